@@ -1,4 +1,5 @@
-//! Time to write each report format for large profiles: 20,000 stacks of 30 frames, and a million of 40 frames.
+//! Time to write each report format for large profiles: 20,000 stacks of 30 frames, and a million stacks of 40
+//! frames.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use memtrace_report::{Format, Options, write};
 
 const FRAMES: usize = 5_000;
 
-/// Stacks with common root frames that diverge towards their leaves, as in a service.
+/// Returns a profile with stacks that share their root frames and diverge towards their leaves, as in a service.
 fn profile(stacks: usize, depth: usize) -> Profile {
     let object = ObjectName { path: PathBuf::from("/usr/bin/service"), build_id: None };
     let frames = (0..FRAMES).map(|index| Frame {

@@ -13,11 +13,11 @@ use memtrace_model::AccountTable;
 
 use crate::Format;
 
-/// Writes a table of accounts to `out`. Text has the first `top` rows only.
+/// Writes a table of accounts to `out`. The text has only the first `top` rows.
 ///
 /// # Errors
 ///
-/// Returns the errors of `out`, and one for formats of stacks.
+/// Returns the errors of `out`, and `Unsupported` for formats other than text, CSV and JSON.
 pub fn write(format: Format, table: &AccountTable, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
     match format {

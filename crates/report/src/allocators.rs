@@ -1,11 +1,11 @@
-//! Mappings made by allocators. Their blocks count as heap events.
+//! Mappings that allocators make to hand out blocks. The blocks themselves are heap events.
 
 use memtrace_model::{Bytes, FUNCTIONS, Naming, Profile, StackProfile};
 
-/// Prefixes of internal aliases.
+/// Prefixes of glibc's internal aliases of allocation functions.
 const OWN_PREFIXES: [&str; 3] = ["__GI_", "__libc_", "__"];
 
-/// Internal functions of glibc that calls other than the hooked ones can reach (malloc/malloc.c, malloc/arena.c).
+/// Internal functions of glibc that a stack can contain without a hooked function (malloc/malloc.c, malloc/arena.c).
 const INTERNAL: [&str; 7] =
     ["sysmalloc", "_int_malloc", "_int_realloc", "_int_free", "_mid_memalign", "new_heap", "heap_trim"];
 
@@ -14,7 +14,7 @@ pub(super) fn is_within(profile: &Profile, stack: &StackProfile) -> bool {
     stack.frames.iter().any(|id| profile.frames[id.index()].name.as_ref().is_ok_and(|name| hands_out(&name.0)))
 }
 
-/// Returns the live bytes that allocators mapped.
+/// Returns the live bytes of mappings that allocators made.
 pub(super) fn mapped(profile: &Profile) -> Bytes {
     let own = profile.stacks.iter().filter(|stack| is_within(profile, stack));
     Bytes(own.map(|stack| stack.usage.live().bytes.0).sum())

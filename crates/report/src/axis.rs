@@ -29,14 +29,14 @@ impl Unit {
     }
 }
 
-/// Part of the range of an axis above the largest and below the smallest value.
+/// Margin above the largest and below the smallest value, as a share of the range of the values.
 const MARGIN: f64 = 0.06;
 
 /// Vertical axis that contains all values and 0, with ticks at multiples of a step.
 pub(crate) struct Axis {
     unit: Unit,
     step: f64,
-    /// Smallest and largest value.
+    /// Smallest and largest value of the axis.
     range: [f64; 2],
 }
 
@@ -55,7 +55,7 @@ impl Axis {
         Self { unit, step, range: [below, above] }
     }
 
-    /// Returns the smallest and the largest value.
+    /// Returns the smallest and the largest value of the axis.
     pub(crate) const fn range(&self) -> [f64; 2] {
         self.range
     }
@@ -76,7 +76,8 @@ impl Axis {
         }
     }
 
-    /// Returns the label of bytes. Its unit is not above the greatest value, and a step is a quarter of it at least.
+    /// Returns the label of a value in bytes. The unit is the largest one that is at most the greatest value of the
+    /// axis and at most four steps, so that labels have at most two decimals.
     fn bytes(&self, value: f64, per: &str) -> String {
         if value == 0.0 {
             return String::from("0");
@@ -103,7 +104,7 @@ fn binary_step(least: f64) -> f64 {
     least.max(1.0).log2().ceil().exp2()
 }
 
-/// Returns the smallest of 1, 2 and 5 times a power of ten that is not below `least`.
+/// Returns the smallest number that is 1, 2 or 5 times a power of ten and not below `least`.
 fn decimal_step(least: f64) -> f64 {
     let power = 10_f64.powf(least.max(1e-3).log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power);
@@ -144,7 +145,7 @@ const TIME_STEPS: [u64; 28] = [
 /// Maximum number of intervals between ticks of the time axis.
 const TIME_TICKS: u64 = 12;
 
-/// Returns the ticks of a span of time with their labels.
+/// Returns the ticks of a range of time with their labels.
 pub(crate) fn time_ticks(span: &std::ops::Range<Duration>) -> Vec<(Duration, String)> {
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let [start, end] = [milliseconds(span.start), milliseconds(span.end)];

@@ -20,12 +20,12 @@ use crate::metrics::MetricView;
 use crate::options::Options;
 use crate::{Format, folded, svg};
 
-/// Writes the difference of `metric` between two reports of the same event class. The text has at most `top` sites that
-/// changed.
+/// Writes the difference of `metric` between two reports of the same event class. The text lists at most `top`
+/// changed sites.
 ///
 /// # Errors
 ///
-/// Returns the errors of `out`.
+/// Returns the errors of `out`, and `Unsupported` for formats that are not in [`Format::OF_DIFFERENCES`].
 pub fn write(
     format: Format,
     before: &Side,
@@ -63,7 +63,7 @@ fn options(metric: Metric, before: &Side, after: &Side) -> Options {
     Options::of_difference(metric, subject)
 }
 
-/// Returns the totals and the names of both reports.
+/// Returns the change of the total, and the total and the name of each report.
 fn subtitle(before: &Side, after: &Side, view: MetricView<'_>) -> String {
     let [first, last] = [before, after].map(|side| side.value(view));
     format!(

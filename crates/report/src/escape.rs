@@ -3,7 +3,7 @@
 use memtrace_model::format as number;
 use memtrace_model::{ProcessProfile, StackEnd, StackProfile, plain};
 
-/// Returns a visible name: white space becomes blanks, and an empty name is marked.
+/// Returns a visible name as plain text. White space becomes blanks, and an empty name becomes `[empty name]`.
 pub(super) fn visible(text: &str) -> String {
     let spaced = text.replace(char::is_whitespace, " ");
     match spaced.trim() {
@@ -12,12 +12,12 @@ pub(super) fn visible(text: &str) -> String {
     }
 }
 
-/// Returns a name as an entry of a folded stack, in which `;` separates entries.
+/// Returns a name as an entry of a folded stack. `;` separates entries, so it is replaced by `:`.
 pub(super) fn folded_entry(text: &str) -> String {
     visible(text).replace(';', ":")
 }
 
-/// Returns a name for CSV: spreadsheets take a cell that begins with one of these characters for a formula.
+/// Returns a name for CSV. An apostrophe precedes characters by which spreadsheets recognize a formula.
 pub(super) fn csv_text(name: &str) -> String {
     let apostrophe = if name.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
     format!("{apostrophe}{}", plain(name))
@@ -47,7 +47,7 @@ pub(super) fn other_stacks(stacks: u64) -> String {
     format!("[other: {}]", number::counted(stacks, "stack", "stacks"))
 }
 
-/// Returns the text for the innermost frame of a stack that is a sum of stacks, or has no frames.
+/// Returns a text that stands for the innermost frame, if the stack is a sum of merged stacks or has no frames.
 pub(super) fn instead_of_frames(stack: &StackProfile) -> Option<String> {
     match stack.merged() {
         0 if stack.frames.is_empty() => Some(String::from(missing_frames(stack.end))),

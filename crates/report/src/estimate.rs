@@ -1,12 +1,13 @@
-//! Errors of estimates.
+//! Errors of estimates from sampled pages.
 
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, Measure, PAGE, Profile, Quantities, Quantity, ResidentKind};
 
-/// Standard deviations of the stated error: three of a thousand estimates exceed it.
+/// Number of standard deviations in a reported error. Three of a thousand estimates exceed it.
 const DEVIATIONS: f64 = 3.0;
 
-/// Returns the error of `quantity` in its unit; `None` if it is counted. Only touched and live pages are sampled.
+/// Returns the error of `quantity` in its unit; `None` if pages are not sampled, or in a window of a recording.
+/// `quantity` must be of live or touched pages.
 pub(super) fn error(profile: &Profile, quantity: Quantity, usage: &Quantities) -> Option<u64> {
     let (pages, variance) = match quantity {
         Quantity::LiveBytes | Quantity::LiveCount => (usage.live(), Quantity::LiveVariance),
@@ -15,26 +16,28 @@ pub(super) fn error(profile: &Profile, quantity: Quantity, usage: &Quantities) -
     in_unit(pages_error(profile, pages.count, usage[variance]), quantity.facts().measure)
 }
 
-/// Like [`error`], for released pages. A page touched k times that is not resident contributes k² to `alloc`; a
-/// resident one contributes (k - 1)² to the variance of releases, which is at most k² - 1.
+/// Like [`error`], for released pages. The variance is the variance of touches minus the variance of live pages. A
+/// page that was touched k times adds k² to the variance of touches. If it is resident, it was released k - 1 times
+/// and adds (k - 1)² to the variance of releases, which is at most the difference k² - 1.
 pub(super) fn released_error(profile: &Profile, measure: Measure, usage: &Quantities) -> Option<u64> {
     let variance = usage[Quantity::AllocVariance].saturating_sub(usage[Quantity::LiveVariance]);
     in_unit(pages_error(profile, usage.free().count, variance), measure)
 }
 
-/// Returns the error of a count of events that occur once per page.
+/// Returns the error of a count of events that occur at most once per page.
 pub(super) fn count_error(profile: &Profile, count: u64) -> Option<u64> {
     pages_error(profile, count, count.saturating_mul(u64::from(profile.run.page_sample.saturating_sub(1))))
 }
 
-/// Returns the error of a number of pages with an estimated variance.
+/// Returns the error of an estimated number of pages with this estimated variance; `None` if pages are not sampled,
+/// or in a window of a recording.
 ///
-/// The true value is at most this far above the estimate, and less far below. With z deviations and c pages for each
-/// sampled page, the error is c·z²/2 + z·√(V + c²·z²/4), the upper end of the score interval of a Poisson count
-/// (Brown, Cai and DasGupta, "Interval Estimation in Exponential Families", 2003). It holds for few sampled pages or
-/// none, unlike z·√V.
+/// The true value is at most this far above the estimate. Below the estimate, the distance is smaller. With z
+/// deviations, the variance V and c pages for each sampled page, the error is c·z²/2 + z·√(V + c²·z²/4), the upper
+/// end of the score interval of a Poisson count (Brown, Cai and DasGupta, "Interval Estimation in Exponential
+/// Families", 2003). Unlike z·√V, the error also holds for few sampled pages or none.
 fn pages_error(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
-    // A change between two moments of a recording is shown without its error.
+    // Changes between two moments of a recording have no errors.
     if profile.run.page_sample < 2 || profile.run.window.is_some() {
         return None;
     }
@@ -50,13 +53,13 @@ fn in_unit(pages: Option<u64>, measure: Measure) -> Option<u64> {
     if measure == Measure::Bytes { pages.map(|pages| size_of_pages(pages).0) } else { pages }
 }
 
-/// Returns the error of the bytes with a stack, in pages.
+/// Returns the error of `with_stack` in pages, limited by the resident memory of this kind.
 pub(super) fn kind_error(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
     let error = pages_error(profile, resident.with_stack.0 / PAGE.0, resident.variance)?;
     Some(limited(error, resident.with_stack, resident.total))
 }
 
-/// Limits an error, in pages, of an estimate of something between 0 and `most`.
+/// Limits an error in pages: the estimated value is known to be between 0 and `most`.
 pub(super) fn limited(error: u64, estimate: Bytes, most: Bytes) -> u64 {
     let beyond = estimate.0.max(most.0.saturating_sub(estimate.0));
     error.min(beyond.div_ceil(PAGE.0))
@@ -67,7 +70,7 @@ pub(super) const fn size_of_pages(pages: u64) -> Bytes {
     Bytes(pages.saturating_mul(PAGE.0))
 }
 
-/// Formats an error as ` ± 12.00 KiB`; empty if the number is counted.
+/// Formats an error as ` ± 12.00 KiB`. Returns an empty text if the number is exact.
 pub(super) fn format_error(error: Option<u64>, measure: Measure) -> String {
     error.map_or_else(String::new, |error| {
         if measure == Measure::Bytes {
@@ -91,7 +94,7 @@ mod tests {
         Profile { run: RunFacts { page_sample, ..RunFacts::default() }, ..Profile::default() }
     }
 
-    /// Usage and variance of `pages` sampled pages, each touched `times` times.
+    /// Returns the usage and the variance of `pages` sampled pages, each touched `times` times.
     fn touched(pages: u64, times: u64) -> Quantities {
         let one_in = u64::from(ONE_IN);
         let alloc = Amount { bytes: Bytes(0), count: pages * times * one_in };
@@ -129,15 +132,16 @@ mod tests {
         assert_eq!(count_error(&profile, usage.alloc().count), super::error(&profile, Quantity::AllocCount, &usage));
     }
 
-    /// For every true value, estimates exceed their error as rarely as stated.
+    /// For several true values, sums the probabilities of all samples with an estimate that is off by more than its
+    /// error.
     #[test]
     fn three_estimates_in_a_thousand_exceed_their_error() {
         for times in [1, 5] {
             for truth in [0.5, 1.0, 4.0, 12.0, 30.0, 200.0, 2000.0] {
                 let mut unlikely = 0.0;
-                // Logarithm of the probability of this sample, with a Poisson distribution.
+                // Logarithm of the probability of `seen` sampled pages, by a Poisson distribution.
                 let mut likely = -truth;
-                // An unseen page gives no number of touches either.
+                // Without a sampled page, the number of touches per page is unknown too.
                 let first = if times == 1 { 0 } else { 1 };
                 for seen in 0..10_000_u32 {
                     let usage = touched(seen.into(), times);

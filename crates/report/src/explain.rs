@@ -19,16 +19,16 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{escape, format};
 
-/// Options of the page.
+/// Options of the text page of `memtrace explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageOptions {
-    /// Number of entries of each list.
+    /// Maximum number of entries in each list.
     pub top: usize,
     /// True to mark important text with terminal colours.
     pub colour: bool,
 }
 
-/// Writes the page as text. Without colour it has no control character but the line end.
+/// Writes the page as text. Without colour, the only control character of the page is the line end.
 ///
 /// # Errors
 ///
@@ -71,7 +71,7 @@ fn headline(page: &Explanation) -> String {
 /// A line of a list: resident bytes, two more numbers, and the name.
 type Line = (Bytes, String, String, String);
 
-/// Writes the largest mappings of each part by name.
+/// Writes the lists of other anonymous memory, files and shared memory, with the largest entries of each.
 fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let named = |named: &NamedMemory| {
         let MemorySizes { resident, reserved, .. } = named.held;
@@ -99,7 +99,7 @@ fn list(
     painter: &Painter,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    /// Width of a name, which the numbers leave.
+    /// Maximum width of a name, in characters: the columns of numbers leave this space.
     const NAME: usize = 56;
     let shown: Vec<_> = lines.iter().filter(|(resident, ..)| resident.0 > 0).take(top).collect();
     if shown.is_empty() {

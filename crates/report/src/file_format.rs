@@ -1,4 +1,4 @@
-//! Formats of reports: one row of facts each, from which everything else derives.
+//! Formats of reports. Each format has a row of facts; names, extensions and helps derive from it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub enum Format {
     Html,
     /// Folded stacks, one per line, for flame graph tools.
     Folded,
-    /// Everything, for programs.
+    /// All data, for scripts.
     Json,
     /// Summary for people.
     Text,
@@ -27,16 +27,16 @@ pub enum Format {
     Speedscope,
     /// Data file of heaptrack.
     Heaptrack,
-    /// Comma-separated values, of accounts, threads and working sets only.
+    /// Comma-separated values, for accounts, threads and working sets only.
     Csv,
 }
 
-/// The row of a format.
+/// Facts about a format.
 #[derive(Debug)]
 pub struct FormatFacts {
     /// Name on the command line.
     pub name: &'static str,
-    /// End of the names of its files, without the first dot.
+    /// Extension of the names of its files, without the first dot: `pb.gz`.
     pub extension: &'static str,
     /// Description in the help.
     pub help: &'static str,
@@ -72,12 +72,12 @@ impl Format {
     /// Every format of working sets, in the order of the help.
     pub const OF_WORKING_SETS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
 
-    /// Iterates over every format, of stacks and of other data.
+    /// Iterates over all formats.
     fn all() -> impl Iterator<Item = Self> {
         Self::OF_STACKS.iter().copied().chain([Self::Csv])
     }
 
-    /// The row of this format.
+    /// Returns the facts about this format.
     #[must_use]
     pub const fn facts(self) -> &'static FormatFacts {
         match self {
@@ -117,43 +117,43 @@ impl Format {
         }
     }
 
-    /// Returns true if it shows changes of stacks over time.
+    /// Returns true if the format shows trends: the changes of stacks over time.
     #[must_use]
     pub const fn shows_trends(self) -> bool {
         matches!(self, Self::Text | Self::Json | Self::Html)
     }
 
-    /// Returns true if it shows memory over time, if it is known.
+    /// Returns true if the format shows memory over time, provided that the run has collected it.
     #[must_use]
     pub const fn shows_timeline(self) -> bool {
         matches!(self, Self::Svg | Self::Json) || self.needs_timeline()
     }
 
-    /// Returns true if a run with this output collects values of memory over time.
+    /// Returns true if a run must collect memory over time because it has an output of this format.
     #[must_use]
     pub const fn needs_timeline(self) -> bool {
         matches!(self, Self::Html | Self::Perfetto | Self::Firefox)
     }
 
-    /// Returns true if it shows the totals of several moments.
+    /// Returns true if the format shows the totals of several moments.
     #[must_use]
     pub const fn shows_moments(self) -> bool {
         matches!(self, Self::Perfetto)
     }
 
-    /// Returns true if it shows accounts over time, instead of a table.
+    /// Returns true if the format shows accounts over time, instead of a table.
     #[must_use]
     pub const fn shows_accounts_over_time(self) -> bool {
         matches!(self, Self::Perfetto)
     }
 
-    /// Returns true if it shows the activity of threads over time.
+    /// Returns true if the format shows the activity of threads over time.
     #[must_use]
     pub const fn shows_slices(self) -> bool {
         matches!(self, Self::Perfetto | Self::Html)
     }
 
-    /// Returns true if reports of `class` can be written. Some formats have nothing but memory.
+    /// Returns true if reports of `class` can be written in this format. Formats for memory only cannot show stalls.
     #[must_use]
     pub fn holds(self, class: EventClass) -> bool {
         !(class.counts_stalls() && matches!(self, Self::Firefox | Self::Heaptrack))
@@ -165,13 +165,14 @@ impl Format {
         self.facts().name
     }
 
-    /// Returns the end of the names of its files, without the first dot.
+    /// Returns the extension of the names of its files, without the first dot.
     #[must_use]
     pub const fn extension(self) -> &'static str {
         self.facts().extension
     }
 
-    /// Returns the format with the longest extension that ends the name of a file; case does not matter.
+    /// Returns the format of a file by the extension of its name, in any case. If several extensions match, the
+    /// longest one counts.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         let name = path.file_name()?.as_encoded_bytes();
@@ -180,7 +181,7 @@ impl Format {
             let Some((before, end)) = name.split_at_checked(name.len().wrapping_sub(extension.len())) else {
                 return false;
             };
-            // A name that is only an extension is that of a hidden file.
+            // A file name that consists of a dot and an extension has no extension: it is a hidden file.
             matches!(before, [_, .., b'.']) && end.eq_ignore_ascii_case(extension)
         };
         Self::all().filter(ends_name).max_by_key(|format| format.extension().len())

@@ -1,7 +1,7 @@
 //! Profiles for the Firefox Profiler: its processed profile format, with the native allocations of each process.
 //!
-//! The format has a row for each allocation and each free, and no number of blocks. A stack has at most three rows: its live
-//! bytes, and an allocation and a free of all other bytes.
+//! The format has a row for each allocation and each free, and no number of blocks. A stack has at most three rows:
+//! an allocation of the bytes that are live or held at exit, and an allocation and a free of all other bytes.
 
 use std::io;
 use std::ops::Range;
@@ -17,16 +17,16 @@ use rustc_hash::FxHashMap;
 use crate::options::Options;
 use crate::{escape, format};
 
-/// Writes the allocations of each process. "Retained memory" of the viewer shows the live bytes with those held at exit.
+/// Writes the allocations of each process. The viewer's "Retained memory" shows live bytes plus bytes held at exit.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let product = format!("memtrace: {} ({})", escape::visible(&options.subject), format::completeness(profile));
-    // The time of day at the start of the trace is not known.
+    // The profile has no time of day, so the epoch stands for the start of tracing.
     let mut firefox = FirefoxProfile::new(&product, UNIX_EPOCH.into(), SamplingInterval::from_millis(1));
     firefox.set_os_name("Linux");
     firefox.set_symbolicated(true);
     let names: Vec<_> =
         profile.frames.iter().map(|frame| firefox.intern_string(&escape::visible(&frame.label()))).collect();
-    // Times are those since the start of tracing.
+    // The times of the file count from the start of tracing.
     let Range { start, end } = profile.shown_time();
     let mut writer = Writer { firefox, names, start, end };
     let mut stacks = profile.stacks.iter().enumerate().peekable();
@@ -42,20 +42,20 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 
 struct Writer {
     firefox: FirefoxProfile,
-    /// Names of the frames of the profile.
+    /// Names of the frames of the profile, by index.
     names: Vec<StringHandle>,
-    /// Start and end of the time that is shown.
+    /// Start of the shown time, since the start of tracing.
     start: Duration,
     end: Duration,
 }
 
-/// The thread with the allocations of a process.
+/// Thread of the file that has the allocations of a process.
 struct Track {
     process: ProcessHandle,
     thread: ThreadHandle,
     /// End of the process, or of the trace.
     end: Timestamp,
-    /// Frames of the profile by their number.
+    /// Frames that the thread has, by index in the profile.
     frames: FxHashMap<usize, FrameHandle>,
 }
 
@@ -68,14 +68,15 @@ impl Writer {
         let thread = self.firefox.add_thread(handle, process.pid.0, start, true);
         self.firefox.set_thread_name(thread, &escape::visible(&escape::process_title(process)));
         self.firefox.set_thread_end_time(thread, end);
-        // The range of time that the viewer shows is that of the samples.
+        // The viewer shows the range of time from the first to the last sample.
         for time in [start, end] {
             self.firefox.add_sample(thread, time, None, CpuDelta::ZERO, 0);
         }
         Track { process: handle, thread, end, frames: FxHashMap::default() }
     }
 
-    /// Adds the live bytes over time, or those at the end if they are not known.
+    /// Adds a counter of the live bytes over time. If the values over time are unknown, the counter has one value at
+    /// the end: live bytes plus bytes held at exit.
     fn add_counter(&mut self, track: &Track, profile: &Profile, process: &ProcessProfile) {
         let counter = self.firefox.add_counter(track.process, "malloc", "Memory", "Live bytes of traced allocations");
         let mut last = 0;
@@ -94,7 +95,8 @@ impl Writer {
         }
     }
 
-    /// Adds the stacks of a process with their indices, in order of time: the viewer searches ranges of time.
+    /// Adds the stacks of a process, given with their indices. Rows are in order of time, because the viewer searches
+    /// ranges of time.
     fn add_stacks(&mut self, track: &mut Track, stacks: &[(usize, &StackProfile)]) {
         let start = timestamp(self.start);
         let mut at_end = Vec::new();
@@ -107,7 +109,7 @@ impl Writer {
                 continue;
             }
             let handle = self.stack(track, stack);
-            // Addresses of blocks.
+            // Made-up addresses of the two blocks of the stack.
             let [temporary, held] = [index as u64 * 2 + 1, index as u64 * 2 + 2];
             if freed > 0 {
                 self.firefox.add_allocation_sample(track.thread, start, handle, temporary, freed);
@@ -146,7 +148,8 @@ impl Writer {
     }
 }
 
-/// Returns the live bytes of a process at the moments of the timeline; `None` if several images had its PID.
+/// Returns the live bytes of a process at the moments of the timeline; `None` without a timeline, or if several
+/// images had the PID of the process.
 fn live_over_time<'a>(profile: &'a Profile, process: &ProcessProfile) -> Option<(&'a [Duration], &'a Steps)> {
     let timeline = profile.run.timeline.as_ref()?;
     let is_sole = profile.processes.iter().filter(|other| other.pid == process.pid).count() == 1;

@@ -1,4 +1,4 @@
-//! Folded stacks: one line per stack, the outermost frame first.
+//! Folded stacks: one line for each stack, the outermost frame first.
 
 mod pruning;
 mod sums;
@@ -17,20 +17,20 @@ use crate::groups::Groups;
 use crate::metrics::MetricView;
 use crate::options::Options;
 
-/// Spelling of folded stacks, and bounds of the picture that is made of them.
+/// Spelling of folded stacks, and bounds of the picture that shows them.
 pub(super) struct Spelling {
-    /// Separator of entries.
+    /// Separator between the entries of a stack.
     pub(super) separator: char,
-    /// Formats a frame.
+    /// Returns the text of a frame.
     pub(super) frame: fn(&Frame) -> String,
-    /// `None` for all stacks.
+    /// Bounds of the picture; `None` to keep all stacks.
     pub(super) pruning: Option<Pruning>,
 }
 
 /// Distinct stacks with their values, ordered by their text, without zero values.
 ///
-/// The text of a stack takes a kilobyte and more, for hundreds of thousands of stacks, so it is made only when it is
-/// written.
+/// The text of a stack can take more than a kilobyte, and there can be hundreds of thousands of stacks. So a text is
+/// made only when it is written.
 pub(super) struct Fold {
     separator: char,
     entries: Entries,
@@ -47,7 +47,7 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
     let of_frames: Vec<_> = profile.frames.iter().map(|frame| numbered(&(spelling.frame)(frame))).collect();
 
     let mut stacks: FxHashMap<Path, Sum> = FxHashMap::default();
-    // Sums of merged stacks by the entries that they have in common.
+    // Sums of merged stacks, by the entries that the merged stacks have in common.
     let mut others: BTreeMap<Path, Sum> = BTreeMap::new();
     for (index, stack) in profile.stacks.iter().enumerate() {
         let value = view.value(&stack.usage);
@@ -82,7 +82,7 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
 }
 
 impl Fold {
-    /// Iterates over lines and values.
+    /// Iterates over the stacks, each as its text and its value.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         self.stacks.iter().map(|(path, sum)| (self.text(path), sum.value))
     }
@@ -99,7 +99,7 @@ impl Fold {
     }
 }
 
-/// Compares the texts of two stacks.
+/// Compares two stacks by the bytes of their texts.
 fn in_text(entries: &Entries, separator: char, one: &[u32], other: &[u32]) -> Ordering {
     let shared = one.iter().zip(other).take_while(|(one, other)| one == other).count();
     let mut bytes = [0; 4];
@@ -110,12 +110,11 @@ fn in_text(entries: &Entries, separator: char, one: &[u32], other: &[u32]) -> Or
 /// Iterates over the bytes of the text of these entries.
 fn joined<'a>(entries: &'a Entries, separator: &'a str, path: &'a [u32]) -> impl Iterator<Item = u8> + 'a {
     let parts = path.iter().flat_map(move |&entry| [separator, entries.text(entry)]);
-    // Before the first entry there is none.
+    // No separator precedes the first entry.
     parts.skip(1).flat_map(str::bytes)
 }
 
-/// Escapes a name that inferno would take for a comment: one with a leading `# ` (inferno 0.12,
-/// `flamegraph::from_lines`).
+/// Escapes a leading `# `, which inferno would take for a comment (inferno 0.12, `flamegraph::from_lines`).
 fn disarmed_root(name: &str) -> Cow<'_, str> {
     let visible = escape::visible(name);
     if visible.starts_with("# ") { Cow::Owned(visible.replacen(' ', "_", 1)) } else { Cow::Borrowed(name) }
@@ -123,7 +122,8 @@ fn disarmed_root(name: &str) -> Cow<'_, str> {
 
 /// Escapes a trailing number, which inferno would take for a value (inferno 0.12, `merge::rfind_samples`).
 fn disarm_leaf(path: &mut [u32], entries: &mut Entries) {
-    // Without a blank in the entry there is no such number: the separator before it is no digit.
+    // inferno looks for a number after the last blank. If that blank is before the leaf, a separator follows it, so
+    // the text after it is no number.
     if let [.., leaf] = path
         && let Some((name, number)) = entries.text(*leaf).rsplit_once(' ')
         && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')

@@ -1,5 +1,5 @@
-//! Folded stacks: `process (pid);main;…;leaf value`, or another group first, one per line, for flame graph tools. Those of
-//! a comparison have two values.
+//! Folded stacks for flame graph tools, one in each line: `process (pid);main;…;leaf value`. The first entry is the
+//! group. Folded stacks of a comparison have two values.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use memtrace_model::{Frame, Profile};
 use crate::fold::{Spelling, fold, fold_pair};
 use crate::options::Options;
 
-/// Writes the stacks ordered by bytes, for tools that do not sort.
+/// Writes the stacks in the byte order of their texts, for tools that do not sort.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let spelling = Spelling { separator: ';', frame: Frame::label, pruning: None };
     for (stack, value) in fold(profile, options, &spelling).lines() {
@@ -17,7 +17,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     Ok(())
 }
 
-/// Writes the stacks of two profiles, each with its value in both, for `inferno-diff-folded` and similar tools.
+/// Writes the stacks of two profiles, each stack with its value in both profiles, as `inferno-diff-folded` does.
 pub(super) fn write_differential(
     profiles: [&Profile; 2],
     options: &Options,

@@ -28,7 +28,7 @@ pub(super) fn change_in_blocks(class: EventClass, blocks: u64) -> String {
     format!("{}{}", if change < 0 { '-' } else { '+' }, self::blocks(class, change.unsigned_abs()))
 }
 
-/// Returns the sums of the stacks with a growth of live bytes, and of those with a decrease.
+/// Returns the growth of the live bytes of all stacks that grew, and the decrease of all stacks that shrank.
 pub(super) fn grown_and_shrunk(profile: &Profile) -> (Bytes, Bytes) {
     let mut sums = (Bytes(0), Bytes(0));
     for stack in &profile.stacks {
@@ -56,13 +56,13 @@ pub(super) fn capitalised(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Returns true if tables show live memory: in a window of a recording, if a process runs, or if the class has no memory
-/// held at exit.
+/// Returns true if tables show live memory: in a window of a recording, if not all processes have ended, or if the
+/// event class has no memory held at exit.
 pub(super) fn shows_live(profile: &Profile) -> bool {
     profile.run.window.is_some() || !profile.has_ended() || !Quantity::ExitBytes.is_of(profile.run.class)
 }
 
-/// Returns true if tables show memory held at exit: if there is any, or nothing else that is held.
+/// Returns true if tables show memory held at exit: if there is any, or if they do not show live memory.
 pub(super) fn shows_exit(profile: &Profile) -> bool {
     profile.total().exit().count > 0 || !shows_live(profile)
 }
@@ -81,8 +81,8 @@ pub(super) fn completeness(profile: &Profile) -> String {
     format!("lost: {}{untraced}", losses(profile, usize::MAX))
 }
 
-/// Returns the activity that is not in the report: `12 slices shorter than 1.00 µs and the last 3 events are left out to save
-/// memory`; `None` if all is in it.
+/// Returns a phrase about activity that is not in the report: `12 slices shorter than 1.00 µs and the last 3 events
+/// are left out to save memory`; `None` if nothing is left out.
 pub(super) fn left_out(left_out: &LeftOut) -> Option<String> {
     let LeftOut { slices, shorter_than, events } = *left_out;
     let slices = (slices > 0).then(|| format!("{} shorter than {shorter_than}", counted(slices, "slice", "slices")));
@@ -96,7 +96,8 @@ pub(super) fn left_out(left_out: &LeftOut) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} {verb} left out to save memory", parts.join(" and ")))
 }
 
-/// Returns the losses in at most `room` characters, the largest first.
+/// Returns the losses, the largest first, as many as fit in `room` characters, or else only the number of lost
+/// events.
 pub(super) fn losses(profile: &Profile, room: usize) -> String {
     let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
     occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -114,7 +115,7 @@ pub(super) fn losses(profile: &Profile, room: usize) -> String {
         })
 }
 
-/// Returns the stack ends by share, the `most` frequent first and the rest as `other`: `98.2% complete, 1.8%
+/// Returns the shares of the `most` most frequent stack ends, and the rest as `other`: `98.2% complete, 1.8%
 /// truncated`; `None` without events.
 pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     let quality = profile.quality();
@@ -129,7 +130,7 @@ pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join(", "))
 }
 
-/// Returns at most `most` characters of `text`, with an ellipsis if it is cut.
+/// Returns `text` in at most `most` characters. If the end is cut, the last character is an ellipsis.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return String::from(text);
@@ -137,8 +138,8 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Returns at most `most` characters of the end of `text`, the significant part of a path, with an ellipsis if it is
-/// cut.
+/// Returns the end of `text`, which is the significant part of a path, in at most `most` characters. If the start is
+/// cut, the first character is an ellipsis.
 pub(super) fn shortened_left(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {

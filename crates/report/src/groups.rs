@@ -1,4 +1,4 @@
-//! Groups of stacks. Each stack is in exactly one group, so the groups add up to the total.
+//! Groups of stacks (`--by`). Each stack is in exactly one group, so the groups add up to the total.
 
 use std::collections::BTreeMap;
 
@@ -13,32 +13,32 @@ use crate::kernel_reported::KernelReported;
 /// The groups of a profile.
 pub(super) struct Groups {
     all: Vec<Group>,
-    /// Index into `all` for each stack of the profile.
+    /// For each stack of the profile, the index of its group in `all`.
     of_stacks: Vec<usize>,
 }
 
 /// A group of stacks.
 #[derive(Default)]
 pub(super) struct Group {
-    /// Name, unescaped.
+    /// Name of the group, as the target has it: not escaped.
     pub(super) label: String,
-    /// Sum of its stacks.
+    /// Sum over the stacks of the group.
     pub(super) usage: Quantities,
-    /// The peak of one of its processes was kept.
+    /// True if the peak of at least one process of the group was kept.
     pub(super) has_peak: bool,
-    /// Counters of the kernel, for groups of whole processes or kinds of memory if pages are traced.
+    /// Counters of the kernel, if pages are traced, and if the group has whole processes or a kind of memory.
     pub(super) known: Option<KernelReported>,
 }
 
 impl Group {
-    /// Live bytes when those of the processes were highest, if peaks were kept.
+    /// Returns the live bytes of the stacks, each at the time of the peak of its process; `None` if no peak was kept.
     pub(super) fn at_peak(&self) -> Option<Bytes> {
         self.has_peak.then_some(Bytes(self.usage[Quantity::AtPeakBytes]))
     }
 }
 
 impl Groups {
-    /// Groups the stacks of `profile` by the names of processes.
+    /// Groups the stacks of `profile` by the short names of their processes.
     pub(super) fn by_comm(profile: &Profile) -> Self {
         Self::of(profile, GroupBy::Comm)
     }
@@ -48,19 +48,19 @@ impl Groups {
         Self::new(profile, by, profile.stacks.iter().map(|stack| stack.label), &profile.labels)
     }
 
-    /// As [`Self::of`], with other labels of the stacks.
+    /// Like [`Self::of`], with these labels of the stacks instead of the labels in the profile.
     pub(super) fn with_labels(profile: &Profile, by: GroupBy, labels: &StackLabels) -> Self {
         Self::new(profile, by, labels.of_stacks.iter().copied(), &labels.names)
     }
 
-    /// `labels` has the label of each stack, an index into `label_names`.
+    /// `labels`: label of each stack, as an index into `label_names`.
     fn new(
         profile: &Profile,
         by: GroupBy,
         labels: impl Iterator<Item = Option<LabelId>> + Clone,
         label_names: &[String],
     ) -> Self {
-        // Names are made for parts of processes and for labels, of which there are few, not for each stack.
+        // Names are made for each part of a process and for each label. They are far fewer than the stacks.
         let known_parts = known(profile, by);
         let parts = profile.stacks.iter().zip(labels).map(|(stack, label)| StackSet::of(stack, label, by));
         let mut of_parts: BTreeMap<StackSet, usize> =
@@ -86,12 +86,12 @@ impl Groups {
         Self { all, of_stacks }
     }
 
-    /// Returns all groups.
+    /// Returns all groups, sorted by name.
     pub(super) fn all(&self) -> &[Group] {
         &self.all
     }
 
-    /// The root of the stack with index `stack`: an index into [`Self::all`].
+    /// Returns the group of the stack with index `stack`, as an index into [`Self::all`].
     pub(super) fn of_stack(&self, stack: usize) -> usize {
         self.of_stacks[stack]
     }
@@ -112,10 +112,10 @@ pub(super) const fn head(by: GroupBy) -> &'static str {
     }
 }
 
-/// Stacks that are always in the same group.
+/// Set of stacks that are always in the same group.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum StackSet {
-    /// Part of the process with this index.
+    /// Stacks of a part of the process with this index.
     Process(usize, Part),
     /// Stacks with this label, in all processes.
     Label(Option<LabelId>),
@@ -136,7 +136,8 @@ impl StackSet {
     }
 }
 
-/// Returns the kernel's counters of parts of processes, including those without a sampled page.
+/// Returns the kernel's counters for parts of processes, including parts without a sampled page. Empty if pages are
+/// not traced, or if the kernel has no counters for groups by this key.
 fn known(profile: &Profile, by: GroupBy) -> Vec<(StackSet, KernelReported)> {
     if !profile.run.class.counts_pages() {
         return Vec::new();
@@ -159,7 +160,7 @@ fn known(profile: &Profile, by: GroupBy) -> Vec<(StackSet, KernelReported)> {
     }
 }
 
-/// Returns the name of the group of a part.
+/// Returns the name of the group that contains `set`.
 fn name(profile: &Profile, by: GroupBy, set: StackSet, label_names: &[String]) -> String {
     match set {
         StackSet::Process(process, part) => name_in_process(profile, by, &profile.processes[process], part),
@@ -169,7 +170,7 @@ fn name(profile: &Profile, by: GroupBy, set: StackSet, label_names: &[String]) -
     }
 }
 
-/// Returns the name of the group of a part of a process.
+/// Returns the name of the group that contains a part of a process.
 fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, part: Part) -> String {
     match by {
         GroupBy::Process => escape::process_title(process),
@@ -180,18 +181,18 @@ fn name_in_process(profile: &Profile, by: GroupBy, process: &ProcessProfile, par
         }
         GroupBy::Allocator => part.allocator().map_or_else(|| unknown("allocator"), |id| allocator(profile, id)),
         GroupBy::Thread => match part.thread() {
-            // With several processes, a thread needs the name of its process.
+            // If there are several processes, the name of a thread includes its process.
             Some(tid) if !profile.is_of_one_image() => {
                 format!("{} of {}", thread(process, tid), escape::process_title(process))
             }
             Some(tid) => thread(process, tid),
-            // Thread IDs and names are those of one process.
+            // Groups of processes are not divided by thread: a thread ID is only valid in one process.
             None if process.group.is_some() => format!("threads of {}", escape::process_title(process)),
             None => unknown("thread"),
         },
-        // Released memory has no kind.
+        // Released pages have no kind of memory.
         GroupBy::Memory => part.memory().map_or("[released]", MappingKind::name).to_owned(),
-        // Their groups are those of labels.
+        // Unreachable: `StackSet::of` makes labels for these keys.
         GroupBy::Object | GroupBy::Tag => unknown(by.name()),
     }
 }
@@ -204,7 +205,7 @@ fn allocator(profile: &Profile, id: AllocatorId) -> String {
     }
 }
 
-/// Returns the name of a user, or the number if there is no name.
+/// Returns the name of a user, or the user ID if there is no name.
 fn user(user: &User) -> String {
     user.name.clone().unwrap_or_else(|| user.to_string())
 }
@@ -212,7 +213,7 @@ fn user(user: &User) -> String {
 fn thread(process: &ProcessProfile, tid: Tid) -> String {
     match process.thread_names.get(&tid) {
         Some(name) => format!("{name} ({})", tid.0),
-        // The first thread has the name of the process.
+        // The main thread has the name of the process.
         None if tid.0 == process.pid.0 => format!("{} ({})", process.comm.raw(), tid.0),
         None => format!("thread {}", tid.0),
     }

@@ -1,8 +1,9 @@
 //! Data files of heaptrack: version 3 of its text format, compressed by zstd.
 //!
-//! heaptrack has a line for each allocation and each free. A profile has their sums by stack, so the lines are made up. Their
-//! numbers and bytes equal the sums. The blocks of a stack have equal sizes, up to a byte. Blocks that were freed come first, at most three at a
-//! time, so that the peak consumption is that at the end.
+//! heaptrack has a line for each allocation and each free. A profile has only the sums by stack, so the lines are
+//! made up: their number and their bytes equal the sums. The held blocks of a stack have sizes that differ by at most
+//! one byte, and so have its freed and its temporary blocks. Freed blocks come before the held blocks (but one), and
+//! at most three of them exist at a time, so that the peak consumption is close to the consumption at the end.
 
 mod blocks;
 mod tables;
@@ -18,15 +19,15 @@ use crate::json::TOOL;
 use crate::options::Options;
 use crate::{escape, format};
 
-/// Version of heaptrack with this format: 1.4.0.
+/// Version of heaptrack that writes this format: 1.4.0.
 const HEAPTRACK_VERSION: u32 = 0x01_04_00;
-/// Version of the format.
+/// Version of the file format.
 const FORMAT_VERSION: u32 = 3;
-/// Most blocks. Above it, blocks of a stack are combined.
+/// Maximum number of blocks. If a profile has more, blocks of the same stack are combined.
 const MAX_BLOCKS: u64 = 50_000_000;
 
-/// Writes the allocations and frees of each stack. The outermost frame of a stack is its group. Decreases between two moments of
-/// a recording are left out.
+/// Writes the allocations and frees of each stack. The group of a stack is its outermost frame. In a window of a
+/// recording, decreases are left out.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let mut encoder = zstd::Encoder::new(out, zstd::DEFAULT_COMPRESSION_LEVEL)?;
     write_lines(profile, options, MAX_BLOCKS, &mut encoder)?;

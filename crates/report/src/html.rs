@@ -1,4 +1,4 @@
-//! Self-contained pages: the JSON report with a style sheet and scripts that show it. A page loads nothing.
+//! Self-contained pages: the JSON report, and a style sheet and scripts that show it. A page loads nothing.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use crate::{escape, json};
 
 const STYLE: &str = include_str!("html/style.css");
 const BODY: &str = include_str!("html/body.html");
-/// The scripts, in the order in which they need each other.
+/// The scripts. Each script comes after the scripts that it uses.
 const SCRIPTS: [&str; 10] = [
     include_str!("html/report.js"),
     include_str!("html/activity.js"),
@@ -25,7 +25,7 @@ const SCRIPTS: [&str; 10] = [
     include_str!("html/main.js"),
 ];
 
-/// Writes the page. Its report is that of the JSON format.
+/// Writes the page. It contains the same report as the JSON format.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let drawn = MetricView::new(profile, options.metric);
     let title = escape::xml(&format!("memtrace: {} of {}", drawn.title(), escape::visible(&options.subject)));
@@ -48,7 +48,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
 /// A metric that the page can show.
 #[derive(Serialize)]
 struct MetricFields {
-    /// Field of the numbers in JSON.
+    /// Name of the field of `Numbers` in the JSON.
     field: &'static str,
     title: String,
     kind: &'static str,
@@ -73,7 +73,8 @@ fn metrics(drawn: MetricView<'_>) -> Vec<MetricFields> {
     MetricView::measured(drawn.profile()).into_iter().map(fields).collect()
 }
 
-/// Writes JSON as the content of a script element, which would end at `</script`. In JSON, `<` is a part of strings only.
+/// Writes JSON as the content of a script element. `</script` would end the element, so `<` is escaped. In JSON, `<`
+/// occurs only in strings.
 struct ScriptText<'a> {
     out: &'a mut dyn io::Write,
 }

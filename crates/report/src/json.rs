@@ -1,5 +1,5 @@
-//! JSON reports, as the types of `memtrace_json`, which document the fields. Fields are not removed; an incompatible
-//! change raises the version of the format.
+//! JSON reports. The types of `memtrace_json` define and document the fields. An incompatible change, such as the
+//! removal of a field, raises the version of the format.
 
 mod activity;
 mod numbers;
@@ -24,13 +24,13 @@ use crate::kernel_reported::KernelReported;
 use crate::metrics::MetricView;
 use crate::options::Options;
 
-/// This program.
+/// memtrace itself, as the writer of the JSON.
 pub(super) const TOOL: schema::Tool<'static> = schema::Tool {
     name: std::borrow::Cow::Borrowed("memtrace"),
     version: std::borrow::Cow::Borrowed(env!("CARGO_PKG_VERSION")),
 };
 
-/// Writes the report one element of its long lists at a time, without holding the whole output.
+/// Writes the report. Elements of long lists are made and written one at a time, to save memory.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let groups = Groups::of(profile, options.by);
     let total = profile.total();

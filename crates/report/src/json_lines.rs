@@ -1,5 +1,5 @@
-//! Line breaks of the JSON: one line per key of the report and per element of its lists, so that `grep` and `diff`
-//! work on it.
+//! Line breaks of the JSON: one line for each key of the report and for each element of its lists, so that `grep` and
+//! `diff` work on it.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Serializer;
 use serde_json::ser::Formatter;
 
-/// Writes a report.
+/// Writes a report with line breaks, and a newline at its end.
 pub(super) fn write(report: &impl Serialize, mut out: &mut dyn io::Write) -> io::Result<()> {
     report.serialize(&mut Serializer::with_formatter(&mut out, Lines::default()))?;
     out.write_all(b"\n")
@@ -20,10 +20,11 @@ pub(super) fn write_line(object: &impl Serialize, mut out: &mut dyn io::Write) -
     out.write_all(b"\n")
 }
 
-/// Breaks no line.
+/// Formatter without line breaks.
 struct SingleLine;
 
-/// Breaks lines between the keys of the outermost object and between the elements of their lists, nowhere else.
+/// Formatter that breaks lines only between the keys of the outermost object, and between the elements of lists that
+/// are values of these keys.
 #[derive(Default)]
 struct Lines {
     depth: usize,
@@ -51,7 +52,8 @@ impl Lines {
     }
 }
 
-/// Escapes characters that JSON allows but a terminal obeys, such as C1 controls. Readers get the same text.
+/// Escapes characters that JSON allows unescaped but a terminal interprets, such as C1 controls. Readers of the JSON
+/// get the same text.
 fn write_plain<W: ?Sized + io::Write>(out: &mut W, fragment: &str) -> io::Result<()> {
     let mut rest = fragment;
     while let Some(at) = rest.find(is_not_plain) {
@@ -103,7 +105,8 @@ impl Formatter for Lines {
     }
 }
 
-/// Asserts that a line is written as it was read, and that an unknown key is ignored. Returns the object.
+/// Asserts that an object is read and written without a change, and that an unknown key is ignored. Returns the
+/// object.
 #[cfg(test)]
 pub(super) fn assert_round_trip<T: Serialize + serde::de::DeserializeOwned>(text: &str) -> T {
     let read: T = serde_json::from_str(text).unwrap();

@@ -4,14 +4,14 @@ use memtrace_model::{Bytes, PageFaults, ProcessProfile, Profile, Quantities, Qua
 
 use crate::estimate;
 
-/// Counters for a process, for a kind of its memory, or for several of these.
+/// Counters of a process, of a kind of memory of a process, or sums of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KernelReported {
     /// Resident bytes; `None` for exited processes, or if unknown.
     pub(super) resident: Option<Bytes>,
-    /// Page faults, as far as known.
+    /// Page faults; `None` if unknown. A sum has the known ones.
     pub(super) faults: Option<PageFaults>,
-    /// Upper bound of the resident bytes of their stacks, if known.
+    /// Upper bound of the resident bytes of the stacks; `None` if unknown.
     most: Option<Bytes>,
 }
 
@@ -32,7 +32,7 @@ impl KernelReported {
         profile.processes.iter().map(Self::of).fold(none, Self::and)
     }
 
-    /// Returns the sum of both, as far as known.
+    /// Returns the sum of both counters, or the only one that exists.
     pub(super) fn of_both(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         [one, other].into_iter().flatten().reduce(Self::and)
     }
@@ -47,7 +47,8 @@ impl KernelReported {
     }
 }
 
-/// Returns the error of resident pages of stacks. `known` has the kernel's counters for the owners of the stacks.
+/// Returns the error of the number of resident pages of stacks; `None` if numbers have no errors. `known`: the
+/// kernel's counters for the owners of the stacks, which limit the error.
 pub(super) fn live_error(known: Option<KernelReported>, profile: &Profile, usage: &Quantities) -> Option<u64> {
     let error = estimate::error(profile, Quantity::LiveCount, usage)?;
     let most = known.and_then(|known| known.most);

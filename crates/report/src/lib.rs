@@ -1,4 +1,5 @@
-//! Report writers, one directory per format, and comparisons of reports. They know no path, no terminal and no argument.
+//! Report writers, one module for each format, and comparisons of reports. Their only inputs are a profile and
+//! options: no path, no terminal, no argument.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
@@ -60,11 +61,11 @@ use memtrace_model::Profile;
 
 use self::remainders::Limits;
 
-/// Writes `profile` to `out` as `format`. Equal profiles and options give equal bytes.
+/// Writes `profile` to `out` in this format. Equal profiles and options give equal bytes.
 ///
 /// # Errors
 ///
-/// Returns the errors of `out`, and one for formats of accounts.
+/// Returns the errors of `out`, and `Unsupported` for [`Format::Csv`], which has no stacks.
 pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
     let bounded = |limits| match options.all_stacks {

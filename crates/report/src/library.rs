@@ -1,4 +1,4 @@
-//! Frames of language libraries and of the start of threads and programs.
+//! Frames of language libraries, and of code that starts programs and threads.
 
 mod cpp;
 mod nesting;
@@ -27,10 +27,10 @@ impl fmt::Display for Library {
     }
 }
 
-/// Start and middle of source paths that identify a library whatever the function name: names in debug information
-/// often lack their namespace.
+/// Prefixes and substrings of source paths, each with the library that it identifies. A path has precedence over the
+/// name of the function, because names in debug information often lack their namespace.
 const SOURCES: &[(&str, &str, Library)] = &[
-    // rustc replaces the build directory of its library by this prefix and its commit.
+    // rustc replaces the build directory of its library by this prefix and the commit of rustc.
     ("/rustc/", "/library/", Library::Rust),
     // Debian's build directory of rustc.
     ("/usr/src/rustc-", "/library/", Library::Rust),
@@ -42,7 +42,7 @@ const SOURCES: &[(&str, &str, Library)] = &[
     ("", "/include/c++/", Library::Cpp),
 ];
 
-/// Prefixes of file names of libraries.
+/// Prefixes of file names of objects, each with the library that it identifies.
 const OBJECTS: &[(&str, Library)] = &[
     ("libstd-", Library::Rust),
     ("libstdc++.so", Library::Cpp),
@@ -50,12 +50,12 @@ const OBJECTS: &[(&str, Library)] = &[
     ("libc++abi.so", Library::Cpp),
 ];
 
-/// Prefixes of file names of the C library: glibc and musl.
+/// Prefixes of file names of the C library, for glibc and musl.
 const C_OBJECTS: &[&str] = &["libc.so", "libc-2.", "libpthread.so", "libpthread-2.", "libc.musl-", "ld-musl-"];
 
-/// Functions in which glibc and musl start programs, constructors and threads. `pthread_once` is in the list because
-/// `std::call_once` of libstdc++ passes through it. Other functions of the C library stay visible: that `strdup` or
-/// `getline` allocates is a finding.
+/// Functions of glibc and musl that start programs, constructors and threads. `pthread_once` is in the list because
+/// `std::call_once` of libstdc++ passes through it. Other functions of the C library, such as `strdup`, stay visible,
+/// because their allocations are of interest.
 const C_START: &[&str] = &[
     "_start",
     "_start_c",
@@ -75,11 +75,11 @@ const C_START: &[&str] = &[
     "__pthread_once_slow",
 ];
 
-/// Functions that start threads and constructors, with names that programs use for functions of their own. They count
-/// only in the C library's objects: glibc on aarch64, musl twice, and glibc's constructor calls.
+/// Functions that start threads and constructors, but have names that programs also use. They count only in objects
+/// of the C library: `thread_start` of glibc on aarch64, `start` and `start_c11` of musl, and `call_init` of glibc.
 const C_START_IN_OBJECT: &[&str] = &["thread_start", "start", "start_c11", "call_init"];
 
-/// Returns the Rust or C++ library of `frame`.
+/// Returns the Rust or C++ library that contains `frame`; `None` for other code.
 pub(super) fn of(frame: &Frame) -> Option<Library> {
     let of_source = || frame.location.as_ref().and_then(of_source);
     let of_object = || frame.object.as_ref().and_then(|object| starting_like(object, OBJECTS));
@@ -87,8 +87,8 @@ pub(super) fn of(frame: &Frame) -> Option<Library> {
     of_source().or_else(of_object).or_else(of_name)
 }
 
-/// Returns true if `frame` is start-up code of the C library, provided that all its callers are. Distributions strip
-/// the C library, so these functions may have no name.
+/// Returns true if `frame` is start-up code of the C library, provided that all its callers are start-up code.
+/// Distributions strip the C library, so its functions may have no name.
 pub(super) fn starts_in_c(frame: &Frame) -> bool {
     match name(frame) {
         // A symbol may carry its version: `__libc_start_main@@GLIBC_2.34`.
@@ -105,7 +105,7 @@ pub(super) fn is_in_c_library(frame: &Frame) -> bool {
     frame.object.as_ref().is_some_and(|object| C_OBJECTS.iter().any(|start| file(object).starts_with(start)))
 }
 
-/// Returns true if `frame`, which calls `callee`, is the `main` that rustc generates.
+/// Returns true if `frame` is the `main` that rustc generates. `callee`: function that `frame` calls.
 pub(super) fn is_rust_main(frame: &Frame, callee: &Frame) -> bool {
     name(frame) == Some("main") && name(callee).is_some_and(|name| name.starts_with("std::rt::lang_start"))
 }

@@ -1,4 +1,4 @@
-//! The metric of a report, and the metrics of formats that hold several of them.
+//! The metric of a report, and all metrics for formats that show several.
 
 use memtrace_model::format::duration;
 use memtrace_model::{Bytes, Measure, Metric, Nanoseconds, ProcessProfile, Profile, Quantities, Requirement};
@@ -6,7 +6,7 @@ use memtrace_model::{EventClass, Quantity, TouchWindow};
 
 use crate::{estimate, format};
 
-/// A profile, seen by one of its metrics.
+/// A profile and one of its metrics.
 #[derive(Clone, Copy)]
 pub(super) struct MetricView<'a> {
     profile: &'a Profile,
@@ -18,14 +18,14 @@ impl<'a> MetricView<'a> {
         Self { profile, metric }
     }
 
-    /// Returns the views by the metrics that were measured, in the order of the help. Live amounts of a window of a
-    /// recording are changes, which can be negative.
+    /// Returns a view for each metric that was measured, in the order of the help. In a window of a recording, live
+    /// amounts are changes and can be negative.
     pub(super) fn measured(profile: &'a Profile) -> Vec<Self> {
         let views = Metric::ALL.into_iter().filter(|metric| metric.is_of(profile.run.class));
         views.map(|metric| Self { profile, metric }).filter(Self::is_measured).collect()
     }
 
-    /// As [`Self::measured`], with the growth instead of live amounts in a window of a recording.
+    /// Like [`Self::measured`], but in a window of a recording the growth replaces the live amounts.
     pub(super) fn measured_growth(self) -> Vec<Self> {
         let mut views = Self::measured(self.profile);
         if self.profile.run.window.is_some() && Quantity::LiveBytes.is_of(self.class()) {
@@ -56,22 +56,22 @@ impl<'a> MetricView<'a> {
         self.profile.run.class
     }
 
-    /// Name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     pub(super) const fn name(&self) -> &'static str {
         self.metric.name()
     }
 
-    /// Sample type of profiles for pprof.
+    /// Returns the sample type in profiles for pprof.
     pub(super) const fn sample_type(&self) -> &'static str {
         self.metric.facts().sample_type
     }
 
-    /// Quantity with the values.
+    /// Returns the quantity that has the values.
     pub(super) const fn quantity(&self) -> Quantity {
         self.metric.quantity()
     }
 
-    /// Dimension of the values.
+    /// Returns the dimension of the values: bytes, a count, or a time.
     pub(super) const fn measure(&self) -> Measure {
         self.metric.measure()
     }
@@ -91,7 +91,7 @@ impl<'a> MetricView<'a> {
         self.metric.needs(Requirement::Marks)
     }
 
-    /// Returns true if values are those at the peak of each process.
+    /// Returns true if values are live amounts at the peak of each process.
     pub(super) fn is_of_peaks(&self) -> bool {
         self.metric.needs(Requirement::Peaks)
     }
@@ -101,7 +101,7 @@ impl<'a> MetricView<'a> {
         self.metric.needs(Requirement::Touches)
     }
 
-    /// Returns true if both views have the same values, apart from their signs: growth is a change of live amounts.
+    /// Returns true if both views show the same quantity. Growth has the quantity of live bytes.
     pub(super) fn has_values_of(&self, other: &Self) -> bool {
         self.quantity() == other.quantity()
     }
@@ -111,23 +111,23 @@ impl<'a> MetricView<'a> {
         self.metric.value(usage)
     }
 
-    /// Returns the value of a process. The sum of its stacks has no peak.
+    /// Returns the value of a process. Peaks are kept for each process, not in the sum of its stacks.
     pub(super) fn process_value(&self, process: &ProcessProfile) -> u64 {
         if self.is_of_peaks() { process.peak.map_or(0, |peak| peak.0) } else { self.value(&process.total) }
     }
 
-    /// Returns the value of a stack. In a window of a recording, it is negative for a decrease, and if stacks replace their
-    /// sum.
+    /// Returns the value of a stack. In a window of a recording, the value is negative for a decrease, and for a sum
+    /// of merged stacks that is replaced by its stacks within the window.
     pub(super) fn signed_value(&self, usage: &Quantities) -> i64 {
         self.value(usage).cast_signed()
     }
 
-    /// Returns the value of a stack, and 0 instead of a negative one.
+    /// Returns the value of a stack, or 0 if it is negative.
     pub(super) fn increase(&self, usage: &Quantities) -> u64 {
         self.signed_value(usage).max(0).cast_unsigned()
     }
 
-    /// Returns the error of the value in its unit; `None` if it is counted.
+    /// Returns the error of the value in its unit, under the conditions of [`estimate::error`].
     pub(super) fn error(&self, usage: &Quantities) -> Option<u64> {
         estimate::error(self.profile, self.quantity(), usage)
     }
@@ -137,7 +137,8 @@ impl<'a> MetricView<'a> {
         self.text_of(self.measure(), value)
     }
 
-    /// Returns the value of the other number of the same blocks or stalls, with its unit.
+    /// Returns the paired number of the same blocks or stalls, with its unit: the count for bytes or a time, and the
+    /// reverse. `None` if the quantity has no pair.
     pub(super) fn text_of_pair(&self, usage: &Quantities) -> Option<String> {
         self.quantity().facts().pair.map(|pair| self.text_of(pair.facts().measure, usage[pair]))
     }
@@ -150,7 +151,7 @@ impl<'a> MetricView<'a> {
         }
     }
 
-    /// Unit of the values.
+    /// Returns the name of the unit of the values.
     pub(super) const fn unit(&self) -> &'static str {
         match self.measure() {
             Measure::Bytes => "bytes",
@@ -159,7 +160,7 @@ impl<'a> MetricView<'a> {
         }
     }
 
-    /// Returns the title: `live bytes`, or `live bytes at least 30 s old` for a profile filtered by age.
+    /// Returns the title: `live bytes`, or `live bytes at least 30 s old` if the profile is filtered by age.
     pub(super) fn title(&self) -> String {
         let title = self.metric.title(self.class());
         match (self.profile.run.older, self.profile.run.touches) {
@@ -174,7 +175,7 @@ impl<'a> MetricView<'a> {
         }
     }
 
-    /// Returns the reason for an empty report.
+    /// Returns the reason for an empty report: `no live bytes`.
     pub(super) fn empty_reason(&self) -> String {
         if self.is_of_peaks() && self.profile.processes.iter().all(|process| process.peak.is_none()) {
             String::from("no peak was kept")

@@ -1,17 +1,17 @@
-//! Objects that call allocators.
+//! Grouping by object: the object that calls the allocator.
 
 use memtrace_model::{Frame, FrameId, LabelId, ObjectName, Profile, StackLabels, StackProfile};
 use rustc_hash::FxHashMap;
 
 use super::{allocators, library};
 
-/// Start of the file names of allocators, and of the dynamic loader, which allocates for new threads.
+/// Prefixes of file names of allocators, and of the dynamic loader, which allocates for new threads.
 const SKIPPED_OBJECTS: &[&str] =
     &["libjemalloc.so", "libtcmalloc", "libmimalloc.so", "libmimalloc-", "libsnmalloc", "ld-linux", "ld64.so"];
 
-/// Returns the label of each stack: the path of the object that called the allocator. The caller is the innermost frame outside
-/// of allocators, the dynamic loader and the libraries of C, C++ and Rust. If there is none, it is the innermost frame with an
-/// object.
+/// Returns the label of each stack: the path of the object that called the allocator. The caller is the innermost
+/// frame outside of allocators, the dynamic loader and the libraries of C, C++ and Rust. If there is no such frame,
+/// it is the innermost frame with an object.
 #[must_use]
 pub fn object_labels(profile: &Profile) -> StackLabels {
     let is_library: Vec<bool> = profile.frames.iter().map(is_library).collect();
@@ -32,7 +32,7 @@ pub fn object_labels(profile: &Profile) -> StackLabels {
     StackLabels { of_stacks: profile.stacks.iter().map(label).collect(), names }
 }
 
-/// Returns true if the frame belongs to an allocator, the dynamic loader or the library of a language.
+/// Returns true if the frame belongs to an allocator, to the dynamic loader, or to the library of C, C++ or Rust.
 #[must_use]
 pub fn is_library(frame: &Frame) -> bool {
     let name = frame.name.as_ref().ok().map(|name| name.0.as_str());
@@ -56,7 +56,7 @@ mod tests {
 
     use super::*;
 
-    /// Labels of stacks of these frames: functions and objects, the outermost first.
+    /// Returns the labels of stacks. A stack has functions with their objects, the outermost first.
     fn labels(stacks: &[&[(&str, &str)]]) -> Vec<Option<String>> {
         let mut profile = Profile { processes: vec![ProcessProfile::new(Pid(1), "a")], ..Profile::default() };
         for calls in stacks {

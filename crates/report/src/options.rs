@@ -5,16 +5,16 @@ use memtrace_model::{GroupBy, Metric};
 /// Options of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Metric that is drawn and by which stacks are sorted.
+    /// Metric that pictures draw. Lists are sorted by it.
     pub metric: Metric,
     /// Key by which stacks are grouped.
     pub by: GroupBy,
-    /// Number of sites, processes and groups in the text.
+    /// Maximum number of sites, of processes and of groups in the text.
     pub top: usize,
-    /// Write every stack and process; otherwise the smallest are merged to bound the size of the report. The text
-    /// always includes every stack.
+    /// True to write every stack and process. Otherwise, the smallest ones are merged to bound the size of the
+    /// report. The text always includes every stack.
     pub all_stacks: bool,
-    /// Target for titles: `pid 4711 (redis-server)`.
+    /// Target of the trace, for titles: `pid 4711 (redis-server)`.
     pub subject: String,
 }
 

@@ -1,6 +1,6 @@
-//! Traces for Perfetto: packets of `perfetto_trace.proto`, with counters of the memory of each process over time, marks, OOM kills
-//! and ends of processes as instants, activity of threads, and heap profiles: one at the end,
-//! and those at earlier moments.
+//! Traces for Perfetto: packets of `perfetto_trace.proto`. They have counters of the memory of each process over
+//! time, instants for marks, OOM kills and ends of processes, activity of threads, and heap profiles at the end and
+//! at earlier moments.
 
 mod accounts;
 mod activity;
@@ -25,7 +25,7 @@ use self::messages::trace_packet::Data;
 use self::packets::{Packets, nanoseconds};
 use self::tracks::Tracks;
 
-/// Writes the packets. Times are those since the start of tracing.
+/// Writes the packets. Their times count from the start of tracing.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let mut packets = Packets::new(out);
     packets.write_clocks()?;
@@ -36,8 +36,8 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if profile.run.class.counts_stalls() {
         return Ok(());
     }
-    // The viewer shows differences between consecutive profiles. Each packet has all frames, because the viewer forgets them at
-    // its end (`HeapProfileTracker::FinalizeProfile` of Perfetto).
+    // The viewer shows differences between consecutive profiles. Each packet has all of its frames, because the
+    // viewer forgets frames at the end of a packet (`HeapProfileTracker::FinalizeProfile` of Perfetto).
     let last = (profile.shown_time().end, profile);
     for (at, profile) in profile.earlier.iter().map(|(at, earlier)| (*at, earlier)).chain([last]) {
         let heap = HeapProfile::new(profile).into_packet(nanoseconds(at));

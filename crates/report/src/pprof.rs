@@ -13,7 +13,7 @@ use prost::Message as _;
 use self::builder::ProfileBuilder;
 use crate::options::Options;
 
-/// Writes the profile with every metric that was measured. Values of blocks have the names of Go's heap profiles.
+/// Writes the profile with every metric that was measured. Metrics of blocks have the names of Go's heap profiles.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let bytes = ProfileBuilder::new(profile, options.by.name()).build(options).encode_to_vec();
     let mut encoder = GzEncoder::new(out, Compression::default());

@@ -1,4 +1,5 @@
-//! Small reports: the smallest stacks and processes are merged into remainders, without a change of any sum.
+//! Reports of bounded size: the smallest stacks and processes are merged into remainders, without a change of any
+//! sum.
 
 mod order;
 mod processes;
@@ -16,22 +17,23 @@ use crate::Options;
 /// Bounds of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Size of the JSON, as estimated by [`Sizes`].
+    /// Maximum size of the JSON in bytes, as estimated by [`Sizes`].
     pub(super) bytes: usize,
-    /// Number of rows of processes.
+    /// Maximum number of rows of processes, without remainders.
     pub(super) processes: usize,
 }
 
 impl Limits {
-    /// Bounds for a JSON file of 40 MiB: estimates are too high rather than too low.
+    /// Bounds for a JSON file of at most 40 MiB. The estimates are too high rather than too low.
     pub(super) const FILE: Self = Self { bytes: 40 << 20, processes: 6000 };
-    /// Bounds for the stacks of a picture, which merges them where they part. More of them have callers in common than
-    /// fit into a file.
+    /// Bounds for a picture. They are larger, because a picture itself merges stacks that are too small to see, below
+    /// the callers that they have in common.
     pub(super) const PICTURE: Self = Self { bytes: 128 << 20, processes: 6000 };
 }
 
-/// Returns a profile within `limits`: the largest stacks and processes, and for each part of a process the sum of its
-/// other stacks with the same end and label. Processes are merged if `by` does not distinguish them.
+/// Returns a profile within `limits`. It has the largest stacks, and for each part of a process the sum of its other
+/// stacks with the same end and label. It has the largest processes, and merges the others if `--by` does not
+/// distinguish them.
 pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limits) -> Cow<'a, Profile> {
     let rows = processes::merged(profile, options, limits.processes);
     let sizes = Sizes::new(profile);
@@ -61,11 +63,11 @@ pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limit
     Cow::Owned(Profile::new(profile.run.clone(), Vec::new(), rows, |_| None))
 }
 
-/// Number of a frame of merged stacks only.
+/// Number of a frame that only merged stacks contain.
 const UNUSED: FrameId = FrameId::new(u32::MAX as usize);
 
-/// The remainder to which a stack belongs: a part of a process, the end, so that the distribution of ends remains, and the
-/// label, so that groups keep their sums.
+/// Key of a remainder: row of the process, part, stack end and label. The end keeps the distribution of ends, and the
+/// label keeps the sums of groups.
 type Remainder = (usize, Part, StackEnd, Option<LabelId>);
 
 fn remainder_of(profile: &Profile, rows: &RowsOfProcesses, stack: &StackProfile) -> Remainder {
@@ -75,7 +77,8 @@ fn remainder_of(profile: &Profile, rows: &RowsOfProcesses, stack: &StackProfile)
     (process, part, stack.end, stack.label)
 }
 
-/// Returns true for each of the largest stacks that fit into `bytes`, with the rest of the report.
+/// Returns a flag for each stack: true for the largest stacks that fit into `bytes` together with the rest of the
+/// report.
 fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes: &Sizes, bytes: usize) -> Vec<bool> {
     let remainders: FxHashSet<Remainder> = keys.iter().copied().collect();
     let mut used = rows.processes.iter().map(|process| sizes.process(process)).sum::<usize>();
@@ -87,7 +90,7 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     let mut has_frame = vec![false; profile.frames.len()];
     for index in ranked {
         let stack = &profile.stacks[index];
-        // The sum of merged stacks is a part of the remainder.
+        // A sum of merged stacks always becomes a part of its remainder.
         if stack.merged() > 0 {
             continue;
         }
@@ -105,7 +108,8 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     kept
 }
 
-/// Returns the number of each frame of the kept stacks, in the order of the profile.
+/// Returns the new number of each frame, in the order of the profile: consecutive for frames of kept stacks, and
+/// [`UNUSED`] for the others.
 fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
     let mut numbers = vec![UNUSED; profile.frames.len()];
     for (stack, _) in profile.stacks.iter().zip(kept).filter(|(_, kept)| **kept) {
@@ -116,19 +120,20 @@ fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
     numbers
 }
 
-/// A remainder, or with frames a stack of it.
+/// Key of a stack of the bounded profile: a remainder (`None`), or the frames of a kept stack with the same
+/// properties.
 type StackKey = (Remainder, Option<Box<[FrameId]>>);
 
 /// Stacks of the bounded profile.
 #[derive(Default)]
 struct Stacks {
     all: Vec<StackProfile>,
-    /// Index of the stacks by their frames, `None` for a remainder.
+    /// Indices in `all`.
     known: FxHashMap<StackKey, usize>,
 }
 
 impl Stacks {
-    /// Adds a stack, or without frames a part of a remainder.
+    /// Adds a stack. `frames`: frames of a kept stack; `None` adds the stack to its remainder.
     fn add(&mut self, key: Remainder, frames: Option<Box<[FrameId]>>, stack: &StackProfile) {
         let (process, part, end, label) = key;
         let next = self.all.len();
@@ -147,7 +152,7 @@ impl Stacks {
         sum.live_changes.merge(&stack.live_changes);
     }
 
-    /// Returns the stacks by process, with the remainders last.
+    /// Returns the stacks by process, with the remainders of a process after its stacks.
     fn into_sorted(self) -> Vec<StackProfile> {
         let mut all = self.all;
         all.sort_by_key(|stack| (stack.process, stack.merged() > 0));

@@ -50,7 +50,7 @@ struct SampledProfile<'a> {
     weights: Vec<u64>,
 }
 
-/// Frames of the file, each once: the viewer joins calls of the same frame.
+/// Frames of the file, each once, because the viewer joins calls with the same frame.
 #[derive(Default)]
 struct Frames {
     all: Vec<FrameFields>,
@@ -70,8 +70,8 @@ impl Frames {
     }
 }
 
-/// Writes a profile for each metric that was measured. The outermost frame of a stack is its group. Decreases between two
-/// moments of a recording are left out.
+/// Writes a profile for each metric that was measured. The group of a stack is its outermost frame. In a window of a
+/// recording, decreases are left out.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let drawn = MetricView::new(profile, options.metric);
     let views = drawn.measured_growth();
@@ -117,7 +117,8 @@ fn sampled<'a>(view: MetricView<'_>, paths: &'a [Vec<usize>]) -> SampledProfile<
     }
 }
 
-/// Returns a function. Its line is left out: it is that of the call.
+/// Returns a frame for the function. The line is left out, because it is the line of the call and not of the
+/// function.
 fn function(frame: &Frame) -> FrameFields {
     let file = frame.location.as_ref().map(|location| escape::visible(&printable(&location.file)));
     FrameFields { name: escape::visible(&frame.label()), file }

@@ -11,7 +11,7 @@ pub(super) fn by_kind(profile: &Profile) -> BTreeMap<ReclaimKind, StallStats> {
     )
 }
 
-/// Returns the stalls of a process.
+/// Returns the sum of all stalls of a process.
 pub(super) fn of(process: &ProcessProfile) -> StallStats {
     StallStats::sum(process.stalls.values())
 }

@@ -19,13 +19,13 @@ use crate::metrics::MetricView;
 use crate::options::Options;
 use crate::{escape, estimate, format};
 
-/// Characters of the title line at the initial width of 1200 pixels, between the buttons in the corners.
+/// Maximum length of the title in characters: it fits between the buttons at the initial width of 1200 pixels.
 const TITLE_CHARACTERS: usize = 96;
-/// Characters of the subtitle, which has a smaller font and a line of its own.
+/// Maximum length of the subtitle in characters. It has a smaller font and a line of its own.
 const SUBTITLE_CHARACTERS: usize = 160;
 /// Entries narrower than 1/`LEAST_PARTS` of the whole are not drawn (inferno 0.12, `defaults::MIN_WIDTH`: 0.01 %).
 const LEAST_PARTS: u64 = 10_000;
-/// Size of the boxes, for a file of at most 5 MiB.
+/// Maximum size of all boxes in bytes, for a file of at most 5 MiB.
 const BOXES: usize = 4800 << 10;
 
 /// Writes the flame graph, or a picture that says that there is nothing to draw.
@@ -48,7 +48,8 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
     drawing.subtitle = Some(subtitle);
     drawing.count_name = String::from(view.unit());
     drawing.notes = format::completeness(profile);
-    // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
+    // inferno refuses lines that are not ordered by their text. For a "flame chart" it takes any order, and reads the
+    // lines from the last to the first.
     drawing.flame_chart = true;
 
     let shift = excess_bits(&stacks);
@@ -77,7 +78,7 @@ fn frame(frame: &Frame) -> String {
     label
 }
 
-/// Returns the number of low bits that values must lose for their sum to fit in 64 bits, since inferno adds them up.
+/// Returns the number of low bits that values must lose so that their sum, which inferno computes, fits in 64 bits.
 fn excess_bits(stacks: &[(String, u64)]) -> u32 {
     let sum: u128 = stacks.iter().map(|(_, value)| u128::from(*value)).sum();
     (u128::BITS - sum.leading_zeros()).saturating_sub(u64::BITS)
@@ -89,12 +90,13 @@ fn title(profile: &Profile, options: &Options) -> String {
     format::shortened(&title, TITLE_CHARACTERS)
 }
 
-/// Returns the total, the duration, the losses, the processes that are not traced, and the quality of the stacks.
+/// Returns the total with its error, the duration, the losses, the processes that are not traced, and the quality of
+/// the stacks.
 fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
     let profile = view.profile();
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
     let mut before = vec![view.text(sum), format!("in {}", number::duration(profile.run.duration))];
-    // Peaks of several processes are of different moments and must not be added.
+    // Peaks of several processes are at different moments, so their sum is not shown.
     if view.is_of_peaks() && profile.processes.len() > 1 {
         before.remove(0);
     }
@@ -120,7 +122,7 @@ fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
     format::shortened(&format!("{before} · {losses}{after}"), SUBTITLE_CHARACTERS)
 }
 
-/// Returns the error of the total, and of a frame of a tenth of it; `None` if numbers are counted.
+/// Returns the error of the total, and of a frame with a tenth of the total; `None` if numbers have no errors.
 fn errors(view: MetricView<'_>) -> Option<(String, String)> {
     let total = view.profile().total();
     let shown = |usage| Some(estimate::format_error(Some(view.error(usage)?), view.measure()));
@@ -128,7 +130,8 @@ fn errors(view: MetricView<'_>) -> Option<(String, String)> {
     Some((shown(&total)?, shown(&tenth)?))
 }
 
-/// Writes a picture with two titles and a sentence, where inferno would draw an error message.
+/// Writes a picture with a title, a subtitle, and the reason for an empty picture. inferno would draw an error
+/// message.
 pub(super) fn write_empty(title: &str, subtitle: &str, reason: &str, out: &mut dyn io::Write) -> io::Result<()> {
     let [title, subtitle, reason] = [title, subtitle, reason].map(escape::xml);
     write!(

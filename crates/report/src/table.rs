@@ -4,9 +4,9 @@ use std::io;
 
 use crate::format;
 
-/// Maximum width of a table, unless the last column is at its minimum.
+/// Maximum width of a table in characters, unless the last column already has its minimum width.
 pub(super) const COLUMNS: usize = 100;
-/// Minimum width of the last column, which takes the remaining width.
+/// Minimum width of the last column. The last column gets the width that the others leave.
 const LEAST: usize = 12;
 const GAP: &str = "  ";
 
@@ -18,12 +18,12 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// A column of text.
+    /// Returns a column of text, aligned at the left.
     pub(super) fn text(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
         Self { head, right: false, cells: cells.into_iter().collect() }
     }
 
-    /// A column of numbers.
+    /// Returns a column of numbers, aligned at the right.
     pub(super) fn numbers(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
         Self { head, right: true, cells: cells.into_iter().collect() }
     }
@@ -38,7 +38,7 @@ impl Column {
     }
 }
 
-/// Writes the table. Cells of the last column are cut at the maximum width.
+/// Writes the table. Cells of the last column are cut at the maximum width of a table.
 pub(super) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
     lines(columns, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
@@ -58,7 +58,7 @@ pub(super) fn lines(columns: &[Column], width: usize) -> Vec<String> {
     std::iter::once(head).chain((0..rows).map(row)).collect()
 }
 
-/// Returns the width of columns with the gaps before them.
+/// Returns the width of columns, each with the gap before it.
 pub(super) fn total_width(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + GAP.len()).sum()
 }

@@ -1,4 +1,4 @@
-//! Reports of the thread monitor: a table, CSV and JSON of intervals, and a picture of their course.
+//! Reports of the thread monitor: a table, CSV and JSON of intervals, and a picture of all intervals.
 
 mod csv;
 mod event;

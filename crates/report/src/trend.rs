@@ -1,7 +1,7 @@
 //! Trends of live memory over the parts of a recording.
 //!
-//! Growth that happened once is harmless; the same growth that continues is not. A trend distinguishes them by rules on
-//! the changes in each part. The guide (`docs/guide/recordings.md`) lists the rules with their thresholds.
+//! Growth that happened once is harmless; growth that continues is not. A trend distinguishes them by rules on the
+//! changes in each part. The guide (`docs/guide/recordings.md`) lists the rules with their thresholds.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use memtrace_model::{Bytes, LiveChanges, PartChange};
 
 use crate::format;
 
-/// Minimum number of parts since the first change. With fewer, growth is [`Kind::Recent`].
+/// Minimum number of parts from the first change to the end. If there are fewer, growth is [`Kind::Recent`].
 const FEWEST: usize = 4;
 
-/// Kind of a trend. Parts count by their time: old parts of a recording can be longer.
+/// Kind of a trend. Parts are weighted by their duration, because old parts of a recording can be longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Grew in at least three quarters of the time, and the decreases are at most half of the growth. The share of the
-    /// growth of each part exceeds its share of the time by at most a quarter of the whole.
+    /// Live memory grew in at least three quarters of the time, and the decreases are at most half of the growth. No
+    /// part has a share of the growth that exceeds its share of the time by more than 25 percentage points.
     SteadyGrowth,
-    /// At least four fifths of the growth were in one part, or in two successive ones, of at most half of the time, and
-    /// the decreases are at most a fifth of the growth.
+    /// At least four fifths of the growth were in one part or in two successive parts, these parts are at most half
+    /// of the time, and the decreases are at most a fifth of the growth.
     SingleGrowth,
     /// In the second half of the time, at least twice the growth was allocated, and live memory changed by at most a
     /// tenth of the growth.
@@ -35,7 +35,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Name in JSON.
+    /// Returns the name in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::SteadyGrowth => "steady_growth",
@@ -52,18 +52,18 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Trend {
     pub(super) kind: Kind,
-    /// Parts since the first change.
+    /// Parts of the recording, from the part with the first change.
     parts: Vec<Range<Duration>>,
-    /// Change of live bytes in each of them.
+    /// Change of live bytes in each of `parts`.
     changes: Vec<i64>,
     /// Index of the first part of the second half of the time.
     second_half: usize,
-    /// Bytes allocated in the second half.
+    /// Bytes allocated in the second half of the time.
     late_alloc: u64,
 }
 
 impl Trend {
-    /// Returns the trend of live bytes with these changes; `None` if they are not known, or nothing changed.
+    /// Returns the trend of live bytes with these changes; `None` if the changes are unknown or all 0.
     pub(super) fn of(parts: &[Range<Duration>], changes: &LiveChanges) -> Option<Self> {
         let changes = changes.as_slice();
         let first = changes.iter().position(|change| change.live != 0).filter(|_| parts.len() == changes.len())?;
@@ -95,7 +95,7 @@ impl Trend {
         }
     }
 
-    /// Returns the trend in words, with its figures.
+    /// Returns the trend in words, with numbers.
     pub(super) fn text(&self) -> String {
         let count = |is: fn(&i64) -> bool| self.changes.iter().filter(|change| is(change)).count();
         let (grew, shrank, all) = (count(|change| *change > 0), count(|change| *change < 0), self.changes.len());
@@ -132,7 +132,7 @@ impl Trend {
         }
     }
 
-    /// Returns the sum of the absolute values of the changes that satisfy `is`.
+    /// Returns the sum of the absolute values of all changes that satisfy `is`.
     fn sum(&self, is: impl Fn(i64) -> bool) -> u64 {
         self.changes
             .iter()
@@ -140,13 +140,13 @@ impl Trend {
             .fold(0, |sum: u64, change| sum.saturating_add(change.unsigned_abs()))
     }
 
-    /// Returns the part with the most growth if it has four fifths of all growth, or else the two successive parts with
-    /// the most, with their growth in bytes.
+    /// Returns the part with the most growth if it has four fifths of all growth, or else the two successive parts
+    /// with the most growth. Also returns their growth in bytes.
     fn largest_growth(&self) -> (Range<usize>, u64) {
         let growth: Vec<u64> = self.changes.iter().map(|change| (*change).max(0).unsigned_abs()).collect();
         let sum =
             |parts: &Range<usize>| growth[parts.clone()].iter().fold(0_u64, |sum, part| sum.saturating_add(*part));
-        // Of equal elements, max_by_key returns the last.
+        // `max_by_key` returns the last of equal elements, and the reversal makes it the first.
         let largest = |length: usize| (0..=growth.len() - length).map(|at| at..at + length).rev().max_by_key(sum);
         let all = sum(&(0..growth.len()));
         let single = largest(1).filter(|part| sum(part) >= share(all, 4, 5) || growth.len() == 1);
@@ -155,14 +155,15 @@ impl Trend {
         (parts, bytes)
     }
 
-    /// Returns true if four fifths of the growth were in one part or two, of at most half of the time.
+    /// Returns true if four fifths of the growth were in one or two successive parts that are at most half of the
+    /// time.
     fn is_single_growth(&self, grown: u64) -> bool {
         let (parts, growth) = self.largest_growth();
         let time: Duration = self.parts[parts].iter().map(length).sum();
         growth >= share(grown, 4, 5) && time <= self.time() / 2
     }
 
-    /// Returns true if no part has much more of the growth than of the time.
+    /// Returns true if the growth is spread over the time, as [`Kind::SteadyGrowth`] requires.
     fn is_even(&self, grown: u64) -> bool {
         let time = self.time().as_secs_f64();
         let is_even = |(part, change): (&Range<Duration>, &i64)| {
@@ -175,20 +176,21 @@ impl Trend {
         self.parts.iter().map(length).sum()
     }
 
-    /// Returns the duration of the parts with growth.
+    /// Returns the total duration of the parts with growth.
     fn time_of_growth(&self) -> Duration {
         self.parts.iter().zip(&self.changes).filter(|(_, change)| **change > 0).map(|(part, _)| length(part)).sum()
     }
 }
 
-/// Returns the index of the first part that starts in the second half of the time, or of the last part.
+/// Returns the index of the first part that starts in the second half of the time, or of the last part if there is
+/// none.
 fn second_half(parts: &[Range<Duration>]) -> usize {
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return 0 };
     let middle = first.start + last.end.saturating_sub(first.start) / 2;
     parts.iter().position(|part| part.start >= middle).unwrap_or(parts.len() - 1)
 }
 
-/// Returns the sum of changes. That of a damaged recording can exceed its type.
+/// Returns the sum of changes. It saturates, because the sum of a damaged recording can overflow.
 fn sum(changes: &[i64]) -> i64 {
     changes.iter().fold(0, |sum, change| sum.saturating_add(*change))
 }
@@ -201,7 +203,7 @@ const fn share(number: u64, of: u64, parts: u64) -> u64 {
     number / parts * of
 }
 
-/// Returns a change in a time as a rate, by the second, minute or hour: `+1.50 MiB/min`.
+/// Returns a change during `time` as a rate per second, minute or hour: `+1.50 MiB/min`.
 fn rate(change: i64, time: Duration) -> String {
     let units = [("s", 1.0), ("min", 60.0), ("h", 3600.0)];
     let per = |seconds: f64| (change as f64 / time.as_secs_f64().max(f64::MIN_POSITIVE) * seconds) as i64;
@@ -214,7 +216,7 @@ fn rate(change: i64, time: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// Trend of changes in KiB, in parts of two seconds. In each, `alloc` KiB are allocated.
+    /// Returns the trend of changes in KiB, in parts of two seconds. In each part, `alloc` KiB are allocated.
     fn trend(changes: &[i64], alloc: u64) -> Trend {
         let second = |number: usize| Duration::from_secs(2 * number as u64);
         let parts: Vec<_> = (0..changes.len()).map(|at| second(at)..second(at + 1)).collect();
@@ -235,7 +237,7 @@ mod tests {
     fn steady_growth_has_its_rate() {
         let text = "steady growth: +5.00 KiB/s in 8 of 8 parts from +0 s to +16 s";
         check(&[10; 8], 10, Kind::SteadyGrowth, text);
-        // Growth with temporary blocks is growth.
+        // Temporary blocks do not change the trend.
         check(&[10; 8], 1000, Kind::SteadyGrowth, text);
         // An hour of slow growth.
         let hour: Vec<_> =
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn long_parts_have_more_growth() {
         let part = |start: u64, end: u64| Duration::from_secs(start)..Duration::from_secs(end);
-        // The old part is as long as all others.
+        // The old part is as long as all other parts together.
         let parts: Vec<_> =
             [part(0, 80)].into_iter().chain((0..8).map(|at| part(80 + 10 * at, 90 + 10 * at))).collect();
         let trend = |changes: [i64; 9]| {
@@ -270,7 +272,7 @@ mod tests {
     fn single_growth_has_its_time() {
         let text = "single growth: +90.00 KiB from +4 s to +6 s";
         check(&[0, 1, 90, 0, 0, 1, 0, 0], 2, Kind::SingleGrowth, text);
-        // A growth across the end of a part.
+        // The growth continues into the next part.
         let text = "single growth: +90.00 KiB from +4 s to +8 s";
         check(&[1, 0, 40, 50, 0, 1, 0, 0], 2, Kind::SingleGrowth, text);
         let text = "single growth: +90.00 KiB from +0 s to +2 s";
@@ -289,7 +291,7 @@ mod tests {
     fn other_courses_have_a_name() {
         check(&[0, 0, 0, 0, 0, 0, 10, 9], 9, Kind::Recent, "recent: first changed from +12 s to +14 s");
         let text = "decrease: -512 B/s in 1 of 4 parts from +4 s to +12 s";
-        // Less than a KiB a second is a rate by the minute.
+        // A rate below 1 KiB per second is given per minute.
         let text = text.replace("-512 B/s", "-30.00 KiB/min");
         check(&[0, 0, -4, 0, 0, 0], 0, Kind::Decrease, &text);
         let text = "irregular: +60.00 KiB in 2 parts, -20.00 KiB in 1, of 6 from +0 s to +12 s";

@@ -1,4 +1,4 @@
-//! Formats of working sets.
+//! Reports of working sets: text, CSV, JSON and a picture.
 
 mod assessment;
 mod csv;
@@ -17,11 +17,11 @@ use self::summary::summary;
 
 use super::Format;
 
-/// Writes a reading. The first one has the heads of the columns before it.
+/// Writes a reading. In text and CSV, the heads of the columns precede the first reading.
 ///
 /// # Errors
 ///
-/// Returns the errors of `out`, and one for formats that need all readings.
+/// Returns the errors of `out`, and `Unsupported` for formats other than text, CSV and JSON.
 pub fn write(format: Format, sets: &WorkingSets, is_first: bool, out: &mut dyn io::Write) -> io::Result<()> {
     match format {
         Format::Text => text::write(sets, is_first, out),
@@ -31,11 +31,11 @@ pub fn write(format: Format, sets: &WorkingSets, is_first: bool, out: &mut dyn i
     }
 }
 
-/// Writes all readings, the text with a summary and a comparison with `sizes`.
+/// Writes all readings. The text also has a summary, and a comparison with `sizes`.
 ///
 /// # Errors
 ///
-/// Returns the errors of `out`, and one for formats of stacks.
+/// Returns the errors of `out`, and `Unsupported` for formats that are not in [`Format::OF_WORKING_SETS`].
 pub fn write_all(
     format: Format,
     readings: &[WorkingSets],
@@ -51,7 +51,7 @@ pub fn write_all(
     if format == Format::Text { write_end(readings, sizes, out) } else { Ok(()) }
 }
 
-/// Writes the sentences after the text of all readings.
+/// Writes the sentences that follow all readings in the text.
 ///
 /// # Errors
 ///
@@ -72,8 +72,8 @@ pub fn write_end(readings: &[WorkingSets], sizes: &ComparedSizes, out: &mut dyn 
     writeln!(out, "{}", assessment::of_machine(last, sizes.has_swap))
 }
 
-/// Returns a sentence that compares the last reading with the reach of the TLB, the caches and the limit of the memory. Returns
-/// `None` if no size is known, if there is no process, or if the reading is a lower bound.
+/// Returns a sentence that compares the last reading with the reach of the TLB, the caches and the memory limit.
+/// Returns `None` if no size is known, if there is no process, or if the reading is only a lower bound.
 fn comparison(readings: &[WorkingSets], sizes: &ComparedSizes) -> Option<String> {
     let last = readings.last().filter(|sets| !sets.processes.is_empty() && sets.method != WorkingSetMethod::Faults)?;
     let touched = last.total().referenced;
@@ -87,7 +87,7 @@ fn comparison(readings: &[WorkingSets], sizes: &ComparedSizes) -> Option<String>
     Some(format!("{touched} are {list}."))
 }
 
-/// Returns `31 times the L2 cache (1.00 MiB)` or `5% of the memory limit (1.00 GiB)`.
+/// Returns a part of the comparison: `31.0 times the L2 cache (1.00 MiB)` or `5% of the memory limit (1.00 GiB)`.
 fn part(touched: Bytes, name: &str, size: Bytes) -> String {
     let ratio = touched.0 as f64 / size.0.max(1) as f64;
     let amount = if ratio < 1.995 { format!("{:.0}% of", ratio * 100.0) } else { format!("{ratio:.1} times") };

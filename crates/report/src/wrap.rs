@@ -1,8 +1,9 @@
-//! Wrapping of text to lines.
+//! Breaking of text into lines.
 
 use super::table::COLUMNS;
 
-/// Breaks `text` into lines of at most a hundred columns, each with an indent of `indent` spaces. Words are not cut.
+/// Breaks `text` into lines of at most a hundred characters, each indented by `indent` spaces. Words are not cut, so
+/// a longer word exceeds its line.
 pub(super) fn wrapped(text: &str, indent: usize) -> String {
     let mut lines = String::new();
     let mut column = COLUMNS;

@@ -8,7 +8,7 @@ use memtrace_model::{AccountTable, AccountTotals, Amount, MarkBounds};
 use crate::json::{TOOL, occurred};
 use crate::json_lines;
 
-/// Returns the numbers of a group.
+/// Returns the numbers of a group. Numbers that need water marks are `None` if the marks were not kept.
 pub(super) fn numbers(table: &AccountTable, totals: &AccountTotals) -> AccountNumbers {
     let AccountTotals { counters, live, exit, discarded, marks, .. } = totals;
     let marks = marks.as_ref();
@@ -40,7 +40,7 @@ pub(super) fn numbers(table: &AccountTable, totals: &AccountTotals) -> AccountNu
     }
 }
 
-/// Writes the table.
+/// Writes the table as one JSON object.
 pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result<()> {
     let accounts = table
         .rows

@@ -9,10 +9,10 @@ use crate::format::{shortened, shortened_left};
 use crate::table::{self, Column};
 use crate::{escape, groups};
 
-/// Maximum width of a name.
+/// Maximum width of a name, in characters.
 const NAME: usize = 40;
 
-/// Writes a line with the time, the first `top` rows, and the total.
+/// Writes a line with the duration, a table of the first `top` rows and the total, and notes about bounds and losses.
 pub(super) fn write(table: &AccountTable, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
     let shown = &table.rows[..top.min(table.rows.len())];
     let keys = table.keys.plural();
@@ -84,12 +84,12 @@ fn is_wide(bounds: AmountBounds) -> bool {
     bounds.at_least.bytes != bounds.at_most.bytes
 }
 
-/// Returns the high-water mark, or its upper bound.
+/// Returns the high-water mark of the bytes, or its upper bound with a tilde; `-` if it was not kept.
 fn high(totals: &AccountTotals) -> String {
     totals.marks.map_or_else(|| String::from("-"), |marks| bound(marks.high, marks.high.at_most.bytes))
 }
 
-/// Returns the low-water mark, or its lower bound.
+/// Returns the low-water mark of the bytes, or its lower bound with a tilde; `-` if it was not kept.
 fn low(totals: &AccountTotals) -> String {
     totals.marks.map_or_else(|| String::from("-"), |marks| bound(marks.low, marks.low.at_least.bytes))
 }

@@ -10,7 +10,7 @@ use crate::json::TOOL;
 use crate::metrics::MetricView;
 use crate::{escape, json_lines};
 
-/// Writes all sites.
+/// Writes the totals of both reports and all sites.
 pub(super) fn write(
     [before, after]: [&Side; 2],
     compared: &[Compared<'_>; 2],

@@ -1,4 +1,4 @@
-//! A report of a comparison, and changes of its values.
+//! One of the two reports of a comparison.
 
 use std::cmp::Ordering;
 
@@ -7,10 +7,10 @@ use memtrace_model::{Profile, Quantity, StackEnd, plain};
 
 use crate::metrics::MetricView;
 
-/// A report of a comparison.
+/// One of the two reports of a comparison.
 #[derive(Clone, Debug)]
 pub struct Side {
-    /// Name of the report: its file, and its time if it is a moment of a recording.
+    /// Name of the report: its file, and the moment if the file is a recording.
     pub name: String,
     /// Target of the trace.
     pub subject: String,
@@ -18,7 +18,7 @@ pub struct Side {
 }
 
 impl Side {
-    /// Returns a report for a comparison. Parts that differ between runs are removed: addresses outside of objects, and
+    /// Returns a report for a comparison, without details that differ between runs: addresses outside of objects, and
     /// the numbers of merged stacks.
     #[must_use]
     pub fn new(name: String, subject: String, mut profile: Profile) -> Self {
@@ -34,7 +34,7 @@ impl Side {
         Self { name, subject, profile }
     }
 
-    /// Returns the value that the profile has in the metric of `view`.
+    /// Returns the sum of the metric of `view` over all stacks.
     pub(super) fn value(&self, view: MetricView<'_>) -> u64 {
         self.profile.stacks.iter().map(|stack| view.value(&stack.usage)).fold(0, u64::saturating_add)
     }
@@ -45,7 +45,7 @@ impl Side {
     }
 }
 
-/// Returns a change with its sign: `+1.50 MiB`, `-3 blocks`, `±0 B`.
+/// Returns the change from `before` to `after` with its sign: `+1.50 MiB`, `-3 blocks`, `±0 B`.
 pub(super) fn signed(view: MetricView<'_>, before: u64, after: u64) -> String {
     let sign = match before.cmp(&after) {
         Ordering::Less => '+',

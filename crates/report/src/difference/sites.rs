@@ -1,4 +1,4 @@
-//! Sites of both reports, and their changes. Pure.
+//! Sites of both reports, and their changes.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::metrics::MetricView;
 use crate::text::frames::Frames;
 use crate::text::stack::{self, Line};
 
-/// A site is stable if it changes by at most one part in this number: by 5 %.
+/// A site is stable if its value changes by at most 1/`STABLE_PARTS` of the first value, which is 5 %.
 pub(super) const STABLE_PARTS: u64 = 20;
 
 /// A profile with its groups and the texts of its frames.
@@ -41,7 +41,7 @@ impl Kind {
     /// Every kind, in the order of the table.
     pub(super) const ALL: [Self; 5] = [Self::New, Self::Grown, Self::Stable, Self::Shrunk, Self::Vanished];
 
-    /// Name in the text and in JSON.
+    /// Returns the name in the text and in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -53,7 +53,7 @@ impl Kind {
     }
 }
 
-/// All stacks of processes of one name with the same lines, in both reports.
+/// Stacks of both reports that have the same lines, in processes with the same short name.
 #[derive(Debug, PartialEq)]
 pub(super) struct Site {
     /// Short name of the processes.
@@ -62,7 +62,7 @@ pub(super) struct Site {
     pub(super) before: u64,
     /// Value in the second report.
     pub(super) after: u64,
-    /// One of its stacks: report and index.
+    /// One of the stacks of the site: index of the report, and index of the stack.
     example: (usize, usize),
 }
 
@@ -82,14 +82,14 @@ impl Site {
         }
     }
 
-    /// Returns the report and the index of one of its stacks.
+    /// Returns one of the stacks of the site, and the report that contains it.
     pub(super) fn example<'a>(&self, compared: &'a [Compared<'_>; 2]) -> (&'a Compared<'a>, &'a StackProfile) {
         let (side, stack) = self.example;
         (&compared[side], &compared[side].profile.stacks[stack])
     }
 }
 
-/// A line without the parts that differ between builds: source lines, and numbers of folded frames.
+/// A line of a stack, without parts that differ between builds: source lines, and numbers of folded frames.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Function(u32),
@@ -99,7 +99,7 @@ enum Key {
     Truncated,
 }
 
-/// Returns the sites with a value in either report, those with the greatest change first.
+/// Returns the sites with a value in either report, the greatest change first.
 pub(super) fn changes(compared: &[Compared<'_>; 2], view: MetricView<'_>) -> Vec<Site> {
     let mut names: FxHashMap<&str, u32> = FxHashMap::default();
     let mut known: FxHashMap<(&str, Vec<Key>), usize> = FxHashMap::default();
@@ -140,7 +140,7 @@ pub(super) fn changes(compared: &[Compared<'_>; 2], view: MetricView<'_>) -> Vec
     sites
 }
 
-/// Returns the sum of a number of sites, by kind of change.
+/// Returns the number of sites with this kind of change, and the sums of their values in both reports.
 pub(super) fn sum_of(sites: &[Site], kind: Kind) -> (u64, u64, u64) {
     sites.iter().filter(|site| site.kind() == kind).fold((0, 0, 0), |(count, before, after), site| {
         (count + 1, before.saturating_add(site.before), after.saturating_add(site.after))

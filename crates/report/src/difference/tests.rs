@@ -7,7 +7,8 @@ use memtrace_model::{
 
 use super::*;
 
-/// A profile of `service` with live bytes by stack; the frames of a stack are separated by blanks, the outermost first.
+/// Returns a profile of `service` with live bytes by stack. Blanks separate the frames of a stack, the outermost
+/// first.
 fn profile(pid: u32, line: u32, stacks: &[(&str, u64)]) -> Profile {
     let mut profile = Profile { processes: vec![ProcessProfile::new(Pid(pid), "service")], ..Profile::default() };
     for &(names, bytes) in stacks {
@@ -42,7 +43,7 @@ fn written(format: Format, before: &Side, after: &Side) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// The kinds, values and leaf functions of the sites in JSON.
+/// Returns the kinds, values and leaf functions of the sites in JSON.
 fn sites(before: &Side, after: &Side) -> Vec<(String, u64, u64, String)> {
     let text = written(Format::Json, before, after);
     crate::json_lines::assert_round_trip::<memtrace_json::Difference<'static>>(&text);

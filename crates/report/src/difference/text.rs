@@ -12,10 +12,10 @@ use crate::metrics::MetricView;
 use crate::table::{self, Column};
 use crate::text::stack;
 
-/// Stable sites that are listed.
+/// Maximum number of stable sites in the list.
 const STABLE_SHOWN: usize = 3;
 
-/// Writes totals, a table by kind of change, and the sites that changed most.
+/// Writes the totals, a table by kind of change, the `top` sites that changed most, and the largest stable sites.
 pub(super) fn write(
     [before, after]: [&Side; 2],
     compared: &[Compared<'_>; 2],

@@ -1,4 +1,4 @@
-//! Conclusions from the numbers, and next steps. The first says where most of the memory is.
+//! Conclusions from the numbers, and next steps. An alarm about a cgroup limit comes first, then the largest part.
 
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource};
@@ -6,27 +6,27 @@ use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource};
 use super::painter::Weight;
 use super::rss_parts::{self, PartKind, share};
 
-/// A sentence or two.
+/// Conclusion of one or two sentences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
     pub(super) weight: Weight,
     pub(super) text: String,
-    /// Command to run next.
+    /// Command that the user can run next.
     pub(super) command: Option<String>,
 }
 
-/// Free heap memory from which on it is mentioned: share of the RSS and size.
+/// Minimum free heap memory for a conclusion: share of the RSS, and size. Both must be reached.
 const MUCH_FREE: (f64, Bytes) = (0.1, Bytes(16 << 20));
-/// Share of its limit from which on a control group is near it.
+/// A control group is near its limit if it uses at least this share of the limit.
 const NEAR_LIMIT: f64 = 0.9;
-/// Pressure from which on it is mentioned, in percent.
+/// Minimum memory pressure for a conclusion, in percent of the last minute.
 const MUCH_PRESSURE: f64 = 5.0;
-/// Unexplained share of the RSS from which on it is mentioned.
+/// Unexplained share of the RSS that must be exceeded for a conclusion.
 const UNEXPLAINED: f64 = 0.03;
-/// Reserved memory from which on it is mentioned: multiple of the RSS and size.
+/// Minimum reserved memory for a conclusion: multiple of the RSS, and size. Both must be reached.
 const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 
-/// Returns all conclusions.
+/// Returns all conclusions, in the order of the page.
 pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
     let mut all: Vec<Advice> = limit(page).into_iter().collect();
     let most = most(page);
@@ -49,11 +49,11 @@ fn warning(text: String) -> Advice {
     Advice { weight: Weight::Warning, ..plain(text) }
 }
 
-/// Returns the largest part, and the next step for it.
+/// Returns the kind of the largest part, and a conclusion with the next step for it.
 fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     let rss = page.counted.rss;
     let all = rss_parts::list(page);
-    // Parts that have subparts are represented by them.
+    // The heap and the files have subparts, so only the subparts are candidates.
     let whole = |kind| matches!(kind, PartKind::Heap | PartKind::Files);
     let most = all.iter().filter(|part| !whole(part.kind)).max_by_key(|part| part.resident)?;
     if most.resident.0 == 0 {
@@ -121,7 +121,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     Some((most.kind, Advice { command, ..plain(text) }))
 }
 
-/// Returns the tools of a language runtime, recognized by the name of the executable.
+/// Returns a hint at the tools of a language runtime, which is recognized by the name of the executable.
 fn runtime(page: &Explanation) -> Option<&'static str> {
     const RUNTIMES: [(&str, &str); 5] = [
         (

@@ -1,4 +1,4 @@
-//! The bar chart: a line per part, with a bar for its share of the RSS.
+//! Bar chart: a line for each part, with a bar for its share of the RSS.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use super::painter::{INNER, OUTER};
 use super::rss_parts::{Part, share};
 use crate::table::{self, Column};
 
-/// Length of a full bar.
+/// Length of a full bar, in characters.
 const LENGTH: usize = 24;
 /// Writes the chart as a table.
 pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write) -> io::Result<()> {
@@ -85,7 +85,7 @@ fn shown(bytes: Bytes) -> String {
     bytes.to_string()
 }
 
-/// Returns a bar; a part that is not empty has at least one mark.
+/// Returns a bar for a share of the RSS. A share above 0.5 % has at least one mark.
 fn bar(share: f64, ink: char) -> String {
     // One mark for each step that is at least half full.
     let marks = (0..LENGTH).filter(|mark| share * LENGTH as f64 >= *mark as f64 + 0.5).count();

@@ -1,4 +1,4 @@
-//! Memory outside the RSS, and the environment of the process: a line each.
+//! Memory outside the RSS, and the environment of the process, with one line for each fact.
 
 use std::io;
 

@@ -1,6 +1,6 @@
 //! Colours of the page on a terminal.
 
-/// Marks of bars: of parts, and of subparts.
+/// Character of the bars of parts. Bars of subparts have `INNER`.
 pub(super) const OUTER: char = '#';
 pub(super) const INNER: char = '-';
 
@@ -36,7 +36,8 @@ impl Painter {
         }
     }
 
-    /// Colours the bars of a chart, whose other text has no two marks in a row.
+    /// Colours the bars of a chart. In each line, the first mark of either kind after two blanks counts as the start
+    /// of a bar.
     pub(super) fn bars(&self, picture: &str) -> String {
         if !self.colour {
             return picture.to_owned();

@@ -1,4 +1,4 @@
-//! Parts of the RSS, in the order of the page.
+//! Parts of the RSS, in the order of the chart.
 
 use memtrace_model::{Bytes, Explanation, HeapSource, MemorySizes, plain};
 
@@ -8,7 +8,7 @@ pub(super) struct Part {
     pub(super) kind: PartKind,
     pub(super) name: String,
     pub(super) resident: Bytes,
-    /// Mapped and swapped-out bytes; `None` for a subpart: its part has them.
+    /// All sizes of the part, for its mapped and swapped-out bytes; `None` for a subpart.
     pub(super) beyond: Option<MemorySizes>,
 }
 
@@ -30,13 +30,13 @@ pub(super) enum PartKind {
 }
 
 impl PartKind {
-    /// Returns true for a subpart of the line above.
+    /// Returns true for a subpart: a portion of the part in a line above.
     pub(super) const fn is_inner(self) -> bool {
         matches!(self, Self::HeapInUse | Self::HeapFree | Self::HeapUndetermined | Self::FilesCopied | Self::FilesClean)
     }
 }
 
-/// Returns the parts. Those that are not subparts add up to the RSS.
+/// Returns the parts and subparts. The parts and the unexplained bytes add up to the RSS.
 pub(super) fn list(page: &Explanation) -> Vec<Part> {
     let mut parts = heap(page);
     let outer = |kind, name: &str, sizes: MemorySizes| Part {

@@ -7,7 +7,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A process of 100 MiB, all in use in the heap.
+/// Returns the page of a process of 100 MiB: heap in use.
 fn page() -> Explanation {
     let held = MemorySizes { reserved: Bytes(100 * MIB), resident: Bytes(100 * MIB), ..MemorySizes::default() };
     let stats = HeapStats { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapStats::default() };
@@ -37,7 +37,7 @@ fn said(page: &Explanation) -> Vec<String> {
     advice::conclusions(page).into_iter().map(|advice| advice.text).collect()
 }
 
-/// The first conclusion for a page whose 100 MiB are elsewhere.
+/// Returns the first conclusion, and its command, for a page that has no heap and is changed by `change`.
 fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
     let mut page = page();
     page.heap = HeapMemory::default();
@@ -82,7 +82,7 @@ fn an_unreadable_heap_is_explained_once() {
     let said = said(&page);
     let [one] = &said[..] else { panic!("{said:?}") };
     assert!(one.contains("is unknown, since jemalloc keeps no marks."), "{one}");
-    // If the largest part is elsewhere, it is mentioned all the same.
+    // The heap is mentioned even if it is not the largest part.
     page.heap.held = resident(10);
     page.main_stack = resident(90);
     assert_eq!(advice::conclusions(&page)[1].text, "The part of the heap in use is unknown: jemalloc keeps no marks.");

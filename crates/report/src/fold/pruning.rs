@@ -1,4 +1,4 @@
-//! Pruning of folded stacks for a picture: entries too small to see are merged.
+//! Pruning of folded stacks for a picture: entries that are too small to see are merged.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,19 +7,20 @@ use memtrace_model::{Node, Tree};
 
 use super::sums::{Entries, Path, Sum};
 
-/// Bytes of a box of the picture, without its name.
+/// Estimated bytes of a box in the picture, without the name in it.
 const BOX: usize = 260;
 
 /// Bounds of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pruning {
-    /// Entries narrower than 1/`parts` of the whole are left out.
+    /// Entries narrower than 1/`parts` of the picture are merged.
     pub parts: u64,
-    /// Size of all boxes; `None` for no limit.
+    /// Maximum size of all boxes in bytes; `None` for no limit.
     pub bytes: Option<usize>,
 }
 
-/// Merges the parts of `stacks` that are too small into `others`, by the entries that remain.
+/// Moves stacks with entries that are too small to `others`, where stacks with the same remaining entries are merged.
+/// Returns the stacks that remain whole.
 pub(super) fn prune(
     stacks: Vec<(Path, Sum)>,
     others: &mut BTreeMap<Path, Sum>,
@@ -45,7 +46,7 @@ pub(super) fn prune(
     kept
 }
 
-/// Value of an entry of a stack, with all that it calls.
+/// An entry of a stack with its inclusive value: its own value plus the values of its callees.
 #[derive(Clone, Copy)]
 struct NodeValue {
     sum: u64,
@@ -55,7 +56,7 @@ struct NodeValue {
     children: u32,
 }
 
-/// Values of entries with all that they call.
+/// Tree of all entries with their inclusive values.
 #[derive(Default)]
 struct Values {
     tree: Tree<u32>,
@@ -67,7 +68,7 @@ impl Values {
     fn add(&mut self, path: &[u32], value: u64) -> Node {
         self.all = self.all.saturating_add(value);
         path.iter().fold(Node::ROOT, |parent, &entry| {
-            // There always is a node: nodes are fewer than the frames of all stacks.
+            // `push` succeeds: the tree has fewer nodes than all stacks have frames.
             let node = self.tree.push(parent, entry).unwrap_or(parent);
             if self.nodes.len() < self.tree.len() {
                 self.nodes.push(NodeValue { sum: 0, entry, parent, children: 0 });
@@ -82,15 +83,15 @@ impl Values {
         })
     }
 
-    /// Returns the least value of an entry that is drawn.
+    /// Returns the minimum value of an entry that is drawn.
     fn least(&self, entries: &Entries, pruning: Pruning) -> u64 {
         let least = self.all.div_ceil(pruning.parts);
         let Some(bytes) = pruning.bytes else { return least };
         let mut largest: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].sum >= least).collect();
         largest.sort_unstable_by_key(|&index| (Reverse(self.nodes[index].sum), index));
-        // Callees of each entry that are not drawn. They are a box together.
+        // Number of callees of each entry that are not drawn. All of them together are one box.
         let mut left_out: Vec<_> = self.nodes.iter().map(|node| node.children).collect();
-        // One for the outermost entries that are not drawn.
+        // The outermost entries that are not drawn are one box.
         let mut boxes = 1;
         let mut names = 0;
         for index in largest {
@@ -108,7 +109,8 @@ impl Values {
         least
     }
 
-    /// Returns the number of entries from the root to `leaf` that are drawn. No entry is larger than its caller.
+    /// Returns the number of entries from the root to `leaf` that are drawn. They are the outermost ones, because no
+    /// entry is larger than its caller.
     fn visible(&self, leaf: Node, least: u64) -> usize {
         let parent = |node: &Node| self.tree.get(*node).map(|(parent, _)| parent);
         let path = std::iter::successors(Some(leaf), parent).filter_map(Node::index);
@@ -116,7 +118,7 @@ impl Values {
     }
 }
 
-/// Returns the bytes of a name in the picture: in the tooltip, escaped, and cut in the box.
+/// Returns the bytes that a name takes in the picture: escaped in the tooltip, and shortened in the box.
 fn name_bytes(name: &str) -> usize {
     name.len() + 4 * name.bytes().filter(|byte| matches!(byte, b'<' | b'>' | b'&')).count() + name.len().min(150)
 }

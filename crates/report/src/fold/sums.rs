@@ -2,14 +2,14 @@
 
 use rustc_hash::FxHashMap;
 
-/// Entries of a stack, the outermost first.
+/// Numbers of the entries of a stack, the outermost first.
 pub(super) type Path = Box<[u32]>;
 
 /// Sum of stacks with the same entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) value: u64,
-    /// Number of stacks.
+    /// Number of stacks in the sum.
     pub(super) stacks: u64,
 }
 
@@ -20,7 +20,7 @@ impl Sum {
     }
 }
 
-/// Texts of entries, each once, by number.
+/// Texts of entries, each once. The number of an entry is the index of its text.
 #[derive(Default)]
 pub(super) struct Entries {
     texts: Vec<String>,
@@ -29,7 +29,7 @@ pub(super) struct Entries {
 
 impl Entries {
     pub(super) fn number(&mut self, text: String) -> u32 {
-        // There are far fewer than 2^32.
+        // There are far fewer than 2^32 texts.
         let next = self.texts.len() as u32;
         *self.known.entry(text).or_insert_with_key(|text| {
             self.texts.push(text.clone());

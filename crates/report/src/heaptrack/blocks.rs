@@ -1,25 +1,26 @@
-//! Lines of allocations and frees with given sums.
+//! Lines of allocations and frees that have given sums.
 
 use std::io;
 
 use memtrace_model::{Amount, Bytes, Profile, StackProfile};
 
-/// Blocks of the same size and stack: the place of their description, and their number.
+/// Blocks of the same size and stack: index of their description, and number of blocks.
 type Equal = (usize, u64);
 
 /// Allocations and frees of all stacks.
 pub(super) struct Blocks {
-    /// Size and number of the stack of each description.
+    /// Descriptions (lines `a`): size of a block, and number of its trace.
     descriptions: Vec<(Bytes, u64)>,
-    /// Number of blocks that are written as one.
+    /// Number of blocks of a stack that are written as one block.
     combined: u64,
     temporary: Vec<Equal>,
-    /// Freed, but not temporary. The description after theirs is the same.
+    /// Blocks that were freed but are not temporary. The next description equals theirs, for the second block of a
+    /// pair.
     freed: Vec<Equal>,
     held: Vec<Equal>,
 }
 
-/// Sums of a stack.
+/// Sums over the temporary, other freed, and held blocks of a stack.
 struct Sums {
     temporary: Amount,
     freed: Amount,
@@ -36,7 +37,8 @@ impl Sums {
 }
 
 impl Blocks {
-    /// Prepares the blocks of `profile`, which are combined to about `most`, or one for each stack.
+    /// Prepares the blocks of `profile`. Blocks of a stack are combined so that about `most` blocks are written, but
+    /// at least one for each stack.
     pub(super) fn new(profile: &Profile, most: u64) -> Self {
         let number_of = |stack| {
             let sums = Sums::of(stack);
@@ -48,7 +50,7 @@ impl Blocks {
         Self { descriptions, combined, temporary, freed, held }
     }
 
-    /// Returns the number of blocks that are written as one.
+    /// Returns the number of blocks of a stack that are written as one block.
     pub(super) const fn combined(&self) -> u64 {
         self.combined
     }
@@ -59,7 +61,7 @@ impl Blocks {
         [temporary, freed, held].iter().any(|sum| sum.count > 0)
     }
 
-    /// Adds the blocks of a stack with the number `trace`.
+    /// Adds the blocks of a stack. `trace`: number of its line `t`.
     pub(super) fn add(&mut self, stack: &StackProfile, trace: u64) {
         let sums = Sums::of(stack);
         let combined = self.combined;
@@ -84,8 +86,8 @@ impl Blocks {
         self.descriptions.len() - 1
     }
 
-    /// Writes the lines `a`, `+` and `-`. A block is temporary for heaptrack if the line after its allocation frees it, or if its
-    /// number is 0 and it is freed after another free.
+    /// Writes the lines `a`, `+` and `-`. For heaptrack, a block is temporary if the line after its allocation frees
+    /// it, or if its number is 0 and the line before its free is another free.
     pub(super) fn write(mut self, out: &mut dyn io::Write) -> io::Result<()> {
         let mut lines =
             Lines { descriptions: &self.descriptions, numbers: vec![None; self.descriptions.len()], next: 0, out };
@@ -95,7 +97,7 @@ impl Blocks {
             take_one(&mut self.held).map_or(Ok(()), |block| lines.allocate(block))?;
             lines.free(self.freed[0].0)?;
         } else {
-            // The block with the number 0.
+            // If there is a held or a temporary block, it gets the number 0.
             if let Some(block) = take_one(&mut self.held) {
                 lines.allocate(block)?;
             } else if let Some(block) = take_one(&mut self.temporary) {
@@ -107,7 +109,7 @@ impl Blocks {
             let of_singles = single.chunks_exact(2).map(|pair| (pair[0], pair[1], 1));
             let of_equal = self.freed.iter().map(|(block, count)| (*block, *block + 1, count / 2));
             for (one, other, times) in of_singles.chain(of_equal).filter(|(.., times)| *times > 0) {
-                // A single block without a partner is freed with the first pair.
+                // A block without a partner is freed together with the first pair.
                 let together = last.take().map(|last| lines.allocate_and_free(&[one, other, last + 1], 1));
                 let times = times - u64::from(together.is_some());
                 together.unwrap_or(Ok(()))?;
@@ -123,7 +125,7 @@ impl Blocks {
     }
 }
 
-/// Takes one of the first blocks.
+/// Removes one block from the first entry, and returns the index of its description.
 fn take_one(blocks: &mut Vec<Equal>) -> Option<usize> {
     let (block, count) = blocks.first_mut()?;
     let block = *block;
@@ -134,10 +136,10 @@ fn take_one(blocks: &mut Vec<Equal>) -> Option<usize> {
     Some(block)
 }
 
-/// Writer of lines. `heaptrack_gui` needs descriptions in the order in which they are first used.
+/// Writer of lines. `heaptrack_gui` needs descriptions in the order of their first use.
 struct Lines<'a> {
     descriptions: &'a [(Bytes, u64)],
-    /// Numbers of the descriptions that were written.
+    /// Number of each description; `None` until it is written.
     numbers: Vec<Option<u64>>,
     next: u64,
     out: &'a mut dyn io::Write,
@@ -166,7 +168,7 @@ impl Lines<'_> {
         writeln!(self.out, "- {number:x}")
     }
 
-    /// Allocates blocks, and frees them in the same order, several times.
+    /// Allocates blocks and frees them in the same order, `times` times.
     fn allocate_and_free(&mut self, blocks: &[usize], times: u64) -> io::Result<()> {
         for _ in 0..times {
             blocks.iter().try_for_each(|block| self.allocate(*block))?;
@@ -176,7 +178,8 @@ impl Lines<'_> {
     }
 }
 
-/// Returns sizes that differ by a byte, with the number of blocks of each, for a sum.
+/// Divides a sum into blocks of nearly equal sizes, which differ by at most one byte. Returns the sizes with their
+/// numbers of blocks.
 fn equal_sizes(sum: Amount) -> impl Iterator<Item = (Bytes, u64)> {
     let (size, larger) = match sum.count {
         0 => (0, 0),
@@ -196,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// Sums that heaptrack finds.
+    /// Sums that heaptrack computes from the lines.
     #[derive(Debug, Default, PartialEq, Eq)]
     struct Found {
         allocated: Amount,
@@ -274,7 +277,8 @@ mod tests {
             let usages: Vec<_> = usages.into_iter().map(|(held, freed, temporary)| usage(held, freed, temporary)).collect();
             let sum = usages.iter().fold(Quantities::default(), |mut sum, usage| { sum += *usage; sum });
             let found = read(&written(&profile(&usages), u64::MAX));
-            // A single block that is freed before anything else happens is temporary, also with one that is temporary.
+            // If the file has one freed block, at most one temporary block and nothing else, the freed block is
+            // temporary too.
             let has_others = sum.live().count > 0 || sum.temporary().count > 1 || sum.alloc().count > sum.temporary().count + 1;
             let temporary = if has_others { sum.temporary().count } else { sum.alloc().count };
             prop_assert_eq!(found, Found { allocated: sum.alloc(), held: sum.live(), temporary });

@@ -6,7 +6,7 @@ use memtrace_model::{
 };
 use serde::Serialize;
 
-/// Returns the activity. Its slices and events are written one at a time.
+/// Returns the activity. Its slices and events are made and written one at a time.
 pub(super) fn activity(activity: &Activity) -> schema::Activity<'_, impl Serialize, impl Serialize> {
     schema::Activity {
         names: activity.names.iter().map(Into::into).collect(),
@@ -27,7 +27,7 @@ pub(super) fn activity(activity: &Activity) -> schema::Activity<'_, impl Seriali
     }
 }
 
-/// Returns the text with this number; `None` if there is none.
+/// Returns the name or text with this number; `None` if it does not exist.
 fn text(activity: &Activity, number: u32) -> Option<Text<'_>> {
     activity.names.get(number as usize).map(Into::into)
 }

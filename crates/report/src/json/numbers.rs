@@ -10,7 +10,8 @@ use super::objects::by_name;
 use crate::estimate;
 use crate::kernel_reported::{self, KernelReported};
 
-/// Returns numbers with their errors. `known` has the kernel's counters for the same owner, which limit the errors.
+/// Returns numbers with their errors. `known`: the kernel's counters for the same owner, which limit the error of
+/// live memory.
 pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelReported>) -> Numbers {
     let live = kernel_reported::live_error(known, profile, &usage);
     let alloc = estimate::error(profile, Quantity::AllocCount, &usage);
@@ -36,20 +37,20 @@ pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
             Some(NumberMut::Signed(number)) => *number = live(profile, value),
             Some(NumberMut::Unsigned(number)) => *number = value,
             Some(NumberMut::Optional(number)) => *number = is_measured(profile, quantity).then_some(value),
-            // A quantity without a key here, such as a variance.
+            // The quantity is not in the JSON, such as a variance.
             None => {}
         }
     }
     numbers
 }
 
-/// Returns true if the run has values of `quantity`.
+/// Returns true if the run has measured `quantity`.
 fn is_measured(profile: &Profile, quantity: Quantity) -> bool {
     let needs_touches = Requirement::Touches.is_of(quantity);
     quantity.is_of(profile.run.class) && (!needs_touches || profile.run.touches.is_some())
 }
 
-/// Returns a live number, or its change, which can be negative.
+/// Returns a live number. In a window of a recording, it is a change and can be negative.
 fn live(profile: &Profile, number: u64) -> i64 {
     match profile.run.window {
         Some(_) => number.cast_signed(),
@@ -99,7 +100,8 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of a class, if the value of each quantity is 1 for the first, 2 for the second, and so on. 1,000 bytes in 100
+    /// Returns the numbers of a report of `class`. The value of the n-th quantity is n, except that 1,000 bytes in
+    /// 100
     /// blocks are allocated.
     fn numbers(class: EventClass, touches: Option<TouchWindow>) -> Value {
         let values = (1..).zip(Quantity::ALL);
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_report_has_the_numbers_of_its_class() {
-        // Of the allocated blocks, 1, 3, 9 and 11 bytes are not freed: live, held at exit, discarded and left out.
+        // 24 of the 1,000 allocated bytes are not freed: 1 is live, 3 are held at exit, 9 discarded, and 11 left out.
         let common = json!({
             "live_bytes": 1, "live_count": 2, "exit_bytes": 3, "exit_count": 4, "alloc_bytes": 1000, "alloc_count": 100,
             "free_bytes": 976, "free_count": 72,

@@ -1,4 +1,4 @@
-//! Objects with names as keys.
+//! JSON objects with names as keys.
 
 use memtrace_json::Object;
 use memtrace_model::Losses;
@@ -10,12 +10,12 @@ pub(crate) fn by_name<'a, T>(values: impl IntoIterator<Item = (&'a str, T)>) -> 
     object
 }
 
-/// Returns an object with keys in this order.
+/// Returns an object with the keys in the order of `values`.
 pub(crate) fn in_order<'a, T>(values: impl IntoIterator<Item = (&'a str, T)>) -> Object<'a, T> {
     values.into_iter().map(|(name, value)| (name.into(), value)).collect()
 }
 
-/// Returns the losses that have occurred, by name.
+/// Returns the losses that are not zero, by name.
 pub(crate) fn occurred(losses: &Losses) -> Object<'static, u64> {
     by_name(losses.iter().filter(|(_, count)| *count > 0).map(|(reason, count)| (reason.name(), count)))
 }

@@ -58,7 +58,7 @@ pub(super) fn pid(process: &ProcessProfile) -> Option<u32> {
     process.group.is_none().then_some(process.pid.0)
 }
 
-/// `have_ended` is false for a group of processes that run.
+/// `have_ended`: false for a group of processes that run.
 fn group_runs(profile: &Profile, group: &EndedGroup, have_ended: bool) -> schema::GroupRuns<'static> {
     let run = |run: &EndedRun| schema::Run {
         pid: run.pid.0,

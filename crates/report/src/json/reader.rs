@@ -23,36 +23,36 @@ pub struct SavedReport {
     pub profile: Profile,
 }
 
-/// Reason why a text is not a report that can be read.
+/// Error of reading a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The text is no JSON, or lacks a key of a report.
+    /// The text is not JSON, or lacks a key of a report.
     #[error("it is not a report in JSON: {0}")]
     Json(#[from] serde_json::Error),
-    /// The format has another version.
+    /// The report has another version of the format.
     #[error("it has version {0} of the format, and this memtrace reads version {SCHEMA_VERSION}")]
     Version(u32),
-    /// A name that this memtrace does not know.
+    /// A value is a name that this version of memtrace does not know.
     #[error("its {key} is {value:?}, which this memtrace does not know")]
     Unknown {
         /// Key of the value.
         key: &'static str,
-        /// The value.
+        /// The unknown name.
         value: String,
     },
-    /// The numbers are changes, not totals.
+    /// The report has the changes between two moments, not totals.
     #[error("it shows the changes between two moments, not the totals at one")]
     Window,
-    /// A stack has the index of an element that does not exist.
+    /// A stack has the index of a process or frame that does not exist.
     #[error("a stack refers to a {0} that is not in the report")]
     Missing(&'static str),
 }
 
-/// Reads a report.
+/// Reads a report in JSON.
 ///
 /// # Errors
 ///
-/// Returns the reason if the text is not a report, or one of another version.
+/// Returns an error if `text` is not a report of totals in a version of the format that this memtrace reads.
 pub fn read(text: &str) -> Result<SavedReport, ReadError> {
     let Header { schema_version } = serde_json::from_str(text)?;
     if schema_version != SCHEMA_VERSION {
@@ -98,7 +98,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
 
-/// Returns the losses. Those that this memtrace does not know are counted as damaged records.
+/// Returns the losses. Losses with an unknown name are counted as [`LossReason::BadRecord`].
 fn losses(by_name: &Object<'_, u64>) -> Losses {
     let mut losses = Losses::default();
     for (name, &count) in by_name {
@@ -113,8 +113,8 @@ struct Header {
     schema_version: u32,
 }
 
-/// A report without the parts that comparisons do not need. Each stack is converted when it is read, which takes less
-/// memory than all of its fields.
+/// A report without the parts that comparisons do not need. Each stack is converted as soon as it is read, because
+/// its JSON fields take more memory.
 type ComparableReport = schema::Report<
     'static,
     Vec<schema::Process<'static>>,
@@ -125,14 +125,14 @@ type ComparableReport = schema::Report<
 >;
 
 fn process(process: schema::Process<'_>) -> ProcessProfile {
-    // The kind of the end does not matter, only that there is one. A group has no pid.
+    // Comparisons need to know that a process has ended, but not how. A group has no PID.
     let ended = process.ended.map(|_| ImageEnd::Exit);
     ProcessProfile { ended, ..ProcessProfile::new(Pid(process.pid.unwrap_or_default()), process.comm) }
 }
 
 fn frame(frame: schema::Frame<'_>) -> Frame {
     let object = frame.object.map(|path| ObjectName { path: PathBuf::from(path.into_owned()), build_id: None });
-    // The reason for a missing name does not matter to comparisons.
+    // Comparisons do not need the reason for a missing name.
     let name = frame.name.map(|name| Name(name.into_owned())).ok_or(Unnamed::NoMapping);
     Frame {
         object,
@@ -143,7 +143,7 @@ fn frame(frame: schema::Frame<'_>) -> Frame {
     }
 }
 
-/// A stack, or the reason why it cannot be read.
+/// A stack, or the error of reading it.
 #[derive(Deserialize)]
 #[serde(from = "schema::Stack<'static>")]
 struct ReadStack(Result<StackProfile, ReadError>);
@@ -167,7 +167,7 @@ fn convert(stack: schema::Stack<'_>) -> Result<StackProfile, ReadError> {
 }
 
 fn usage(mut numbers: Numbers) -> Result<Quantities, ReadError> {
-    // Only changes can be negative.
+    // Only changes can be negative, and a report of changes is refused.
     let total = |number: i64| {
         u64::try_from(number).map_err(|_| serde_json::Error::invalid_value(Unexpected::Signed(number), &"a total"))
     };
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::options::Options;
 
-    /// A profile with two processes, a merged stack and a frame without a name.
+    /// Returns a profile with two processes, a sum of merged stacks, and a frame without a name.
     fn profile() -> Profile {
         let amount = |bytes| Amount { bytes: Bytes(bytes), count: bytes / 16 };
         let usage = |live, freed| {

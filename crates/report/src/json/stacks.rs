@@ -11,7 +11,7 @@ use crate::metrics::MetricView;
 use crate::trend::Trend;
 use crate::{allocators, estimate};
 
-/// Returns the stacks by decreasing value; equal stacks keep the order of the profile.
+/// Returns the stacks by decreasing value. Stacks with equal values keep the order of the profile.
 pub(super) fn ranked<'a>(view: MetricView<'a>, groups: &'a Groups) -> impl Iterator<Item = schema::Stack<'a>> {
     let profile = view.profile();
     let mut stacks: Vec<_> = profile.stacks.iter().enumerate().collect();

@@ -1,11 +1,11 @@
-//! Names of C++ functions as demanglers write them: after a template's return type, before their parameters.
+//! Names of C++ functions as demanglers write them: with parameters, and for templates with the return type.
 
 use super::nesting::nested;
 
-/// Namespaces of the library. The standard reserves the first, and names with two underscores.
+/// Namespaces of the library. The standard reserves `std`, and all names with two underscores.
 const NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "__cxxabiv1::"];
 
-/// `operator new` and `operator new[]`; those of a class have a path before them.
+/// Start of `operator new` and `operator new[]`. Operators of a class have a path before it.
 const ALLOCATION: &str = "operator new";
 
 /// Thread routine of libstdc++, which has a C name.
@@ -14,11 +14,11 @@ const THREAD: &str = "execute_native_thread_routine";
 /// Prefix of functions that compilers call for exceptions and initialization (Itanium C++ ABI, sections 2.4 and 3.3).
 const ABI: &str = "__cxa_";
 
-/// Prefix of libgcc's thread functions, through which libstdc++ calls pthreads (libgcc/gthr-posix.h).
+/// Prefix of libgcc's thread functions. libstdc++ calls pthreads by them (libgcc/gthr-posix.h).
 const GTHREAD: &str = "__gthread_";
 
-/// Returns the path of the function if `name` is a C++ name, without return type and parameters, which names of Rust
-/// and C do not have.
+/// Returns the qualified name of the function in a C++ name, without return type and parameters; names of operators
+/// keep their parameters. `None` for other names: names of Rust and C have no parameters.
 pub(super) fn function(name: &str) -> Option<&str> {
     let mut start = 0;
     for (at, c, _) in nested(name).filter(|(_, _, depth)| *depth == 0) {
@@ -34,12 +34,12 @@ pub(super) fn function(name: &str) -> Option<&str> {
     None
 }
 
-/// Returns true if a C++ function belongs to the library.
+/// Returns true if a C++ function belongs to the library. `function`: qualified name, as [`function`] returns it.
 pub(super) fn is_library(function: &str) -> bool {
     NAMESPACES.iter().any(|namespace| function.starts_with(namespace)) || is_allocation(function)
 }
 
-/// Returns true if a C name belongs to the C++ library.
+/// Returns true if a function with this C name belongs to the C++ library.
 pub(super) fn is_runtime(name: &str) -> bool {
     name == THREAD || name.starts_with(ABI) || name.starts_with(GTHREAD)
 }

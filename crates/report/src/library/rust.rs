@@ -3,22 +3,22 @@
 
 use super::nesting::nested;
 
-/// Crates of the library. User crates are not named like these, since the names are taken.
+/// Crates of the library. User crates cannot have these names.
 const CRATES: &[&str] = &[
     "core",
     "alloc",
     "std",
-    // Tables of std's maps and sets, also when programs use the crate directly.
+    // `std` implements its maps and sets with this crate. Direct uses by a program count as library code too.
     "hashbrown",
-    // Allocator entry points as rustc mangles them since 2025.
+    // Path of the allocator entry points, which rustc mangles since 2025.
     "__rustc",
 ];
 
-/// Prefixes of allocator entry points of older compilers, which leave them unmangled. The names are reserved.
+/// Prefixes of the allocator entry points, which older versions of rustc leave unmangled. The names are reserved.
 const ENTRIES: &[&str] = &["__rust_", "__rdl_", "__rg_"];
 
-/// Prefix of traits that only the compiler implements. Their functions are never user code: the body of a closure has
-/// another name.
+/// Prefix of traits that only the compiler implements. Functions of these traits are never user code, because the
+/// body of a closure has another name.
 const CALLS: &str = "core::ops::function::Fn";
 
 /// Returns true if a function of this name belongs to the library.
@@ -34,12 +34,13 @@ pub(super) fn is_library(name: &str) -> bool {
 }
 
 /// Returns true if `<owner as of_trait>::f` belongs to the library. The orphan rules restrict the crates that can
-/// contain an implementation; in doubt it is the user's, since user functions must not be hidden.
+/// contain an implementation. In doubt, the function counts as user code, because user functions must not be hidden.
 fn implements(owner: &str, of_trait: &str) -> bool {
     if of_trait.starts_with(CALLS) {
         return true;
     }
-    // Only the library can define inherent functions of primitive types.
+    // A trait with a primitive owner is defined in an inherent function of that type, such as `<[_]>::to_vec_in`.
+    // Only the library can define such functions.
     let is_library_trait = match owner_of(of_trait) {
         Owner::Library => true,
         Owner::Language => of_trait.starts_with('<'),
@@ -48,7 +49,7 @@ fn implements(owner: &str, of_trait: &str) -> bool {
     if !is_library_trait || owner_of(owner) == Owner::User {
         return false;
     }
-    // `String as From<mine::T>` is the user's; `Vec<mine::T> as FromIterator<mine::T>` is the library's for any type.
+    // `String as From<mine::T>` is user code. `Vec<mine::T> as FromIterator<mine::T>` is library code for any type.
     names_user(owner) || !names_user(of_trait)
 }
 
@@ -60,8 +61,9 @@ enum Owner {
     Language,
 }
 
-/// Returns the owner of a type or trait. A reference counts as its target, since traits can be implemented for it; an
-/// item defined inside a function, such as `<[_]>::to_vec_in::ConvertVec`, counts as the function's own.
+/// Returns the owner of a type or trait. A reference has the owner of its target, because traits can be implemented
+/// for references to a crate's own types. An item inside a function, such as `<[_]>::to_vec_in::ConvertVec`, has the
+/// owner of the function.
 fn owner_of(of_type: &str) -> Owner {
     let mut of_type = of_type;
     loop {
@@ -80,7 +82,8 @@ fn owner_of(of_type: &str) -> Owner {
     }
 }
 
-/// Returns the first component of a path with several. A crate can carry its hash: `core[846817f741e54dfd]::fmt`.
+/// Returns the first component of a path; `None` if the path has only one. The first component can carry a hash:
+/// `core[846817f741e54dfd]::fmt`.
 fn crate_of(path: &str) -> Option<&str> {
     let end = path.find(|c| !is_word(c)).filter(|end| *end > 0)?;
     let (name, mut rest) = path.split_at(end);
@@ -108,7 +111,7 @@ fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
-/// Splits `T as Trait`.
+/// Splits `T as Trait` into the type and the trait; without ` as `, there is only a type.
 fn split_as(inner: &str) -> (&str, Option<&str>) {
     const AS: &str = " as ";
     let outermost = nested(inner).find(|(at, _, depth)| *depth == 0 && inner[*at..].starts_with(AS));

@@ -1,4 +1,4 @@
-//! Accounts over time: counters below the track of their process.
+//! Accounts over time: counter tracks below the track of their process.
 
 mod names;
 
@@ -15,28 +15,29 @@ use crate::escape;
 
 const TITLES: [&str; 3] = ["live", "allocated per second", "high-water mark"];
 
-/// Writes intervals of accounts one after another. Its memory is that of the accounts.
+/// Writes intervals of accounts one after another. The memory of the writer grows with the accounts, not with the
+/// intervals.
 pub struct AccountTrace<'a> {
     writer: TrackWriter<'a>,
     keys: AccountKeys,
-    /// UUIDs of tracks that are no counters, by name.
+    /// UUIDs of tracks that are not counters, by name.
     tracks: FxHashMap<String, u64>,
-    /// By names; the total has none.
+    /// Accounts by their names. The key of the total is empty.
     accounts: FxHashMap<Vec<String>, Account>,
-    /// Bytes that all accounts have allocated.
+    /// Bytes that all accounts had allocated at the end of the last interval.
     allocated: u64,
-    /// Number of intervals so far.
+    /// Number of intervals that were added.
     intervals: u64,
 }
 
-/// An account, as far as it is written.
+/// Last written state of an account.
 struct Account {
     counters: [Counter; 3],
-    /// Bytes at the end of the last interval with a change.
+    /// Live bytes at the end of the last interval with a change.
     live: u64,
-    /// Bytes that were allocated until then.
+    /// Bytes that the account had allocated at the end of the last interval with a change.
     allocated: u64,
-    /// Last interval with a change.
+    /// Number of the last interval with a change, from 1.
     changed: u64,
     has_marks: bool,
 }
@@ -65,7 +66,7 @@ impl<'a> AccountTrace<'a> {
         })
     }
 
-    /// Writes the next interval. Rates and water marks hold during it, live bytes are those at its end.
+    /// Writes the next interval: rates and water marks at its start, live bytes at its end.
     ///
     /// # Errors
     ///
@@ -102,7 +103,7 @@ impl<'a> AccountTrace<'a> {
         self.writer.instant(uuid, at, text.to_owned())
     }
 
-    /// Writes an account that has changed. All accounts together have allocated `most` bytes in the interval.
+    /// Writes an account that has changed. `most`: bytes that all accounts together have allocated in the interval.
     fn add_account(
         &mut self,
         names: &[String],
@@ -116,7 +117,7 @@ impl<'a> AccountTrace<'a> {
         };
         let (start, end) = (interval.span.start, interval.span.end);
         let seconds = end.saturating_sub(start).as_secs_f64();
-        // Amounts of another account, such as that of an ended thread, can have been moved here.
+        // The account can have taken over amounts of another account, such as of an ended thread.
         let allocated = totals.counters.alloc.bytes.0.saturating_sub(account.allocated).min(most);
         account.allocated = totals.counters.alloc.bytes.0;
         account.live = totals.live.bytes.0;
@@ -134,7 +135,8 @@ impl<'a> AccountTrace<'a> {
         Ok(())
     }
 
-    /// Writes the accounts that have not changed.
+    /// Writes the accounts that have not changed in the interval: no allocations, and the live bytes as the water
+    /// mark.
     fn add_unchanged(&mut self, interval: &AccountInterval) -> io::Result<()> {
         let now = self.intervals;
         let mut unchanged: Vec<_> = self.accounts.values_mut().filter(|account| account.changed < now).collect();
@@ -163,7 +165,8 @@ impl<'a> AccountTrace<'a> {
         Ok(Account { counters, live: 0, allocated: 0, changed: 0, has_marks: false })
     }
 
-    /// Returns the track of a process, such as `server (4711)`. Sums of several processes have no PID.
+    /// Returns the track of a process, such as `server (4711)`. A sum of several processes has no PID, so its track
+    /// has only a name.
     fn process_track(&mut self, process: &str) -> io::Result<u64> {
         let Some((comm, pid)) = names::process(process) else { return self.named_track(process) };
         if let Some(uuid) = self.tracks.get(process) {
@@ -187,7 +190,7 @@ impl<'a> AccountTrace<'a> {
 }
 
 impl Counter {
-    /// Sets the counter, if it has changed.
+    /// Writes a value, if it differs from the last one.
     fn set(&mut self, at: Duration, value: f64, writer: &mut TrackWriter<'_>) -> io::Result<()> {
         if self.last.is_some_and(|last| last.to_bits() == value.to_bits()) {
             return Ok(());

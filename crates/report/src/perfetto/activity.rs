@@ -22,7 +22,8 @@ use crate::escape;
 /// UUID of the track of the first thread.
 const THREADS: u64 = 1 << 40;
 
-/// Writes the tracks of threads, locks and allocator calls. Those of processes are written before. The trace ends at `end`.
+/// Writes the tracks of threads, locks and allocator calls. The tracks of their processes must be written before.
+/// `end`: end of the trace.
 pub(super) fn write(activity: &Activity, end: Duration, packets: &mut Packets<'_>) -> io::Result<()> {
     calls::write(activity, end, packets)?;
     if activity.threads.is_empty() {
@@ -68,7 +69,7 @@ fn write_threads(activity: &Activity, packets: &mut Packets<'_>) -> io::Result<(
     Ok(())
 }
 
-/// Writes slices of a thread, which nest. An end belongs to the last slice that has begun.
+/// Writes the slices of a thread, which nest. Perfetto matches an end to the last open slice of the track.
 fn write_slices<'a>(
     slices: impl Iterator<Item = &'a Slice>,
     annotations: &Annotations<'_>,
@@ -76,7 +77,7 @@ fn write_slices<'a>(
 ) -> io::Result<()> {
     let mut begun: Vec<&Slice> = Vec::new();
     for slice in slices {
-        // A slice that begins at the end of another one is not in it.
+        // A slice that begins exactly at the end of another one is not nested in it.
         while let Some(ended) = begun.pop_if(|last| last.end <= slice.begin) {
             write_end(ended, packets)?;
         }

@@ -1,4 +1,4 @@
-//! The heap profile of all processes at the end of the trace.
+//! Heap profile of all processes at one moment.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::messages::{Callstack, Frame, HeapSample, InternedString, Mapping, Pro
 use super::processes::pid_of;
 use crate::escape;
 
-/// Builds the tables. IDs of rows are their places, from 1.
+/// Builder of the packet of a heap profile. The IID of a row is its position in the table, from 1.
 pub(super) struct HeapProfile<'a> {
     profile: &'a Profile,
     strings: FxHashMap<String, u64>,
     mappings: FxHashMap<Option<&'a ObjectName>, u64>,
-    /// Frames of the profile by their number.
+    /// IIDs of the frames of the profile.
     frames: FxHashMap<FrameId, u64>,
-    /// Frames for texts.
+    /// IIDs of made-up frames for texts in place of frames.
     texts: FxHashMap<String, u64>,
     callstacks: FxHashMap<Vec<u64>, u64>,
     packet: ProfilePacket,
@@ -42,12 +42,13 @@ impl<'a> HeapProfile<'a> {
         }
     }
 
-    /// Returns the packet. The viewer adds up the samples of a process with the same call stack over time, so each has one.
+    /// Returns the packet. It has one sample for each call stack of a process, because the viewer takes several
+    /// samples with the same call stack for changes over time.
     pub(super) fn into_packet(mut self, timestamp: u64) -> ProfilePacket {
         let mut processes: BTreeMap<u32, BTreeMap<u64, Sums>> = BTreeMap::new();
         for stack in &self.profile.stacks {
             let held = (stack.usage.live() + stack.usage.exit()).increase();
-            // In a window of a recording, stacks without allocations can have decreased.
+            // In a window of a recording, amounts can be negative, and the growth can exceed the allocations.
             let allocated = stack.usage.alloc().increase().greater(held);
             if allocated == Amount::default() {
                 continue;
@@ -106,7 +107,7 @@ impl<'a> HeapProfile<'a> {
             return *iid;
         }
         let name = self.string(&text);
-        // The viewer takes frames with the same address and mapping for the same.
+        // The viewer takes frames with the same address and mapping for one frame.
         let address = u64::MAX - self.texts.len() as u64;
         let row = Frame {
             function_name_id: Some(name),
@@ -125,7 +126,8 @@ impl<'a> HeapProfile<'a> {
         iid
     }
 
-    /// Returns the mapping of an object, or that of code without a file: the viewer drops frames without a mapping.
+    /// Returns the mapping of an object. Code without a file gets a mapping too, because the viewer drops frames
+    /// without one.
     fn mapping(&mut self, object: Option<&'a ObjectName>) -> u64 {
         if let Some(iid) = self.mappings.get(&object) {
             return *iid;

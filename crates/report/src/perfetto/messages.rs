@@ -2,14 +2,15 @@
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct TracePacket {
-    /// Nanoseconds.
+    /// Time in nanoseconds.
     #[prost(uint64, optional, tag = "8")]
     pub(super) timestamp: Option<u64>,
     #[prost(uint32, optional, tag = "10")]
     pub(super) trusted_packet_sequence_id: Option<u32>,
     #[prost(message, optional, tag = "12")]
     pub(super) interned_data: Option<InternedData>,
-    /// 1 if the packet needs no earlier one of its sequence, 2 if it refers to interned data.
+    /// 1 (`SEQ_INCREMENTAL_STATE_CLEARED`): the packet needs no earlier packet of its sequence. 2
+    /// (`SEQ_NEEDS_INCREMENTAL_STATE`): the packet refers to interned data.
     #[prost(uint32, optional, tag = "13")]
     pub(super) sequence_flags: Option<u32>,
     #[prost(oneof = "trace_packet::Data", tags = "6, 11, 37, 60")]
@@ -137,7 +138,7 @@ pub(super) struct TrackEvent {
 }
 
 impl TrackEvent {
-    /// Returns an integer value of the counter of a track.
+    /// Returns an integer value of a counter track.
     pub(super) fn integer(uuid: u64, value: i64) -> Self {
         Self {
             kind: Some(EventType::Counter.into()),
@@ -147,9 +148,9 @@ impl TrackEvent {
         }
     }
 
-    /// Returns a value of the counter of a track.
+    /// Returns a value of a counter track.
     pub(super) fn value(uuid: u64, value: f64) -> Self {
-        // Integers are shorter.
+        // Integers have a shorter encoding.
         match Self::integer(uuid, value as i64) {
             event if value as i64 as f64 == value => event,
             event => Self { counter_value: None, double_counter_value: Some(value), ..event },
@@ -167,12 +168,12 @@ impl TrackEvent {
         }
     }
 
-    /// Returns the end of the last slice on a track that has begun and not ended.
+    /// Returns the end of the last open slice on a track.
     pub(super) fn end(uuid: u64) -> Self {
         Self { kind: Some(EventType::SliceEnd.into()), track_uuid: Some(uuid), ..Self::default() }
     }
 
-    /// Returns true if it refers to interned data.
+    /// Returns true if the event refers to interned data.
     pub(super) const fn is_interned(&self) -> bool {
         self.name_iid.is_some() || !self.category_iids.is_empty()
     }
@@ -193,7 +194,7 @@ pub(super) enum EventType {
 pub(super) struct DebugAnnotation {
     #[prost(uint64, optional, tag = "1")]
     pub(super) name_iid: Option<u64>,
-    /// Name without an interned one.
+    /// Name, if `name_iid` is not set.
     #[prost(string, optional, tag = "10")]
     pub(super) name: Option<String>,
     #[prost(oneof = "debug_annotation::Value", tags = "2, 3, 4, 6, 17")]
@@ -212,7 +213,7 @@ pub(super) mod debug_annotation {
         Signed(i64),
         #[prost(string, tag = "6")]
         Text(String),
-        /// IID of a text.
+        /// IID of an interned text.
         #[prost(uint64, tag = "17")]
         Interned(u64),
     }
@@ -308,7 +309,7 @@ pub(super) struct ProcessHeapSamples {
     pub(super) timestamp: Option<u64>,
     #[prost(string, optional, tag = "11")]
     pub(super) heap_name: Option<String>,
-    /// 1 if every byte is counted.
+    /// 1, because every byte is counted.
     #[prost(uint64, optional, tag = "12")]
     pub(super) sampling_interval_bytes: Option<u64>,
 }

@@ -20,8 +20,9 @@ impl<'a> Packets<'a> {
         Self { out, buffer: Vec::new() }
     }
 
-    /// Writes the first packet. Packets have the boot time, and heap profiles the coarse monotonic time; trace_processor drops those of
-    /// which it does not know the relation. Both clocks start with the trace.
+    /// Writes the first packet: a clock snapshot with both clocks at 0. Timestamps of packets are boot times, and
+    /// timestamps of heap profiles are coarse monotonic times. trace_processor drops data with a clock that it cannot
+    /// relate to the boot time.
     pub(super) fn write_clocks(&mut self) -> io::Result<()> {
         /// `BUILTIN_CLOCK_BOOTTIME` and `BUILTIN_CLOCK_MONOTONIC_COARSE` (builtin_clock.proto).
         const CLOCKS: [u32; 2] = [6, 4];
@@ -48,7 +49,7 @@ impl<'a> Packets<'a> {
         self.write(Duration::from_nanos(at.0), Data::TrackEvent(event))
     }
 
-    /// Writes texts for all later packets.
+    /// Writes interned texts, which all later packets can refer to.
     pub(super) fn write_interned(&mut self, texts: InternedData) -> io::Result<()> {
         self.write_packet(TracePacket { interned_data: Some(texts), ..TracePacket::default() })
     }
@@ -60,7 +61,7 @@ impl<'a> Packets<'a> {
     fn write_packet(&mut self, packet: TracePacket) -> io::Result<()> {
         /// Tag of the field `packet` of `Trace`.
         const PACKET: u8 = 1 << 3 | 2;
-        /// All packets are of one writer.
+        /// ID of the only packet sequence: all packets have one writer.
         const SEQUENCE: u32 = 1;
         let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
         self.buffer.clear();

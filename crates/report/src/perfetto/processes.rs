@@ -1,4 +1,4 @@
-//! Processes of a trace.
+//! PIDs and names of the processes of a trace.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use memtrace_model::{ProcessProfile, Profile};
 
 use crate::escape;
 
-/// The kernel's PIDs are smaller (include/linux/threads.h, `PID_MAX_LIMIT`).
+/// Upper bound of the kernel's PIDs (include/linux/threads.h, `PID_MAX_LIMIT`).
 const PIDS: u32 = 1 << 22;
 
 /// Returns the PID of a process, or a number above all PIDs for a group of processes.
@@ -15,7 +15,8 @@ pub(super) fn pid_of(profile: &Profile, index: usize) -> u32 {
     if process.group.is_some() { PIDS + index as u32 } else { process.pid.0 }
 }
 
-/// Returns the names of the processes. Images with the same PID are one process, with the name of the last one.
+/// Returns the names of the processes. Images with the same PID are one process, which has the name of the last
+/// image.
 pub(super) fn names(profile: &Profile) -> BTreeMap<u32, String> {
     let name = |(index, process): (usize, &ProcessProfile)| {
         let comm = escape::visible(process.comm.raw());

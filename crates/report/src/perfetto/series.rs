@@ -4,7 +4,7 @@ use memtrace_model::{MachineValue, MemoryCounter, ProcessValue, ThreadColumn};
 
 use super::messages::Unit;
 
-/// A counter over time.
+/// A value over time, with a counter track.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Series {
     /// A column of threads or processes.
@@ -14,7 +14,7 @@ pub(super) enum Series {
 }
 
 impl Series {
-    /// Columns that are counters.
+    /// Columns that have a counter track.
     pub(super) const COLUMNS: [ThreadColumn; 10] = [
         ThreadColumn::Net,
         ThreadColumn::Alloc,
@@ -28,7 +28,7 @@ impl Series {
         ThreadColumn::Faults,
     ];
 
-    /// Allocated minus freed bytes since the start.
+    /// Allocated minus freed bytes since the start of the monitor.
     pub(super) const NET: Self = Self::Column(ThreadColumn::Net);
 
     pub(super) const fn title(self) -> &'static str {
@@ -90,7 +90,8 @@ impl Series {
         }
     }
 
-    /// Returns true for values of the time of an interval, rather than at its end.
+    /// Returns true if a value is an average over an interval, and false if it is the value at the end of the
+    /// interval.
     pub(super) const fn is_rate(self) -> bool {
         match self {
             Self::Column(column) => !matches!(column, ThreadColumn::Net),
@@ -99,12 +100,13 @@ impl Series {
         }
     }
 
-    /// Returns the value of a column, with shares in percent.
+    /// Converts the value of a column: shares become percent, other values stay.
     pub(super) fn percent_of_share(self, value: f64) -> f64 {
         if matches!(self.unit(), Unit::Percent) { value * 100.0 } else { value }
     }
 
-    /// Returns a number of the machine in an interval of `seconds`: a rate, in percent for times, or the value.
+    /// Converts a number of the machine in an interval of `seconds`. A counter of time becomes percent, another
+    /// counter becomes a rate per second, and a value at the end of the interval stays.
     pub(super) fn scaled(self, number: u64, seconds: f64) -> f64 {
         let number = number as f64;
         match (self.is_rate(), self.unit()) {

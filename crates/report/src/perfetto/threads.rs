@@ -28,11 +28,11 @@ enum Track {
     Thread(MonitoredThread),
 }
 
-/// Writes intervals of the thread monitor one after another. Its memory is that of the running threads: tracks of ended ones
-/// are forgotten.
+/// Writes intervals of the thread monitor one after another. The memory of the writer grows with the number of
+/// running threads, because tracks of ended threads are removed.
 pub struct ThreadTrace<'a> {
     writer: TrackWriter<'a>,
-    /// Time of the start of the monitor in the starts of threads, in nanoseconds.
+    /// Start of the monitor since the boot of the machine, in nanoseconds, like the starts of threads.
     origin: u64,
     tracks: FxHashMap<Track, TrackState>,
     /// Threads of the last interval.
@@ -42,9 +42,10 @@ pub struct ThreadTrace<'a> {
 /// A track, with the counters below it.
 struct TrackState {
     uuid: u64,
-    /// Start of a process, which tells it from a later one with its PID. 0 for other tracks.
+    /// Start of a process, in nanoseconds since boot, to recognize a later process with the same PID. 0 for other
+    /// tracks.
     start_ns: u64,
-    /// Net bytes since the start.
+    /// Net bytes since the start of the monitor.
     net: i64,
     counters: FxHashMap<Series, Counter>,
 }
@@ -63,7 +64,7 @@ struct Counter {
 }
 
 impl<'a> ThreadTrace<'a> {
-    /// Starts a trace. `origin` is the start of the monitor, in the terms of the starts of threads.
+    /// Starts a trace. `origin`: start of the monitor since the boot of the machine, in nanoseconds.
     ///
     /// # Errors
     ///
@@ -73,7 +74,7 @@ impl<'a> ThreadTrace<'a> {
         Ok(Self { writer, origin, tracks: FxHashMap::default(), threads: BTreeSet::new() })
     }
 
-    /// Writes the next interval. Rates hold during it, other values are those at its end.
+    /// Writes the next interval: rates at its start, other values at its end.
     ///
     /// # Errors
     ///
@@ -101,7 +102,7 @@ impl<'a> ThreadTrace<'a> {
         self.add_events(interval)
     }
 
-    /// Passes the intervals so far on to the output.
+    /// Flushes the output.
     ///
     /// # Errors
     ///
@@ -147,7 +148,7 @@ impl<'a> ThreadTrace<'a> {
                 thread_name: Some(escape::visible(thread.comm.raw())),
             };
             self.add_track(track, TrackDescriptor { thread: Some(descriptor), ..TrackDescriptor::default() })?;
-            // Others have started before the monitor.
+            // Threads that started before the monitor have no instant.
             if let Some(after) = thread.thread.start_ns.checked_sub(self.origin) {
                 self.instant(track, Duration::from_nanos(after), "start")?;
             }
@@ -177,7 +178,7 @@ impl<'a> ThreadTrace<'a> {
         Ok(())
     }
 
-    /// Returns the net bytes of a track since the start.
+    /// Adds a change to the net bytes of a track, and returns the net bytes since the start of the monitor.
     fn add_net(&mut self, track: Track, change: i64) -> i64 {
         self.tracks.get_mut(&track).map_or(0, |state| {
             state.net = state.net.saturating_add(change);
@@ -185,11 +186,11 @@ impl<'a> ThreadTrace<'a> {
         })
     }
 
-    /// Writes that a process or thread has ended, without usage since `idle_since`, and forgets it.
+    /// Writes the end of a process or thread at `at`, sets its rates to 0 at `idle_since`, and removes its track.
     fn end_track(&mut self, track: Track, idle_since: Duration, at: Duration, text: &str) -> io::Result<()> {
         self.instant(track, at, text)?;
         let Some(state) = self.tracks.remove(&track) else { return Ok(()) };
-        // In a fixed order.
+        // The order of columns, because the order of the hash map is not fixed.
         let rates = Series::COLUMNS.into_iter().map(Series::Column).filter(|series| series.is_rate());
         for counter in rates.filter_map(|series| state.counters.get(&series)).filter(|counter| counter.last != 0.0) {
             self.writer.value(counter.uuid, idle_since, 0.0)?;
@@ -203,7 +204,7 @@ impl<'a> ThreadTrace<'a> {
                 MonitorEventKind::OomKill(pid) => (Track::OomKills, format!("process {pid}")),
                 MonitorEventKind::Mark(text) => (Track::Marks, escape::visible(text)),
                 MonitorEventKind::Trigger(text) => (Track::Triggers, escape::visible(text)),
-                // The rows of processes have their ends.
+                // `add_process` writes the exits of processes.
                 MonitorEventKind::Exit(_) => continue,
             };
             self.instant(track, event.at, &text)?;
@@ -219,7 +220,7 @@ impl<'a> ThreadTrace<'a> {
         self.writer.instant(uuid, at, String::from(text))
     }
 
-    /// Sets a counter, if it has changed.
+    /// Writes a value of a counter, if it differs from the last one.
     fn set(&mut self, track: Track, series: Series, interval: &MonitorInterval, value: f64) -> io::Result<()> {
         let at = if series.is_rate() { interval.span.start } else { interval.span.end };
         let parent = self.track(track)?;
@@ -241,7 +242,7 @@ impl<'a> ThreadTrace<'a> {
         self.writer.value(uuid, at, value)
     }
 
-    /// Returns the UUID of a track. Those of processes and threads exist.
+    /// Returns the UUID of a track. Writes the track if it is new. Tracks of processes and threads always exist.
     fn track(&mut self, track: Track) -> io::Result<u64> {
         if let Some(state) = self.tracks.get(&track) {
             return Ok(state.uuid);

@@ -1,4 +1,4 @@
-//! Tracks that are written one after another.
+//! Writer of tracks, for traces that are written one interval after another.
 
 use std::io;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::messages::trace_packet::Data;
 use super::messages::{CounterDescriptor, TrackDescriptor, TrackEvent, Unit};
 use super::packets::Packets;
 
-/// Writer of tracks. Their UUIDs are numbers from 1 on.
+/// Writer of tracks. The UUIDs of tracks are consecutive numbers from 1.
 pub(super) struct TrackWriter<'a> {
     packets: Packets<'a>,
     tracks: u64,
@@ -29,7 +29,7 @@ impl<'a> TrackWriter<'a> {
         Ok(self.tracks)
     }
 
-    /// Writes a track with a name only.
+    /// Writes a track that has only a name.
     pub(super) fn named_track(&mut self, name: String) -> io::Result<u64> {
         self.track(TrackDescriptor { name: Some(name), ..TrackDescriptor::default() })
     }
@@ -54,7 +54,7 @@ impl<'a> TrackWriter<'a> {
         self.packets.write(at, Data::TrackEvent(TrackEvent::instant(uuid, "memtrace", text)))
     }
 
-    /// Passes the packets so far on to the output.
+    /// Flushes the output.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.packets.flush()
     }

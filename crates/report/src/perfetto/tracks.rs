@@ -11,8 +11,8 @@ use super::packets::Packets;
 use super::processes::{names, pid_of};
 use crate::{escape, format};
 
-/// Tracks of no process. UUIDs of processes are their PIDs, those of counters are above them, and above these are those of threads and
-/// locks ([`super::activity`]).
+/// UUIDs of tracks without a process. The UUID of a process is its PID. UUIDs of counters start above 2^32, and UUIDs
+/// of threads, locks and allocator calls above 2^40 ([`super::activity`]).
 const MARKS: u64 = 1 << 60;
 const OOM_KILLS: u64 = MARKS + 1;
 const LOSSES: u64 = MARKS + 2;
@@ -21,7 +21,7 @@ const MACHINE: u64 = MARKS + 3;
 /// Writes the tracks of a profile.
 pub(super) struct Tracks<'a> {
     profile: &'a Profile,
-    /// Number of counter tracks.
+    /// Number of counter tracks that were written.
     counters: u64,
 }
 
@@ -65,7 +65,7 @@ impl<'a> Tracks<'a> {
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
         let pid = process.id.pid;
-        // Images with the same PID are one process, with counters of their own.
+        // Images with the same PID are one process in the trace, so the titles of their counters name the image.
         let image = match timeline.processes.iter().filter(|other| other.id.pid == pid).count() {
             1 => String::new(),
             _ => format!(" ({}, image {})", escape::visible(process.comm.raw()), process.id.ordinal),
@@ -88,7 +88,8 @@ impl<'a> Tracks<'a> {
         Ok(())
     }
 
-    /// Writes the share of each interval for which tasks waited for memory, at its start.
+    /// Writes the memory pressure (PSI) of each interval at its start: the time that tasks waited for memory, in
+    /// percent of the interval.
     fn write_pressure(&mut self, timeline: &MemoryTimeline, packets: &mut Packets<'_>) -> io::Result<()> {
         if timeline.pressure.is_empty() {
             return Ok(());
@@ -168,7 +169,7 @@ fn write_instants(
     instants.try_for_each(|(at, text)| packets.write(at, instant(uuid, name, text)))
 }
 
-/// Writes the bytes allocated per second in each interval, at its start, from the first to the last change.
+/// Writes the bytes allocated per second at the start of each interval, from the first to the last change.
 fn write_rate(uuid: u64, steps: &Steps, moments: &[Duration], packets: &mut Packets<'_>) -> io::Result<()> {
     let (Some((first, _)), Some((last, _))) = (steps.iter().next(), steps.iter().last()) else { return Ok(()) };
     let mut start = first.checked_sub(1).and_then(|before| moments.get(before)).copied().unwrap_or_default();

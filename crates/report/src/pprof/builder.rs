@@ -8,11 +8,10 @@ use crate::metrics::MetricView;
 use crate::options::Options;
 use crate::{escape, format};
 
-/// Builds the tables. IDs of rows are their places, from 1.
+/// Builder of the tables. The ID of a row is its position in the table, from 1.
 pub(super) struct ProfileBuilder<'a> {
     profile: &'a Profile,
-    /// Meaning of the labels of stacks.
-    /// Key of the labels.
+    /// Key of the labels of stacks: the name of `--by`.
     key: &'static str,
     views: Vec<MetricView<'a>>,
     strings: FxHashMap<String, u32>,
@@ -25,7 +24,7 @@ pub(super) struct ProfileBuilder<'a> {
 /// Identity of a location.
 #[derive(PartialEq, Eq, Hash)]
 enum Place<'a> {
-    /// A function with the functions that are inlined at the call, the outermost first.
+    /// A function and the functions that are inlined at the call, the outermost first.
     Frames(&'a [FrameId]),
     /// A text where frames are missing.
     Text(String),
@@ -64,7 +63,7 @@ impl<'a> ProfileBuilder<'a> {
         }
         self.message.duration_nanos = i64::try_from(self.profile.run.duration.as_nanos()).unwrap_or(i64::MAX);
         self.message.period_type = self.message.sample_type.first().copied();
-        // Sampled values are scaled.
+        // Values from sampled pages are already estimates of the whole.
         self.message.period = 1;
         let subject = format!("memtrace: {}", escape::visible(&options.subject));
         let comments: Vec<_> = [subject, format::completeness(self.profile)]
@@ -131,7 +130,8 @@ impl<'a> ProfileBuilder<'a> {
         id
     }
 
-    /// Returns the mapping of an object. Its range is empty, so that addresses are those of the object's symbols.
+    /// Returns the mapping of an object. Its address range is empty, so that addresses of locations are addresses in
+    /// the object, like those of its symbols.
     fn mapping(&mut self, object: &'a ObjectName) -> u64 {
         if let Some(id) = self.mappings.get(object) {
             return *id;
@@ -143,7 +143,7 @@ impl<'a> ProfileBuilder<'a> {
             id,
             filename,
             build_id,
-            // pprof must not look for symbols again.
+            // Tells pprof not to look for symbols.
             has_functions: true,
             has_filenames: true,
             has_line_numbers: true,

@@ -1,4 +1,4 @@
-//! The messages of `profile.proto`. Texts are indices into the string table.
+//! The messages of `profile.proto`. Fields for texts are indices into the string table.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Profile {

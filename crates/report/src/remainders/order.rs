@@ -1,16 +1,17 @@
-//! Order of stacks and processes by their size.
+//! Order of stacks and processes by size.
 
 use std::cmp::Reverse;
 
 use memtrace_model::{EventClass, Magnitude, Magnitudes, Metric, Quantities, Quantity, share};
 
-/// Quantities that no metric draws, but that reports show for each stack.
+/// Quantities that reports show for each stack although no metric has them.
 const SHOWN: [Quantity; 2] = [Quantity::MajorFaults, Quantity::ResidentBytes];
 
-/// Returns the indices of `all`, the largest first: by the size that all merges use, or by the share in a number that this size
-/// leaves out, if the share is larger. A stack that is large in one metric is kept, even if another metric is drawn.
+/// Returns the indices of `all`, the largest first. The size of an element is its [`Magnitude`], which other merges
+/// use too, or its share in the sum of another quantity if that is larger. So a stack that is large in one metric is
+/// kept, even if another metric is drawn.
 pub(super) fn largest_first(class: EventClass, all: &[&Quantities]) -> Vec<usize> {
-    // The numbers of a part of a recording are changes, which can be negative.
+    // In a window of a recording, the numbers are changes and can be negative.
     let absolute = |number: u64| number.cast_signed().unsigned_abs();
     let magnitudes: Vec<_> = all.iter().map(|usage| Magnitude::of(class, usage).absolute()).collect();
     let mut sums = Magnitudes::default();

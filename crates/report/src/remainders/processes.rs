@@ -1,4 +1,4 @@
-//! Rows of the processes of a bounded report: the largest, and remainders of all others.
+//! Rows of processes in a report of bounded size: the largest processes, and remainders of all others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use memtrace_model::{Cgroup, Comm, EndedGroup, PageFaults, Pid, ProcessProfile, 
 use super::order::largest_first;
 use crate::Options;
 
-/// Rows of processes.
+/// Rows of processes in a bounded report.
 pub(super) struct RowsOfProcesses {
     pub(super) processes: Vec<ProcessProfile>,
-    /// Index of the row of each process of the profile.
+    /// For each process of the profile, the index of its row in `processes`.
     pub(super) row_of: Vec<usize>,
 }
 
@@ -22,7 +22,7 @@ impl RowsOfProcesses {
     }
 }
 
-/// Properties that the processes of a remainder share: those that `--by` distinguishes, and whether they have ended.
+/// Properties that all processes of a remainder share: the state, and the property that `--by` distinguishes.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Shared<'a> {
     has_ended: bool,
@@ -42,7 +42,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Returns `most` processes and the remainders of the others; `None` if there are no others.
+/// Returns the `most` largest processes and the remainders of the others; `None` if there are no others.
 pub(super) fn merged(profile: &Profile, options: &Options, most: usize) -> Option<RowsOfProcesses> {
     let all = &profile.processes;
     if all.len() <= most {
@@ -68,7 +68,7 @@ pub(super) fn merged(profile: &Profile, options: &Options, most: usize) -> Optio
     Some(RowsOfProcesses { processes, row_of })
 }
 
-/// Returns true for each of the `most` largest processes.
+/// Returns a flag for each process: true for the `most` largest ones.
 fn largest(profile: &Profile, most: usize) -> Vec<bool> {
     let totals: Vec<_> = profile.processes.iter().map(|process| &process.total).collect();
     let mut is_kept = vec![false; profile.processes.len()];
@@ -76,7 +76,7 @@ fn largest(profile: &Profile, most: usize) -> Vec<bool> {
     is_kept
 }
 
-/// Returns an empty remainder for processes like `first`.
+/// Returns an empty remainder with the user and cgroup of its first process. [`add`] removes those that differ.
 fn remainder(shared: &Shared<'_>, first: &ProcessProfile, duration: Duration) -> ProcessProfile {
     let comm = match (shared.comm, shared.has_ended) {
         (Some(comm), _) => Comm::from(comm),
@@ -92,7 +92,7 @@ fn remainder(shared: &Shared<'_>, first: &ProcessProfile, duration: Duration) ->
     }
 }
 
-/// Adds a process to a remainder.
+/// Adds a process to a remainder. `duration`: duration of the trace.
 fn add(sum: &mut ProcessProfile, process: &ProcessProfile, duration: Duration) {
     if let Some(group) = &mut sum.group {
         add_runs(group, process, duration);

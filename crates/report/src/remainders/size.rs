@@ -2,35 +2,35 @@
 
 use memtrace_model::{Frame, ProcessProfile, Profile, StackProfile};
 
-/// Keys and numbers of a stack: ten numbers of memory; with errors for estimates, and stalls.
+/// Bytes for the keys and numbers of a stack without errors of estimates.
 const STACK: usize = 460;
-/// Keys and numbers of a stack that has errors.
+/// Bytes for the keys and numbers of a stack with errors of estimates.
 const ESTIMATED_STACK: usize = 640;
-/// A bucket of a histogram: a logarithm and a count in brackets.
+/// Bytes for a bucket of a histogram: a logarithm and a count in brackets.
 const BUCKET: usize = 26;
-/// Largest number of buckets of a stack: sizes, lifetimes and ages.
+/// Maximum number of buckets of a stack, for sizes, lifetimes and ages together.
 const MAX_BUCKETS: usize = 130;
-/// Changes of a stack in a part of a recording: two numbers.
+/// Bytes for the changes of a stack in a part of a recording: two numbers.
 const PART: usize = 42;
-/// Keys of the changes of a stack, and its trend.
+/// Bytes for the keys of the changes of a stack, and for its trend.
 const PARTS: usize = 80;
-/// An index of a frame with its comma.
+/// Bytes for the index of a frame with its comma.
 const FRAME_INDEX: usize = 7;
-/// Keys of a frame, and its build ID.
+/// Bytes for the keys and numbers of a frame, and for its build ID.
 const FRAME: usize = 210;
-/// Keys and numbers of a process and of its group of stacks.
+/// Bytes for the keys and numbers of a process and of its group of stacks.
 const PROCESS: usize = 1500;
-/// A process of a group.
+/// Bytes for a process in the list of a group.
 const RUN: usize = 360;
-/// Everything else but the lists that are measured here.
+/// Bytes for the parts of the report that are not measured here.
 const HEAD: usize = 64 << 10;
-/// An untraced process, a control group, an OOM kill, or a group of stacks with a label.
+/// Bytes for an untraced process, a control group, an OOM kill, or a group of stacks with a label.
 const ENTRY: usize = 2 << 10;
 
-/// Sizes of the parts of one profile.
+/// Estimated sizes of the parts of one profile in the JSON, in bytes.
 pub(super) struct Sizes {
     stack: usize,
-    /// A stack without frames that is the sum of others.
+    /// Size of a sum of merged stacks.
     merged_stack: usize,
     total: usize,
 }
@@ -58,7 +58,7 @@ impl Sizes {
         self.stack + stack.frames.len() * FRAME_INDEX + stack.histograms.len() * BUCKET + changes
     }
 
-    /// Returns the size of this number of stacks without frames, which are sums of others.
+    /// Returns the size of this number of sums of merged stacks.
     pub(super) const fn stacks(&self, number: usize) -> usize {
         self.merged_stack.saturating_mul(number)
     }
@@ -87,12 +87,12 @@ impl Sizes {
     }
 }
 
-/// Returns the size of the changes of a stack in this number of parts.
+/// Returns the size of the changes of a stack in this number of parts of a recording.
 const fn changes(parts: usize) -> usize {
     if parts == 0 { 0 } else { PARTS + parts * PART }
 }
 
-/// Returns the size of a text: characters that are escaped take up to six bytes.
+/// Returns the maximum size of a text in JSON: a byte that may be escaped counts as six.
 fn text(bytes: &[u8]) -> usize {
     let is_plain = |byte: &&u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
     let plain = bytes.iter().filter(is_plain).count();

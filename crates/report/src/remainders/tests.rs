@@ -97,7 +97,7 @@ fn by_group(profile: &Profile, by: GroupBy) -> BTreeMap<String, Quantities> {
     Groups::of(profile, by).all().iter().map(|group| (group.label.clone(), group.usage.additive())).collect()
 }
 
-/// Frames, parts and usage of the stacks that are not merged, by their process.
+/// Returns the process, part, frames and usage of each stack that is not a sum, as a text.
 fn stacks_of(profile: &Profile) -> BTreeSet<String> {
     let names = |stack: &StackProfile| {
         stack.frames.iter().map(|frame| profile.frames[frame.index()].label()).collect::<Vec<_>>()
@@ -130,7 +130,7 @@ proptest! {
                 let sum = of_row.fold(Quantities::default(), |mut sum, stack| { sum += stack.usage; sum });
                 prop_assert_eq!(sum.additive(), process.total.additive());
             }
-            // The groups of `by` are the same if they are not processes or parts of them.
+            // Merged processes keep the sums of all groups other than processes and threads.
             if !matches!(by, GroupBy::Process | GroupBy::Thread) {
                 prop_assert_eq!(by_group(&bounded, by), by_group(&profile, by), "{}", by.name());
             }

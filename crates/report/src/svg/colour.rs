@@ -1,11 +1,11 @@
-//! Colours of the flame graph: greens, as usual for memory, pale enough for black text. Entries that are no functions
-//! have colours of their own.
+//! Colours of the flame graph, pale enough for black text. Functions are green, as usual for memory. Inlined
+//! functions and entries that are not functions have other colours.
 
 use inferno::flamegraph::color::{Color, PaletteMap};
 
 use super::entry::{INLINED, SEPARATOR};
 
-/// Two colours; a name's hash chooses between them.
+/// Two colours. The hash of a name selects a mix of them.
 type Shades = [[u8; 3]; 2];
 
 const EVERYTHING: Shades = [[207, 216, 220], [207, 216, 220]];
@@ -14,8 +14,8 @@ const FUNCTION: Shades = [[174, 222, 140], [96, 194, 166]];
 const INLINED_FUNCTION: Shades = [[158, 209, 230], [136, 190, 220]];
 const UNKNOWN: Shades = [[222, 211, 192], [212, 200, 180]];
 
-/// Returns a colour for each entry of `stacks`. It depends on the entry alone, so that a function has the same colour
-/// in two pictures.
+/// Returns a colour for each entry of `stacks`. The colour of a function depends only on its name, so that it is the
+/// same in two pictures.
 pub(super) fn palette(stacks: &[(String, u64)]) -> PaletteMap {
     let mut palette = PaletteMap::default();
     palette.insert("", shade("", EVERYTHING));
@@ -42,7 +42,7 @@ fn shades(depth: usize, entry: &str) -> Shades {
 }
 
 fn shade(entry: &str, [from, to]: Shades) -> Color {
-    // FNV-1a: the standard library's hashes may change between releases. Its low bits differ most.
+    // FNV-1a, because hashes of the standard library may change between releases. The low bits of FNV-1a differ most.
     let hash = entry.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let weight = (hash ^ (hash >> 16)) & 0xff;
     let mix = |from: u8, to: u8| {

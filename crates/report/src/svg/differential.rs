@@ -1,4 +1,4 @@
-//! Differential flame graphs: boxes are as wide as in the second report, and coloured by their change.
+//! Differential flame graphs: the width of a box is its value in the second report, and the colour shows its change.
 
 use std::cmp::Reverse;
 use std::io;
@@ -13,11 +13,11 @@ use crate::format;
 use crate::metrics::MetricView;
 use crate::options::Options;
 
-/// Stacks that are drawn, the largest of either report: enough for a file of some MiB.
+/// Maximum number of drawn stacks, for a file of some MiB. The largest stacks in either report are drawn.
 const MOST_STACKS: usize = 10_000;
 
 /// Writes the flame graph of the change from the first to the second profile, or a picture that says that there is
-/// nothing to draw. `totals` begins the subtitle.
+/// nothing to draw. `totals`: start of the subtitle.
 pub(crate) fn write_differential(
     profiles: [&Profile; 2],
     options: &Options,
@@ -42,7 +42,8 @@ pub(crate) fn write_differential(
     drawing.title = title;
     drawing.subtitle = Some(subtitle);
     drawing.count_name = String::from(view.unit());
-    // inferno refuses lines that are not ordered by their text. A "flame chart" takes any order, from last to first.
+    // inferno refuses lines that are not ordered by their text. For a "flame chart" it takes any order, and reads the
+    // lines from the last to the first.
     drawing.flame_chart = true;
     let shift = excess_bits(&stacks);
     drawing.factor = (1_u64 << shift) as f64;
@@ -54,7 +55,7 @@ pub(crate) fn write_differential(
     out.write_all(b"\n")
 }
 
-/// Removes the stacks that are not drawn. Returns their number as a part of the subtitle.
+/// Removes the stacks that are not drawn. Returns a part of the subtitle with their number.
 fn left_out(stacks: &mut Vec<(String, [u64; 2])>) -> String {
     let all = stacks.len();
     stacks.retain(|(_, [_, after])| *after > 0);
@@ -76,8 +77,8 @@ fn left_out(stacks: &mut Vec<(String, [u64; 2])>) -> String {
     parts.concat()
 }
 
-/// Returns the number of low bits that values must lose for their sum to fit in 63 bits: inferno adds them up, and their
-/// differences are signed.
+/// Returns the number of low bits that values must lose so that their sum fits in 63 bits. inferno adds the values
+/// up, and their differences are signed.
 fn excess_bits(stacks: &[(String, [u64; 2])]) -> u32 {
     let sum: u128 = stacks.iter().flat_map(|(_, values)| values).map(|value| u128::from(*value)).sum();
     (u128::BITS - sum.leading_zeros()).saturating_sub(i64::BITS - 1)

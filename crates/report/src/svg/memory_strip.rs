@@ -1,18 +1,18 @@
-//! Memory over time, as a strip below a flame graph.
+//! Curves of memory over time, in a strip below a flame graph.
 
 use std::time::Duration;
 
 use memtrace_model::format::duration;
 use memtrace_model::{Bytes, MemoryCounter, MemoryTimeline};
 
-/// Height of the strip in pixels: a line of text, the curves, and a margin.
+/// Height of the strip in pixels: a line of text, the curves, and margins.
 const HEIGHT: u32 = 96;
 const CURVES: u32 = 60;
-/// Width of the coordinates of the curves, which are stretched to the width of the picture.
+/// Width of the curves in their own coordinates. They are stretched to the width of the picture.
 const WIDTH: f64 = 1000.0;
 
-/// Appends the strip to a flame graph of inferno, whose first element has its height in two attributes. Returns the picture as it
-/// is if there are fewer than two moments.
+/// Appends the strip to a flame graph of inferno, and increases the two attributes of the first element that have its
+/// height. Returns the picture without a change if there are fewer than two moments.
 pub(super) fn append(picture: String, timeline: &MemoryTimeline) -> String {
     let size = picture.find("height=\"").and_then(|at| picture[at + 8..].split('"').next()?.parse::<u32>().ok());
     let (Some(height), Some(content)) = (size, picture.strip_suffix("</svg>")) else { return picture };
@@ -49,7 +49,8 @@ fn live(timeline: &MemoryTimeline) -> Vec<Option<u64>> {
     (0..timeline.moments.len()).map(|moment| live?.at(moment)).collect()
 }
 
-/// Returns the resident set size of all processes at each moment; `None` if it is not known for all.
+/// Returns the sum of the known RSS of processes at each moment; `None` if no process has one, or if the timeline
+/// leaves out processes.
 fn rss(timeline: &MemoryTimeline) -> Vec<Option<u64>> {
     let of_process = |moment: usize| {
         let counters = timeline

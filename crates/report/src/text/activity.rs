@@ -15,7 +15,8 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{escape, format};
 
-/// Writes the `top` rows of each table, with the sums of the others, and the activity that is left out.
+/// Writes the `top` rows of each table, the sum of the other rows, and a sentence about activity that is left out of
+/// timelines.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let Some(activity) = &profile.run.activity else { return Ok(()) };
     if activity.totals.is_empty() && activity.locks.is_empty() && activity.calls.is_empty() {
@@ -30,7 +31,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     writeln!(out, "\n{}", wrapped(&format!("Outputs with a timeline: {left_out}.{totals}"), 0))
 }
 
-/// A row of the table of tasks and spans.
+/// Row of the table of tasks and spans. `kind` is `None` for the sum of the other rows.
 struct SpanRow {
     kind: Option<SliceKind>,
     name: String,
@@ -38,7 +39,7 @@ struct SpanRow {
 }
 
 fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
-    // Other slices are waits and holds of locks, and calls of the allocator, which have their own tables.
+    // All other slices are waits for locks, holds of locks, and allocator calls. They have tables of their own.
     let is_span = |kind| matches!(kind, SliceKind::Task | SliceKind::Function | SliceKind::Stall);
     let mut all: Vec<_> = activity.totals.iter().filter(|row| is_span(row.kind)).collect();
     if all.is_empty() {
@@ -76,12 +77,12 @@ fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
     table::write(&columns, out)
 }
 
-/// A row of the table of locks.
+/// Row of the table of locks. `pid` is `None` for the sum of the other rows.
 struct Lock {
     pid: Option<Pid>,
     name: String,
     sums: LockSums,
-    /// The releases of a futex are not traced.
+    /// False for a futex: its holds are unknown, because releases of a futex are not traced.
     has_holds: bool,
 }
 
@@ -179,7 +180,8 @@ fn sum<'a>(all: impl Iterator<Item = &'a CallSums>) -> CallSums {
     CallSums { histogram: histogram.into_iter().collect(), ..sum }
 }
 
-/// Returns the lowest logarithm that at least `share` (from 0 to 1) of the calls do not exceed; `None` without calls.
+/// Returns the lowest bucket so that at least `share` (from 0 to 1) of the calls are in this bucket or below; `None`
+/// without calls.
 fn quantile(sums: &CallSums, share: f64) -> Option<Log2> {
     let all: u64 = sums.histogram.iter().map(|(_, count)| count).sum();
     let mut below = 0;

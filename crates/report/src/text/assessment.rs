@@ -3,12 +3,12 @@
 use memtrace_model::format as number;
 use memtrace_model::{Assessment, MachineReclaim, MemcgMemory, PerSecond, ReclaimKind};
 
-/// Returns the assessment of the machine, with its numbers and thresholds.
+/// Returns the assessment of the machine, with the numbers of seconds and the threshold.
 pub(super) fn of_machine(machine: &MachineReclaim) -> String {
     let PerSecond { all, scanning, paging } = machine.seconds;
     let scanned = |kind: ReclaimKind| machine.efforts.get(&kind).map_or(0, |effort| effort.scanned);
     let everybody: u64 = machine.efforts.values().map(|effort| effort.scanned).sum();
-    // Memcg reclaim occurs even if the machine has free memory.
+    // If most pages were scanned by memcg reclaim, cgroups are short of memory, and the machine may have free memory.
     let limit = if scanned(ReclaimKind::Memcg) * 2 > everybody { "the limits of control groups" } else { "memory" };
     let scans = format!("Pages were scanned in {}", seconds(scanning, all));
     let both = format!("{scans}, and 1 MiB or more was read back in {}.", seconds(paging, all));
@@ -26,7 +26,7 @@ pub(super) fn of_machine(machine: &MachineReclaim) -> String {
     format!("Assessment: {text}")
 }
 
-/// Returns the assessment of a group; `None` if it was observed for too few seconds, or was quiet.
+/// Returns the assessment of a control group; `None` if it was observed for too few seconds, or was quiet.
 pub(super) fn of_group(name: &str, memory: &MemcgMemory) -> Option<String> {
     let PerSecond { all, scanning, paging } = memory.seconds;
     let limit =
@@ -49,7 +49,7 @@ pub(super) fn of_group(name: &str, memory: &MemcgMemory) -> Option<String> {
     Some(format!("Assessment of {name}: {text}"))
 }
 
-/// Returns a number of seconds with its relation to half of `all`, the threshold.
+/// Returns a number of seconds, compared with the threshold of half of `all`.
 fn seconds(some: u64, all: u64) -> String {
     match some {
         0 => format!("none of {all} seconds"),

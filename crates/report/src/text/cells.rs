@@ -6,7 +6,8 @@ use memtrace_model::{Amount, Bytes, Measure, Profile, Quantities, StallTotals};
 use crate::table::Column;
 use crate::{estimate, format};
 
-/// Returns the cell for an amount in a table of bytes or of numbers. A change can be negative.
+/// Returns the cell for the bytes or the number of blocks of an amount. In a window of a recording, the amount is a
+/// change and can be negative.
 pub(super) fn amount(measure: Measure, amount: Amount) -> String {
     let [bytes, count] = [amount.bytes.0, amount.count].map(u64::cast_signed);
     if bytes < 0 || count < 0 {
@@ -25,14 +26,14 @@ fn signed(change: i64, cell: impl Fn(u64) -> String) -> String {
     format!("{}{}", if change < 0 { "-" } else { "" }, cell(change.unsigned_abs()))
 }
 
-/// Returns the cell suffix for an error in pages, ` ±1.31M`; empty if there is none.
+/// Returns the suffix of a cell for an error in pages: ` ±1.31M`. Returns an empty text without an error.
 pub(super) fn error(measure: Measure, pages: Option<u64>) -> String {
     let shown = |pages| amount(measure, Amount { bytes: estimate::size_of_pages(pages), count: pages });
     pages.filter(|pages| *pages > 0).map_or_else(String::new, |pages| format!(" ±{}", shown(pages)))
 }
 
-/// Returns the columns for memory that is live, with the head `live`, and for memory held at exit, as far as the profile
-/// has them. `column` makes a column from a head and a number.
+/// Returns the column for live memory, with the head `live`, and the column for memory held at exit, if the profile
+/// shows them. `column` makes a column from a head and a getter of the amount.
 pub(super) fn held(
     profile: &Profile,
     live: &'static str,
@@ -43,7 +44,7 @@ pub(super) fn held(
     live.into_iter().chain(exit)
 }
 
-/// Columns for the time and the number of stalls.
+/// Returns the columns for the time and the number of stalls.
 pub(super) fn stalls(cells: impl Iterator<Item = StallTotals> + Clone) -> [Column; 2] {
     [
         Column::numbers("STALLED", cells.clone().map(|stalls| stalls.time.to_string())),

@@ -1,4 +1,4 @@
-//! Frames in the text: name and location.
+//! Frames in the text report: name and location.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use crate::{escape, format};
 
 const NAME_CHARACTERS: usize = 100;
 
-/// Text of a frame. Frames with the same text, for example of two calls in one line, are equal.
+/// Text of a frame. Frames with the same text are equal, for example two calls in one source line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shown {
     pub name: String,
@@ -23,9 +23,9 @@ pub(crate) struct ShownId(usize);
 /// The frames of a profile as text.
 pub(crate) struct Frames<'profile> {
     frames: &'profile [Frame],
-    /// By frame ID.
+    /// Text and library of each frame, by frame ID.
     known: Vec<(ShownId, Option<Library>)>,
-    /// Distinct texts.
+    /// Texts of frames, each once.
     shown: Vec<Shown>,
 }
 
@@ -53,12 +53,13 @@ impl<'profile> Frames<'profile> {
         &self.shown[id.0]
     }
 
-    /// Returns the Rust or C++ library to which the frame belongs.
+    /// Returns the Rust or C++ library that contains the frame; `None` for other code.
     pub(super) fn library(&self, frame: FrameId) -> Option<Library> {
         self.known[frame.index()].1
     }
 
-    /// Returns the library of a frame that calls `callee` and has only library frames as callers.
+    /// Returns the library of a frame at the root of a stack: all callers of `frame` are library frames. `callee`:
+    /// frame that it calls.
     pub(super) fn library_at_root(&self, frame: FrameId, callee: Option<FrameId>) -> Option<Library> {
         let of = |id: FrameId| &self.frames[id.index()];
         let starts_in_rust = || callee.is_some_and(|callee| library::is_rust_main(of(frame), of(callee)));
@@ -72,7 +73,7 @@ fn name(frame: &Frame) -> String {
     format::shortened(&escape::visible(&frame.label()), NAME_CHARACTERS)
 }
 
-/// Returns the source line, or else the object; for a frame without a name, the reason.
+/// Returns the source line. Without a source line, returns the reason for a missing name, or else the object.
 fn place(frame: &Frame) -> String {
     let place = match (&frame.name, &frame.location, &frame.object) {
         (_, Some(location), _) => source(location),
@@ -86,7 +87,8 @@ fn place(frame: &Frame) -> String {
     format!("{}{inlined}", plain(&place))
 }
 
-/// Shortens a path from the left, since its last components distinguish files.
+/// Returns the path and the line. A long path is shortened at the start, because its last components distinguish
+/// files.
 fn source(location: &Location) -> String {
     const CHARACTERS: usize = 48;
     let path = location.file.to_string_lossy();

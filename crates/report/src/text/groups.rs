@@ -1,4 +1,4 @@
-//! The table of groups, for groupings other than by process.
+//! Table of groups, unless stacks are grouped by process.
 
 use super::cells;
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::table::{self, Column};
 use crate::{escape, format};
 
-/// Writes the `top` groups by the metric, and the sum of the others.
+/// Writes the `top` groups by the metric, and the sum of the other groups.
 pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
     if options.top == 0 || options.by.is_process() || roots.all().is_empty() {
         return Ok(());

@@ -7,10 +7,10 @@ use memtrace_model::{BlockHistograms, BlockQuantity, Bytes, Log2, Nanoseconds, P
 
 use crate::table::{self, Column};
 
-/// Width of the longest bar.
+/// Length of the longest bar, in characters.
 const BAR: u64 = 40;
 
-/// Writes the histograms of all blocks, if they were counted.
+/// Writes the histograms of the blocks of all stacks, if they were counted.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let all = profile.histograms();
     for quantity in BlockQuantity::ALL {
@@ -45,7 +45,8 @@ pub(super) fn times(histograms: &BlockHistograms) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join("; "))
 }
 
-/// Returns the lowest logarithm that at least `share` (from 0 to 1) of the blocks do not exceed; `None` without blocks.
+/// Returns the lowest bucket so that at least `share` (from 0 to 1) of the blocks are in this bucket or below; `None`
+/// without blocks.
 fn quantile(histograms: &BlockHistograms, quantity: BlockQuantity, share: f64) -> Option<Log2> {
     let wanted = share * histograms.total(quantity) as f64;
     let mut sum = 0_u64;
@@ -63,7 +64,7 @@ const fn title(quantity: BlockQuantity) -> &'static str {
     }
 }
 
-/// Returns the upper limit of the values with this logarithm.
+/// Returns the upper bound of the bucket, with its unit.
 fn end(quantity: BlockQuantity, log2: Log2) -> String {
     match quantity {
         BlockQuantity::Size => Bytes(log2.end()).to_string(),

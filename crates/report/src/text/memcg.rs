@@ -1,4 +1,4 @@
-//! Control groups with stalls, of their tasks or for their limits.
+//! Tables of control groups with stalls: stalls of their tasks, and stalls for their limits.
 
 use std::cmp::Reverse;
 use std::io;
@@ -14,21 +14,21 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{escape, format};
 
-/// Maximum width of a cgroup name: the space that the numeric columns leave.
+/// Maximum width of the path of a control group, in characters: the columns of numbers leave this space.
 const NAME: usize = 24;
 
-/// A group first observed within this time of the start counts as observed from the start.
+/// If a group was first observed within this time after the start, it counts as observed from the start.
 const SLACK: Duration = Duration::from_secs(1);
 const LATE: &str = "A group without a limit at the start of tracing was observed from its first stall.";
 
-/// A group with the sum of its stalls.
+/// Row of a control group, with the sum of its stalls.
 struct Row<'a> {
     name: String,
     waits: StallStats,
     group: &'a MemcgProfile,
 }
 
-/// Writes the groups with stalls, their memory, and its assessment.
+/// Writes a table of the stalls of groups, a table of their memory, and assessments of their memory.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     if options.top == 0 || profile.cgroups.iter().all(|group| group.id.is_none()) {
         return Ok(());
@@ -129,7 +129,7 @@ fn limit(memory: &MemcgMemory) -> String {
     }
 }
 
-/// Returns a note on values that the kernel does not report, as opposed to zeros.
+/// Returns a note about values that the kernel does not report, so that readers do not take them for zeros.
 fn missing_values<'a>(memories: impl Iterator<Item = &'a MemcgMemory>) -> Option<String> {
     let (mut pressure, mut refaults, mut version_2) = (false, false, false);
     for memory in memories {

@@ -1,5 +1,4 @@
-//! Columns for pages of processes: first the kernel's counters, then the pages that stacks touched, with errors of
-//! estimates.
+//! Columns for pages: first the kernel's counters, then the pages that stacks touched, with the errors of estimates.
 
 use memtrace_model::format as number;
 use memtrace_model::{Amount, Bytes, PageFaults, Profile, Quantities, Quantity};
@@ -10,10 +9,10 @@ use crate::metrics::MetricView;
 use crate::table::Column;
 use crate::{estimate, format};
 
-/// A row: a process, several processes, or a group.
+/// Numbers of a row: a process, several processes, or a group.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
-    /// Counters of the kernel, if there are any for this row.
+    /// Counters of the kernel; `None` if the kernel does not count for this row.
     pub(super) known: Option<KernelReported>,
     pub(super) usage: Quantities,
 }
@@ -29,7 +28,7 @@ impl Memory {
     }
 }
 
-/// Returns the columns that have values, in the unit of `metric`.
+/// Returns the columns that have values, in the unit of the metric of `view`.
 pub(super) fn columns(rows: &[Memory], view: MetricView<'_>) -> Vec<Column> {
     let profile = view.profile();
     let dash = || String::from("-");
@@ -60,7 +59,8 @@ pub(super) fn columns(rows: &[Memory], view: MetricView<'_>) -> Vec<Column> {
     columns.push(estimated(alloc, Quantities::alloc, |profile, row| {
         estimate::error(profile, Quantity::AllocCount, &row.usage)
     }));
-    // With errors there is no room for the released amount, which is the difference of the other two.
+    // If columns have errors, there is no room for the released amount. It is the difference of the other two
+    // amounts.
     if profile.run.page_sample < 2 {
         columns.push(estimated(free, Quantities::free, |_, _| None));
     }

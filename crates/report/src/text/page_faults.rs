@@ -1,4 +1,4 @@
-//! Page faults in the totals: traced faults, and the kernel's counters.
+//! Lines of the totals about page faults: traced faults, and the kernel's counters.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use memtrace_model::{Measure, Profile, Quantity};
 use crate::estimate;
 use crate::kernel_reported::KernelReported;
 
-/// Writes the numbers of major faults and of all page faults.
+/// Writes the number of traced major faults, and the page faults as the kernel counts them, if known.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let major = profile.stacks.iter().map(|stack| stack.usage[Quantity::MajorFaults]).sum::<u64>();
     let error = estimate::format_error(estimate::count_error(profile, major), Measure::Count);

@@ -1,4 +1,4 @@
-//! The table of processes.
+//! Table of processes.
 
 use super::cells;
 use std::cmp::Reverse;
@@ -15,14 +15,15 @@ use crate::options::Options;
 use crate::table::{self, Column};
 use crate::{escape, format, stalls};
 
-/// Length of the longest short name (`TASK_COMM_LEN`, include/linux/sched.h), without its end.
+/// Maximum length of a short name (`TASK_COMM_LEN`, include/linux/sched.h), without the terminating NUL.
 pub(super) const COMMAND_COLUMNS: usize = 15;
 const USER_COLUMNS: usize = 10;
-/// Characters of a container ID and of a pod UID, as in `docker ps` and in names of pods.
+/// Number of shown characters of a container ID, as in `docker ps`. A pod UID has `UID_CHARACTERS`, as in names of
+/// pods.
 const ID_CHARACTERS: usize = 12;
 const UID_CHARACTERS: usize = 8;
 
-/// A row: a process, a group of processes, or the sum of the processes that are not shown.
+/// Row: a process, a group of processes, or the sum of the processes that are not shown.
 struct Row {
     pid: String,
     command: String,
@@ -34,7 +35,7 @@ struct Row {
     cgroup: Option<String>,
 }
 
-/// Totals that are summed for the processes that are not shown.
+/// Totals of a row that can be summed for the processes that are not shown.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     memory: Memory,
@@ -43,14 +44,14 @@ struct Sums {
     waits: StallStats,
 }
 
-/// Writes the `top` processes by the metric, and the sum of the others.
+/// Writes the `top` processes by the metric, and the sum of the other processes.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     if options.top == 0 {
         return Ok(());
     }
     let view = MetricView::new(profile, options.metric);
     let mut processes: Vec<_> = profile.processes.iter().collect();
-    // Processes without a sampled page are sorted by page faults.
+    // Page faults order the processes that have no sampled page.
     let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
     processes.sort_by_key(|process| Reverse((view.process_value(process), faults(process))));
     let others = processes.split_off(options.top.min(processes.len()));
@@ -130,7 +131,8 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
     }
     if layout == ClassColumns::Amounts {
         columns.push(sums(alloc, Quantities::alloc));
-        // There is no room for both amounts that were not freed and the difference of the others.
+        // If the table has columns for live memory and for memory held at exit, there is no room for the freed
+        // amount. It is the difference between the allocated amount and both.
         if !(format::shows_live(profile) && format::shows_exit(profile)) {
             columns.push(sums(free, Quantities::free));
         }
@@ -160,7 +162,7 @@ fn of_waits(rows: &[Row]) -> Vec<Column> {
     columns
 }
 
-/// Returns the end of a process, or that of a group if all its processes ended in the same way.
+/// Returns the end of a process, or the common end of all processes of a group; `mixed` if their ends differ.
 fn ended(process: &ProcessProfile) -> &'static str {
     match (process.ended, &process.group) {
         (None, _) => "",
@@ -186,7 +188,8 @@ fn place(cgroup: &Cgroup) -> String {
 }
 
 impl Sums {
-    /// Rates are those of the whole trace of `duration`, even if the process ran for a part of it.
+    /// Returns the totals of a process. Its rates refer to `duration`, the whole trace, even if it ran for a part of
+    /// it.
     fn of(process: &ProcessProfile, duration: Duration) -> Self {
         let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc(), duration).unwrap_or_default();
         let memory = Memory { known: Some(KernelReported::of(process)), usage: process.total };

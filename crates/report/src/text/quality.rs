@@ -1,4 +1,5 @@
-//! Losses, quality of stacks, excluded events, and the cost of tracing.
+//! Last part of the text report: losses, quality of stacks, debug files, excluded events, notes, and the cost of
+//! tracing.
 
 use std::io;
 
@@ -8,7 +9,8 @@ use memtrace_model::{Amount, Cost, DebugFileCounts, DebugFileOutcome, Profile, S
 use crate::format;
 use crate::wrap::wrapped;
 
-/// Writes the losses, the quality of stacks, the excluded events, and the cost.
+/// Writes the losses, the quality of stacks, the debug files, the excluded events, the notes, and the cost of
+/// tracing.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out)?;
     losses(profile, out)?;
@@ -36,7 +38,7 @@ fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Returns sentences about events that are excluded on purpose.
+/// Returns sentences about events that are in no total although they were not lost, and the notes of the run.
 fn left_out(profile: &Profile) -> Vec<String> {
     let mut sentences = Vec::new();
     if profile.run.filtered != Amount::default() {
@@ -69,7 +71,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
     sentences
 }
 
-/// Describes the search for debug files: `Debug files: 3 downloaded (12.1 MiB), 1 not found.`
+/// Returns a sentence about the search for debug files: `Debug files: 3 downloaded (12.1 MiB), 1 not found.`
 fn debug_files(counts: &DebugFileCounts) -> String {
     let part = |outcome: DebugFileOutcome| {
         let size = match outcome {

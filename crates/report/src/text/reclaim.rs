@@ -14,7 +14,7 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{escape, stalls};
 
-/// The longest bar of a histogram.
+/// Length of the longest bar of a histogram, in characters.
 const BAR: u64 = 40;
 
 /// Writes stalls, control groups and the activity of the machine.
@@ -57,7 +57,7 @@ fn histogram(latencies: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the columns of stalls by kind.
+/// Returns the columns of the table of stalls by kind.
 fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
     let stats = || rows.iter().map(|(_, stats)| *stats);
     let count =
@@ -76,7 +76,7 @@ fn columns(rows: &[(&str, &StallStats)]) -> Vec<Column> {
     ]
 }
 
-/// Writes the stalls for contiguous pages: only allocations of several pages need them, and compaction creates them.
+/// Writes the stalls for contiguous pages: allocations with an order above 0, or with an unknown order.
 fn orders(rows: &[(&str, &StallStats)], out: &mut dyn io::Write) -> io::Result<()> {
     let each =
         rows.iter().flat_map(|(name, stats)| stats.orders.iter().map(move |(order, stalls)| (*name, order, stalls)));
@@ -153,7 +153,7 @@ fn of_machine(machine: &MachineReclaim, duration: Duration, out: &mut dyn io::Wr
     Ok(())
 }
 
-/// Returns a sentence about pressure, with its share of the duration.
+/// Returns a sentence about memory pressure (PSI), with its share of `duration`.
 fn of_pressure(pressure: &PressureTime, duration: Duration) -> String {
     let shown = |time| format!("for {}", pressure_time(time, duration));
     let full = pressure.full.map_or_else(String::new, |full| format!(", all non-idle tasks {}", shown(full)));

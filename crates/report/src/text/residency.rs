@@ -1,4 +1,4 @@
-//! Resident memory by kind, from the page tables, and the share that the stacks account for.
+//! Table of resident memory by kind, from the page tables, with the share that has a stack.
 
 use super::cells;
 use std::io;
@@ -10,7 +10,7 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{estimate, format};
 
-/// Writes a table by kind of memory, and a sentence about the rest.
+/// Writes a table by kind of memory, and a sentence with the shares of the total.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     let mut all = Residency::default();
     for (kind, resident) in profile.processes.iter().filter_map(|process| process.resident.as_ref()).flat_map(|r| &r.0)
@@ -32,7 +32,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let column = |head, of: fn(&ResidentKind) -> Bytes| {
         Column::numbers(head, rows.iter().map(|(_, resident)| Bytes::compact(of(resident))))
     };
-    // The rest has the same error as the part that is subtracted.
+    // Other memory is a difference, so it has the same error as the memory with a stack.
     let estimated = |head, of: fn(&ResidentKind) -> Bytes| {
         let cell = |(_, resident): &(&str, ResidentKind)| {
             let pages = estimate::kind_error(profile, resident);
@@ -56,7 +56,7 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if total.before != Bytes(0) {
         sentence.push_str(&format!(", {} was resident when tracing began", share(total.before)));
     }
-    // Less than the error may be zero.
+    // A value that is not above its error may be zero.
     if total.other() > error.unwrap_or_default() {
         sentence.push_str(&format!(", {} became resident without a recorded touch", share(total.other())));
     }

@@ -1,4 +1,4 @@
-//! The largest sites. A site is a group and the lines that are shown of a stack.
+//! The largest sites. A site is the set of all stacks of a group that have the same lines in the text.
 
 use std::cmp::Reverse;
 use std::hash::BuildHasher as _;
@@ -20,24 +20,24 @@ use crate::table;
 use crate::trend::Trend;
 use crate::{allocators, escape, estimate, format};
 
-/// Minimum width of a group's name.
+/// Minimum width of the name of a group, in characters.
 const MIN_GROUP_WIDTH: usize = 24;
 
-/// Indentation of the lines below the heading of a site: the column of its share.
+/// Indentation of the lines below the heading of a site: they start at the column of its share.
 const INDENT: usize = 5;
 
 /// All stacks of a group with the same lines.
 #[derive(Debug, PartialEq)]
 struct Site {
     root: usize,
-    /// First of its stacks, from which its lines are made.
+    /// Index of the first stack of the site. It has the lines of the site.
     stack: usize,
-    /// Value of the metric by which sites are sorted.
+    /// Value of the metric. Sites are sorted by it.
     value: u64,
     usage: Quantities,
     histograms: BlockHistograms,
     live_changes: LiveChanges,
-    /// True if one of its stacks passes through an allocator.
+    /// True if a stack of the site passes through an allocation function.
     by_allocator: bool,
 }
 
@@ -80,13 +80,14 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     Ok(())
 }
 
-/// Returns the trend of the live memory of a site, if the values are live memory of any age.
+/// Returns the trend of the live memory of a site; `None` if the metric is not live memory, or counts only blocks
+/// that were allocated between two marks.
 fn trend(view: MetricView<'_>, site: &Site) -> Option<Trend> {
     let is_shown = view.is_of_live() && !view.is_of_marks();
     is_shown.then(|| Trend::of(&view.profile().run.parts, &site.live_changes)).flatten()
 }
 
-/// Writes the sites with the largest decreases of live memory in a window of a recording.
+/// Writes the `top` sites with the largest decreases of live memory in a window of a recording.
 pub(super) fn write_shrunk(
     profile: &Profile,
     options: &Options,
@@ -130,14 +131,15 @@ fn negated(profile: &Profile) -> Profile {
     profile
 }
 
-/// Returns the sites with a value, the largest first; equal ones keep the order of the profile.
+/// Returns the sites with a value, the largest first. Sites with equal values keep the order of the profile.
 fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site> {
     let profile = view.profile();
     let mut sites: Vec<Site> = Vec::new();
-    // Lines are made again for each comparison: those of all sites would take more memory than all else.
+    // Lines are made again for each comparison, because the lines of all sites would take more memory than all other
+    // data.
     let mut known: HashTable<(u64, usize)> = HashTable::new();
     let lines_of = |stack: usize| stack::lines(frames, &profile.stacks[stack]);
-    // A stack with value 0 makes no site, but belongs to a site with the same lines.
+    // A stack with the value 0 adds its other numbers to a site with the same lines, but makes no site of its own.
     let has_value = |&(_, stack): &(usize, &StackProfile)| view.value(&stack.usage) > 0;
     let (with, without): (Vec<_>, Vec<_>) = profile.stacks.iter().enumerate().partition(has_value);
     for (index, stack) in with.into_iter().chain(without) {
@@ -172,7 +174,7 @@ fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site
         site.histograms.add(&stack.histograms);
     }
     if view.is_net_growth() {
-        // Stacks of a site that grew and those that shrank cancel each other.
+        // In a site, stacks that grew and stacks that shrank cancel each other.
         sites.iter_mut().for_each(|site| site.value = view.value(&site.usage));
         sites.retain(|site| site.value > 0);
     }
@@ -180,7 +182,7 @@ fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site
     sites
 }
 
-/// Returns the heading of a site, with the numbers that belong to its value.
+/// Returns the heading of a site: rank, share, value, related numbers, and group.
 fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
     let usage = &site.usage;
     let class = view.class();
@@ -194,12 +196,12 @@ fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Opt
     }
     let heading = format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), view.text(site.value));
     let Some(root) = root else { return heading };
-    // The path of a control group may exceed the line, and is still worth showing.
+    // The path of a control group is shown even if the line gets too long.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(MIN_GROUP_WIDTH);
     format!("{heading}, {}", format::shortened(&escape::visible(root), room))
 }
 
-/// Returns the numbers that belong to a value: those of the same blocks, or the live amount.
+/// Returns the numbers that follow the value of a site: the paired number of the same blocks, or the live amount.
 fn aside(view: MetricView<'_>, usage: &Quantities) -> String {
     let (live, exit) = (usage.live(), usage.exit());
     let word = view.class().words().live;

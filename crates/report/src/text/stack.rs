@@ -1,4 +1,4 @@
-//! Lines of a stack, the innermost first: library frames are folded, deep stacks are cut.
+//! Lines of a stack, the innermost first. Library frames are folded, and deep stacks are cut.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,19 +9,19 @@ use super::frames::{Frames, Shown, ShownId};
 use crate::escape;
 use crate::library::Library;
 
-/// Lines of a deep stack at its ends; those in the middle are left out.
+/// `LEAF_LINES` innermost and `ROOT_LINES` outermost lines of a deep stack are kept. The lines between them are cut.
 const LEAF_LINES: usize = 16;
 const ROOT_LINES: usize = 6;
-/// Width of the column of names; longer names do not widen it.
+/// Maximum width of the column of names. Longer names exceed the column.
 const NAME_COLUMNS: usize = 48;
 
 /// A line of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Line {
     Frame(ShownId),
-    /// Folded frames of these libraries.
+    /// Number of folded frames, and their libraries.
     Library(usize, BTreeSet<Library>),
-    /// Number of lines that are left out.
+    /// Number of lines that are cut.
     Cut(usize),
     /// Reason for a stack without frames.
     Empty(&'static str),
@@ -31,8 +31,8 @@ pub(crate) enum Line {
     Truncated,
 }
 
-/// Returns the lines of `stack`. A run of two or more library frames at either end is one line, so that user
-/// functions are seen first.
+/// Returns the lines of `stack`. At either end, a run of two or more library frames is one line, so that user
+/// functions stand out.
 pub(crate) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     if stack.merged() > 0 {
         return vec![Line::Other(stack.merged())];
@@ -44,7 +44,7 @@ pub(crate) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     let mut root: Vec<_> =
         all.iter().enumerate().map_while(|(at, id)| frames.library_at_root(*id, all.get(at + 1).copied())).collect();
     let mut leaf: Vec<_> = all.iter().rev().map_while(|id| frames.library(*id)).collect();
-    // Without user functions nothing would remain after folding.
+    // If all frames are library frames, none is folded.
     if root.len() == all.len() {
         root.clear();
         leaf.clear();
@@ -76,7 +76,7 @@ fn unfolded(frames: &Frames<'_>, run: &[FrameId]) -> impl Iterator<Item = Line> 
     run.iter().rev().map(|id| Line::Frame(frames.id(*id)))
 }
 
-/// Writes the lines, with locations in a column.
+/// Writes the lines, with the locations of frames in a column.
 pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let width = |line: &Line| match line {
         Line::Frame(id) => frames.shown(*id).name.chars().count(),
@@ -100,7 +100,7 @@ pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write
     Ok(())
 }
 
-/// Returns `Rust library` or `C and Rust libraries`.
+/// Returns the names of libraries: `Rust library`, `C and Rust libraries`.
 fn named(libraries: &BTreeSet<Library>) -> String {
     let names: Vec<_> = libraries.iter().map(Library::to_string).collect();
     format!("{} {}", names.join(" and "), if names.len() == 1 { "library" } else { "libraries" })

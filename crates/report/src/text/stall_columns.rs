@@ -12,7 +12,7 @@ pub(super) fn microseconds(number: u64) -> String {
     Nanoseconds(number.saturating_mul(1000)).to_string()
 }
 
-/// Returns the time below which this share of all stalls is.
+/// Returns the quantile of the durations: `< 1.02 ms` if at least this share of the stalls is shorter.
 fn below(latencies: &Latencies, share: f64) -> String {
     latencies.below(share).map_or_else(|| String::from("-"), |below| format!("< {}", microseconds(below)))
 }
@@ -22,12 +22,12 @@ pub(super) fn times<'a>(stats: impl Iterator<Item = &'a StallStats> + Clone) -> 
     cells::stalls(stats.map(|stats| stats.stalls))
 }
 
-/// Returns the column of a quantile.
+/// Returns the column of a quantile of the durations of stalls.
 pub(super) fn quantile<'a>(head: &'static str, stats: impl Iterator<Item = &'a StallStats>, share: f64) -> Column {
     Column::numbers(head, stats.map(|stats| below(&stats.latencies, share)))
 }
 
-/// Returns a time with its share of the duration.
+/// Returns a time of pressure with its share of `duration`: `1.5 s (2.5%)`.
 pub(super) fn pressure_time(time: Duration, duration: Duration) -> String {
     let share = if duration.is_zero() { 0.0 } else { time.as_secs_f64() / duration.as_secs_f64() };
     format!("{} ({})", number::duration(time), number::percent(share))

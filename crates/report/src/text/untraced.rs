@@ -1,4 +1,4 @@
-//! The processes in scope that are not traced.
+//! Table of the processes in scope that are not traced.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::options::Options;
 use crate::table::{self, Column};
 use crate::{escape, format};
 
-/// A row: a process, or the sum of the processes with one reason that are not shown.
+/// Row: a process, or the sum of the processes with the same reason that are not shown.
 struct Row {
     pid: String,
     command: String,
@@ -18,7 +18,7 @@ struct Row {
     reason: UntracedReason,
 }
 
-/// Writes a heading with the sums, the `top` processes by RSS, and the sums of the others by reason.
+/// Writes a heading with the sums, the `top` processes by RSS, and the sums of the other processes by reason.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let Some(sentence) = format::untraced(profile) else { return Ok(()) };
     writeln!(out, "\n{}", format::capitalised(&sentence))?;
@@ -49,7 +49,7 @@ fn row(process: &UntracedProcess) -> Row {
     }
 }
 
-/// Returns the rows of the processes that are not shown.
+/// Returns a row for each reason with processes that are not shown.
 fn others<'all>(untraced: &'all Untraced, shown: &'all [UntracedProcess]) -> impl Iterator<Item = Row> + use<'all> {
     UntracedReason::ALL.into_iter().filter_map(|reason| {
         let ProcessMemory { processes, rss } = untraced.with_reason(reason);

@@ -1,4 +1,5 @@
-//! Intervals as CSV (RFC 4180): a line for each thread, each process and the machine. `docs/json.md` documents the columns.
+//! Intervals as CSV (RFC 4180): a line for the machine, for each process and for each thread. `docs/json.md`
+//! documents the columns.
 
 use std::io;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use memtrace_model::{
 
 use crate::escape::csv_text;
 
-/// The columns before the counters.
+/// Names of the columns before the counters.
 const LEADING: [&str; 14] = [
     "kind", "from_s", "to_s", "pid", "process", "tid", "start_ns", "name", "state", "source", "stale", "count",
     "started", "exited",
@@ -31,7 +32,7 @@ pub fn write_header(out: &mut dyn io::Write) -> io::Result<()> {
     writer.flush()
 }
 
-/// Writes the lines of an interval: the machine, then each process with its threads.
+/// Writes the lines of an interval: the machine, then each process followed by its threads.
 ///
 /// # Errors
 ///
@@ -54,7 +55,7 @@ pub fn write(interval: &MonitorInterval, out: &mut dyn io::Write) -> io::Result<
     writer.flush()
 }
 
-/// Lines of an interval.
+/// Builder of the lines of an interval, with the cells that all lines share.
 struct Lines {
     from: String,
     to: String,
@@ -129,7 +130,7 @@ fn empty(cells: usize) -> impl Iterator<Item = String> {
     std::iter::repeat_n(String::new(), cells)
 }
 
-/// Returns a time in seconds with nanoseconds.
+/// Returns a time in seconds with nine decimals.
 fn seconds(time: Duration) -> String {
     format!("{}.{:09}", time.as_secs(), time.subsec_nanos())
 }

@@ -1,30 +1,30 @@
-//! Last values of threads, for sparklines.
+//! Values of threads in the last intervals, for sparklines.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use memtrace_model::{MonitorInterval, MonitoredThread, ProcessInterval, SourceState, ThreadColumn};
 
-/// Number of values per thread.
+/// Maximum number of values of a thread.
 pub(super) const LENGTH: usize = 20;
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Values of a column in the last intervals for each thread.
+/// Values of a column for each thread in the last intervals.
 #[derive(Clone, Debug)]
 pub struct ThreadHistory {
     column: ThreadColumn,
-    /// Values, the last one at the end; `None` for intervals without one.
+    /// Values of each thread, the oldest first; `None` for an interval without a value.
     threads: BTreeMap<MonitoredThread, VecDeque<Option<f64>>>,
 }
 
 impl ThreadHistory {
-    /// Returns an empty history. Columns without numbers have that of the default column.
+    /// Returns an empty history. If `column` has no numbers, the history has the values of the default column.
     #[must_use]
     pub fn new(column: ThreadColumn) -> Self {
         let column = if column.counters().is_empty() { ThreadColumn::default() } else { column };
         Self { column, threads: BTreeMap::new() }
     }
 
-    /// Adds an interval. Threads whose values are all older than the history are removed, and those of ended processes.
+    /// Adds an interval. Removes threads without a value in the history, and threads of processes that have ended.
     pub fn add(&mut self, interval: &MonitorInterval) {
         for values in self.threads.values_mut() {
             values.push_back(None);
@@ -46,8 +46,8 @@ impl ThreadHistory {
         self.threads.retain(|thread, values| running.contains(&thread.pid) && values.iter().any(Option::is_some));
     }
 
-    /// Returns the last values as block elements, at most `width`, aligned at the right. The lowest block is the smallest
-    /// value, or 0 if none is negative.
+    /// Returns at most the last `width` values as block elements, aligned at the right. The lowest block stands for
+    /// 0, or for the smallest value if that is negative.
     pub(super) fn sparkline(&self, thread: &MonitoredThread, width: usize) -> String {
         let Some(values) = self.threads.get(thread) else { return String::new() };
         let shown = || values.iter().rev().take(width).rev();
@@ -63,7 +63,7 @@ impl ThreadHistory {
     }
 }
 
-/// Returns true if the source of a process knows the counters of a column for this interval.
+/// Returns true if the counters of `column` are known for `process` in its interval.
 fn is_known(column: ThreadColumn, process: &ProcessInterval) -> bool {
     let SourceState { source, is_stale } = process.source;
     column.counters().iter().all(|counter| source.counts(*counter) && !(is_stale && counter.is_of_heap()))
@@ -76,7 +76,7 @@ mod tests {
     use super::super::tests::{process, thread};
     use super::*;
 
-    /// Adds an interval with a thread that allocates and frees these bytes.
+    /// Adds an interval with one thread, which allocates and frees these bytes.
     fn add(history: &mut ThreadHistory, tid: u32, alloc: u64, free: u64) {
         let thread = thread(tid, "a", &[(UsageCounter::AllocBytes, alloc), (UsageCounter::FreeBytes, free)]);
         let processes = vec![process(CounterSource::Bpf, vec![thread])];

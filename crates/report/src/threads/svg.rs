@@ -1,4 +1,5 @@
-//! A picture of the course of threads: memory by kind, then allocations and processor time of the largest threads.
+//! Picture of threads over time: memory by kind, then net bytes, allocations, processor time and lifetimes of the
+//! largest threads.
 
 mod curves;
 mod events;
@@ -22,9 +23,9 @@ use self::ranking::Ranking;
 use crate::format::shortened;
 use crate::{escape, svg};
 
-/// Characters of the title.
+/// Maximum length of the title, in characters.
 const TITLE: usize = 110;
-/// Styles. Names of fonts are those of the reader's system.
+/// Style sheet. It names fonts of the reader's system, because the picture loads nothing.
 const STYLE: &str = "text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:11px;fill:#37474f}\
 .title{font-size:18px;font-weight:bold;fill:#263238}.panel{font-size:13px;font-weight:bold;fill:#263238;\
 paint-order:stroke;stroke:#fafafa;stroke-width:4px}\
@@ -34,7 +35,7 @@ paint-order:stroke;stroke:#fafafa;stroke-width:4px}\
 .grid{stroke:#eceff1;stroke-width:1}.zero{stroke:#90a4ae;stroke-width:1}.border{fill:none;stroke:#cfd8dc}\
 .read{fill:#000;fill-opacity:0}.read:hover{fill-opacity:.06}";
 
-/// Writes the picture, or one that says that there is nothing to draw.
+/// Writes the picture, or a picture that says that there is nothing to draw.
 ///
 /// # Errors
 ///
@@ -52,7 +53,8 @@ pub fn write(timeline: &ThreadTimeline, out: &mut dyn io::Write) -> io::Result<(
     let ranking = Ranking::of(&timeline);
     let frame = Frame::of(&timeline, events.height());
     let mut body = Vec::new();
-    // Titles of panels are written over the lines of events, and plots below them.
+    // Later elements cover earlier ones: titles of panels cover the event lines above the plots, and the event lines
+    // in the plots cover the curves.
     events.write_labels(&frame, &mut body)?;
     let (bottom, mut plots) = panel::write_all(&timeline, &ranking, &frame, &mut body)?;
     let (height, lanes) = lanes::write(&timeline, &ranking, &frame, bottom, &mut body)?;
@@ -70,7 +72,7 @@ pub fn write(timeline: &ThreadTimeline, out: &mut dyn io::Write) -> io::Result<(
     writeln!(out, "</svg>")
 }
 
-/// Returns the second line: `2 processes · 412 threads · 3 min · 180 points of 1 s`.
+/// Returns the second line: `2 processes · 412 threads · 3 min · 180 points`.
 fn subtitle(timeline: &ThreadTimeline) -> String {
     let span = timeline.span();
     let threads = timeline.threads.len() as u64 + timeline.more_threads;

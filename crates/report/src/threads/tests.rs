@@ -15,7 +15,7 @@ mod json;
 mod picture;
 mod text;
 
-/// Control characters, separators of CSV, and characters of XML.
+/// Name with control characters, separators of CSV, and special characters of XML.
 const HOSTILE: &str = "=a\u{1b}[2J,\"b\"\n<c>&'\u{202e}";
 
 pub(super) fn thread(tid: u32, name: &str, values: &[(UsageCounter, u64)]) -> ThreadInterval {
@@ -27,7 +27,7 @@ pub(super) fn thread(tid: u32, name: &str, values: &[(UsageCounter, u64)]) -> Th
     }
 }
 
-/// A process with the usage of its threads.
+/// Returns a process that has the sum of the usage of `threads`.
 pub(super) fn process(source: CounterSource, threads: Vec<ThreadInterval>) -> ProcessInterval {
     ProcessInterval {
         pid: Pid(7),
@@ -44,7 +44,7 @@ pub(super) fn process(source: CounterSource, threads: Vec<ThreadInterval>) -> Pr
     }
 }
 
-/// Usage with a value of each counter, times a number.
+/// Returns usage with a value for each counter, multiplied by `times`.
 fn usage(times: u64) -> ThreadUsage {
     const MILLION: u64 = 1_000_000;
     let values = [
@@ -67,7 +67,8 @@ fn usage(times: u64) -> ThreadUsage {
     usage
 }
 
-/// Two seconds of two processes: one with counters by BPF and a hostile thread, one with those of jemalloc.
+/// Returns an interval of two seconds with two processes. One has heap counters by BPF and a thread with a hostile
+/// name, the other has heap counters by jemalloc.
 fn interval() -> MonitorInterval {
     let busy = ThreadInterval { state: TaskState::Running, usage: usage(2), ..thread(8, "worker-1", &[]) };
     let freeing = thread(9, HOSTILE, &[(UsageCounter::FreeBytes, 5000), (UsageCounter::FreeCount, 3)]);
@@ -103,7 +104,7 @@ fn interval() -> MonitorInterval {
     interval
 }
 
-/// Returns what a writer writes.
+/// Returns the output of a writer.
 fn written(write: impl Fn(&mut dyn std::io::Write) -> std::io::Result<()>) -> String {
     let mut bytes = Vec::new();
     write(&mut bytes).unwrap();

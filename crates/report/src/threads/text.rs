@@ -1,4 +1,4 @@
-//! A table of threads for a terminal.
+//! Tables of processes and threads for a terminal.
 
 mod fit;
 mod machine;
@@ -53,7 +53,7 @@ fn head(interval: &MonitorInterval, sort: ThreadColumn) -> String {
     format!("{}  {threads} of {processes} in {length}, sorted by {}", clock(interval.span.end), sort.name())
 }
 
-/// Returns lines for events and losses.
+/// Returns a line for each event and for each kind of loss.
 fn notes(interval: &MonitorInterval) -> Vec<String> {
     let name = |pid| interval.processes.iter().find(|process| process.pid == pid).map(|process| &process.comm);
     let event = |at, kind| format!("event     {}  {}", clock(at), event::text(kind, name));

@@ -1,12 +1,12 @@
-//! Sentences about the memory of the machine, and about the limit that a working set needs.
+//! Sentences about the memory of the machine, the last-level cache, and the memory limit that a working set needs.
 
 use memtrace_model::format::{counted, percent, short};
 use memtrace_model::{Assessment, CacheFit, Fit, PerSecond, WorkingSets};
 
-/// Fewest seconds of an assessment.
+/// Minimum number of seconds for an assessment.
 const LEAST: u64 = 30;
 
-/// Returns a sentence that compares the working set of the machine with its memory, by the activity of reclaim.
+/// Returns a sentence that compares the working set of the machine with its memory. The reclaim activity decides.
 pub(super) fn of_machine(sets: &WorkingSets, has_swap: bool) -> String {
     let PerSecond { all, scanning, paging } = sets.seconds;
     let counts = format!(
@@ -39,7 +39,7 @@ pub(super) fn of_cache(sets: &WorkingSets) -> Option<String> {
     Some(format!("Last-level cache: {references} in {}{hits}: {text}.", short(sets.duration())))
 }
 
-/// Returns sentences with the estimated limit, its assumptions and its comparison with `memory.high`.
+/// Returns sentences with the estimated memory limit, its assumptions, and a comparison with `memory.high`.
 pub(super) fn of_fit(fit: &Fit) -> String {
     let others = match fit.has_swap {
         true => "other pages that were not touched can be swapped out",

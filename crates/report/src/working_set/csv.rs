@@ -1,4 +1,4 @@
-//! Working sets as CSV (RFC 4180): a line for each process. `docs/json.md` documents the columns.
+//! Working sets as CSV (RFC 4180): a line for each process and reading. `docs/json.md` documents the columns.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use memtrace_model::{MappingKind, ProcessWorkingSet, WorkingSets};
 
 use crate::escape::csv_text;
 
-/// The columns before those of the kinds.
+/// Names of the columns before the columns of each kind of memory.
 const LEADING: [&str; 14] = [
     "at_s",
     "method",
@@ -24,7 +24,7 @@ const LEADING: [&str; 14] = [
     "hugetlb_bytes",
 ];
 
-/// Writes the lines of a reading.
+/// Writes the lines of a reading. The line of column names precedes the first reading.
 ///
 /// # Errors
 ///
@@ -64,7 +64,7 @@ fn line(sets: &WorkingSets, process: &ProcessWorkingSet) -> Vec<String> {
     line
 }
 
-/// Kinds of memory with columns. The kernel reports no references of hugetlbfs pages.
+/// Returns the kinds of memory with columns. The kernel does not report references to hugetlbfs pages.
 fn kinds() -> impl Iterator<Item = MappingKind> {
     MappingKind::ALL.into_iter().filter(|kind| *kind != MappingKind::Hugetlb)
 }

@@ -1,4 +1,4 @@
-//! Working sets as JSON, a line for each reading.
+//! Working sets as JSON, one line for each reading.
 
 use std::io;
 

@@ -1,12 +1,12 @@
-//! A sentence about all readings.
+//! Summary of all readings.
 
 use std::time::Duration;
 
 use memtrace_model::format::{counted, short};
 use memtrace_model::{Bytes, WorkingSetMethod, WorkingSets, knee};
 
-/// Returns a sentence with the resident memory and its used part: at the knee and at the end of a profile, else at the last
-/// reading. `None` without a reading.
+/// Returns sentences with the resident memory and its touched part in the last reading. If the readings are
+/// cumulative, they also have the touched memory at the knee of the curve. `None` without a measured process.
 pub(super) fn summary(readings: &[WorkingSets]) -> Option<String> {
     let last = readings.last().filter(|sets| !sets.processes.is_empty())?;
     let total = last.total();

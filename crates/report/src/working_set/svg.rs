@@ -1,5 +1,5 @@
-//! A picture of several readings: resident and used memory over the time since clearing, on a logarithmic and a linear axis, or
-//! over the time of the readings.
+//! Picture of several readings: resident and touched memory. Cumulative readings are drawn over the time since
+//! clearing, on a logarithmic and a linear axis. Other readings are drawn over their time.
 
 mod scale;
 
@@ -15,14 +15,14 @@ use super::summary::summary;
 use crate::axis::{Axis, Unit};
 use crate::{escape, svg};
 
-/// Size of the picture and its panels.
+/// Width of the picture, and sizes and coordinates of its parts, in pixels.
 const WIDTH: f64 = 1000.0;
 const HEAD: f64 = 76.0;
 const PANEL: f64 = 300.0;
 const GAP: f64 = 64.0;
 const LEFT: f64 = 90.0;
 const RIGHT: f64 = 880.0;
-/// Number of ticks of the vertical axis.
+/// Approximate number of ticks of the vertical axis.
 const TICKS: usize = 5;
 
 const STYLE: &str = "text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;font-size:12px;fill:#37474f}\
@@ -33,13 +33,13 @@ const STYLE: &str = "text{font-family:Helvetica,Arial,'DejaVu Sans',sans-serif;f
 .knee{fill:none;stroke:#d84315;stroke-width:2}.kneetext{fill:#d84315}\
 .grid{stroke:#eceff1;stroke-width:1}.border{fill:none;stroke:#cfd8dc}";
 
-/// A reading.
+/// Memory of all processes in a reading, with its position on the time axis.
 struct Point {
     time: Duration,
     memory: ReferencedMemory,
 }
 
-/// Writes the picture, or one that says that there is nothing to draw.
+/// Writes the picture, or a picture that says that there is nothing to draw.
 ///
 /// # Errors
 ///
@@ -129,7 +129,7 @@ impl<'a> Panel<'a> {
         if marks_knee { self.mark_knee(out) } else { Ok(()) }
     }
 
-    /// Draws a curve with its name at the last point.
+    /// Draws a curve, with its name at its last point.
     fn curve(
         &self,
         class: &str,
@@ -160,7 +160,7 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// Returns the title: `working set of redis-server (4711)`.
+/// Returns the title: `working set of redis-server (4711)`, `working sets of 3 processes`.
 fn title(readings: &[WorkingSets]) -> String {
     let first = readings.first().map(|sets| sets.processes.as_slice()).unwrap_or_default();
     match first {

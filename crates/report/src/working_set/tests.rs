@@ -11,7 +11,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A process with references that were cleared at second `cleared`, and read at `read` milliseconds after that.
+/// Returns a process. Its references were cleared at second `cleared`, and read `read` milliseconds later.
 fn process(pid: u32, cleared: u64, read: u64, referenced: u64) -> ProcessWorkingSet {
     let moment = |at: Duration| at..at;
     let cleared = Duration::from_secs(cleared);

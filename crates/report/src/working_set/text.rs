@@ -1,4 +1,4 @@
-//! Working sets as lines of a table.
+//! Working sets as a table.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use memtrace_model::{Bytes, MappingKind, ReferencedMemory, UnmeasuredProcesses, 
 use crate::escape;
 use crate::format::shortened;
 
-/// Kinds with a column. The others are small, and part of the sum.
+/// Kinds of memory with a column. The other kinds are small, and only in the sum.
 const KINDS: [(&str, MappingKind); 5] = [
     ("HEAP", MappingKind::Heap),
     ("ANON", MappingKind::Anonymous),
@@ -17,12 +17,13 @@ const KINDS: [(&str, MappingKind); 5] = [
     ("SHMEM", MappingKind::Shmem),
 ];
 
-/// Width of a column of bytes.
+/// Width of a column of bytes, in characters.
 const WIDTH: usize = 6;
-/// Maximum length of a name.
+/// Maximum length of a name, in characters.
 const NAME: usize = 15;
 
-/// Writes a line for each process, the largest working set first, and their sum if there are several.
+/// Writes a line for each process, the largest working set first, and a line with the sum if there are several. Heads
+/// of the columns precede the first reading.
 ///
 /// # Errors
 ///

@@ -2,20 +2,20 @@
 
 use memtrace_model::{AccountKeys, PartKeys, Pid};
 
-/// Separates the name of a thread from that of its process.
+/// Separator between the name of a thread and the name of its process.
 const OF: &str = " of ";
 
 /// Names of the tracks of an account.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TrackNames<'a> {
-    /// Name of the process to which it belongs, if it belongs to one.
+    /// Name of the process that the account belongs to; `None` if it does not belong to a single process.
     pub(super) process: Option<&'a str>,
-    /// The other names; empty if there are none.
+    /// The other names of the account, joined; empty if there are none.
     pub(super) account: String,
 }
 
 impl<'a> TrackNames<'a> {
-    /// Returns the names of the account by `keys` with these names; of the total without names.
+    /// Returns the names of the tracks of an account. `names`: name for each of the `keys`, or nothing for the total.
     pub(super) fn of(keys: &AccountKeys, names: &'a [String]) -> Self {
         if names.is_empty() {
             return Self { process: None, account: String::from("total") };
@@ -37,7 +37,8 @@ impl<'a> TrackNames<'a> {
     }
 }
 
-/// Splits the name of a thread into its own, and that of its process. The first thread has only that.
+/// Splits `worker (13) of server (12)` into the thread and its process. A name without a separator is both, as for
+/// the main thread.
 fn split_thread(name: &str) -> (&str, &str) {
     let splits = name.match_indices(OF).map(|(at, _)| (&name[..at], &name[at + OF.len()..]));
     let is_thread = |thread: &str| {
@@ -48,7 +49,7 @@ fn split_thread(name: &str) -> (&str, &str) {
     splits.into_iter().find(|(thread, _)| is_thread(thread)).unwrap_or((name, name))
 }
 
-/// Returns the command and the PID of a process that is named like `server (4711)`.
+/// Splits a name such as `server (4711)` into the command and the PID; `None` for other names.
 pub(super) fn process(name: &str) -> Option<(&str, Pid)> {
     let (comm, pid) = name.strip_suffix(')')?.rsplit_once(" (")?;
     Some((comm, Pid(pid.parse().ok()?)))

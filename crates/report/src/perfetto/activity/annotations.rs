@@ -27,7 +27,7 @@ impl<'a> Annotations<'a> {
     pub(super) fn of_slice(&self, slice: &Slice) -> Vec<DebugAnnotation> {
         let thread = &self.activity.threads[slice.thread as usize];
         let (lock, holder) = match slice.kind {
-            // It is on the track of the lock.
+            // A hold is on the track of its lock, so it needs the thread as an argument, but not the lock.
             SliceKind::LockHold => (None, Some(thread.tid)),
             _ => (slice.lock, slice.holder),
         };
@@ -62,7 +62,7 @@ impl<'a> Annotations<'a> {
         vec![argument((ArgumentName::Value, value))]
     }
 
-    /// Returns a thread as `worker-1 (4720)`, or its TID if it has no activity.
+    /// Returns the title of a thread: `worker-1 (4720)`, or only the TID if the thread has no activity.
     fn title_of(&self, pid: Pid, tid: Tid) -> String {
         match self.threads.get(&(pid, tid)) {
             Some(thread) => format!("{} ({})", escape::visible(thread.name.raw()), tid.0),

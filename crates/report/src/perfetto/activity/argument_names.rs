@@ -41,7 +41,7 @@ impl ArgumentName {
         }
     }
 
-    /// Returns the IID of the name, which is its place from 1.
+    /// Returns the IID of the name: its position in [`Self::ALL`], from 1.
     pub(super) const fn iid(self) -> u64 {
         self as u64 + 1
     }

@@ -1,4 +1,4 @@
-//! Histograms of the durations of allocator calls: an instant for each function, on a track of their own.
+//! Histograms of the durations of allocator calls: one instant for each function, all on one track.
 
 use std::io;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::perfetto::messages::trace_packet::Data;
 use crate::perfetto::messages::{DebugAnnotation, TrackDescriptor, TrackEvent};
 use crate::perfetto::packets::Packets;
 
-/// UUID of the track.
+/// UUID of the track of allocator calls.
 const TRACK: u64 = 1 << 42;
 
-/// Writes the track, with instants at the end of the trace.
+/// Writes the track, with all instants at `end`, the end of the trace.
 pub(super) fn write(activity: &Activity, end: Duration, packets: &mut Packets<'_>) -> io::Result<()> {
     if activity.calls.is_empty() {
         return Ok(());
@@ -32,7 +32,8 @@ pub(super) fn write(activity: &Activity, end: Duration, packets: &mut Packets<'_
     Ok(())
 }
 
-/// Returns the sums, and the number of calls below each power of two that are not below the one before.
+/// Returns the number of calls, their time, and the number of calls in each bucket of the histogram. A bucket is
+/// named by its upper bound.
 fn arguments(sums: &CallSums) -> Vec<DebugAnnotation> {
     let argument = |name: String, number| DebugAnnotation {
         name: Some(name),

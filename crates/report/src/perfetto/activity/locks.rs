@@ -13,13 +13,13 @@ use crate::perfetto::messages::trace_packet::Data;
 use crate::perfetto::messages::{CounterDescriptor, EventType, TrackDescriptor, TrackEvent, Unit};
 use crate::perfetto::packets::Packets;
 
-/// UUIDs of tracks of locks are above it.
+/// UUIDs of tracks of locks are above this number.
 const LOCKS: u64 = 1 << 41;
 
-/// Slices of the locks that have tracks.
+/// Slices of the locks that have tracks, by index of the lock in the activity.
 pub(super) struct LockTracks<'a> {
     locks: BTreeMap<u32, LockSlices<'a>>,
-    /// Number of tracks.
+    /// Number of tracks that were written.
     tracks: u64,
 }
 
@@ -60,8 +60,9 @@ impl<'a> LockTracks<'a> {
             };
             let first = self.write_track(track.clone(), packets)?;
             slices.holds.sort_by_key(|hold| hold.begin);
-            // Several threads hold a lock of readers, and a hold can be seen to end after the next one begins. Slices of a
-            // track nest, so these are on further tracks of the same name, which the viewer draws as one.
+            // Holds of a lock can overlap: several readers hold a lock at once, and the end of a hold can be observed
+            // after the begin of the next one. Slices of one track must nest, so overlapping holds are on further
+            // tracks with the same name, which the viewer draws as one track.
             let mut lanes = vec![(first, Nanoseconds(0))];
             for hold in slices.holds {
                 let lane = match lanes.iter().position(|(_, end)| *end <= hold.begin) {
@@ -81,7 +82,7 @@ impl<'a> LockTracks<'a> {
         Ok(())
     }
 
-    /// Writes the number of threads that wait over time.
+    /// Writes a counter track with the number of waiting threads over time.
     fn write_waiters(&mut self, parent: u64, waits: &[&Slice], packets: &mut Packets<'_>) -> io::Result<()> {
         let counter = TrackDescriptor {
             parent_uuid: Some(parent),
@@ -114,13 +115,13 @@ impl<'a> LockTracks<'a> {
 }
 
 impl LockSlices<'_> {
-    /// Returns true for a futex with several waits, or one of which a holder is known.
+    /// Returns true if the lock has several waits, or a wait with a known holder.
     fn is_contended(&self) -> bool {
         self.waits.len() > 1 || self.waits.iter().any(|wait| wait.holder.is_some())
     }
 }
 
-/// Writes a hold with the name of the thread.
+/// Writes a hold as a slice with the name of the holding thread.
 fn write_hold(
     uuid: u64,
     hold: &Slice,

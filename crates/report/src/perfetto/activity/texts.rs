@@ -1,4 +1,4 @@
-//! Texts that packets refer to by their IIDs, which keeps a trace with many slices small.
+//! Interned texts: packets refer to them by their IIDs, which keeps a trace with many slices small.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use super::argument_names::ArgumentName;
 use crate::escape;
 use crate::perfetto::messages::{InternedData, InternedName, InternedString};
 
-/// IIDs of the texts of labels and events by their numbers. They follow those of stacks.
+/// IIDs of the texts of labels and events, by index in [`Activity::names`]. They follow the IIDs of stacks, because
+/// both are string values of annotations.
 pub(super) struct Texts {
     values: BTreeMap<u32, u64>,
 }
@@ -52,7 +53,7 @@ impl Texts {
         self.values[&number]
     }
 
-    /// Returns the texts with their IIDs.
+    /// Returns all interned texts with their IIDs.
     pub(super) fn data(&self, activity: &Activity) -> InternedData {
         let categories = SliceKind::ALL.into_iter().map(SliceKind::name).chain(["event"]);
         let names = activity.names.iter().map(|name| escape::visible(name));

@@ -13,7 +13,7 @@ fn written(profile: &Profile, top: usize, metric: Metric) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-/// Duration of the traces, of which rates are a part.
+/// Duration of the traces, which rates refer to.
 const DURATION: Duration = Duration::from_secs(4);
 
 fn process(pid: u32, live: u64) -> ProcessProfile {
@@ -45,7 +45,7 @@ fn hidden_processes_are_summed() {
     let profile =
         Profile { run: RunFacts { duration: DURATION, ..RunFacts::default() }, processes, ..Profile::default() };
     let text = written(&profile, 2, Metric::AllocBytes);
-    // Nothing is known of the users of those that are shown.
+    // The users of the shown processes are unknown.
     assert!(!text.contains("USER"), "{text}");
     let rest = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>();
     assert_eq!(rest, ["2", "others", "2.93K", "2.93K", "0B", "1.00", "750B"]);

@@ -7,7 +7,7 @@ use memtrace_model::{
 
 use super::*;
 
-/// A frame with its call at `offset` and, in the source, at `line`.
+/// Returns a frame with the offset and the source line of its call.
 fn frame(name: &str, offset: u64, line: u32) -> Frame {
     Frame {
         name: Ok(Name(String::from(name))),
@@ -34,7 +34,7 @@ fn process(pid: u32) -> ProcessProfile {
     ProcessProfile::new(Pid(pid), "serve")
 }
 
-/// Value and blocks of every site, by its root, which is a process.
+/// Returns the process, the value and the live blocks of each site.
 fn sites(profile: &Profile, metric: Metric) -> Vec<(usize, u64, u64)> {
     let view = MetricView::new(profile, metric);
     let sites = ranked(view, &Frames::new(profile), &Groups::of(profile, GroupBy::Process));
@@ -46,7 +46,7 @@ const SERVE: usize = 1;
 const SERVE_BEHIND: usize = 2;
 const SERVE_BELOW: usize = 3;
 
-/// The second and the third frame look the same.
+/// Returns four frames. The second and the third one have the same text.
 fn frames() -> Vec<Frame> {
     vec![frame("main", 0x10, 1), frame("serve", 0x20, 7), frame("serve", 0x28, 7), frame("serve", 0x30, 8)]
 }

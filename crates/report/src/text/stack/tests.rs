@@ -2,7 +2,7 @@ use memtrace_model::{Frame, FrameId, Name, Part, Profile, StackEnd};
 
 use super::*;
 
-/// Lines of a stack of these functions, the outermost first.
+/// Returns the lines of a stack. `names`: functions, the outermost first.
 fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
     let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
     let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
@@ -35,7 +35,7 @@ fn libraries_are_folded_at_the_leaf_and_at_the_root() {
     );
 }
 
-/// As rustc 1.94 and glibc 2.36 with debug information name the frames of a thread.
+/// The names are from a thread with rustc 1.94 and glibc 2.36 with debug information.
 #[test]
 fn start_up_frames_of_a_rust_thread_are_folded() {
     let stack = [

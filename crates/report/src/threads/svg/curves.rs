@@ -8,28 +8,29 @@ use crate::escape;
 use crate::format::shortened;
 
 const OTHERS: &str = "#9e9e9e";
-/// Kinds of resident memory with their names and colours, from the bottom.
+/// Kinds of resident memory with their names and colours, from the bottom of the plot.
 const KINDS: [(ProcessValue, &str, &str); 3] = [
     (ProcessValue::RssAnon, "anonymous", "#5b9bd5"),
     (ProcessValue::RssFile, "file", "#a9d18e"),
     (ProcessValue::RssShmem, "shared memory", "#f4b183"),
 ];
 
-/// Values of a thread, or of memory of a kind, at each point.
+/// Values of a thread, or of a kind of memory, at each point of the timeline.
 pub(super) struct Curve {
     pub(super) name: String,
     pub(super) colour: &'static str,
-    /// Values; `None` if unknown.
+    /// Value at each point; `None` if unknown.
     pub(super) values: Vec<Option<f64>>,
 }
 
 impl Curve {
-    /// Returns the last value.
+    /// Returns the last known value.
     pub(super) fn last(&self) -> Option<f64> {
         self.values.iter().rev().flatten().next().copied()
     }
 
-    /// Returns the index and the value with the largest absolute value, the first one of these.
+    /// Returns the value with the largest absolute value, and the index of its point. If several are equal, returns
+    /// the first.
     pub(super) fn peak(&self) -> Option<(usize, f64)> {
         let values = self.values.iter().enumerate().filter_map(|(point, value)| Some((point, (*value)?)));
         values.reduce(|peak, next| if next.1.abs() > peak.1.abs() { next } else { peak })
@@ -40,10 +41,10 @@ impl Curve {
     }
 }
 
-/// Number of a thread that a panel shows.
+/// Function that returns the value of a panel from the usage at a point; `None` if it is unknown.
 pub(super) type Number = fn(&UsagePoint) -> Option<f64>;
 
-/// Returns resident memory by kind, without kinds that are never used, and its sum.
+/// Returns resident memory by kind, without kinds that are always 0, and the total.
 pub(super) fn memory(timeline: &ThreadTimeline) -> (Vec<Curve>, Curve) {
     let curve = |name: &str, colour, value: &dyn Fn(&ProcessPoint) -> Option<f64>| Curve {
         name: name.to_owned(),
@@ -65,8 +66,9 @@ pub(super) fn swap(timeline: &ThreadTimeline) -> Option<Curve> {
     is_used.then(|| Curve { name: String::from("swap"), colour: "#c2185b", values })
 }
 
-/// Returns a curve for each thread of the ranking, and one for all others. A number that is a `level` remains after the end
-/// of a thread, as far as the sum of all others is concerned.
+/// Returns a curve for each thread of the ranking, and one for all other threads: the total minus the curves of the
+/// ranking. If `is_level`, the last value of a thread remains in this subtraction after the end of the thread,
+/// because the total contains it.
 pub(super) fn threads(timeline: &ThreadTimeline, ranking: &Ranking<'_>, number: Number, is_level: bool) -> Vec<Curve> {
     let points = 0..timeline.spans.len();
     let mut rest = match is_level {
@@ -84,7 +86,7 @@ pub(super) fn threads(timeline: &ThreadTimeline, ranking: &Ranking<'_>, number: 
         curves.push(Curve { name: name(series, timeline), colour, values });
     }
     curves.retain(Curve::is_known);
-    // Rates are averages, whose sums have errors of rounding.
+    // Sums of rates have rounding errors.
     let is_rest = |value: &f64| value.abs() > if is_level { 0.5 } else { 1e-6 * largest(&curves).max(1.0) };
     if rest.iter().flatten().any(is_rest) {
         let name = match ranking.others {
@@ -102,7 +104,7 @@ fn largest(curves: &[Curve]) -> f64 {
     curves.iter().filter_map(Curve::peak).map(|(_, value)| value.abs()).fold(0.0, f64::max)
 }
 
-/// Returns the sum over all processes at each point; `None` where it is unknown of each.
+/// Returns the sum of the known values of all processes at each point; `None` if no process has a value.
 fn sums(timeline: &ThreadTimeline, value: &dyn Fn(&ProcessPoint) -> Option<f64>) -> Vec<Option<f64>> {
     let at = |point| {
         let values = timeline.processes.iter().filter_map(|process| value(process.points.at(point)?));
@@ -111,7 +113,7 @@ fn sums(timeline: &ThreadTimeline, value: &dyn Fn(&ProcessPoint) -> Option<f64>)
     (0..timeline.spans.len()).map(at).collect()
 }
 
-/// Returns the sum over all processes at each point, with the last value of those that have ended.
+/// Returns the sum over all processes at each point. A process without a value at a point has its last value.
 fn held(timeline: &ThreadTimeline, number: Number) -> Vec<Option<f64>> {
     let mut sums = vec![None; timeline.spans.len()];
     for process in &timeline.processes {
@@ -124,10 +126,10 @@ fn held(timeline: &ThreadTimeline, number: Number) -> Vec<Option<f64>> {
     sums
 }
 
-/// Characters of the name of a thread with its ID.
+/// Maximum length of the name of a thread with its ID, in characters.
 const NAME: usize = 28;
 
-/// Returns a thread's name with its ID, and with the process if there are several.
+/// Returns the name of a thread with its ID, and with the PID if there are several processes.
 pub(super) fn name(series: &ThreadSeries, timeline: &ThreadTimeline) -> String {
     let id = match timeline.processes.len() {
         0 | 1 => format!(" ({})", series.thread.tid.0),

@@ -12,16 +12,16 @@ use crate::escape;
 use crate::format::shortened;
 use crate::threads::event;
 
-/// Maximum number of events.
+/// Maximum number of drawn events.
 const EVENTS: usize = 200;
-/// Characters of a label.
+/// Maximum length of a label, in characters.
 const LABEL: usize = 60;
-/// Maximum number of rows of labels, and their height.
+/// Maximum number of rows of labels. A row is `ROW` pixels high.
 const ROWS: usize = 4;
 const ROW: f64 = 15.0;
-/// Estimated width of a character.
+/// Estimated width of a character, in pixels.
 const CHARACTER: f64 = 6.6;
-/// Space between a line and its label.
+/// Space between a line and its label, in pixels.
 const SPACE: f64 = 4.0;
 
 /// Events that are drawn.
@@ -36,7 +36,7 @@ struct EventLine {
     at: Duration,
     text: String,
     colour: &'static str,
-    /// Row of the label, if there is room, and its side of the line.
+    /// Row of the label, and side of the line; `None` if there is no room for a label.
     label: Option<(usize, Side)>,
 }
 
@@ -47,7 +47,7 @@ enum Side {
 }
 
 impl EventLines {
-    /// Returns the events of a timeline. If there are too many, ends of processes are left out first.
+    /// Returns the events of a timeline. If there are too many, exits of processes are left out first.
     pub(super) fn of(timeline: &ThreadTimeline) -> Self {
         let name =
             |pid| timeline.processes.iter().rev().find(|process| process.pid == pid).map(|process| &process.comm);
@@ -65,12 +65,12 @@ impl EventLines {
         Self { events: lines, more, rows }
     }
 
-    /// Returns the height of the labels.
+    /// Returns the height of all rows of labels.
     pub(super) fn height(&self) -> f64 {
         self.rows as f64 * ROW
     }
 
-    /// Writes the parts of the lines above the panels, and the labels.
+    /// Writes the labels, and the parts of the lines above the first plot.
     pub(super) fn write_labels(&self, frame: &Frame, out: &mut dyn io::Write) -> io::Result<()> {
         for EventLine { at, text, colour, label } in &self.events {
             let Some((row, side)) = label else { continue };
@@ -99,7 +99,7 @@ impl EventLines {
         Ok(())
     }
 
-    /// Writes the lines in the plots, which have these vertical places.
+    /// Writes the lines in the plots. `plots`: bottom and top of each plot.
     pub(super) fn write_lines(&self, frame: &Frame, plots: &[[f64; 2]], out: &mut dyn io::Write) -> io::Result<()> {
         for EventLine { at, text, colour, .. } in &self.events {
             let x = frame.x(*at);
@@ -111,9 +111,9 @@ impl EventLines {
     }
 }
 
-/// Places labels in rows without overlaps. Returns the number of rows.
+/// Assigns labels to rows so that they do not overlap. Returns the number of rows.
 fn place_labels(lines: &mut [EventLine], frame: &Frame) -> usize {
-    // Right ends of the labels of each row.
+    // Right end of the last label in each row.
     let mut ends = [f64::MIN; ROWS];
     for line in lines.iter_mut() {
         let (x, width) = (frame.x(line.at), line.text.chars().count().min(LABEL) as f64 * CHARACTER);

@@ -1,4 +1,4 @@
-//! Places of all parts of the picture.
+//! Coordinates of the parts of the picture, in pixels.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) const LEGEND_END: f64 = 1184.0;
 /// Height of the titles.
 const HEAD: f64 = 62.0;
 
-/// Horizontal scale of all panels, and the top of the first.
+/// Horizontal scale of all panels, and top of the first panel.
 pub(super) struct Frame {
     span: Range<Duration>,
     /// Bottom of the titles.
@@ -28,12 +28,12 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Returns the frame with room of a height for the labels of events.
+    /// Returns the frame of a timeline. `labels`: height of the labels of events.
     pub(super) fn of(timeline: &ThreadTimeline, labels: f64) -> Self {
         Self { span: timeline.span(), head: HEAD, top: HEAD + labels }
     }
 
-    /// Returns the horizontal place of a moment.
+    /// Returns the x coordinate of a moment.
     pub(super) fn x(&self, at: Duration) -> f64 {
         let length = self.span.end.saturating_sub(self.span.start).as_secs_f64().max(f64::EPSILON);
         let share = at.saturating_sub(self.span.start).as_secs_f64() / length;

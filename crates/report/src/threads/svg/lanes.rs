@@ -1,4 +1,4 @@
-//! Lifetimes of threads: a lane for each.
+//! Panel with the lifetimes of threads: one lane for each thread.
 
 use std::io;
 
@@ -11,10 +11,11 @@ use super::panel::{FOOT, TITLE, write_background};
 use super::ranking::Ranking;
 use crate::escape;
 
-/// Height of a lane.
+/// Height of a lane, in pixels.
 const LANE: f64 = 17.0;
 
-/// Writes the lanes of the threads of the ranking. Returns the bottom, and the vertical places of the plot.
+/// Writes the lanes of the threads of the ranking. Returns the bottom of the panel, and the bottom and top of the
+/// plot; `None` without threads.
 pub(super) fn write(
     timeline: &ThreadTimeline,
     ranking: &Ranking<'_>,

@@ -1,4 +1,4 @@
-//! Legends beside the plots.
+//! Legends, at the right of the plots.
 
 use std::io;
 
@@ -10,26 +10,27 @@ use super::frame::{LEGEND, LEGEND_END};
 use crate::axis::Unit;
 use crate::escape;
 
-/// Height of a row.
+/// Height of a row, in pixels.
 pub(super) const ROW: f64 = 16.0;
-/// Place of the first row below the top.
+/// Distance of the first row from the top, in pixels.
 const FIRST: f64 = 24.0;
 
-/// Value in a legend.
+/// Value that a legend shows for each curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Legend {
     /// The last value.
     Last,
-    /// The average over the time of the curve.
+    /// The average over the time with known values.
     Mean,
 }
 
-/// Returns the height of a legend.
+/// Returns the height of a legend with this number of rows.
 pub(super) fn height(rows: usize) -> f64 {
     FIRST + rows as f64 * ROW
 }
 
-/// Writes the legend with the names of curves and a value for each. The first `lines` curves are lines.
+/// Writes the legend: the name of each curve, and its value. The first `lines` curves are drawn as lines, the others
+/// as areas.
 pub(super) fn write(
     curves: &[&Curve],
     lines: usize,
@@ -68,7 +69,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Returns the name of a curve with its last value and its peak, escaped.
+/// Returns a text for XML with the name of a curve, its last value and its peak.
 pub(super) fn tooltip(curve: &Curve, unit: Unit, timeline: &ThreadTimeline) -> String {
     let last = curve.last().map_or_else(|| String::from("unknown"), |value| format!("{} at its end", unit.text(value)));
     let peak = curve.peak().map_or_else(String::new, |(point, value)| {
@@ -77,7 +78,7 @@ pub(super) fn tooltip(curve: &Curve, unit: Unit, timeline: &ThreadTimeline) -> S
     escape::xml(&format!("{}: {last}{peak}", curve.name))
 }
 
-/// Returns the average over the time with values.
+/// Returns the average over the time with known values; `None` if there are none.
 fn mean(curve: &Curve, timeline: &ThreadTimeline) -> Option<f64> {
     let weighted = curve.values.iter().zip(&timeline.spans).filter_map(|(value, span)| {
         let length = span.end.saturating_sub(span.start).as_secs_f64();

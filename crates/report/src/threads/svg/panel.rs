@@ -1,4 +1,4 @@
-//! Panels: a plot with axes and a legend each.
+//! Panels. Each panel has a plot with axes, and a legend.
 
 use std::io;
 
@@ -12,11 +12,11 @@ use super::ranking::Ranking;
 use super::readout;
 use crate::axis::{Axis, Unit, time_ticks};
 
-/// Height of the title of a panel.
+/// Height of the title of a panel, in pixels.
 pub(super) const TITLE: f64 = 24.0;
-/// Height of the labels of the time axis, with the space to the next panel.
+/// Height of the labels of the time axis and of the space to the next panel, in pixels.
 pub(super) const FOOT: f64 = 36.0;
-/// Minimum height of a plot.
+/// Minimum height of a plot, in pixels.
 const PLOT: f64 = 150.0;
 
 /// A plot with its curves.
@@ -24,14 +24,14 @@ struct Panel {
     title: String,
     unit: Unit,
     shape: Shape,
-    /// Areas on each other, from the bottom.
+    /// Curves that are drawn as stacked areas, from the bottom.
     stacked: Vec<Curve>,
     lines: Vec<Curve>,
     legend: Legend,
     height: f64,
 }
 
-/// Writes the panels below each other. Returns the bottom of the last, and the vertical places of the plots.
+/// Writes the panels below each other. Returns the bottom of the last panel, and the bottom and top of each plot.
 pub(super) fn write_all(
     timeline: &ThreadTimeline,
     ranking: &Ranking<'_>,
@@ -88,14 +88,14 @@ impl Panel {
         writeln!(out, r#"<g><text class="panel" x="{LEFT}" y="{:.1}">{}</text>"#, top + 15.0, self.title)?;
         write_background(timeline, frame, vertical, out)?;
         write_ticks(&axis, &scale, out)?;
-        // The sums are drawn over each other, the largest first.
+        // Each sum is drawn as an area from 0, the largest first, so that the smaller ones cover it.
         for (curve, sum) in self.stacked.iter().zip(&sums).rev() {
             let path = scale.area(self.shape, sum);
             writeln!(out, r#"<path fill="{}" d="{path}"/>"#, curve.colour)?;
         }
         let all: Vec<&Curve> = self.lines.iter().chain(self.stacked.iter().rev()).collect();
         readout::write(&all, self.unit, &scale, out)?;
-        // The largest is drawn last.
+        // The lines are in order of importance. The most important one is drawn last, so that it is on top.
         for curve in self.lines.iter().rev() {
             let path = scale.line(self.shape, &curve.values);
             write!(out, r#"<path class="line" stroke="{}" d="{path}"><title>"#, curve.colour)?;
@@ -111,7 +111,7 @@ impl Panel {
     }
 }
 
-/// Writes the background of a plot with its gaps and the time axis.
+/// Writes the background of a plot, its gaps and its time axis.
 pub(super) fn write_background(
     timeline: &ThreadTimeline,
     frame: &Frame,
@@ -144,7 +144,8 @@ fn write_ticks(axis: &Axis, scale: &Scale<'_>, out: &mut dyn io::Write) -> io::R
     Ok(())
 }
 
-/// Returns the sums of each curve with those below it. A curve without a value counts as 0 where another has one.
+/// Returns for each curve the sum of its values and the values of the curves below. An unknown value counts as 0 if
+/// another curve has a value at the same point.
 fn stack(curves: &[Curve]) -> Vec<Vec<Option<f64>>> {
     let points = curves.iter().map(|curve| curve.values.len()).max().unwrap_or(0);
     let is_known: Vec<bool> =

@@ -1,4 +1,4 @@
-//! Paths of curves.
+//! SVG paths of curves.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -11,11 +11,12 @@ use super::frame::Frame;
 /// Shape of a curve between its points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Values at the ends of the spans, connected by lines.
+    /// Each value is at the end of its span. Lines connect the values.
     Level,
-    /// As levels, but the value at the start of the first span is 0, and after a gap it is the last one before.
+    /// Like [`Self::Level`], but the curve starts at 0 before the first span, and at the last value before a gap
+    /// after it.
     Sum,
-    /// Averages over the spans: steps.
+    /// Each value is an average over its span. The curve has steps.
     Rate,
 }
 
@@ -23,14 +24,14 @@ pub(super) enum Shape {
 pub(super) struct Scale<'a> {
     pub(super) frame: &'a Frame,
     pub(super) timeline: &'a ThreadTimeline,
-    /// Vertical places of the bottom and the top.
+    /// The y coordinates of the bottom and the top.
     pub(super) vertical: [f64; 2],
     /// Values at the bottom and the top.
     pub(super) range: [f64; 2],
 }
 
 impl Scale<'_> {
-    /// Returns the vertical place of a value.
+    /// Returns the y coordinate of a value.
     pub(super) fn y(&self, value: f64) -> f64 {
         let ([bottom, top], [least, most]) = (self.vertical, self.range);
         bottom + (value - least) / (most - least) * (top - bottom)
@@ -67,7 +68,7 @@ impl Scale<'_> {
         path
     }
 
-    /// Adds the points of a run. It begins at the start of its first span.
+    /// Adds the points of a run, which begins at the start of its first span. `before`: last value before the run.
     fn add_run(&self, path: &mut String, shape: Shape, before: f64, run: &[(usize, f64)]) {
         let Some(&(first, value)) = run.first() else { return };
         let mut before = self.y(if shape == Shape::Sum { before } else { value });
@@ -81,7 +82,7 @@ impl Scale<'_> {
                     if (y - before).abs() >= 0.05 {
                         let _ = write!(path, "V{y:.1}");
                     }
-                    // Steps of the same height are one.
+                    // Steps of the same height are joined.
                     let next = run.get(place + 1).map(|(_, next)| self.y(*next));
                     match next {
                         Some(next) if (next - y).abs() < 0.05 => Ok(()),
@@ -93,7 +94,7 @@ impl Scale<'_> {
         }
     }
 
-    /// Returns the points with values, separated by gaps.
+    /// Returns the runs of consecutive points with values. Gaps and unknown values separate them.
     fn runs(&self, values: &[Option<f64>]) -> Vec<Vec<(usize, f64)>> {
         let mut runs: Vec<Vec<(usize, f64)>> = Vec::new();
         let mut is_new = true;

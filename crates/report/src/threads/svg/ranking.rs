@@ -1,27 +1,27 @@
-//! Threads that are drawn with a colour.
+//! Ranking of threads: the largest ones have curves and colours of their own.
 
 use std::cmp::Reverse;
 
 use memtrace_model::{ThreadSeries, ThreadTimeline};
 
-/// Number of threads with a colour.
+/// Maximum number of threads with a colour.
 const THREADS: usize = 12;
-/// Colours that can be told apart on a light background, neighbours above all.
+/// Colours that differ clearly on a light background, most of all from the next one.
 const COLOURS: [&str; THREADS] = [
     "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#1a3a6c",
     "#7fb069", "#f4b942",
 ];
 
-/// The threads with the largest changes.
+/// The largest threads.
 pub(super) struct Ranking<'a> {
     /// Threads with their colours, the largest first.
     pub(super) shown: Vec<(&'a ThreadSeries, &'static str)>,
-    /// Number of the others.
+    /// Number of threads without a colour.
     pub(super) others: u64,
 }
 
 impl<'a> Ranking<'a> {
-    /// Returns the threads by their largest absolute net bytes, then by allocated bytes and by processor time.
+    /// Ranks the threads by their largest absolute net bytes, then by allocated bytes, then by processor time.
     pub(super) fn of(timeline: &'a ThreadTimeline) -> Self {
         let mut threads: Vec<_> = timeline.threads.iter().collect();
         threads.sort_by_cached_key(|series| {

@@ -1,4 +1,4 @@
-//! Tooltips with the values of all curves at a moment.
+//! Tooltips of a plot with the values of all curves at a moment.
 
 use std::io;
 
@@ -9,10 +9,11 @@ use super::path::Scale;
 use crate::axis::Unit;
 use crate::escape;
 
-/// Maximum number of moments.
+/// Maximum number of moments with a tooltip.
 const MOMENTS: usize = 120;
 
-/// Writes an invisible column for each moment with the values as its title.
+/// Writes an invisible column for each moment. The title of the column, which viewers show as a tooltip, has the
+/// values.
 pub(super) fn write(curves: &[&Curve], unit: Unit, scale: &Scale<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let spans = &scale.timeline.spans;
     let step = spans.len().div_ceil(MOMENTS).max(1);

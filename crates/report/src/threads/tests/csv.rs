@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 
-/// Returns the lines of the CSV as cells by column.
+/// Returns the lines of the CSV, each as cells by name of the column.
 fn rows(interval: &MonitorInterval) -> Vec<BTreeMap<String, String>> {
     let text = written(write_csv_header) + &written(|out| write_csv(interval, out));
     let mut reader = ::csv::Reader::from_reader(text.as_bytes());
@@ -39,7 +39,7 @@ fn cells_have_the_values_of_the_interval() {
     assert_eq!(thread, ["8", "worker-1", "R", "bpf", "false", "1200000000", "8000000056", ""]);
     assert_eq!(cells(4, &["tid", "name"]), ["9", "'=a\u{fffd}[2J,\"b\"\u{fffd}<c>&'\u{fffd}"]);
     assert_eq!(cells(5, &["tid", "count", "alloc_bytes"]), ["", "2", "3145728"]);
-    // The allocator does not count blocks.
+    // jemalloc does not count blocks, so the cell is empty.
     assert_eq!(cells(8, &["source", "stale", "alloc_bytes", "alloc_count"]), ["jemalloc", "true", "3145728", ""]);
 }
 

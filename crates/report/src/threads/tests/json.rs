@@ -12,7 +12,7 @@ fn line(interval: &MonitorInterval) -> (String, Value) {
     (text, value)
 }
 
-/// Returns the usage that an object has.
+/// Returns the usage from a JSON object.
 fn parsed(usage: &Value) -> ThreadUsage {
     let mut parsed = ThreadUsage::default();
     let fields = usage.as_object().unwrap();

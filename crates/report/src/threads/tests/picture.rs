@@ -5,7 +5,7 @@ use quick_xml::events::Event;
 
 use super::*;
 
-/// Amounts that change from interval to interval in a reproducible way.
+/// Reproducible pseudo-random numbers.
 struct Noise(u64);
 
 impl Noise {
@@ -15,7 +15,7 @@ impl Noise {
     }
 }
 
-/// A server with `threads` threads that grows, with events and a gap.
+/// Returns the timeline of a growing server with `threads` threads, events and a gap.
 fn server(threads: u32, intervals: u64, seconds: u64) -> ThreadTimeline {
     let mut builder = TimelineBuilder::new(String::from("memtrace threads: server (7)"), Some(0));
     let mut noise = Noise(7);
@@ -25,7 +25,7 @@ fn server(threads: u32, intervals: u64, seconds: u64) -> ThreadTimeline {
         }
         let mut all = Vec::new();
         for id in 0..threads {
-            // One thread ends, another one starts late.
+            // Thread 3 ends early, and thread 5 starts late.
             if id == 3 && at > intervals * 2 / 3 || id == 5 && at < intervals / 3 {
                 continue;
             }
@@ -145,7 +145,7 @@ fn long_runs_have_pictures_of_bounded_size() {
     let most = svg.lines().map(|line| line.matches(['L', 'H']).count()).max().unwrap();
     assert!((500..2100).contains(&most), "{most}");
     let mut unmerged = server(2, 1500, 1);
-    // A timeline that no builder has bounded.
+    // No builder has bounded this timeline.
     unmerged.spans = (0..5000).map(|at| Duration::from_secs(at)..Duration::from_secs(at + 1)).collect();
     assert!(texts(&picture(&unmerged)).iter().any(|text| text.contains(" · 1,001 points")), "groups of five");
 }
@@ -161,7 +161,7 @@ fn many_events_do_not_cover_each_other() {
     let texts = texts(&svg);
     assert!(texts.iter().any(|text| text == "101 more events are not drawn"));
     assert!(texts.iter().any(|text| text == "1 min 39 s: OOM kill of server (7)"), "{texts:?}");
-    // Labels in a row are as far from each other as they are long.
+    // The distance of labels in a row is larger than their length.
     let mut rows: std::collections::BTreeMap<&str, Vec<f64>> = std::collections::BTreeMap::new();
     let attribute =
         |line, name| str::split(line, '"').skip_while(move |part| !str::ends_with(part, name)).nth(1).unwrap();

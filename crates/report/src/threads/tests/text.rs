@@ -48,7 +48,7 @@ fn lines_fit_in_any_width() {
         assert!(widest.is_some_and(|widest| widest <= width), "{width}: {table}");
     }
     let narrow = table(&interval(), ThreadColumn::Faults, 10, Some(80));
-    // The columns of the sort order remain, and the newest values of the history.
+    // The columns of the sort order are never removed, and the history has its newest values.
     let head = "  PID      TID  NAME                  S  ALLOC/s    CPU%  MINFLT/s  MAJFLT/s";
     let worker = "    7        8  worker-1              R    3.00M    80.0     1,200      2.00";
     assert_eq!(threads(&narrow)[..2], [head, worker]);
@@ -61,7 +61,7 @@ fn lines_fit_in_any_width() {
 #[test]
 fn threads_beyond_the_rows_are_counted() {
     let table = table(&interval(), ThreadColumn::Cpu, 1, None);
-    // The head, a thread, two sums, and the last line.
+    // The head, one thread, two sums, and a line for the other threads.
     assert_eq!(threads(&table).len(), 5, "{table}");
     assert!(table.contains("worker-1") && table.contains("[others] (1,200)"), "{table}");
     assert!(table.ends_with("\n  … and 3 more threads\n"), "{table}");
@@ -101,7 +101,7 @@ fn processes_without_lines_are_summed() {
     let table = table(&interval, ThreadColumn::Alloc, 10, None);
     assert!(table.contains("\n   10  p10 ") && !table.contains("  p2 "), "{table}");
     assert!(table.contains("\n  … and 2 more processes\n"), "{table}");
-    // Processes 1 and 2 have three times 3 MiB in two seconds.
+    // Processes 1 and 2 allocate 3 MiB and 6 MiB in two seconds.
     let sum = threads(&table).into_iter().find(|line| line.contains("more  ")).unwrap();
     assert!(sum.contains("[ended threads] (2)") && sum.contains("  4.50M  "), "{table}");
 }

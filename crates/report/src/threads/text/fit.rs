@@ -1,11 +1,11 @@
-//! Columns that fit in a line.
+//! Selection of the columns that fit in a line.
 
 use crate::table::{self, Column};
 
-/// Importance of columns that are always shown.
+/// Importance of columns that are never removed.
 pub(super) const ALWAYS: u8 = u8::MAX;
 
-/// Returns the columns without the least important ones that do not fit in `width`.
+/// Removes the least important columns until the others fit in `width`.
 pub(super) fn fitting(mut columns: Vec<(u8, Column)>, width: usize) -> Vec<Column> {
     let mut taken: usize = columns.iter().map(|(_, column)| table::total_width(std::slice::from_ref(column))).sum();
     while taken > width {

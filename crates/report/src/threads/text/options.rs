@@ -2,13 +2,14 @@
 
 use memtrace_model::ThreadColumn;
 
-/// Options of the table.
+/// Options of the tables of processes and threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTableOptions {
     /// Column by which threads and processes are sorted.
     pub sort: ThreadColumn,
-    /// Maximum number of threads.
+    /// Maximum number of rows of threads.
     pub rows: usize,
-    /// Maximum width of lines. The least important columns are removed to fit.
+    /// Maximum width of lines in characters; `None` for no limit. If a table is too wide, its least important columns
+    /// are removed.
     pub width: Option<usize>,
 }

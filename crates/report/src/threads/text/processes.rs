@@ -1,4 +1,4 @@
-//! A table with a line for each process.
+//! Table with a line for each process.
 
 use memtrace_model::format::{compact_bytes, grouped};
 use memtrace_model::{MonitorInterval, ProcessInterval, ProcessValue, ThreadColumn};
@@ -10,10 +10,10 @@ use crate::table::{self, Column};
 
 /// Maximum number of processes in the table.
 const PROCESSES: usize = 8;
-/// Maximum width of a name.
+/// Maximum width of a name, in characters.
 const NAME: usize = 24;
 
-/// Returns the processes in the order of the table, and those that are not in it.
+/// Returns the processes of the table in their order, and the processes beyond the maximum.
 pub(super) fn ranked(interval: &MonitorInterval, sort: ThreadColumn) -> (Vec<&ProcessInterval>, Vec<&ProcessInterval>) {
     let mut processes: Vec<_> = interval.processes.iter().collect();
     processes.sort_by(|one, other| sort.compare((&one.comm, &one.usage), (&other.comm, &other.usage)));

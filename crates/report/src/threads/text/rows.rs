@@ -1,4 +1,4 @@
-//! A table with a line for each thread.
+//! Table with a line for each thread.
 
 mod columns;
 
@@ -13,16 +13,16 @@ use crate::format::shortened;
 use crate::table::{self, Column};
 use crate::threads::history::{LENGTH, ThreadHistory};
 
-/// Minimum and maximum width of a name. Columns should not move from interval to interval.
+/// Minimum and maximum width of a name, in characters. The minimum keeps columns from moving between intervals.
 const NAME: [usize; 2] = [20, 24];
-/// Minimum width of a sparkline.
+/// Minimum width of a sparkline, in characters.
 const SHORTEST: usize = 8;
-/// Importance of the sparkline.
+/// Importance of the column of sparklines.
 const SPARKLINE: u8 = 8;
 
-/// A row: a thread, or a sum of threads without rows.
+/// Row: a thread, or a sum of threads without rows.
 struct Row<'a> {
-    /// Process; `None` for a sum of several.
+    /// PID; `None` for a sum over several processes.
     pid: Option<Pid>,
     name: String,
     thread: Option<&'a ThreadInterval>,
@@ -30,7 +30,8 @@ struct Row<'a> {
     usage: ThreadUsage,
 }
 
-/// Returns the lines of the table. It has sums for `more` processes without lines, but their threads can have rows.
+/// Returns the lines of the table. `shown`: processes in the table of processes. `more`: the other processes. Threads
+/// of both can have rows, but all processes in `more` share the rows for ended and other threads.
 pub(super) fn lines(
     [shown, more]: [&[&ProcessInterval]; 2],
     seconds: f64,
@@ -64,7 +65,7 @@ pub(super) fn lines(
     lines
 }
 
-/// Returns a row for each thread, sorted.
+/// Returns a row for each thread, in the order of the sort column.
 fn threads<'a>(processes: [&[&'a ProcessInterval]; 2], options: &ThreadTableOptions) -> Vec<Row<'a>> {
     let of_process = |process: &&'a ProcessInterval| {
         let source = process.source.source;
@@ -82,10 +83,10 @@ fn threads<'a>(processes: [&[&'a ProcessInterval]; 2], options: &ThreadTableOpti
     threads.into_iter().map(row).collect()
 }
 
-/// Returns rows for the ended and the other threads of processes, as far as there are any.
+/// Returns rows for the sums of ended threads and of other threads of `processes`, if there are any.
 fn sums(pid: Option<Pid>, processes: &[&ProcessInterval]) -> Vec<Row<'static>> {
     let sources = processes.iter().map(|process| process.source.source);
-    // What is not known of one process is not known of the sum.
+    // If the processes have different sources, the heap counters of the sum are unknown.
     let source = sources.reduce(|one, other| if one == other { one } else { CounterSource::None });
     let sum = |kind: fn(&ProcessInterval) -> OtherThreads, title: &str| {
         let sum = processes.iter().map(|process| kind(process)).fold(OtherThreads::default(), |sum, others| {
@@ -99,7 +100,7 @@ fn sums(pid: Option<Pid>, processes: &[&ProcessInterval]) -> Vec<Row<'static>> {
     rows.into_iter().flatten().collect()
 }
 
-/// Returns the columns before the numbers.
+/// Returns the columns before the numbers. `has_processes`: true to include the PID.
 fn leading(rows: &[Row<'_>], has_processes: bool) -> Vec<(u8, Column)> {
     let tid = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| format!("{:>7}", thread.thread.tid.0));
     let name = |row: &Row<'_>| {

@@ -1,4 +1,4 @@
-//! Horizontal scales.
+//! Scales of the time axis.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use crate::axis::time_ticks;
 /// Kind of a horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TimeAxis {
-    /// From 0.
+    /// Starts at 0.
     Linear,
-    /// From the power of ten below the first point.
+    /// Starts at the last power of ten, in seconds, that is not above the first time.
     Logarithmic,
 }
 
 /// Scale of a time axis.
 pub(super) struct Scale {
     axis: TimeAxis,
-    /// First and last time: seconds, or logarithms of seconds.
+    /// First and last value of the axis: seconds, or their logarithms to base 10.
     range: [f64; 2],
     last: Duration,
-    /// Left and right end.
+    /// The x coordinates of the left and the right end.
     ends: [f64; 2],
 }
 
@@ -31,7 +31,7 @@ fn logarithm(time: Duration) -> f64 {
 }
 
 impl Scale {
-    /// Returns the scale for these times.
+    /// Returns the scale for these times. `ends`: x coordinates of the left and the right end.
     pub(super) fn of(axis: TimeAxis, times: impl Iterator<Item = Duration> + Clone, ends: [f64; 2]) -> Self {
         let last = times.clone().max().unwrap_or_default();
         let range = match axis {
@@ -44,7 +44,7 @@ impl Scale {
         Self { axis, range, last, ends }
     }
 
-    /// Returns the horizontal place of a time.
+    /// Returns the x coordinate of a time.
     pub(super) fn x(&self, time: Duration) -> f64 {
         let value = match self.axis {
             TimeAxis::Linear => time.as_secs_f64(),
@@ -54,7 +54,7 @@ impl Scale {
         left + ((value - first) / (last - first)).clamp(0.0, 1.0) * (right - left)
     }
 
-    /// Returns the places of the ticks with their labels.
+    /// Returns the x coordinates of the ticks with their labels.
     pub(super) fn ticks(&self) -> Vec<(f64, String)> {
         match self.axis {
             TimeAxis::Linear => time_ticks(&(Duration::ZERO..self.last))

@@ -1,11 +1,11 @@
-//! The table of columns with numbers.
+//! Columns with numbers.
 
 use memtrace_model::format::{compact_bytes, compact_rate};
 use memtrace_model::{CounterSource, ThreadColumn, ThreadUsage, UsageCounter};
 
-/// Number that a column shows.
+/// Number in a column.
 enum Value {
-    /// Number by which a table can be sorted.
+    /// Number of a sort column.
     Sort(ThreadColumn),
     /// Counter per second.
     Rate(UsageCounter),
@@ -14,7 +14,7 @@ enum Value {
 /// A column with numbers.
 pub(super) struct NumberColumn {
     pub(super) head: &'static str,
-    /// Columns with a smaller number are removed first if the table is too wide.
+    /// Importance: if the table is too wide, the columns with the smallest number are removed first.
     pub(super) importance: u8,
     value: Value,
     cell: fn(f64) -> String,
@@ -25,7 +25,7 @@ impl NumberColumn {
         Self { head, importance, value, cell }
     }
 
-    /// Returns the cell for the usage in an interval of `seconds`: `-` if the source does not know the number.
+    /// Returns the cell for the usage in an interval of `seconds`, or `-` if `source` does not count the number.
     pub(super) fn cell(&self, source: CounterSource, usage: &ThreadUsage, seconds: f64) -> String {
         let (counters, value) = match &self.value {
             Value::Sort(column) => (column.counters(), column.value(usage, seconds)),
@@ -35,7 +35,7 @@ impl NumberColumn {
         if is_known { (self.cell)(value) } else { String::from("-") }
     }
 
-    /// Returns true if the column shows a number by which the table is sorted.
+    /// Returns true if the column shows a number of the sort column.
     pub(super) fn shows(&self, sort: ThreadColumn) -> bool {
         match self.value {
             Value::Sort(column) => column == sort,
@@ -44,7 +44,7 @@ impl NumberColumn {
     }
 }
 
-/// The columns in their order.
+/// Columns in the order of the table.
 pub(super) const COLUMNS: [NumberColumn; 11] = [
     NumberColumn::new("ALLOC/s", 15, Value::Sort(ThreadColumn::Alloc), compact_bytes),
     NumberColumn::new("FREE/s", 9, Value::Sort(ThreadColumn::Free), compact_bytes),
@@ -59,7 +59,8 @@ pub(super) const COLUMNS: [NumberColumn; 11] = [
     NumberColumn::new("MAJFLT/s", 2, Value::Rate(UsageCounter::MajorFaults), compact_rate),
 ];
 
-/// Bytes with their sign, `+1.50K`, `-17B`, `0B`, in a width that does not change from interval to interval.
+/// Returns bytes with their sign: `+1.50K`, `-17B`, `0B`. The minimum width keeps the column from moving between
+/// intervals.
 fn signed_bytes(bytes: f64) -> String {
     let sign = match bytes {
         _ if bytes > 0.0 => "+",
@@ -69,7 +70,7 @@ fn signed_bytes(bytes: f64) -> String {
     format!("{:>6}", format!("{sign}{}", compact_bytes(bytes.abs())))
 }
 
-/// A share of a processor in percent, as wide as that of ten processors. The head has the sign.
+/// Returns a share of a processor in percent, without the sign. The minimum width has room for ten processors.
 fn percent(share: f64) -> String {
     format!("{:>6.1}", share * 100.0)
 }
