@@ -18,38 +18,38 @@ pub struct Activity<'a, S = Vec<Slice<'a>>, E = Vec<Event<'a>>> {
     pub threads: Vec<ActiveThread<'a>>,
     /// Names of the values of a slice, in their order. New ones can be added at the end.
     pub slice_fields: Vec<Text<'a>>,
-    /// By thread and begin, the longer one first.
+    /// Slices, by thread and begin. If two slices begin at the same time, the longer one is first.
     pub slices: S,
     /// Names of the values of an event, in their order. New ones can be added at the end.
     pub event_fields: Vec<Text<'a>>,
-    /// By time.
+    /// Events, by time.
     pub events: E,
-    /// By `wait_ns`, greatest first.
+    /// Locks and futexes, by `wait_ns`, greatest first.
     pub locks: Vec<Lock<'a>>,
-    /// Totals of slices by `kind`, and by `time_ns`, greatest first.
+    /// Totals of slices with the same kind and name, by `kind`, then by `time_ns`, greatest first.
     pub totals: Vec<SliceTotals<'a>>,
     /// Calls of allocator functions by `time_ns`, greatest first. Empty if they were not timed.
     pub calls: Vec<Calls<'a>>,
-    /// Functions of the stacks of waits, the innermost first.
+    /// Stacks of waits: names of functions, the innermost first.
     pub stacks: Vec<Vec<Text<'a>>>,
-    /// Slices and events that are missing in the lists, and not in the totals.
+    /// Numbers of slices and events that `slices` and `events` omit. `totals` include the omitted slices.
     pub left_out: LeftOut,
 }
 
 /// Thread with slices or events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActiveThread<'a> {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// Short name of the process.
     pub process: Text<'a>,
     /// Short name of the thread.
     pub name: Text<'a>,
-    /// Start; `null` if the thread did not start during the trace.
+    /// Start of the thread; `null` if it did not start during the trace.
     pub start_ns: Option<u64>,
-    /// Exit; `null` if the thread did not exit during the trace.
+    /// Exit of the thread; `null` if it did not exit during the trace.
     pub exit_ns: Option<u64>,
 }
 
@@ -70,25 +70,25 @@ pub struct Slice<'a> {
     /// that the program has named), `futex_wait`, `stall` (reclaim or compaction of memory) or `allocator_call`. Slices
     /// of a thread are nested, except for `lock_hold`.
     pub kind: Text<'a>,
-    /// Index in `names`: the task, function, lock or kind of stall.
+    /// Index in `names` of the name of the task, function, lock or kind of stall.
     pub name: u32,
-    /// Argument of a function's call, or size of an allocator call in bytes.
+    /// Argument of a function call, or size of an allocator call in bytes.
     pub label: Option<Value<'a>>,
-    /// Begin.
+    /// Begin of the slice.
     pub begin_ns: u64,
-    /// Duration.
+    /// Duration of the slice.
     pub duration_ns: u64,
-    /// `true` if it had not ended when tracing ended.
+    /// `true` if the slice had not ended when tracing ended.
     pub open: bool,
-    /// CPU time of the thread in it.
+    /// CPU time of the thread within the slice; `null` if unknown.
     pub cpu_ns: Option<u64>,
-    /// Bytes that the thread allocated in it.
+    /// Bytes that the thread allocated within the slice; `null` if unknown.
     pub allocated_bytes: Option<u64>,
-    /// Index in `locks`.
+    /// Index in `locks`; `null` if the slice has no lock.
     pub lock: Option<u32>,
     /// Thread of the same process that held the lock when the wait began.
     pub holder_tid: Option<u32>,
-    /// Index in `stacks`.
+    /// Index in `stacks`; `null` if the slice has no stack.
     pub stack: Option<u32>,
 }
 
@@ -130,15 +130,15 @@ impl Serialize for Slice<'_> {
     }
 }
 
-/// Event of a thread. An event is a list of these values in the order of `event_fields`.
+/// Event of a thread. In JSON, an event is a list of these values in the order of `event_fields`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[schemars(transform = list_of_values)]
 pub struct Event<'a> {
     /// Index in `threads`.
     pub thread: u32,
-    /// Time.
+    /// Time of the event.
     pub at_ns: u64,
-    /// Index in `names`.
+    /// Index in `names` of the name of the event.
     pub name: u32,
     /// A number in a unit of the program's choice, or a text.
     pub value: Option<Value<'a>>,
@@ -155,8 +155,8 @@ impl Serialize for Event<'_> {
     }
 }
 
-/// Changes the schema of an object to that of a list of its values. The keys stay for the documentation: validators ignore
-/// them.
+/// Changes the schema of an object to the schema of a list of its values. The keys stay for the documentation;
+/// validators ignore them.
 fn list_of_values(schema: &mut schemars::Schema) {
     let keys = schema.get("properties").and_then(|keys| keys.as_object());
     let values = keys.map(|keys| keys.values().cloned().collect::<Vec<_>>());
@@ -180,23 +180,23 @@ pub enum Value<'a> {
 /// Lock or futex.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Lock<'a> {
-    /// Process.
+    /// Process id.
     pub pid: u32,
     /// Address of the lock or the futex, in hexadecimal digits: `0x7f00dead0010`.
     pub address: Text<'a>,
-    /// Name; `null` for a futex.
+    /// Name of the lock; `null` for a futex.
     pub name: Option<Text<'a>>,
     /// Number of waits.
     pub waits: u64,
-    /// Sum of their durations.
+    /// Sum of the durations of the waits.
     pub wait_ns: u64,
     /// Longest wait.
     pub longest_wait_ns: u64,
-    /// Most threads that waited at a time.
+    /// Highest number of threads that waited at the same time.
     pub most_waiters: u64,
-    /// Number of times that a thread held the lock.
+    /// Number of holds: times that a thread held the lock.
     pub holds: u64,
-    /// Sum of the durations of holds.
+    /// Sum of the durations of the holds.
     pub hold_ns: u64,
     /// Longest hold.
     pub longest_hold_ns: u64,
@@ -207,17 +207,17 @@ pub struct Lock<'a> {
 pub struct SliceTotals<'a> {
     /// Kind of the slices.
     pub kind: Text<'a>,
-    /// Their name.
+    /// Name of the slices.
     pub name: Option<Text<'a>>,
     /// Number of slices that had ended.
     pub count: u64,
-    /// Sum of their durations. Slices inside others of the same name count twice.
+    /// Sum of the durations of these slices. The time of a slice inside another one of the same name counts twice.
     pub time_ns: u64,
-    /// Longest one.
+    /// Longest duration.
     pub longest_ns: u64,
-    /// CPU time.
+    /// Sum of the CPU times.
     pub cpu_ns: u64,
-    /// Allocated bytes.
+    /// Sum of the allocated bytes; `null` if they were not counted.
     pub allocated_bytes: Option<u64>,
 }
 
@@ -228,16 +228,17 @@ pub struct Calls<'a> {
     pub function: Option<Text<'a>>,
     /// Number of calls, without frees of a null pointer, and without calls that an allocator makes itself.
     pub count: u64,
-    /// Sum of their durations.
+    /// Sum of the durations of the calls.
     pub time_ns: u64,
-    /// Durations of the calls. Empty buckets are left out.
+    /// Histogram of the durations of the calls. Empty buckets are left out.
     pub histogram: Vec<CallDurations>,
 }
 
 /// Bucket of a histogram of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CallDurations {
-    /// Lowest duration. The bucket ends below twice that; the first one, from 0, ends at 2 ns.
+    /// Lower bound of the durations. The upper bound, which is excluded, is twice the lower one, or 2 ns if the lower
+    /// bound is 0.
     pub from_ns: u64,
     /// Number of calls.
     pub count: u64,
@@ -248,7 +249,7 @@ pub struct CallDurations {
 pub struct LeftOut {
     /// Number of slices that are missing.
     pub slices: u64,
-    /// All missing slices are shorter; `null` if there are none.
+    /// Upper bound of the durations of the missing slices; `null` if no slice is missing.
     pub shorter_than_ns: Option<u64>,
     /// Number of events that are missing: the last ones.
     pub events: u64,

@@ -10,7 +10,7 @@ use crate::{Text, Tool};
 pub struct Difference<'a> {
     /// Version of this format: 1.
     pub schema_version: u32,
-    /// Program that wrote it.
+    /// Program that wrote the object.
     pub tool: Tool<'a>,
     /// Event class of both reports.
     pub events: Text<'a>,
@@ -22,7 +22,8 @@ pub struct Difference<'a> {
     pub after: ComparedReport<'a>,
     /// `after.value` - `before.value`.
     pub change: i128,
-    /// Sites with a value in either report, those with the greatest change first. Their values add up to those of the
+    /// Sites with a value in either report, the greatest change first. The values of all sites add up to the values
+    /// of the
     /// reports.
     pub sites: Vec<SiteChange<'a>>,
 }
@@ -30,13 +31,13 @@ pub struct Difference<'a> {
 /// A report of the comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedReport<'a> {
-    /// The file as given, with the moment of a recording.
+    /// Name of the file as given, with the moment if the file is a recording.
     pub name: Text<'a>,
-    /// As in the report.
+    /// `subject` of the report.
     pub subject: Text<'a>,
-    /// As in the report.
+    /// `duration_s` of the report.
     pub duration_s: f64,
-    /// Number of lost events: the sum of its losses.
+    /// Number of lost events: the sum of the report's losses.
     pub lost: u64,
     /// Sum of the metric over all stacks.
     pub value: u64,
@@ -44,9 +45,10 @@ pub struct ComparedReport<'a> {
 
 /// Change of a site.
 ///
-/// A site is the set of all stacks of processes with the same short name whose lines in the text report have the same
-/// function names: frames of language libraries are folded, deep stacks are cut, and source lines are ignored. A function
-/// without a name is identified by its object and offset. All merged stacks of a process name are one site.
+/// A site is the set of all stacks that have the same function names in the lines of the text report, in processes
+/// with the same short name. Frames of language libraries are folded, deep stacks are cut, and source lines are
+/// ignored. A function without a name is identified by its object and offset. All merged stacks of a process name are
+/// one site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SiteChange<'a> {
     /// `new`: not in the first report; `vanished`: not in the second; `stable`: changed by at most 5 % of the first value;
@@ -60,6 +62,6 @@ pub struct SiteChange<'a> {
     pub after: u64,
     /// `after` - `before`.
     pub change: i128,
-    /// One of its stacks: names, or object and offset, the outermost first.
+    /// Frames of one stack of the site, the outermost first: the function's name, or object and offset.
     pub frames: Vec<Text<'a>>,
 }

@@ -8,11 +8,11 @@ use crate::Text;
 /// `memtrace doctor --json` writes this object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnosis<'a> {
-    /// In the order of the text.
+    /// Findings, in the order of the text output.
     pub findings: Vec<Finding<'a>>,
     /// Version of this format: 1.
     pub schema_version: u32,
-    /// The worst verdict of the findings, `ok` without any; `info` does not count.
+    /// The worst verdict of the findings. `info` does not count. `ok` if there are no findings.
     pub verdict: Text<'a>,
 }
 

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Text, Tool};
 
 /// `memtrace explain --pid N --format json`, or `-o FILE.json`, writes this object with the parts of a process' RSS.
-/// Sizes are, except for those of blocks, multiples of a page.
+/// Sizes are multiples of a page, except for sizes of blocks.
 ///
 /// `rss_bytes` = `heap` + `anonymous` + `main_stack` + `thread_stacks` + `files` + `shmem` + `special` +
 /// `unexplained_bytes`, by their `resident_bytes`.
@@ -14,7 +14,7 @@ use crate::{Text, Tool};
 pub struct Explanation<'a> {
     /// Version of this format: 1.
     pub schema_version: u32,
-    /// Program that wrote it.
+    /// Program that wrote the object.
     pub tool: Tool<'a>,
     /// Process id.
     pub pid: u32,
@@ -26,11 +26,11 @@ pub struct Explanation<'a> {
     pub threads: u32,
     /// RSS as the kernel counts it (`VmRSS`).
     pub rss_bytes: u64,
-    /// RSS before everything else was read, if it differed; `null` if it did not.
+    /// RSS before the mappings were read; `null` if it equals `rss_bytes`.
     pub rss_before_bytes: Option<u64>,
     /// Peak RSS (`VmHWM`).
     pub rss_peak_bytes: u64,
-    /// Anonymous part of the RSS, as the kernel counts it. A process' own copies of file pages are anonymous there.
+    /// Anonymous part of the RSS, as the kernel counts it. It includes the process' own copies of file pages.
     pub rss_anonymous_bytes: u64,
     /// File part of the RSS, as the kernel counts it.
     pub rss_file_bytes: u64,
@@ -38,13 +38,13 @@ pub struct Explanation<'a> {
     pub rss_shmem_bytes: u64,
     /// PSS: RSS with each page divided by the number of processes that map it.
     pub pss_bytes: u64,
-    /// Mapped. Not all of it is in the RSS.
+    /// Mapped memory (`VmSize`). Not all of it is in the RSS.
     pub virtual_bytes: u64,
-    /// Swapped out, and not in the RSS.
+    /// Swapped-out memory (`VmSwap`), which is not in the RSS.
     pub swap_bytes: u64,
-    /// Used for page tables, and not in the RSS.
+    /// Memory of page tables (`VmPTE`), which is not in the RSS.
     pub page_table_bytes: u64,
-    /// Difference between the kernel's RSS and the sum of the mappings; negative if the mappings show more.
+    /// RSS as the kernel counts it, minus the resident memory of all mappings. It can be negative.
     pub unexplained_bytes: i64,
     /// 1 minus the absolute value of `unexplained_bytes` divided by `rss_bytes`: from 0 to 1.
     pub explained: f64,
@@ -65,22 +65,22 @@ pub struct Explanation<'a> {
     pub special: Sizes,
     /// Huge pages from the kernel's pool. They are not in the RSS.
     pub hugetlb: Sizes,
-    /// The same memory by kind of mapping.
+    /// Memory of all mappings by kind of mapping.
     pub kinds: Vec<KindMemory<'a>>,
-    /// Cgroup that the memory is charged to.
+    /// Cgroup of the process in the hierarchy with the memory controller; `null` if its memory could not be read.
     pub cgroup: Option<CgroupUse<'a>>,
-    /// Pressure of the machine.
+    /// Memory pressure of the machine; `null` if the kernel does not measure it.
     pub pressure: Option<Pressure>,
 }
 
 /// Sizes of mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sizes {
-    /// Mapped, touched or not.
+    /// Mapped bytes, touched or not.
     pub reserved_bytes: u64,
-    /// In the RSS.
+    /// Bytes in the RSS.
     pub resident_bytes: u64,
-    /// Swapped out.
+    /// Swapped-out bytes.
     pub swap_bytes: u64,
     /// Part of the resident bytes that is mapped by huge pages.
     pub huge_bytes: u64,
@@ -95,34 +95,34 @@ pub struct Heap<'a> {
     /// Allocator: `glibc`, `jemalloc`, … For allocators other than glibc, the heap is all anonymous memory without
     /// another name.
     pub allocator: Option<Text<'a>>,
-    /// Sizes of its mappings.
+    /// Sizes of the allocator's mappings.
     #[serde(flatten)]
     pub sizes: Sizes,
     /// Numbers from glibc's block headers; `null` if they were not read.
     pub blocks: Option<HeapBlocks>,
-    /// Reason for which they were not read.
+    /// Reason why the block headers were not read; `null` if they were read.
     pub not_told: Option<Text<'a>>,
 }
 
 /// Sums over glibc's block headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct HeapBlocks {
-    /// Blocks in use, with their headers, touched or not. Small freed blocks in glibc's caches (tcache, fastbins) look as
-    /// if they were in use.
+    /// Bytes of blocks in use with their headers, touched or not. Small freed blocks in glibc's caches (tcache,
+    /// fastbins) count as in use.
     pub in_use_bytes: u64,
-    /// Number of these blocks.
+    /// Number of blocks in use.
     pub in_use_count: u64,
-    /// Resident part of these blocks.
+    /// Resident bytes of blocks in use.
     pub in_use_resident_bytes: u64,
-    /// The blocks among them that have mappings of their own.
+    /// Bytes of blocks in use that have mappings of their own.
     pub mapped_bytes: u64,
-    /// Number of blocks that have mappings of their own.
+    /// Number of blocks in use that have mappings of their own.
     pub mapped_count: u64,
-    /// Free blocks, and memory that was never handed out.
+    /// Bytes of free blocks, and of memory that was never handed out.
     pub free_bytes: u64,
-    /// Data of the arenas themselves.
+    /// Bytes of the arenas' own data.
     pub own_bytes: u64,
-    /// Resident memory of arenas with headers that could not be read consistently, or are swapped out.
+    /// Resident bytes of arenas with headers that are swapped out or could not be read consistently.
     pub untold_resident_bytes: u64,
     /// Number of arenas.
     pub arenas: u32,
@@ -131,11 +131,11 @@ pub struct HeapBlocks {
 /// Mappings with the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamedMemory<'a> {
-    /// Their name.
+    /// Name of the mappings.
     pub name: Text<'a>,
     /// Number of mappings.
     pub mappings: u32,
-    /// Their sizes.
+    /// Sizes of the mappings.
     #[serde(flatten)]
     pub sizes: Sizes,
 }
@@ -145,12 +145,12 @@ pub struct NamedMemory<'a> {
 pub struct ThreadStacks {
     /// Number of stacks, including stacks cached for new threads.
     pub count: u32,
-    /// Their sizes.
+    /// Sizes of the stacks.
     #[serde(flatten)]
     pub sizes: Sizes,
-    /// Thread with the largest stack, of those with a known thread.
+    /// Id of the thread with the largest stack. Stacks of unknown threads do not count.
     pub largest_thread: Option<u32>,
-    /// Resident bytes of that stack.
+    /// Resident bytes of the stack of `largest_thread`.
     pub largest_resident_bytes: Option<u64>,
 }
 
@@ -159,10 +159,10 @@ pub struct ThreadStacks {
 pub struct FileMemory<'a> {
     /// Path of the file.
     pub path: Text<'a>,
-    /// Sizes of its mappings.
+    /// Sizes of the mappings of the file.
     #[serde(flatten)]
     pub sizes: Sizes,
-    /// The process' own copies of pages that it wrote to.
+    /// Resident bytes of the process' own copies of pages that it wrote to.
     pub copied_bytes: u64,
 }
 
@@ -171,7 +171,7 @@ pub struct FileMemory<'a> {
 pub struct KindMemory<'a> {
     /// `heap` (from `brk`), `anonymous`, `file`, `stack` (of the main thread), `shmem`, `hugetlb` or `special`.
     pub kind: Text<'a>,
-    /// Their sizes.
+    /// Sizes of the mappings.
     #[serde(flatten)]
     pub sizes: Sizes,
 }
@@ -181,13 +181,13 @@ pub struct KindMemory<'a> {
 pub struct CgroupUse<'a> {
     /// Path of the cgroup.
     pub path: Text<'a>,
-    /// Its memory.
+    /// Memory use of the cgroup.
     pub current_bytes: u64,
-    /// Anonymous part of it.
+    /// Anonymous part of `current_bytes`.
     pub anonymous_bytes: Option<u64>,
-    /// File part of it.
+    /// Page cache part of `current_bytes`.
     pub file_bytes: Option<u64>,
-    /// The limit that is reached first, of the cgroup or an ancestor; `null` without one.
+    /// The lowest limit of the cgroup and its ancestors; `null` if none has a limit.
     pub limit: Option<CgroupLimit<'a>>,
     /// Pressure in the cgroup.
     pub pressure: Option<Pressure>,
@@ -200,20 +200,20 @@ pub struct CgroupLimit<'a> {
     pub path: Text<'a>,
     /// The limit.
     pub limit_bytes: u64,
-    /// Memory of that cgroup.
+    /// Memory use of the cgroup that has the limit.
     pub current_bytes: u64,
 }
 
 /// Pressure stall information.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Pressure {
-    /// Time in which at least one task waited for memory.
+    /// Share of the time that at least one task waited for memory.
     pub some: PressureShares,
-    /// Time in which all tasks waited for memory.
+    /// Share of the time that all tasks waited for memory; `null` if the kernel does not measure it.
     pub full: Option<PressureShares>,
 }
 
-/// Shares of time in which tasks waited.
+/// Shares of the time that tasks waited for memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PressureShares {
     /// Percent of the last 10 seconds.
@@ -222,6 +222,6 @@ pub struct PressureShares {
     pub percent_60s: f64,
     /// Percent of the last five minutes.
     pub percent_300s: f64,
-    /// Time since boot, or since the cgroup was created.
+    /// Total waiting time since boot, or since the cgroup was created.
     pub total_s: f64,
 }

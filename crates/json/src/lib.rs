@@ -57,7 +57,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Text that was read, or is borrowed from a written value.
 pub type Text<'a> = Cow<'a, str>;
 
-/// Object with names as keys, in the order in which they are written.
+/// Object with names as keys, in the order of the JSON.
 pub type Object<'a, T> = IndexMap<Text<'a>, T>;
 
 /// Program that wrote the JSON.
@@ -65,11 +65,11 @@ pub type Object<'a, T> = IndexMap<Text<'a>, T>;
 pub struct Tool<'a> {
     /// `memtrace`.
     pub name: Text<'a>,
-    /// Its version.
+    /// Version of the program.
     pub version: Text<'a>,
 }
 
-/// List that is written one element at a time. The function returns its elements.
+/// List that is written one element at a time. The function returns the elements.
 pub struct Stream<F>(pub F);
 
 impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Stream<F> {
@@ -78,7 +78,7 @@ impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Stream<F> {
     }
 }
 
-/// Reads a key that must exist and can be `null`.
+/// Reads the value of a key that must exist and can be `null`.
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Option::deserialize(deserializer)
 }

@@ -30,38 +30,39 @@ macro_rules! numbers_by_key {
 numbers_by_key! {
 /// Sums over the blocks of a stack, a group, a process or the report.
 ///
-/// The numbers of all stacks of a process add up to the process' `totals`, and those of all processes to the report's.
-/// The numbers of all groups also add up to the report's, because every stack is in exactly one group. Without an age
-/// filter (`older_s`), allocated = freed + live + held at exit + discarded for each process. One of the last three at
-/// most is not zero: the first for a process that runs, the second after an exit, the third after an `exec`.
+/// The numbers of all stacks of a process add up to the `totals` of the process, and the `totals` of all processes
+/// add up to the `totals` of the report. The numbers of all groups also add up to the `totals` of the report, because
+/// every stack is in exactly one group. Without an age filter (`older_s`), allocated = freed + live + held at exit +
+/// discarded for each process. At most one of the last three numbers is not zero: live for a process that runs, held
+/// at exit after an exit, discarded after an `exec`.
 ///
-/// With `reclaim`, the first eight are zero.
+/// With `reclaim`, the first eight numbers are zero.
 ///
-/// With sampling, the numbers are estimates, each with its error. Three in a thousand estimates are off by more. The
-/// error of a sum is smaller than the sum of the errors, so groups, processes and totals have errors of their own. For
-/// other sums, such as a frame or a line of folded stacks, the error grows with the square root of the number: a quarter
-/// of a number has half of its error.
+/// With sampling, the numbers are estimates, each with its error. Three in a thousand estimates are off by more than
+/// their error. The error of a sum is smaller than the sum of the errors, so groups, processes and totals have errors
+/// of their own. For other sums, such as a frame or a line of folded stacks, the error grows with the square root of
+/// the number: a quarter of a number has half of its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Numbers {
-    /// Allocated and not yet freed, by processes that run when tracing ends. With `window`, the change, which can be
-    /// negative.
+    /// Bytes allocated and not yet freed by processes that run when tracing ends. With `window`, it is the change,
+    /// which can be negative.
     pub live_bytes: i64,
     /// Blocks of `live_bytes`.
     pub live_count: i64,
-    /// Allocated and not freed when the process exited or was killed. The kernel freed them with the process.
+    /// Bytes allocated and not freed when the process exited or was killed. The kernel freed them with the process.
     pub exit_bytes: u64,
     /// Blocks of `exit_bytes`.
     pub exit_count: u64,
-    /// Allocated since tracing began.
+    /// Bytes allocated since tracing began.
     pub alloc_bytes: u64,
     /// Blocks of `alloc_bytes`. A successful `realloc` is one free and one allocation.
     pub alloc_count: u64,
-    /// Freed, of those allocated since tracing began.
+    /// Bytes freed of blocks that were allocated since tracing began.
     pub free_bytes: u64,
     /// Blocks of `free_bytes`.
     pub free_count: u64,
-    /// Only with `heap`: freed by the allocating thread before its next allocation; included in `free_bytes`. A
-    /// `realloc` frees its old block and then allocates.
+    /// Only with `heap`: bytes of temporary blocks, which the allocating thread freed before its next allocation.
+    /// They are included in `free_bytes`. A `realloc` frees its old block and then allocates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temporary_bytes: Option<u64>,
     /// Only with `heap`: blocks of `temporary_bytes`.
@@ -71,12 +72,12 @@ pub struct Numbers {
     /// does not track.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hot_bytes: Option<u64>,
-    /// Only with `--cold-after`: live bytes on resident pages that were not touched within that time; with the method
-    /// `written`, not written.
+    /// Only with `--cold-after`: live bytes on resident pages that were not touched within `touches.duration_s`. With
+    /// the method `written`, only writes count as touches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold_bytes: Option<u64>,
-    /// Only with sampling: error of `live_bytes`. A process that has ended has no resident memory, with certainty; and
-    /// the resident memory of a process' stacks is at most the process' own.
+    /// Only with sampling: error of `live_bytes`. It is limited by the kernel's counts: a process that has ended has
+    /// no resident memory, and the stacks of a process have at most the resident memory of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub live_error_bytes: Option<u64>,
     /// Only with sampling: error of `live_count`.
@@ -132,19 +133,19 @@ impl<'a> From<&'a mut Option<u64>> for NumberMut<'a> {
     }
 }
 
-/// A number of blocks.
+/// Blocks and their sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Blocks {
     /// Number of blocks.
     pub count: u64,
-    /// Sum of their sizes.
+    /// Sum of the sizes of the blocks.
     pub bytes: u64,
 }
 
-/// The kernel's own counts. They are exact, with or without sampling.
+/// The kernel's own counts, which are exact even with sampling.
 ///
-/// A group has their sums if it consists of whole processes (`process`, `cgroup`, `user`, `comm`). Grouped by `memory`,
-/// it has `resident_bytes`. Processes without a page in the sample are included.
+/// A group has the sums of its processes if it consists of whole processes (`process`, `cgroup`, `user`, `comm`). A
+/// group by `memory` has only `resident_bytes`. Processes without a page in the sample are included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct KernelCounts {
     /// Only with `fault`: all resident memory when tracing ends. For a process, it is the sum of `total_bytes` of
@@ -155,23 +156,24 @@ pub struct KernelCounts {
     /// unknown, or if many threads exited with the process at one moment.
     #[serde(deserialize_with = "nullable")]
     pub minor_faults: Option<u64>,
-    /// Only with `fault`: page faults during the trace that waited for a device, with the same exceptions.
+    /// Only with `fault`: page faults during the trace that waited for a device. `null` under the same conditions as
+    /// `minor_faults`.
     #[serde(deserialize_with = "nullable")]
     pub major_faults: Option<u64>,
 }
 
-/// Resident memory of a process of one kind.
+/// Resident memory of one kind in a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResidentMemory {
-    /// Resident according to the page tables, for pages that count as its own.
+    /// Bytes of the pages that count in the RSS of the process, according to the page tables.
     pub total_bytes: u64,
-    /// The part that has a stack; an estimate with sampling.
+    /// Part of `total_bytes` that has a stack. It is an estimate with sampling.
     pub with_stack_bytes: u64,
-    /// Only with sampling: error of that estimate.
+    /// Only with sampling: error of `with_stack_bytes`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub with_stack_error_bytes: Option<u64>,
-    /// The part that was resident when tracing began and has not been touched again. With sampling, pages outside of
-    /// the sample count here if they were resident then.
+    /// Part of `total_bytes` that was resident when tracing began and has not been touched again. With sampling,
+    /// pages outside of the sample count here if they were resident when tracing began.
     pub before_bytes: u64,
 }
 
@@ -180,19 +182,19 @@ pub struct ResidentMemory {
 /// Each histogram is a list of pairs in the order of *n*: a logarithm *n*, and the number of blocks with a value from
 /// 2^*n* to below 2^(*n*+1). Empty buckets are left out.
 ///
-/// In a window of a recording, histograms of stacks can have a few blocks more: if the frames of a stack arrived within
-/// the window, or if stacks were merged in it, their blocks from before it count as well.
+/// In a window of a recording, the histograms of a stack also have blocks from before the window if the frames of the
+/// stack arrived within the window, or if stacks were merged within the window.
 ///
 /// Times are measured in units of 2^20 ns (1.05 ms): the pair with the logarithm 19 counts all shorter times, and the
 /// error of a longer time is at most one unit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Histograms {
-    /// Allocated blocks by size in bytes; 0 counts as 1. Their sum is `alloc_count`.
+    /// Allocated blocks by size in bytes; 0 counts as 1. The sum of the counts is `alloc_count`.
     pub size_log2: Vec<(u32, u64)>,
-    /// Freed blocks by lifetime in nanoseconds. Their sum is `free_count` if no age filter applies. A block whose free
-    /// was lost lives until its address is allocated again.
+    /// Freed blocks by lifetime in nanoseconds. The sum of the counts is `free_count` if no age filter applies. If
+    /// the free of a block was lost, the block lives until its address is allocated again.
     pub lifetime_log2: Vec<(u32, u64)>,
-    /// Blocks that are live when tracing ends, or were held when their process ended, by age in nanoseconds. Their sum
-    /// is `live_count` + `exit_count` if no age filter applies.
+    /// Blocks that are live when tracing ends, or were held when their process ended, by age in nanoseconds. The sum
+    /// of the counts is `live_count` + `exit_count` if no age filter applies.
     pub age_log2: Vec<(u32, u64)>,
 }

@@ -11,9 +11,9 @@ use crate::{Blocks, KernelCounts, Numbers, Object, ResidentMemory, Stalls, Text}
 /// reason. A process that calls `exec` has an entry for each executable, and a pid that was reused has one for each
 /// process.
 ///
-/// User and cgroup are those at the end: at the exit or exec, as the kernel reports them, or when tracing ends. For an
-/// entry that ended by an exec, `uid` is the real user id. If the path of a cgroup is not known, the one that was read
-/// before counts: when tracing began or at the last exec, or that of its parent.
+/// User and cgroup are the last ones: as the kernel reports them at the exit or exec, or as read when tracing ends.
+/// For an entry that ended by an exec, `uid` is the real user id. If the path of the last cgroup is not known, the
+/// entry has the cgroup that was read when tracing began or at the last exec, or the cgroup of its parent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Process<'a> {
     /// Process id in the root pid namespace; `null` for a group.
@@ -26,45 +26,48 @@ pub struct Process<'a> {
     /// same, killed by the kernel for lack of memory. `exec`: the process ran another executable; memory live at that
     /// time is in `discarded`. `null`: it was running when tracing ended.
     pub ended: Option<Text<'a>>,
-    /// Time from the start of tracing to that end, in steps of a millisecond. `null` if it was running.
+    /// Time from the start of tracing to the end of the image, in steps of a millisecond; in a report on the changes
+    /// between two moments, from the first moment. `null` if the image was running when tracing ended.
     pub ended_s: Option<f64>,
     /// Members of a group.
     #[serde(flatten)]
     pub group: Option<GroupRuns<'a>>,
-    /// Sum over its stacks.
+    /// Sum over the stacks of the process.
     pub totals: Numbers,
-    /// As in the report.
+    /// Frees of blocks that are not in the ledger, because they were allocated before tracing began or filtered. With
+    /// `map`, ranges that were unmapped or moved and had not been seen to be mapped.
     pub unmatched_frees: u64,
-    /// Frees of blocks that are not in the ledger, by a process that was seen to be forked. They are its parent's, or
-    /// its own if they were filtered or if it allocated them before it matched the selection. They are not in
+    /// Frees of blocks that are not in the ledger, by a process that was seen to be forked. The blocks are inherited
+    /// from the parent, were filtered, or were allocated before the process matched the selection. These frees are
+    /// not in
     /// `unmatched_frees`. After an `exec` nothing is inherited; the new executable has an entry of its own.
     pub inherited_frees: u64,
-    /// Frees by the C library of blocks that the program freed before, and of the cache that holds them: by glibc up to
-    /// 2.41 when a thread exits, since 2.42 when the first call of a thread is a free. They are in no other number, not
-    /// even if the blocks were allocated before tracing began.
+    /// Frees by the C library of blocks that the program freed before, and of the cache that holds them. glibc makes
+    /// them up to 2.41 when a thread exits, and since 2.42 when the first call of a thread is a free. They are in no
+    /// other number, even if the blocks were allocated before tracing began.
     pub repeated_frees: u64,
-    /// As in the report.
+    /// Blocks that were live when an `exec` replaced the process image.
     pub discarded: Blocks,
-    /// Highest value of its live bytes, if kept.
+    /// High-water mark of the live bytes of the process, if kept.
     pub peak_bytes: Option<u64>,
     /// Effective user id, in memtrace's user namespace.
     pub uid: Option<u32>,
-    /// Name of the user in the host's `/etc/passwd`, or else in the one that the process sees. Directory services are
-    /// not used.
+    /// Name of the user in the host's `/etc/passwd`, or else in the `/etc/passwd` that the process sees. Directory
+    /// services are not used.
     pub user: Option<Text<'a>>,
-    /// Path of its cgroup. With several hierarchies, the most specific path.
+    /// Path of the cgroup of the process. With several hierarchies, the most specific path.
     pub cgroup: Option<Text<'a>>,
-    /// Innermost systemd unit in that path: `cron.service`, `session-3.scope`.
+    /// Innermost systemd unit in the path of `cgroup`: `cron.service`, `session-3.scope`.
     pub unit: Option<Text<'a>>,
-    /// Id of the innermost container in that path, or its name if it has no id (LXC, systemd-nspawn).
+    /// Id of the innermost container in the path of `cgroup`, or its name if it has no id (LXC, systemd-nspawn).
     pub container: Option<Text<'a>>,
     /// Runtime of the container, if the path contains it: `docker`, `containerd`, `crio`, `podman`, `lxc` or `nspawn`.
     pub container_runtime: Option<Text<'a>>,
-    /// Uid of the Kubernetes pod in that path.
+    /// Uid of the Kubernetes pod in the path of `cgroup`.
     pub pod: Option<Text<'a>>,
     /// Number of threads at the last reading: at the end of tracing, or when the executable started if it ended before.
     pub threads: Option<u32>,
-    /// The kernel's counts.
+    /// The kernel's counts for the process.
     #[serde(flatten)]
     pub kernel: Option<KernelCounts>,
     /// Only with `fault`, if known: highest RSS of the process since its start, over all executables that it ran
@@ -75,10 +78,11 @@ pub struct Process<'a> {
     /// `hugetlb` or `special`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident: Option<Object<'a, ResidentMemory>>,
-    /// Only with `reclaim`: its stalls by [kind](#kinds-of-reclaim).
+    /// Only with `reclaim`: stalls of the process by [kind](#kinds-of-reclaim).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<Object<'a, Stalls>>,
-    /// Time from the start of the process or of tracing to the end of either.
+    /// Duration of the trace of the process. It begins at the start of the process or of tracing, the later of both,
+    /// and ends at the end of the process or of tracing, the earlier of both. For a group, it is the sum.
     pub traced_s: f64,
     /// `alloc_count` divided by the report's `duration_s`; `null` if that is 0.
     pub allocs_per_s: Option<f64>,
@@ -88,26 +92,29 @@ pub struct Process<'a> {
 
 /// Processes of a group. Only groups have these keys.
 ///
-/// Beyond the largest `--keep-ended` entries, processes that have ended are grouped by executable (build ID, else path,
+/// Beyond the largest `--keep-ended` entries, processes that have ended are grouped by executable (build ID, else
+/// path,
 /// else short name), cgroup and user. A group is one entry of `processes`. Its numbers are the exact sums over its
-/// processes, and its stacks are those of all of them. Its `comm` is that of more than half of them, else the name of
-/// the executable. Its `ended` is the most frequent end, its `ended_s` the last one, its `traced_s` the sum, and its
-/// `peak_bytes` is `null`.
+/// processes, and it has the stacks of all its processes. Its `comm` is the short name of more than half of its
+/// processes, else the name of the executable. Its `ended` is the most frequent end, its `ended_s` the last end, its
+/// `traced_s` the sum, and its `peak_bytes` is `null`.
 ///
-/// A report that would be too large also merges the smallest processes, into entries with the `comm`
-/// `other ended processes` and `other processes` (those that run). With `--by cgroup`, `user` or `comm`, there is one
-/// such entry for each of these.
+/// If a report would be too large, its smallest processes are merged as well: ended ones into an entry with the
+/// `comm` `other ended processes`, running ones into `other processes`. With `--by cgroup`, `user` or `comm`, there
+/// is one such entry for each cgroup, user or short name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GroupRuns<'a> {
     /// Only for a group: number of process images.
     pub runs: u64,
-    /// Only for a group: number of them by `ended`; empty for processes that run.
+    /// Only for a group: number of process images by `ended`; empty for processes that run.
     pub ends: Object<'a, u64>,
-    /// Only for a group: time from the start of tracing to the first start; 0 if a process ran before.
+    /// Only for a group: time to the first start of a process, from the same moment as `ended_s`; 0 if a process ran
+    /// before.
     pub first_start_s: f64,
-    /// Only for a group: time from the start of tracing to the last end; `null` for processes that run.
+    /// Only for a group: time to the last end of a process, from the same moment as `ended_s`; `null` for processes
+    /// that run.
     pub last_end_s: Option<f64>,
-    /// Only for a group: its largest processes, the largest first.
+    /// Only for a group: the largest processes of the group, the largest first.
     pub largest_runs: Vec<Run<'a>>,
 }
 
@@ -116,20 +123,20 @@ pub struct GroupRuns<'a> {
 pub struct Run<'a> {
     /// Process id in the root pid namespace.
     pub pid: u32,
-    /// Time from the start of tracing to its start.
+    /// Time from the start of tracing to the start of the process.
     pub start_s: f64,
-    /// Time from the start of tracing to its end.
+    /// Time from the start of tracing to the end of the process.
     pub end_s: f64,
-    /// As for a process.
+    /// End of the process: `exit`, `oom_kill` or `exec`, as in `processes`.
     pub ended: Text<'a>,
-    /// Sum over its stacks, without errors.
+    /// Sum over the stacks of the process, without errors of estimates.
     pub totals: Numbers,
 }
 
 /// Processes that are not traced.
 ///
-/// Every process in scope is either traced or counted here. Only heap events need an allocator; of the others, `map`
-/// alone leaves out processes, with the reason `architecture`.
+/// Every process in scope is either traced or counted here. Only `heap` needs an allocator. `map` leaves out
+/// processes only for the reason `architecture`, and the other event classes leave out none.
 ///
 /// A process that has ended is in scope if it matched the selection at its end. If its end was lost, the user and the
 /// cgroup that were read last count. `--exe` does not list a process that ended before memtrace could open its
@@ -148,12 +155,13 @@ pub struct Run<'a> {
 /// | `ended` | The process ended before its files could be read. |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Untraced<'a> {
-    /// All of them.
+    /// Memory of all processes that are not traced.
     #[serde(flatten)]
     pub total: UntracedMemory,
-    /// Their memory by reason, including zeros.
+    /// Memory of these processes by reason, including zeros.
     pub reasons: Object<'a, UntracedMemory>,
-    /// The 1,000 largest by RSS, the largest first. A process that executed several files has one entry, for the last.
+    /// The 1,000 largest processes by RSS, the largest first. A process that executed several files has one entry,
+    /// for the last file.
     pub processes: Vec<UntracedProcess<'a>>,
 }
 
@@ -162,7 +170,7 @@ pub struct Untraced<'a> {
 pub struct UntracedMemory {
     /// Number of processes.
     pub count: u64,
-    /// Sum of their RSS when tracing ended, of those that were still running.
+    /// Sum of the RSS of the processes that were running when tracing ended.
     pub rss_bytes: u64,
 }
 
@@ -175,7 +183,7 @@ pub struct UntracedProcess<'a> {
     pub comm: Text<'a>,
     /// Path of the executable as the process sees it.
     pub exe: Option<Text<'a>>,
-    /// Reason for which it is not traced.
+    /// Reason why the process is not traced.
     pub reason: Text<'a>,
     /// RSS when tracing ended; `null` if the process had ended.
     pub rss_bytes: Option<u64>,

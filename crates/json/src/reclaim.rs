@@ -12,7 +12,7 @@ use crate::{Object, Text};
 /// | name | meaning |
 /// |---|---|
 /// | `direct` | A task reclaims pages because its allocation finds too few free ones. |
-/// | `memcg` | A task reclaims pages of its cgroup, which is at its limit. |
+/// | `memcg` | A task reclaims pages because its cgroup is at its limit. |
 /// | `compaction` | Pages are moved so that free pages become contiguous. |
 /// | `kswapd` | The kernel's own thread reclaims pages before tasks have to. |
 /// | `throttled` | Tasks sleep so that others can free pages. Time asleep within another kind counts there too. |
@@ -21,15 +21,15 @@ use crate::{Object, Text};
 pub struct Stalls {
     /// Number of stalls.
     pub count: u64,
-    /// Sum of their durations.
+    /// Sum of the durations of the stalls.
     pub time_ns: u64,
-    /// The longest one.
+    /// Duration of the longest stall.
     pub longest_ns: u64,
-    /// Part of the time in which the task slept so that others could free pages.
+    /// Part of `time_ns` that the task slept so that other tasks could free pages.
     pub throttled_ns: u64,
     /// Inactive pages that the waiting tasks examined.
     pub scanned_pages: u64,
-    /// Pages that they freed, including those of the kernel's own caches.
+    /// Pages that the waiting tasks freed, including pages of the kernel's own caches.
     pub reclaimed_pages: u64,
     /// Histogram of durations. Empty classes are left out.
     pub latencies: Vec<LatencyClass>,
@@ -40,8 +40,8 @@ pub struct Stalls {
 /// Class of durations of stalls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LatencyClass {
-    /// The stalls took less, and at least half of that. A power of two, 1 for less than a microsecond, and `null` for
-    /// 2^30 or more.
+    /// Upper bound of the durations: the stalls took less than this, and at least half of it. It is a power of two, 1
+    /// for all durations below a microsecond, and `null` for 2^30 µs or more.
     pub below_us: Option<u64>,
     /// Number of stalls.
     pub count: u64,
@@ -51,30 +51,32 @@ pub struct LatencyClass {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OrderStalls {
     /// The stalls were for 2^`order` contiguous pages. `null` if all memory was compacted, or if the kernel does not
-    /// provide it, as some older ones for compaction.
+    /// provide the order, as some older kernels do not for compaction.
     pub order: Option<u32>,
     /// Number of stalls.
     pub count: u64,
-    /// Sum of their durations.
+    /// Sum of the durations of the stalls.
     pub time_ns: u64,
 }
 
 /// Cgroup of the memory controller, with stalls.
 ///
-/// A stall of kind `memcg` counts for the cgroup that has the limit, which can be an ancestor of the process' own. All
-/// other stalls count for the process' own cgroup. The kernel names the limiting cgroup since Linux 7.2. On older kernels
-/// it is the innermost cgroup that is full when the stall starts, or else the one with the least free space, if that is
-/// at most an eighth of its limit.
+/// A stall of kind `memcg` counts for the limiting cgroup, which is the process' own or an ancestor. All other stalls
+/// count for the process' own cgroup. The kernel names the limiting cgroup since Linux 7.2. On older kernels it is
+/// the innermost cgroup that is full when the stall starts. If none is full, it is the cgroup with the least free
+/// space, if this space is at most an eighth of its limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cgroup<'a> {
-    /// Inode number of the cgroup's directory. `null` for stalls of an unknown cgroup: those of kernel threads, and those
+    /// Inode number of the cgroup's directory. `null` for stalls of an unknown cgroup: stalls of kernel threads, and
+    /// stalls
     /// for a limit outside of the process' own cgroups.
     pub id: Option<u64>,
-    /// Path of the cgroup. `null` if it was removed before it could be read, or is outside of the mounted hierarchy.
+    /// Path of the cgroup. `null` if the cgroup was removed before its path could be read, or is outside of the
+    /// mounted hierarchy.
     pub path: Option<Text<'a>>,
-    /// Its stalls by [kind](#kinds-of-reclaim).
+    /// Stalls of the cgroup by [kind](#kinds-of-reclaim).
     pub stalls: Object<'a, Stalls>,
-    /// Its memory, if it could be read.
+    /// Memory of the cgroup, if it could be read.
     pub memory: Option<CgroupMemory<'a>>,
 }
 
@@ -83,56 +85,58 @@ pub struct Cgroup<'a> {
 pub struct CgroupMemory<'a> {
     /// Version of the cgroup hierarchy: 1 or 2.
     pub version: u32,
-    /// Its own limit (`memory.max`, `memory.limit_in_bytes`); `null` without one.
+    /// Limit of the cgroup itself (`memory.max`, `memory.limit_in_bytes`); `null` without one.
     pub limit_bytes: Option<u64>,
-    /// Its throttling threshold (`memory.high`); `null` without one.
+    /// Throttling threshold of the cgroup itself (`memory.high`); `null` without one.
     pub high_bytes: Option<u64>,
-    /// Use at the end.
+    /// Memory use at the end of tracing.
     pub current_bytes: Option<u64>,
-    /// Time for which it was observed: from the start if it had a limit then, otherwise since the first stall in it. The
-    /// following values refer to this time.
+    /// Duration of the observation of the cgroup: since the start of tracing if it had a limit then, otherwise since
+    /// the first stall in it. The following values refer to this time.
     pub watched_s: f64,
-    /// Pages that were needed again soon after they had been freed, in this cgroup and those below it.
+    /// Refaults in this cgroup and its descendants: pages that were needed again soon after they had been freed.
     pub refaulted_pages: Option<u64>,
-    /// Pressure in the cgroup. Version 1 has none.
+    /// Pressure in the cgroup. Version 1 of the hierarchy has none.
     pub pressure: Option<StallPressure>,
     /// Number of whole seconds that were examined.
     pub seconds: u64,
-    /// Seconds in which pages were scanned for its limit, by any task.
+    /// Number of seconds with pages that any task scanned for the limit of the cgroup.
     pub scanning_seconds: u64,
-    /// Seconds in which 256 or more pages came back.
+    /// Number of seconds with 256 or more refaults.
     pub paging_seconds: Option<u64>,
-    /// As for [the machine](#machine-reclaim). Without `refaulted_pages`, `near` can also mean `beyond`.
+    /// Assessment of the cgroup, with the same values as for [the machine](#machine-reclaim). Without
+    /// `refaulted_pages`, `near` can also mean `beyond`.
     pub assessment: Text<'a>,
 }
 
 /// Pressure stall information of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StallPressure {
-    /// Time in which at least one task waited for memory.
+    /// Time that at least one task waited for memory.
     pub some_s: f64,
-    /// Time in which all tasks with work waited for memory; `null` if the kernel does not provide it.
+    /// Time that all tasks with work waited for memory; `null` if the kernel does not provide it.
     pub full_s: Option<f64>,
 }
 
 /// Reclaim activity of the whole machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineReclaim<'a> {
-    /// Activity by [kind](#kinds-of-reclaim), of all tasks. Kinds without activity are left out.
+    /// Activity of all tasks by [kind](#kinds-of-reclaim). Kinds without activity are left out.
     pub efforts: Object<'a, Effort>,
-    /// The part of kernel threads, sorted by time, longest first.
+    /// Activity of each kernel thread, the longest time first. `efforts` include it.
     pub kernel_threads: Vec<KernelThread<'a>>,
     /// Differences of `/proc/vmstat`.
     pub vmstat: Vmstat,
     /// Number of whole seconds that were examined.
     pub seconds: u64,
-    /// Seconds in which pages were scanned.
+    /// Number of seconds with scanned pages.
     pub scanning_seconds: u64,
-    /// Seconds in which 256 or more pages came back, by refaults or from swap.
+    /// Number of seconds with 256 or more pages that were read back, by refaults or from swap.
     pub paging_seconds: u64,
     /// Assessment of the run. `beyond`: paging in at least half of the seconds; the working set is larger than the
-    /// available memory. `near`: scanning in at least half of them; it is about as large. `bursts`: scanning in some.
-    /// `quiet`: in none. `too_short`: fewer than 4 seconds.
+    /// available memory. `near`: scanning in at least half of the seconds; the working set is about as large as the
+    /// available memory. `bursts`: scanning in some seconds. `quiet`: scanning in no second. `too_short`: fewer than
+    /// 4 seconds.
     pub assessment: Text<'a>,
     /// Pressure stall information; `null` if the kernel does not provide it.
     pub pressure: Option<StallPressure>,
@@ -143,9 +147,9 @@ pub struct MachineReclaim<'a> {
 /// Reclaim activity of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Effort {
-    /// Number of runs.
+    /// Number of runs of reclaim.
     pub times: u64,
-    /// Sum of their durations.
+    /// Sum of the durations of the runs.
     pub time_ns: u64,
     /// Inactive pages examined.
     pub scanned_pages: u64,
@@ -153,7 +157,7 @@ pub struct Effort {
     pub scanned_active_pages: u64,
     /// Inactive pages isolated.
     pub taken_pages: u64,
-    /// Pages freed, of those isolated.
+    /// Isolated pages that were freed.
     pub reclaimed_pages: u64,
     /// Pages deactivated.
     pub deactivated_pages: u64,
@@ -168,9 +172,9 @@ pub struct KernelThread<'a> {
     pub name: Text<'a>,
     /// [Kind of reclaim](#kinds-of-reclaim).
     pub work: Text<'a>,
-    /// Number of runs.
+    /// Number of runs of reclaim.
     pub times: u64,
-    /// Sum of their durations.
+    /// Sum of the durations of the runs.
     pub time_ns: u64,
     /// Inactive pages examined.
     pub scanned_pages: u64,
@@ -185,7 +189,7 @@ pub struct Vmstat {
     pub scanned_pages: u64,
     /// Pages freed.
     pub reclaimed_pages: u64,
-    /// Pages needed again soon after they had been freed.
+    /// Refaults: pages needed again soon after they had been freed.
     pub refaulted_pages: u64,
     /// Pages read from swap.
     pub swapped_in_pages: u64,
@@ -200,19 +204,19 @@ pub struct Vmstat {
 /// Process that the kernel killed for lack of memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct OomKill<'a> {
-    /// The killed process.
+    /// Process id of the killed process.
     pub pid: u32,
-    /// Name of its thread; empty if the kernel does not provide it.
+    /// Name of the killed thread; empty if the kernel does not provide it.
     pub comm: Text<'a>,
-    /// The process with the failed allocation.
+    /// Process id of the process with the failed allocation.
     pub by_pid: u32,
-    /// Name of its thread.
+    /// Name of the thread with the failed allocation.
     pub by_comm: Text<'a>,
     /// Path of the cgroup that the killed process' memory was charged to; `null` if unknown or removed.
     pub cgroup: Option<Text<'a>>,
-    /// Path of the cgroup that was full: that of the process with the failed allocation, or an ancestor. `null` if none
-    /// was full, or if it is unknown or removed.
+    /// Path of the cgroup that was full: the cgroup of the process with the failed allocation, or an ancestor. `null`
+    /// if none was full, or if the full cgroup is unknown or removed.
     pub full_cgroup: Option<Text<'a>>,
-    /// Time since memtrace started.
+    /// Time of the kill since memtrace started.
     pub at_s: f64,
 }

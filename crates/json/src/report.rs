@@ -94,7 +94,7 @@ pub struct Report<
     pub processes: P,
     /// Groups of stacks, sorted by name.
     pub roots: G,
-    /// Only with `reclaim`: cgroups in which the traced processes waited, or that have the limits for which they waited.
+    /// Only with `reclaim`: cgroups with stalls of the traced processes, or with the limits that caused the stalls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroups: Option<Vec<Cgroup<'a>>>,
     /// Only with `reclaim`: reclaim activity of the whole machine.
@@ -104,7 +104,7 @@ pub struct Report<
     pub oom_kills: Vec<OomKill<'a>>,
     /// Count of each loss by its name, including zeros.
     pub losses: Object<'a, u64>,
-    /// Processes in scope of which this event class records nothing.
+    /// Processes in scope that this event class does not trace.
     pub untraced: Untraced<'a>,
     /// Further facts for the reader: parts of the target that were not traced, a high cost of tracing.
     pub notes: Vec<Text<'a>>,
@@ -117,7 +117,8 @@ pub struct Report<
     pub stack_quality: Object<'a, f64>,
     /// Each frame once, in no particular order.
     pub frames: F,
-    /// Sorted by `metric`, greatest first. The smallest stacks of a large report are [merged](#merged-stacks).
+    /// Stacks, sorted by `metric`, greatest first. The smallest stacks of a large report are
+    /// [merged](#merged-stacks).
     pub stacks: S,
     /// Cost of tracing.
     pub cost: Cost,
@@ -126,26 +127,26 @@ pub struct Report<
 /// Part of a trace, in seconds since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Window {
-    /// Start.
+    /// Start of the part.
     pub from_s: f64,
-    /// End.
+    /// End of the part.
     pub to_s: f64,
 }
 
 /// Measurement of hot and cold bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TouchWindow<'a> {
-    /// `idle` or `written`.
+    /// Method of the measurement: `idle` or `written`.
     pub method: Text<'a>,
-    /// Measured time in which touches count.
+    /// Measured duration of the time in which touches counted.
     pub duration_s: f64,
 }
 
 /// Memory over time.
 ///
-/// Series have a value for each moment, `null` before the first known one: `live_bytes`, `alloc_bytes`, and for
-/// processes `rss_anon_bytes`, `rss_file_bytes`, `rss_shmem_bytes` and `swap_bytes`. With page faults, there is no
-/// `live_bytes`.
+/// A series has a value for each moment, `null` before the first known value. The series are `live_bytes`,
+/// `alloc_bytes`, and for processes `rss_anon_bytes`, `rss_file_bytes`, `rss_shmem_bytes` and `swap_bytes`. With page
+/// faults, there is no `live_bytes`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Timeline<'a> {
     /// Times since the start of the trace.
@@ -154,8 +155,8 @@ pub struct Timeline<'a> {
     pub total: Object<'a, Vec<Option<u64>>>,
     /// Series of each process.
     pub processes: Vec<ProcessTimeline<'a>>,
-    /// Series `memory_some_ns` and `memory_full_ns`: the time since boot for which some task, or all tasks that were not
-    /// idle, waited for memory (PSI), if the kernel counts it.
+    /// Series `memory_some_ns` and `memory_full_ns`: time since boot for which some task, or all tasks that were not
+    /// idle, waited for memory (PSI). Empty if the kernel does not count it.
     pub pressure: Object<'a, Vec<Option<u64>>>,
     /// Number of processes without series.
     pub left_out: u64,
@@ -163,14 +164,14 @@ pub struct Timeline<'a> {
     pub marks: Vec<Mark<'a>>,
 }
 
-/// Memory of a process over time. Its other keys are its series, by name.
+/// Memory of a process over time. The other keys of the object are the series of the process, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessTimeline<'a> {
     /// Process id in the root pid namespace.
     pub pid: u32,
     /// Short name.
     pub comm: Text<'a>,
-    /// Its series.
+    /// Series of the process.
     #[serde(flatten)]
     pub series: Object<'a, Vec<Option<u64>>>,
 }
@@ -191,13 +192,13 @@ pub struct Group<'a> {
     /// allocator, as in `glibc (libc.so.6)`; the thread, as in `worker (4713)`, with the process if there are several;
     /// the path of the object; or the tag. In brackets if it is unknown, as in `[user not known]` and `[no tag]`.
     pub name: Text<'a>,
-    /// Sums over its stacks.
+    /// Sums over the stacks of the group.
     #[serde(flatten)]
     pub totals: Numbers,
-    /// The kernel's counts of its processes.
+    /// The kernel's counts for the processes of the group.
     #[serde(flatten)]
     pub kernel: Option<KernelCounts>,
-    /// Live bytes of its stacks at the time of the peak of their process, if kept.
+    /// Live bytes of the stacks of the group, each at the time of the peak of its process, if kept.
     pub peak_bytes: Option<u64>,
 }
 
@@ -210,12 +211,13 @@ pub struct Cost {
     pub nested: u64,
     /// Processor time of memtrace from its start to the report.
     pub cpu_s: f64,
-    /// The part of it that was used while events were recorded, for `duration_s`.
+    /// Part of `cpu_s` that was used while events were recorded, for `duration_s`.
     pub tracing_cpu_s: f64,
     /// Peak RSS of memtrace.
     pub peak_rss_bytes: u64,
     /// Approximate number of probe hits in the targets, without failed calls. `null` if there were too few events.
     pub probe_hits: Option<u64>,
-    /// Approximate run time of the BPF programs in the targets, without the traps.
+    /// Approximate run time of the BPF programs in the targets, without the traps. `null` if there were too few
+    /// events.
     pub programs_s: Option<f64>,
 }

@@ -59,31 +59,31 @@ pub struct Stack<'a> {
     pub allocator: Option<Text<'a>>,
     /// [Stack end](#stack-ends).
     pub end: Text<'a>,
-    /// Only for a sum of [merged stacks](#merged-stacks): their number.
+    /// Only for a sum of [merged stacks](#merged-stacks): number of merged stacks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub merged_stacks: u64,
-    /// Sums over its blocks.
+    /// Sums over the blocks of the stack.
     #[serde(flatten)]
     pub totals: Numbers,
     /// Live bytes of the stack at the time of the peak of its process, if kept.
     pub peak_bytes: Option<u64>,
-    /// Only with `fault` and `--by memory`: kind of its live pages: `heap`, `anonymous`, `file`, `stack`, `shmem`,
-    /// `hugetlb` or `special`.
+    /// Only with `fault` and `--by memory`: kind of the live pages of the stack: `heap`, `anonymous`, `file`,
+    /// `stack`, `shmem`, `hugetlb` or `special`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Text<'a>>,
-    /// Only with `fault`: number of its touches that waited for a device.
+    /// Only with `fault`: number of touches by the stack that waited for a device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub major_faults: Option<u64>,
     /// Only with sampling: error of `major_faults`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub major_faults_error: Option<u64>,
-    /// Only with `map`: resident part of its mapped bytes.
+    /// Only with `map`: resident part of the bytes that the stack has mapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
-    /// Only with `map`: `true` inside a function that hands out blocks.
+    /// Only with `map`: `true` if the stack passes through an allocation function.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by_allocator: Option<bool>,
-    /// Only with `--lifetimes`, if the stack has blocks.
+    /// Only with `--lifetimes`, if the stack has blocks: histograms of its blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub histograms: Option<Histograms>,
     /// Only with `parts`, for a process that runs: the change of the live bytes in each part.
@@ -93,11 +93,11 @@ pub struct Stack<'a> {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub part_allocs: Vec<u64>,
     /// Only with `live_changes`: `steady_growth`, `single_growth`, `churn`, `recent`, `decrease` or `irregular`. The
-    /// guide has [their rules](guide/recordings.md#trends).
+    /// guide has [the rules](guide/recordings.md#trends).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trend: Option<Text<'a>>,
-    /// Indices in the report's `frames`, from the outermost frame to the innermost. Empty without a stack; `end` has the
-    /// reason. Empty for merged stacks.
+    /// Indices in the report's `frames`, from the outermost frame to the innermost. Empty for merged stacks, and if
+    /// no stack is known; `end` has the reason.
     pub frames: Vec<usize>,
 }
 
@@ -118,7 +118,7 @@ pub struct Frame<'a> {
     pub object: Option<Text<'a>>,
     /// Build ID of the object, in hexadecimal digits.
     pub build_id: Option<Text<'a>>,
-    /// Address of the call in the object, as the object's own symbols count.
+    /// Address of the call in the object, in the address space of the object's symbols.
     pub offset: Option<u64>,
     /// Address of the call in the process; only without an object.
     pub address: Option<u64>,
@@ -127,10 +127,11 @@ pub struct Frame<'a> {
     pub file: Option<Text<'a>>,
     /// Line of the call, from 1. For JIT code: of the function.
     pub line: Option<u32>,
-    /// `true` if the compiler put the function's code into its caller, which is the frame before.
+    /// `true` if the compiler inlined the function into its caller, which is the preceding frame of the stack.
     pub inlined: bool,
-    /// Only if the frame was found by frame pointer: `true`. The function that it calls has no unwind information.
-    /// Functions between the two can be missing if that function keeps no frame pointer.
+    /// Only if the frame was found by frame pointer: `true`. The next frame, which it calls, has no unwind
+    /// information. If the function of the next frame keeps no frame pointer, functions between the two can be
+    /// missing.
     #[serde(default, skip_serializing_if = "Not::not")]
     pub by_frame_pointer: bool,
 }

@@ -5,12 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Object, Text, Tool};
 
-/// `memtrace threads --format json` writes this object for each interval, in a line of its own. All usage is that within
+/// `memtrace threads --format json` writes this object for each interval, in a line of its own. Usage is counted
+/// within
 /// the interval.
 ///
 /// ### Example of an interval
 ///
-/// The line breaks are not part of it.
+/// The line breaks are not part of the object.
 ///
 /// ```json
 /// {"tool":{"name":"memtrace","version":"0.1.0"},"kind":"threads","schema_version":1,"from_s":2.0,"to_s":3.0,
@@ -41,14 +42,15 @@ use crate::{Object, Text, Tool};
 /// | `source`, `stale` | all but `machine` | As in JSON. |
 /// | `count` | `ended`, `others` | Number of threads. A line is written only if there are any. |
 /// | `started`, `exited` | `process` | As in JSON. |
-/// | `alloc_bytes` to `major_faults` | all but `machine` | [Usage](#thread-usage). The lines of a process without that of kind `process` add up to it. |
+/// | `alloc_bytes` to `major_faults` | all but `machine` | [Usage](#thread-usage). The lines of kind `thread`,
+/// `ended` and `others` of a process add up to its line of kind `process`. |
 /// | `rss_anon_bytes` to `threads` | `process` | Values at the end of the interval. |
 /// | `cpu.user_ns` to `meminfo.SwapFree_bytes` | `machine` | [Usage of the machine](#machine-usage). |
 ///
 /// Names that begin with `=`, `+`, `-` or `@` have an apostrophe before them, and control characters are replaced.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval<'a> {
-    /// Program that wrote it.
+    /// Program that wrote the object.
     pub tool: Tool<'a>,
     /// `threads`.
     pub kind: Text<'a>,
@@ -64,7 +66,7 @@ pub struct Interval<'a> {
     pub processes: Vec<MonitoredProcess<'a>>,
     /// Events within the interval, by time.
     pub events: Vec<IntervalEvent<'a>>,
-    /// Numbers of [losses](#json-of-a-report) within the interval by reason, without zeros.
+    /// Number of lost events within the interval by [reason](#json-of-a-report), without zeros.
     pub losses: Object<'a, u64>,
 }
 
@@ -87,27 +89,27 @@ pub struct MonitoredProcess<'a> {
     /// Start of the process since the boot of the machine. A pid can be reused, but not with the same start. In reports of
     /// recordings, a number that distinguishes processes with the same pid.
     pub start_ns: u64,
-    /// Name of its first thread.
+    /// Name of the first thread of the process.
     pub name: Text<'a>,
     /// Origin of the counters of the heap: `bpf` (probes), `jemalloc` (counters of the allocator, which does not count
     /// blocks) or `none`.
     pub source: Text<'a>,
-    /// The counters of the heap could not be read in time. Their changes follow in a later interval.
+    /// `true` if the counters of the heap could not be read in time. Their changes follow in a later interval.
     pub stale: bool,
     /// Number of threads that started in the interval.
     pub started: u64,
-    /// The process ended in the interval.
+    /// `true` if the process ended in the interval.
     pub exited: bool,
     /// Values at the end of the interval: `rss_anon_bytes`, `rss_file_bytes`, `rss_shmem_bytes`, `swap_bytes`, and the
     /// numbers of open `descriptors` and of `threads`.
     pub values: Object<'a, Option<u64>>,
-    /// Sum over all its threads: those of `threads`, `ended` and `others`.
+    /// Sum over all threads of the process: `threads`, `ended` and `others`.
     pub usage: ThreadUsage<'a>,
-    /// Threads with usage of their own.
+    /// Threads with entries of their own.
     pub threads: Vec<MonitoredThread<'a>>,
-    /// Threads that ended in the interval, with their usage since the interval before.
+    /// Threads that ended in the interval, with their usage since the end of the previous interval.
     pub ended: OtherThreads<'a>,
-    /// Threads beyond the limit of threads with entries.
+    /// Threads beyond the maximum number of threads with entries.
     pub others: OtherThreads<'a>,
 }
 
@@ -115,7 +117,8 @@ pub struct MonitoredProcess<'a> {
 ///
 /// | key | meaning |
 /// |---|---|
-/// | `alloc_bytes`, `free_bytes` | Usable bytes of allocated and of freed blocks. A block counts for the thread that frees it, whichever thread has allocated it. `null` if `source` is `none`. |
+/// | `alloc_bytes`, `free_bytes` | Usable bytes of allocated and of freed blocks. A freed block counts for the
+/// freeing thread, even if another thread has allocated it. `null` if `source` is `none`. |
 /// | `alloc_count`, `free_count` | Number of these blocks; `null` unless `source` is `bpf`. |
 /// | `user_ns`, `system_ns` | Processor time in user mode and in the kernel. |
 /// | `run_delay_ns` | Time in which the thread could run but waited for a processor. |
@@ -132,11 +135,11 @@ pub struct MonitoredThread<'a> {
     pub tid: u32,
     /// Start of the thread since the boot of the machine.
     pub start_ns: u64,
-    /// Its name.
+    /// Name of the thread.
     pub name: Text<'a>,
-    /// Its state: the letter of ps(1).
+    /// State of the thread: the letter of ps(1).
     pub state: char,
-    /// Its usage.
+    /// Usage of the thread.
     pub usage: ThreadUsage<'a>,
 }
 
@@ -145,7 +148,7 @@ pub struct MonitoredThread<'a> {
 pub struct OtherThreads<'a> {
     /// Number of threads.
     pub count: u64,
-    /// Sum of their usage.
+    /// Sum of the usage of these threads.
     pub usage: ThreadUsage<'a>,
 }
 
@@ -156,10 +159,10 @@ pub struct IntervalEvent<'a> {
     pub at_s: f64,
     /// `oom_kill`, `exit`, `mark` or `trigger`.
     pub kind: Text<'a>,
-    /// Only of `oom_kill` and `exit`: the process.
+    /// Only of `oom_kill` and `exit`: id of the process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// Only of `mark` and `trigger`: its text.
+    /// Only of `mark` and `trigger`: text of the event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<Text<'a>>,
 }

@@ -7,13 +7,13 @@ use crate::{Object, Text, Tool};
 
 /// `memtrace wss --format json` writes this object for each reading, in a line of its own.
 ///
-/// CSV has a line of column names, and a line for each process and reading. `at_s` to `hugetlb_bytes` are those of JSON,
-/// of all kinds together. For each kind, `KIND_rss_bytes` and `KIND_referenced_bytes` follow. Numbers of processes that
-/// were not measured are not in CSV. Names that begin with `=`, `+`, `-` or `@` have an apostrophe before them, and
-/// control characters are replaced.
+/// CSV has a line of column names, and a line for each process and reading. The columns `at_s` to `hugetlb_bytes`
+/// have the values of JSON, for all kinds together. For each kind, `KIND_rss_bytes` and `KIND_referenced_bytes`
+/// follow. The numbers of processes that were not measured are not in CSV. Names that begin with `=`, `+`, `-` or `@`
+/// have an apostrophe before them, and control characters are replaced.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkingSets<'a> {
-    /// Program that wrote it.
+    /// Program that wrote the object.
     pub tool: Tool<'a>,
     /// `working-sets`.
     pub kind: Text<'a>,
@@ -21,9 +21,10 @@ pub struct WorkingSets<'a> {
     pub schema_version: u32,
     /// Method of the measurement: `referenced`, `idle`, `written`, `damon` or `faults`.
     pub method: Text<'a>,
-    /// The references were cleared once, before the first reading: later readings contain the earlier ones.
+    /// `true` if the references were cleared only once, before the first reading. Later readings then contain the
+    /// earlier ones.
     pub cumulative: bool,
-    /// Requested time between clearing and reading.
+    /// Requested time between clearing the references and reading them.
     pub requested_s: f64,
     /// Time of the reading since the start.
     pub at_s: f64,
@@ -44,8 +45,8 @@ pub struct WorkingSets<'a> {
     /// has mapped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unmapped_cache: Option<PageCache>,
-    /// Use of the last-level cache in user mode since the references were cleared, by the processes that ran then. `null`
-    /// if no PMU counts it.
+    /// Use of the last-level cache in user mode since the references were cleared, by the processes that ran when
+    /// they were cleared. `null` if no PMU counts it.
     pub last_level_cache: Option<CacheUse>,
     /// Reclaim of the machine since the start.
     pub machine: MachineSeconds,
@@ -57,18 +58,18 @@ pub struct WorkingSets<'a> {
 /// Page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PageCache {
-    /// Its size.
+    /// Size of the page cache.
     pub bytes: u64,
-    /// The part that was read or written.
+    /// Part of `bytes` that was read or written since the references were cleared.
     pub referenced_bytes: u64,
 }
 
 /// Use of the last-level cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CacheUse {
-    /// References.
+    /// Number of references to the cache.
     pub references: u64,
-    /// Misses.
+    /// Number of references that missed the cache.
     pub misses: u64,
 }
 
@@ -77,9 +78,9 @@ pub struct CacheUse {
 pub struct MachineSeconds {
     /// Number of whole seconds that were examined.
     pub seconds: u64,
-    /// Seconds in which pages were scanned.
+    /// Number of seconds with scanned pages.
     pub scanning_seconds: u64,
-    /// Seconds in which 1 MiB or more was read back.
+    /// Number of seconds with 1 MiB or more that was read back.
     pub paging_seconds: u64,
     /// Number of runs of kswapd.
     pub kswapd_runs: u64,
@@ -90,9 +91,10 @@ pub struct MachineSeconds {
 pub struct Fit {
     /// The estimated limit.
     pub needed_bytes: u64,
-    /// The machine has swap.
+    /// `true` if the machine has swap.
     pub has_swap: bool,
-    /// The lowest `memory.high` of the cgroups of the process; `null` for none or for several processes.
+    /// The lowest `memory.high` of the cgroup of the process and its ancestors; `null` if there is none, or for
+    /// several processes.
     pub memory_high_bytes: Option<u64>,
 }
 
@@ -103,11 +105,12 @@ pub struct MeasuredProcess<'a> {
     pub pid: u32,
     /// Name of the process.
     pub name: Text<'a>,
-    /// Measured time between clearing and reading: from the middle of one to the middle of the other.
+    /// Measured time from the middle of clearing the references to the middle of reading them. If the process was
+    /// frozen during both, from the end of clearing to the start of reading.
     pub estimated_s: f64,
-    /// Time that clearing took.
+    /// Time that clearing the references took.
     pub clear_s: f64,
-    /// Time that reading took.
+    /// Time that reading the references took.
     pub read_s: f64,
     /// Sum of all kinds.
     pub total: WorkingSetMemory,
@@ -127,11 +130,11 @@ pub struct WorkingSetMemory {
     pub rss_bytes: u64,
     /// Resident memory, each page divided by the number of its mappings.
     pub pss_bytes: u64,
-    /// Memory that was touched since the references were cleared. Huge pages count as a whole, and pages of files also if
-    /// [other processes have touched them](guide/working-sets.md#what-counts).
+    /// Memory that was touched since the references were cleared. A huge page counts as a whole. A page of a file
+    /// counts even if [other processes have touched it](guide/working-sets.md#what-counts).
     pub referenced_bytes: u64,
-    /// The same with only one small page of each huge page that may have been touched, and without pages that the kernel
-    /// does not track.
+    /// Lower bound of `referenced_bytes`: only one small page counts for each huge page that may have been touched,
+    /// and pages that the kernel does not track do not count.
     pub least_referenced_bytes: u64,
     /// Resident memory in huge pages.
     pub huge_bytes: u64,
