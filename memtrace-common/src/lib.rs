@@ -1,8 +1,8 @@
 //! Interface between the BPF programs (`memtrace-ebpf`) and user space (`memtrace`).
 //!
-//! Both are compiled for different targets and share this crate only. [`vocabulary`] has the tables of hooked
-//! functions, loss reasons and stack ends. [`wire`] defines the layout of records and settings, [`unwind`] that of
-//! unwind tables.
+//! The two sides are compiled for different targets. [`vocabulary`] has the tables of hooked functions, loss reasons
+//! and stack ends. [`wire`] defines the layout of records and settings, and [`unwind`] the layout of unwind tables. The
+//! walk of a stack, which both sides run, is in `memtrace-unwind`.
 
 #![no_std]
 

@@ -1,13 +1,13 @@
 //! Layout of unwind tables in the BPF maps, which user space writes and the BPF programs read.
 //!
-//! The call frame information of an object is converted to *rows*: from an address on, a *rule* holds. Rules are few
-//! and shared by all objects. Rows are stored in blobs, grouped by page of the object's addresses. A *mapping* says
-//! where an object is in a process, and where its pages start. An address is looked up in this order: mapping, page, a
-//! short binary search, rule.
+//! The call frame information of an object is converted to *rows*. Each row has an address and the *rule* that holds
+//! from this address to the next row. Rules are few and shared by all objects. Rows are stored in blobs, grouped by
+//! page of the object's addresses. A *mapping* has the address range of an object in a process, and the index of the
+//! object's first page. A lookup finds the mapping of an address, its page, the row by a binary search, and the rule.
 
 use core::mem::size_of;
 
-/// How to unwind from a frame to its caller.
+/// Unwind rule: computes the caller's registers from the registers of a frame.
 ///
 /// The canonical frame address (CFA) is the stack pointer before the call (DWARF 5, section 6.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -19,13 +19,13 @@ pub struct Rule {
     pub fp_kind: u8,
     /// Computation of the return address: a constant of [`ra`].
     pub ra_kind: u8,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u8,
-    /// Offset in bytes; see [`cfa`].
+    /// Offset in bytes for the computation of the CFA; see [`cfa`].
     pub cfa_offset: i32,
-    /// Offset in bytes; see [`fp`].
+    /// Offset in bytes for the computation of the frame pointer; see [`fp`].
     pub fp_offset: i32,
-    /// Another offset, or the number of a register; see [`cfa`] and [`ra`].
+    /// Second offset in bytes, or DWARF number of a register; see [`cfa`] and [`ra`].
     pub extra: i32,
 }
 
@@ -55,13 +55,13 @@ pub mod cfa {
 
 /// Computations of the caller's frame pointer.
 pub mod fp {
-    /// It is the same.
+    /// The caller has the same frame pointer.
     pub const SAME: u8 = 0;
-    /// At CFA + `fp_offset`.
+    /// Saved at CFA + `fp_offset`.
     pub const AT_CFA: u8 = 1;
-    /// At frame pointer + `fp_offset`, in functions that realign their stack.
+    /// Saved at frame pointer + `fp_offset`, in functions that realign their stack.
     pub const AT_FP: u8 = 2;
-    /// It is not known.
+    /// The caller's frame pointer is not known.
     pub const UNDEFINED: u8 = 3;
 }
 
@@ -77,41 +77,42 @@ pub mod ra {
     pub const REGISTER: u8 = 3;
 }
 
-/// Size of the address pages that rows are grouped by, as a power of two.
+/// Binary logarithm of the size in bytes of an address page. Rows are grouped by these pages.
 pub const PAGE_BITS: u32 = 12;
-/// Number of lower bits of a row with its rule's number. The upper [`PAGE_BITS`] are the address within the page.
+/// Number of lower bits of a row that hold the rule's number. The upper [`PAGE_BITS`] bits are the address within the
+/// page.
 pub const RULE_BITS: u32 = 20;
 /// Maximum number of rules.
 pub const MAX_RULES: usize = 1 << 15;
-/// Number of rows in a blob, as a power of two: 1 MiB.
+/// Binary logarithm of the number of rows in a blob. A blob has 1 MiB.
 pub const BLOB_BITS: u32 = 18;
 /// Number of rows in a blob.
 pub const BLOB_ROWS: usize = 1 << BLOB_BITS;
-/// Maximum number of blobs: 256 MiB.
+/// Maximum number of blobs: 256 MiB in total.
 pub const MAX_BLOBS: usize = 256;
-/// Maximum number of pages of all objects: 4 GiB of addresses.
+/// Maximum number of pages of all objects together: 4 GiB of addresses.
 pub const MAX_PAGES: usize = 1 << 20;
-/// Maximum number of objects.
+/// Maximum number of objects with an [`ObjectTable`].
 pub const MAX_OBJECTS: usize = 1 << 13;
-/// Maximum number of processes.
+/// Maximum number of processes with a [`Process`] entry.
 pub const MAX_PROCESSES: usize = 1 << 14;
-/// Steps of the search in a page, which suffice for one row for each of its 2^12 bytes.
+/// Maximum number of steps of the binary search in a page. They suffice for 2^12 rows, one for each byte of a page.
 pub const SEARCH_STEPS: u32 = 13;
 
-/// Returns a row: from `address` within its page to the next row, `rule` holds.
+/// Returns the row by which `rule` holds from `address` within its page to the next row.
 #[must_use]
 pub const fn row(address: u64, rule: u32) -> u32 {
     ((address as u32 & ((1 << PAGE_BITS) - 1)) << RULE_BITS) | rule
 }
 
-/// Returns a page: its `count` rows start at `first`, counted through all blobs. The rows of a page are in one blob.
-/// The row before the first is in the same blob, and holds from the start of the page.
+/// Returns a page with `count` rows from row `first` on. Rows are numbered through all blobs. One blob has all rows of
+/// the page and the row before them, which holds from the start of the page.
 #[must_use]
 pub const fn page(first: u32, count: u32) -> u64 {
     first as u64 | (count as u64) << 32
 }
 
-/// A page without written rows. No page starts at row 0, because a row precedes the first one of each page.
+/// A page with rows that are not written yet. No written page starts at row 0, because a row precedes each page.
 pub const PENDING_PAGE: u64 = page(0, 1);
 
 /// An executable address range of a process.
@@ -122,23 +123,23 @@ pub struct Mapping {
     pub begin: u64,
     /// Address after the last.
     pub end: u64,
-    /// Difference between an address in the process and in the object.
+    /// Address in the process minus the address in the object.
     pub bias: u64,
-    /// Index of the object's first page.
+    /// Index of the object's first page among the pages of all objects.
     pub page_base: u32,
     /// Number of the object's pages (lower 24 bits) and a constant of [`mapping`] (upper 8 bits).
     pub pages_and_kind: u32,
 }
 
-/// Identity of a file in the kernel. It differs from the result of `stat` on stacked file systems only.
+/// Identity of a file inside the kernel. It differs from the result of `stat` only on stacked file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(C)]
 pub struct ObjectKey {
-    /// Number of the inode. 0: the vDSO.
+    /// Number of the inode; 0 for the vDSO.
     pub inode: u64,
-    /// Seconds of the inode's change time. If the number of an inode is reused, its change time is later.
+    /// Change time of the inode, in whole seconds. A file that reuses the number of an inode has a later change time.
     pub changed_s: i64,
-    /// Nanoseconds of the inode's change time.
+    /// Change time of the inode: nanoseconds within the second.
     pub changed_ns: u32,
     /// Device in the kernel's encoding: the major number above 20 bits of the minor number.
     pub device: u32,
@@ -148,17 +149,17 @@ pub struct ObjectKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct FileIdReply {
-    /// The file.
+    /// Identity of the file, if the status is [`file_id_status::FOUND`].
     pub object: ObjectKey,
-    /// A constant of [`file_id_status`].
+    /// Result: a constant of [`file_id_status`].
     pub status: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
 }
 
 /// Results of identifying a file.
 pub mod file_id_status {
-    /// There is no such file.
+    /// There is no such file, or its identity could not be read.
     pub const UNKNOWN: u32 = 0;
     /// The file is identified.
     pub const FOUND: u32 = 1;
@@ -170,11 +171,11 @@ pub mod file_id_status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Segment {
-    /// Offset of its first byte in the file.
+    /// File offset of the first byte.
     pub offset: u64,
-    /// Offset after its last byte; a segment with `end <= offset` is unused.
+    /// File offset after the last byte; a segment with `end <= offset` is unused.
     pub end: u64,
-    /// Difference between the object's address, relative to its first page, and the offset in the file.
+    /// Address in the object, relative to the object's first page, minus the file offset.
     pub shift: u64,
 }
 
@@ -194,28 +195,28 @@ pub struct ObjectTable {
     pub segments: [Segment; MAX_SEGMENTS],
 }
 
-/// How to unwind from addresses in a mapping.
+/// Kinds of mappings, which select the way to unwind from their addresses.
 pub mod mapping {
     /// Use the unwind table.
     pub const TABLE: u8 = 0;
     /// Follow frame pointers: the code was generated at run time.
     pub const GENERATED: u8 = 1;
-    /// The table has been requested.
+    /// The table has been requested and is not there yet.
     pub const PENDING: u8 = 2;
     /// There is no table.
     pub const UNUSABLE: u8 = 3;
 }
 
-/// State of a process's mappings.
+/// Generation of a process's mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct Process {
     /// Process id; 0 if the generation is used for a single stack.
     pub pid: u32,
-    /// Unique among all processes, never 0, and replaced whenever the mappings change, so that no cached look-up of the
-    /// old mappings is used.
+    /// Number of the generation, never 0. It is replaced when the executable mappings change, so that lookups cached
+    /// for the old mappings are not used. Until then a forked process has the generation of its parent.
     pub generation: u32,
-    /// Number of executable pages at the start of the generation.
+    /// Number of executable pages of the process at the start of the generation.
     pub code_pages: u32,
 }
 

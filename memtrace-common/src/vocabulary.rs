@@ -87,7 +87,7 @@ loss_reasons! {
     /// The map of threads with activity was full.
     ActiveThreadsFull = "active_threads_full",
         "records of spans, waits and events without CPU time and bytes, because too many threads have some";
-    /// Too many spans of a thread were in one another.
+    /// Too many spans of a thread were nested.
     SpanTooDeep = "span_too_deep",
         "spans that are not shown, because too many of a thread were in one another";
     /// No slot was free for a pending call.
@@ -99,7 +99,7 @@ loss_reasons! {
     /// No scratch memory was free for a stack.
     ScratchBusy = "scratch_busy",
         "allocations counted without a stack because all scratch memory was in use";
-    /// The kernel could not walk the stack.
+    /// The walk of a stack gave no result.
     StackFailed = "stack_failed",
         "allocations counted without a stack because the kernel could not walk it";
     /// The address that posix_memalign stored could not be read.
@@ -150,7 +150,7 @@ loss_reasons! {
     /// An mmap event was lost, so some frames may have no name.
     MappingsLost = "mappings_lost",
         "mmap events that were lost; some frames may have no name";
-    /// A process had loaded an allocator before probes were attached to it.
+    /// A process had loaded an allocator before probes were attached to the allocator.
     AllocatorLate = "allocator_late",
         "allocators that a process used before memtrace had probed them; earlier blocks are not counted";
 }
@@ -229,7 +229,7 @@ stack_ends! {
         Untabled = 9, "untabled", "cut at unsupported call frame information";
         /// Cut at stack memory that could not be read.
         Unreadable = 10, "unreadable", "cut at unreadable stack memory";
-        /// Cut at values that cannot be a frame.
+        /// Cut at a CFA that is unaligned, not above the stack pointer, or too far above it.
         BadFrame = 11, "bad_frame", "cut at an invalid frame";
         /// Cut at a frame that needs an unknown register to find its caller.
         RegisterLost = 12, "register_lost", "cut at an unknown register";

@@ -107,17 +107,17 @@ record_kinds! {
     OomKill = 16;
     /// Rusage of a process, before the record of its exec or exit: [`RusageRecord`].
     Rusage = 17;
-    /// An allocator frees a block again that was freed before: [`BlockRecord`].
+    /// An allocator frees a block that was freed before: [`BlockRecord`].
     RepeatedFree = 18;
     /// User and cgroups of a process, before the record of its exec or exit: [`OwnerRecord`].
     Owner = 19;
     /// As [`RecordKind::Alloc`], with a tag: [`AllocRecord`].
     TaggedAlloc = 20;
-    /// A thread takes over a block, for its tag: [`BlockRecord`].
+    /// A block moves to the current thread and its tag: [`BlockRecord`].
     Claim = 21;
     /// A thread has exited, and its process runs on: [`ProcessRecord`].
     ThreadExit = 22;
-    /// A step in the activity of a thread, in a ring of its own: [`ActivityRecord`].
+    /// A step in the activity of a thread, in the ring of activity: [`ActivityRecord`].
     Activity = 23;
 }
 
@@ -136,20 +136,24 @@ impl RecordKind {
         self as u32 | (is_last as u32) << UPPER_SHIFT
     }
 
-    /// Decodes [`Header::kind`] into the kind and the upper half: the number of the allocator or tag, or [`LAST_BLOCK`].
+    /// Decodes [`Header::kind`] into the kind and the upper half: the number of the allocator or tag, or
+    /// [`LAST_BLOCK`].
     #[must_use]
     pub const fn split(raw: u32) -> (Option<Self>, u16) {
         (Self::from_raw(raw & ((1 << UPPER_SHIFT) - 1)), (raw >> UPPER_SHIFT) as u16)
     }
 }
 
-/// First fields of every record.
+/// First fields of every record in the rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
-    /// The [`RecordKind`] in the lower half. In the upper half, from [`UPPER_SHIFT`] on: in an [`AllocRecord`], the number
-    /// that user space gave the allocator, 0 if it is not known, or the number of the tag, 0 for none; in a claim, the
-    /// number of the tag; in a free, [`LAST_BLOCK`]; 0 in other records.
+    /// Lower half: the [`RecordKind`]. Upper half, from [`UPPER_SHIFT`] on, by kind:
+    ///
+    /// - `Alloc`: the number that user space gave the allocator; 0 if it is not known.
+    /// - `TaggedAlloc` and `Claim`: the number of the tag; 0 for none.
+    /// - `Free` and `TentativeFree`: [`LAST_BLOCK`] or 0.
+    /// - All others: 0.
     pub kind: u32,
     /// Thread, in the root pid namespace.
     pub tid: u32,
@@ -173,26 +177,28 @@ pub const TICK_SHIFT: u32 = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct AllocRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
     /// Address of the block.
     pub address: u64,
-    /// Requested bytes. Of tagged allocations, the upper 16 bits are the number of the allocator ([`TaggedSize`]).
+    /// Size in bytes: the usable size if [`Settings::usable_sizes`] is 1 and the size is known, else the requested one.
+    /// In a tagged allocation, the upper 16 bits are the number of the allocator ([`TaggedSize`]).
     pub size: u64,
     /// Id of the stack: a hash of its frames, the process and the generation of its mappings; or [`STACK_NOT_TAKEN`] or
     /// [`STACK_FAILED`].
     pub stack: u64,
 }
 
-/// Size of a tagged allocation, with the number of its allocator in the upper bits. No block has 256 TiB: a process has half of
-/// that, or 64 PiB with five levels of page tables and on request only (Documentation/arch/x86/x86_64/5level-paging.rst).
+/// Size of a tagged allocation, with the number of its allocator in the upper bits. No block has 256 TiB: the address
+/// space of a process has 128 TiB. With five levels of page tables it has 64 PiB, but mappings above 128 TiB are made
+/// on request only (Documentation/arch/x86/x86_64/5level-paging.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaggedSize(pub u64);
 
 impl TaggedSize {
     const SHIFT: u32 = 48;
 
-    /// Returns the size with the number of an allocator. Sizes of 256 TiB or more are cut.
+    /// Returns the size with the number of an allocator. Only the lower 48 bits of the size are kept.
     #[must_use]
     pub const fn new(size: u64, allocator: u16) -> Self {
         Self(size & ((1 << Self::SHIFT) - 1) | (allocator as u64) << Self::SHIFT)
@@ -211,11 +217,11 @@ impl TaggedSize {
     }
 }
 
-/// A record with an address only. Its kind says what happened to the block or page.
+/// A record with an address only. The kind of record tells the event of the block or page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
     /// Address of the block or page.
     pub address: u64,
@@ -225,24 +231,25 @@ pub struct BlockRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ProcessRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
 }
 
-/// A stack. Its `frames` follow, 8 bytes each, leaf first; one that was found by frame pointer has the bit
-/// [`FRAME_BY_FP`].
+/// A stack. The addresses of its frames follow the record, 8 bytes each, the leaf first. A frame that was found by
+/// frame pointer has the bit [`FRAME_BY_FP`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
     /// Id of the stack.
     pub stack: u64,
-    /// Number of frames.
+    /// Number of frames that follow.
     pub frames: u32,
     /// Reason for which the walk ended: an [`End`].
     pub end: u32,
-    /// Nanoseconds since [`Settings::start_ns`]. Code can be replaced within a tick.
+    /// Time of the walk, in nanoseconds since [`Settings::start_ns`]. A tick is too long, because code can be replaced
+    /// within one.
     pub taken: u64,
 }
 
@@ -250,21 +257,21 @@ pub struct StackRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct TableRequestRecord {
-    /// The object.
+    /// Identity of the object.
     pub object: ObjectKey,
-    /// First address of its mapping.
+    /// First address of the object's mapping.
     pub begin: u64,
-    /// Address after the last; 0: the object is the process's executable.
+    /// Address after the mapping; 0 if the object is the process's executable.
     pub end: u64,
-    /// Process that has mapped it, in the root pid namespace.
+    /// Process that has mapped the object, in the root pid namespace.
     pub pid: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
 }
 
-/// Stack id if stacks are disabled.
+/// Stack id of an event without a stack, because stacks are disabled.
 pub const STACK_NOT_TAKEN: u64 = 0;
-/// Stack id if the stack could not be taken.
+/// Stack id of an event without a stack, because the walk failed.
 pub const STACK_FAILED: u64 = 1;
 /// Stack id of the sum of stacks that user space merges. BPF programs do not use it.
 pub const STACK_OTHER: u64 = 2;

@@ -1,9 +1,9 @@
 //! Lock-free cache of unwind rules by address, with entries of two words.
 //!
-//! The two words are written separately, and a writer can be preempted by another one of the same entry. The second
-//! word holds the rule, the first its XOR with the key, so that halves of two different writes do not match the key
-//! (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002). This is certain for
-//! writes of one generation. Those of two generations match with a probability of about 2^-29.
+//! The two words are written separately, and another writer of the same entry can preempt a writer. The second word
+//! holds the rule, and the first word the XOR of the second word and the key, so that halves of two different writes do
+//! not match the key (Hyatt and Mann, "A lock-less transposition table implementation for parallel search", 2002).
+//! Halves from the same generation never match. Halves from two generations match with a probability of about 2^-29.
 
 mod rule;
 
@@ -17,10 +17,10 @@ const ENTRY_BITS: u32 = 12;
 /// (`PCPU_MIN_UNIT_SIZE`, include/linux/percpu.h).
 pub const HALF: u32 = ENTRIES as u32 / 2;
 
-/// User addresses with four levels of page tables (Documentation/arch/x86/x86_64/mm.rst).
+/// Number of bits of a user address with four levels of page tables (Documentation/arch/x86/x86_64/mm.rst).
 const ADDRESS_BITS: u32 = 47;
 
-/// Bits of an address that an entry stores. Together with the index of the entry they determine the address.
+/// Number of bits of an address that an entry stores. With the index of the entry, these bits determine the address.
 const TAG_BITS: u32 = ADDRESS_BITS - ENTRY_BITS;
 
 /// Cache entry; all zeros is an empty entry.
@@ -33,8 +33,8 @@ pub const fn index(pc: u64) -> u32 {
     ((pc ^ (pc >> ENTRY_BITS)) & (ENTRIES as u64 - 1)) as u32
 }
 
-/// Returns the entry for the rule at `pc`, in this generation of a process's mappings; `None` if the address is too large for an
-/// entry.
+/// Returns the entry for the rule at `pc` in this generation of a process's mappings; `None` if `pc` is too large for
+/// an entry.
 #[inline(always)]
 #[must_use]
 pub const fn encode(pc: u64, generation: u32, rule: CachedRule) -> Option<Entry> {
@@ -46,7 +46,8 @@ pub const fn encode(pc: u64, generation: u32, rule: CachedRule) -> Option<Entry>
     Some([key(pc, generation) ^ value, value])
 }
 
-/// Returns the rule in `entry`, which is the one at the index of `pc`, if it belongs to `pc` and this generation, which must not be 0.
+/// Returns the rule in `entry`, the entry at the index of `pc`, if it belongs to `pc` and to this generation. The
+/// generation must not be 0.
 #[inline(always)]
 #[must_use]
 pub const fn decode(entry: Entry, pc: u64, generation: u32) -> Option<CachedRule> {
@@ -59,8 +60,8 @@ pub const fn decode(entry: Entry, pc: u64, generation: u32) -> Option<CachedRule
 
 #[inline(always)]
 const fn key(pc: u64, generation: u32) -> u64 {
-    // Generations are consecutive numbers. The multiplier, the golden ratio, spreads their differences over the bits that a
-    // rule has in the value (Knuth, "The Art of Computer Programming", volume 3, section 6.4).
+    // Generations are consecutive numbers. The multiplier, the golden ratio, spreads their differences over the bits
+    // that a rule has in the value (Knuth, "The Art of Computer Programming", volume 3, section 6.4).
     let spread = generation.wrapping_mul(0x9E37_79B1) >> (u32::BITS - CachedRule::BITS);
     pc >> ENTRY_BITS | (spread as u64) << TAG_BITS
 }

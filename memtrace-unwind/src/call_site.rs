@@ -4,16 +4,16 @@ use memtrace_common::unwind::cfa;
 
 use crate::{Kind, Machine, Memory, Table};
 
-/// [`target`] of bytes that are no call instruction.
+/// Result of [`target`] for bytes that are no call instruction.
 const NO_CALL: u64 = 0;
-/// [`target`] of a call through a register or memory.
+/// Result of [`target`] for a call through a register or memory.
 const INDIRECT: u64 = 1;
 
-/// Returns the address that the call before `return_address` calls, [`INDIRECT`] or [`NO_CALL`]. `before` are the eight
-/// bytes before the return address.
+/// Returns the target of the call instruction before `return_address`: an address, [`INDIRECT`] or [`NO_CALL`].
+/// `before` has the eight bytes before the return address.
 ///
-/// It is one word that always has a value: with an enum the compiler could save uninitialised fields, which the
-/// verifier refuses.
+/// The result is one word that always has a value. With an enum, the compiler could save uninitialised fields, which
+/// the verifier refuses.
 #[inline(always)]
 #[must_use]
 const fn target(machine: Machine, before: u64, return_address: u64) -> u64 {
@@ -23,15 +23,16 @@ const fn target(machine: Machine, before: u64, return_address: u64) -> u64 {
     }
 }
 
-/// `call rel32` is E8 and the distance. `call r/m64` is FF with 2 in the middle of its ModR/M byte, which determines
-/// the length (Intel SDM, volume 2, "CALL" and table 2-2).
+/// Decodes a call of x86-64. `call rel32` is E8 and the distance. `call r/m64` is FF and a ModR/M byte with 2 in the
+/// middle. The ModR/M byte determines the length (Intel SDM, volume 2, "CALL" and table 2-2).
 #[inline(always)]
 const fn x86_64(before: u64, return_address: u64) -> u64 {
     if byte(before, 5) == 0xe8 {
         let distance = (before >> 32) as u32;
         return return_address.wrapping_add_signed(distance.cast_signed() as i64);
     }
-    // By length: (mod, has a SIB byte). ModR/M 05 and a SIB byte with base 5 have a 32-bit displacement without a base.
+    // The arguments are the length in bytes, the mod field, and 1 if there is a SIB byte. In mod 0, the values 5 of rm
+    // and of the SIB base have a 32-bit displacement.
     let is_call = is_indirect(before, 2, 3, 0)
         || is_indirect(before, 2, 0, 0)
         || is_indirect(before, 3, 1, 0)
@@ -59,8 +60,8 @@ const fn byte(before: u64, distance: u32) -> u64 {
     before >> (64 - 8 * distance) & 0xff
 }
 
-/// `BL` has a distance of 26 bits in units of 4 bytes; `BLR`, `BLRAA` and their variants have a register (Arm
-/// Architecture Reference Manual, C6.2).
+/// Decodes a call of aarch64. `BL` has a distance of 26 bits in units of 4 bytes; `BLR`, `BLRAA` and their variants
+/// have a register (Arm Architecture Reference Manual, C6.2).
 #[inline(always)]
 const fn aarch64(instruction: u32, return_address: u64) -> u64 {
     if instruction >> 26 == 0b10_0101 {
@@ -81,9 +82,9 @@ const fn is_jump_through_memory(start: u64) -> bool {
     code & 0xffff == 0x25ff
 }
 
-/// Returns true if `address` can be a return address of code without rows: the instruction before it is a call that can
-/// lead to such code. In JIT code any address can be one: HotSpot's interpreter pushes return addresses and jumps
-/// (`prepare_invoke`, src/hotspot/cpu/x86/templateTable_x86.cpp).
+/// Returns true if code without rows can return to `address`: the instruction before it is a call that can lead to such
+/// code. In JIT code any address can be a return address, because HotSpot's interpreter pushes return addresses and
+/// jumps (`prepare_invoke`, src/hotspot/cpu/x86/templateTable_x86.cpp).
 #[inline(always)]
 pub(crate) fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
     let Some(before) = memory.code(address.wrapping_sub(8)) else { return false };
@@ -95,7 +96,7 @@ pub(crate) fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut 
     if called == NO_CALL {
         return found.kind == Kind::Generated;
     }
-    // An entry of a PLT has a rule, but only jumps to the function.
+    // A PLT entry has a rule, but it only jumps to the function.
     found.kind != Kind::Rule
         || matches!(found.rule.cfa_kind, cfa::NONE | cfa::PLT)
         || memory.code(called).is_some_and(is_jump_through_memory)
@@ -107,7 +108,7 @@ mod tests {
 
     const RETURN: u64 = 0x5000_0000;
 
-    /// The target of an instruction, after bytes that are none.
+    /// Returns the target of `instruction`, which follows `nop` instructions.
     fn target_of(machine: Machine, instruction: &[u8]) -> u64 {
         let mut before = [0x90; 8];
         before[8 - instruction.len()..].copy_from_slice(instruction);

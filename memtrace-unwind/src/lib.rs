@@ -1,9 +1,9 @@
 //! Stack unwinding with tables made from `.eh_frame`.
 //!
-//! The same code runs in BPF programs and, for copied stacks, in user space: it reads the stack through [`Memory`] and
-//! finds the rule of an address through [`Table`]. [`Walk::step`] goes from one frame to its caller, and
+//! The same code runs in BPF programs and, for copied stacks, in user space. The walk reads the stack through
+//! [`Memory`] and finds the rule of an address through [`Table`]. [`Walk::step`] goes from one frame to its caller, and
 //! [`Walk::simple_steps`] takes steps with cached rules. [`lookup`] finds the rule of an address in tables as stored in
-//! BPF maps, [`cache`] keeps found rules in two words each, and [`Window`] reads the stack in chunks.
+//! BPF maps, [`cache`] stores each rule that was found in two words, and [`Window`] reads the stack in chunks.
 //!
 //! Nothing here allocates, panics or loops without a bound, for any stack and any table.
 
@@ -61,7 +61,7 @@ pub trait Table {
     fn original_return(&mut self, slot: u64) -> Option<u64>;
 }
 
-/// Unwind rules that were found before.
+/// Cache of the unwind rules that were found before.
 pub trait RuleCache {
     /// Returns the rule at `pc` if it is cached.
     fn cached(&self, pc: u64) -> Option<CachedRule>;

@@ -1,6 +1,6 @@
 //! Lookup of the unwind rule of an address, in tables as stored in BPF maps.
 //!
-//! Lookups terminate for any table content, since the binary search has a fixed number of steps.
+//! Lookups terminate for any table content, because the binary search has a maximum number of steps.
 
 use memtrace_common::unwind::{
     BLOB_BITS, BLOB_ROWS, Mapping, ObjectTable, PAGE_BITS, PENDING_PAGE, RULE_BITS, SEARCH_STEPS, mapping,
@@ -9,9 +9,9 @@ use memtrace_common::wire::End;
 
 /// Storage of unwind tables.
 pub trait Store {
-    /// Returns the page at `index` among the pages of all objects.
+    /// Returns the page at `index` among the pages of all objects, as [`memtrace_common::unwind::page`] encodes it.
     fn page(&self, index: u32) -> Option<u64>;
-    /// Returns the blob at `index`.
+    /// Returns the blob of rows at `index`.
     fn blob(&self, index: u32) -> Option<&[u32; BLOB_ROWS]>;
 }
 
@@ -63,16 +63,16 @@ pub const fn holds(mapping: &Mapping, pc: u64) -> bool {
 /// VMA that maps a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VmaRange {
-    /// Start address.
+    /// First address of the VMA.
     pub begin: u64,
-    /// End address, exclusive.
+    /// Address after the VMA.
     pub end: u64,
-    /// File offset of the start address.
+    /// File offset of the first address.
     pub offset: u64,
 }
 
-/// Returns the part of `vma` that is mapped from the segment of `object` around `pc`. The result is marked as unusable
-/// if the object has no code at `pc`, and has the object's kind if it has no table.
+/// Returns the part of `vma` that maps the segment of `object` around `pc`. If the object has no code at `pc`, the
+/// result is marked as unusable. If the object has no table, the result is the whole VMA with the object's kind.
 #[inline(always)]
 #[must_use]
 pub fn mapping(object: &ObjectTable, vma: &VmaRange, pc: u64) -> Mapping {

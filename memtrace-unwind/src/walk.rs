@@ -20,7 +20,7 @@ const MAX_FRAME_POINTER_BYTES: u64 = 1 << 20;
 /// Offset of the saved registers in a signal frame of x86-64: `uc_mcontext` in `struct ucontext`
 /// (include/uapi/asm-generic/ucontext.h). After the handler's return, the stack pointer points to this structure.
 const SIGNAL_CONTEXT: u64 = 40;
-/// Offsets of registers in it (`struct sigcontext_64`, arch/x86/include/uapi/asm/sigcontext.h).
+/// Offsets of registers in `uc_mcontext` (`struct sigcontext_64`, arch/x86/include/uapi/asm/sigcontext.h).
 const CONTEXT_FP: u64 = 80;
 const CONTEXT_SP: u64 = 120;
 const CONTEXT_IP: u64 = 128;
@@ -37,23 +37,23 @@ const FP_KNOWN: u32 = 1 << 1;
 const BY_FP: u32 = 1 << 2;
 /// A frame of the stack was found by frame pointer.
 const ANY_BY_FP: u32 = 1 << 3;
-/// The current frame is the leaf, whose registers are all known.
+/// The current frame is the leaf: all its registers are known.
 const LEAF: u32 = 1 << 4;
-/// The frame pointer was followed in an object without a row there, not in JIT code.
+/// The last frame without rows is at a gap in the table of an object, not in JIT code.
 const FROM_GAP: u32 = 1 << 5;
 
-/// Position of a walk: registers of the current frame, and what the walk knows about them.
+/// Position of a walk: the registers of the current frame, with flags, and the limit of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The instruction pointer.
+    /// Instruction pointer of the current frame.
     pub ip: u64,
-    /// The stack pointer.
+    /// Stack pointer of the current frame.
     pub sp: u64,
-    /// The frame pointer.
+    /// Frame pointer of the current frame, if the flags say that it is known.
     pub fp: u64,
-    /// Flags of the walk.
+    /// Flags of the walk, private to this crate.
     pub flags: u32,
-    /// The maximum number of frames.
+    /// Maximum number of frames of the walk.
     pub depth: u32,
 }
 
@@ -81,7 +81,7 @@ enum Caller {
 }
 
 impl Walk {
-    /// Begins a walk of `depth` frames at most, or [`MAX_FRAMES`]. The hash begins with `seed`.
+    /// Begins a walk of at most `depth` frames, and at most [`MAX_FRAMES`]. The hash begins with `seed`.
     #[inline(always)]
     pub fn begin(&mut self, from: &impl InitialRegisters, depth: u32, seed: u64) {
         // One at a time: a copy of 16 registers at once would go through the BPF stack, which has 512 bytes.
@@ -98,7 +98,7 @@ impl Walk {
         self.flags = FP_KNOWN | LEAF | if from.ip_is_return() { RETURN } else { 0 };
     }
 
-    /// Returns the state of a walk that has ended at its last frame, from which [`Self::resume`] continues.
+    /// Returns the position at which a walk has ended. [`Self::resume`] continues from there.
     #[inline(always)]
     #[must_use]
     pub const fn position(&self) -> Position {
@@ -112,14 +112,14 @@ impl Walk {
         self.leaf[number & (NUMBERED - 1)]
     }
 
-    /// Returns a walk in the state before its last frame: at `position`, after all of `frames` but the last, with the
-    /// registers `leaf` of the leaf frame. Its hash began with `seed`.
+    /// Returns a walk at `position`, after all of `frames` but the last: the next step finds the last frame again.
+    /// `leaf` has the registers of the leaf frame. The hash began with `seed`.
     #[must_use]
     pub fn resume(position: Position, seed: u64, frames: &[u64], leaf: [u64; NUMBERED]) -> Self {
         let Position { ip, sp, fp, flags, depth } = position;
         let walked = frames.split_last().map_or(frames, |(_, walked)| walked);
         let hash = walked.iter().fold(mix(0, seed), |hash, frame| mix(hash, *frame));
-        // At most MAX_FRAMES.
+        // The number of frames is at most MAX_FRAMES.
         Self { ip, sp, fp, hash, count: walked.len() as u32, depth, flags, reserved: 0, leaf }
     }
 
@@ -130,7 +130,7 @@ impl Walk {
         self.count
     }
 
-    /// Returns a hash of the seed, the frames in order, and `end`, which is an [`End`].
+    /// Returns a hash of the seed, the frames in order, and `end`, the number of an [`End`].
     #[inline(always)]
     #[must_use]
     pub fn hash(&self, end: u32) -> u64 {
@@ -139,8 +139,8 @@ impl Walk {
 
     /// Appends the current frame to `frames` and goes on to its caller.
     ///
-    /// A frame is stored as its return address. For an interrupted frame, the instruction pointer plus one is stored,
-    /// so that the executing instruction always contains the byte before the stored address.
+    /// The stored address of a frame is its return address. For an interrupted frame, it is the instruction pointer
+    /// plus one. So the byte before the stored address always belongs to the executing instruction.
     ///
     /// # Errors
     ///
@@ -157,7 +157,7 @@ impl Walk {
         }
         let is_return = self.flags & RETURN != 0;
         let found = table.lookup(if is_return { self.ip.wrapping_sub(1) } else { self.ip });
-        // A replaced return address points to a trampoline, which is not in a file.
+        // If a uretprobe has replaced the return address, it points to a trampoline, which is not in a file.
         if is_return && found.kind != Kind::Rule && self.restore_original_return(table) {
             return ControlFlow::Continue(());
         }
@@ -205,7 +205,7 @@ impl Walk {
     /// Ends the walk at an address without a rule.
     #[inline(always)]
     fn dead_end(&mut self, frames: &mut [u64; MAX_FRAMES], end: End) -> ControlFlow<End> {
-        // The frame is dropped unless its address is known to be code.
+        // A frame that was found by frame pointer is dropped unless its address is known to be code.
         if self.flags & BY_FP != 0 {
             match end {
                 End::NoMapping => return ControlFlow::Break(self.cut_without_row()),
@@ -262,7 +262,8 @@ impl Walk {
         Ok(Caller::Call { cfa, return_address: word(memory, source)? })
     }
 
-    /// CFA in a PLT entry, which pushes its index in its second part (System V ABI, AMD64 supplement, section 5.2).
+    /// Returns the CFA in a PLT entry. The second part of an entry pushes its index (System V ABI, AMD64 supplement,
+    /// section 5.2).
     #[inline(always)]
     const fn plt_cfa(&self, threshold: i32) -> u64 {
         let pc = if self.flags & RETURN != 0 { self.ip.wrapping_sub(1) } else { self.ip };
@@ -302,10 +303,11 @@ impl Walk {
         if self.flags & FROM_GAP != 0 { End::NoRow } else { End::GeneratedCut }
     }
 
-    /// Finds the caller in code without rows: the frame pointer points to the caller's, with the return address above.
+    /// Finds the caller in code without rows: the frame pointer points to the caller's saved frame pointer, and the
+    /// return address is above that.
     ///
     /// The register may have any other value, or still be the frame pointer of an outer function. The frame is rejected
-    /// unless a call precedes the return address, and unless that call can have led to code without rows.
+    /// unless a call precedes the return address, and unless this call can have led to code without rows.
     #[inline(always)]
     fn by_frame_pointer(
         &mut self,
@@ -326,11 +328,12 @@ impl Walk {
         }
         self.fp = memory.word(pointer).ok_or(cut)?;
         let return_address = memory.word(pointer.wrapping_add(8)).filter(|&address| address != 0).ok_or(cut)?;
-        // The chain of frame pointers goes up. Another value may be that of a register.
+        // A saved frame pointer does not point into its own frame. If it points elsewhere, the caller may have rows and
+        // use the register for another value.
         if self.fp >= self.sp && self.fp < cfa {
             return Err(cut);
         }
-        // A return address that a uretprobe has replaced is restored by the next step.
+        // If a uretprobe has replaced the return address, the next step restores it.
         if !can_return_to(return_address, memory, table) && table.original_return(pointer.wrapping_add(8)).is_none() {
             return Err(cut);
         }

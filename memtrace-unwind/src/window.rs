@@ -1,4 +1,4 @@
-//! Buffered stack reads: a read of 1,024 bytes costs hardly more than one of 8 and serves several frames.
+//! Buffered stack reads. A read of 1,024 bytes costs hardly more than a read of 8 bytes, and serves several frames.
 
 use crate::{Machine, Memory};
 
@@ -47,8 +47,8 @@ impl Window {
         self.bytes = 0;
     }
 
-    /// Reads words from `address` on: as many as the buffer holds, or at least the first `least` ones near the end of the stack.
-    /// Those that cannot be read are arbitrary.
+    /// Fills the buffer with the words from `address` on. If some of them are unreadable, as near the end of the stack,
+    /// it reads the first `least` words only. Words that cannot be read are arbitrary.
     #[inline(always)]
     pub fn fill(&mut self, address: u64, least: usize, source: &mut impl ReadMemory) {
         self.base = address;
@@ -100,7 +100,7 @@ impl<R: ReadMemory> Memory for WindowedMemory<'_, R> {
         self.code(address)
     }
 
-    /// The words of the stack stay in the window.
+    /// Reads from the source, so that the words of the stack stay in the window.
     #[inline(always)]
     fn code(&mut self, address: u64) -> Option<u64> {
         let mut word = [0];
@@ -117,7 +117,7 @@ impl<R: ReadMemory> Memory for WindowedMemory<'_, R> {
 mod tests {
     use super::*;
 
-    /// A stack from `base` on in which each word holds its own address. Counts reads.
+    /// A stack that starts at `base`. Each word holds its own address. Reads are counted.
     struct Stack {
         base: u64,
         words: u64,

@@ -7,21 +7,21 @@ use crate::Bytes;
 /// Outcome of the search for the debug file of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DebugFileOutcome {
-    /// It was in the cache.
+    /// The debug file was in the cache.
     Cached,
-    /// A server had it.
+    /// A server had the debug file.
     Downloaded,
-    /// No server has it.
+    /// No server has the debug file.
     NotFound,
     /// A server was too slow.
     TimedOut,
-    /// It exceeds the size limit.
+    /// The debug file exceeds the size limit.
     TooLarge,
     /// The downloaded file belongs to another build.
     WrongBuildId,
     /// A server could not be reached, or the file could not be stored.
     Failed,
-    /// The user ended the search before.
+    /// The user ended the search before this object's turn or during its download.
     Skipped,
 }
 
@@ -38,7 +38,7 @@ impl DebugFileOutcome {
         Self::Skipped,
     ];
 
-    /// Returns the key in JSON. In words, the underscores are blanks.
+    /// Returns the key in JSON. Text for readers has spaces for the underscores.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -58,7 +58,7 @@ impl DebugFileOutcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DebugFileCounts {
     counts: BTreeMap<DebugFileOutcome, u64>,
-    /// Size of the downloaded files.
+    /// Total size of the downloaded files.
     pub downloaded: Bytes,
 }
 
@@ -68,7 +68,7 @@ impl DebugFileCounts {
         self.add_many(outcome, 1);
     }
 
-    /// Counts `objects`.
+    /// Counts a number of `objects` with this outcome.
     pub fn add_many(&mut self, outcome: DebugFileOutcome, objects: u64) {
         if objects > 0 {
             *self.counts.entry(outcome).or_default() += objects;

@@ -11,7 +11,7 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     replace(text, is_not_plain)
 }
 
-/// As [`plain`], but line ends remain.
+/// Replaces characters as [`plain`] does, but keeps line ends.
 pub fn plain_lines(text: &str) -> Cow<'_, str> {
     replace(text, |character| character != '\n' && is_not_plain(character))
 }
@@ -33,14 +33,14 @@ pub fn is_not_plain(character: char) -> bool {
     character.is_control()
         || matches!(
             character,
-            // Marks, embeddings, overrides and isolates of text direction (Unicode Annex 9), line separators.
+            // Line separators, and the marks, embeddings, overrides and isolates of text direction (Unicode Annex 9).
             '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
-            // Byte order mark, and the characters that XML forbids.
+            // The byte order mark, and characters that XML forbids.
             | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
         )
 }
 
-/// Short name of a process (`/proc/PID/comm`), which the process chooses. `Display` writes it as plain text.
+/// Short name of a process or thread (`/proc/PID/comm`). The process chooses it, so `Display` writes it as plain text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Comm(String);
 

@@ -22,54 +22,54 @@ pub enum EventKind {
     Alloc {
         /// Address of the block.
         address: AbsAddr,
-        /// Requested bytes.
+        /// Size of the block: usable bytes if they are recorded and known, else requested bytes.
         size: Bytes,
         /// Stack of the call.
         stack: StackId,
-        /// Allocator that returned it.
+        /// Allocator that returned the block.
         allocator: AllocatorId,
-        /// Tag that the program had set.
+        /// Tag that the process had set.
         tag: TagId,
     },
     /// A block was freed.
     Free {
         /// Address of the block.
         address: AbsAddr,
-        /// The latest allocation of the thread has returned this address.
+        /// True if the latest allocation of the thread has returned this address.
         is_last: bool,
     },
-    /// The allocator frees a block again that was freed before, such as one in the cache of an exiting thread.
+    /// The allocator frees a block that was freed before, such as a block in the cache of an exiting thread.
     RepeatedFree {
         /// Address of the block.
         address: AbsAddr,
     },
-    /// The thread takes over a live block.
+    /// A live block moves to the thread of the event.
     Claim {
         /// Address of the block.
         address: AbsAddr,
-        /// Tag that the thread has.
+        /// Current tag of the thread.
         tag: TagId,
     },
-    /// A realloc has begun: its old block is given up, unless [`EventKind::UndoFree`] takes it back.
+    /// A realloc has begun: its old block is free, unless an [`EventKind::UndoFree`] follows.
     TentativeFree {
-        /// Where the old block lies.
+        /// Address of the old block.
         address: AbsAddr,
-        /// The latest allocation of the thread has returned this address.
+        /// True if the latest allocation of the thread has returned this address.
         is_last: bool,
     },
-    /// A realloc has failed: the block that the same thread freed tentatively is live again.
+    /// A realloc has failed: the block of the thread's last [`EventKind::TentativeFree`] is live again.
     UndoFree {
-        /// Where the old block lies.
+        /// Address of the old block.
         address: AbsAddr,
     },
-    /// Frames of a stack. They arrive before or after the events that refer to it, possibly through another ring.
+    /// Frames of a stack. They arrive before or after the events with this stack, possibly through another ring.
     Stack {
         /// ID of the stack.
         id: StackId,
-        /// Frames. Boxed, since they are rare and would enlarge every event.
+        /// Frames of the stack. They are boxed, because they are rare and would enlarge every event.
         stack: Box<Stack>,
     },
-    /// Page fault: a page was touched that was not resident or not owned by the process.
+    /// Page fault: the process touched a page that was not present, or did not permit the access.
     Fault {
         /// Address of the page.
         page: AbsAddr,
@@ -78,38 +78,38 @@ pub enum EventKind {
         /// Stack of the access.
         stack: StackId,
     },
-    /// The last fault on a page waited for I/O.
+    /// The last fault on a page has waited for a device.
     MajorFault {
         /// Address of the page.
         page: AbsAddr,
     },
     /// A range was mapped.
     Map {
-        /// Start address.
+        /// First address of the range.
         begin: AbsAddr,
         /// Size of the range.
         size: Bytes,
         /// Stack of the call.
         stack: StackId,
     },
-    /// Addresses are about to be unmapped or moved: they are given up, unless [`EventKind::UndoUnmap`] takes them back.
+    /// A range is about to be unmapped or moved: it is unmapped, unless an [`EventKind::UndoUnmap`] follows.
     TentativeUnmap {
-        /// Start address.
+        /// First address of the range.
         begin: AbsAddr,
         /// Size of the range.
         size: Bytes,
     },
-    /// The unmap or move of the thread failed; the range stays mapped.
+    /// The thread's unmap or move has failed, and the range stays mapped.
     UndoUnmap,
     /// mremap moved a range, possibly with another size.
     Move {
-        /// Old start address.
+        /// Start address of the old range.
         old: AbsAddr,
-        /// Old size.
+        /// Size of the old range.
         old_size: Bytes,
-        /// New start address.
+        /// Start address of the new range.
         begin: AbsAddr,
-        /// New size.
+        /// Size of the new range.
         size: Bytes,
         /// True if the old range stays mapped, without its pages (`MREMAP_DONTUNMAP`).
         keeps: bool,
@@ -121,20 +121,21 @@ pub enum EventKind {
         /// Child process.
         child: Pid,
     },
-    /// The thread stalled on memory. Boxed like stacks.
+    /// The thread has stalled for memory. The stall is boxed, as stacks are.
     Stall(Box<Stall>),
-    /// The OOM killer kills the process.
+    /// The OOM killer has selected the process.
     OomKill(Box<OutOfMemory>),
-    /// Resource usage of a process that is about to exec or to exit.
+    /// Rusage of a process at the end of an image. The exec or exit follows.
     Rusage {
-        /// Resource usage; `None` if it could not be read.
+        /// Rusage since the start of the process; `None` if it could not be read.
         counts: Option<Rusage>,
-        /// True if the process is traced.
+        /// True if the image that ends was traced.
         is_traced: bool,
     },
-    /// User and control groups of a process that is about to exec or to exit. Boxed like stacks.
+    /// User and control groups of a process at the end of an image. The exec or exit follows. The owner is boxed, as
+    /// stacks are.
     Owner(Box<Owner>),
-    /// The process called exec; its old memory is gone.
+    /// The process has called exec, which frees its old memory.
     Exec,
     /// The process exited.
     Exit,
@@ -147,22 +148,22 @@ pub enum EventKind {
 pub struct OutOfMemory {
     /// Short name of the victim; empty if the kernel does not report it.
     pub comm: String,
-    /// Process with the failed allocation.
+    /// Invoker: the process with the failed allocation.
     pub by: Pid,
-    /// Short name of that process.
+    /// Short name of the invoking thread.
     pub by_comm: String,
-    /// Control group of the victim's memory, if known.
+    /// Memcg of the victim, if known.
     pub group: Option<CgroupId>,
-    /// Full control group among those of the allocating process and their ancestors; `None` if none was full or it is
-    /// unknown.
+    /// Full memcg: the memcg of the invoking thread or an ancestor of it; `None` if none was full, or if it is not
+    /// known.
     pub full: Option<CgroupId>,
 }
 
 /// Kind of access to a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Touch {
-    /// The page was resident but did not permit the access.
+    /// True if the page was present but did not permit the access.
     pub present: bool,
-    /// The access was a write.
+    /// True if the access was a write.
     pub write: bool,
 }

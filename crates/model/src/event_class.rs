@@ -1,39 +1,39 @@
-//! Event classes: one row of facts each, from which everything else derives.
+//! Event classes. Each has a row of facts, and everything else derives from these rows.
 
-/// A class of events. Each has totals of its own: classes overlap, so their totals must not be added.
+/// A class of events. Each class has totals of its own. Classes overlap, so their totals must not be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventClass {
     /// Blocks that allocators return.
     #[default]
     Heap,
-    /// Mappings, touched or not.
+    /// Mappings, with touched and untouched pages.
     Map,
     /// Pages that are touched and become resident.
     Fault,
-    /// Stalls on memory, while the kernel reclaims pages.
+    /// Stalls for memory, while the kernel reclaims pages.
     Reclaim,
 }
 
-/// The row of an event class.
+/// Facts about an event class.
 #[derive(Debug)]
 pub struct ClassFacts {
     /// Name on the command line and in reports.
     pub name: &'static str,
     /// Description in the help.
     pub help: &'static str,
-    /// Columns of its tables.
+    /// Columns of the class's tables.
     pub columns: ClassColumns,
     probes_allocators: bool,
     holds_mappings: bool,
     words: ClassWords,
 }
 
-/// The layout of the tables of an event class.
+/// Column layout of the tables of an event class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassColumns {
     /// Live, allocated and freed amounts, and rates.
     Amounts,
-    /// Counters of the kernel, then amounts with their errors.
+    /// Counters of the kernel, then estimated amounts with their errors.
     Pages,
     /// Number and duration of stalls.
     Stalls,
@@ -42,15 +42,15 @@ pub enum ClassColumns {
 /// The words for the numbers of an event class.
 #[derive(Debug)]
 pub struct ClassWords {
-    /// Adjective for amounts that exist now: `live`.
+    /// Adjective for memory that exists now: `live`.
     pub live: &'static str,
-    /// Adjective for all amounts since tracing began: `allocated`.
+    /// Adjective for all memory since tracing began: `allocated`.
     pub alloc: &'static str,
-    /// Adjective for amounts that no longer exist: `freed`.
+    /// Adjective for memory that no longer exists: `freed`.
     pub free: &'static str,
-    /// Noun for one counted thing.
+    /// Noun for the counted unit in the singular: `block`.
     pub one: &'static str,
-    /// Noun for several counted things.
+    /// Noun for the counted unit in the plural: `blocks`.
     pub many: &'static str,
     /// Column heads: live, allocated, freed, allocations per second.
     pub heads: [&'static str; 4],
@@ -124,7 +124,7 @@ impl EventClass {
     /// Every class, in the order of the help.
     pub const ALL: &[Self] = &[Self::Heap, Self::Map, Self::Fault, Self::Reclaim];
 
-    /// The row of this class.
+    /// Returns the row of this class.
     #[must_use]
     pub const fn facts(self) -> &'static ClassFacts {
         match self {
@@ -135,37 +135,37 @@ impl EventClass {
         }
     }
 
-    /// Name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// Returns true if probes in allocators provide its events.
+    /// Returns true if probes in allocators provide the events of the class.
     #[must_use]
     pub const fn probes_allocators(self) -> bool {
         self.facts().probes_allocators
     }
 
-    /// Returns true if it counts pages, which can be sampled and compared with the kernel's counters.
+    /// Returns true if the class counts touched pages, which can be sampled and compared with the kernel's counters.
     #[must_use]
     pub const fn counts_pages(self) -> bool {
         matches!(self.facts().columns, ClassColumns::Pages)
     }
 
-    /// Returns true if its stacks hold mappings, of which a part is resident.
+    /// Returns true if the stacks of the class hold mappings. Only a part of a mapping may be resident.
     #[must_use]
     pub const fn holds_mappings(self) -> bool {
         self.facts().holds_mappings
     }
 
-    /// Returns true if it counts stalls rather than memory.
+    /// Returns true if the class counts stalls, not memory.
     #[must_use]
     pub const fn counts_stalls(self) -> bool {
         matches!(self.facts().columns, ClassColumns::Stalls)
     }
 
-    /// Words for its numbers.
+    /// Returns the words for the numbers of the class.
     #[must_use]
     pub const fn words(self) -> &'static ClassWords {
         &self.facts().words

@@ -8,15 +8,15 @@ use crate::{Bytes, Comm, MappingKind, Pid, Pressure, Tid};
 /// Memory of a process by purpose. The sum, [`held`](Self::held), equals the RSS in `/proc/PID/smaps`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
-    /// The process.
+    /// Process id.
     pub pid: Pid,
-    /// Short name.
+    /// Short name of the process.
     pub comm: Comm,
     /// Path of the executable in the mount namespace of the process.
     pub exe: PathBuf,
     /// Number of threads.
     pub threads: u32,
-    /// Counters of the kernel.
+    /// The kernel's counters of the process.
     pub counted: StatusCounters,
     /// RSS before the analysis, if it changed during the analysis.
     pub before: Option<Bytes>,
@@ -34,13 +34,13 @@ pub struct Explanation {
     pub shmem: Vec<NamedMemory>,
     /// Memory of the kernel (vdso) and of devices.
     pub special: MemorySizes,
-    /// Huge pages from the pool, which are not in the RSS.
+    /// Huge pages from the kernel's pool (hugetlb). They are not in the RSS.
     pub hugetlb: MemorySizes,
-    /// The same memory by kind of mapping.
+    /// The memory of all mappings by kind of mapping.
     pub kinds: Vec<(MappingKind, MemorySizes)>,
-    /// Proportional set size (PSS): each page counts as a share of 1/n if n processes map it.
+    /// Proportional set size (PSS): a page that n processes map counts as 1/n.
     pub pss: Bytes,
-    /// Memory of its control group, if the memory controller is enabled.
+    /// Memory of the process's control group, if the memory controller is enabled.
     pub cgroup: Option<CgroupMemory>,
     /// Memory pressure of the machine, if the kernel measures it.
     pub pressure: Option<Pressure>,
@@ -49,7 +49,7 @@ pub struct Explanation {
 /// Counters of a process (`/proc/PID/status`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatusCounters {
-    /// The RSS.
+    /// Resident set size.
     pub rss: Bytes,
     /// Anonymous part of the RSS.
     pub anonymous: Bytes,
@@ -63,14 +63,14 @@ pub struct StatusCounters {
     pub virtual_size: Bytes,
     /// Swapped-out memory.
     pub swap: Bytes,
-    /// Page tables, which are not in the RSS.
+    /// Size of the page tables, which are not in the RSS.
     pub page_tables: Bytes,
 }
 
-/// Sizes of a part of memory. Additive.
+/// Sizes of a part of memory. The sizes of several parts can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySizes {
-    /// Mapped bytes, touched or not.
+    /// Mapped bytes, resident or not.
     pub reserved: Bytes,
     /// Resident bytes.
     pub resident: Bytes,
@@ -105,18 +105,18 @@ impl MemorySizes {
 /// Heap of an allocator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeapMemory {
-    /// Name of the allocator; `None` if unknown.
+    /// Name of the allocator; `None` if it is not known.
     pub allocator: Option<String>,
-    /// Sizes of its mappings.
+    /// Sizes of the allocator's mappings.
     pub held: MemorySizes,
-    /// Blocks in use and free blocks.
+    /// Statistics about blocks in use and free blocks, or the reason for their absence.
     pub source: HeapSource,
 }
 
-/// Source of the distinction between used and free heap memory.
+/// Source of the statistics about used and free heap memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeapSource {
-    /// Metadata of the allocator.
+    /// Metadata of the allocator, with the statistics.
     Known(HeapStats),
     /// No source, with the reason: `jemalloc does not mark its blocks`.
     Unknown(String),
@@ -131,7 +131,7 @@ impl Default for HeapSource {
 /// Statistics from the metadata of an allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeapStats {
-    /// Bytes of blocks in use with their headers. Blocks in thread caches and fast bins appear as used.
+    /// Bytes of blocks in use, with their headers. Blocks in thread caches and fast bins count as used.
     pub in_use: Bytes,
     /// Number of blocks in use.
     pub blocks: u64,
@@ -151,25 +151,25 @@ pub struct HeapStats {
     pub undetermined: Bytes,
 }
 
-/// Memory with one name.
+/// Memory of all mappings with the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedMemory {
-    /// Name given by the process or the kernel; empty if there is none.
+    /// Name that the process or the kernel has given; empty if there is none.
     pub name: String,
-    /// Number of mappings.
+    /// Number of mappings with the name.
     pub mappings: u32,
-    /// Sizes.
+    /// Sizes of the mappings.
     pub held: MemorySizes,
 }
 
 /// Stacks of threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadStacks {
-    /// Sum of all stacks.
+    /// Sizes of all stacks together.
     pub held: MemorySizes,
     /// Number of stacks.
     pub stacks: u32,
-    /// Stack with the most resident bytes and its thread, if the thread runs.
+    /// Running thread with the largest stack by resident bytes, and these bytes; `None` if no stack has a known thread.
     pub largest: Option<(Tid, Bytes)>,
 }
 
@@ -178,20 +178,20 @@ pub struct ThreadStacks {
 pub struct FileMemory {
     /// Path in the mount namespace of the process.
     pub path: String,
-    /// Sizes, private copies included.
+    /// Sizes of the file's mappings, with private copies of pages.
     pub held: MemorySizes,
-    /// Resident bytes of private copies of written pages.
+    /// Resident bytes of private copies, which writes to private mappings have made.
     pub copied: Bytes,
 }
 
 /// Memory of a control group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupMemory {
-    /// Its path.
+    /// Path of the control group.
     pub path: String,
-    /// Usage of all its processes and its page cache.
+    /// Memory usage of the control group: all processes in it, and its page cache.
     pub current: Bytes,
-    /// Lowest limit, of the group or of an ancestor; `None` if there is none.
+    /// Lowest limit of the group and its ancestors; `None` if there is none.
     pub limit: Option<CgroupLimit>,
     /// Anonymous part of the usage, if the kernel reports it.
     pub anonymous: Option<Bytes>,
@@ -206,9 +206,9 @@ pub struct CgroupMemory {
 pub struct CgroupLimit {
     /// Path of the group with the limit.
     pub path: String,
-    /// The limit.
+    /// Maximum memory usage of the group with the limit.
     pub most: Bytes,
-    /// Usage of that group.
+    /// Memory usage of the group with the limit.
     pub current: Bytes,
 }
 
@@ -229,13 +229,13 @@ impl Explanation {
         sum
     }
 
-    /// Returns the RSS that the mappings do not show; negative if they show more.
+    /// Returns the counted RSS minus the resident bytes in `held`; negative if `held` has more.
     #[must_use]
     pub const fn unexplained(&self, held: MemorySizes) -> i64 {
         self.counted.rss.0.wrapping_sub(held.resident.0).cast_signed()
     }
 
-    /// Returns the explained share of the RSS, from 0 to 1; an excess counts like a deficit.
+    /// Returns the explained share of the RSS, from 0 to 1. It is 1 minus the relative difference of RSS and sum.
     #[must_use]
     pub fn explained(&self) -> f64 {
         let rss = self.counted.rss.0;

@@ -2,25 +2,25 @@
 
 use std::time::Duration;
 
-/// Units of time that arguments have, with their milliseconds, from large to small.
+/// Units of time in arguments, with their length in milliseconds, from large to small.
 pub(crate) const TIME_UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
 
-/// Units of size that arguments have, with their bytes, from large to small.
+/// Units of size in arguments, with their number of bytes, from large to small.
 pub(crate) const SIZE_UNITS: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-/// Bytes with a binary unit: `17 B`, `1.50 KiB`, `3.25 GiB`.
+/// Formats bytes with a binary unit: `17 B`, `1.50 KiB`, `3.25 GiB`.
 pub fn bytes(bytes: u64) -> String {
     two_decimals(bytes, 1024, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
 }
 
-/// A time with its unit: `17 ns`, `1.50 µs`, `3.25 s`.
+/// Formats a time with its unit: `17 ns`, `1.50 µs`, `3.25 s`.
 pub fn nanoseconds(nanoseconds: u64) -> String {
     two_decimals(nanoseconds, 1000, &["ns", "µs", "ms", "s"])
 }
 
-/// A duration, finer the shorter it is: `0.25 s`, `30.1 s`, `2 min 5 s`, `3 h 2 min`.
+/// Formats a duration. Shorter ones have more decimals: `0.25 s`, `30.1 s`, `2 min 5 s`, `3 h 2 min`.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     if seconds < 60.0 {
@@ -33,7 +33,8 @@ pub fn duration(duration: Duration) -> String {
     shown.join(" ")
 }
 
-/// A duration with three digits, also if it is shorter than a millisecond: `1.5 µs`, `100 ms`, `30.1 s`, `2 min 5 s`.
+/// Formats a duration below one second with at most three digits, as `1.5 µs` or `100 ms`, and others as [`duration`]
+/// does.
 pub fn short(time: Duration) -> String {
     let nanoseconds = time.as_nanos();
     let (unit, name) = match nanoseconds {
@@ -47,14 +48,14 @@ pub fn short(time: Duration) -> String {
     format!("{text} {name}")
 }
 
-/// A duration as on a clock: `0:07`, `12:30`, `1:00:00`.
+/// Formats a duration as on a clock: `0:07`, `12:30`, `1:00:00`.
 pub fn clock(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-/// A duration in the syntax of arguments: `1h30m`, `500ms`. Anything below a millisecond is left out.
+/// Formats a duration in the syntax of arguments: `1h30m`, `500ms`. It is rounded down to milliseconds.
 pub fn duration_argument(duration: Duration) -> String {
     let mut rest = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let mut shown = String::new();
@@ -67,7 +68,7 @@ pub fn duration_argument(duration: Duration) -> String {
     if shown.is_empty() { "0s".into() } else { shown }
 }
 
-/// A size in the syntax of arguments, exactly: `64KiB`, `4097`.
+/// Formats a size in the syntax of arguments, without rounding: `64KiB`, `4097`.
 pub fn size_argument(bytes: u64) -> String {
     let fits = |scale: u64| bytes >= scale && bytes.is_multiple_of(scale);
     match SIZE_UNITS.iter().find(|(name, scale)| *name != "B" && fits(*scale)) {
@@ -76,7 +77,7 @@ pub fn size_argument(bytes: u64) -> String {
     }
 }
 
-/// A number with its digits in groups: `1,234,567`.
+/// Formats a number with its digits in groups: `1,234,567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -89,27 +90,27 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// A number with its noun: `1 block`, `1,600 blocks`.
+/// Formats a number with its noun: `1 block`, `1,600 blocks`.
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(number)) }
 }
 
-/// A number for a table: `99,999`, then `100k`, `1.23M`, by powers of 1000.
+/// Formats a number for a table: up to `99,999`, then `100k`, `1.23M`, by powers of 1000.
 pub fn compact(number: u64) -> String {
     if number < 100_000 { grouped(number) } else { compact_decimal(number as f64) }
 }
 
-/// A number in at most three digits and a decimal unit: `999`, `12.3k`, `5.10M`.
+/// Formats a number in at most three digits and a decimal unit: `999`, `12.3k`, `5.10M`.
 pub fn compact_decimal(number: f64) -> String {
     three_digits_and_unit(number, 1000.0, &["", "k", "M", "G", "T", "P", "E"])
 }
 
-/// Bytes, or bytes per second, for a table: `17B`, `1.50K`, `432K`, `3.25G`, by powers of 1024.
+/// Formats bytes, or bytes per second, for a table: `17B`, `1.50K`, `432K`, `3.25G`, by powers of 1024.
 pub fn compact_bytes(bytes: f64) -> String {
     three_digits_and_unit(bytes, 1024.0, &["B", "K", "M", "G", "T", "P", "E"])
 }
 
-/// A rate for a table: `0.05`, `12.3`, `4,711`.
+/// Formats a rate for a table: `0.05`, `12.3`, `4,711`.
 pub fn compact_rate(rate: f64) -> String {
     if rate == 0.0 {
         String::from("0")
@@ -120,7 +121,7 @@ pub fn compact_rate(rate: f64) -> String {
     }
 }
 
-/// A share in percent, from 0 to 1. Only 0 is written `0%` and only 1 is written `100%`.
+/// Formats a share from 0 to 1 in percent. Only 0 is written `0%` and only 1 is written `100%`.
 pub fn percent(share: f64) -> String {
     if share <= 0.0 {
         String::from("0%")
@@ -135,13 +136,13 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// An estimated share in percent, which may exceed 1: `2.3 %`, `140 %`.
+/// Formats an estimated share in percent. The share may exceed 1: `2.3 %`, `140 %`.
 pub fn rough_percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
 }
 
-/// Two decimals and a unit; the first unit has whole numbers only.
+/// Formats a number with two decimals and a unit. Numbers in the first unit have no decimals.
 fn two_decimals(number: u64, step: u64, units: &[&str]) -> String {
     if number < step {
         return format!("{number} {}", units[0]);
@@ -156,7 +157,7 @@ fn two_decimals(number: u64, step: u64, units: &[&str]) -> String {
     format!("{scaled:.2} {}", units[unit])
 }
 
-/// Three digits and a unit; the first unit has whole numbers only.
+/// Formats a number with three digits and a unit. Numbers in the first unit have no decimals.
 fn three_digits_and_unit(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
     // A number that would be rounded up to the step gets the next unit.

@@ -1,4 +1,4 @@
-//! Allocator of blocks of map entries. Pure.
+//! Allocator of consecutive entries of a BPF map, such as rows and pages of unwind tables.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ pub struct EntryBlock {
     pub count: u32,
 }
 
-/// Free blocks: their lengths by first entry.
+/// Free blocks of entries: the length of each block, by its first entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeEntries(BTreeMap<u32, u32>);
 
 impl FreeEntries {
-    /// All of `count` entries are free.
+    /// Returns an allocator with `count` entries, all free.
     pub fn new(count: u32) -> Self {
         Self(BTreeMap::from([(0, count)]))
     }
 
-    /// Allocates `count` entries (first fit).
+    /// Allocates `count` entries in the first free block that is large enough; `None` if there is none.
     pub fn allocate(&mut self, count: u32) -> Option<EntryBlock> {
         let (&first, &free) = self.0.iter().find(|&(_, &free)| free >= count && free > 0)?;
         // An empty block takes one entry, so that its first entry is unique.
@@ -38,7 +38,7 @@ impl FreeEntries {
         self.0.iter().map(|(&first, &count)| EntryBlock { first, count })
     }
 
-    /// Number of free entries.
+    /// Returns the number of free entries.
     pub fn count(&self) -> u32 {
         self.0.values().sum()
     }
@@ -56,7 +56,7 @@ impl FreeEntries {
         }
     }
 
-    /// Frees a block.
+    /// Frees a block, and merges it with the free blocks next to it.
     pub fn release(&mut self, block: EntryBlock) {
         let (mut first, mut count) = (block.first, block.count.max(1));
         if let Some((&before, &free)) = self.0.range(..first).next_back()

@@ -2,7 +2,7 @@
 
 pub use memtrace_common::vocabulary::LossReason;
 
-/// Number of losses for each [`LossReason`]. Additive.
+/// Number of losses for each [`LossReason`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Losses([u64; LossReason::COUNT]);
 
@@ -36,7 +36,7 @@ impl Losses {
         self.0.iter().fold(0, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Adds the losses of another.
+    /// Adds the losses in `other`.
     pub fn merge(&mut self, other: &Self) {
         for (reason, count) in other.iter() {
             self.add(reason, count);

@@ -1,17 +1,18 @@
-//! Size of stacks: if there are too many, the smallest are merged.
+//! Size of stacks, by which the smallest are selected for merging if there are too many.
 
 use std::collections::BTreeMap;
 
 use super::{EventClass, Quantities, Quantity};
 
-/// The numbers that make up the size of a stack, or of a sum of stacks. Sums wrap while they are negative.
+/// Quantities of a stack, or of a sum of stacks, that its size depends on. Negative values are stored as wrapped
+/// numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Magnitude([u64; Magnitude::COUNT]);
 
 impl Magnitude {
     pub const COUNT: usize = 4;
 
-    /// Returns the quantities that the numbers stand for, one by one.
+    /// Returns the quantities of a class, in the order of the numbers. A class may use fewer numbers.
     pub const fn quantities(class: EventClass) -> &'static [Quantity] {
         match class.counts_stalls() {
             true => &[Quantity::StallTime, Quantity::StallCount],
@@ -29,7 +30,7 @@ impl Magnitude {
         magnitude
     }
 
-    /// Returns the magnitude with the absolute values of its numbers. Changes of both signs can add up to 0.
+    /// Returns the magnitude with the absolute values of its numbers, because changes of both signs can add up to 0.
     pub fn absolute(self) -> Self {
         Self(self.0.map(|number| number.cast_signed().unsigned_abs()))
     }
@@ -39,7 +40,7 @@ impl Magnitude {
     }
 }
 
-/// Sums of magnitudes. The size of a magnitude is relative to them.
+/// Sums of magnitudes by event class. The size of a magnitude is relative to the sum of its class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Magnitudes(BTreeMap<EventClass, Magnitude>);
 
@@ -48,15 +49,17 @@ impl Magnitudes {
         self.0.entry(class).or_default().add(magnitude);
     }
 
-    /// Returns the size of a magnitude: the sum of the shares of its numbers in those of its event class. A program that does not
-    /// free its memory has bytes at exit in most stacks, and its largest sites in others, so no number can come first.
+    /// Returns the size of a magnitude: the sum of the shares of its numbers in the sums of its event class. No number
+    /// has priority: if a process does not free its memory, most stacks have bytes held at exit, but the stacks with
+    /// the most allocated bytes can be others.
     pub fn size(&self, class: EventClass, magnitude: Magnitude) -> u64 {
         let all = self.0.get(&class).copied().unwrap_or_default();
         magnitude.0.into_iter().zip(all.0).map(|(part, all)| share(part, all)).sum()
     }
 }
 
-/// Returns `part` of `all`, in units of 2^-48, and at most 1. A number that is still negative counts as if it were positive.
+/// Returns the share of `part` in `all`, in units of 2^-48, and at most 1. Negative numbers count with their absolute
+/// value.
 pub fn share(part: u64, all: u64) -> u64 {
     const ONE: u128 = 1 << 48;
     let [part, all] = [part, all].map(|number| number.cast_signed().unsigned_abs());

@@ -18,28 +18,29 @@ pub use self::steps::Steps;
 /// Values of counters at moments of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MemoryTimeline {
-    /// Start of tracing, since the start of the clock of ticks.
+    /// Start of tracing, as the time since tick 0.
     pub start: Duration,
-    /// The moments, since the start of tracing, in order: ends of intervals, at most [`MemoryTimelineBuilder::MAX_MOMENTS`].
+    /// Moments in order, as the time since the start of tracing. Each is the end of an interval, and there are at most
+    /// [`MemoryTimelineBuilder::MAX_MOMENTS`].
     pub moments: Vec<Duration>,
-    /// Sums of live and allocated memory over all traced processes, also those that are left out.
+    /// Sums of live and allocated memory over all traced processes, including processes that are left out.
     pub total: BTreeMap<MemoryCounter, Steps>,
     /// Processes, ordered by their IDs.
     pub processes: Vec<ProcessTimeline>,
-    /// Pressure of the machine.
+    /// Memory pressure of the machine.
     pub pressure: BTreeMap<PressureCounter, Steps>,
-    /// Number of processes without a row of their own: those with the smallest values.
+    /// Number of processes that are left out, because their values are the smallest.
     pub left_out: u64,
-    /// Marks of the user in order of time, since the start of tracing.
+    /// Texts of marks, ordered by the time since the start of tracing.
     pub marks: Vec<(Duration, String)>,
 }
 
 /// Values of the counters of a process image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessTimeline {
-    /// The process image.
+    /// Identity of the process image.
     pub id: ImageId,
-    /// Short name.
+    /// Short name of the process.
     pub comm: Comm,
     /// Values by counter.
     pub counters: BTreeMap<MemoryCounter, Steps>,

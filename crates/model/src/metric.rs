@@ -1,4 +1,4 @@
-//! Metrics: the numbers by which reports are drawn and sorted.
+//! Metrics: the values that reports draw and rank.
 
 use super::{ClassWords, EventClass, Measure, Quantities, Quantity};
 
@@ -20,11 +20,11 @@ pub enum Metric {
     AllocCount,
     /// Blocks freed by the allocating thread before its next allocation.
     Temporary,
-    /// Bytes live when the live bytes of the process were highest.
+    /// Live bytes at the moment when the live bytes of the process were highest.
     PeakBytes,
-    /// Live bytes on pages that were touched within a time.
+    /// Live bytes on pages that were touched within the time of `--cold-after`.
     HotBytes,
-    /// Live bytes on resident pages that were not touched within a time.
+    /// Live bytes on resident pages that were not touched within the time of `--cold-after`.
     ColdBytes,
     /// Total time of stalls.
     StallTime,
@@ -36,12 +36,12 @@ pub enum Metric {
     Growth,
 }
 
-/// Requirement of a metric, without which its values are 0 or those of another metric.
+/// Data that a metric needs. Without the data, its values are 0 or equal to another metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
     /// The events of the class.
     Events,
-    /// The peaks of the live bytes, which are kept on request only.
+    /// The peaks of the live bytes, which the run records on request only.
     Peaks,
     /// A measurement of touched pages.
     Touches,
@@ -51,7 +51,7 @@ pub enum Requirement {
     Marks,
 }
 
-/// The row of a metric.
+/// Facts about a metric.
 #[derive(Debug)]
 pub struct MetricFacts {
     /// The metric.
@@ -60,13 +60,13 @@ pub struct MetricFacts {
     pub name: &'static str,
     /// Description in the help.
     pub help: &'static str,
-    /// Title, from the words of an event class: `live bytes`.
+    /// Function that makes the title from the words of an event class: `live bytes`.
     pub title: fn(&ClassWords) -> String,
-    /// Quantity with its values.
+    /// Quantity with the values of the metric.
     pub quantity: Quantity,
-    /// Requirement.
+    /// Data that the metric needs.
     pub requirement: Requirement,
-    /// Sample type of profiles for pprof.
+    /// Name of the sample type in pprof profiles.
     pub sample_type: &'static str,
 }
 
@@ -209,7 +209,7 @@ const _: () = {
 };
 
 impl Requirement {
-    /// Returns true if a metric of `quantity` has it.
+    /// Returns true if a metric with this quantity has the requirement.
     #[must_use]
     pub fn is_of(self, quantity: Quantity) -> bool {
         Metric::ALL.into_iter().any(|metric| metric.quantity() == quantity && metric.needs(self))
@@ -228,12 +228,12 @@ impl Metric {
         all
     };
 
-    /// Returns the metrics of stacks of `class`. The first is the default while processes run.
+    /// Returns the metrics of stacks of `class`. The first one is the default while processes run.
     pub fn all_of(class: EventClass) -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(move |metric| metric.is_of(class))
     }
 
-    /// Returns the default metric of `class`. If all processes have ended, it is no metric of live memory: nothing is live.
+    /// Returns the default metric of `class`. If all processes have ended, nothing is live, so it is not a live metric.
     #[must_use]
     pub(crate) fn default_of(class: EventClass, has_ended: bool) -> Self {
         let is_live = |metric: Self| matches!(metric.quantity(), Quantity::LiveBytes | Quantity::LiveCount);
@@ -246,56 +246,57 @@ impl Metric {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
-    /// The row of this metric.
+    /// Returns the row of this metric.
     #[must_use]
     pub const fn facts(self) -> &'static MetricFacts {
         &METRICS[self as usize]
     }
 
-    /// Name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.facts().name
     }
 
-    /// Quantity with its values.
+    /// Returns the quantity with the values of the metric.
     #[must_use]
     pub const fn quantity(self) -> Quantity {
         self.facts().quantity
     }
 
-    /// Dimension of the values.
+    /// Returns the dimension of the values.
     #[must_use]
     pub const fn measure(self) -> Measure {
         self.quantity().facts().measure
     }
 
-    /// Requirement.
+    /// Returns the requirement of the metric.
     #[must_use]
     pub const fn requirement(self) -> Requirement {
         self.facts().requirement
     }
 
-    /// Returns true if it has this requirement.
+    /// Returns true if the metric has this requirement.
     #[must_use]
     pub fn needs(self, requirement: Requirement) -> bool {
         self.facts().requirement == requirement
     }
 
-    /// Returns true if stacks of `class` have it. Growth is a change of another metric.
+    /// Returns true if stacks of `class` have the metric. The two growth metrics are not included: they are views of
+    /// recordings.
     #[must_use]
     pub fn is_of(self, class: EventClass) -> bool {
         !matches!(self.requirement(), Requirement::Moments | Requirement::Marks) && self.quantity().is_of(class)
     }
 
-    /// Title: `live bytes`.
+    /// Returns the title: `live bytes`.
     #[must_use]
     pub fn title(self, class: EventClass) -> String {
         (self.facts().title)(class.words())
     }
 
-    /// Returns the value of a stack or of a sum. A decrease has the [`Metric::NetGrowth`] 0. For [`Metric::Growth`], `usage`
-    /// counts only blocks that were allocated between the marks.
+    /// Returns the value for the quantities of a stack or of a sum. A decrease has the [`Metric::NetGrowth`] 0. For
+    /// [`Metric::Growth`], `usage` must count only blocks that were allocated between the marks.
     #[must_use]
     pub fn value(self, usage: &Quantities) -> u64 {
         let value = usage[self.quantity()];

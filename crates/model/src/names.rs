@@ -1,4 +1,4 @@
-//! Names of calls: the interface between stacks and the sources of names. Plain data in both directions.
+//! Names of functions: the interface between stacks and the sources of names.
 
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
@@ -9,8 +9,9 @@ use crate::{AbsAddr, FileOffset, Frame, Object, ObjectName, Unnamed};
 
 /// Source of the names of functions in objects.
 pub trait Names {
-    /// Returns the frames of the calls at each of `offsets` in the file of `object`, in their order. The frames of a call
-    /// are outermost first. A call without a name has one frame with the reason.
+    /// Returns the frames of the call at each of `offsets` in the file of `object`, in the order of `offsets`. The
+    /// frames of a call are the function and its inline frames, the outermost first. A call without a name has one
+    /// frame with the reason.
     fn frames(&self, object: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>>;
 }
 
@@ -20,25 +21,26 @@ impl<N: Names + ?Sized> Names for &N {
     }
 }
 
-/// An object of call paths.
+/// Object in call paths.
 ///
-/// Objects with a build ID are equal if build ID and path are: a file that was opened repeatedly has several handles.
+/// Objects with a build ID are equal if build ID and path are equal. The handles are not compared, because a file that
+/// was opened repeatedly has several handles.
 #[derive(Clone, Debug)]
 pub struct PathObject {
-    /// The object.
+    /// ELF file of the call paths.
     pub object: Arc<Object>,
-    /// State of its file.
+    /// State of the object's file.
     pub file: FileState,
 }
 
 /// State of the file of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileState {
-    /// The run keeps the handle of the object, if there is one.
+    /// The run keeps the handle of the object, if the object has one.
     Kept,
-    /// The run closed the handle before the functions of the object had names.
+    /// The run closed the handle before the functions of the object were symbolized.
     Closed,
-    /// The object is part of a recording, and has no handle.
+    /// The object is read from a recording, and has no handle.
     Recorded,
 }
 
@@ -70,29 +72,29 @@ impl Hash for PathObject {
     }
 }
 
-/// Source of the names of the code that one process image has generated at run time.
+/// Source of the names of JIT code of one process image.
 pub trait CodeNames {
-    /// Returns true if the name of an address can depend on the time.
+    /// Returns true if the name of an address can change over time.
     fn depends_on_time(&self) -> bool;
 
-    /// Returns true if callers that were found through the generated code may be wrong.
+    /// Returns true if callers that were found through JIT code may be wrong.
     fn is_uncertain(&self) -> bool;
 
-    /// Returns the function at `address` at time `taken`, since tracing began.
+    /// Returns the function at `address` at the time `taken` since tracing began.
     fn find(&mut self, address: AbsAddr, taken: Duration) -> GeneratedFunction<'_>;
 
-    /// Records that a stack was cut at generated code.
+    /// Counts a stack that was cut in JIT code.
     fn count_cut(&mut self);
 
-    /// Returns a sentence for each kind of missing names or stacks.
+    /// Returns a sentence for each reason for missing names or stacks.
     fn advice(&self) -> Vec<String>;
 }
 
-/// A function of generated code.
+/// A function in JIT code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedFunction<'a> {
-    /// Name as the runtime writes it, or the reason for a missing name.
+    /// Name as the language runtime writes it, or the reason for a missing name.
     pub name: Result<Cow<'a, str>, Unnamed>,
-    /// False if the function may keep no frame pointer, so that its caller is uncertain.
+    /// True if the function keeps a frame pointer. If it is false, the caller of the function is uncertain.
     pub finds_caller: bool,
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::Bytes;
 use crate::format::{SIZE_UNITS, TIME_UNITS};
 
-/// Units of a count, from large to small.
+/// Units of a count, with their factors, from large to small.
 const COUNT: [(&str, u64); 3] = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)];
 
 /// Parses a duration: `500ms`, `30s`, `5m`, `2h`, `1h30m`.
@@ -75,7 +75,7 @@ pub fn size(text: &str) -> Result<Bytes, String> {
     bytes.map(Bytes).ok_or_else(|| "this is too large".into())
 }
 
-/// Parses a count of things: `500000`, `64k`, `32M`. Units are powers of 1000.
+/// Parses a count: `500000`, `64k`, `32M`. Units are powers of 1000.
 pub fn count(text: &str) -> Result<u64, String> {
     let (number, unit, remainder) = split(text);
     if number.is_empty() {
@@ -98,12 +98,12 @@ fn split(text: &str) -> (&str, &str, &str) {
     (number, unit, remainder)
 }
 
-/// Returns true if `unit` is the first letter of `name`, a unit of several letters.
+/// Returns true if `unit` is the first letter of the unit `name`, which has several letters.
 fn is_initial(unit: &str, name: &str) -> bool {
     name.len() > 1 && unit.len() == 1 && name.to_ascii_lowercase().starts_with(unit)
 }
 
-/// Returns the reason for which `text` is refused, with an example of a valid one.
+/// Returns the error message for a `text` without a number at its start, with an example of valid text.
 pub fn not_a_number(text: &str, example: &str) -> String {
     if text.is_empty() {
         format!("a number is missing; write for example {example}")

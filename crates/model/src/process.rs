@@ -26,15 +26,15 @@ pub use replaced::{Replaced, Version};
 pub use rusage::{ImageRusage, PageFaults, Rusage};
 pub use untraced::{ProcessMemory, Untraced, UntracedProcess, UntracedReason};
 
-/// Properties of a process that filters compare, as far as they are known.
+/// Known properties of a process that filters compare.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
-    /// Short name.
+    /// Short name, if known.
     pub comm: Option<String>,
-    /// Real user ID.
+    /// Real user ID, if known.
     pub user: Option<u32>,
-    /// Device and inode of the executable, as in `stat`.
+    /// Device and inode of the executable as `stat` returns them, if known.
     pub exe: Option<(u64, u64)>,
-    /// Its control groups and their ancestors, each with the number of its hierarchy.
+    /// Control groups of the process and their ancestors: the number of the hierarchy and the id of the group.
     pub cgroups: Vec<(u32, CgroupId)>,
 }

@@ -27,27 +27,28 @@ pub use self::unnamed::Unnamed;
 /// Everything that a report can show.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
-    /// Facts of the run, and of the part of it that is shown.
+    /// Facts of the run, and of the period that the profile shows.
     pub run: RunFacts,
-    /// Totals at earlier moments, since the start of the trace, for formats with several of them; in order.
+    /// Profiles of earlier moments in order, with the time since the start of the trace. Only formats that show several
+    /// moments have them.
     pub earlier: Vec<(Duration, Self)>,
     /// Process images, ordered by PID and then by time.
     pub processes: Vec<ProcessProfile>,
-    /// Stacks, ordered by process, then by their frames; equal stacks of one process are joined.
+    /// Stacks, ordered by process, then by their frames. Equal stacks of one process are joined.
     pub stacks: Vec<StackProfile>,
-    /// Frames of the stacks, each once.
+    /// Distinct frames of the stacks.
     pub frames: Vec<Frame>,
-    /// Labels of stacks, each once.
+    /// Distinct labels of the stacks.
     pub labels: Vec<String>,
-    /// OOM kills, of traced processes and others, in order of time.
+    /// OOM kills of traced and untraced processes, ordered by time.
     pub oom_kills: Vec<OomKill>,
     /// Control groups with stalls, ordered by ID.
     pub cgroups: Vec<MemcgProfile>,
-    /// Losses.
+    /// Losses of the run, or of the period that the profile shows.
     pub losses: Losses,
 }
 
-/// The rows of a profile.
+/// Rows of a profile, without the facts of the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProfileRows {
     /// As in [`Profile`].
@@ -66,40 +67,40 @@ pub struct ProfileRows {
     pub losses: Losses,
 }
 
-/// A process image with its totals, or a group of ended ones.
+/// A process image with its totals, or a group of ended images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessProfile {
-    /// The process; 0 for a group.
+    /// Process id; 0 for a group.
     pub pid: Pid,
-    /// The group, if the row stands for several process images. All numbers of the row are sums over them.
+    /// The group, if the row stands for several process images. All numbers of the row are sums over the group.
     pub group: Option<EndedGroup>,
-    /// Short name.
+    /// Short name of the process.
     pub comm: Comm,
-    /// Path of the executable in the mount namespace of the process.
+    /// Path of the executable in the mount namespace of the process, if known.
     pub exe: Option<PathBuf>,
-    /// End of the image, if it has ended; for a group, the most frequent one.
+    /// Kind of end, if the image has ended. A group has the most frequent kind.
     pub ended: Option<ImageEnd>,
-    /// Time from the start of tracing to that end, or to the last one of a group, if known.
+    /// Time of the end since the start of the shown time, if known. A group has the time of its last end.
     pub ended_after: Option<Duration>,
     /// Sum of all stacks.
     pub total: Quantities,
-    /// Frees of unknown blocks: allocated before tracing began, or filtered.
+    /// Number of frees of unknown blocks, which were allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
-    /// Frees of unknown blocks in a process with a recorded fork: blocks of the parent, or filtered.
+    /// Number of frees of unknown blocks after a recorded fork: blocks of the parent, or filtered blocks.
     pub inherited_frees: u64,
-    /// Frees of blocks that were freed before, by the allocator itself.
+    /// Number of frees by the allocator itself of blocks that were freed before.
     pub repeated_frees: u64,
-    /// High-water mark of the live bytes, if it was kept.
+    /// High-water mark of the live bytes, if it was recorded.
     pub peak: Option<Bytes>,
     /// User, if known.
     pub user: Option<User>,
     /// Control group, if known.
     pub cgroup: Option<Arc<Cgroup>>,
-    /// Number of threads when last read.
+    /// Number of threads at the last reading, if known.
     pub threads: Option<u32>,
-    /// Names of threads, if parts have one.
+    /// Names of threads, if parts have a thread as a key.
     pub thread_names: BTreeMap<Tid, String>,
-    /// Duration of its trace.
+    /// Time for which the process was traced.
     pub traced: Duration,
     /// Stalls by kind.
     pub stalls: BTreeMap<ReclaimKind, StallStats>,
@@ -112,7 +113,7 @@ pub struct ProcessProfile {
 }
 
 impl ProcessProfile {
-    /// Returns a process with nothing but a PID and a short name.
+    /// Returns a process with a PID and a short name. All other fields are empty.
     #[must_use]
     pub fn new(pid: Pid, comm: impl Into<Comm>) -> Self {
         Self {
@@ -149,23 +150,23 @@ impl ProcessProfile {
 /// A call stack of a process, or of a part of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackProfile {
-    /// Process: an index into [`Profile::processes`].
+    /// Index of the process in [`Profile::processes`].
     pub process: usize,
     /// Part of the process.
     pub part: Part,
-    /// Frames, the outermost first. Inlined functions have frames of their own. Empty without a stack; `end` has the
-    /// reason. Shared by stacks of processes that run the same code.
+    /// Frames, the outermost first, including inline frames. Without a stack there are no frames, and `end` has the
+    /// reason. Stacks of processes that run the same code share the memory.
     pub frames: Arc<[FrameId]>,
-    /// End of the walk.
+    /// End of the walk, or the reason for a missing stack.
     pub end: StackEnd,
-    /// Name by which the stack is grouped, if that depends on its frames: its tag, or the object that called the allocator.
+    /// Group of the stack, if the group depends on the frames: a tag, or the object that called the allocator.
     pub label: Option<LabelId>,
-    /// The numbers of the stack.
+    /// Quantities of the stack.
     pub usage: Quantities,
     /// Sizes, lifetimes and ages of blocks, if they were counted.
     pub histograms: BlockHistograms,
-    /// Changes of the live and allocated bytes over time; empty for processes that have ended, and without
-    /// [`Profile::parts`].
+    /// Changes of the live and allocated bytes over time. Empty if the process has ended, or if there are no
+    /// [`RunFacts::parts`].
     pub live_changes: LiveChanges,
 }
 
@@ -185,7 +186,7 @@ impl StackProfile {
         }
     }
 
-    /// Number of stacks, if this is the sum of stacks that were merged, and 0 if it is one stack.
+    /// Returns the number of stacks if this is a sum of merged stacks; 0 if it is a single stack.
     #[must_use]
     pub const fn merged(&self) -> u64 {
         self.usage.get(Quantity::MergedStacks)
@@ -197,31 +198,31 @@ impl StackProfile {
 pub struct FrameId(u32);
 
 impl FrameId {
-    /// Returns the frame with this index. There are far fewer than 2^32.
+    /// Returns the ID of the frame with this index. There are far fewer than 2^32 frames.
     #[must_use]
     pub const fn new(index: usize) -> Self {
         Self(index as u32)
     }
 
-    /// The index.
+    /// Returns the index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Index of the label of a stack, in [`Profile::labels`] or in labels by another key.
+/// Index of the label of a stack in [`Profile::labels`] or in [`StackLabels::names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LabelId(u32);
 
 impl LabelId {
-    /// Returns the label with this index. There are far fewer than 2^32.
+    /// Returns the ID of the label with this index. There are far fewer than 2^32 labels.
     #[must_use]
     pub const fn new(index: usize) -> Self {
         Self(index as u32)
     }
 
-    /// The index.
+    /// Returns the index.
     #[must_use]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -231,28 +232,29 @@ impl LabelId {
 /// Labels of the stacks of a profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackLabels {
-    /// One entry for each stack: the index of its label in `names`.
+    /// Index in `names` of the label of each stack, in the order of the stacks; `None` for a stack without a label.
     pub of_stacks: Vec<Option<LabelId>>,
-    /// Labels, each once.
+    /// Distinct labels.
     pub names: Vec<String>,
 }
 
 /// One function in a stack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Frame {
-    /// Name, or the reason for a missing name.
+    /// Name of the function, or the reason for a missing name.
     pub name: Result<Name, Unnamed>,
     /// Object of the code; `None` for code without a file.
     pub object: Option<ObjectName>,
-    /// Address of the call in the terms of the object's symbols; if its headers could not be read, the file offset.
+    /// Virtual address of the call in the object, as in its symbol table; the file offset if the headers of the object
+    /// could not be read.
     pub offset: Option<VirtOffset>,
-    /// Address of the call in the process; set only without an object.
+    /// Address of the call in the process, if the code has no object.
     pub address: Option<AbsAddr>,
-    /// Source location of the call.
+    /// Source location of the call, if known.
     pub location: Option<Location>,
     /// True if the compiler inlined the function into its caller.
     pub inlined: bool,
-    /// True if the frame was found by frame pointer, because the code that it calls has no unwind information.
+    /// True if the frame was found by frame pointer, because the function that it calls has no unwind information.
     pub by_frame_pointer: bool,
 }
 
@@ -265,21 +267,21 @@ pub struct Name(pub String);
 pub struct ObjectName {
     /// Path in the target's mount namespace.
     pub path: PathBuf,
-    /// Build ID, if it has one.
+    /// Build ID, if the object has one.
     pub build_id: Option<BuildId>,
 }
 
-/// Source location.
+/// Source location of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// Path of the file as the compiler recorded it.
+    /// Path of the source file as the compiler recorded it.
     pub file: PathBuf,
-    /// Line, from 1, if known.
+    /// Line number from 1, if known.
     pub line: Option<u32>,
 }
 
 impl Frame {
-    /// Creates a frame of which nothing but the name, or the reason for a missing one, is known.
+    /// Returns a frame with a name, or with the reason for a missing name. All other fields are empty.
     #[must_use]
     pub const fn new(name: Result<Name, Unnamed>) -> Self {
         Self {
@@ -293,7 +295,8 @@ impl Frame {
         }
     }
 
-    /// Returns the address of the call: in the terms of the object's symbols, or in the process without an object; 0 if it is unknown.
+    /// Returns the address of the call in the object, or in the process if the code has no object; 0 if the address is
+    /// not known.
     #[must_use]
     pub fn offset_or_address(&self) -> u64 {
         self.offset.map(|offset| offset.0).or(self.address.map(|address| address.0)).unwrap_or_default()
@@ -320,8 +323,8 @@ impl Frame {
 }
 
 impl Profile {
-    /// Returns the profile with these rows, and with the profiles of `earlier` moments. `labels` returns the labels of its
-    /// stacks; if it returns `None`, they keep theirs.
+    /// Returns the profile with these rows, and with the profiles of `earlier` moments. `labels` returns the labels of
+    /// the stacks, or `None` if the stacks keep the labels in `rows`.
     #[must_use]
     pub fn new(
         run: RunFacts,
@@ -344,14 +347,15 @@ impl Profile {
         self.processes.iter().map(|process| process.total).sum()
     }
 
-    /// Returns the time that is shown, since the start of tracing.
+    /// Returns begin and end of the period that the profile shows, since the start of tracing.
     #[must_use]
     pub fn shown_time(&self) -> Range<Duration> {
         let start = self.run.window.as_ref().map(|window| window.start).unwrap_or_default();
         start..start + self.run.duration
     }
 
-    /// Returns the calls of a stack, the outermost first: a function, and the functions that are inlined at the call, which follow it.
+    /// Returns the calls of a stack, the outermost first. A call is a function, followed by the functions that are
+    /// inlined at the call.
     pub fn calls<'a>(&'a self, frames: &'a [FrameId]) -> impl Iterator<Item = &'a [FrameId]> {
         frames.chunk_by(|_, next| self.frames[next.index()].inlined)
     }
@@ -362,20 +366,21 @@ impl Profile {
         !self.processes.is_empty() && self.processes.iter().all(|process| process.ended.is_some())
     }
 
-    /// Returns the metric to draw: `chosen` if the event class has it, else the default.
+    /// Returns the metric to draw: `chosen` if the event class has this metric, else the default.
     #[must_use]
     pub fn metric(&self, chosen: Option<Metric>) -> Metric {
         let default = || Metric::default_of(self.run.class, self.has_ended());
         chosen.filter(|metric| metric.is_of(self.run.class)).unwrap_or_else(default)
     }
 
-    /// Returns true if the profile has a single row for a single process image.
+    /// Returns true if the profile has one row, and the row is one process image.
     #[must_use]
     pub fn is_of_one_image(&self) -> bool {
         matches!(self.processes.as_slice(), [process] if process.group.is_none())
     }
 
-    /// The peak of the live bytes if the profile has one process only: peaks of several are of different moments.
+    /// Returns the peak of the live bytes, if the profile has one row. The peaks of several processes cannot be added,
+    /// because they are at different moments.
     #[must_use]
     pub fn sole_peak(&self) -> Option<Bytes> {
         match self.processes.as_slice() {
@@ -384,19 +389,19 @@ impl Profile {
         }
     }
 
-    /// Returns the frees of unknown blocks, of all processes.
+    /// Returns the number of frees of unknown blocks in all processes.
     #[must_use]
     pub fn unmatched_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.unmatched_frees).sum()
     }
 
-    /// Returns the frees of blocks inherited by fork, of all processes.
+    /// Returns the number of inherited frees in all processes.
     #[must_use]
     pub fn inherited_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.inherited_frees).sum()
     }
 
-    /// Returns the repeated frees of all processes.
+    /// Returns the number of repeated frees in all processes.
     #[must_use]
     pub fn repeated_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.repeated_frees).sum()
@@ -426,7 +431,7 @@ impl Profile {
 pub struct StackQuality(BTreeMap<StackEnd, u64>);
 
 impl StackQuality {
-    /// Returns the share, from 0 to 1, of events whose stack has this `end`; 0 if there are none.
+    /// Returns the share of events with a stack that has this `end`, from 0 to 1; 0 if there are no events.
     #[must_use]
     pub fn share(&self, end: StackEnd) -> f64 {
         let all: u64 = self.0.values().sum();

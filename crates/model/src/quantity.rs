@@ -1,56 +1,57 @@
-//! Quantities: the numbers of a stack, one row each, from which everything else derives.
+//! Quantities: the numbers of a stack. Each has a row in a table, and everything else derives from the table.
 
 use std::fmt;
 use std::ops::{AddAssign, Index, IndexMut, SubAssign};
 
 use crate::{Amount, Bytes, EventClass, ImageEnd, Nanoseconds, StallTotals};
 
-/// A number of a stack. Processes and traces have the sums over their stacks.
+/// Kind of number of a stack. Processes and traces have the sums over their stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quantity {
     /// Bytes allocated and not freed, by processes that run.
     LiveBytes,
-    /// Number of these blocks.
+    /// Number of blocks or pages in [`Self::LiveBytes`].
     LiveCount,
     /// Bytes allocated and not freed when the process ended.
     ExitBytes,
-    /// Number of these blocks.
+    /// Number of blocks in [`Self::ExitBytes`].
     ExitCount,
     /// Bytes allocated since tracing began.
     AllocBytes,
-    /// Number of these blocks.
+    /// Number of blocks or pages in [`Self::AllocBytes`].
     AllocCount,
-    /// Bytes freed by the allocating thread before its next allocation: a part of the freed ones.
+    /// Bytes freed by the allocating thread before its next allocation. They are a part of the freed bytes.
     TemporaryBytes,
-    /// Number of these blocks.
+    /// Number of blocks in [`Self::TemporaryBytes`].
     TemporaryCount,
-    /// Bytes that were live at exec.
+    /// Bytes that were live when the process called exec.
     DiscardedBytes,
-    /// Number of these blocks.
+    /// Number of blocks in [`Self::DiscardedBytes`].
     DiscardedCount,
-    /// Bytes live or held at exit that a filter leaves out: those of blocks younger than `--older`.
+    /// Bytes live or held at exit in blocks that are younger than `--older`. No other quantity of held memory has them.
     LeftOutBytes,
-    /// Number of these blocks.
+    /// Number of blocks in [`Self::LeftOutBytes`].
     LeftOutCount,
     /// Number of stalls.
     StallCount,
-    /// Total time of stalls.
+    /// Total time of stalls in nanoseconds.
     StallTime,
-    /// Live bytes when the live bytes of the process were highest; 0 if no peak was kept.
+    /// Live bytes of the stack at the peak of the process's live bytes; 0 if no peak was recorded.
     AtPeakBytes,
     /// Number of major faults.
     MajorFaults,
-    /// Variance of the live pages, in pages squared; 0 if pages are counted.
+    /// Variance of the live pages, in pages squared; 0 if pages are not sampled.
     LiveVariance,
-    /// Variance of the touched pages, which count once per touch; 0 if pages are counted.
+    /// Variance of the touched pages, in pages squared. A page counts once per touch. 0 if pages are not sampled.
     AllocVariance,
     /// Resident bytes of live mappings.
     ResidentBytes,
-    /// Live bytes on pages that may have been touched within a time; 0 if touches were not measured.
+    /// Live bytes on pages that may have been touched within the time of `--cold-after`; 0 if touches were not
+    /// measured.
     HotBytes,
-    /// Live bytes on resident pages that were not touched within that time.
+    /// Live bytes on resident pages that were not touched within the time of `--cold-after`.
     ColdBytes,
-    /// Number of stacks, if this is the sum of merged ones; 0 if it is one stack.
+    /// Number of stacks in a sum of merged stacks; 0 for a single stack.
     MergedStacks,
 }
 
@@ -76,7 +77,7 @@ pub enum Storage {
     None,
 }
 
-/// The row of a quantity.
+/// Facts about a quantity.
 #[derive(Debug)]
 pub struct QuantityFacts {
     /// The quantity.
@@ -85,13 +86,15 @@ pub struct QuantityFacts {
     pub name: &'static str,
     /// Name in a recording.
     pub column: &'static str,
-    /// Dimension.
+    /// Dimension of the quantity.
     pub measure: Measure,
-    /// Number or bytes of the same blocks, and number or time of the same stalls.
+    /// Quantity with the number of the same blocks if this one has their bytes, and the reverse; also for number and
+    /// time of stalls.
     pub pair: Option<Quantity>,
-    /// False if only single stacks have it: a process has no sum, and an interval no difference.
+    /// True if processes have the sum over their stacks, and intervals the difference. Otherwise only single stacks
+    /// have the quantity.
     pub adds_up: bool,
-    /// Event classes that have it.
+    /// Event classes that have the quantity.
     pub classes: &'static [EventClass],
     /// Place in a recording.
     pub storage: Storage,
@@ -175,19 +178,19 @@ impl Quantity {
         all
     };
 
-    /// The row of this quantity.
+    /// Returns the row of this quantity.
     #[must_use]
     pub const fn facts(self) -> &'static QuantityFacts {
         &QUANTITIES[self as usize]
     }
 
-    /// Returns true if stacks of `class` have it.
+    /// Returns true if stacks of `class` have the quantity.
     #[must_use]
     pub fn is_of(self, class: EventClass) -> bool {
         self.facts().classes.contains(&class)
     }
 
-    /// Returns true for amounts that are not freed: live or held at exit. `--older` filters them by age.
+    /// Returns true for quantities of memory that is not freed: live or held at exit. `--older` filters them by age.
     #[must_use]
     pub const fn is_held(self) -> bool {
         matches!(self, Self::LiveBytes | Self::LiveCount | Self::ExitBytes | Self::ExitCount)
@@ -198,7 +201,7 @@ impl Quantity {
         Self::ALL.into_iter().filter(|quantity| quantity.facts().storage == Storage::Column)
     }
 
-    /// Returns the quantities with rows in the table `detail`, and their numbers.
+    /// Returns the quantities with rows in the table `detail`, each with its number in the table.
     pub fn details() -> impl Iterator<Item = (Self, i64)> {
         QUANTITIES.iter().filter_map(|facts| match facts.storage {
             Storage::Detail(number) => Some((facts.quantity, i64::from(number))),
@@ -207,7 +210,7 @@ impl Quantity {
     }
 }
 
-/// The numbers of a stack, or of a sum of stacks. Differences wrap while they are negative.
+/// Quantities of a stack, or of a sum of stacks. Negative differences are stored as wrapped numbers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Quantities([u64; Quantity::ALL.len()]);
 
@@ -253,10 +256,10 @@ impl std::iter::Sum for Quantities {
 }
 
 impl Quantities {
-    /// The numbers of a stack without events.
+    /// Quantities of a stack without events.
     pub const ZERO: Self = Self([0; Quantity::ALL.len()]);
 
-    /// Returns the numbers of a running image, from its live, allocated and temporary amounts.
+    /// Returns the quantities of a running image with these live, allocated and temporary amounts.
     #[must_use]
     pub const fn of_blocks([live, alloc, temporary]: [Amount; 3]) -> Self {
         Self::ZERO
@@ -276,20 +279,20 @@ impl Quantities {
         Quantity::ALL.into_iter().zip(self.0).filter(|(_, value)| *value != 0)
     }
 
-    /// Returns true if all are 0.
+    /// Returns true if all quantities are 0.
     #[must_use]
     pub fn is_zero(&self) -> bool {
         *self == Self::ZERO
     }
 
-    /// Returns these numbers with another value of `quantity`.
+    /// Returns the quantities with another value of `quantity`.
     #[must_use]
     pub const fn with(mut self, quantity: Quantity, value: u64) -> Self {
         self.0[quantity as usize] = value;
         self
     }
 
-    /// Returns these numbers with another amount. `bytes` is the quantity with its bytes.
+    /// Returns the quantities with another amount. `bytes` is the quantity that has the bytes of the amount.
     #[must_use]
     pub const fn with_amount(self, bytes: Quantity, amount: Amount) -> Self {
         let with_bytes = self.with(bytes, amount.bytes.0);
@@ -299,30 +302,31 @@ impl Quantities {
         }
     }
 
-    /// Returns these numbers with other stalls.
+    /// Returns the quantities with another number and time of stalls.
     #[must_use]
     pub const fn with_stalls(self, stalls: StallTotals) -> Self {
         self.with(Quantity::StallCount, stalls.count).with(Quantity::StallTime, stalls.time.0)
     }
 
-    /// Returns these numbers with another freed amount: what is neither freed nor in another amount is left out.
+    /// Returns the quantities with another freed amount. The left-out amount changes, so that all amounts still add up
+    /// to the allocated one.
     #[must_use]
     pub fn with_free(self, free: Amount) -> Self {
         let left_out = self.left_out() + (self.free() - free);
         self.with_amount(Quantity::LeftOutBytes, left_out)
     }
 
-    /// Adds to the amount whose bytes are the quantity `bytes`.
+    /// Adds to an amount. `bytes` is the quantity that has the bytes of the amount.
     pub fn add_amount(&mut self, bytes: Quantity, amount: Amount) {
         *self = self.with_amount(bytes, self.amount(bytes) + amount);
     }
 
-    /// Subtracts from the amount whose bytes are the quantity `bytes`.
+    /// Subtracts from an amount. `bytes` is the quantity that has the bytes of the amount.
     pub fn subtract_amount(&mut self, bytes: Quantity, amount: Amount) {
         *self = self.with_amount(bytes, self.amount(bytes) - amount);
     }
 
-    /// Returns the amount whose bytes are the quantity `bytes`.
+    /// Returns an amount. `bytes` is the quantity that has the bytes of the amount.
     #[must_use]
     pub const fn amount(&self, bytes: Quantity) -> Amount {
         let count = match bytes.facts().pair {
@@ -332,55 +336,55 @@ impl Quantities {
         Amount { bytes: Bytes(self.get(bytes)), count }
     }
 
-    /// Allocated and not freed, by processes that run.
+    /// Returns the amount that was allocated and not freed, by processes that run.
     #[must_use]
     pub const fn live(&self) -> Amount {
         self.amount(Quantity::LiveBytes)
     }
 
-    /// Allocated and not freed when the process ended.
+    /// Returns the amount that was not freed when the process ended.
     #[must_use]
     pub const fn exit(&self) -> Amount {
         self.amount(Quantity::ExitBytes)
     }
 
-    /// Allocated since tracing began.
+    /// Returns the amount that was allocated since tracing began.
     #[must_use]
     pub const fn alloc(&self) -> Amount {
         self.amount(Quantity::AllocBytes)
     }
 
-    /// Freed by the allocating thread before its next allocation.
+    /// Returns the amount that the allocating thread freed before its next allocation.
     #[must_use]
     pub const fn temporary(&self) -> Amount {
         self.amount(Quantity::TemporaryBytes)
     }
 
-    /// Live at exec.
+    /// Returns the amount that was live when the process called exec.
     #[must_use]
     pub const fn discarded(&self) -> Amount {
         self.amount(Quantity::DiscardedBytes)
     }
 
-    /// Live or held at exit, but left out by a filter.
+    /// Returns the amount that is live or held at exit in blocks younger than `--older`.
     #[must_use]
     pub const fn left_out(&self) -> Amount {
         self.amount(Quantity::LeftOutBytes)
     }
 
-    /// Freed, among the blocks allocated since tracing began: all that are in no other amount.
+    /// Returns the freed amount: the allocated amount minus the live, held, discarded and left-out amounts.
     #[must_use]
     pub fn free(&self) -> Amount {
         self.alloc() - self.live() - self.exit() - self.discarded() - self.left_out()
     }
 
-    /// Stalls.
+    /// Returns the number and time of stalls.
     #[must_use]
     pub const fn stalls(&self) -> StallTotals {
         StallTotals { count: self.get(Quantity::StallCount), time: Nanoseconds(self.get(Quantity::StallTime)) }
     }
 
-    /// Returns the number of events with a stack: allocations, first touches or stalls.
+    /// Returns the number of events with a stack: allocations, touches or stalls.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.get(Quantity::AllocCount).wrapping_add(self.get(Quantity::StallCount))
@@ -398,14 +402,14 @@ impl Quantities {
         }
     }
 
-    /// Returns the numbers that add up: those that processes and intervals have too.
+    /// Returns the quantities that add up ([`QuantityFacts::adds_up`]). All others are 0.
     #[must_use]
     pub fn additive(mut self) -> Self {
         QUANTITIES.iter().filter(|facts| !facts.adds_up).for_each(|facts| self[facts.quantity] = 0);
         self
     }
 
-    /// Returns the changes since `earlier` of the numbers that add up.
+    /// Returns the changes since `earlier` of the quantities that add up.
     #[must_use]
     pub fn since(mut self, earlier: Self) -> Self {
         self -= earlier;

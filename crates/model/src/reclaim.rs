@@ -24,23 +24,23 @@ pub use vm_counters::VmCounters;
 
 use crate::{CgroupId, ImageId, Pid, Tick};
 
-/// A process killed by the OOM killer.
+/// An OOM kill.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OomKill {
     /// Time of the kill.
     pub at: Tick,
-    /// Image of the victim, if it is traced.
+    /// Image of the victim, which may be untraced.
     pub victim: ImageId,
-    /// Short name of the victim; empty if the kernel does not report it: older ones do so only if the victim is the
-    /// allocating process.
+    /// Short name of the victim; empty if the kernel does not report it. Older kernels report it only if the victim is
+    /// the invoker.
     pub comm: String,
-    /// Process with the failed allocation.
+    /// Invoker: the process with the failed allocation.
     pub by: Pid,
-    /// Short name of that process.
+    /// Short name of the invoking thread.
     pub by_comm: String,
-    /// Control group of the victim's memory, if known.
+    /// Memcg of the victim, if known.
     pub group: Option<CgroupId>,
-    /// Full control group: one of the allocating process, or an ancestor. `None` if no group was full, or if the group is not
+    /// Full memcg: the memcg of the invoking thread or an ancestor of it; `None` if none was full, or if it is not
     /// known.
     pub full: Option<CgroupId>,
 }

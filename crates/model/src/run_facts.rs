@@ -1,4 +1,4 @@
-//! Facts of a run that reports show and that are not in its snapshot.
+//! Facts of a run that reports show in addition to its totals.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,15 +14,17 @@ use super::{
 /// Facts of a run for the profile of one event class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunFacts {
-    /// The event class of the profile.
+    /// Event class of the profile.
     pub class: EventClass,
-    /// One page in this number is traced; 0 if pages are not traced.
+    /// N, if one page in N is recorded; 0 if pages are not traced.
     pub page_sample: u32,
-    /// Duration of the trace.
+    /// Duration of the trace, or of the `window`.
     pub duration: Duration,
-    /// Part of a recording, since the start of the trace, of which numbers are changes; `None` for totals.
+    /// Begin and end of the period of a recording that the numbers are changes of, since the start of the trace; `None`
+    /// if the numbers are totals.
     pub window: Option<Range<Duration>>,
-    /// Parts of a recorded run in which the changes of live memory are known.
+    /// Begin and end of the periods of a recorded run with known changes of live memory ([`crate::LiveChanges`]), since
+    /// the start of the trace.
     pub parts: Vec<Range<Duration>>,
     /// Memory over time, if an output shows it.
     pub timeline: Option<MemoryTimeline>,
@@ -30,25 +32,25 @@ pub struct RunFacts {
     pub activity: Option<Arc<Activity>>,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,
-    /// Tags that programs have set, if blocks are grouped by them.
+    /// Names of tags that processes have set, if blocks are grouped by them.
     pub tags: BTreeMap<TagId, TagName>,
-    /// Paths of the control groups of OOM kills that still exist.
+    /// Paths of the control groups with OOM kills, if the group still exists.
     pub killed_cgroups: BTreeMap<CgroupId, String>,
-    /// Reclaim of the whole machine, if it was traced.
+    /// Reclaim activity of the whole machine, if it was traced.
     pub reclaim: Option<MachineReclaim>,
-    /// Path and memory of the control groups in which processes waited.
+    /// Path and memory of the control groups with stalls.
     pub cgroups: BTreeMap<CgroupId, (PathBuf, MemcgMemory)>,
-    /// Allocations that the size filter dropped.
+    /// Allocations that filters excluded.
     pub filtered: Amount,
-    /// Minimum age of blocks that count as live.
+    /// Minimum age of blocks that count as live (`--older`).
     pub older: Option<Duration>,
-    /// How hot and cold bytes were measured; `None` if they were not.
+    /// Time window of the measurement of hot and cold bytes; `None` if they were not measured.
     pub touches: Option<TouchWindow>,
     /// Processes in scope that are not traced.
     pub untraced: Untraced,
     /// Notes for the reader, such as allocators that were not traced.
     pub notes: Vec<String>,
-    /// Outcome of the search for debug files, if servers were allowed.
+    /// Outcomes of the search for debug files, if the user has named servers.
     pub debug_files: Option<DebugFileCounts>,
     /// Cost of tracing.
     pub cost: Cost,

@@ -15,20 +15,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{EventClass, ImageEnd, ImageId, Losses, OomKill, Owner, Quantities, Stacks, Tick};
 
-/// Totals of some or all shards at one moment. Additive: [`Snapshot::merge`] is associative and commutative.
+/// Totals of some or all shards at one moment. [`Snapshot::merge`] is associative and commutative.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Totals by process image.
     pub images: BTreeMap<ImageId, ImageUsage>,
     /// Frames of every stack that arrived.
     pub stacks: Stacks,
-    /// How and when images ended. An image that an exec replaced is here only if it has totals.
+    /// Kinds and times of the ends of images. If an exec ended an image, the image is listed only if it has totals.
     pub ends: BTreeMap<ImageId, (ImageEnd, Tick)>,
-    /// Users and control groups of the images in `ends`, as far as they are known. Every shard has all of them.
+    /// Known users and control groups of the images in `ends`. Every shard has all owners.
     pub owners: BTreeMap<ImageId, Owner>,
-    /// OOM kills, of traced processes and others. Every shard has all of them.
+    /// OOM kills of traced and untraced processes. Every shard has all OOM kills.
     pub oom_kills: BTreeSet<OomKill>,
-    /// Losses.
+    /// Losses of the shards.
     pub losses: Losses,
 }
 
@@ -37,7 +37,7 @@ pub struct Snapshot {
 pub struct Snapshots(pub BTreeMap<EventClass, Snapshot>);
 
 impl Snapshots {
-    /// Returns the owners of the images that have ended: those of any class, since all have the same.
+    /// Returns the owners of the images that have ended. All classes have the same owners.
     #[must_use]
     pub fn owners(&self) -> BTreeMap<ImageId, Owner> {
         let owners = self.0.values().map(|snapshot| &snapshot.owners).max_by_key(|owners| owners.len());
@@ -70,8 +70,8 @@ impl Snapshot {
         self.losses.merge(&other.losses);
     }
 
-    /// Returns the changes since `earlier`, without zeros: `diff(a, a)` has nothing but the frames of stacks. Live
-    /// numbers wrap below zero if more was freed than allocated in between.
+    /// Returns the changes since `earlier`, without zeros: `diff(a, a)` has only the frames of stacks. If more was
+    /// freed than allocated since `earlier`, live numbers wrap.
     #[must_use]
     pub fn diff(&self, earlier: &Self) -> Self {
         let mut images = BTreeMap::new();
@@ -98,7 +98,8 @@ impl Snapshot {
         }
     }
 
-    /// Ends the images whose end a shard did not receive, because its ring was full. `class` is that of the snapshot.
+    /// Ends all images in `ends`, because a shard does not receive the end of an image if its ring is full. `class` is
+    /// the class of the snapshot.
     pub fn end_images(&mut self, class: EventClass) {
         for (id, &(end, _)) in &self.ends {
             if let Some(image) = self.images.get_mut(id) {
@@ -118,7 +119,8 @@ impl Snapshot {
 fn merge_ends(ours: &mut BTreeMap<ImageId, (ImageEnd, Tick)>, theirs: BTreeMap<ImageId, (ImageEnd, Tick)>) {
     for (id, (end, at)) in theirs {
         let ours = ours.entry(id).or_insert((end, at));
-        // A record can be lost in one ring, and each ring gets its own at a slightly different time.
+        // The record of an OOM kill can be lost in one ring, and the rings get their records at slightly different
+        // times.
         *ours = (ours.0.max(end), ours.1.min(at));
     }
 }

@@ -4,20 +4,21 @@ use std::fmt;
 
 pub use memtrace_common::vocabulary::{TagAction, TagValue};
 
-/// Effect of a function on the tag of later allocations by its thread, or process.
+/// Effect of a function on the tag of a thread, process or block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagEffect {
-    /// The change.
+    /// Change of the tag.
     pub action: TagAction,
-    /// The new tag; `None` for [`TagAction::Leave`].
+    /// Source of the new tag; `None` for [`TagAction::Leave`].
     pub source: Option<TagSource>,
-    /// Kind of the tag.
+    /// Kind of value that the tag has.
     pub value: TagValue,
-    /// The function has an effect only if the lower half of this argument has this value.
+    /// Number of an argument and a value, if there is a condition: the function has an effect only if the lower half of
+    /// the argument equals the value.
     pub condition: Option<(u8, u32)>,
 }
 
-/// Place of a new tag.
+/// Source of a new tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TagSource {
     /// Argument with this number, from 0.
@@ -36,7 +37,7 @@ pub enum TagName {
 }
 
 impl fmt::Display for TagName {
-    /// Writes the name, or the number: in decimal, if it has at most 32 bits, because longer ones are addresses.
+    /// Writes the name or the number. Numbers of more than 32 bits are hexadecimal, because most are addresses.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Number(number) if u32::try_from(*number).is_ok() => write!(out, "{number}"),

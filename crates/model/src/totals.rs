@@ -1,4 +1,4 @@
-//! Totals and the keys that they are kept by.
+//! Totals, and the keys by which they are counted.
 
 mod account;
 mod account_keys;

@@ -1,16 +1,17 @@
-//! USDT probes that programs contain.
+//! USDT probes of objects.
 
 use super::FileOffset;
 
 /// USDT probe of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserProbe {
-    /// Its name, without that of its provider.
+    /// Name of the probe, without the name of its provider.
     pub name: String,
-    /// Offset of its nop.
+    /// File offset of the probe's nop.
     pub offset: FileOffset,
-    /// Offset of the counter of its users, 16 bits.
+    /// File offset of the probe's semaphore, a 16-bit counter of the attached tracers; `None` if the probe has none.
     pub semaphore: Option<FileOffset>,
-    /// For each argument of 8 bytes, the number of the argument of a call with the same register; `None` for another place.
+    /// Location of each argument: the number of the function argument that is passed in the same register; `None` if
+    /// the argument has another location or size than such a register.
     pub arguments: Vec<Option<u8>>,
 }

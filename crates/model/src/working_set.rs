@@ -1,4 +1,4 @@
-//! Working sets: the resident memory of processes, and the part of it that was used within a time.
+//! Working sets: the resident memory of processes, and the part that was touched within a time.
 
 mod cache_use;
 mod faulted_pages;
@@ -27,59 +27,62 @@ use super::units::Bytes;
 pub struct WorkingSets {
     /// Method of the measurement.
     pub method: WorkingSetMethod,
-    /// Requested time between clearing and reading.
+    /// Requested time between clearing and reading the references.
     pub requested: Duration,
-    /// The references were cleared once, before the first reading: later readings contain the earlier ones.
+    /// True if the references were cleared only once, before the first reading. Later readings then include earlier
+    /// ones.
     pub is_cumulative: bool,
     /// Processes in the order of their pids.
     pub processes: Vec<ProcessWorkingSet>,
-    /// Seconds of the measurement with scanning and paging of the machine.
+    /// Number of seconds of the measurement with scanning and with paging on the machine.
     pub seconds: PerSecond,
-    /// Runs of kswapd during the measurement.
+    /// Number of runs of kswapd during the measurement.
     pub kswapd_runs: u64,
-    /// Page cache of the selected cgroups that no process has mapped, and its touched part; `None` if it is not measured.
+    /// Page cache of the selected cgroups that no process has mapped, and its touched part; `None` if it is not
+    /// measured.
     pub unmapped_cache: Option<(Bytes, Bytes)>,
-    /// Memory that the processes need, if it was requested.
+    /// Estimate of the memory that the processes need, if it was requested.
     pub fit: Option<Fit>,
-    /// Use of the last-level cache since clearing, by the processes that ran then; `None` if it is not measured.
+    /// Use of the last-level cache since clearing, by the processes that ran at that time; `None` if it is not
+    /// measured.
     pub cache: Option<CacheUse>,
-    /// Page faults that were lost since clearing; `None` if the method traces none.
+    /// Number of page faults lost since clearing; `None` if the method does not trace page faults.
     pub lost_faults: Option<u64>,
-    /// Selected processes that are missing, since the references were cleared.
+    /// Number of selected processes that could not be measured since clearing.
     pub unmeasured: UnmeasuredProcesses,
 }
 
-/// Number of selected processes that could not be measured, by the reason.
+/// Number of selected processes that could not be measured, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnmeasuredProcesses {
-    /// They exited before they were read.
+    /// Number of processes that exited before they were read.
     pub exited: u64,
-    /// memtrace may not read them.
+    /// Number of processes that memtrace has no permission to read.
     pub not_permitted: u64,
-    /// Reading failed for another reason.
+    /// Number of processes that could not be read for another reason.
     pub unreadable: u64,
 }
 
 impl WorkingSets {
-    /// Returns the end of the reading.
+    /// Returns the time at which the reading of the last process ended.
     #[must_use]
     pub fn at(&self) -> Duration {
         self.processes.iter().map(|process| process.read.end).max().unwrap_or_default()
     }
 
-    /// Returns the sum of all processes. A page that several of them map is in the sum several times, except for the PSS.
+    /// Returns the sum of all processes. A page that several processes map counts several times, except in the PSS.
     #[must_use]
     pub fn total(&self) -> ReferencedMemory {
         self.processes.iter().map(ProcessWorkingSet::total).sum()
     }
 
-    /// Returns the pages of hugetlbfs of all processes.
+    /// Returns the size of the hugetlbfs pages of all processes.
     #[must_use]
     pub fn hugetlb(&self) -> Bytes {
         Bytes(self.processes.iter().map(|process| process.hugetlb.0).sum())
     }
 
-    /// Returns the mean of the estimated times; that of the process if there is one.
+    /// Returns the mean of the processes' estimated times ([`ProcessWorkingSet::duration`]).
     #[must_use]
     pub fn duration(&self) -> Duration {
         let sum: Duration = self.processes.iter().map(ProcessWorkingSet::duration).sum();
@@ -94,25 +97,26 @@ impl WorkingSets {
     }
 }
 
-/// Cache of a processor.
+/// Level and size of a processor cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheSize {
-    /// Its level: 2 or more.
+    /// Level of the cache: 2 or more.
     pub level: u8,
-    /// Its size.
+    /// Size of the cache.
     pub size: Bytes,
 }
 
 /// Sizes to compare with a working set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ComparedSizes {
-    /// There is a swap device.
+    /// True if there is a swap device or file.
     pub has_swap: bool,
-    /// Caches of a processor, by level.
+    /// Caches of a processor, ordered by level.
     pub caches: Vec<CacheSize>,
-    /// Memory that the pages of the largest TLB for data cover, in small pages; `None` if it is not known.
+    /// Memory that the entries of the largest data TLB cover with small pages; `None` if it is not known.
     pub tlb_reach: Option<Bytes>,
-    /// Limit of the memory of the measured process, by its cgroup; `None` for none, or for several processes.
+    /// Memory limit of the measured process's cgroup; `None` if there is no limit, or if several processes are
+    /// measured.
     pub memory_limit: Option<Bytes>,
 }
 

@@ -8,27 +8,27 @@
 pub struct KnownAllocator {
     /// Name in reports.
     pub name: &'static str,
-    /// Prefixes under which it defines the standard functions, too.
+    /// Prefixes under which the allocator also defines the standard functions.
     pub prefixes: &'static [&'static str],
-    /// True if builds may choose another prefix, or none for its own functions.
+    /// True if a build may choose another prefix, or no prefix for the allocator's own functions.
     pub any_prefix: bool,
-    /// Function that no other allocator defines. It has the same prefix as its malloc.
+    /// Function that no other allocator defines. It has the same prefix as the allocator's malloc.
     pub own_function: Option<&'static str>,
-    /// Dynamic symbol that identifies its library.
+    /// Dynamic symbol that identifies the allocator's library.
     pub exported: Option<&'static str>,
-    /// Soname that its library must have in addition to `exported`.
+    /// Soname that the allocator's library must have in addition to `exported`.
     pub soname: Option<&'static str>,
-    /// Entries of the symbol table, each of which identifies it if it is linked into an executable.
+    /// Names in the symbol table of an executable. Each of them shows that the allocator is linked into it.
     pub linked: &'static [&'static str],
-    /// True if it is part of a C library.
+    /// True if the allocator is part of a C library.
     pub is_libc: bool,
-    /// True if its blocks have the chunk headers of glibc.
+    /// True if blocks have the chunk headers of glibc.
     pub has_glibc_chunks: bool,
-    /// Packages with its debug information, if they are the same for all programs.
+    /// Distribution packages with the allocator's debug information, if all executables can use the same ones.
     pub debug_packages: Option<&'static str>,
 }
 
-/// Without any property: base of the rows.
+/// Row without properties, from which the other rows derive.
 const NONE: KnownAllocator = KnownAllocator {
     name: "",
     prefixes: &[],
@@ -42,7 +42,7 @@ const NONE: KnownAllocator = KnownAllocator {
     debug_packages: None,
 };
 
-/// `je_` is common in builds of jemalloc, `_rjem_` is the prefix of its Rust crate.
+/// Many builds of jemalloc use the prefix `je_`; its Rust crate uses `_rjem_`.
 pub(super) const JEMALLOC: KnownAllocator = KnownAllocator {
     name: "jemalloc",
     prefixes: &["je_", "_rjem_"],
@@ -53,14 +53,14 @@ pub(super) const JEMALLOC: KnownAllocator = KnownAllocator {
 
 pub(super) const MIMALLOC: KnownAllocator = KnownAllocator { name: "mimalloc", prefixes: &["mi_"], ..NONE };
 
-/// All known allocators, in the order in which an object is compared with them.
+/// All known allocators, in the order of the comparison with an object.
 pub const ALLOCATORS: &[KnownAllocator] = &[
     JEMALLOC,
     MIMALLOC,
-    // The newer tcmalloc has no prefix, that of gperftools has.
+    // The tcmalloc of gperftools has a prefix; the newer tcmalloc has none.
     KnownAllocator { name: "tcmalloc", prefixes: &["tc_"], linked: &["TCMallocInternalMalloc"], ..NONE },
-    // musl's dynamic linker is its C library, finds its own third stage by this name, and often has no soname
-    // (ldso/dynlink.c, `__dls2b`).
+    // The dynamic linker of musl is also the C library. It looks up its third stage by this name (ldso/dynlink.c,
+    // `__dls2b`), and often has no soname.
     KnownAllocator {
         name: "musl",
         exported: Some("__dls3"),
@@ -69,7 +69,7 @@ pub const ALLOCATORS: &[KnownAllocator] = &[
         debug_packages: Some("musl-dbgsym (Debian) or musl-dbg (Alpine)"),
         ..NONE
     },
-    // A library of the same soname without glibc's own function would be another C library.
+    // A library with this soname but without glibc's own function would be another C library.
     KnownAllocator {
         name: "glibc",
         exported: Some("gnu_get_libc_version"),

@@ -16,12 +16,12 @@ pub enum Naming {
     Rust,
     /// A name that the user has given.
     Hook,
-    /// No name: a local function of a stripped library, which is found by its code.
+    /// No name: a local function of a stripped library is found by its code.
     Code,
 }
 
 impl Naming {
-    /// Returns the known prefixes; the empty one comes first.
+    /// Returns the known prefixes of the functions. If the functions can have no prefix, the empty prefix comes first.
     pub fn prefixes(self) -> impl Iterator<Item = &'static str> {
         let allocators = match self {
             Self::Standard => ALLOCATORS,
@@ -32,7 +32,7 @@ impl Naming {
         unprefixed.then_some("").into_iter().chain(allocators.iter().flat_map(|allocator| allocator.prefixes).copied())
     }
 
-    /// Returns true if an object can have these functions several times, with different prefixes: those of C allocators. The
+    /// Returns true for functions of C allocators: an object can have them several times, with different prefixes. A
     /// prefix may be empty.
     #[must_use]
     pub const fn has_prefix(self) -> bool {
@@ -61,13 +61,13 @@ pub struct Function {
     pub required: bool,
     /// Rule by which the symbol is found.
     pub naming: Naming,
-    /// True if it may throw an exception. A uretprobe would keep the exception from reaching its handler.
+    /// True if the function may throw an exception. A uretprobe would keep the exception from reaching its handler.
     pub throws: bool,
 }
 
 impl Function {
-    /// Returns true if it calls no other hooked function in any C library: glibc (malloc/malloc.c, `__libc_malloc` and
-    /// `__libc_calloc`).
+    /// Returns true if the function calls no other hooked function, whatever the C library. For glibc, see
+    /// `__libc_malloc` and `__libc_calloc` in malloc/malloc.c.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
         matches!(self.naming, Naming::Standard) && matches!(self.name, "malloc" | "calloc")
@@ -105,7 +105,7 @@ const REALLOC_PRODUCT: Signature = Signature::ReallocProduct { old: 0, count: 1,
 const FREE: Signature = Signature::Free { block: 0 };
 const FREE_AROUND: Signature = Signature::FreeAround { block: 0 };
 
-/// A function of the C library that frees blocks again. It may have no symbol.
+/// A function of the C library that frees blocks that were freed before. It may have no symbol.
 pub const REPEATS_FREES: Function = row("repeated free", Signature::RepeatFrees, Naming::Code);
 
 /// All hooked functions, in the order of the help text and `doctor`.

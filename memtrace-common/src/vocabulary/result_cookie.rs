@@ -1,12 +1,12 @@
-//! BPF cookie of the probes at which a register has the block or the size of an allocation.
+//! BPF cookie of the probes at instructions where registers hold the block and the size of an allocation.
 
 use super::Cookie;
 
-/// Places of the block, the size and the caller's registers at an instruction. The upper half is that of [`Cookie`].
+/// Locations of the block, the size and the caller's registers at an instruction. The upper half is as in [`Cookie`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResultCookie(pub u64);
 
-/// Number in the place of the size if no register has it.
+/// Register number that means: no register has the size.
 const NO_SIZE: u64 = 0x1f;
 
 const SIZE_SHIFT: u32 = 4;
@@ -18,18 +18,19 @@ impl ResultCookie {
     /// Number of registers that a called function preserves, except for the stack pointer.
     pub const PRESERVED: usize = 6;
 
-    /// DWARF numbers of these registers: rbx, rbp, r12 to r15 (System V ABI, AMD64 supplement, figure 3.36).
+    /// DWARF numbers of the preserved registers: rbx, rbp, r12 to r15 (System V ABI, AMD64 supplement, figure 3.36).
     pub const PRESERVED_NUMBERS: [usize; Self::PRESERVED] = [3, 6, 12, 13, 14, 15];
 
-    /// Maximum number of words by which the stack pointer is lower than at the entry.
+    /// Maximum number of words by which the stack pointer is lower than at the entry of the function.
     pub const MAX_LOWERED: u64 = 31;
 
     /// Maximum number of words below the return address at which a register is saved.
     pub const MAX_SAVED: u8 = 7;
 
-    /// Returns the cookie for registers with these DWARF numbers, at an instruction at which the stack pointer is `lowered` words
-    /// below that at the entry. `saved` are the words below the return address with the preserved registers of the caller; 0 for
-    /// one that is unchanged.
+    /// Returns the cookie of an instruction. `block` and `size` are the DWARF numbers of the registers that hold the
+    /// block and the size. `lowered` is the number of words by which the stack pointer is lower than at the entry of
+    /// the function. `saved` has a number for each preserved register: the words from the return address down to the
+    /// saved value of the caller, or 0 if the register is unchanged.
     #[must_use]
     pub const fn new(block: u8, size: Option<u8>, lowered: u64, saved: [u8; Self::PRESERVED]) -> Self {
         let size = match size {
@@ -58,7 +59,7 @@ impl ResultCookie {
         (self.0 & 0xf) as usize
     }
 
-    /// Returns the DWARF number of the register with the size.
+    /// Returns the DWARF number of the register with the size, if a register has it.
     #[inline(always)]
     #[must_use]
     pub const fn size(self) -> Option<usize> {
@@ -68,15 +69,15 @@ impl ResultCookie {
         }
     }
 
-    /// Returns the bytes by which the stack pointer is lower than at the entry.
+    /// Returns the number of bytes by which the stack pointer is lower than at the entry of the function.
     #[inline(always)]
     #[must_use]
     pub const fn lowered(self) -> u64 {
         (self.0 >> LOWERED_SHIFT & Self::MAX_LOWERED) * 8
     }
 
-    /// Returns the number of words below the return address with a preserved register, by its place in
-    /// [`Self::PRESERVED_NUMBERS`]; 0 if it is unchanged.
+    /// Returns the number of words from the return address down to the saved value of a preserved register; 0 if the
+    /// register is unchanged. `place` is the index of the register in [`Self::PRESERVED_NUMBERS`].
     #[inline(always)]
     #[must_use]
     pub const fn saved(self, place: usize) -> usize {

@@ -4,8 +4,8 @@ use super::Argument;
 
 /// Calling signature of a hooked function: the meaning of its arguments.
 ///
-/// Each signature of a function in the table has an entry program. General entry programs serve functions that users
-/// name. One return program serves all.
+/// Each signature in the table of functions has its own entry program. General entry programs serve the other
+/// signatures, of functions that users name. The return programs serve all signatures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signature {
     /// Returns a block of `size` bytes, or null.
@@ -13,7 +13,7 @@ pub enum Signature {
         /// Argument with the size in bytes.
         size: Argument,
     },
-    /// Returns a block of `count * size` bytes, or null, also if the product overflows.
+    /// Returns a block of `count * size` bytes, or null. If the product overflows, it returns null.
     AllocProduct {
         /// Argument with the number of elements.
         count: Argument,
@@ -58,8 +58,8 @@ pub enum Signature {
         /// Argument with the block's address.
         block: Argument,
     },
-    /// As [`Signature::Free`], but may call other functions that free blocks. Its return is probed, so that those count
-    /// as nested.
+    /// As [`Signature::Free`], but may call other functions that free blocks. Its return is probed, so that these calls
+    /// count as nested.
     FreeAround {
         /// Argument with the block's address.
         block: Argument,
@@ -77,24 +77,27 @@ pub const RETURN_SITE_PROGRAM: &str = "call_return_site";
 
 /// Names of the BPF programs that count blocks, for runs without records.
 pub mod counting {
-    /// At the return of a function.
+    /// Program at the return of a function.
     pub const RETURN_PROGRAM: &str = "count_return";
-    /// At the return instruction of a function whose return address must not be replaced.
+    /// Program at the return instruction of a function, if its return address must not be replaced.
     pub const RETURN_SITE_PROGRAM: &str = "count_return_site";
-    /// At the return of a function that calls no other hooked function and returns a block with its size in front of it.
+    /// Program at the return of a function that calls no other hooked function. The size of the returned block is in
+    /// front of the block.
     pub const SIZED_RETURN_PROGRAM: &str = "count_sized_return";
-    /// At the entry of a function that frees the block of its first argument, with its size in front of it.
+    /// Program at the entry of a function that frees the block in its first argument. The size of the block is in front
+    /// of the block.
     pub const SIZED_FREE_PROGRAM: &str = "count_sized_free";
-    /// As [`SIZED_FREE_PROGRAM`], at an instruction at which a register has the word with the size: see [`SizeCookie`].
+    /// As [`SIZED_FREE_PROGRAM`], at a later instruction: a register has the word in front of the block
+    /// ([`SizeCookie`]).
     pub const LOADED_FREE_PROGRAM: &str = "count_loaded_free";
 
-    /// BPF cookie with the register that has the size of a block.
+    /// BPF cookie that names the register with the word in front of a block, which holds its size.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct SizeCookie(pub u64);
 
     impl SizeCookie {
-        /// Returns the cookie for a register with this DWARF number, at an instruction at which the stack pointer is `lowered`
-        /// bytes below that at the entry.
+        /// Returns the cookie of an instruction. `register` is a DWARF number. `lowered` is the number of bytes by
+        /// which the stack pointer is lower than at the entry of the function.
         #[must_use]
         pub const fn new(register: u8, lowered: u8) -> Self {
             Self(register as u64 | (lowered as u64) << 8)
@@ -107,7 +110,7 @@ pub mod counting {
             (self.0 & 0xff) as usize
         }
 
-        /// Returns the bytes by which the stack pointer is lower than at the entry.
+        /// Returns the number of bytes by which the stack pointer is lower than at the entry of the function.
         #[inline(always)]
         #[must_use]
         pub const fn lowered(self) -> u64 {
@@ -121,11 +124,12 @@ pub mod counting {
 pub struct EntryProgram {
     /// Name in the BPF object.
     pub name: &'static str,
-    /// BPF cookie, if the program serves more than one signature.
+    /// BPF cookie with the numbers of the arguments, if the program serves more than one signature.
     pub cookie: Option<Cookie>,
 }
 
-/// BPF cookie: numbers of the arguments that a general program reads, four bits for each of its three places.
+/// BPF cookie of a general program. Its lowest bits have three places of four bits, with the numbers of the arguments
+/// that the program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
 
@@ -133,16 +137,16 @@ pub struct Cookie(pub u64);
 pub const COOKIE_NONE: u64 = 0xf;
 
 impl Cookie {
-    /// Number of bits below the number of the function's allocator, which is 0 if records do not name allocators.
+    /// Lowest bit of the number of the function's allocator. The number is 0 if records do not name allocators.
     pub const ALLOCATOR_SHIFT: u32 = 32;
 
-    /// Number of bits below the number of the function, which is 0 if calls are not timed.
+    /// Lowest bit of the number of the function. The number is 0 if calls are not timed.
     const FUNCTION_SHIFT: u32 = 16;
 
-    /// Bit of functions of an allocator that stores the size of each block before it, as glibc does.
+    /// Bit that is set if the function's allocator stores the size of each block in front of the block, as glibc does.
     pub const HAS_SIZES: u64 = 1 << 63;
 
-    /// Returns the cookie of a function of an allocator that stores the size of each block before it.
+    /// Returns the cookie with the bit [`Self::HAS_SIZES`].
     #[must_use]
     pub const fn with_sizes(self) -> Self {
         Self(self.0 | Self::HAS_SIZES)
@@ -194,7 +198,8 @@ impl Signature {
 
     /// Returns the BPF program for the entry of a function with this signature.
     ///
-    /// Signatures of [`super::FUNCTIONS`] have their own programs, which read no cookie; a test checks this.
+    /// Signatures of [`super::FUNCTIONS`] have their own programs, which read no argument numbers from a cookie. A test
+    /// checks this.
     #[must_use]
     pub const fn entry_program(self) -> EntryProgram {
         let (name, cookie) = match self {
@@ -222,7 +227,7 @@ impl Signature {
         EntryProgram { name, cookie }
     }
 
-    /// Returns the cookie with the places of the arguments, for programs that serve several signatures.
+    /// Returns the cookie with the numbers of the arguments, for programs that serve several signatures.
     const fn cookie(self) -> Cookie {
         match self {
             Self::Alloc { size } => Cookie::new(Some(size), None, None),
@@ -236,7 +241,7 @@ impl Signature {
         }
     }
 
-    /// Returns the BPF program that counts blocks at the entry of a function with this signature, with its cookie.
+    /// Returns the BPF program, with its cookie, that counts blocks at the entry of a function with this signature.
     #[must_use]
     pub const fn counting_program(self) -> EntryProgram {
         let name = match self {
@@ -262,7 +267,7 @@ impl Signature {
         matches!(self, Self::Free { .. } | Self::FreeAround { .. })
     }
 
-    /// Returns the signature that covers both functions at one address, or `None` if their arguments differ.
+    /// Returns the signature for two functions at the same address, or `None` if their arguments differ.
     #[must_use]
     pub fn merged(self, other: Self) -> Option<Self> {
         match (self, other) {

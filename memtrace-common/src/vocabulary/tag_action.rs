@@ -10,7 +10,7 @@ pub enum TagAction {
     Enter = 1,
     /// Restores the tag before the last [`TagAction::Enter`].
     Leave = 2,
-    /// Sets the tag of the process, which its threads without a tag have.
+    /// Sets the tag of the process. It applies to threads without a tag.
     SetProcess = 3,
     /// Sets the tag of the block that the call allocates.
     SetCall = 4,
@@ -23,7 +23,7 @@ pub enum TagAction {
 pub enum TagValue {
     /// A number of 64 bits, such as the address of a handle.
     Word,
-    /// A number of 32 bits: the upper half of its register is undefined.
+    /// A number of 32 bits. The upper half of the register is undefined.
     Half,
     /// The address of a C string.
     Name,

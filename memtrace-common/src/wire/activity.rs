@@ -4,41 +4,42 @@ use core::mem::{offset_of, size_of};
 
 use super::Header;
 
-/// Bytes of a text in an [`ActivityRecord`] with its zero. Longer texts are cut.
+/// Maximum size in bytes of a text in an [`ActivityRecord`], with the terminating zero. Longer texts are cut.
 pub const ACTIVITY_TEXT: usize = 64;
 
-/// The most threads of which the CPU time and the allocated bytes in slices are known at a time.
+/// Maximum number of threads with a [`ThreadState`] at a time.
 pub const MAX_ACTIVE_THREADS: usize = 1 << 14;
 
-/// CPU time or allocated bytes of a thread if there are too many threads.
+/// Stands for the CPU time and the allocated bytes of a thread without a [`ThreadState`].
 pub const UNKNOWN_USAGE: u64 = u64::MAX;
 
 /// A step in the activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ActivityRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
-    /// Nanoseconds since [`super::Settings::start_ns`].
+    /// Time of the step, in nanoseconds since [`super::Settings::start_ns`].
     pub time: u64,
-    /// CPU time of the thread since its first record, in nanoseconds; or [`UNKNOWN_USAGE`]. With a `duration`, only that in it.
+    /// CPU time of the thread in nanoseconds: in a wait, stall or allocator call, the time within `duration`; in other
+    /// steps, the time since its first activity. [`UNKNOWN_USAGE`] if it is not known.
     pub cpu: u64,
-    /// Bytes that the thread has allocated since its first record; or [`UNKNOWN_USAGE`].
+    /// Bytes that the thread has allocated since its first activity; or [`UNKNOWN_USAGE`].
     pub allocated: u64,
     /// Argument of a function, address of a lock or futex, number of an event, or size of an allocation.
     pub value: u64,
     /// Nanoseconds from the begin of a wait, stall or call to `time`.
     pub duration: u64,
-    /// Id of the stack of a wait, as in a [`super::AllocRecord`]. Of the begin and end of a call, the stack pointer at the entry
-    /// of the function.
+    /// Id of the stack of a futex wait, as in a [`super::AllocRecord`]. In the begin and end of a call, the stack
+    /// pointer at the entry of the function.
     pub stack: u64,
     /// The step: an [`ActivityStep`].
     pub step: u32,
-    /// Number that user space gave the function of the probe; kind of a stall, of [`super::reclaim_kind`].
+    /// Number that user space gave the function of the probe. In a stall, a constant of [`super::reclaim_kind`].
     pub site: u32,
-    /// Thread that holds a futex, in the pid namespace of the process; 0 if it is not known.
+    /// Thread that may hold the futex, in the pid namespace of the process; 0 if it is not known.
     pub holder: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
     /// Name of a task, lock, event or thread, or label of a call.
     pub name: ActivityText,
@@ -50,9 +51,9 @@ pub struct ActivityRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ActivityText {
-    /// Address of the text in the process if it could not be read, because its page is not mapped yet; else 0.
+    /// Address of the text in the process, if BPF could not read it because its page is not present yet; else 0.
     pub unread: u64,
-    /// The text, which ends at the first zero.
+    /// Bytes of the text, which ends at the first zero.
     pub bytes: [u8; ACTIVITY_TEXT],
 }
 
@@ -62,7 +63,7 @@ pub struct ActivityText {
 pub enum ActivityStep {
     /// A task or the call of a function begins.
     Begin = 0,
-    /// It ends.
+    /// A task or the call of a function ends.
     End = 1,
     /// A wait for a lock begins.
     LockWait = 2,
@@ -107,19 +108,19 @@ impl ActivityStep {
     ];
 }
 
-/// State of a thread since its first record. Times are in nanoseconds since tick 0.
+/// State of a thread since its first activity. Times are in nanoseconds since tick 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ThreadState {
-    /// CPU time until the thread was last taken off its CPU.
+    /// CPU time up to the last switch to another thread, in nanoseconds.
     pub ran: u64,
-    /// Time since which it is on a CPU; 0 if it is not.
+    /// Begin of the current time on a CPU: the switch to the thread, or its first activity; 0 if it is not on a CPU.
     pub since: u64,
-    /// Bytes that it has allocated.
+    /// Bytes that the thread has allocated.
     pub allocated: u64,
     /// Pending wait for a futex.
     pub wait: FutexWait,
-    /// CPU time at the begin of the stall.
+    /// CPU time at the begin of the last stall, in nanoseconds.
     pub stall_cpu: u64,
     /// Pending call of an allocator.
     pub call: TimedCall,
@@ -129,13 +130,13 @@ pub struct ThreadState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct FutexWait {
-    /// Begin of the wait; 0: none.
+    /// Begin of the wait; 0 if the thread does not wait.
     pub begin: u64,
-    /// CPU time at the begin.
+    /// CPU time of the thread at the begin, in nanoseconds.
     pub cpu: u64,
     /// Address of the futex.
     pub address: u64,
-    /// Thread that holds it, in the pid namespace of the process; 0 if it is not known.
+    /// Thread that may hold the futex, in the pid namespace of the process; 0 if it is not known.
     pub holder: u64,
 }
 
@@ -143,9 +144,9 @@ pub struct FutexWait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct TimedCall {
-    /// Begin of the call; 0: none.
+    /// Begin of the call; 0 if no call is pending.
     pub begin: u64,
-    /// CPU time at the begin.
+    /// CPU time of the thread at the begin, in nanoseconds.
     pub cpu: u64,
     /// Number that user space gave the function.
     pub function: u64,
@@ -153,19 +154,20 @@ pub struct TimedCall {
 
 /// Counters of the durations of calls of allocators.
 pub mod call_time {
-    /// The most functions with counters of their own. The last one has those of all further functions.
+    /// Number of functions with counters. The last counters also count the calls of all further functions.
     pub const FUNCTIONS: u32 = 256;
 
-    /// Counters of a function: one for each binary logarithm of the duration in nanoseconds, and the sum of the durations.
+    /// Number of counters of a function: one for each binary logarithm of the duration in nanoseconds, and one for the
+    /// sum of the durations.
     pub const OF_FUNCTION: u32 = BUCKETS + 1;
 
-    /// Number of binary logarithms. The last one has those of all longer calls: 2^39 ns are nine minutes.
+    /// Number of binary logarithms. The last one also counts all longer calls: 2^39 ns are nine minutes.
     pub const BUCKETS: u32 = 40;
 
-    /// Number of counters.
+    /// Number of counters of all functions.
     pub const COUNT: u32 = FUNCTIONS * OF_FUNCTION;
 
-    /// Returns the index of the counter of calls of a function with a duration.
+    /// Returns the index of the counter for calls of `function` that last `duration` nanoseconds.
     #[inline(always)]
     #[must_use]
     pub const fn bucket(function: u32, duration: u64) -> u32 {
@@ -185,8 +187,9 @@ pub mod call_time {
     }
 }
 
-/// BPF cookie of a probe that records activity. The lower bits are those of [`crate::vocabulary::Cookie`]: the argument in the
-/// first place is the value, those in the others are the addresses of the name and the text, which are C strings.
+/// BPF cookie of a probe that records activity. The lower bits are as in [`crate::vocabulary::Cookie`]: the three
+/// places have the numbers of the arguments with the value, the name and the text. Name and text are addresses of C
+/// strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ActivityCookie(pub u64);
 
@@ -195,7 +198,8 @@ impl ActivityCookie {
     const IS_HALF: u64 = 1 << 16;
     const SITE_SHIFT: u32 = 32;
 
-    /// Encodes a step at the site with this number. `arguments` are the numbers of those with the value, the name and the text.
+    /// Encodes a step at the site with this number. `arguments` are the numbers of the arguments with the value, the
+    /// name and the text.
     #[must_use]
     pub const fn new(step: ActivityStep, site: u32, arguments: [Option<u8>; 3]) -> Self {
         const NONE: u64 = crate::vocabulary::COOKIE_NONE;

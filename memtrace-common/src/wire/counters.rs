@@ -15,16 +15,17 @@ pub mod counter {
     use super::super::SYSCALL_TRACEPOINTS;
     use crate::vocabulary::LossReason;
 
-    /// Allocations excluded by the size filter.
+    /// Number of allocations that the size filter or the thread filter has excluded.
     pub const FILTERED: u32 = LossReason::COUNT as u32;
-    /// Bytes of the allocations excluded by the size filter.
+    /// Bytes of the excluded allocations.
     pub const FILTERED_BYTES: u32 = FILTERED + 1;
-    /// Allocator calls inside other allocator calls, which are not recorded.
+    /// Number of allocator calls inside other allocator calls, which are not recorded.
     pub const NESTED: u32 = FILTERED + 2;
-    /// Process events that the second or third program has handled, because the kernel skipped the first one.
+    /// Number of process events that the second or third program has handled, because the kernel skipped the first
+    /// program.
     pub const STOOD_IN: u32 = FILTERED + 3;
-    /// Times that all programs at `sys_enter` were in progress on one CPU, so that a call there may have been missed;
-    /// and at the next index, the same for `sys_exit`.
+    /// Number of times that all programs at `sys_enter` were in progress on one CPU, so that the kernel may have
+    /// skipped them for a call. The next index has the number for `sys_exit`.
     pub const ALL_BUSY: u32 = FILTERED + 4;
     /// Number of counters.
     pub const COUNT: u32 = ALL_BUSY + SYSCALL_TRACEPOINTS;

@@ -1,7 +1,7 @@
 //! Members of kernel structs that the BPF programs read.
 //!
-//! Each row of the table is a field, the kernel struct and the member. The layout structs, their initial values and the
-//! BTF look-up derive from it.
+//! Each row of the table has a field, the kernel struct and the member. The layout structs, their initial values and
+//! the BTF lookup derive from the table.
 
 use core::mem::size_of;
 
@@ -30,8 +30,8 @@ macro_rules! kernel_layouts {
             }
 
             impl $layout {
-                /// Value in a BPF object that is not loaded yet. [`Self::known`] is 1, so that a verifier that gets the
-                /// object as it is checks the code that depends on it.
+                /// Value in the BPF object before the loader sets the offsets. [`Self::known`] is 1, so that the code
+                /// that uses the members is also verified if the object is loaded unchanged.
                 pub const UNRESOLVED: Self = Self { known: 1, $($field: 0),* };
 
                 /// Looks up every member with `offset_of`.
@@ -79,7 +79,7 @@ kernel_layouts! {
     /// VMAs, and the files that a process has mapped or opened.
     VmaLayout {
         task_mm: "task_struct", "mm";
-        // x86-64, or aarch64.
+        // x86-64 has the first member, aarch64 the second.
         task_thread_pointer: "task_struct", "thread.fsbase" | "thread.uw.tp_value";
         mm_exec_vm: "mm_struct", "exec_vm";
         mm_vdso: "mm_struct", "context.vdso";
@@ -113,7 +113,7 @@ kernel_layouts! {
         arange_slot: "maple_arange_64", "slot";
     }
 
-    /// Control groups of a process, one in each hierarchy. A `css_set` has a list of links to them.
+    /// Control groups of a process, one in each hierarchy. A `css_set` has a list of links to the control groups.
     CgroupLayout {
         task_cgroups: "task_struct", "cgroups";
         css_set_links: "css_set", "cgrp_links";
@@ -132,7 +132,7 @@ kernel_layouts! {
         task_mm: "task_struct", "mm";
         mm_owner: "mm_struct", "owner";
         task_cgroups: "task_struct", "cgroups";
-        // The loader adds the memory controller's place in the array.
+        // The loader adds the offset of the memory controller's element in the array `subsys`.
         css_set_memory: "css_set", "subsys";
         memcg_cgroup: "mem_cgroup", "css.cgroup";
         memcg_memory: "mem_cgroup", "memory";
@@ -147,7 +147,7 @@ kernel_layouts! {
         counter_parent: "page_counter", "parent";
     }
 
-    /// Page faults and peak RSS of a process. `signal_struct` has the sums over threads that exited.
+    /// Page faults and peak RSS of a process. `signal_struct` has the sums of the threads that have exited.
     RusageLayout {
         task_min_flt: "task_struct", "min_flt";
         task_maj_flt: "task_struct", "maj_flt";

@@ -6,7 +6,7 @@
 pub struct MarkRecord {
     /// Number of the function: the cookie of its probe.
     pub function: u32,
-    /// Process that has entered it.
+    /// Process that has entered the function.
     pub pid: u32,
 }
 

@@ -4,14 +4,14 @@ use core::mem::{offset_of, size_of};
 
 use super::{Header, ring_of};
 
-/// Size of the smallest pages, as a power of two, on all supported machines.
+/// Binary logarithm of the page size in bytes on all supported machines. Huge pages are larger.
 pub const PAGE_SHIFT: u32 = 12;
 
 /// A page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct FaultRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
     /// Address of the page, with flags of [`fault`] in the lowest bits.
     pub page: u64,
@@ -21,7 +21,7 @@ pub struct FaultRecord {
 
 /// Flags of a page fault.
 pub mod fault {
-    /// The page was present, but did not permit the access: a write to a shared page makes a copy.
+    /// The page was present but did not permit the access, as in copy on write.
     pub const PRESENT: u64 = 1 << 0;
     /// The access was a write.
     pub const WRITE: u64 = 1 << 1;
@@ -31,13 +31,13 @@ pub mod fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RangeRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
-    /// First address.
+    /// First address of the range.
     pub begin: u64,
-    /// Number of bytes.
+    /// Size of the range in bytes.
     pub bytes: u64,
-    /// Id of the stack, as in an [`super::AllocRecord`]; 0 if nothing was mapped.
+    /// Id of the stack, as in an [`super::AllocRecord`]; 0 if the range is about to be unmapped or moved.
     pub stack: u64,
 }
 
@@ -45,11 +45,11 @@ pub struct RangeRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct MoveRecord {
-    /// New address range, and the stack.
+    /// Header, new address range, and stack.
     pub range: RangeRecord,
-    /// Old address.
+    /// First address of the old range.
     pub old_begin: u64,
-    /// Old number of bytes.
+    /// Size of the old range in bytes.
     pub old_bytes: u64,
     /// 1 if the old range stays mapped, without its pages (`MREMAP_DONTUNMAP`), else 0.
     pub keeps: u64,
@@ -59,11 +59,11 @@ pub struct MoveRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ForkRecord {
-    /// Header of the parent.
+    /// Kind and time of the fork, with the thread and process of the parent.
     pub header: Header,
-    /// The child, in the root pid namespace.
+    /// Process id of the child, in the root pid namespace.
     pub child: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
 }
 
@@ -75,8 +75,8 @@ pub const fn ring_of_memory(pid: u32, forks: bool, rings: u32) -> u32 {
     if forks { 0 } else { ring_of(pid, 0, rings) }
 }
 
-/// Returns true if the page at `page` of process `pid` belongs to a sample of one page in `one_in`. Nothing else
-/// decides, so that either all events of a page are recorded or none.
+/// Returns true if the page at address `page` of process `pid` belongs to a sample of one page in `one_in`. The result
+/// depends on nothing else, so that either all events of a page are recorded or none.
 #[inline(always)]
 #[must_use]
 pub const fn is_sampled(pid: u32, page: u64, one_in: u32) -> bool {

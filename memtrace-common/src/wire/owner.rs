@@ -7,18 +7,19 @@ use super::Header;
 /// Maximum number of cgroup hierarchies that are recorded: version 2, and `name=systemd` and `memory` of version 1.
 pub const HIERARCHIES: usize = 3;
 
-/// Stands for a missing hierarchy in [`super::Settings::hierarchies`].
+/// Number that stands for a missing hierarchy in [`super::Settings::hierarchies`].
 pub const NO_HIERARCHY: u32 = u32::MAX;
 
-/// User and cgroups of a process before its image ends. It precedes the record of the exec or exit, in every ring.
+/// User and cgroups of a process at the end of an image. The record precedes the record of the exec or exit, in every
+/// ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct OwnerRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
-    /// Effective user id at an exit. An exec can change that, so it is the real user id then.
+    /// Effective user id at an exit. At an exec, the real user id, because the exec can change the effective one.
     pub user: u32,
-    /// Real user id, which the process filter compares.
+    /// Real user id, as in the process filter.
     pub real_user: u32,
     /// Id of the cgroup in each of [`super::Settings::hierarchies`]; 0 if it is not known.
     pub cgroups: [u64; HIERARCHIES],
@@ -31,13 +32,13 @@ pub const REMOVED_PATH: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RemovedCgroupRecord {
-    /// Its id.
+    /// Id of the cgroup.
     pub id: u64,
-    /// Number of its hierarchy.
+    /// Number of the cgroup's hierarchy.
     pub hierarchy: u32,
-    /// Length of the path, with the null that ends it.
+    /// Length of the path in bytes, with the terminating null; 0 if the path could not be read.
     pub length: u32,
-    /// Path from the root of the hierarchy. Bytes after the null are arbitrary.
+    /// Path from the root of the hierarchy. Bytes after the terminating null are arbitrary.
     pub path: [u8; REMOVED_PATH],
 }
 

@@ -2,49 +2,49 @@
 
 use core::mem::size_of;
 
-/// Rules by which processes are traced.
+/// Rules that select the traced processes.
 pub mod filter_mode {
-    /// Every process that hits a probe: each probe is attached to one process.
+    /// Every process that hits a probe, because each probe is attached to one process.
     pub const ATTACHED: u32 = 0;
-    /// The processes with a [`super::decision`].
+    /// Processes with a [`super::Decision`] of user space.
     pub const LISTED: u32 = 1;
-    /// As [`LISTED`], and all their descendants.
+    /// As [`LISTED`], and all descendants of these processes.
     pub const TREES: u32 = 2;
-    /// The processes that match the filters.
+    /// Processes that match the filters.
     pub const MATCHING: u32 = 3;
 }
 
-/// Decision on a process. If a stored number differs from the current one, the process is decided again.
+/// Decision to trace a process or not. If `user` or `changes` differs from the current value, BPF decides again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Decision {
     /// Flags of [`decision`].
     pub flags: u32,
-    /// Real user id of the thread that was decided on.
+    /// Real user id of the current thread at the decision.
     pub user: u32,
-    /// Number of changes of cgroups and names, by any process, before the decision.
+    /// Number of changes of cgroups and names, in all processes, before the decision.
     pub changes: u64,
 }
 
 /// Flags of the decision on a process.
 pub mod decision {
-    /// The process is traced; otherwise it is not.
+    /// The process is traced. Without the flag it is not traced.
     pub const TRACED: u32 = 1;
-    /// User space has decided: nothing changes the decision.
+    /// User space has decided, and the decision does not change.
     pub const FIXED: u32 = 2;
-    /// The process may have recorded memory: frees and unmaps are recorded, even if it is no longer traced.
+    /// The process may have recorded memory: its frees and unmaps are recorded even if it is no longer traced.
     pub const RECORDED: u32 = 4;
-    /// The next event decides.
+    /// There is no decision yet. It is made at the next event.
     pub const UNDECIDED: u32 = 8;
 }
 
-/// A filter: a property of processes and its value. The map's value is a [`filter_action`].
+/// Key of a filter: a property of processes and its value. The value in the map is a [`filter_action`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
 pub struct FilterKey {
-    /// A constant of [`filter_key`].
+    /// Property: a constant of [`filter_key`].
     pub property: u64,
-    /// Value as described there.
+    /// Value of the property, as described at the constant.
     pub value: [u64; 2],
 }
 
@@ -54,21 +54,21 @@ pub mod filter_key {
     pub const COMM: u64 = 1;
     /// Real user id of the current thread; the second word is zero.
     pub const USER: u64 = 2;
-    /// The executable: inode, then device in the kernel's encoding.
+    /// Executable: inode, then device in the kernel's encoding.
     pub const EXE: u64 = 3;
-    /// A cgroup that the first thread is in or below: its id, then the number of its hierarchy.
+    /// Cgroup of the first thread, or an ancestor of this cgroup: its id, then the number of its hierarchy.
     pub const CGROUP: u64 = 4;
-    /// Name of the current thread, as [`COMM`]. It selects allocations, not processes.
+    /// Name of the current thread, in the encoding of [`COMM`]. It selects allocations, not processes.
     pub const THREAD: u64 = 5;
 }
 
-/// Threads whose allocations are recorded.
+/// Rules that select threads. Allocations of other threads are not recorded.
 pub mod thread_filter {
     /// All threads.
     pub const ALL: u32 = 0;
-    /// Threads with an including filter, and no excluding one.
+    /// Threads that a filter includes.
     pub const INCLUDED: u32 = 1;
-    /// Threads without an excluding filter.
+    /// Threads that no filter excludes.
     pub const NOT_EXCLUDED: u32 = 2;
 }
 
@@ -83,7 +83,7 @@ pub mod filter_action {
 /// Maximum number of filters.
 pub const MAX_FILTERS: usize = 1024;
 
-/// Maximum number of decisions.
+/// Maximum number of processes with a [`Decision`].
 pub const MAX_DECISIONS: usize = 1 << 16;
 
 const _: () = {

@@ -8,46 +8,47 @@ use super::Header;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct StallRecord {
-    /// Header; the time is the end of the stall.
+    /// Kind, thread and process of the stall, and the time at its end.
     pub header: Header,
     /// Id of the stack, as in an [`super::AllocRecord`].
     pub stack: u64,
     /// Duration in nanoseconds.
     pub duration: u64,
-    /// Nanoseconds of the duration in which the task was throttled.
+    /// Throttled time of the task in nanoseconds, a part of the duration.
     pub throttled: u64,
-    /// Number of pages scanned.
+    /// Number of inactive pages scanned.
     pub scanned: u64,
     /// Number of pages freed.
     pub reclaimed: u64,
-    /// A constant of [`reclaim_kind`].
+    /// Kind of reclaim: a constant of [`reclaim_kind`].
     pub kind: u32,
     /// Order of the allocation (2^order contiguous pages), or [`NO_ORDER`].
     pub order: u32,
-    /// Id of the memcg at its limit or, if the stall is not for a limit, of the task's memcg; 0 if it is not known.
+    /// Id of a memcg; 0 if it is not known. In memcg reclaim, the memcg at its limit; in other stalls, the task's
+    /// memcg.
     pub memcg: u64,
 }
 
-/// The work is not for an allocation, as in compaction of all memory, or the kernel does not report its order.
+/// Order of work that is not for an allocation, as in compaction of all memory, or that has an unknown order.
 pub const NO_ORDER: u32 = u32::MAX;
 
 /// The OOM killer has selected a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct OomRecord {
-    /// Header of the victim.
+    /// Kind and time of the OOM kill, with the thread and process of the victim.
     pub header: Header,
     /// Name of the victim's thread; zeros if it is not known.
     pub comm: [u8; COMM],
-    /// Process that has invoked the OOM killer by an allocation.
+    /// Process id of the invoker: an allocation of this process has called the OOM killer.
     pub invoker: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
-    /// Name of the thread that has invoked the OOM killer.
+    /// Name of the thread that has called the OOM killer.
     pub invoker_comm: [u8; COMM],
     /// Id of the victim's memcg; 0 if it is not known.
     pub memcg: u64,
-    /// Id of the full memcg among that of the invoking thread and its ancestors; 0 if none was full.
+    /// Id of the full memcg: the memcg of the invoking thread, or an ancestor of it; 0 if none was full.
     pub full_memcg: u64,
 }
 
@@ -66,17 +67,17 @@ pub mod reclaim_kind {
     pub const KSWAPD: u32 = 3;
     /// A task sleeps to let others reclaim pages.
     pub const THROTTLED: u32 = 4;
-    /// Other reclaim, as by `madvise(MADV_PAGEOUT)`.
+    /// Other reclaim, such as `madvise(MADV_PAGEOUT)`.
     pub const OTHER: u32 = 5;
     /// Number of kinds.
     pub const COUNT: u32 = 6;
 }
 
-/// Indices of the counters of one [`reclaim_kind`]. Those of the next kind follow.
+/// Indices of the counters of one [`reclaim_kind`]. The counters of the next kind follow.
 pub mod reclaim_counter {
     /// Number of runs.
     pub const TIMES: u32 = 0;
-    /// Total nanoseconds.
+    /// Total duration of the runs in nanoseconds.
     pub const TIME: u32 = 1;
     /// Inactive pages scanned.
     pub const SCANNED: u32 = 2;
@@ -106,9 +107,9 @@ pub const MAX_KERNEL_THREADS: usize = 512;
 pub struct KernelThread {
     /// Name of the thread.
     pub comm: [u8; COMM],
-    /// A constant of [`reclaim_kind`].
+    /// Kind of reclaim: a constant of [`reclaim_kind`].
     pub kind: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
 }
 
@@ -118,15 +119,15 @@ pub struct KernelThread {
 pub struct KernelThreadTotals {
     /// Number of runs.
     pub times: u64,
-    /// Nanoseconds.
+    /// Total duration of the runs in nanoseconds.
     pub time: u64,
-    /// Pages scanned.
+    /// Inactive pages scanned.
     pub scanned: u64,
     /// Pages freed.
     pub reclaimed: u64,
 }
 
-/// Arguments of the tracepoints of reclaim, which differ between kernels.
+/// Layout of tracepoint arguments of reclaim that differs between kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct ReclaimArguments {
@@ -136,8 +137,8 @@ pub struct ReclaimArguments {
     pub lru: u32,
     /// 1 if the third argument of `mm_vmscan_memcg_reclaim_begin` is the memcg at its limit (Linux 7.2), else 0.
     pub has_memcg: u32,
-    /// Offset of `compact_control.order` in the first argument of `mm_compaction_begin`; 0 if that argument is
-    /// something else, as in older kernels.
+    /// Offset of `compact_control.order` in the first argument of `mm_compaction_begin`; 0 if the first argument is no
+    /// `compact_control`, as in older kernels.
     pub compaction_order: u32,
 }
 

@@ -4,24 +4,25 @@ use core::mem::{offset_of, size_of};
 
 use super::Header;
 
-/// Rusage of a process since its start. It precedes the record of the exec or exit, in the ring of the process's
-/// memory.
+/// Rusage of a process since its start. The record precedes the record of the exec or exit, in the ring for the pages
+/// and mappings of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct RusageRecord {
-    /// Header.
+    /// Kind, thread, process and time of the event.
     pub header: Header,
     /// Number of minor page faults, or [`UNKNOWN_COUNT`].
     pub minor_faults: u64,
     /// Number of major page faults, or [`UNKNOWN_COUNT`].
     pub major_faults: u64,
-    /// Peak RSS in pages, of any executable that the process has run.
+    /// Peak RSS in pages: the maximum of all images of the process.
     pub peak_pages: u64,
-    /// 1 if the process is traced, else 0. It can be 0 if processes are decided at their first probe hit.
+    /// 1 if the image that ends was traced, else 0. Untraced images have a record if the filters select processes at
+    /// their first probe hit.
     pub traced: u64,
 }
 
-/// A count that could not be read.
+/// Value of a count that could not be read.
 pub const UNKNOWN_COUNT: u64 = u64::MAX;
 
 const _: () = {

@@ -17,19 +17,19 @@ pub struct Settings {
     pub min_size: u64,
     /// Size in bytes of the largest recorded allocation.
     pub max_size: u64,
-    /// Backlog of a ring in bytes at which its reader is woken.
+    /// Backlog of a ring, in bytes, at which BPF wakes the ring's reader.
     pub wake_mark: u64,
-    /// Shortest wait for a futex that is recorded, in nanoseconds; `u64::MAX`: none is.
+    /// Shortest futex wait that is recorded, in nanoseconds; `u64::MAX` if no waits are recorded.
     pub min_wait: u64,
-    /// Shortest call of an allocator that is recorded as activity, in nanoseconds; `u64::MAX`: calls are not timed.
+    /// Shortest allocator call that is recorded as activity, in nanoseconds; `u64::MAX` if calls are not timed.
     pub min_call: u64,
     /// Number of rings: 1 to [`super::MAX_RINGS`].
     pub rings: u32,
     /// Maximum number of frames of a stack: 0 (no stacks) to [`super::MAX_FRAMES`].
     pub max_depth: u32,
-    /// Rule by which processes are traced: a constant of [`super::filter_mode`].
+    /// Rule that selects the traced processes: a constant of [`super::filter_mode`].
     pub filter_mode: u32,
-    /// 1 if a process is traced although no filter matches it, else 0.
+    /// 1 if a process without a matching filter is traced, else 0.
     pub traced_by_default: u32,
     /// 1 if a filter names a user, else 0.
     pub filters_by_user: u32,
@@ -37,17 +37,17 @@ pub struct Settings {
     pub filters_by_comm: u32,
     /// 1 if a filter names a cgroup, else 0.
     pub filters_by_cgroup: u32,
-    /// Rule by which allocations of threads are recorded: a constant of [`super::thread_filter`].
+    /// Rule that selects the threads with recorded allocations: a constant of [`super::thread_filter`].
     pub thread_filter: u32,
     /// Numbers of the cgroup hierarchies that are recorded; [`super::NO_HIERARCHY`] if there are fewer.
     pub hierarchies: [u32; HIERARCHIES],
     /// 1 if allocation records name the allocator, else 0.
     pub records_allocators: u32,
-    /// 1 if allocation records have the current tag, else 0.
+    /// 1 if allocation records have the tag of the block, else 0.
     pub records_tags: u32,
-    /// 1 if blocks have the usable size of their allocator, 0 if they have the requested one.
+    /// 1 if usable sizes are recorded where the allocator stores them, 0 if requested sizes are recorded.
     pub usable_sizes: u32,
-    /// N if one page in N is recorded; 1 records every page.
+    /// N, if one page in N is recorded; 1 records every page.
     pub page_sample: u32,
     /// 1 if forks are recorded, else 0.
     pub records_forks: u32,
@@ -63,37 +63,38 @@ pub struct Settings {
     pub records_thread_exits: u32,
     /// 1 if the activity of threads is recorded, else 0.
     pub records_activity: u32,
-    /// Members that every run needs.
+    /// Offsets of the members that every run needs.
     pub task: TaskLayout,
-    /// Members for pending uretprobes.
+    /// Offsets of the members for pending uretprobes.
     pub return_instances: ReturnInstanceLayout,
-    /// Members for VMA look-ups.
+    /// Offsets of the members for VMA lookups.
     pub vma: VmaLayout,
-    /// Members for VMA look-ups without a lock.
+    /// Offsets of the members for VMA lookups without a lock.
     pub vma_tree: VmaTreeLayout,
-    /// Members for the cgroups of a process.
+    /// Offsets of the members for the cgroups of a process.
     pub cgroup: CgroupLayout,
-    /// Members for memory cgroups.
+    /// Offsets of the members for memory cgroups.
     pub memcg: MemcgLayout,
-    /// Members for page faults and peak RSS.
+    /// Offsets of the members for page faults and peak RSS.
     pub rusage: RusageLayout,
     /// Arguments of the tracepoints of reclaim.
     pub reclaim: ReclaimArguments,
-    /// Members for the usage of threads.
+    /// Offsets of the members for the usage of threads.
     pub thread: ThreadLayout,
-    /// Members for the I/O of threads.
+    /// Offsets of the members for the I/O of threads.
     pub thread_io: ThreadIoLayout,
 }
 
-/// Number of programs at a tracepoint where one of them can be preempted. At least one of them sees each event.
+/// Number of programs at a tracepoint, if the kernel can preempt a program. It runs at least one of them for each
+/// event, unless all are in progress on the CPU.
 pub const REDUNDANT_PROGRAMS: u32 = 3;
 
 /// Number of system call tracepoints: `sys_enter` and `sys_exit`.
 pub const SYSCALL_TRACEPOINTS: u32 = 2;
 
-/// Values of the recording gate: the work that programs do when they run.
+/// Values of the recording gate, which select the work of the programs.
 pub mod gate {
-    /// None.
+    /// Do nothing.
     pub const CLOSED: u64 = 0;
     /// Record events.
     pub const OPEN: u64 = 1;

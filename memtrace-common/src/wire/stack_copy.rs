@@ -1,7 +1,8 @@
-//! Copies of user stacks whose walk ended at an object without an unwind table. User space finishes these walks.
+//! Copies of user stacks. If a walk ends at an object without an unwind table, user space finishes the walk from a
+//! copy.
 //!
-//! A copy is a [`super::StackRecord`] with the frames so far and the id of the copy, then pieces of the stack from the
-//! lowest address on, then a [`CopyEnd`]. The copies of different threads are interleaved.
+//! A copy starts with a [`super::StackRecord`], which has the frames so far and the id of the copy. Pieces of the stack
+//! follow, from the lowest address on, then a [`CopyEnd`]. The records of different threads are interleaved.
 
 use core::mem::{offset_of, size_of};
 
@@ -13,54 +14,54 @@ pub mod copy_kind {
     pub const END: u32 = 0x101;
 }
 
-/// Number of words of a piece: 1 KiB. Pieces are aligned to their size, so that each is readable as a whole or not at
-/// all.
+/// Number of 8-byte words of a piece, which has 1 KiB. Pieces are aligned to their size, so that each is readable as a
+/// whole or not at all.
 pub const PIECE_WORDS: usize = 128;
 /// Size of a piece in bytes.
 pub const PIECE_BYTES: u64 = PIECE_WORDS as u64 * 8;
 /// Maximum number of pieces of a stack: 32 KiB.
 pub const MAX_PIECES: u32 = 32;
 
-/// Number of registers with a DWARF number in a [`CopyEnd`].
+/// Number of registers of the leaf frame in a [`CopyEnd`]: those with the DWARF numbers 0 to 15.
 pub const LEAF_REGISTERS: usize = 16;
 
 /// A piece of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct CopyPiece {
-    /// [`copy_kind::PIECE`].
+    /// Kind of record: [`copy_kind::PIECE`].
     pub kind: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
     /// Id of the copy.
     pub stack: u64,
     /// Address of the first word.
     pub address: u64,
-    /// Contents of the stack.
+    /// Contents of the stack from `address` on; zeros if the piece is unreadable.
     pub words: [u64; PIECE_WORDS],
 }
 
-/// End of a copy, with the state of the walk before its last frame.
+/// End of a copy, with the position of the walk at its last frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct CopyEnd {
-    /// [`copy_kind::END`].
+    /// Kind of record: [`copy_kind::END`].
     pub kind: u32,
-    /// Maximum number of frames.
+    /// Maximum number of frames of the stack.
     pub depth: u32,
-    /// Id of the copy, under which events are recorded.
+    /// Id of the copy. Events have this stack id.
     pub stack: u64,
     /// Id of the cut stack.
     pub cut: u64,
     /// Seed of the ids of the process's stacks.
     pub seed: u64,
-    /// Instruction pointer.
+    /// Instruction pointer of the last frame.
     pub ip: u64,
-    /// Stack pointer.
+    /// Stack pointer of the last frame.
     pub sp: u64,
-    /// Frame pointer.
+    /// Frame pointer of the last frame.
     pub fp: u64,
-    /// Flags of the walk.
+    /// Flags of the walk, as `memtrace-unwind` defines them.
     pub flags: u32,
     /// Process, in the root pid namespace.
     pub pid: u32,

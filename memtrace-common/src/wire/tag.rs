@@ -2,16 +2,16 @@
 
 use crate::vocabulary::{TagAction, TagValue};
 
-/// The most distinct tags of a run. Blocks of further ones have the number [`OTHER_TAGS`].
+/// Maximum number of distinct tags of a run. Blocks with further tags have the number [`OTHER_TAGS`].
 pub const MAX_TAGS: u32 = 4096;
 
-/// Bytes of a tag's name with its zero. Longer names are cut.
+/// Maximum size in bytes of a tag's name, with the terminating zero. Longer names are cut.
 pub const TAG_NAME: usize = 64;
 
-/// Levels of nested tags in a thread. A tag below them has no effect.
+/// Maximum number of nested tags of a thread. A tag that is entered inside of them has no effect.
 pub const MAX_TAG_LEVELS: usize = 20;
 
-/// The most processes with a tag of their own.
+/// Maximum number of processes with a tag of the process ([`TagAction::SetProcess`]).
 pub const MAX_TAGGED_PROCESSES: usize = 4096;
 
 /// Number of a block without a tag. Tags have the numbers from 1 on.
@@ -34,16 +34,17 @@ pub struct TagKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct TagEntry {
-    /// Number in records.
+    /// Number of the tag in records.
     pub number: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
-    /// The name, which ends at the first zero; zeros for a number.
+    /// Name of the tag, which ends at the first zero; zeros if the tag is a number.
     pub name: [u8; TAG_NAME],
 }
 
-/// BPF cookie of a function that changes the current tag. The lower bits are those of [`crate::vocabulary::Cookie`]: the
-/// argument with the tag is in the first place, that of the condition in the second.
+/// BPF cookie of a function that changes the current tag. The lower bits are as in [`crate::vocabulary::Cookie`]: the
+/// first place has the number of the argument with the tag, the second place the number of the argument that a
+/// condition tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagCookie(pub u64);
 
@@ -53,8 +54,9 @@ impl TagCookie {
     const IS_HALF: u64 = 1 << 13;
     const CONDITION_SHIFT: u32 = 32;
 
-    /// Encodes an effect. `tag` is the number of the argument with the tag; `None` for the result, or if there is none. With
-    /// a condition, the function has an effect only if this argument has this value in its lower half.
+    /// Encodes an effect. `tag` is the number of the argument with the tag; `None` if the tag is the function's result,
+    /// or if the effect needs no tag. A condition has the number of an argument and a value: the function has an effect
+    /// only if the lower half of the argument equals the value.
     #[must_use]
     pub const fn new(action: TagAction, tag: Option<u8>, value: TagValue, condition: Option<(u8, u32)>) -> Self {
         const NONE: u64 = crate::vocabulary::COOKIE_NONE;
@@ -102,7 +104,7 @@ impl TagCookie {
         if self.0 & Self::IS_HALF != 0 { value & u32::MAX as u64 } else { value }
     }
 
-    /// Returns the value of the condition.
+    /// Returns the value that the condition expects.
     #[inline(always)]
     #[must_use]
     pub const fn condition(self) -> u32 {

@@ -4,7 +4,7 @@ use core::mem::size_of;
 
 use super::reclaim::COMM;
 
-/// Indices of the counters of a thread. The first four are those of the heap.
+/// Indices of the counters of a thread. The first four count blocks of the heap.
 pub mod usage {
     /// Bytes of allocated blocks.
     pub const ALLOC_BYTES: usize = 0;
@@ -42,21 +42,21 @@ pub mod usage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ThreadRecord {
-    /// Process.
+    /// Process id, in the root pid namespace.
     pub pid: u32,
-    /// Thread.
+    /// Thread id, in the root pid namespace.
     pub tid: u32,
-    /// Start since boot, in nanoseconds.
+    /// Start of the thread, in nanoseconds since boot.
     pub start_ns: u64,
-    /// Start of the process since boot, in nanoseconds.
+    /// Start of the process, in nanoseconds since boot.
     pub process_start_ns: u64,
-    /// Address in the thread pointer register, by which thread-local variables are found; 0 if it is not known.
+    /// Value of the thread pointer register, the base of thread-local variables; 0 if it is not known.
     pub thread_pointer: u64,
-    /// Bits of `__state` and `exit_state`.
+    /// State of the task: the bits of `__state` and `exit_state`.
     pub state: u32,
-    /// Zero.
+    /// Padding: zero.
     pub reserved: u32,
-    /// Name.
+    /// Name of the thread.
     pub comm: [u8; COMM],
     /// Counters, by the constants of [`usage`].
     pub usage: [u64; usage::COUNT],
@@ -66,9 +66,9 @@ pub struct ThreadRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(C)]
 pub struct ProcessKey {
-    /// Pid.
+    /// Process id, in the root pid namespace.
     pub pid: u64,
-    /// Start since boot, in nanoseconds.
+    /// Start of the process, in nanoseconds since boot.
     pub start_ns: u64,
 }
 
@@ -82,7 +82,7 @@ pub struct ProcessUsage {
     pub started: u64,
     /// Number of threads that have exited.
     pub exited: u64,
-    /// Bits: [`PROCESS_EXITED`], [`PROCESS_OOM_KILLED`].
+    /// State of the process: the bits [`PROCESS_EXITED`] and [`PROCESS_OOM_KILLED`].
     pub flags: u64,
     /// Name of the first thread, if the process has exited.
     pub comm: [u8; COMM],
@@ -96,7 +96,7 @@ pub const PROCESS_OOM_KILLED: u64 = 2;
 /// Maximum number of processes with [`ProcessUsage`].
 pub const MAX_USED_PROCESSES: usize = 1 << 14;
 
-/// Maximum number of blocks of allocators that do not store sizes.
+/// Maximum number of live blocks with a size in a map, because their allocator stores no sizes.
 pub const MAX_SIZES: usize = 1 << 20;
 
 const _: () = {

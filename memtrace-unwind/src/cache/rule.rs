@@ -1,31 +1,32 @@
-//! Unwind rules in few bits.
+//! Unwind rules in 29 bits.
 
 use memtrace_common::unwind::{MAX_RULES, Rule, cfa, fp, ra};
 
-/// Unwind rule in an entry of the cache: a *simple* rule as a whole, another one as its number.
+/// Unwind rule in an entry of the cache. A *simple* rule is stored as a whole, any other rule as its number.
 ///
-/// A simple rule has the CFA at an offset from the stack pointer or frame pointer, the return address below the CFA, and
-/// the caller's frame pointer unchanged or below the CFA. Compilers emit others for few functions only.
+/// A simple rule has the CFA at an offset from the stack pointer or frame pointer, the return address below the CFA,
+/// and the caller's frame pointer unchanged or below the CFA. Compilers emit other rules for few functions only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachedRule(u32);
 
-/// The rule is simple.
+/// Bit: the rule is simple.
 const SIMPLE: u32 = 1 << 28;
-/// The CFA of a simple rule is at an offset from the frame pointer.
+/// Bit: the CFA of a simple rule is at an offset from the frame pointer, not from the stack pointer.
 const FROM_FP: u32 = 1 << 27;
-/// The offset of the CFA in words.
+/// Position of the offset of the CFA, in words.
 const CFA_SHIFT: u32 = 11;
 const CFA_BITS: u32 = 16;
-/// The distance from the CFA down to the caller's frame pointer in words; 0 if the frame pointer is unchanged.
+/// Lowest bits: the distance in words from the CFA down to the saved frame pointer; 0 if the frame pointer is
+/// unchanged.
 const FP_BITS: u32 = 11;
 
 const WORD: i32 = 8;
 
 impl CachedRule {
-    /// Number of bits.
+    /// Number of bits of a cached rule.
     pub const BITS: u32 = 29;
 
-    /// Returns `rule`, whose number is `number`, below [`MAX_RULES`].
+    /// Encodes `rule`. `number` is the number of the rule, below [`MAX_RULES`].
     #[inline(always)]
     #[must_use]
     pub const fn new(rule: &Rule, number: u32) -> Self {
@@ -44,7 +45,7 @@ impl CachedRule {
         }
     }
 
-    /// Returns the rule with these bits, of which the higher ones are zero.
+    /// Returns the rule with these bits. Bits from [`Self::BITS`] on must be zero.
     #[inline(always)]
     pub(super) const fn from_bits(bits: u32) -> Self {
         Self(bits)
@@ -69,7 +70,7 @@ impl CachedRule {
         self.0 & (MAX_RULES as u32 - 1)
     }
 
-    /// Returns a simple rule.
+    /// Decodes a simple rule.
     #[inline(always)]
     #[must_use]
     pub const fn simple(self) -> Rule {
@@ -97,14 +98,15 @@ impl CachedRule {
         ((self.0 >> CFA_SHIFT & ((1 << CFA_BITS) - 1)) * WORD as u32) as u64
     }
 
-    /// Returns how many bytes the caller's frame pointer is below the CFA of a simple rule; 0 if it is unchanged.
+    /// Returns the distance in bytes from the CFA of a simple rule down to the saved frame pointer; 0 if the frame
+    /// pointer is unchanged.
     #[inline(always)]
     pub(crate) const fn fp_below_cfa(self) -> u64 {
         ((self.0 & ((1 << FP_BITS) - 1)) * WORD as u32) as u64
     }
 }
 
-/// Returns the number of words in `bytes` if it has at most `bits` bits.
+/// Returns the number of words in `bytes`, if it is a whole number of at most `bits` bits.
 #[inline(always)]
 const fn words(bytes: i32, bits: u32) -> Option<u32> {
     if bytes >= 0 && bytes % WORD == 0 && bytes / WORD < 1 << bits {
@@ -163,7 +165,7 @@ mod tests {
             let cached = CachedRule::new(&rule, number);
             prop_assert_eq!(CachedRule::from_bits(cached.bits()), cached);
             if cached.is_simple() {
-                // Of these, the kind says that they are not used.
+                // A simple rule uses no `extra`, and no `fp_offset` if the frame pointer is unchanged.
                 let fp_offset = if rule.fp_kind == fp::SAME { 0 } else { rule.fp_offset };
                 prop_assert_eq!(cached.simple(), Rule { fp_offset, extra: 0, ..rule });
             } else {

@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A rule that is stored as its number.
+/// Returns a rule that is stored as its number.
 fn numbered(number: u32) -> CachedRule {
     CachedRule::new(&Rule { cfa_kind: cfa::REGISTER, ..Rule::default() }, number)
 }
@@ -30,7 +30,7 @@ fn torn_entry_of_consecutive_generations_misses() {
             continue;
         }
         for number in 0..128 {
-            // The address for which the lower bits of the halves match.
+            // An address for which the lower bits of the two halves match.
             let asked = 0x40_1000;
             let page = (asked >> ENTRY_BITS) ^ u64::from(generation ^ other_generation);
             let first = encode(with_equal_index(asked, page << ENTRY_BITS), generation, numbered(0)).unwrap();
@@ -53,7 +53,7 @@ fn entries() -> impl Strategy<Value = (u64, u32, CachedRule)> {
     (0u64..1 << ADDRESS_BITS, 1u32.., rules())
 }
 
-/// Another address with the same index as `pc`, or `pc`.
+/// Returns an address on the page of `other` with the same index as `pc`.
 fn with_equal_index(pc: u64, other: u64) -> u64 {
     let page = other >> ENTRY_BITS;
     page << ENTRY_BITS | (u64::from(index(pc)) ^ page) & (ENTRIES as u64 - 1)

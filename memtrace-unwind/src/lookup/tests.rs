@@ -36,8 +36,8 @@ fn mapping(begin: u64, pages: u64, bias: u64, page_base: u32, kind: u8) -> Mappi
     Mapping { begin, end: begin + (pages << PAGE_BITS), bias, page_base, pages_and_kind }
 }
 
-/// Two objects: one of two pages at 0x10000 and one of one page at 0x40000, whose rows are in the second blob. JIT code
-/// is between them.
+/// Returns two objects: one of two pages at 0x10000, and one of one page at 0x40000 with its rows in the second blob.
+/// JIT code and two objects without a table are between them.
 fn tables() -> Tables {
     let second = BLOB_ROWS as u32;
     Tables {
@@ -153,7 +153,8 @@ fn maximum_number_of_rows_is_searched() {
     }
 }
 
-/// Two segments of code at file offsets 0x1000 and 0x5800, with virtual addresses that are 0x10000 and 0x20000 higher.
+/// Returns an object with two segments of code, at the file offsets 0x1000 and 0x5800. Their virtual addresses are
+/// higher than the file offsets by 0x10000 and 0x20000.
 fn object(kind: u8) -> ObjectTable {
     let mut object = ObjectTable { page_base: 7, pages_and_kind: 40 | u32::from(kind) << 24, ..ObjectTable::default() };
     object.segments[0] = Segment { offset: 0x1000, end: 0x3000, shift: 0x1_0000 };
@@ -176,7 +177,7 @@ fn vma_gives_the_mapping_of_the_segment_around_pc() {
         assert_eq!((made.page_base, made.pages_and_kind), (7, 40), "{pc:#x}");
         assert_eq!(pc.wrapping_sub(made.bias), address, "{pc:#x}");
     }
-    // A segment of which only the middle is mapped.
+    // Only the middle of the segment is mapped.
     let part = VmaRange { begin: 0x1000, end: 0x2000, offset: 0x2000 };
     let made = super::mapping(&object, &part, 0x1234);
     assert_eq!((made.begin, made.end, 0x1234u64.wrapping_sub(made.bias)), (0x1000, 0x2000, 0x1_2234));

@@ -1,4 +1,4 @@
-//! Steps with simple rules, which are most of all steps.
+//! Steps with simple rules. Most steps are of this kind.
 
 use core::hint::black_box;
 
@@ -7,7 +7,7 @@ use memtrace_common::wire::MAX_FRAMES;
 use super::{BY_FP, FP_KNOWN, LEAF, MAX_FRAME_BYTES, RETURN, Walk, check_cfa, mix};
 use crate::{Memory, RuleCache};
 
-/// Number of steps that [`Walk::simple_steps`] takes at most. The verifier follows each one.
+/// Maximum number of steps of one call of [`Walk::simple_steps`]. The verifier follows each step.
 const MAX_STEPS: usize = 32;
 
 impl Walk {
@@ -18,10 +18,11 @@ impl Walk {
         self.flags & (RETURN | FP_KNOWN | BY_FP) == RETURN | FP_KNOWN
     }
 
-    /// Takes up to [`MAX_STEPS`] steps, while the rule of the frame is cached and simple and the caller is found. The next
-    /// [`Walk::step`] goes on from there.
+    /// Takes up to [`MAX_STEPS`] steps, while the rule of the frame is cached and simple and the caller is found. The
+    /// next [`Walk::step`] continues the walk.
     ///
-    /// The result is that of [`Walk::step`]. The position stays in registers, and nothing is looked up in a table.
+    /// Each step has the same result as [`Walk::step`], but it looks up nothing in a table, and the position of the
+    /// walk stays in registers.
     #[inline(always)]
     pub fn simple_steps(&mut self, frames: &mut [u64; MAX_FRAMES], memory: &mut impl Memory, rules: &impl RuleCache) {
         if !self.can_be_simple() {
@@ -48,7 +49,8 @@ impl Walk {
             if return_address == 0 {
                 break;
             }
-            // The mask changes nothing, but shows the bound to the verifier. Without `black_box`, the compiler drops it.
+            // The mask changes nothing, but shows the bound to the verifier. Without `black_box`, the compiler drops
+            // it.
             frames[black_box(count as usize) & (MAX_FRAMES - 1)] = ip;
             hash = mix(hash, ip);
             count += 1;

@@ -29,12 +29,12 @@ impl Memory for &Stack {
 /// Eight bytes that end with `call *%rax`.
 const INDIRECT_CALL: u64 = 0xd0ff_9090_9090_9090;
 
-/// Eight bytes before the return address `from` that end with a direct call of `target`.
+/// Returns the eight bytes before the return address `from`. They end with a direct call of `target`.
 fn call(target: u64, from: u64) -> u64 {
     (target.wrapping_sub(from) & 0xffff_ffff) << 32 | 0xe890_9090
 }
 
-/// A frame that was found by frame pointer.
+/// Returns a frame that was found by frame pointer.
 const fn by_fp(frame: u64) -> u64 {
     frame | FRAME_BY_FP
 }
@@ -76,7 +76,7 @@ fn walk(registers: &Registers, stack: &Stack, code: &Code) -> WalkResult {
     walk_to(MAX_FRAMES as u32, registers, stack, code)
 }
 
-/// Registers with a return address as instruction pointer.
+/// Returns registers with a return address as instruction pointer.
 fn after_call(ip: u64, sp: u64, fp: u64) -> Registers {
     let mut numbered = [0; NUMBERED];
     numbered[STACK_POINTER as usize] = sp;
@@ -84,7 +84,7 @@ fn after_call(ip: u64, sp: u64, fp: u64) -> Registers {
     Registers { ip, ip_is_return: true, numbered }
 }
 
-/// Registers with the next instruction as instruction pointer.
+/// Returns registers with the address of the next instruction as instruction pointer.
 fn before_instruction(ip: u64, sp: u64, fp: u64) -> Registers {
     Registers { ip_is_return: false, ..after_call(ip, sp, fp) }
 }
@@ -97,12 +97,12 @@ fn end() -> Rule {
     Rule { cfa_kind: cfa::END, ..Rule::default() }
 }
 
-/// Code with `rule` from 0x1000 to 0x1fff, called by the outermost frame at 0x9000.
+/// Returns code with `rule` from 0x1000 to 0x1fff, and the outermost frame at 0x9000.
 fn code(rule: Rule) -> Code {
     code_with_rules(&[(0x1000, rule)])
 }
 
-/// Code with rules for 0x1000 bytes each, and the outermost frame at 0x9000.
+/// Returns code with rules that apply to 0x1000 bytes each, and the outermost frame at 0x9000.
 fn code_with_rules(rules: &[(u64, Rule)]) -> Code {
     let outermost = [(0x9000, end())];
     let ranges = rules.iter().chain(&outermost).map(|&(begin, rule)| (begin..begin + 0x1000, Lookup::rule(rule)));

@@ -15,27 +15,28 @@ pub struct ActivityChanges {
     pub threads: BTreeMap<u32, ActiveThread>,
     /// New locks, by number.
     pub locks: Vec<(u32, LockIdentity)>,
-    /// New stacks of waits, by number, with the process.
+    /// New stacks of waits: number, process and stack id.
     pub stacks: Vec<(u32, Pid, StackId)>,
     /// Slices that have ended, in the order of their ends for each thread.
     pub slices: Vec<Slice>,
-    /// Events.
+    /// New events.
     pub events: Vec<ActivityEvent>,
-    /// Increases of the totals of slices, by kind and number of the name; the longest one is a maximum.
+    /// Increases of the totals of slices, by kind and number of the name. `longest` is the maximum, not an increase.
     pub totals: BTreeMap<(SliceKind, u32), SliceSums>,
-    /// Increases of the totals of locks, by number; maxima are maxima.
+    /// Increases of the totals of locks, by number. `longest_wait`, `longest_hold` and `most_waiters` are maxima, not
+    /// increases.
     pub lock_totals: BTreeMap<u32, LockSums>,
 }
 
 impl ActivityChanges {
-    /// Returns true if there are none.
+    /// Returns true if there are no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds slices to the totals of slices and locks. Slices that had not ended count for locks only: the thread of a deadlock waits
-    /// until the end.
+    /// Adds slices to the totals of slices and locks. Open slices count for locks only: in a deadlock, a thread waits
+    /// until the end of the trace.
     pub fn count(&mut self, slices: &[Slice]) {
         for slice in slices {
             let time = slice.duration();
@@ -60,8 +61,8 @@ impl ActivityChanges {
         }
     }
 
-    /// Splits off the slices that end after `at`, with their totals, and the later events. Names, threads, locks and stacks
-    /// remain.
+    /// Splits off the slices that end after `at`, with their totals, and the later events. Names, threads, locks and
+    /// stacks remain.
     #[must_use]
     pub fn split_off(&mut self, at: Nanoseconds) -> Self {
         let slices: Vec<_> = self.slices.extract_if(.., |slice| slice.end > at).collect();
@@ -104,11 +105,11 @@ impl ActivityChanges {
 /// Identity of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockIdentity {
-    /// Process.
+    /// Process of the lock.
     pub pid: Pid,
-    /// Address of the lock, or of the futex.
+    /// Address of the lock or futex.
     pub address: AbsAddr,
-    /// Number of the name; `None` for a futex.
+    /// Number of the lock's name; `None` for a futex.
     pub name: Option<u32>,
 }
 

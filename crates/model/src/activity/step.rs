@@ -5,95 +5,96 @@ use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, ReclaimKind, StackId, Tid};
 /// A step in the activity of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadStep {
-    /// Process.
+    /// Process of the thread.
     pub pid: Pid,
-    /// Thread.
+    /// Thread that takes the step.
     pub tid: Tid,
-    /// Time since the start of the clock of ticks.
+    /// Time of the step since tick 0.
     pub at: Nanoseconds,
-    /// CPU time of the thread since its first step, if known. Of waits, stalls and calls of allocators, only that in them.
+    /// CPU time of the thread, if known: in a wait, stall or allocator call, the time within it; in other steps, the
+    /// time since the thread's first activity.
     pub cpu: Option<Nanoseconds>,
-    /// Bytes that the thread has allocated since its first step, if known.
+    /// Bytes that the thread has allocated since its first activity, if known.
     pub allocated: Option<Bytes>,
-    /// Kind of step.
+    /// Kind of step, with its arguments.
     pub kind: StepKind,
 }
 
-/// Kind of step. Texts are those of the target, up to 63 bytes.
+/// Kind of step. Texts come from the target and have at most 63 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// A span begins.
     Begin {
-        /// Number of the site.
+        /// Number that user space has given the function or user probe.
         site: u32,
         /// Argument of the function; 0 if none is read.
         value: u64,
         /// Name of the task, or text of an argument; empty if none is read.
         text: String,
-        /// Stack pointer, which identifies the call of a function.
+        /// Stack pointer at the entry of the function. It identifies the call.
         frame: AbsAddr,
     },
-    /// The span of a site ends.
+    /// A span of the function or user probe ends.
     End {
-        /// Number of the site.
+        /// Number that user space has given the function or user probe.
         site: u32,
         /// Stack pointer at the entry of the function.
         frame: AbsAddr,
     },
     /// A wait for a lock begins.
     LockWait {
-        /// The lock.
+        /// Address of the lock.
         lock: AbsAddr,
-        /// Its name.
+        /// Name of the lock.
         name: String,
     },
     /// The thread has the lock.
     LockAcquire {
-        /// The lock.
+        /// Address of the lock.
         lock: AbsAddr,
     },
     /// The thread has released the lock.
     LockRelease {
-        /// The lock.
+        /// Address of the lock.
         lock: AbsAddr,
     },
     /// An event with a number.
     Number {
         /// Name of the event.
         name: String,
-        /// The number.
+        /// Number of the event, in a unit that the program chooses.
         value: i64,
     },
     /// An event with a text.
     Text {
         /// Name of the event.
         name: String,
-        /// The text.
+        /// Text of the event.
         text: String,
     },
     /// A function is entered: an event.
     Call {
-        /// Number of the site.
+        /// Number that user space has given the function or user probe.
         site: u32,
         /// Argument of the function; 0 if none is read.
         value: u64,
     },
-    /// A wait for a futex has ended, or lasts at the end of the trace.
+    /// A wait for a futex has ended, or has not ended at the end of the trace.
     FutexWait {
-        /// The futex.
+        /// Address of the futex.
         address: AbsAddr,
         /// Duration of the wait.
         duration: Nanoseconds,
-        /// Thread that may have held it when the wait began, in the PID namespace of the process.
+        /// Thread that may have held the futex when the wait began, in the PID namespace of the process.
         holder: Option<Tid>,
-        /// The wait has not ended.
+        /// True if the wait has not ended.
         is_open: bool,
-        /// Stack of the call.
+        /// Stack of the system call.
         stack: StackId,
     },
     /// A stall for memory has ended.
     Stall {
-        /// Kind of work.
+        /// Kind of reclaim.
         work: ReclaimKind,
         /// Duration of the stall.
         duration: Nanoseconds,
@@ -109,9 +110,9 @@ pub enum StepKind {
     },
     /// The thread has started.
     Start,
-    /// The thread has exited, with this short name.
+    /// The thread has exited.
     Exit {
-        /// Its name.
+        /// Short name of the thread at its exit.
         name: Comm,
     },
 }
@@ -119,13 +120,13 @@ pub enum StepKind {
 /// Step that a probe records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepProbe {
-    /// Step.
+    /// Step that a hit of the probe stands for.
     pub action: StepAction,
-    /// Number of the site.
+    /// Number that user space has given the function or user probe.
     pub site: u32,
-    /// Number of the argument with the value: of a function, the address of a lock, or the number of an event.
+    /// Number of the argument with the value: a label of the call, the address of a lock, or the number of an event.
     pub value: Option<u8>,
-    /// The value has 32 bits.
+    /// True if the value has 32 bits.
     pub is_half: bool,
     /// Number of the argument with the address of the name.
     pub name: Option<u8>,
@@ -133,7 +134,7 @@ pub struct StepProbe {
     pub text: Option<u8>,
 }
 
-/// Step that the entry or the return of a function is.
+/// Step that the entry or the return of a function stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepAction {
     /// A span begins.

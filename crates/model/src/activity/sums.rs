@@ -8,15 +8,15 @@ use crate::{Log2, Nanoseconds};
 /// Totals of slices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SliceSums {
-    /// Number of slices, without those that had not ended.
+    /// Number of slices that have ended.
     pub count: u64,
-    /// Sum of their durations. Slices inside others of the same name count twice.
+    /// Sum of the durations. A slice inside another slice of the same name counts in addition.
     pub time: Nanoseconds,
-    /// Longest duration.
+    /// Longest duration of a slice.
     pub longest: Nanoseconds,
-    /// CPU time.
+    /// Sum of the CPU times of the slices.
     pub cpu: Nanoseconds,
-    /// Allocated bytes.
+    /// Sum of the bytes that the threads allocated in the slices.
     pub allocated: u64,
 }
 
@@ -30,22 +30,22 @@ impl AddAssign for SliceSums {
     }
 }
 
-/// Totals of a lock, up to the end of the trace: also of waits and holds that had not ended.
+/// Totals of a lock. Waits and holds that have not ended count up to the end of the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockSums {
     /// Number of waits.
     pub waits: u64,
     /// Sum of the durations of waits.
     pub wait_time: Nanoseconds,
-    /// Longest wait.
+    /// Duration of the longest wait.
     pub longest_wait: Nanoseconds,
-    /// Number of times that a thread held it.
+    /// Number of holds: times that a thread held the lock.
     pub holds: u64,
     /// Sum of the durations of holds.
     pub hold_time: Nanoseconds,
-    /// Longest hold.
+    /// Duration of the longest hold.
     pub longest_hold: Nanoseconds,
-    /// Most threads that waited for it at a time.
+    /// Largest number of threads that waited for the lock at a time.
     pub most_waiters: u64,
 }
 
@@ -66,9 +66,9 @@ impl AddAssign for LockSums {
 pub struct CallSums {
     /// Number of calls.
     pub count: u64,
-    /// Sum of their durations.
+    /// Sum of the durations of the calls.
     pub time: Nanoseconds,
-    /// Number of calls by the binary logarithm of their duration in nanoseconds, in order.
+    /// Number of calls by the binary logarithm of their duration in nanoseconds, in ascending order.
     pub histogram: Vec<(Log2, u64)>,
 }
 

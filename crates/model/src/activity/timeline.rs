@@ -6,27 +6,30 @@ use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, Tid};
 
 use super::{CallSums, LockSums, SliceSums};
 
-/// Activity of the threads of a run. Times are since the start of tracing.
+/// Activity of the threads of a run. Times count from the start of tracing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Names of spans, locks and events, and texts, each once. They come from the target.
+    /// Names of spans, locks and events, and texts of labels and events. Each string occurs once. They come from the
+    /// target.
     pub names: Vec<String>,
     /// Threads, ordered by PID, start and TID.
     pub threads: Vec<ActiveThread>,
-    /// Slices, ordered by thread and begin, the longer one first. Of a thread, slices that are no [`SliceKind::LockHold`] nest.
+    /// Slices, ordered by thread and begin. If two begin together, the longer one comes first. Except for
+    /// [`SliceKind::LockHold`], the slices of a thread nest.
     pub slices: Vec<Slice>,
     /// Events, ordered by time.
     pub events: Vec<ActivityEvent>,
-    /// Locks, ordered by the time for which threads waited for them, the longest first.
+    /// Locks, ordered by the total time of waits, the longest first.
     pub locks: Vec<LockRow>,
-    /// Totals of the slices by kind and name, also of those that are left out, ordered by kind and time, the longest first.
+    /// Totals of the slices by kind and name, ordered by kind and time, the longest first. They include slices that are
+    /// left out.
     pub totals: Vec<SliceRow>,
-    /// Calls of allocator functions with the number of the name of the function, ordered by time, the longest first. Empty
-    /// if they were not timed.
+    /// Totals of the calls of each allocator function, with the number of its name, ordered by time, the longest first.
+    /// Empty if calls were not timed.
     pub calls: Vec<(u32, CallSums)>,
-    /// Functions of the stacks of waits, the innermost first. They come from the target.
+    /// Function names of the stacks of waits, the innermost frame first. They come from the target.
     pub stacks: Vec<Vec<String>>,
-    /// Slices and events that are missing in the lists, and not in the totals.
+    /// Slices and events that the lists lack. The totals include them.
     pub left_out: LeftOut,
     /// True if the bytes that threads allocate are known.
     pub counts_bytes: bool,
@@ -35,11 +38,11 @@ pub struct Activity {
 /// Slices and events that were left out to save memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Number of slices: those shorter than `shorter_than`.
+    /// Number of slices that were left out, because they are shorter than `shorter_than`.
     pub slices: u64,
-    /// Duration of the shortest slices that are kept, if some are left out.
+    /// Lower limit for the duration of the slices that are kept, if some are left out.
     pub shorter_than: Nanoseconds,
-    /// Number of events: the last ones.
+    /// Number of events that were left out: the last ones of the run.
     pub events: u64,
 }
 
@@ -54,9 +57,9 @@ impl AddAssign for LeftOut {
 /// A thread with slices or events.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveThread {
-    /// Process.
+    /// Process id.
     pub pid: Pid,
-    /// Thread.
+    /// Thread id.
     pub tid: Tid,
     /// Short name of the process.
     pub process: Comm,
@@ -78,7 +81,7 @@ pub enum SliceKind {
     Function,
     /// A wait for a lock that the program has named (`memtrace_lock_wait`).
     LockWait,
-    /// The time for which a thread held such a lock. Holds of several locks need not nest.
+    /// The time for which a thread held a lock that the program has named. Holds of several locks need not nest.
     LockHold,
     /// A wait in the `futex` system call.
     FutexWait,
@@ -93,7 +96,7 @@ impl SliceKind {
     pub const ALL: [Self; 7] =
         [Self::Task, Self::Function, Self::LockWait, Self::LockHold, Self::FutexWait, Self::Stall, Self::AllocatorCall];
 
-    /// Name in machine-readable output.
+    /// Returns the name in machine-readable output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -107,7 +110,7 @@ impl SliceKind {
         }
     }
 
-    /// Name for readers.
+    /// Returns the name for readers.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -133,27 +136,27 @@ impl SliceKind {
 pub struct Slice {
     /// Number of the thread in [`Activity::threads`].
     pub thread: u32,
-    /// Kind.
+    /// Kind of slice.
     pub kind: SliceKind,
     /// Number in [`Activity::names`] of the task, function, lock or kind of stall.
     pub name: u32,
     /// Argument that labels the call of a function, or size of an allocator call in bytes.
     pub label: Option<SliceLabel>,
-    /// Begin.
+    /// Time of the begin.
     pub begin: Nanoseconds,
-    /// End; that of the trace for a slice that had not ended.
+    /// Time of the end. An open slice ends at the end of the trace.
     pub end: Nanoseconds,
-    /// True if it had not ended at the end of the trace.
+    /// True if the slice had not ended at the end of the trace.
     pub is_open: bool,
-    /// CPU time of the thread in it, if known.
+    /// CPU time of the thread in the slice, if known.
     pub cpu: Option<Nanoseconds>,
-    /// Bytes that the thread allocated in it, if known.
+    /// Bytes that the thread allocated in the slice, if known.
     pub allocated: Option<Bytes>,
-    /// Number of the lock in [`Activity::locks`].
+    /// Number of the lock in [`Activity::locks`], if the slice is a wait or a hold.
     pub lock: Option<u32>,
-    /// TID in the same process of the thread that held the lock when the wait began, if known.
+    /// Thread of the same process that held the lock when the wait began, if known.
     pub holder: Option<Tid>,
-    /// Number of the stack in [`Activity::stacks`].
+    /// Number in [`Activity::stacks`] of the stack of a wait, if known.
     pub stack: Option<u32>,
 }
 
@@ -179,18 +182,18 @@ pub enum SliceLabel {
 pub struct ActivityEvent {
     /// Number of the thread in [`Activity::threads`].
     pub thread: u32,
-    /// Time.
+    /// Time of the event.
     pub at: Nanoseconds,
     /// Number of the name in [`Activity::names`].
     pub name: u32,
-    /// Value.
+    /// Number or text of the event.
     pub value: EventValue,
 }
 
 /// Value of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventValue {
-    /// None.
+    /// The event has no value.
     None,
     /// A number, in a unit of the program's choice.
     Number(i64),
@@ -201,23 +204,23 @@ pub enum EventValue {
 /// A lock and its totals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockRow {
-    /// Process.
+    /// Process of the lock.
     pub pid: Pid,
-    /// Address of the lock, or of the futex.
+    /// Address of the lock or futex.
     pub address: AbsAddr,
-    /// Number of the name in [`Activity::names`]; `None` for a futex.
+    /// Number of the lock's name in [`Activity::names`]; `None` for a futex.
     pub name: Option<u32>,
-    /// Totals.
+    /// Totals of the waits and holds.
     pub sums: LockSums,
 }
 
 /// Totals of the slices with a kind and a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceRow {
-    /// Kind.
+    /// Kind of the slices.
     pub kind: SliceKind,
     /// Number of the name in [`Activity::names`].
     pub name: u32,
-    /// Totals.
+    /// Totals of the slices.
     pub sums: SliceSums,
 }

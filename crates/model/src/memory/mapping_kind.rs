@@ -11,9 +11,9 @@ pub enum MappingKind {
     File,
     /// The main thread's stack.
     Stack,
-    /// Shared memory without a disk: memfd, tmpfs, System V, shared anonymous.
+    /// Shared memory (shmem): memfd, tmpfs, System V, shared anonymous mappings.
     Shmem,
-    /// Huge pages from the kernel's pool. They count in no counter of the RSS.
+    /// Huge pages from the kernel's pool (hugetlb). No counter of the RSS includes them.
     Hugetlb,
     /// Memory of the kernel (vdso, vvar) and of devices.
     Special,
@@ -22,25 +22,26 @@ pub enum MappingKind {
 /// Attributes that determine the kind of a mapping, from `/proc/PID/smaps` or a perf mmap event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MappingTraits<'name> {
-    /// Path, or the name that the kernel gives; empty if there is none.
+    /// Path of the file, or the name that the kernel gives the mapping; empty if there is none.
     pub name: &'name [u8],
-    /// True for `MAP_SHARED`.
+    /// True for a shared mapping (`MAP_SHARED`).
     pub shared: bool,
-    /// True for huge pages from the pool (`VM_HUGETLB`).
+    /// True for huge pages from the kernel's pool (`VM_HUGETLB`).
     pub hugetlb: bool,
     /// True for device memory, which has no struct pages (`VM_PFNMAP`, `VM_IO`).
     pub device_memory: bool,
     /// True for a file on a mounted tmpfs.
     pub on_tmpfs: bool,
-    /// Inode of the file; 0 for memory without one.
+    /// Inode of the file; 0 for memory without a file.
     pub inode: u64,
 }
 
-/// Files of the kernel's internal tmpfs mount (`shmem_file_setup`, `memfd_create`, `newseg`, `shmem_zero_setup`; the
-/// kernel appends ` (deleted)` to their names, since no directory has an entry for them).
+/// First characters of the names of files on the kernel's internal tmpfs mount (`shmem_file_setup`, `memfd_create`,
+/// `newseg`, `shmem_zero_setup`). The kernel appends ` (deleted)` to the names, because no directory has an entry.
 const UNMOUNTED_SHMEM: &[&[u8]] = &[b"/memfd:", b"/dev/zero", b"/SYSV", b"[anon_shmem:"];
 
-/// Files of the kernel's internal hugetlbfs mount (`hugetlb_file_setup`, fs/hugetlbfs/inode.c).
+/// First characters of the names of files on the kernel's internal hugetlbfs mount (`hugetlb_file_setup`,
+/// fs/hugetlbfs/inode.c).
 const UNMOUNTED_HUGETLB: &[u8] = b"/anon_hugepage";
 
 impl MappingKind {
@@ -48,7 +49,7 @@ impl MappingKind {
     pub const ALL: [Self; 7] =
         [Self::Heap, Self::Anonymous, Self::File, Self::Stack, Self::Shmem, Self::Hugetlb, Self::Special];
 
-    /// Name in every output.
+    /// Returns the name in every output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,7 +63,7 @@ impl MappingKind {
         }
     }
 
-    /// Returns the kind of a mapping. The names are those of `get_vma_name` in fs/proc/task_mmu.c.
+    /// Returns the kind of a mapping. The kernel makes the names in `get_vma_name` (fs/proc/task_mmu.c).
     #[must_use]
     pub fn of(traits: &MappingTraits<'_>) -> Self {
         let MappingTraits { name, inode, .. } = *traits;
@@ -74,7 +75,8 @@ impl MappingKind {
         }
         if inode != 0 {
             let unmounted = UNMOUNTED_SHMEM.iter().any(|start| name.starts_with(start));
-            // A private mapping of /dev/zero is anonymous memory that has a file (`mmap_zero`, drivers/char/mem.c).
+            // A private mapping of /dev/zero is anonymous memory, although it has a file (`mmap_zero`,
+            // drivers/char/mem.c).
             return match (unmounted, traits.shared) {
                 (true, false) if name == b"/dev/zero" => Self::Anonymous,
                 (true, _) => Self::Shmem,

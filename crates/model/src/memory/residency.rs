@@ -7,11 +7,11 @@ use crate::{AbsAddr, Bytes, MappingKind, PAGE, StackKey};
 /// Contiguous pages that one stack touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched {
-    /// First page.
+    /// Address of the first page.
     pub begin: AbsAddr,
     /// Number of pages.
     pub pages: u64,
-    /// Stack that touched them.
+    /// Stack that touched the pages.
     pub key: StackKey,
 }
 
@@ -24,21 +24,22 @@ pub struct ResidentRange {
     pub end: AbsAddr,
     /// Kind of memory.
     pub kind: MappingKind,
-    /// True for a part of a larger page that is mapped as a whole.
+    /// True if the range is part of a huge page that is mapped as a whole.
     pub huge: bool,
 }
 
-/// Resident memory of a process by kind, from its page tables, and the share that its stacks account for.
+/// Resident memory of a process by kind of mapping, from its page tables, with the bytes that recorded stacks explain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residency(pub BTreeMap<MappingKind, ResidentKind>);
 
-/// Resident memory of one kind. The remainder, without a stack and not resident before, became resident without a
-/// recorded touch.
+/// Resident memory of one kind. The total has three parts: bytes with a stack, bytes that were resident before tracing,
+/// and bytes that became resident without a recorded touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentKind {
     /// Resident bytes.
     pub total: Bytes,
-    /// Bytes that a known stack touched, or that became resident with such a touch. An estimate if pages are sampled.
+    /// Bytes on pages that a recorded stack touched, or that became resident with such a touch. If pages are sampled,
+    /// this is an estimate.
     pub with_stack: Bytes,
     /// Variance of `with_stack`, in pages squared; 0 if pages are not sampled.
     pub variance: u64,
@@ -47,7 +48,7 @@ pub struct ResidentKind {
 }
 
 impl ResidentKind {
-    /// Adds another.
+    /// Adds the numbers of `other`.
     pub const fn add(&mut self, other: &Self) {
         self.total.0 += other.total.0;
         self.with_stack.0 += other.with_stack.0;
@@ -55,7 +56,8 @@ impl ResidentKind {
         self.variance = self.variance.saturating_add(other.variance);
     }
 
-    /// Returns the bytes without a stack that were not resident before. An estimate may exceed the total.
+    /// Returns the bytes that became resident without a recorded touch; 0 if an estimate of the other parts exceeds the
+    /// total.
     #[must_use]
     pub const fn other(&self) -> Bytes {
         Bytes(self.total.0.saturating_sub(self.with_stack.0).saturating_sub(self.before.0))

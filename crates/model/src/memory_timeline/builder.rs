@@ -10,26 +10,26 @@ use rustc_hash::FxHashMap;
 use super::{MemoryCounter, MemoryTimeline, PressureCounter, ProcessTimeline, Steps};
 use crate::{Comm, EventClass, ImageId, Pid};
 
-/// Counter of an event class, or of all classes.
+/// Key of a series: a counter of an event class, or a counter that does not depend on the class.
 type Key = (Option<EventClass>, MemoryCounter);
 
-/// Collects values at the ends of intervals. If there are too many moments, each two become one. If there are too many
-/// processes, the smallest have no series; one that grows gets a series, in the place of another one.
+/// Collects values at the ends of intervals. If there are too many moments, each pair of moments becomes one. If there
+/// are too many processes, the smallest have no series. A process that grows replaces the smallest one with a series.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryTimelineBuilder {
-    /// The moments.
+    /// Moments, as the time since tick 0.
     ends: Vec<Duration>,
-    /// Number of intervals up to a moment since the moment before; 0 for one.
+    /// Number of intervals from one moment to the next; 0 stands for 1.
     length: u32,
-    /// Number of intervals up to the last moment.
+    /// Number of intervals from the last moment but one to the last moment.
     last_length: u32,
     total: BTreeMap<Key, Steps>,
     processes: BTreeMap<ImageId, Process>,
     /// Names of processes that have no values yet.
     names: FxHashMap<ImageId, Comm>,
-    /// Processes without series: their last values.
+    /// Processes without series, with their last values.
     small: FxHashMap<ImageId, Process>,
-    /// Processes without series that were forgotten.
+    /// Number of ended processes without series that were forgotten.
     forgotten: u64,
     marks: Vec<(Duration, String)>,
     pressure: BTreeMap<PressureCounter, Steps>,
@@ -43,7 +43,7 @@ struct Process {
 }
 
 impl Process {
-    /// Returns the greatest amount of live or resident memory.
+    /// Returns the largest value of any counter of the process, except for allocated memory, which never shrinks.
     fn weight(&self) -> u64 {
         let held = self.counters.iter().filter(|((_, counter), _)| *counter != MemoryCounter::Allocated);
         held.map(|(_, steps)| steps.greatest()).max().unwrap_or_default()
@@ -51,13 +51,13 @@ impl Process {
 }
 
 impl MemoryTimelineBuilder {
-    /// Most moments.
+    /// Maximum number of moments.
     pub(crate) const MAX_MOMENTS: usize = 1024;
 
-    /// Most processes with series.
+    /// Maximum number of processes with series.
     pub const MAX_PROCESSES: usize = 64;
 
-    /// Most marks. Later ones are dropped.
+    /// Maximum number of marks. Later marks are dropped.
     pub const MAX_MARKS: usize = 1000;
 
     /// Sets the name of a process.
@@ -68,12 +68,12 @@ impl MemoryTimelineBuilder {
         }
     }
 
-    /// Adds changes of the live and allocated bytes of a class in the current interval. Decreases wrap. The PID 0 stands for
-    /// processes that have no series.
+    /// Adds changes of the live and allocated bytes of a class in the current interval. Decreases wrap. Changes with
+    /// PID 0 are changes of merged processes, and count in the sums only.
     pub fn add_change(&mut self, class: EventClass, image: ImageId, live: u64, allocated: u64) {
         let moment = self.moment();
         for (counter, change) in [(MemoryCounter::Live, live), (MemoryCounter::Allocated, allocated)] {
-            // No event reports that a page is gone.
+            // No event reports that a page is no longer resident.
             if change == 0 || counter == MemoryCounter::Live && class.counts_pages() {
                 continue;
             }
@@ -94,13 +94,14 @@ impl MemoryTimelineBuilder {
         }
     }
 
-    /// Sets a counter of the pressure of the machine at the end of the current interval.
+    /// Sets a counter of the machine's memory pressure at the end of the current interval.
     pub fn set_pressure(&mut self, counter: PressureCounter, value: u64) {
         let moment = self.moment();
         self.pressure.entry(counter).or_default().set(moment, value);
     }
 
-    /// Ends a process: it has no resident memory from the end of the current interval on. Changes can follow.
+    /// Ends a process: it has no resident memory from the end of the current interval on. Calls of [`Self::add_change`]
+    /// can follow.
     pub fn end(&mut self, image: ImageId) {
         let moment = self.moment();
         let process = self.process(image);
@@ -110,20 +111,20 @@ impl MemoryTimelineBuilder {
         }
     }
 
-    /// Forgets an ended process without series. No change follows.
+    /// Forgets an ended process, if it has no series. No call of [`Self::add_change`] follows.
     pub fn forget(&mut self, image: ImageId) {
         self.names.remove(&image);
         self.forgotten += u64::from(self.small.remove(&image).is_some());
     }
 
-    /// Adds a mark.
+    /// Adds a mark with its time since tick 0.
     pub fn add_mark(&mut self, at: Duration, text: &str) {
         if self.marks.len() < Self::MAX_MARKS {
             self.marks.push((at, text.to_owned()));
         }
     }
 
-    /// Ends the current interval.
+    /// Ends the current interval at `end`, the time since tick 0.
     pub fn end_interval(&mut self, end: Duration) {
         match self.ends.last_mut() {
             Some(last) if self.last_length < self.length => {
@@ -141,12 +142,12 @@ impl MemoryTimelineBuilder {
         self.choose_processes();
     }
 
-    /// Returns the timeline of a class, of which one event in `sample` was recorded. Tracing lasted for `trace`, since the start of
-    /// the clock.
+    /// Returns the timeline of a class. One page in `sample` was recorded. `trace` has the begin and end of tracing, as
+    /// times since tick 0.
     #[must_use]
     pub fn finish(&self, class: EventClass, sample: u32, trace: &Range<Duration>) -> MemoryTimeline {
         let since_start = |time: Duration| time.min(trace.end).saturating_sub(trace.start);
-        // A run ends with intervals of almost no duration: they are one moment.
+        // The last intervals of a run have almost no duration. Equal ends are one moment.
         let mut moments: Vec<Duration> = Vec::with_capacity(self.ends.len());
         let mut numbers = Vec::with_capacity(self.ends.len());
         for end in self.ends.iter().map(|&end| since_start(end)) {
@@ -155,7 +156,7 @@ impl MemoryTimelineBuilder {
             }
             numbers.push(moments.len() - 1);
         }
-        // Values of an interval that has not ended are those of the next moment.
+        // Values of the interval in progress get the number of the next moment.
         let number = |moment: usize| numbers.get(moment).copied().unwrap_or(moments.len());
         let of_class = |counters: &BTreeMap<Key, Steps>| -> BTreeMap<MemoryCounter, Steps> {
             let own = counters.iter().filter(|((of, _), _)| of.is_none_or(|of| of == class));
@@ -208,7 +209,7 @@ impl MemoryTimelineBuilder {
         }
     }
 
-    /// Joins each two moments. Values are those at the second one.
+    /// Joins each pair of moments. The value at the second moment remains.
     fn join_moments(&mut self) {
         self.ends = self.ends.chunks_exact(2).map(|pair| pair[1]).collect();
         let counters = self
@@ -358,7 +359,7 @@ mod tests {
         let timeline = timeline(&builder, 99);
         let row = timeline.processes.iter().find(|process| process.id == late).expect("it is the largest");
         let live = &row.counters[&MemoryCounter::Live];
-        // Without values while it was small.
+        // The process has no values from the time before it had a series.
         assert_eq!([0, 8, 10, 19].map(|moment| live.at(moment)), [None, None, Some(110), Some(200)]);
         assert_eq!((timeline.processes.len(), timeline.left_out), (MemoryTimelineBuilder::MAX_PROCESSES, 1));
     }

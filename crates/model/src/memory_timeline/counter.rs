@@ -13,7 +13,7 @@ pub enum MemoryCounter {
     RssFile,
     /// Resident shared memory.
     RssShared,
-    /// Swapped memory.
+    /// Swapped-out memory.
     Swap,
 }
 
@@ -25,7 +25,7 @@ impl MemoryCounter {
     /// Counters that add up to the resident set size.
     pub const RSS: &[Self] = &[Self::RssAnonymous, Self::RssFile, Self::RssShared];
 
-    /// Name in JSON and in recordings.
+    /// Returns the name in JSON and in recordings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl MemoryCounter {
         Self::ALL.iter().copied().find(|counter| counter.name() == name)
     }
 
-    /// Title in pictures.
+    /// Returns the title in pictures.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {

@@ -1,11 +1,11 @@
-//! Pressure of the machine.
+//! Memory pressure of the machine.
 
 /// Time for which tasks waited for memory since boot, in nanoseconds (Documentation/accounting/psi.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PressureCounter {
-    /// Time for which some task waited.
+    /// Time for which at least one task waited.
     Some,
-    /// Time for which all tasks that were not idle waited.
+    /// Time for which all non-idle tasks waited.
     Full,
 }
 
@@ -13,7 +13,7 @@ impl PressureCounter {
     /// Every counter.
     pub const ALL: &[Self] = &[Self::Some, Self::Full];
 
-    /// Name in recordings.
+    /// Returns the name in recordings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl PressureCounter {
         Self::ALL.iter().copied().find(|counter| counter.name() == name)
     }
 
-    /// Title in pictures.
+    /// Returns the title in pictures.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! Values over time that change now and then.
+//! Values over time, stored where they change.
 
 /// A step function over numbered moments. A value holds from its moment until the next value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,8 @@ impl Steps {
         }
     }
 
-    /// Adds `change` to the last value from `moment` on. The first value changes from 0. Wraps.
+    /// Sets the value from `moment` on to the last value plus `change`. Without a last value, it starts from 0. The sum
+    /// wraps.
     pub fn add(&mut self, moment: usize, change: u64) {
         self.set(moment, self.last().unwrap_or_default().wrapping_add(change));
     }
@@ -25,13 +26,13 @@ impl Steps {
         self.0.last().map(|(_, value)| *value)
     }
 
-    /// Returns the greatest value; 0 without values. A sum can be negative for a moment.
+    /// Returns the greatest value; 0 if there is none, or if all are negative, as a sum can be for a moment.
     #[must_use]
     pub fn greatest(&self) -> u64 {
         self.0.iter().map(|(_, value)| value.cast_signed()).max().unwrap_or_default().max(0).cast_unsigned()
     }
 
-    /// Multiplies the values.
+    /// Multiplies all values by `factor`.
     pub fn scale(&mut self, factor: u64) {
         self.0.iter_mut().for_each(|(_, value)| *value = value.wrapping_mul(factor));
     }
@@ -41,19 +42,20 @@ impl Steps {
         self.0.drain(..self.0.len().saturating_sub(1));
     }
 
-    /// Returns the value at a moment; `None` before the first one.
+    /// Returns the value at a moment; `None` before the first value.
     #[must_use]
     pub fn at(&self, moment: usize) -> Option<u64> {
         let after = self.0.partition_point(|(first, _)| *first <= moment);
         after.checked_sub(1).map(|index| self.0[index].1)
     }
 
-    /// Iterates over the moments with a new value.
+    /// Iterates over the moments with a new value, and these values.
     pub fn iter(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.0.iter().copied()
     }
 
-    /// Renumbers the moments. The new numbers do not decrease; of several values at one moment, the last remains.
+    /// Renumbers the moments. The new numbers do not decrease. If several values get the same moment, the last one
+    /// remains.
     pub(crate) fn renumber(&mut self, number: impl Fn(usize) -> usize) {
         for (moment, value) in std::mem::take(&mut self.0) {
             self.set(number(moment), value);

@@ -7,7 +7,7 @@ use super::interval::ThreadInterval;
 use super::usage::ThreadUsage;
 use crate::Comm;
 
-/// Nanoseconds of a second.
+/// Number of nanoseconds in a second.
 const SECOND: f64 = 1e9;
 
 /// Column by which a table of threads is sorted.
@@ -24,13 +24,13 @@ pub enum ThreadColumn {
     Blocks,
     /// Processor time.
     Cpu,
-    /// Time in which the thread waited for a processor.
+    /// Time that the thread waited for a processor.
     Delay,
     /// Context switches.
     Switches,
     /// Bytes read from storage.
     Read,
-    /// Bytes written.
+    /// Bytes written to storage.
     Write,
     /// Page faults.
     Faults,
@@ -57,7 +57,7 @@ impl ThreadColumn {
         Self::Tid,
     ];
 
-    /// Name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl ThreadColumn {
         }
     }
 
-    /// Counters of which the column shows the sum; for [`Self::Net`], the first minus the second.
+    /// Returns the counters that the column adds up. [`Self::Net`] shows the first counter minus the second.
     #[must_use]
     pub const fn counters(self) -> &'static [UsageCounter] {
         match self {
@@ -94,8 +94,8 @@ impl ThreadColumn {
         }
     }
 
-    /// Returns the number that the column shows for the usage in an interval of `seconds`: the bytes of [`Self::Net`], a
-    /// share of one processor for times, 0 for names and thread IDs, and a number per second for all others.
+    /// Returns the number in the column for the usage in an interval of `seconds`: bytes for [`Self::Net`], the share
+    /// of one processor for times, 0 for names and thread IDs, and a number per second for all others.
     #[must_use]
     pub fn value(self, usage: &ThreadUsage, seconds: f64) -> f64 {
         let sum = self.counters().iter().map(|counter| usage.get(*counter)).fold(0, u64::saturating_add) as f64;
@@ -122,12 +122,13 @@ impl ThreadColumn {
         by_column.then_with(|| id(one).cmp(&id(other)))
     }
 
-    /// Returns the order of two threads or processes of an interval: by name, or by decreasing value. Thread IDs are equal.
+    /// Returns the order of two threads or processes of an interval, by name or by decreasing value. For [`Self::Tid`],
+    /// it returns [`Ordering::Equal`].
     #[must_use]
     pub fn compare(self, one: (&Comm, &ThreadUsage), other: (&Comm, &ThreadUsage)) -> Ordering {
         match self {
             Self::Name => one.0.cmp(other.0),
-            // The length of the interval is the same for both.
+            // Both have the same interval, so its length does not matter.
             _ => self.value(other.1, 1.0).total_cmp(&self.value(one.1, 1.0)),
         }
     }
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn values_are_rates_shares_or_bytes() {
-        // Powers of two: each column has sums that no other column has.
+        // Powers of two, so that no two columns have the same sum.
         let values: Vec<_> =
             UsageCounter::ALL.iter().map(|counter| (*counter, 1_000_000_000 << (*counter as usize))).collect();
         let usage = ThreadUsage::of(&values);

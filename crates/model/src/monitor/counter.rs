@@ -4,11 +4,11 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(usize)]
 pub enum UsageCounter {
-    /// Usable bytes of allocated blocks.
+    /// Bytes of allocated blocks: usable bytes if the allocator stores them, else requested bytes.
     AllocBytes,
     /// Number of allocated blocks.
     AllocCount,
-    /// Usable bytes of freed blocks, whichever thread has allocated them.
+    /// Bytes of the blocks that the thread has freed, including blocks of other threads.
     FreeBytes,
     /// Number of freed blocks.
     FreeCount,
@@ -16,7 +16,7 @@ pub enum UsageCounter {
     UserTime,
     /// Processor time in the kernel, in nanoseconds.
     SystemTime,
-    /// Time in which the thread could run but waited for a processor, in nanoseconds.
+    /// Time that the runnable thread waited for a processor, in nanoseconds.
     RunDelay,
     /// Context switches because the thread waited for something.
     VoluntarySwitches,
@@ -24,7 +24,7 @@ pub enum UsageCounter {
     InvoluntarySwitches,
     /// Bytes read from storage.
     ReadBytes,
-    /// Bytes written, to be sent to storage at some time.
+    /// Bytes written, which the kernel sends to storage later.
     WriteBytes,
     /// Page faults without I/O.
     MinorFaults,
@@ -53,7 +53,7 @@ impl UsageCounter {
         Self::MajorFaults,
     ];
 
-    /// Name in CSV, JSON and recordings, with the unit at its end if it is not a number.
+    /// Returns the name in CSV, JSON and recordings. Names of bytes and times end with the unit.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,7 +73,8 @@ impl UsageCounter {
         }
     }
 
-    /// Returns true for the counters of the heap, which come from probes or from the allocator. The others are the kernel's.
+    /// Returns true for the counters of the heap, which come from probes or from the allocator. The kernel has the
+    /// others.
     #[must_use]
     pub const fn is_of_heap(self) -> bool {
         matches!(self, Self::AllocBytes | Self::AllocCount | Self::FreeBytes | Self::FreeCount)

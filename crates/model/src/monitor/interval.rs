@@ -11,12 +11,12 @@ use super::task_state::TaskState;
 use super::usage::ThreadUsage;
 use crate::{Comm, Losses, Pid, Tid};
 
-/// Identity of a thread. Its ID may be reused, but not with the same start.
+/// Identity of a thread. A thread ID may be reused, but not with the same start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MonitoredThread {
-    /// Process.
+    /// Process id.
     pub pid: Pid,
-    /// Thread.
+    /// Thread id.
     pub tid: Tid,
     /// Start of the thread since the boot of the machine, in nanoseconds.
     pub start_ns: u64,
@@ -25,47 +25,47 @@ pub struct MonitoredThread {
 /// Usage of a thread in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadInterval {
-    /// The thread.
+    /// Identity of the thread.
     pub thread: MonitoredThread,
     /// Name of the thread.
     pub comm: Comm,
-    /// State at the end.
+    /// Scheduling state at the end of the interval.
     pub state: TaskState,
     /// Usage within the interval.
     pub usage: ThreadUsage,
 }
 
-/// Threads of a process without rows of their own.
+/// Sum of threads of a process that have no rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherThreads {
     /// Number of threads.
     pub count: u64,
-    /// Sum of their usage within the interval.
+    /// Sum of the threads' usage within the interval.
     pub usage: ThreadUsage,
 }
 
 /// Usage of a process in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessInterval {
-    /// The process.
+    /// Process id.
     pub pid: Pid,
     /// Start of the process since the boot of the machine, in nanoseconds.
     pub start_ns: u64,
-    /// Name of its first thread.
+    /// Name of the process's first thread.
     pub comm: Comm,
     /// Origin of the counters of the heap.
     pub source: SourceState,
-    /// Usage of all its threads within the interval: of those with rows, of those that ended, and of the others.
+    /// Usage of all threads of the process within the interval: the sum of `threads`, `ended` and `others`.
     pub usage: ThreadUsage,
-    /// Threads with rows of their own.
+    /// Threads with rows.
     pub threads: Vec<ThreadInterval>,
-    /// Threads that ended in the interval, with their usage since the end of the interval before.
+    /// Threads that ended in the interval, with their usage since the begin of the interval.
     pub ended: OtherThreads,
-    /// Threads beyond the limit of rows.
+    /// Threads without rows, because there are more threads than the limit of rows.
     pub others: OtherThreads,
     /// Number of threads that started in the interval.
     pub started: u64,
-    /// Values at the end of the interval.
+    /// Memory and other values of the process at the end of the interval.
     pub values: ProcessValues,
     /// True if the process ended in the interval.
     pub has_exited: bool,
@@ -101,7 +101,7 @@ impl OtherThreads {
     }
 }
 
-/// Kind of an event, with what it is about.
+/// Kind of an event, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MonitorEventKind {
     /// The kernel killed a process for lack of memory.
@@ -110,36 +110,36 @@ pub enum MonitorEventKind {
     Exit(Pid),
     /// A mark of the user.
     Mark(String),
-    /// The condition of a trigger became true: its text, and the value with its owner.
+    /// The condition of a trigger became true. The text has the condition, the value, and the owner of the value.
     Trigger(String),
 }
 
 /// An event within an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MonitorEvent {
-    /// Time since the start.
+    /// Time since the start of the monitor.
     pub at: Duration,
-    /// The event.
+    /// Kind of event.
     pub kind: MonitorEventKind,
 }
 
 /// Usage of all monitored processes within an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MonitorInterval {
-    /// Span since the start of the monitor.
+    /// Begin and end of the interval, since the start of the monitor.
     pub span: Range<Duration>,
-    /// The processes, by pid.
+    /// Processes, ordered by process id.
     pub processes: Vec<ProcessInterval>,
-    /// The machine.
+    /// Values of the machine.
     pub machine: MachineUsage,
-    /// Events, by time.
+    /// Events, ordered by time.
     pub events: Vec<MonitorEvent>,
     /// Losses within the interval.
     pub losses: Losses,
 }
 
 impl MonitorInterval {
-    /// Appends the next interval: sums of usage, and the values at its end.
+    /// Appends the next interval. Usage is added, and values are those at the end of the next interval.
     pub fn append(&mut self, next: &Self) {
         self.span.end = next.span.end;
         self.machine = self.machine.followed_by(&next.machine);

@@ -6,23 +6,23 @@
 pub enum MachineValue {
     /// Processor time in user mode, in nanoseconds.
     UserTime,
-    /// Processor time in the kernel, with interrupts, in nanoseconds.
+    /// Processor time in the kernel, including interrupts, in nanoseconds.
     SystemTime,
     /// Idle processor time, in nanoseconds.
     IdleTime,
     /// Idle processor time while a task waits for I/O, in nanoseconds.
     WaitTime,
-    /// Processor time that a hypervisor gave to others, in nanoseconds.
+    /// Processor time that the hypervisor gave to other virtual machines, in nanoseconds.
     StealTime,
     /// Bytes read from block devices.
     DiskRead,
     /// Bytes written to block devices.
     DiskWrite,
-    /// Time in which a task waited for a processor, in nanoseconds (PSI, `some`).
+    /// Time with at least one task waiting for a processor, in nanoseconds (PSI, `some`).
     CpuPressure,
-    /// Time in which a task waited for memory, in nanoseconds (PSI, `some`).
+    /// Time with at least one task waiting for memory, in nanoseconds (PSI, `some`).
     MemoryPressure,
-    /// Time in which a task waited for I/O, in nanoseconds (PSI, `some`).
+    /// Time with at least one task waiting for I/O, in nanoseconds (PSI, `some`).
     IoPressure,
     /// Memory that is available without swapping, in bytes, at the end of the interval.
     MemoryAvailable,
@@ -53,7 +53,7 @@ impl MachineValue {
         Self::SwapFree,
     ];
 
-    /// Name in CSV, JSON and recordings.
+    /// Returns the name in CSV, JSON and recordings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -73,15 +73,15 @@ impl MachineValue {
         }
     }
 
-    /// Returns true for counters since the start of the machine, which intervals have as differences. The others are values
-    /// at the end of an interval.
+    /// Returns true for counters since the boot of the machine. Intervals have the increases of counters, and the other
+    /// values as they are at the end of the interval.
     #[must_use]
     pub const fn is_counter(self) -> bool {
         !matches!(self, Self::MemoryAvailable | Self::MemoryTotal | Self::SwapFree)
     }
 }
 
-/// Values of the machine; `None` for those that the kernel lacks.
+/// Values of the machine. A value is `None` if the kernel lacks it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineUsage([Option<u64>; MachineValue::COUNT]);
 
@@ -97,7 +97,8 @@ impl MachineUsage {
         self.0[value as usize] = number;
     }
 
-    /// Returns the values of the interval since `earlier`: differences of counters, and the present values of others.
+    /// Returns the values of the interval since `earlier`: the increases of counters, and the other values as in
+    /// `self`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut usage = *self;
@@ -108,7 +109,8 @@ impl MachineUsage {
         usage
     }
 
-    /// Returns the values of this interval and the next one: sums of counters, and the later values of others.
+    /// Returns the values of this interval and the next one together: the sums of counters, and the other values as in
+    /// `next`.
     #[must_use]
     pub fn followed_by(&self, next: &Self) -> Self {
         let mut usage = *next;
@@ -118,7 +120,7 @@ impl MachineUsage {
         usage
     }
 
-    /// Returns the share of a part of the processor time, 1 for all of it.
+    /// Returns the share of the values in `part` in the time of all processors, from 0 to 1.
     #[must_use]
     pub fn processor_share(&self, part: &[MachineValue]) -> Option<f64> {
         let all = [

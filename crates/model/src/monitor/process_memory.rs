@@ -1,4 +1,4 @@
-//! The table of values of a process at the end of an interval.
+//! The table of values of a process at a moment.
 
 /// A value of a process at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,7 +26,7 @@ impl ProcessValue {
     pub const ALL: [Self; Self::COUNT] =
         [Self::RssAnon, Self::RssFile, Self::RssShmem, Self::Swap, Self::Descriptors, Self::Threads];
 
-    /// Name in CSV, JSON and recordings.
+    /// Returns the name in CSV, JSON and recordings.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -40,7 +40,7 @@ impl ProcessValue {
     }
 }
 
-/// Values of a process at a moment; `None` for those that could not be read.
+/// Values of a process at a moment. A value is `None` if it could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessValues([Option<u64>; ProcessValue::COUNT]);
 
@@ -56,7 +56,7 @@ impl ProcessValues {
         self.0[value as usize] = number;
     }
 
-    /// Returns the RSS in bytes: the sum of its kinds.
+    /// Returns the RSS in bytes: the sum of anonymous, file and shared pages.
     #[must_use]
     pub fn rss(&self) -> Option<u64> {
         [ProcessValue::RssAnon, ProcessValue::RssFile, ProcessValue::RssShmem]

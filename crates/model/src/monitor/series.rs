@@ -4,14 +4,15 @@ use std::ops::Range;
 
 /// A value that can be merged with the next one.
 pub trait SeriesPoint: Copy {
-    /// Returns the value for two consecutive points with lengths in seconds. One of them is known at least.
+    /// Returns the value for two consecutive points together. `lengths` are their lengths in seconds. At least one of
+    /// `points` has a value.
     fn merged(points: [Option<Self>; 2], lengths: [f64; 2]) -> Self;
 }
 
 /// Values at some points of a timeline, usually at consecutive ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series<P> {
-    /// Point of the first value.
+    /// Number of the point with the first value.
     first: usize,
     values: Vec<Option<P>>,
 }
@@ -29,7 +30,7 @@ impl<P: SeriesPoint> Series<P> {
         self.values.get(point.checked_sub(self.first)?)?.as_ref()
     }
 
-    /// Sets the value at a point. Points must be set in their order.
+    /// Sets the value at a point. Points must be set in ascending order.
     pub fn set(&mut self, point: usize, value: P) {
         if self.values.is_empty() {
             self.first = point;
@@ -46,7 +47,7 @@ impl<P: SeriesPoint> Series<P> {
         self.values.iter().enumerate().filter_map(|(place, value)| Some((self.first + place, value.as_ref()?)))
     }
 
-    /// Merges groups of points with `lengths` into one point each.
+    /// Merges each group of points into one point. `lengths` has the length of every point in seconds.
     pub(super) fn merge(&mut self, groups: &[Range<usize>], lengths: &[f64]) {
         let mut merged = Self::default();
         for (at, group) in groups.iter().enumerate() {

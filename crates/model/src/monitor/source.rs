@@ -10,7 +10,7 @@ pub enum CounterSource {
     None,
     /// BPF programs at the functions of the allocator.
     Bpf,
-    /// The counters that jemalloc keeps for each thread. It does not count blocks.
+    /// The counters that jemalloc keeps for each thread. They have bytes, but no numbers of blocks.
     Jemalloc,
 }
 
@@ -18,7 +18,7 @@ impl CounterSource {
     /// All origins.
     pub const ALL: [Self; 3] = [Self::None, Self::Bpf, Self::Jemalloc];
 
-    /// Name in the output.
+    /// Returns the name in the output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -42,8 +42,8 @@ impl CounterSource {
 /// Origin of the heap counters of a process, and their age.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceState {
-    /// The origin.
+    /// Origin of the counters.
     pub source: CounterSource,
-    /// The counters could not be read in time. The last values are repeated.
+    /// True if the counters could not be read in time. The values of the last reading are used again.
     pub is_stale: bool,
 }

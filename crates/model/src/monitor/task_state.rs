@@ -6,15 +6,15 @@ pub enum TaskState {
     /// Running, or ready to run.
     #[default]
     Running,
-    /// Waiting for something, interruptible by signals.
+    /// Waiting, interruptible by signals.
     Sleeping,
-    /// Waiting for something, usually I/O, not interruptible.
+    /// Waiting, usually for I/O, not interruptible.
     DiskSleep,
     /// Stopped by a signal.
     Stopped,
     /// Stopped by a tracer.
     Traced,
-    /// Exited.
+    /// The thread has exited.
     Dead,
     /// Parked by the kernel.
     Parked,
@@ -23,8 +23,8 @@ pub enum TaskState {
 }
 
 impl TaskState {
-    /// Returns the state for the kernel's bits: `task_struct.__state | exit_state` (`task_state_index`,
-    /// include/linux/sched.h, and include/linux/sched.h, `TASK_REPORT`).
+    /// Returns the state for the kernel's bits `task_struct.__state | exit_state` (`task_state_index` and
+    /// `TASK_REPORT`, include/linux/sched.h).
     #[must_use]
     pub const fn of_bits(bits: u32) -> Self {
         // TASK_IDLE is TASK_UNINTERRUPTIBLE | TASK_NOLOAD.

@@ -1,4 +1,4 @@
-//! Course of threads and processes over time: the input of the picture.
+//! Usage of threads and processes over time: the input of the picture.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,31 +18,31 @@ pub struct UsagePoint {
     pub net: Option<i64>,
     /// Allocated bytes per second; `None` if the heap is not counted.
     pub alloc_rate: Option<f64>,
-    /// Share of one processor.
+    /// Processor time as a share of one processor.
     pub processor: f64,
 }
 
 /// Memory and usage of a process at a point of a timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessPoint {
-    /// Values of the process.
+    /// Memory and other values of the process.
     pub values: ProcessValues,
-    /// Usage of all its threads, with those that have no series.
+    /// Usage of all threads of the process, including threads without a series.
     pub usage: UsagePoint,
 }
 
-/// Course of a thread.
+/// Usage of a thread over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadSeries {
-    /// The thread.
+    /// Identity of the thread.
     pub thread: MonitoredThread,
     /// Last name of the thread.
     pub comm: Comm,
-    /// Start, if it is within the timeline.
+    /// Start of the thread since the start of the monitor, if the thread started later and the time is known.
     pub started: Option<Duration>,
-    /// End, if known.
+    /// End of the thread since the start of the monitor, if known.
     pub ended: Option<Duration>,
-    /// Usage.
+    /// Usage at the points of the timeline.
     pub points: Series<UsagePoint>,
 }
 
@@ -54,60 +54,61 @@ impl ThreadSeries {
     }
 }
 
-/// Course of a process.
+/// Memory and usage of a process over time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessSeries {
-    /// The process.
+    /// Process id.
     pub pid: Pid,
     /// Start of the process since the boot of the machine, in nanoseconds.
     pub start_ns: u64,
-    /// Name of its first thread.
+    /// Last name of the process's first thread.
     pub comm: Comm,
-    /// Memory and usage.
+    /// Memory and usage at the points of the timeline.
     pub points: Series<ProcessPoint>,
 }
 
-/// Course of threads and processes over time.
+/// Usage of threads and processes over time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ThreadTimeline {
-    /// Title.
+    /// Title of the picture.
     pub title: String,
-    /// Spans of the points since the start of the monitor, ascending. Spans that do not touch have a gap between them.
+    /// Begin and end of each point since the start of the monitor, ascending. There is a gap if a point begins after
+    /// the end of the point before.
     pub spans: Vec<Range<Duration>>,
-    /// Threads.
+    /// Threads with a series.
     pub threads: Vec<ThreadSeries>,
-    /// Number of further threads, whose usage is that of their processes only.
+    /// Number of threads without a series. Only their processes include their usage.
     pub more_threads: u64,
-    /// Processes.
+    /// Processes with their series.
     pub processes: Vec<ProcessSeries>,
-    /// Events, by time.
+    /// Events, ordered by time.
     pub events: Vec<MonitorEvent>,
 }
 
 impl ThreadTimeline {
-    /// Returns the span from the first to the last point.
+    /// Returns the begin of the first point and the end of the last one.
     #[must_use]
     pub fn span(&self) -> Range<Duration> {
         let (first, last) = (self.spans.first(), self.spans.last());
         first.map_or(Duration::ZERO, |first| first.start)..last.map_or(Duration::ZERO, |last| last.end)
     }
 
-    /// Merges points if they are more than [`TIMELINE_POINTS`]. Gaps remain unless most points have one.
+    /// Merges points if there are more than [`TIMELINE_POINTS`]. Gaps remain, unless there are too many gaps.
     pub fn merge_points(&mut self) {
         for keeps_gaps in [true, false] {
             if self.spans.len() > TIMELINE_POINTS {
                 let span = self.span();
-                // Two consecutive groups are longer together than this.
+                // Two consecutive groups together are longer than this.
                 let longest = length(&span) / (TIMELINE_POINTS as u32 / 2 - 2);
                 self.merge_groups(longest, keeps_gaps);
             }
         }
     }
 
-    /// Merges short points, so that all are about as long as the longest.
+    /// Merges short points, so that all points are about as long as the longest one.
     pub(super) fn equalize_points(&mut self) {
         let longest = self.spans.iter().map(length).max().unwrap_or_default();
-        // Intervals are not exactly equal.
+        // Intervals differ slightly in length.
         self.merge_groups(longest + longest / 20, true);
     }
 
@@ -120,8 +121,8 @@ impl ThreadTimeline {
         self.spans = groups.iter().map(span).collect();
     }
 
-    /// Returns groups of points of at most this length each, or of a single point. The last point is alone, so that values
-    /// at the end are exact.
+    /// Returns groups of consecutive points. A group is not longer than `longest`, or has a single point. The last
+    /// point has its own group, so that the values at the end are exact.
     fn groups(&self, longest: Duration, keeps_gaps: bool) -> Vec<Range<usize>> {
         let mut groups: Vec<Range<usize>> = Vec::new();
         let last = self.spans.len().saturating_sub(1);
@@ -138,7 +139,7 @@ impl ThreadTimeline {
         groups
     }
 
-    /// Returns true if there is no data immediately before a point.
+    /// Returns true if there is a gap before a point.
     #[must_use]
     pub fn has_gap_before(&self, point: usize) -> bool {
         point > 0 && self.spans[point].start > self.spans[point - 1].end
@@ -165,7 +166,7 @@ impl SeriesPoint for UsagePoint {
 }
 
 impl SeriesPoint for ProcessPoint {
-    /// Memory is that at the moment with the larger RSS, so that peaks remain.
+    /// Keeps the values of the point with the larger RSS, so that peaks remain.
     fn merged(points: [Option<Self>; 2], lengths: [f64; 2]) -> Self {
         let usage = UsagePoint::merged(points.map(|point| point.map(|point| point.usage)), lengths);
         let largest = points.into_iter().flatten().map(|point| point.values).max_by_key(ProcessValues::rss);
@@ -182,7 +183,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Timeline with a point per second, except for seconds after `gap`.
+    /// Returns a timeline with a point per second. A point has a gap of one second before it if `gap` returns true.
     fn timeline(points: u64, gap: impl Fn(u64) -> bool) -> ThreadTimeline {
         let (mut usage, mut memory) = (Series::default(), Series::default());
         for at in 0..points {
@@ -222,7 +223,7 @@ mod tests {
             gaps.map(|at| timeline.spans[at].start).collect::<Vec<_>>()
         };
         assert_eq!((gaps(&merged), gaps(&whole)), (vec![seconds(1002)], vec![seconds(1002)]));
-        // Rates times lengths are amounts, which remain.
+        // The sum of rate times length stays the same.
         let sum = |timeline: &ThreadTimeline, value: fn(&UsagePoint) -> f64| {
             let points = timeline.spans.iter().enumerate();
             points

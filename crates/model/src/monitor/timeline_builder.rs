@@ -11,23 +11,25 @@ use super::timeline::{ProcessPoint, ProcessSeries, TIMELINE_POINTS, ThreadSeries
 use super::usage::ThreadUsage;
 use crate::Pid;
 
-/// Maximum number of threads with a series of their own. Beyond it, ended threads with the smallest changes lose theirs.
+/// Maximum number of threads with a series. If there are more, half of this number keep their series. Ended threads
+/// lose their series first, then threads with the smallest net bytes.
 const THREADS: usize = 4096;
 
-/// Builder of a timeline from intervals in their order. Its memory is bounded.
+/// Builder of a timeline from consecutive intervals. Its memory is bounded.
 #[derive(Clone, Debug, Default)]
 pub struct TimelineBuilder {
     timeline: ThreadTimeline,
     /// Start of the monitor since the boot of the machine, in nanoseconds.
     start_ns: Option<u64>,
-    /// Points have been merged.
+    /// True if points have been merged.
     has_merged: bool,
     threads: BTreeMap<MonitoredThread, usize>,
     processes: BTreeMap<(Pid, u64), usize>,
 }
 
 impl TimelineBuilder {
-    /// Returns a builder. Without the start of the monitor since the boot of the machine, starts of threads are not known.
+    /// Returns a builder. `start_ns`: start of the monitor since the boot of the machine, in nanoseconds. Without it,
+    /// the series have no starts of threads.
     #[must_use]
     pub fn new(title: String, start_ns: Option<u64>) -> Self {
         Self { timeline: ThreadTimeline { title, ..ThreadTimeline::default() }, start_ns, ..Self::default() }
@@ -58,7 +60,7 @@ impl TimelineBuilder {
     #[must_use]
     pub fn finish(mut self) -> ThreadTimeline {
         if self.has_merged {
-            // Points since the last merge are shorter than those before it.
+            // Points since the last merge are shorter than the points before it.
             self.timeline.equalize_points();
         }
         self.timeline
@@ -96,10 +98,10 @@ impl TimelineBuilder {
         series.points.set(point, usage);
     }
 
-    /// Sets the end of threads that had a row in the interval before and have none now.
+    /// Sets the end of threads with a row in the interval before and no row in this one.
     fn end_threads(&mut self, point: usize, interval: &MonitorInterval) {
         let Some(before) = point.checked_sub(1) else { return };
-        // A thread without a row may be one of the others.
+        // If there are more threads than rows, a thread without a row may still run.
         let has_others = |pid: Pid| {
             let process = interval.processes.iter().find(|process| process.pid == pid);
             process.is_some_and(|process| process.others.count > 0 && !process.has_exited)
@@ -121,7 +123,7 @@ impl TimelineBuilder {
     }
 }
 
-/// Returns the point of an interval, after one with the net bytes `before`.
+/// Returns the point of an interval. `before` returns the net bytes at the last point.
 fn usage_point(
     usage: &ThreadUsage,
     source: CounterSource,
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!((point.alloc_rate, point.processor), (Some(10.0), 0.25));
         let [one, four] = [0, 1].map(|at| (timeline.threads[at].started, timeline.threads[at].ended));
         assert_eq!(one, (None, Some(Duration::from_secs(8))));
-        // The thread was one of the others for a while.
+        // The thread had no row for one interval, because it was one of the others.
         assert_eq!(four, (Some(Duration::from_secs(2)), None));
         assert_eq!((timeline.events, timeline.title.as_str()), (vec![mark], "t"));
     }

@@ -1,10 +1,10 @@
-//! Counters of a thread.
+//! Values of the counters of a thread.
 
 use std::iter::Sum;
 
 use super::counter::UsageCounter;
 
-/// Values of all counters of a thread: since its start, or within an interval.
+/// Values of all counters of a thread, since its start or within an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadUsage([u64; UsageCounter::COUNT]);
 
@@ -15,12 +15,12 @@ impl ThreadUsage {
         self.0[counter as usize]
     }
 
-    /// Sets a counter.
+    /// Sets the value of a counter.
     pub const fn set(&mut self, counter: UsageCounter, value: u64) {
         self.0[counter as usize] = value;
     }
 
-    /// Returns the usage with these values; counters without one are 0.
+    /// Returns the usage with these values. All other counters are 0.
     #[must_use]
     pub fn of(values: &[(UsageCounter, u64)]) -> Self {
         let mut usage = Self::default();
@@ -30,13 +30,13 @@ impl ThreadUsage {
         usage
     }
 
-    /// Returns the sums of all counters.
+    /// Returns the sum of both values of each counter.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
-    /// Returns the increase of all counters since `earlier`; 0 for a counter that has not grown.
+    /// Returns the increase of each counter since `earlier`; 0 for a counter that has not grown.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         self.with(earlier, u64::saturating_sub)
@@ -54,7 +54,7 @@ impl ThreadUsage {
         self.with(other, u64::min)
     }
 
-    /// Returns the values of some counters; the others are 0.
+    /// Returns the usage with the counters for which `is_kept` returns true. All other counters are 0.
     #[must_use]
     pub fn only(self, is_kept: fn(UsageCounter) -> bool) -> Self {
         let mut usage = Self::default();

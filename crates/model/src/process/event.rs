@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::{Cgroup, Mapping, Pid, ProcessImage, Tick, Tid, User};
 
-/// A change of a process. Events of one process arrive in the order in which the changes happened.
+/// A change of a process. Events of one process arrive in the order of the changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessEvent {
-    /// The process.
+    /// Process id.
     pub pid: Pid,
     /// Kind of change.
     pub kind: ProcessEventKind,
@@ -20,37 +20,37 @@ pub struct ProcessEvent {
 pub enum ProcessEventKind {
     /// The process was found running, with this state.
     Seen {
-        /// Names and mappings.
+        /// Names and mappings of the process.
         image: ProcessImage,
         /// Time since tracing began. Mappings that differ from the recorded ones are assumed to have changed at this
         /// time.
         at: Duration,
     },
-    /// The process was forked.
+    /// The process was started by a fork.
     Forked {
         /// Parent process.
         parent: Pid,
-        /// When.
+        /// Time of the fork.
         at: Tick,
     },
     /// The process mapped executable memory.
     Mapped {
-        /// The mapping.
+        /// The new mapping.
         mapping: Mapping,
-        /// Time since tracing began, in full resolution: mappings can be replaced within a tick, and stacks are
-        /// distinguished by them.
+        /// Time since tracing began. A tick is too coarse: a mapping can be replaced within a tick, and stacks from
+        /// before and after have different names.
         at: Duration,
     },
-    /// The process called exec; its old mappings are gone.
+    /// The process called exec, which removes its old mappings.
     Exec {
         /// New short name.
         comm: String,
-        /// When.
+        /// Time of the exec.
         at: Tick,
     },
     /// The process changed its short name.
     Comm {
-        /// The name.
+        /// New short name.
         comm: String,
     },
     /// The path of the executable became known.
@@ -67,23 +67,23 @@ pub enum ProcessEventKind {
         /// Number of threads; `None` if it is not known.
         threads: Option<u32>,
     },
-    /// A thread of the process was started, with the name of its creator.
+    /// A thread of the process was started. It has the name of its creator.
     ThreadStarted {
-        /// The thread.
+        /// New thread.
         tid: Tid,
-        /// The thread that started it.
+        /// Thread that started the new thread.
         creator: Tid,
     },
-    /// A thread of the process has a name.
+    /// The name of a thread of the process became known, or has changed.
     Thread {
-        /// The thread.
+        /// Thread with the name.
         tid: Tid,
-        /// The name.
+        /// Name of the thread.
         name: String,
     },
-    /// The process exited; its PID may be reused.
+    /// The process exited. Its PID may be reused.
     Exited {
-        /// When.
+        /// Time of the exit.
         at: Tick,
     },
 }

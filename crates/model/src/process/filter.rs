@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use super::id::Pid;
 use crate::{plain, printable};
 
-/// Includes processes with an attribute, or excludes them. Exclusion takes precedence.
+/// Rule that includes or excludes the processes with an attribute. Exclusion takes precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterRule {
-    /// Attribute that the processes share.
+    /// Attribute that the rule compares.
     pub attribute: ProcessAttribute,
-    /// Excludes the processes.
+    /// True if the rule excludes processes.
     pub exclude: bool,
 }
 
@@ -22,12 +22,12 @@ pub enum ProcessAttribute {
     Comm(String),
     /// Path of the executable.
     Exe(PathBuf),
-    /// Control group (version 2) that contains the process directly or below it: a directory, or a path below the root
-    /// group.
+    /// Control group (version 2) that contains the process, directly or in a descendant: a directory, or a path below
+    /// the root group.
     Cgroup(PathBuf),
-    /// Real user: name or number.
+    /// Name or number of the real user.
     User(String),
-    /// Process id. Only for exclusion.
+    /// Process id. Only rules that exclude have it.
     Pid(Pid),
 }
 

@@ -1,20 +1,20 @@
-//! Code that a process generates at run time, and the files with its names.
+//! JIT code of a process, and the files with the names of its functions.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Code that a process generates at run time.
+/// JIT code of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedCode {
-    /// memtrace reads the perf map (`/tmp/perf-PID.map`) by this path, even after the file is deleted. If memtrace cannot use
-    /// a perf map, this is the reason.
+    /// Path by which memtrace reads the perf map (`/tmp/perf-PID.map`), even after the file is deleted; or the reason
+    /// for which memtrace cannot use a perf map.
     pub perf_map: Result<PathBuf, NoPerfMap>,
     /// Paths of the mapped jitdump files (`jit-PID.dump`).
     pub jitdumps: Vec<PathBuf>,
-    /// Origin of stack times on the monotonic clock, which jitdump files use.
+    /// Start of stack times on the monotonic clock, which jitdump files use.
     pub clock_start: Duration,
-    /// True if the generated code keeps frame pointers, as far as the command line says. HotSpot's compiled code does so
-    /// on request only.
+    /// True if an option on the command line of the process makes JIT code keep frame pointers. HotSpot needs such an
+    /// option.
     pub keeps_frame_pointers: bool,
 }
 

@@ -20,32 +20,33 @@ impl fmt::Display for Pid {
 pub struct Tid(pub u32);
 
 impl Tid {
-    /// Stands for all threads of a process that have ended and have no account of their own.
+    /// Number that stands for all ended threads of a process without an account of their own.
     pub const ENDED: Self = Self(u32::MAX);
 
     /// Upper limit of thread IDs: `PID_MAX_LIMIT`, include/linux/threads.h.
     const LIMIT: u32 = 4 << 20;
 
-    /// Returns true if this stands for ended threads.
+    /// Returns true if the number stands for one or all ended threads.
     #[must_use]
     pub const fn is_of_ended(self) -> bool {
         self.0 > Self::LIMIT
     }
 
-    /// Stands for the ended thread with this number, which no longer has its ID. Repeats after four billion threads.
+    /// Stands for the ended thread with this `number`, because its thread ID can be reused. The results repeat after
+    /// four billion threads.
     #[must_use]
     pub const fn ended(number: u32) -> Self {
         Self(Self::LIMIT + 1 + number % (u32::MAX - Self::LIMIT - 1))
     }
 }
 
-/// Identity of a process image: one program run by one process. A PID gets another image after each exec and when it
+/// Identity of a process image: one executable run by one process. A PID gets another image at each exec, and when it
 /// is reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ImageId {
-    /// The process.
+    /// Process id.
     pub pid: Pid,
-    /// Number of images that this PID had before, since tracing began.
+    /// Number of earlier images of this PID since tracing began.
     pub ordinal: u32,
 }
 
@@ -68,7 +69,7 @@ impl ImageId {
 pub struct CgroupId(u64);
 
 impl CgroupId {
-    /// Returns the group with the kernel's ID `raw`; `None` for 0, which is no group.
+    /// Returns the ID with the kernel's number `raw`; `None` for 0, which is no control group.
     #[must_use]
     pub const fn of(raw: u64) -> Option<Self> {
         if raw == 0 { None } else { Some(Self(raw)) }

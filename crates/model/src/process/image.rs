@@ -1,4 +1,4 @@
-//! Process images: one program run by one process.
+//! Process images: one executable run by one process.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::{AbsAddr, Cgroup, Comm, Mapping, Object, Replaced, Tick, Tid, User, Version};
 
-/// One program run by one process.
+/// One executable run by one process, with its mappings and metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessImage {
     /// Short name (`/proc/PID/comm`).
@@ -15,29 +15,29 @@ pub struct ProcessImage {
     pub exe: Option<PathBuf>,
     /// Executable mappings, ordered by address, without overlaps.
     pub mappings: Vec<Mapping>,
-    /// Earlier mappings that others have replaced.
+    /// Earlier mappings, which other mappings have replaced.
     pub replaced: Replaced,
     /// User, if known.
     pub user: Option<User>,
     /// Control group, if known.
     pub cgroup: Option<Arc<Cgroup>>,
-    /// Number of threads when last read.
+    /// Number of threads at the last reading, if known.
     pub threads: Option<u32>,
     /// Names of threads, if they are recorded.
     pub thread_names: BTreeMap<Tid, String>,
     /// Start of the image.
     pub start: ImageStart,
-    /// End and its time. The exit is that of the first thread; others may still run.
+    /// Kind and time of the end. An exit is the exit of the first thread; other threads may still run.
     pub ended: Option<(ImageEnd, Tick)>,
 }
 
 /// Start of a process image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImageStart {
-    /// Not seen: the image started before tracing, or its event was lost.
+    /// The start was not seen: the image started before tracing, or the event was lost.
     #[default]
     Unseen,
-    /// The process was forked, blocks included.
+    /// A fork started the process, which has copies of its parent's blocks.
     Fork(Tick),
     /// The process called exec and has new memory.
     Exec(Tick),
@@ -59,7 +59,7 @@ impl ImageStart {
 pub enum ImageEnd {
     /// The process exited. Its live blocks are reported as held at exit.
     Exit,
-    /// The OOM killer killed the process. Its live blocks are reported as held at exit.
+    /// The OOM killer ended the process. Its live blocks are reported as held at exit.
     OomKill,
     /// The process called exec. Its live blocks are reported as discarded.
     Exec,

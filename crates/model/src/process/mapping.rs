@@ -1,11 +1,11 @@
-//! Objects and their mappings, recorded so that addresses can be symbolized after the process has exited.
+//! Objects and their mappings. They are recorded so that addresses can be symbolized after the process has exited.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::{AbsAddr, FileOffset};
 
-/// Build ID: the hash with which a linker identifies the contents of an object (`NT_GNU_BUILD_ID`).
+/// Build ID: the hash by which a linker identifies the contents of an object (`NT_GNU_BUILD_ID`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildId(pub Box<[u8]>);
 
@@ -15,17 +15,17 @@ impl std::fmt::Display for BuildId {
     }
 }
 
-/// An executable or a shared library that is mapped.
+/// A mapped ELF file: an executable or a shared library.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Object {
     /// Path in the target's mount namespace, for display.
     pub path: PathBuf,
     /// Path by which memtrace can open the file during the whole run, even if the target exits, is in another mount
-    /// namespace or deletes the file; `None` if it could not be opened in time.
+    /// namespace or deletes the file; `None` if the file could not be opened in time.
     pub handle: Option<PathBuf>,
     /// Build ID, if the object has one.
     pub build_id: Option<BuildId>,
-    /// Root directory of the target's mount namespace, as memtrace reaches it, to find debug information.
+    /// Path by which memtrace reaches the root directory of the target's mount namespace, to find debug information.
     pub root: Option<Arc<Path>>,
 }
 
@@ -34,7 +34,7 @@ pub struct Object {
 const KERNEL_CODE: [&str; 3] = ["[vdso]", "[vsyscall]", "[uprobes]"];
 
 impl Object {
-    /// Returns true for the name of code that the kernel maps. It has no file.
+    /// Returns true if `name` is the name of code that the kernel maps. Such code has no file.
     #[must_use]
     pub fn is_kernel_code(name: &Path) -> bool {
         KERNEL_CODE.iter().any(|known| name.as_os_str() == *known)
@@ -50,12 +50,12 @@ pub struct Mapping {
     pub end: AbsAddr,
     /// File offset of the first address.
     pub offset: FileOffset,
-    /// Object; `None` for code without a file (JIT).
+    /// Mapped object; `None` for JIT code, which has no file.
     pub object: Option<Arc<Object>>,
 }
 
 impl Mapping {
-    /// Returns true if both mappings give the same object and file offset for an address.
+    /// Returns true if both mappings map each address to the same object and file offset.
     #[must_use]
     pub fn agrees(&self, other: &Self) -> bool {
         let start_in_file = |mapping: &Self| mapping.offset.0.wrapping_sub(mapping.start.0);

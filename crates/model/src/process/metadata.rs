@@ -5,12 +5,12 @@ use std::fmt;
 
 use crate::{CgroupId, HIERARCHIES};
 
-/// A user.
+/// A user of the system.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct User {
     /// User ID in the root user namespace.
     pub uid: u32,
-    /// Name, if known.
+    /// Name of the user, if known.
     pub name: Option<String>,
 }
 
@@ -24,35 +24,35 @@ impl fmt::Display for User {
     }
 }
 
-/// A control group and the owner that its path names.
+/// A control group, with the unit, container and pod in its path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cgroup {
-    /// Path from the root of its hierarchy: `/system.slice/cron.service`.
+    /// Path from the root of the hierarchy: `/system.slice/cron.service`.
     pub path: String,
-    /// Innermost systemd unit: `cron.service`.
+    /// Innermost systemd unit in the path: `cron.service`.
     pub unit: Option<String>,
-    /// Innermost container.
+    /// Innermost container in the path.
     pub container: Option<Container>,
-    /// UID of the Kubernetes pod, with dashes as Kubernetes writes it.
+    /// UID of the Kubernetes pod in the path, with dashes as Kubernetes writes it.
     pub pod: Option<String>,
 }
 
-/// User and control groups of a process when one of its images ended, as the kernel reports them.
+/// User and control groups of a process at the end of an image, as the kernel reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
-    /// User ID in the root user namespace: the effective one at an exit, the real one at an exec.
+    /// User ID in the root user namespace: the effective user at an exit, the real user at an exec.
     pub uid: u32,
-    /// Real user ID, which filters compare.
+    /// Real user ID, which process filters compare.
     pub real_uid: u32,
     /// Control group in each of the recorded hierarchies, if known.
     pub cgroups: [Option<CgroupId>; HIERARCHIES],
 }
 
-/// A container.
+/// Container of a control group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Container {
     /// Container runtime, if the path names it: `docker`, `containerd`, `crio`, `podman`, `lxc`, `nspawn`.
     pub runtime: Option<&'static str>,
-    /// Full ID, or the name if it has no other ID.
+    /// Full ID of the container, or its name if it has no ID.
     pub id: String,
 }

@@ -1,13 +1,14 @@
-//! Numbers of images by pid.
+//! Ordinals of process images by pid.
 
 use super::ImageId;
 use super::id::{MAX_PIDS, Pid};
 
-/// Ordinal of the image that each pid runs. It outlives the images, so that the next one gets another id.
+/// Ordinal of the current image of each pid. An entry outlives its image, so that the next image of the pid gets
+/// another id.
 ///
-/// The memory depends on `kernel.pid_max`, not on the number of processes over time: pages of numbers are created on first
-/// use. Most pids have had a few images, so a page has one byte for each until a number exceeds it, then four. At the
-/// kernel's limit, this is 4 MB, and at most 16 MB.
+/// The memory depends on `kernel.pid_max`, not on the number of processes over time. Tables of 4,096 ordinals are
+/// created on first use. A table has one byte for each ordinal, and four bytes as soon as one ordinal exceeds 255. At
+/// the kernel's limit of pids, the memory is 4 MiB, and at most 16 MiB.
 #[derive(Clone, Debug, Default)]
 pub struct Ordinals {
     pages: Vec<Page>,
@@ -21,11 +22,11 @@ enum Page {
     Wide(Box<[u32]>),
 }
 
-/// Number of pids of a page.
+/// Number of pids in a table.
 const PAGE_PIDS: usize = 4096;
 
 impl Ordinals {
-    /// Returns true if the kernel assigns `pid` to a process.
+    /// Returns true if the kernel can assign `pid` to a process.
     #[must_use]
     pub const fn is_valid(pid: Pid) -> bool {
         pid.0 < MAX_PIDS
@@ -43,7 +44,7 @@ impl Ordinals {
         ImageId { pid, ordinal }
     }
 
-    /// Ends the current image of `pid`, and returns its id. The ids of an invalid pid are all equal.
+    /// Ends the current image of `pid`, and returns the id of this image. The ids of an invalid pid are all equal.
     pub fn advance(&mut self, pid: Pid) -> ImageId {
         let id = self.current(pid);
         self.set(pid, id.ordinal.saturating_add(1));
@@ -86,7 +87,7 @@ impl Page {
     }
 }
 
-/// Returns the page of `pid`, and the index in it.
+/// Returns the index of the table with `pid`, and the index of `pid` in the table.
 const fn position(pid: Pid) -> (usize, usize) {
     (pid.0 as usize / PAGE_PIDS, pid.0 as usize % PAGE_PIDS)
 }

@@ -2,19 +2,19 @@
 
 use super::id::{MAX_PIDS, Pid};
 
-/// Number of entries of a page.
+/// Number of values in a block.
 const PAGE_ENTRIES: usize = 1024;
 
-/// A value for each pid that ever ran, in pages that are allocated on first use. The memory depends on
-/// `kernel.pid_max`, not on the number of processes over time: with values of 4 bytes, it is at most 128 KiB by default
-/// and 16 MiB at the kernel's limit.
+/// A value for each pid, in blocks that are allocated on first use. The memory depends on `kernel.pid_max`, not on the
+/// number of processes over time. With values of 4 bytes, it is at most 128 KiB for the default of `kernel.pid_max`,
+/// and at most 16 MiB for its limit.
 #[derive(Clone, Debug, Default)]
 pub struct PidTable<T> {
     pages: Vec<Option<Box<[T]>>>,
 }
 
 impl<T: Copy + Default> PidTable<T> {
-    /// Returns the value of `pid`; the default if none was set.
+    /// Returns the value of `pid`, or the default if no value was set.
     #[must_use]
     pub fn get(&self, pid: Pid) -> T {
         let (page, entry) = position(pid);
@@ -22,7 +22,7 @@ impl<T: Copy + Default> PidTable<T> {
         page.and_then(|page| page.get(entry)).copied().unwrap_or_default()
     }
 
-    /// Sets the value of `pid`. Has no effect for numbers that the kernel gives to no process.
+    /// Sets the value of `pid`, unless the kernel cannot assign this number to a process.
     pub fn set(&mut self, pid: Pid, value: T) {
         let (page, entry) = position(pid);
         if pid.0 >= MAX_PIDS {

@@ -1,16 +1,17 @@
-//! Mappings that others have replaced.
+//! Mappings that other mappings have replaced.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{AbsAddr, Mapping};
 
-/// Replaced mappings and the times of their replacement. A part of a mapping that is replaced is an entry of its own.
+/// Replaced mappings and the times of their replacement. If only a part of a mapping is replaced, the part has an
+/// entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replaced {
-    /// In the order of replacement, each with the end of its validity, since tracing began.
+    /// Replaced mappings in the order of replacement, each with the time of its replacement since tracing began.
     all: Vec<(Mapping, Duration)>,
-    /// Versions by start and end address: repeated replacements mostly have the same addresses.
+    /// Versions by start and end address. Repeated replacements mostly have the same addresses.
     by_range: BTreeMap<(AbsAddr, AbsAddr), Vec<Version>>,
 }
 
@@ -19,8 +20,8 @@ pub struct Replaced {
 pub struct Version(usize);
 
 impl Replaced {
-    /// Adds a mapping that was valid until `until` since tracing began. Times do not decrease: an earlier `until` is
-    /// raised to that of the previous entry.
+    /// Adds a mapping that was replaced at the time `until` since tracing began. Times do not decrease: an `until`
+    /// before the time of the previous entry is raised to this time.
     pub fn add(&mut self, mapping: Mapping, until: Duration) {
         let until = self.all.last().map_or(until, |&(_, before)| before.max(until));
         let version = Version(self.all.len());
@@ -40,8 +41,8 @@ impl Replaced {
         self.all.is_empty()
     }
 
-    /// Returns the mapping of `address` at time `at`: the first of those that were replaced later. `None` if the
-    /// current mapping was valid then.
+    /// Returns the mapping of `address` at the time `at`: the first mapping that was replaced after `at`. `None` if the
+    /// current mapping was already valid at that time.
     #[must_use]
     pub fn holding(&self, address: AbsAddr, at: Duration) -> Option<Version> {
         let begun = self.by_range.range(..=(address, AbsAddr(u64::MAX)));

@@ -1,4 +1,4 @@
-//! Resource usage that the kernel counts for processes, independent of tracing and sampling.
+//! Rusage: page faults and peak RSS as the kernel counts them, independent of tracing and sampling.
 
 use crate::Bytes;
 
@@ -11,26 +11,26 @@ pub struct PageFaults {
     pub major: u64,
 }
 
-/// Resource usage of a process since its start.
+/// Rusage of a process since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rusage {
-    /// Page faults.
+    /// Page faults of all images of the process.
     pub faults: PageFaults,
-    /// High-water mark of the RSS, over all programs that the process ran.
+    /// High-water mark of the RSS of all images of the process.
     pub peak_rss: Bytes,
 }
 
-/// Resource usage of a process at the start of an image, or of tracing, and at its end.
+/// Rusage of a process at the begin and the end of an image. The begin is the start of tracing if the image ran before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ImageRusage {
-    /// At the start, if known.
+    /// Rusage of the process at the begin, if known.
     pub begin: Option<Rusage>,
-    /// At the end, if known.
+    /// Rusage of the process at the end, if known.
     pub end: Option<Rusage>,
 }
 
 impl PageFaults {
-    /// Returns the sum of both kinds.
+    /// Returns the number of minor and major faults.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.minor.saturating_add(self.major)
@@ -38,14 +38,14 @@ impl PageFaults {
 }
 
 impl ImageRusage {
-    /// Returns the page faults between start and end.
+    /// Returns the page faults between begin and end, if both are known and belong to the same process.
     #[must_use]
     pub fn faults(&self) -> Option<PageFaults> {
         let (begin, end) = (self.begin?.faults, self.end?.faults);
         Some(PageFaults { minor: end.minor.checked_sub(begin.minor)?, major: end.major.checked_sub(begin.major)? })
     }
 
-    /// Returns the high-water mark of the RSS.
+    /// Returns the high-water mark of the RSS, if known.
     #[must_use]
     pub fn peak_rss(&self) -> Option<Bytes> {
         [self.begin, self.end]

@@ -1,4 +1,4 @@
-//! Processes in scope without recorded events of an event class.
+//! Processes in scope that are not traced.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,29 +7,29 @@ use std::path::PathBuf;
 use super::id::Pid;
 use crate::{Bytes, Comm, EventClass};
 
-/// The most processes that [`Untraced`] lists. Its totals contain all.
+/// Maximum number of processes that [`Untraced`] lists. The totals include all processes.
 const MAX_LISTED: usize = 1000;
 
-/// Reason why a process is not traced.
+/// Reason for which a process is not traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UntracedReason {
-    /// Its executable is for another architecture than memtrace's.
+    /// The executable of the process is for another architecture than memtrace.
     Architecture,
-    /// Its executable is statically linked and stripped.
+    /// The executable of the process is statically linked and stripped.
     Stripped,
-    /// Its executable is written in Go. The runtime of Go has no malloc.
+    /// The executable of the process is written in Go. The runtime of Go has no malloc.
     Go,
-    /// None of its objects defines malloc and free.
+    /// No object of the process defines malloc and free.
     NoAllocator,
     /// An allocator was recognized, but one of its functions cannot be probed.
     UnsupportedAllocator,
     /// A mapped file that may be the allocator is damaged.
     Damaged,
-    /// The probes could not be attached to its allocator.
+    /// The probes could not be attached to the allocator of the process.
     NotAttached,
     /// The process or its files cannot be read.
     Unreadable,
-    /// It ended before its files could be read.
+    /// The process ended before its files could be read.
     Ended,
 }
 
@@ -79,8 +79,8 @@ impl UntracedReason {
         }
     }
 
-    /// Returns true if events of `class` are not recorded in such a process. Only heap events need an allocator. System
-    /// calls of another architecture have other numbers, so its mappings are not recorded.
+    /// Returns true if events of `class` are not recorded in a process with this reason. Only heap events need an
+    /// allocator. Mappings of another architecture are not recorded, because its system calls have other numbers.
     #[must_use]
     pub fn applies_to(self, class: EventClass) -> bool {
         class.probes_allocators() || class.holds_mappings() && self == Self::Architecture
@@ -90,24 +90,24 @@ impl UntracedReason {
 /// A process in scope that is not traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UntracedProcess {
-    /// The process.
+    /// Process id.
     pub pid: Pid,
-    /// Short name.
+    /// Short name of the process.
     pub comm: Comm,
-    /// Path of its executable as the process sees it, if known.
+    /// Path of the executable in the mount namespace of the process, if known.
     pub exe: Option<PathBuf>,
-    /// Reason why it is not traced.
+    /// Reason for which the process is not traced.
     pub reason: UntracedReason,
     /// RSS at the end of tracing; `None` if the process had ended.
     pub rss: Option<Bytes>,
 }
 
-/// Number of processes with their RSS.
+/// Number and RSS of several processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMemory {
     /// Number of processes.
     pub processes: u64,
-    /// Sum of their RSS, as far as it is known.
+    /// Sum of the known RSS of the processes.
     pub rss: Bytes,
 }
 
@@ -126,7 +126,7 @@ pub struct Untraced {
 }
 
 impl Untraced {
-    /// Sums up `processes` and lists the largest of them.
+    /// Returns the sums of `processes`, and a list of the largest ones.
     #[must_use]
     pub fn new(processes: Vec<UntracedProcess>) -> Self {
         let mut all = Self::default();
@@ -134,7 +134,7 @@ impl Untraced {
         all
     }
 
-    /// Returns processes of which the largest are `listed`, with these sums of all.
+    /// Returns the processes with these sums. `listed` has the largest processes.
     #[must_use]
     pub const fn from_parts(listed: Vec<UntracedProcess>, by_reason: BTreeMap<UntracedReason, ProcessMemory>) -> Self {
         Self { listed, by_reason }
@@ -146,7 +146,7 @@ impl Untraced {
         self.list(process);
     }
 
-    /// Adds the processes of `other`.
+    /// Adds the processes in `other`.
     pub fn merge(&mut self, other: &Self) {
         for (&reason, memory) in &other.by_reason {
             let ours = self.by_reason.entry(reason).or_default();
@@ -165,7 +165,7 @@ impl Untraced {
         }
     }
 
-    /// Returns true if there is no process.
+    /// Returns true if there are no untraced processes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_reason.is_empty()

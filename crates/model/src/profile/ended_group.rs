@@ -5,32 +5,32 @@ use std::time::Duration;
 
 use crate::{ImageEnd, Pid, Quantities};
 
-/// Ended process images of one executable, cgroup and user that share one row. Times count from the start of tracing.
+/// Ended process images of one executable, cgroup and user that share one row. Times are since the start of tracing.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EndedGroup {
     /// Number of process images.
     pub runs: u64,
-    /// Number of process images by their end.
+    /// Number of process images by kind of end.
     pub ends: BTreeMap<ImageEnd, u64>,
-    /// Start of the first one; zero if it ran before.
+    /// Start of the first image; zero if it ran before tracing began.
     pub first_start: Duration,
-    /// End of the last one.
+    /// End of the last image.
     pub last_end: Duration,
-    /// The largest of them that were kept, the largest first.
+    /// Largest images of the group, the largest first. Small images are not listed.
     pub largest: Vec<EndedRun>,
 }
 
 /// A process image that has ended, without its stacks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EndedRun {
-    /// The process.
+    /// Process id.
     pub pid: Pid,
-    /// Start; zero if it ran before tracing began.
+    /// Start of the image; zero if it ran before tracing began.
     pub start: Duration,
-    /// End.
+    /// Time of the end.
     pub end: Duration,
-    /// Kind of the end.
+    /// Kind of end.
     pub ended: ImageEnd,
-    /// Sum of its stacks.
+    /// Sum of the image's stacks.
     pub total: Quantities,
 }

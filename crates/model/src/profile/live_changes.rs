@@ -1,20 +1,20 @@
 //! Changes of live memory over time.
 
-/// Changes of a stack in each of the [parts](super::Profile::parts) of a run with intervals; empty if they are not known.
+/// Changes of a stack in each of the [parts](crate::RunFacts::parts) of a recorded run; empty if they are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveChanges(Vec<PartChange>);
 
-/// Change of a stack in one part of a recording, in bytes.
+/// Change of a stack in one part of a recorded run, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartChange {
-    /// Change of the live bytes. The sum is the change over all parts.
+    /// Live bytes at the end of the part minus live bytes at its begin.
     pub live: i64,
-    /// Allocated bytes.
+    /// Bytes allocated in the part.
     pub alloc: u64,
 }
 
 impl LiveChanges {
-    /// Adds a change in part number `part` of `parts`.
+    /// Adds a change in the part with the number `part`. `parts` is the number of parts.
     pub fn add(&mut self, part: usize, parts: usize, change: PartChange) {
         self.0.resize(parts.max(self.0.len()), PartChange::default());
         if let Some(sum) = self.0.get_mut(part) {
@@ -37,7 +37,7 @@ impl LiveChanges {
         })
     }
 
-    /// The changes by part.
+    /// Returns the changes by part.
     #[must_use]
     pub fn as_slice(&self) -> &[PartChange] {
         &self.0

@@ -1,4 +1,4 @@
-//! Sums over ended process images whose own numbers a recording does not have any more.
+//! Sums over ended process images that a recording has merged to save space.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use crate::{ImageEnd, Tick};
 /// Ended process images of a group that were merged in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergedImages {
-    /// Number of process images by their end.
+    /// Number of process images by kind of end.
     pub ends: BTreeMap<ImageEnd, u64>,
-    /// Sum of the times that they were traced.
+    /// Sum of the times for which the images were traced.
     pub traced: Duration,
     /// Number of frees of inherited blocks, a part of the frees of unknown blocks.
     pub inherited_frees: u64,
-    /// Start of the first one.
+    /// Start of the first image.
     pub first_start: Tick,
-    /// End of the last one.
+    /// End of the last image.
     pub last_end: Tick,
 }
 
@@ -34,7 +34,7 @@ impl Default for MergedImages {
 }
 
 impl MergedImages {
-    /// Adds the images of `other`.
+    /// Adds the images in `other`.
     pub fn merge(&mut self, other: &Self) {
         for (&end, &images) in &other.ends {
             let sum = self.ends.entry(end).or_default();

@@ -5,19 +5,20 @@
 pub enum Unnamed {
     /// No mapping is known at the address.
     NoMapping,
-    /// The code has no file: it was generated at run time, and there is no perf map.
+    /// The address is in JIT code, and there is no perf map.
     Anonymous,
-    /// The kernel maps the code, which has no file.
+    /// The address is in code that the kernel maps, which has no file.
     KernelCode,
-    /// The code was generated at run time, and its perf map belongs to another user.
+    /// The address is in JIT code, and the perf map belongs to another user.
     PerfMapNotOwned,
-    /// The code was generated at run time, and its perf map or jitdump file has no function there.
+    /// The address is in JIT code, and the perf map or jitdump file has no function at the address.
     NotInPerfMap,
     /// The object's file could not be opened or read.
     ObjectUnreadable,
-    /// The object's file was deleted, and closed before its functions had names, because too many deleted files were open.
+    /// The object's file was deleted. memtrace closed it before symbolization, because too many deleted files were
+    /// open.
     ObjectClosed,
-    /// The object has no symbol there.
+    /// The object has no symbol at the address.
     NoSymbol,
 }
 

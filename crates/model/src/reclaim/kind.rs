@@ -21,7 +21,7 @@ impl ReclaimKind {
     /// Every kind, in the order of reports.
     pub const ALL: &[Self] = &[Self::Direct, Self::Memcg, Self::Compaction, Self::Kswapd, Self::Throttled, Self::Other];
 
-    /// Name in every report.
+    /// Returns the name in every report.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -34,7 +34,7 @@ impl ReclaimKind {
         }
     }
 
-    /// Description for people.
+    /// Returns the description for people.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {

@@ -2,12 +2,12 @@
 
 use crate::Nanoseconds;
 
-/// Histogram of durations, in powers of two of a microsecond.
+/// Histogram of the durations of stalls, with a bucket for each power of two in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latencies([u64; Self::CLASSES]);
 
 impl Latencies {
-    /// Number of buckets. The last has all stalls longer than 2^30 µs, 18 minutes.
+    /// Number of buckets. The last bucket has all stalls of at least 2^30 µs, which are 18 minutes.
     pub const CLASSES: usize = 32;
 
     /// Counts a stall of this duration.
@@ -17,15 +17,15 @@ impl Latencies {
         self.0[class.min(Self::CLASSES - 1)] += 1;
     }
 
-    /// Iterates over the buckets that are not empty, in order: upper bound in microseconds and count. Stalls below
-    /// one microsecond have the bound 1; the last bucket has no bound.
+    /// Iterates in order over the buckets that are not empty: the upper bound in microseconds, and the number of
+    /// stalls. Stalls below one microsecond have the bound 1. The last bucket has no bound.
     pub fn iter(&self) -> impl Iterator<Item = (Option<u64>, u64)> + '_ {
         let class = |(class, &count): (usize, &u64)| ((class + 1 < Self::CLASSES).then(|| 1 << class), count);
         self.0.iter().enumerate().map(class).filter(|(_, count)| *count > 0)
     }
 
-    /// Returns the smallest bound of [`Self::iter`], in microseconds, below which at least `share` of all stalls are;
-    /// `None` if there is none.
+    /// Returns the smallest upper bound in microseconds so that at least `share` of all stalls are shorter; `None` if
+    /// there is no such bound.
     #[must_use]
     pub fn below(&self, share: f64) -> Option<u64> {
         let wanted = share * self.0.iter().sum::<u64>() as f64;
@@ -36,7 +36,7 @@ impl Latencies {
         })?
     }
 
-    /// The number of stalls in each bucket, empty ones included.
+    /// Returns the number of stalls in each bucket, empty ones included.
     #[must_use]
     pub const fn counts(&self) -> &[u64; Self::CLASSES] {
         &self.0
@@ -52,7 +52,7 @@ impl Latencies {
 }
 
 impl From<[u64; Latencies::CLASSES]> for Latencies {
-    /// Returns the histogram with these numbers of stalls in each bucket.
+    /// Returns the histogram with these numbers of stalls in its buckets.
     fn from(counts: [u64; Self::CLASSES]) -> Self {
         Self(counts)
     }

@@ -9,46 +9,46 @@ use crate::{Nanoseconds, PerSecond, PressureTime, ReclaimKind, VmCounters};
 pub struct ReclaimActivity {
     /// Number of completed runs.
     pub times: u64,
-    /// Total time.
+    /// Total time of the runs.
     pub time: Nanoseconds,
-    /// Scanned inactive pages.
+    /// Number of scanned inactive pages.
     pub scanned: u64,
-    /// Scanned active pages.
+    /// Number of scanned active pages.
     pub scanned_active: u64,
-    /// Inactive pages isolated from their list.
+    /// Number of inactive pages isolated from their list.
     pub taken: u64,
-    /// Reclaimed pages.
+    /// Number of reclaimed pages.
     pub reclaimed: u64,
-    /// Deactivated pages.
+    /// Number of deactivated pages.
     pub deactivated: u64,
-    /// Pages written out.
+    /// Number of pages written out.
     pub written: u64,
 }
 
-/// Activity of a kernel thread.
+/// Reclaim activity of a kernel thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelThread {
     /// Name of the thread.
     pub name: String,
     /// Kind of reclaim.
     pub work: ReclaimKind,
-    /// Activity. Only runs, time, and scanned and reclaimed pages are kept for a thread.
+    /// Activity of the thread. Only runs, time, scanned inactive pages and reclaimed pages are counted by thread.
     pub effort: ReclaimActivity,
 }
 
 /// Reclaim activity of the whole machine during the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MachineReclaim {
-    /// Activity by kind; kinds without activity are missing.
+    /// Activity by kind. Kinds without activity have no entry.
     pub efforts: BTreeMap<ReclaimKind, ReclaimActivity>,
     /// Kernel threads, by decreasing time.
     pub threads: Vec<KernelThread>,
-    /// Counters of the kernel.
+    /// Increases of the kernel's counters.
     pub counters: VmCounters,
-    /// Seconds with scanning and paging.
+    /// Number of seconds with scanning and with paging.
     pub seconds: PerSecond,
-    /// Pressure of the machine; `None` if the kernel does not measure it.
+    /// Time with memory pressure on the machine; `None` if the kernel does not measure it.
     pub pressure: Option<PressureTime>,
-    /// Tracepoints that the kernel lacks, so that their data is missing.
+    /// Names of tracepoints that the kernel lacks. Their data is missing.
     pub missing: Vec<String>,
 }

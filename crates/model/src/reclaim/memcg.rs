@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::{Bytes, CgroupId, PerSecond, PressureTime, ReclaimKind, StallStats};
 
-/// A control group with stalls, of its tasks or for its limit.
+/// A control group with stalls: its tasks stalled, or tasks stalled at its limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemcgProfile {
-    /// ID; `None` for stalls of an unknown group.
+    /// ID of the group; `None` for stalls of an unknown group.
     pub id: Option<CgroupId>,
-    /// Path; `None` if the group was removed before the lookup, or is outside the mounted hierarchy.
+    /// Path of the group; `None` if the group was removed before the lookup, or is outside the mounted hierarchy.
     pub path: Option<String>,
     /// Stalls of the traced processes, by kind.
     pub stalls: BTreeMap<ReclaimKind, StallStats>,
@@ -19,7 +19,7 @@ pub struct MemcgProfile {
 }
 
 impl MemcgProfile {
-    /// Returns the sum of its stalls.
+    /// Returns the sum of the stalls of all kinds.
     #[must_use]
     pub fn all(&self) -> StallStats {
         StallStats::sum(self.stalls.values())
@@ -31,19 +31,20 @@ impl MemcgProfile {
 pub struct MemcgMemory {
     /// True for cgroup version 2.
     pub version_2: bool,
-    /// `memory.max`; `None` if it has no limit of its own.
+    /// Limit of the group (`memory.max`); `None` if the group has no limit of its own.
     pub limit: Option<Bytes>,
-    /// `memory.high`, above which tasks are throttled and reclaim pages; `None` if it is not set.
+    /// Limit above which tasks are throttled and reclaim pages (`memory.high`); `None` if it is not set.
     pub high: Option<Bytes>,
-    /// Current usage.
+    /// Memory usage at the last reading, if known.
     pub current: Option<Bytes>,
-    /// Duration of the observation: from the start if it had a limit then, otherwise from its first stall.
+    /// Duration of the observation. It begins with the trace if the group had a limit then, else with the group's first
+    /// stall.
     pub watched: Duration,
     /// Refaults during the observation; `None` if the kernel does not report them.
     pub refaults: Option<u64>,
     /// Pressure during the observation; `None` if the kernel does not report it.
     pub pressure: Option<PressureTime>,
-    /// Seconds in which pages were scanned for its limit, by any task, and seconds in which pages were brought back.
+    /// Number of seconds with pages scanned for the group's limit, by any task, and of seconds with refaults.
     pub seconds: PerSecond,
 }
 

@@ -1,13 +1,13 @@
-//! Orders of allocations: contiguous pages as a power of two.
+//! Orders of allocations: the binary logarithm of a number of contiguous pages.
 
 use crate::{Bytes, PAGE, StallTotals};
 
-/// Number of contiguous pages, as a power of two.
+/// Binary logarithm of a number of contiguous pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Order(u8);
 
 impl Order {
-    /// Upper bound: `MAX_PAGE_ORDER` is 10, and 13 with 64 KiB pages (include/linux/mmzone.h).
+    /// Number of orders. `MAX_PAGE_ORDER` is 10, and 13 with pages of 64 KiB (include/linux/mmzone.h).
     const COUNT: usize = 16;
 
     /// Returns the order with the kernel's value `raw`; `None` if it is out of range.
@@ -43,7 +43,7 @@ impl Orders {
         *order.map_or(&mut self.others, |order| &mut self.known[usize::from(order.0)]) += stalls;
     }
 
-    /// Iterates over the orders with stalls, those without an order last.
+    /// Iterates over the orders with stalls in ascending order. Stalls without an order come last.
     pub fn iter(&self) -> impl Iterator<Item = (Option<Order>, StallTotals)> + '_ {
         let known = (0..).map(Order::of).zip(self.known);
         known.chain([(None, self.others)]).filter(|(_, stalls)| stalls.count > 0)

@@ -2,21 +2,21 @@
 
 use crate::VmCounters;
 
-/// Number of seconds of a trace with scanning, and with paging.
+/// Number of seconds of a trace, and of the seconds with scanning and with paging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerSecond {
-    /// All seconds.
+    /// Number of all seconds.
     pub all: u64,
-    /// Seconds in which pages were scanned.
+    /// Number of seconds with scanned pages.
     pub scanning: u64,
-    /// Seconds in which at least [`PerSecond::PAGED`] pages were brought back.
+    /// Number of seconds with at least [`PerSecond::PAGED`] pages that were evicted and read again.
     pub paging: u64,
 }
 
 /// Assessment of the working set against the available memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assessment {
-    /// Too few seconds.
+    /// There are too few seconds.
     TooShort,
     /// No page was scanned.
     Quiet,
@@ -24,30 +24,30 @@ pub enum Assessment {
     Bursts,
     /// Pages were scanned in at least half of the seconds: the working set is near the available memory.
     Near,
-    /// Pages were read again in at least half of the seconds: the working set exceeds the available memory.
+    /// Evicted pages were read again in at least half of the seconds: the working set exceeds the available memory.
     Beyond,
 }
 
 impl PerSecond {
-    /// Pages brought back that make a second count as paging: 1 MiB.
+    /// Minimum number of evicted pages that are read again in a second with paging: 1 MiB.
     pub(crate) const PAGED: u64 = 256;
     /// Minimum number of seconds for an assessment.
     pub const LEAST: u64 = 4;
 
-    /// Adds a second with the counter increases `since`.
+    /// Adds a second. `since` has the increases of the counters in this second.
     pub const fn add(&mut self, since: &VmCounters) {
         self.all += 1;
         self.scanning += (since.scanned > 0) as u64;
         self.paging += (since.paged() >= Self::PAGED) as u64;
     }
 
-    /// Returns the assessment. An activity is sustained if it occurred in at least half of the seconds.
+    /// Returns the assessment. Scanning and paging are sustained if they occurred in at least half of the seconds.
     #[must_use]
     pub const fn assessment(&self) -> Assessment {
         self.assessment_after(Self::LEAST)
     }
 
-    /// As [`PerSecond::assessment`], with another minimum number of seconds.
+    /// Returns the assessment as [`PerSecond::assessment`] does, with another minimum number of seconds.
     #[must_use]
     pub const fn assessment_after(&self, least: u64) -> Assessment {
         if self.all < least {

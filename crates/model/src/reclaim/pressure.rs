@@ -5,22 +5,22 @@ use std::time::Duration;
 /// Memory pressure (`Documentation/accounting/psi.rst`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// At least one task stalled.
+    /// Time with at least one stalled task.
     pub some: Stalled,
-    /// All non-idle tasks stalled; `None` if the kernel does not report it.
+    /// Time with all non-idle tasks stalled; `None` if the kernel does not report it.
     pub full: Option<Stalled>,
 }
 
-/// Share of time with stalls.
+/// Time with stalls, as averages and as a total.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Stalled {
-    /// In the last ten seconds, in percent.
+    /// Share of the last ten seconds with stalls, in percent.
     pub ten_seconds: f64,
-    /// In the last minute, in percent.
+    /// Share of the last minute with stalls, in percent.
     pub minute: f64,
-    /// In the last five minutes, in percent.
+    /// Share of the last five minutes with stalls, in percent.
     pub five_minutes: f64,
-    /// Total time with stalls.
+    /// Total time with stalls since boot.
     pub total: Duration,
 }
 
@@ -32,17 +32,17 @@ impl Stalled {
     }
 }
 
-/// Time with memory pressure during the trace, for reclaim and for reading evicted pages again.
+/// Time with memory pressure during the trace: tasks reclaimed pages, or read evicted pages again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PressureTime {
-    /// At least one task stalled.
+    /// Time with at least one stalled task.
     pub some: Duration,
-    /// All non-idle tasks stalled; `None` if the kernel does not report it.
+    /// Time with all non-idle tasks stalled; `None` if the kernel does not report it.
     pub full: Option<Duration>,
 }
 
 impl PressureTime {
-    /// Returns the time from `earlier` to `now`.
+    /// Returns the time with pressure between the readings `earlier` and `now`.
     #[must_use]
     pub fn between(earlier: &Pressure, now: &Pressure) -> Self {
         let full = now.full.zip(earlier.full);

@@ -9,43 +9,43 @@ use crate::{CgroupId, Latencies, Nanoseconds, Order, Orders, ReclaimKind, StackI
 pub struct Stall {
     /// Kind of reclaim.
     pub work: ReclaimKind,
-    /// Order of the requested pages; `None` if there is none or it is unknown.
+    /// Order of the allocation; `None` if the stall is not for an allocation, or if the order is not known.
     pub order: Option<Order>,
-    /// Control group that reached its limit, or else that of the task; `None` if unknown.
+    /// Memcg at its limit in memcg reclaim, else the task's memcg; `None` if it is not known.
     pub group: Option<CgroupId>,
     /// User stack of the task.
     pub stack: StackId,
-    /// Duration.
+    /// Duration of the stall.
     pub duration: Nanoseconds,
-    /// Part of the duration in which it was throttled.
+    /// Throttled time of the task, a part of the duration.
     pub throttled: Nanoseconds,
-    /// Scanned pages.
+    /// Number of scanned inactive pages.
     pub scanned: u64,
-    /// Reclaimed pages.
+    /// Number of reclaimed pages.
     pub reclaimed: u64,
 }
 
 /// Statistics of all stalls of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StallStats {
-    /// Number and total time.
+    /// Number and total time of the stalls.
     pub stalls: StallTotals,
-    /// Longest stall.
+    /// Duration of the longest stall.
     pub longest: Nanoseconds,
-    /// Total time of throttling.
+    /// Total throttled time of the tasks.
     pub throttled: Nanoseconds,
-    /// Scanned pages.
+    /// Number of scanned inactive pages.
     pub scanned: u64,
-    /// Reclaimed pages.
+    /// Number of reclaimed pages.
     pub reclaimed: u64,
-    /// Histogram of durations.
+    /// Histogram of the durations.
     pub latencies: Latencies,
-    /// Totals by order.
+    /// Number and total time of the stalls by order.
     pub orders: Orders,
 }
 
 impl StallStats {
-    /// Counts one.
+    /// Counts a stall.
     pub fn add(&mut self, stall: &Stall) {
         let one = StallTotals { count: 1, time: stall.duration };
         self.stalls += one;
@@ -57,7 +57,7 @@ impl StallStats {
         self.latencies.add(stall.duration);
     }
 
-    /// Adds those of others.
+    /// Adds the stalls in `other`.
     pub fn merge(&mut self, other: &Self) {
         self.stalls += other.stalls;
         self.longest = self.longest.max(other.longest);
@@ -68,7 +68,7 @@ impl StallStats {
         self.orders.merge(&other.orders);
     }
 
-    /// All of them together.
+    /// Returns the sum of all `stats`.
     #[must_use]
     pub fn sum<'stats>(stats: impl IntoIterator<Item = &'stats Self>) -> Self {
         stats.into_iter().fold(Self::default(), |mut sum, stats| {
@@ -77,7 +77,7 @@ impl StallStats {
         })
     }
 
-    /// Returns the sum of each kind.
+    /// Returns the sum of the statistics of each kind.
     #[must_use]
     pub fn by_kind<'stats>(
         stats: impl IntoIterator<Item = (ReclaimKind, &'stats Self)>,
@@ -89,7 +89,7 @@ impl StallStats {
         by_kind
     }
 
-    /// Returns the stalls since `earlier`. The longest of them is unknown.
+    /// Returns the statistics of the stalls since `earlier`. The longest of these stalls is not known.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
         self.stalls -= earlier.stalls;
@@ -103,10 +103,10 @@ impl StallStats {
     }
 }
 
-/// Key of stalls within an image.
+/// Key of the stall statistics of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StallKey {
-    /// Control group that reached its limit, or else that of the task; `None` if unknown.
+    /// Memcg at its limit in memcg reclaim, else the task's memcg; `None` if it is not known.
     pub group: Option<CgroupId>,
     /// Kind of reclaim.
     pub work: ReclaimKind,

@@ -4,12 +4,12 @@ use std::ops::{AddAssign, SubAssign};
 
 use crate::Nanoseconds;
 
-/// Number and total time of stalls. Additive; wraps like amounts.
+/// Number and total time of stalls. Negative differences are stored as wrapped numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StallTotals {
     /// Number of stalls.
     pub count: u64,
-    /// Total time.
+    /// Total time of the stalls.
     pub time: Nanoseconds,
 }
 

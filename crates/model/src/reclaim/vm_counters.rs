@@ -1,23 +1,23 @@
 //! Counters of the kernel in `/proc/vmstat`.
 
-/// Counters of `/proc/vmstat`, in pages or events.
+/// Counters of `/proc/vmstat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct VmCounters {
-    /// Scanned inactive pages.
+    /// Number of scanned inactive pages.
     pub scanned: u64,
-    /// Reclaimed pages.
+    /// Number of reclaimed pages.
     pub reclaimed: u64,
-    /// Refaults: pages that were read again soon after their reclaim, and so belong to the working set.
+    /// Number of refaults: pages that were read again soon after their reclaim, so that they belong to the working set.
     pub refaults: u64,
-    /// Pages read from swap.
+    /// Number of pages read from swap.
     pub swapped_in: u64,
-    /// Pages written to swap.
+    /// Number of pages written to swap.
     pub swapped_out: u64,
-    /// Major faults.
+    /// Number of major faults.
     pub major_faults: u64,
-    /// OOM kills.
+    /// Number of OOM kills.
     pub oom_kills: u64,
-    /// Runs of kswapd, which the kernel wakes when free memory falls below the low watermark.
+    /// Number of runs of kswapd. The kernel wakes kswapd when free memory falls below the low watermark.
     pub kswapd_runs: u64,
 }
 
@@ -37,10 +37,10 @@ impl VmCounters {
         }
     }
 
-    /// Returns the pages that were evicted and read again.
+    /// Returns the number of pages that were evicted and read again.
     #[must_use]
     pub(crate) const fn paged(&self) -> u64 {
-        // Refaults from swap count in both.
+        // A refault from swap counts in both counters.
         if self.refaults > self.swapped_in { self.refaults } else { self.swapped_in }
     }
 }

@@ -8,27 +8,28 @@ use crate::{EventClass, ImageEnd, ImageId, ImageUsage, Losses, OomKill, Owner, S
 
 /// Changes of a shard's totals since its previous delta, or the sum of several deltas.
 ///
-/// The deltas of all shards together have the additive numbers of the last snapshots. They have no peaks, ages, lists
-/// of pages, residency and parents of running images, and the resource usage of images that have ended only. They count
-/// live memory of any age, and have the frames of stacks that the ledger has merged since.
+/// The sum of all deltas of all shards has the additive quantities of the last snapshots. Deltas have no peaks, no
+/// ages, and no lists of pages, residency or parents of running images. They have the rusage of ended images only. They
+/// count live memory of any age, and have the frames of stacks that the ledger has merged later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// No change is later than this.
+    /// End of the interval. No change is later.
     pub until: Tick,
-    /// True if it ends at a mark: it has all changes before the mark, and later deltas have the others.
+    /// True if the interval ends at a mark: the delta has all changes before the mark, and later deltas have the
+    /// others.
     pub is_marked: bool,
-    /// Changed images and stacks. Numbers wrap below zero: live numbers if more was freed than allocated, and all numbers
-    /// of a stack that was merged into another.
+    /// Changes of images and stacks by event class. Negative changes wrap: live numbers if more was freed than
+    /// allocated, and all numbers of a stack that was merged into another one.
     pub usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
-    /// New stacks by the image that they were first seen in. An image can have totals of its parent's stacks.
+    /// New stacks, by the first image with the stack. An image can also have totals of its parent's stacks.
     pub stacks: BTreeMap<ImageId, Stacks>,
-    /// Ends of images, as in a snapshot.
+    /// Ends of images in the interval, as in a snapshot.
     pub ends: BTreeMap<ImageId, (ImageEnd, Tick)>,
-    /// Users and control groups of the images in `ends`, as far as they are known.
+    /// Known users and control groups of the images in `ends`.
     pub owners: BTreeMap<ImageId, Owner>,
-    /// OOM kills.
+    /// OOM kills in the interval.
     pub oom_kills: BTreeSet<OomKill>,
-    /// Losses.
+    /// Losses in the interval.
     pub losses: Losses,
 }
 
@@ -51,14 +52,14 @@ impl Delta {
         self.losses.merge(&other.losses);
     }
 
-    /// Returns the number of changed stacks and of new stacks. They take most of the memory of a delta without histograms.
+    /// Returns the number of changed and new stacks, which take most of the memory of a delta without histograms.
     pub fn stack_count(&self) -> usize {
         let changed: usize = self.usage.values().flat_map(BTreeMap::values).map(|usage| usage.by_stack.len()).sum();
         let new: usize = self.stacks.values().map(Stacks::len).sum();
         changed + new
     }
 
-    /// Adds changes of one image, which have no stacks without a change. Changes that cancel each other are removed.
+    /// Adds changes of one image. `change` has no stacks without a change. Changes that cancel each other are removed.
     pub fn add_usage(&mut self, class: EventClass, id: ImageId, change: ImageUsage) {
         let images = self.usage.entry(class).or_default();
         match images.entry(id) {

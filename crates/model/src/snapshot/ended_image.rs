@@ -6,44 +6,45 @@ use crate::{
     EventClass, ImageEnd, ImageId, ImageUsage, Owner, Quantities, Snapshot, Snapshots, StackId, StackKey, Stacks, Tick,
 };
 
-/// Totals and stacks of an image that has ended, in one shard. Every shard has one for each end of an image, even if it
-/// received no other event of the image.
+/// Totals and stacks of an image that has ended, in one shard. Every shard has an entry for each end of an image, even
+/// if it received no other event of the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndedImage {
-    /// The image.
+    /// Identity of the image.
     pub id: ImageId,
-    /// The end that this shard received. The ends of the shards can differ, as those in `Snapshot::ends`.
+    /// Kind of end that this shard received. The shards can differ, because the record of an OOM kill can be lost in
+    /// one ring.
     pub end: ImageEnd,
     /// Time of the end.
     pub at: Tick,
-    /// User and control groups at the end, if they are known. Every shard has the same.
+    /// User and control groups at the end, if they are known. All shards have the same owner.
     pub owner: Option<Owner>,
-    /// Totals by event class, without classes that have none.
+    /// Totals by event class. Classes without totals have no entry.
     pub usage: Vec<(EventClass, ImageUsage)>,
     /// Frames of the stacks that this shard received. Other shards may have totals of these stacks.
     pub stacks: Stacks,
-    /// Stacks of the heap that no delta has: their sum stands for them.
+    /// Stacks of heap blocks that deltas lack. Deltas have the sum of these stacks instead.
     pub unsent: UnsentStacks,
 }
 
-/// Stacks of the heap of an image that deltas have left out.
+/// Stacks of an image's heap blocks that deltas lack.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UnsentStacks {
-    /// Deltas have all stacks.
+    /// Deltas have all stacks of the image.
     #[default]
     None,
-    /// Deltas have no stack.
+    /// Deltas have no stack of the image.
     All,
-    /// Deltas of some shards have their stacks. These are the totals of the others.
+    /// Deltas of some shards have the stacks of the image. The map has the totals of the other shards.
     Some(BTreeMap<StackKey, Quantities>),
 }
 
 impl EndedImage {
-    /// Adds the part of another shard.
+    /// Adds the totals and stacks of the image in another shard.
     pub fn merge(&mut self, other: Self) {
         self.end = self.end.max(other.end);
         self.at = self.at.min(other.at);
-        // Every shard has the same.
+        // All shards have the same owner.
         self.owner = self.owner.or(other.owner);
         self.unsent = self.merge_unsent(&other);
         for (class, theirs) in other.usage {
@@ -55,7 +56,7 @@ impl EndedImage {
         self.stacks.merge(other.stacks);
     }
 
-    /// Returns the unsent stacks of both parts, which have their own totals.
+    /// Returns the unsent stacks of both shards. Must be called before the totals of the shards are added.
     fn merge_unsent(&mut self, other: &Self) -> UnsentStacks {
         let ours = std::mem::take(&mut self.unsent);
         let (Some(our_totals), Some(their_totals)) = (self.heap(), other.heap()) else {
@@ -79,12 +80,12 @@ impl EndedImage {
         }
     }
 
-    /// Returns the totals of blocks.
+    /// Returns the totals of heap blocks, if there are any.
     pub fn heap(&self) -> Option<&ImageUsage> {
         self.usage.iter().find(|(class, _)| *class == EventClass::Heap).map(|(_, usage)| usage)
     }
 
-    /// Returns the change by which the unsent stacks replace their sum; `None` if deltas have all stacks.
+    /// Returns the change that replaces the sum of the unsent stacks by the stacks; `None` if deltas have all stacks.
     pub fn unsent_change(&self) -> Option<ImageUsage> {
         let mut by_stack = match &self.unsent {
             UnsentStacks::None => return None,
@@ -96,8 +97,8 @@ impl EndedImage {
         Some(ImageUsage { by_stack, ..ImageUsage::default() })
     }
 
-    /// Returns true if the image is reported. An image without usage that is replaced, as in a child that calls exec at
-    /// once, is not.
+    /// Returns true if the image is reported. An image without usage is not reported if an exec ended it, as in a child
+    /// that calls exec at once.
     #[must_use]
     pub const fn is_reported(&self) -> bool {
         !matches!(self.end, ImageEnd::Exec) || !self.usage.is_empty()

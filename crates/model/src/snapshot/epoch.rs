@@ -1,5 +1,5 @@
 //! Epochs of a recording.
 
-/// Number of an epoch: the time between two marks of a recording. The first one, 0, starts with the trace.
+/// Number of an epoch: the time between two marks of a recording. Epoch 0 starts with the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u32);

@@ -10,42 +10,45 @@ use crate::{
 /// Totals of one process image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageUsage {
-    /// End of the image, if it has ended.
+    /// Kind of end, if the image has ended.
     pub ended: Option<ImageEnd>,
     /// Sum of all stacks.
     pub total: Quantities,
-    /// Frees of unknown blocks: allocated before tracing began, or filtered.
+    /// Number of frees of unknown blocks, which were allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
-    /// Frees of blocks that were freed before, by the allocator itself.
+    /// Number of frees by the allocator itself of blocks that were freed before.
     pub repeated_frees: u64,
     /// Number of times that a stack without live blocks was merged into [`StackId::OTHER`] to bound memory.
     pub merged_stacks: u64,
-    /// IDs of merged stacks were forgotten: a stack that is not in [`Stacks`](crate::Stacks) may be one of these.
+    /// True if IDs of merged stacks were forgotten. A stack that is not in [`Stacks`](crate::Stacks) may be one of
+    /// these.
     pub has_forgotten: bool,
-    /// High-water mark of the live bytes; `None` if it was not kept. Only a single shard keeps it, since the peaks of
-    /// parts do not add up.
+    /// High-water mark of the live bytes; `None` if it was not recorded. A run with peaks has a single shard, because
+    /// the peaks of several shards do not add up.
     pub peak: Option<Bytes>,
     /// Totals by stack and part of the process.
     pub by_stack: BTreeMap<StackKey, Quantities>,
-    /// Sizes, lifetimes and ages of blocks by stack, of stacks that have some. Empty if they are not counted.
+    /// Sizes, lifetimes and ages of blocks, by stack. Stacks without values have no entry. Empty if they are not
+    /// counted.
     pub histograms: BTreeMap<StackKey, BlockHistograms>,
-    /// Changes of the live amounts of blocks from before the latest mark, by the epoch of their allocation. Only deltas have
-    /// them.
+    /// Changes of the live amounts of blocks that were allocated before the latest mark, by the epoch of the
+    /// allocation. Only deltas have them.
     pub by_epoch: BTreeMap<(StackKey, Epoch), Amount>,
-    /// Live pages or mappings of a running image, in order. Empty for other event classes.
+    /// Live pages or mappings of a running image, ordered by address. Empty for other event classes.
     pub touched: Vec<Touched>,
     /// Stalls, by kind and control group.
     pub stalls: BTreeMap<StallKey, StallStats>,
-    /// Parent of a forked image that runs, for page faults.
+    /// Parent of a forked image that runs. Only page faults have it.
     pub copy_of: Option<Pid>,
     /// Resident memory of a running image, if requested.
     pub resident: Option<Residency>,
-    /// Resource usage of its process, for page faults.
+    /// Rusage of the image's process. Only page faults have it.
     pub counts: ImageRusage,
 }
 
 impl ImageUsage {
-    /// Gives each stack the id that `rename` returns, and adds the totals of stacks with the same id.
+    /// Gives each stack the id that `rename` returns, if it returns one. The totals of stacks with the same id are
+    /// added.
     pub(crate) fn rename_stacks(&mut self, mut rename: impl FnMut(StackId) -> Option<StackId>) {
         for (key, usage) in take_renamed(&mut self.by_stack, &mut rename) {
             *self.by_stack.entry(key).or_default() += usage;
@@ -59,7 +62,7 @@ impl ImageUsage {
         self.join_touched();
     }
 
-    /// Joins adjacent ranges that one stack touched.
+    /// Joins adjacent ranges of the same stack.
     fn join_touched(&mut self) {
         self.touched.dedup_by(|next, last| {
             let joins = last.end() == next.begin && last.key == next.key;
@@ -68,7 +71,7 @@ impl ImageUsage {
         });
     }
 
-    /// Returns the change of the sum of all stacks, which stands for them.
+    /// Returns the change of an image with the sum of its stacks as the only stack, [`StackId::OTHER`].
     pub fn of_sum(total: Quantities) -> Self {
         let by_stack = if total.is_zero() { BTreeMap::new() } else { [(StackId::OTHER.into(), total)].into() };
         Self { total, by_stack, ..Self::default() }
@@ -82,7 +85,7 @@ impl ImageUsage {
         self.repeated_frees = self.repeated_frees.wrapping_add(other.repeated_frees);
         self.merged_stacks = self.merged_stacks.wrapping_add(other.merged_stacks);
         self.has_forgotten |= other.has_forgotten;
-        // A single shard sees all events of an image and keeps its peak; the others have none.
+        // At most one of both has a peak, because a run with peaks has a single shard.
         self.peak = self.peak.max(other.peak);
         for (id, theirs) in other.by_stack {
             *self.by_stack.entry(id).or_default() += theirs;
@@ -105,7 +108,8 @@ impl ImageUsage {
         self.counts.end = self.counts.end.or(other.counts.end);
     }
 
-    /// Ends the image: its live amounts count as they would if every shard had received the end.
+    /// Ends the image: its live amounts become held at exit, discarded or freed, as if every shard had received the
+    /// end.
     pub fn end(&mut self, end: ImageEnd, class: EventClass) {
         self.ended = self.ended.max(Some(end));
         self.touched.clear();
@@ -142,7 +146,7 @@ impl ImageUsage {
             *now = now.since(then);
         }
         change.remove_zeros();
-        // A list of pages has no difference either.
+        // Lists of pages have no difference.
         change.touched.clear();
         change.resident = None;
         change.counts = ImageRusage::default();
@@ -150,7 +154,7 @@ impl ImageUsage {
         change
     }
 
-    /// Removes the stacks, histograms, epochs and stalls without changes.
+    /// Removes the entries of stacks, histograms, epochs and stalls without changes.
     pub fn remove_zeros(&mut self) {
         self.by_stack.retain(|_, stack| *stack != Quantities::default());
         self.histograms.retain(|_, histograms| !histograms.is_empty());
@@ -167,8 +171,8 @@ impl ImageUsage {
     }
 }
 
-/// Removes the totals of the stacks that `rename` renames, and returns them with their new keys. The others stay in place: a
-/// copy would take as much memory again for a moment.
+/// Removes the totals of the stacks that `rename` renames, and returns them with their new keys. All other totals stay
+/// in place, because a copy would double the memory for a moment.
 fn take_renamed<T>(
     totals: &mut BTreeMap<StackKey, T>,
     mut rename: impl FnMut(StackId) -> Option<StackId>,

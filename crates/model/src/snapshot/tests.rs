@@ -1,4 +1,4 @@
-//! Laws of adding and subtracting snapshots.
+//! Addition and subtraction of snapshots.
 
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ fn any_image() -> impl Strategy<Value = ImageUsage> {
 fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     let image_id = (1..3u32, 0..2u32).prop_map(|(pid, ordinal)| ImageId { pid: Pid(pid), ordinal });
     let images = prop::collection::btree_map(image_id, any_image(), 0..4);
-    // A stack's id is a hash of its frames, so one id has the same frames in every shard, though perhaps sent twice.
+    // The id of a stack is a hash of its frames, so an id has the same frames in every shard. The frames may be sent
+    // twice.
     let stacks = prop::collection::btree_map(2..8u64, 0..4u64, 0..4).prop_map(|ids| {
         let stack = |id, taken| Stack {
             frames: [AbsAddr(id)].into(),
@@ -78,7 +79,7 @@ fn any_snapshot() -> impl Strategy<Value = Snapshot> {
     (images, stacks, ends, oom_kills, losses).prop_map(|(images, stacks, ends, oom_kills, lost)| {
         let mut losses = Losses::default();
         lost.into_iter().for_each(|(reason, count)| losses.add(reason, count));
-        // Every shard has the same owner of an image.
+        // All shards have the same owner of an image.
         let owner = |id: &ImageId| (*id, Owner { uid: id.pid.0, real_uid: id.ordinal, ..Owner::default() });
         let owners = ends.keys().map(owner).collect();
         Snapshot { images, stacks, ends, owners, oom_kills, losses }

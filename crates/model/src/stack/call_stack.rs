@@ -10,23 +10,24 @@ use crate::AbsAddr;
 /// Frames of a stack with the end and the time of the walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// Innermost frame first. All are return addresses: the call is in the byte before. [`split_frame`] decodes them.
+    /// Frames, the innermost first. Each is the address after a call, so that the byte before it belongs to the call.
+    /// [`split_frame`] decodes a frame.
     pub frames: Box<[AbsAddr]>,
     /// End of the walk.
     pub end: StackEnd,
-    /// Time of the first transmission, since tracing began. The mappings of that time give the frames their names.
+    /// Time of the walk since tracing began. The mappings at this time give the frames their names.
     pub taken: Duration,
 }
 
 impl Stack {
-    /// Returns a stack without frames, which were removed or left out to bound memory.
+    /// Returns a stack without frames, because its frames were removed to bound memory.
     #[must_use]
     pub fn merged() -> Self {
         Self { frames: Box::default(), end: StackEnd::Merged, taken: Duration::ZERO }
     }
 }
 
-/// Returns the address of a frame of [`Stack::frames`], and true if the frame was found by frame pointer.
+/// Decodes a frame of [`Stack::frames`]. Returns its address, and true if the frame was found by frame pointer.
 #[must_use]
 pub const fn split_frame(frame: AbsAddr) -> (AbsAddr, bool) {
     (AbsAddr(frame.0 & !FRAME_BY_FP), frame.0 & FRAME_BY_FP != 0)

@@ -1,4 +1,4 @@
-//! Stacks that were finished in user space.
+//! Stack copies that user space has finished.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,35 +7,36 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{EndedImage, ImageEnd, Pid, Snapshot, Stack, StackId, Tick};
 
-/// Stacks that were finished in user space, by process and by the id under which events refer to them.
+/// Stack copies that user space has finished, by process and by the id of the copy, which events have.
 ///
-/// The BPF programs give each stack that they copy an id of its own. Here it has the id that they would have given to
-/// the finished stack, so that both have common totals.
+/// The BPF programs give each copy a new id. The finished stack has the id that the BPF programs would have given it,
+/// so that the copy and a complete stack with the same frames have common totals.
 #[derive(Clone, Debug, Default)]
 pub struct FinishedStacks(BTreeMap<Pid, OfProcess>);
 
 /// Finished stacks of one process.
 #[derive(Clone, Debug, Default)]
 struct OfProcess {
-    /// Stack of each copy, and the time of the copy.
+    /// Id of the finished stack and time of the copy, by the id of the copy.
     ids: FxHashMap<StackId, (StackId, Duration)>,
     stacks: FxHashMap<StackId, Stack>,
 }
 
 impl FinishedStacks {
-    /// Adds the copy `copy` of a stack of `pid` with the id `id`.
+    /// Adds a finished copy of the process `pid`. `copy` is the id of the copy, `id` the id of the finished stack.
     pub fn add(&mut self, pid: Pid, copy: StackId, id: StackId, stack: Stack) {
         let process = self.0.entry(pid).or_default();
         process.ids.insert(copy, (id, stack.taken));
         process.stacks.entry(id).or_insert(stack);
     }
 
-    /// Adds a copy of the time `taken` that could not be finished: it is the stack `cut`. Its frames have been sent.
+    /// Adds a copy that could not be finished. Its stack is the cut stack with the id `cut`, and BPF has sent the
+    /// frames.
     pub fn add_cut(&mut self, pid: Pid, copy: StackId, cut: StackId, taken: Duration) {
         self.0.entry(pid).or_default().ids.insert(copy, (cut, taken));
     }
 
-    /// Replaces the ids of copies in `snapshot` by those of the stacks.
+    /// Replaces the ids of copies in `snapshot` by the ids of their stacks.
     pub fn apply(&self, snapshot: &mut Snapshot) {
         for (id, image) in &mut snapshot.images {
             let Some(process) = self.0.get(&id.pid) else { continue };
@@ -47,14 +48,14 @@ impl FinishedStacks {
         }
     }
 
-    /// Returns the id of the copy `copy` of a stack of `pid`, and its frames if they were not sent.
+    /// Returns the id of the stack of a copy of `pid`, and its frames if BPF has not sent them.
     #[must_use]
     pub fn find(&self, pid: Pid, copy: StackId) -> Option<(StackId, Option<&Stack>)> {
         self.0.get(&pid)?.find(copy)
     }
 
-    /// Returns true if the frames of all stacks of an image that has ended are known. Others can be in copies that have not
-    /// arrived or are not finished.
+    /// Returns true if the frames of all stacks of an ended image are known. Otherwise copies can be missing that have
+    /// not arrived, or are not finished.
     #[must_use]
     pub fn completes(&self, image: &EndedImage) -> bool {
         let process = self.0.get(&image.id.pid);
@@ -66,8 +67,8 @@ impl FinishedStacks {
         image.usage.iter().all(|(_, usage)| usage.by_stack.keys().all(|key| is_known(key.stack)))
     }
 
-    /// Replaces the ids of copies in an image that has ended, and forgets the copies of its process if that has ended too.
-    /// Later copies belong to another process with the same pid. Returns the number of forgotten copies.
+    /// Replaces the ids of copies in an ended image. If the process has ended too, its copies are forgotten; later
+    /// copies belong to another process with the same pid. Returns the number of forgotten copies.
     pub fn apply_to_ended(&mut self, image: &mut EndedImage) -> usize {
         let pid = image.id.pid;
         let Some(process) = self.0.get_mut(&pid) else { return 0 };
@@ -94,7 +95,7 @@ impl FinishedStacks {
 }
 
 impl OfProcess {
-    /// Returns the id of a copied stack, and its frames if they were not sent.
+    /// Returns the id of the stack of a copy, and its frames if BPF has not sent them.
     fn find(&self, copy: StackId) -> Option<(StackId, Option<&Stack>)> {
         let (id, _) = *self.ids.get(&copy)?;
         Some((id, self.stacks.get(&id)))
@@ -115,7 +116,7 @@ mod tests {
         Stack { frames: frames.iter().map(|&frame| AbsAddr(frame)).collect(), end, taken: Duration::ZERO }
     }
 
-    /// An image with `blocks` of 16 bytes for each stack.
+    /// Returns an image with blocks of 16 bytes. `stacks` has the id of each stack, and its number of blocks.
     fn image(stacks: &[(u64, u64)]) -> ImageUsage {
         let usage = |&(id, count): &(u64, u64)| {
             let live = Amount { bytes: Bytes(16 * count), count };

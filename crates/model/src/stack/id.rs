@@ -8,31 +8,31 @@ use crate::Part;
 pub struct StackId(pub u64);
 
 impl StackId {
-    /// No stack was requested.
+    /// ID if stacks are disabled.
     pub const NOT_TAKEN: Self = Self(memtrace_common::wire::STACK_NOT_TAKEN);
-    /// The stack could not be recorded; a loss gives the reason.
+    /// ID if the stack could not be recorded. A loss has the reason.
     pub const FAILED: Self = Self(memtrace_common::wire::STACK_FAILED);
-    /// Sum of stacks that were merged to bound memory.
+    /// ID of the sum of stacks that were merged to bound memory.
     pub const OTHER: Self = Self(memtrace_common::wire::STACK_OTHER);
 
-    /// Returns true if the ID stands for frames.
+    /// Returns true if the ID belongs to a stack with frames.
     #[must_use]
     pub const fn has_frames(self) -> bool {
         self.0 >= memtrace_common::wire::STACK_FIRST
     }
 }
 
-/// Key of the totals within an image.
+/// Key of the totals of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackKey {
-    /// The stack.
+    /// ID of the stack.
     pub stack: StackId,
-    /// Part of the process.
+    /// Part of the process with the totals.
     pub part: Part,
 }
 
 impl From<StackId> for StackKey {
-    /// Returns the key for the whole process.
+    /// Returns the key of a stack of the whole process.
     fn from(stack: StackId) -> Self {
         Self { stack, part: Part::WHOLE }
     }

@@ -9,26 +9,25 @@ use crate::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 
 /// Stacks by ID.
 ///
-/// Most stacks of a process share their callers: stored separately, those of a compiler take ten times as much
-/// memory.
+/// Most stacks of a process share callers. Without sharing, the stacks of a compiler take ten times as much memory.
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     by_id: FxHashMap<StackId, Known>,
-    /// Stacks without frames, which were removed or left out. They can be several times as many as stacks with frames.
+    /// Merged stacks: their frames were removed or left out. There can be several times as many as stacks with frames.
     merged: FxHashSet<StackId>,
     calls: Tree<AbsAddr>,
-    /// Frames of recent stacks by a hash of the outermost one. Consecutive stacks of a thread share most of their callers,
-    /// which then need no lookup.
+    /// Nodes of recent stacks, the outermost first, by a hash of the outermost frame. Consecutive stacks of a thread
+    /// share most of their callers. Shared callers need no lookup.
     recent: Vec<Vec<Node>>,
 }
 
-/// Number of recent stacks. Most threads of a process have the same outermost frame.
+/// Number of recent stacks. It is small, because most threads of a process have the same outermost frame.
 const RECENT: usize = 4;
 
 /// Entry of a stack with frames.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// Time since tracing began.
+    /// Time of the walk, in nanoseconds since tracing began.
     taken_ns: u64,
     leaf: Node,
     end: StackEnd,
@@ -37,8 +36,8 @@ struct Known {
 const _: () = assert!(size_of::<(StackId, Known)>() == 24);
 
 impl Stacks {
-    /// Adds a stack. If it exists, the earlier of the two is kept, or the one that has its frames: the BPF programs send
-    /// evicted stacks again.
+    /// Adds a stack. The BPF programs send a stack again if it was evicted from their map. If both entries of a stack
+    /// have frames, the earlier one is kept, else the one with frames.
     pub fn insert(&mut self, id: StackId, stack: &Stack) {
         if stack.end == StackEnd::Merged {
             self.insert_merged(id);
@@ -64,7 +63,7 @@ impl Stacks {
         }
     }
 
-    /// Removes the frames of the stacks that `is_merged` selects; they end with [`StackEnd::Merged`] from now on.
+    /// Merges the stacks that `is_merged` selects: removes their frames, and sets their end to [`StackEnd::Merged`].
     pub fn merge_stacks(&mut self, is_merged: impl Fn(StackId) -> bool) {
         self.merged.extend(self.by_id.extract_if(|&id, _| is_merged(id)).map(|(id, _)| id));
         let kept = self.calls.retain(self.by_id.values().map(|known| known.leaf), |frame| frame);
@@ -72,13 +71,13 @@ impl Stacks {
         self.recent = Vec::new();
     }
 
-    /// Removes the IDs of the stacks without frames, apart from those that `is_kept` selects.
+    /// Removes the IDs of merged stacks, except for the IDs that `is_kept` selects.
     pub fn forget_merged(&mut self, is_kept: impl Fn(StackId) -> bool) {
         self.merged.retain(|&id| is_kept(id));
         self.merged.shrink_to_fit();
     }
 
-    /// Returns true if the stack exists and its frames were not removed.
+    /// Returns true if the stack exists and is not merged.
     #[must_use]
     pub fn has_frames_of(&self, id: StackId) -> bool {
         self.by_id.contains_key(&id)
@@ -90,7 +89,7 @@ impl Stacks {
         self.merged.len()
     }
 
-    /// Returns the node of the innermost of these frames, which come innermost first.
+    /// Returns the node of the innermost frame. `frames` has the innermost frame first.
     fn leaf(&mut self, frames: &[AbsAddr]) -> Option<Node> {
         let Some(outermost) = frames.last() else { return Some(Node::ROOT) };
         self.recent.resize(RECENT, Vec::new());
@@ -108,14 +107,14 @@ impl Stacks {
         Some(node)
     }
 
-    /// Returns the stack. The time of a merged one is not known.
+    /// Returns the stack. A merged stack has the time 0, because its time is not known.
     #[must_use]
     pub fn get(&self, id: StackId) -> Option<Stack> {
         let (leaf, end, taken) = self.find(id)?;
         Some(Stack { frames: self.calls.to_root(leaf).collect(), end, taken })
     }
 
-    /// Returns the stack's innermost call in [`Stacks::calls`], the end of its walk and its time.
+    /// Returns the node of the stack's innermost call in [`Stacks::calls`], the end of the walk, and its time.
     #[must_use]
     pub fn find(&self, id: StackId) -> Option<(Node, StackEnd, Duration)> {
         match self.by_id.get(&id) {
@@ -136,7 +135,7 @@ impl Stacks {
         }
     }
 
-    /// Returns the calls of all stacks: the root of the tree calls the outermost frame of a stack.
+    /// Returns the tree of the calls of all stacks. Children of the root are the outermost frames.
     #[must_use]
     pub const fn calls(&self) -> &Tree<AbsAddr> {
         &self.calls
@@ -166,7 +165,7 @@ impl Stacks {
         self.by_id.is_empty() && self.merged.is_empty()
     }
 
-    /// Iterates over the IDs in no order.
+    /// Iterates over the IDs of all stacks in no order.
     pub fn ids(&self) -> impl Iterator<Item = StackId> + '_ {
         self.ids_with_frames().chain(self.merged.iter().copied())
     }
@@ -185,7 +184,7 @@ impl Stacks {
         let Self { by_id, merged, calls, recent: _ } = other;
         let nodes = self.calls.merge(&calls);
         drop(calls);
-        // Without this, entries inserted in the order of a larger table would cluster in a smaller one.
+        // Without reserved space, entries inserted in the order of a larger table would cluster in a smaller one.
         self.by_id.reserve(by_id.len());
         for (id, known) in by_id {
             if self.by_id.get(&id).is_none_or(|ours| known.taken_ns < ours.taken_ns) {
@@ -197,7 +196,7 @@ impl Stacks {
     }
 }
 
-/// Compares the contents; the order of insertion makes no difference.
+/// Compares the contents. The order of insertion makes no difference.
 impl PartialEq for Stacks {
     fn eq(&self, other: &Self) -> bool {
         self.len() == other.len() && self.ids().all(|id| self.get(id) == other.get(id))
@@ -234,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_repeated_stack_keeps_its_earliest_time() {
-        // Two rings may deliver them in either order.
+        // Two rings may deliver the two stacks in either order.
         for (first, second) in [(5, 9), (9, 5)] {
             let mut stacks = Stacks::from([(StackId(7), stack(first, &[1]))]);
             stacks.merge(Stacks::from([(StackId(7), stack(second, &[1]))]));
@@ -263,7 +262,7 @@ mod tests {
         assert_eq!((stacks.calls().len(), stacks.len(), stacks.merged()), (3, 3, 2));
         assert_eq!(stacks.get(StackId(8)).as_ref(), Some(&some[1].1));
         assert_eq!(stacks.get(StackId(7)), Some(Stack { end: StackEnd::Merged, ..stack(0, &[]) }));
-        // Another shard, or a repetition, has the frames of stack 7.
+        // The frames of stack 7 arrive again, from another shard or in the same one.
         let mut repeated = stacks.clone();
         repeated.insert(StackId(7), &stack(6, &[3, 2, 1]));
         let mut theirs = Stacks::from([(StackId(7), stack(6, &[3, 2, 1]))]);

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hash};
 use hashbrown::HashTable;
 use rustc_hash::FxBuildHasher;
 
-/// A tree of items: a node is the sequence of the items from the root to it.
+/// A tree of items. A node stands for the sequence of the items from the root to the node.
 #[derive(Clone, Debug)]
 pub struct Tree<T> {
     nodes: Vec<(Node, T)>,
@@ -13,12 +13,12 @@ pub struct Tree<T> {
     known: HashTable<Node>,
 }
 
-/// A node of a [`Tree`], or the root, which has no item.
+/// A node of a [`Tree`]. The root is the only node without an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Node(u32);
 
 impl Node {
-    /// The empty sequence.
+    /// The root, which stands for the empty sequence.
     pub const ROOT: Self = Self(0);
 
     /// Returns the number of the node in the order of creation: 0 for the root.
@@ -33,8 +33,8 @@ impl Node {
         Self(number)
     }
 
-    /// Returns the position of the node in the order of creation: 0 for the first one after the root. The root has none. Only
-    /// [`Tree::retain`] changes positions.
+    /// Returns the position of the node in the order of creation, without the root: 0 for the first node; `None` for
+    /// the root. Only [`Tree::retain`] changes positions.
     #[must_use]
     pub const fn index(self) -> Option<usize> {
         match self.0.checked_sub(1) {
@@ -44,12 +44,13 @@ impl Node {
     }
 }
 
-/// Mapping of the nodes of a tree to the nodes of a tree that it was merged into or converted to, or to the kept nodes.
+/// Map from the nodes of a tree to the nodes of another one: the result of [`Tree::merge`], [`Tree::convert`] and
+/// [`Tree::retain`].
 #[derive(Clone, Debug)]
 pub struct Merged(Vec<Node>);
 
 impl Merged {
-    /// Returns the node in the other tree with the same sequence as `node`.
+    /// Returns the node of the other tree that stands for the same sequence as `node`.
     #[must_use]
     pub fn of(&self, node: Node) -> Node {
         node.index().and_then(|index| self.0.get(index)).copied().unwrap_or(Node::ROOT)
@@ -68,14 +69,14 @@ impl<T> Default for Tree<T> {
 }
 
 impl<T: Copy + Eq + Hash> Tree<T> {
-    /// Returns the sequence of `parent` followed by `item`; `None` if the number of nodes overflows, for which
-    /// machines have too little memory.
+    /// Returns the node for the sequence of `parent` followed by `item`; `None` if the number of nodes overflows, which
+    /// needs more memory than machines have.
     pub fn push(&mut self, parent: Node, item: T) -> Option<Node> {
         let nodes = &mut self.nodes;
         let next = u32::try_from(nodes.len()).ok()?.checked_add(1)?;
         let wanted = (parent, item);
-        // The first sequence through a node adds its child right after it. Most nodes have one child, and a large index is
-        // seldom in the cache.
+        // The first sequence through a node adds the child right after the node. Most nodes have one child. This
+        // comparison saves a lookup in the index, which is seldom in the cache if it is large.
         if nodes.get(parent.0 as usize) == Some(&wanted) {
             return Some(Node(parent.0 + 1));
         }
@@ -84,8 +85,8 @@ impl<T: Copy + Eq + Hash> Tree<T> {
             hashbrown::hash_table::Entry::Occupied(entry) => Some(*entry.get()),
             hashbrown::hash_table::Entry::Vacant(entry) => {
                 entry.insert(Node(next));
-                // On average, a vector that doubles has a third of its memory unused. In steps of an eighth, copies to larger
-                // vectors took 3 % of memtrace's processor time.
+                // A vector that doubles leaves a third of its memory unused on average. A vector that grows by an
+                // eighth needs many copies: 3 % of memtrace's processor time.
                 if nodes.len() == nodes.capacity() {
                     nodes.reserve_exact(nodes.len() / 4 + 4);
                 }
@@ -95,13 +96,14 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         }
     }
 
-    /// Reserves memory for this number of further nodes.
+    /// Reserves memory for a number of further nodes.
     pub fn reserve(&mut self, nodes: usize) {
         self.nodes.reserve(nodes);
         self.known.reserve(nodes, |node| hash_of(&self.nodes, *node));
     }
 
-    /// Converts this tree to another one: `push` returns the node there, from the node of the parent there and the item.
+    /// Converts this tree to another one. `push` takes the other tree's node of the parent, and the item; it returns
+    /// the other tree's node.
     pub fn convert(&self, mut push: impl FnMut(Node, T) -> Node) -> Merged {
         let mut merged = Merged(Vec::with_capacity(self.len()));
         // A node comes after its parent.
@@ -112,13 +114,13 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         merged
     }
 
-    /// Adds all nodes of `other`, and returns their nodes here.
+    /// Adds all nodes of `other`, and returns the map from its nodes to the nodes of this tree.
     pub fn merge(&mut self, other: &Self) -> Merged {
         other.convert(|parent, item| self.push(parent, item).unwrap_or(parent))
     }
 
-    /// Removes all nodes that are in no sequence of `used`, and returns the nodes of the others, which keep their order.
-    /// Items get the value that `rename` returns: different ones for different items.
+    /// Removes all nodes that are in no sequence of `used`, and returns the map from the old nodes to the new ones.
+    /// Kept nodes stay in order. Items get the value that `rename` returns, which must differ for different items.
     pub fn retain(&mut self, used: impl IntoIterator<Item = Node>, mut rename: impl FnMut(T) -> T) -> Merged {
         let mut is_used = vec![false; self.nodes.len()];
         for index in used.into_iter().filter_map(Node::index) {
@@ -147,7 +149,7 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         merged
     }
 
-    /// Rebuilds the index of the nodes. Releases memory if many of the nodes were removed.
+    /// Rebuilds the index of the nodes. Releases memory if many nodes were removed.
     fn rebuild_index(&mut self) {
         let nodes = &mut self.nodes;
         nodes.shrink_to(nodes.len() + nodes.len() / 4);
@@ -158,7 +160,8 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         }
     }
 
-    /// Sorts the sequences of all nodes lexicographically, and returns the position of each node, by its number.
+    /// Sorts the sequences of all nodes lexicographically, and returns the position of each node, in the order of node
+    /// numbers.
     #[must_use]
     pub fn positions(&self) -> Vec<u32>
     where
@@ -173,7 +176,8 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         let mut siblings: Vec<_> = numbered().map(|(number, &(parent, item))| (parent, item, number)).collect();
         siblings.sort_unstable_by_key(|&(parent, item, _)| (parent, item));
         let mut positions = vec![0; self.nodes.len() + 1];
-        // Position of the next child: after the node and all nodes below its earlier children.
+        // Position of the next child of each node: after the node, its earlier children, and all nodes below these
+        // children.
         let mut next = vec![1; self.nodes.len() + 1];
         for (parent, _, number) in siblings {
             positions[number] = next[parent.0 as usize];
@@ -183,13 +187,13 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         positions
     }
 
-    /// Returns the node's last item and the sequence before it; `None` for the root.
+    /// Returns the parent of a node, and the item of the node; `None` for the root.
     #[must_use]
     pub fn get(&self, node: Node) -> Option<(Node, T)> {
         self.nodes.get(node.index()?).copied()
     }
 
-    /// Iterates over the items from the last to the first.
+    /// Iterates over the items of a node's sequence, from the last to the first.
     pub fn to_root(&self, node: Node) -> impl Iterator<Item = T> + '_ {
         std::iter::successors(self.get(node), |(parent, _)| self.get(*parent)).map(|(_, item)| item)
     }

@@ -2,22 +2,23 @@
 
 use crate::{Amount, Bytes, ImageEnd, ImageId, Losses, Part, Tick, Tid};
 
-/// Counters of an account. A block belongs to the account that allocated it. Additive; sums wrap while a difference is
-/// temporarily negative.
+/// Counters of an account. A block belongs to the account that allocated it. Negative differences are stored as wrapped
+/// numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountCounters {
     /// Allocated blocks.
     pub alloc: Amount,
-    /// Freed blocks, by any thread.
+    /// Blocks of the account that any thread has freed.
     pub free: Amount,
-    /// Blocks that a thread other than the allocating one has freed. They are a part of the freed ones.
+    /// Blocks that a thread other than the allocating one has freed, a part of `free`.
     pub free_by_others: Amount,
-    /// Frees of unknown blocks: allocated before tracing began, by the parent of a forked process, or filtered.
+    /// Number of frees of unknown blocks, which were allocated before tracing began or by the parent process, or
+    /// filtered.
     pub unmatched_frees: u64,
 }
 
 impl AccountCounters {
-    /// Returns the amount that is allocated and not freed.
+    /// Returns the amount that was allocated and not freed.
     #[must_use]
     pub fn current(&self) -> Amount {
         self.alloc - self.free
@@ -40,33 +41,33 @@ impl AccountCounters {
     }
 }
 
-/// Lowest and highest amount within some time. Bytes and blocks are independent of each other.
+/// Low-water and high-water mark of an amount within a period. Bytes and blocks have independent marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaterMarks {
-    /// Lowest amount.
+    /// Lowest number of bytes and lowest number of blocks.
     pub low: Amount,
-    /// Highest amount.
+    /// Highest number of bytes and highest number of blocks.
     pub high: Amount,
 }
 
 impl WaterMarks {
-    /// Returns the marks of a time during which the amount is `current`.
+    /// Returns the marks of a period with the constant amount `current`.
     #[must_use]
     pub const fn at(current: Amount) -> Self {
         Self { low: current, high: current }
     }
 
-    /// Includes a time with the amount `current`. Returns true if it has the most bytes so far.
+    /// Includes the amount `current` in the marks. Returns true if it has more bytes than all earlier amounts.
     #[inline]
     pub fn include(&mut self, current: Amount) -> bool {
         self.lower(current);
         self.raise(current)
     }
 
-    /// Includes a time with an amount to which the last one has risen, as [`Self::include`] does.
+    /// Includes an amount as [`Self::include`] does. `current` must not be lower than the last amount.
     #[inline]
     pub fn raise(&mut self, current: Amount) -> bool {
-        // Marks rarely change, so that most events store nothing.
+        // Marks rarely change, so most events write no memory.
         if current.count > self.high.count {
             self.high.count = current.count;
         }
@@ -77,14 +78,15 @@ impl WaterMarks {
         is_peak
     }
 
-    /// Corrects the low-water mark, which was `before` earlier: all amounts since then had `block` more.
+    /// Corrects the low-water mark after a free of `block` was undone: all amounts since the free were larger by
+    /// `block`. `before` is the mark at the free.
     pub fn restore_low(&mut self, before: Amount, block: Amount) {
-        // If no later amount was lower, the sum is more than the earlier mark.
+        // If no amount since the free was lower than `before`, the sum is larger than `before`.
         self.low.bytes = before.bytes.min(Bytes(self.low.bytes.0.saturating_add(block.bytes.0)));
         self.low.count = before.count.min(self.low.count.saturating_add(block.count));
     }
 
-    /// Includes a time with an amount to which the last one has fallen.
+    /// Includes an amount in the marks. `current` must not be higher than the last amount.
     #[inline]
     pub fn lower(&mut self, current: Amount) {
         if current.count < self.low.count {
@@ -99,57 +101,57 @@ impl WaterMarks {
 /// An account at the end of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccountState {
-    /// Part of the process.
+    /// Part of the process that the account belongs to.
     pub account: Part,
     /// Counters since the start of the trace.
     pub counters: AccountCounters,
-    /// Water marks in the interval.
+    /// Water marks of the live amount in the interval.
     pub marks: WaterMarks,
-    /// First time in the interval with the most bytes.
+    /// First time in the interval with the most live bytes.
     pub peak_at: Tick,
 }
 
-/// The accounts of an image that have changed in an interval.
+/// Accounts of an image that have changed in an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageAccounts {
-    /// The image.
+    /// Identity of the image.
     pub id: ImageId,
-    /// End of the image, if it has ended: its accounts have no blocks after the interval.
+    /// Kind of end, if the image has ended. Its accounts have no blocks after the interval.
     pub ended: Option<ImageEnd>,
-    /// Threads that have ended, and have no accounts any more.
+    /// Ended threads that no longer have accounts.
     pub ended_threads: Vec<Tid>,
-    /// Accounts of ended threads that were removed, and can be new in the interval. The account of
-    /// [`Tid::ENDED`] includes their counters.
+    /// Removed accounts of ended threads. Some may have been created in the interval. The account of [`Tid::ENDED`]
+    /// includes the counters of the removed accounts.
     pub merged: Vec<Part>,
-    /// The changed accounts.
+    /// Changed accounts at the end of the interval.
     pub accounts: Vec<AccountState>,
 }
 
-/// Number of a group of accounts of several images.
+/// Number of a group of accounts. A group can have accounts of several images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountGroupId(pub u32);
 
 /// An account that belongs to a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GroupMember {
-    /// The image.
+    /// Process image of the account.
     pub image: ImageId,
-    /// Part of the process.
+    /// Part of the process that the account belongs to.
     pub account: Part,
-    /// The group.
+    /// Group of the account.
     pub group: AccountGroupId,
 }
 
 /// Water marks of the sum of the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMarks {
-    /// The group.
+    /// Number of the group.
     pub group: AccountGroupId,
-    /// Sum of the members at the start of the interval.
+    /// Live amount of all members at the start of the interval.
     pub before: Amount,
-    /// Water marks in the interval.
+    /// Water marks of the live amount in the interval.
     pub marks: WaterMarks,
-    /// First time in the interval with the most bytes.
+    /// First time in the interval with the most live bytes.
     pub peak_at: Tick,
 }
 
@@ -158,10 +160,10 @@ pub struct GroupMarks {
 pub struct AccountNumber(pub u32);
 
 impl AccountNumber {
-    /// Sum of all accounts.
+    /// Number of the sum of all accounts.
     pub const TOTAL: Self = Self(0);
 
-    /// Stands for accounts that are not recorded, since there are too many.
+    /// Number of accounts that are not recorded, because there are too many.
     pub const NOT_RECORDED: Self = Self(u32::MAX);
 
     /// Returns false for [`Self::NOT_RECORDED`].
@@ -174,44 +176,44 @@ impl AccountNumber {
 /// Changed accounts of an interval, which begins at the end of the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountChanges {
-    /// The images in the order of their ends; running ones are the last.
+    /// Images with changed accounts: ended images in the order of their ends, then running images.
     pub images: Vec<ImageAccounts>,
-    /// Groups of which a member has changed.
+    /// Groups with changed members.
     pub groups: Vec<GroupMarks>,
-    /// Accounts that are members of their groups from the end of the interval on.
+    /// Accounts that become members of their groups at the end of the interval.
     pub joined: Vec<GroupMember>,
     /// Live amount of all images at the end of the interval.
     pub live: Amount,
-    /// Water marks of that amount in the interval.
+    /// Water marks of the live amount of all images in the interval.
     pub marks: WaterMarks,
-    /// First time in the interval with the most bytes.
+    /// First time in the interval with the most live bytes.
     pub peak_at: Tick,
     /// Losses of the ledger since the start of the trace.
     pub losses: Losses,
-    /// End of the interval of a recording, if it ends here.
+    /// End of a recording's interval, if the recording's interval ends together with this one.
     pub interval_end: Option<Tick>,
 }
 
 /// Bounds of an amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AmountBounds {
-    /// The amount was not less.
+    /// Lower bound of the amount.
     pub at_least: Amount,
-    /// The amount was not more.
+    /// Upper bound of the amount.
     pub at_most: Amount,
 }
 
 /// Bounds of water marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkBounds {
-    /// Low-water mark.
+    /// Bounds of the low-water mark.
     pub low: AmountBounds,
-    /// High-water mark.
+    /// Bounds of the high-water mark.
     pub high: AmountBounds,
 }
 
 impl MarkBounds {
-    /// Returns the marks of a time during which the amount is `live`.
+    /// Returns the marks of a period with the constant amount `live`.
     #[must_use]
     pub const fn at(live: Amount) -> Self {
         let both = AmountBounds { at_least: live, at_most: live };
@@ -224,32 +226,35 @@ impl MarkBounds {
 pub struct AccountTotals {
     /// Counters since the start of the trace.
     pub counters: AccountCounters,
-    /// Live amount.
+    /// Live amount of the accounts.
     pub live: Amount,
     /// Amount that processes held when they exited.
     pub exit: Amount,
     /// Amount that processes held when they called exec.
     pub discarded: Amount,
-    /// Water marks of the live amount since the start of the trace, or since the last reset; `None` if they were not kept.
+    /// Water marks of the live amount since the start of the trace, or since the last reset; `None` if they were not
+    /// recorded.
     pub marks: Option<MarkBounds>,
-    /// Time of the highest amount of bytes; for a group of several accounts, that of the account that rose most.
+    /// Time of the highest number of live bytes. If the group has several accounts, this is the time of the account
+    /// that rose most.
     pub peak_at: Option<Tick>,
 }
 
 impl AccountTotals {
-    /// Returns the totals after a time without a change, with the marks of that time.
+    /// Returns the totals after a period without a change, with the marks of this period.
     #[must_use]
     pub const fn unchanged(&self) -> Self {
         Self { marks: Some(MarkBounds::at(self.live)), peak_at: None, ..*self }
     }
 
-    /// Returns false for an account whose amounts were moved to another one.
+    /// Returns true if any amount is not 0. The amounts of an account can be moved to another one.
     #[must_use]
     pub fn has_amounts(&self) -> bool {
         Self { marks: None, peak_at: None, ..*self } != Self::default()
     }
 
-    /// Returns the totals at the end of two intervals, with the marks of both. `later` are those of the second one.
+    /// Returns the totals at the end of two intervals, with the marks of both. `later` has the totals of the second
+    /// interval.
     #[must_use]
     pub fn followed_by(&self, later: Self) -> Self {
         let (ours, theirs) = (self.marks.unwrap_or_default(), later.marks.unwrap_or_default());

@@ -4,12 +4,12 @@ use std::ops::Deref;
 
 use crate::GroupBy;
 
-/// The keys of a table of accounts: one or two.
+/// Keys of a table of accounts: one or two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountKeys(Vec<GroupBy>);
 
 impl AccountKeys {
-    /// Returns true if the accounts are those of processes, or of parts of them.
+    /// Returns true if each account belongs to one process, or to a part of one.
     #[must_use]
     pub fn are_by_process(&self) -> bool {
         self.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread))

@@ -1,24 +1,24 @@
-//! A table of accounts: the input of its report writers.
+//! Table of accounts: the input of the writers for accounts.
 
 use std::ops::Range;
 use std::time::Duration;
 
 use crate::{AccountKeys, AccountTotals, Losses, Tick};
 
-/// Accounts of groups.
+/// Table of accounts, grouped by keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccountTable {
     /// Keys by which the accounts are grouped.
     pub keys: AccountKeys,
-    /// The groups, in the order of the table.
+    /// Groups of accounts, in the order of the table.
     pub rows: Vec<AccountRow>,
     /// Totals of all groups.
     pub total: AccountTotals,
     /// Start of the trace.
     pub start: Tick,
-    /// Time since then.
+    /// Time since the start of the trace.
     pub elapsed: Duration,
-    /// Losses.
+    /// Losses since the start of the trace.
     pub losses: Losses,
     /// Notes for the reader.
     pub notes: Vec<String>,
@@ -27,22 +27,22 @@ pub struct AccountTable {
 /// A group of accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountRow {
-    /// Names, unescaped, one for each key.
+    /// Names of the group, one for each key, not escaped.
     pub names: Vec<String>,
-    /// Totals.
+    /// Totals of the group.
     pub totals: AccountTotals,
 }
 
-/// Accounts in an interval.
+/// Changed groups of accounts in an interval.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccountInterval {
-    /// Span since the start of the trace. If it is empty, the rows are those of a moment.
+    /// Begin and end of the interval, since the start of the trace. If they are equal, the rows show a moment.
     pub span: Range<Duration>,
-    /// The groups that have changed: their totals at the end, with the water marks within the interval.
+    /// Changed groups, with their totals at the end of the interval and the water marks within the interval.
     pub rows: Vec<AccountRow>,
     /// Totals of all groups, if they have changed.
     pub total: Option<AccountTotals>,
-    /// Marks of the user, with their times since the start of the trace.
+    /// Texts of marks in the interval, with their times since the start of the trace.
     pub marks: Vec<(Duration, String)>,
     /// Losses within the interval.
     pub losses: Losses,
@@ -70,7 +70,7 @@ pub enum AccountColumn {
     FreedByOthers,
     /// Bytes held at exit.
     Exit,
-    /// Bytes held at exec.
+    /// Bytes that were live when the process called exec.
     Discarded,
     /// Frees of unknown blocks.
     Unmatched,
@@ -95,7 +95,7 @@ impl AccountColumn {
         Self::PeakTime,
     ];
 
-    /// Name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -114,7 +114,7 @@ impl AccountColumn {
         }
     }
 
-    /// Returns the number that the column shows, by which rows are sorted; 0 for names.
+    /// Returns the number in the column, by which rows are sorted; 0 for names.
     #[must_use]
     pub fn value(self, totals: &AccountTotals) -> u64 {
         let marks = totals.marks.unwrap_or_default();
@@ -143,13 +143,13 @@ impl AccountTable {
         totals.peak_at.map(|at| at.since_start().saturating_sub(start))
     }
 
-    /// Sorts the rows by a column, the largest first, or by name. Equal ones are in the order of their high-water marks.
+    /// Sorts the rows by a column, the largest first, or by name. Rows with equal values are sorted by high-water mark.
     pub fn sort(&mut self, column: AccountColumn) {
         self.rows.sort_by(|one, other| {
             let value = |column: AccountColumn| [one, other].map(|row| column.value(&row.totals));
             let descending = |[one, other]: [u64; 2]| other.cmp(&one);
             let by_column = descending(value(column));
-            // Processes that have ended have no live bytes.
+            // Processes that have ended all have 0 live bytes, so the high-water mark decides.
             let is_by_name = column == AccountColumn::Name;
             let by_peak = if is_by_name { by_column } else { by_column.then(descending(value(AccountColumn::High))) };
             by_peak.then_with(|| one.names.cmp(&other.names))

@@ -4,12 +4,12 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 
 use crate::Bytes;
 
-/// Number of blocks and sum of their bytes. Additive; wraps while a difference is temporarily negative.
+/// Number of blocks or pages, and the sum of their sizes. Negative differences are stored as wrapped numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount {
-    /// Sum of the requested bytes.
+    /// Sum of the sizes in bytes.
     pub bytes: Bytes,
-    /// Number of blocks.
+    /// Number of blocks or pages.
     pub count: u64,
 }
 
@@ -20,26 +20,26 @@ impl Amount {
         Self { bytes, count: 1 }
     }
 
-    /// Returns the greater number of bytes, and of blocks.
+    /// Returns the greater number of bytes, and the greater number of blocks.
     #[must_use]
     pub fn greater(self, other: Self) -> Self {
         Self { bytes: self.bytes.max(other.bytes), count: self.count.max(other.count) }
     }
 
-    /// Returns the lesser number of bytes, and of blocks.
+    /// Returns the lesser number of bytes, and the lesser number of blocks.
     #[must_use]
     pub fn lesser(self, other: Self) -> Self {
         Self { bytes: self.bytes.min(other.bytes), count: self.count.min(other.count) }
     }
 
-    /// Returns the amount, and 0 instead of negative numbers, which differences can have.
+    /// Returns the amount with 0 in place of negative numbers, which differences can have.
     #[must_use]
     pub fn increase(self) -> Self {
         let increase = |number: u64| number.cast_signed().max(0).cast_unsigned();
         Self { bytes: Bytes(increase(self.bytes.0)), count: increase(self.count) }
     }
 
-    /// Returns the difference of bytes, and of blocks; 0 where `other` is greater.
+    /// Returns the difference of bytes, and the difference of blocks; 0 instead of a negative difference.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self { bytes: Bytes(self.bytes.0.saturating_sub(other.bytes.0)), count: self.count.saturating_sub(other.count) }

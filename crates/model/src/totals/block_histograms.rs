@@ -4,14 +4,14 @@ use memtrace_common::wire::TICK_SHIFT;
 
 use crate::{Bytes, Tick};
 
-/// Quantity of a histogram.
+/// Property of blocks that a histogram counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockQuantity {
     /// Size of allocated blocks.
     Size,
-    /// Time from the allocation of freed blocks to their free.
+    /// Time from the allocation of a freed block to its free.
     Lifetime,
-    /// Time since the allocation of blocks that are live, or that were held when their process ended.
+    /// Time since the allocation of a live block. For a block held at exit, the time until the end of its process.
     Age,
 }
 
@@ -22,7 +22,8 @@ impl BlockQuantity {
 
 /// Binary logarithm of a size in bytes or of a time in nanoseconds, rounded down. Zero has the logarithm 0.
 ///
-/// Records have times in ticks. All times of less than a tick have the logarithm 19, the largest of such times.
+/// Records have times in ticks. All times of less than a tick have the logarithm 19, the largest logarithm of such a
+/// time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Log2(u8);
 
@@ -45,11 +46,11 @@ impl Log2 {
         Self::of(size.0)
     }
 
-    /// Returns the logarithm of the time between two ticks; that of the shortest time if `end` is before `begin`.
+    /// Returns the logarithm of the time between two ticks. If `end` is before `begin`, the time is less than a tick.
     #[must_use]
     pub const fn of_time(begin: Tick, end: Tick) -> Self {
         let ticks = end.0.saturating_sub(begin.0) as u64;
-        // A time of less than a tick is not known more exactly: the bit below the tick makes its logarithm 19.
+        // The bit below the tick makes the logarithm of a time of less than a tick 19.
         Self::of(ticks << TICK_SHIFT | 1 << (TICK_SHIFT - 1))
     }
 
@@ -72,13 +73,13 @@ impl Log2 {
 
 /// Numbers of the blocks of a stack by the binary logarithms of their sizes, lifetimes and ages.
 ///
-/// There are at most 64 buckets of sizes, and 33 each of lifetimes and ages. Most stacks use a few, so only non-zero
-/// buckets are stored, in 8 bytes each. Additive; counts wrap below zero while a difference is negative.
+/// There are at most 64 buckets of sizes, 33 of lifetimes and 33 of ages. Most stacks use a few, so only non-zero
+/// buckets are stored, in 8 bytes each. Negative counts of a difference are stored as wrapped numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BlockHistograms(Vec<Bucket>);
 
-/// Quantity and logarithm in the upper byte, and in the others the count, as a signed number. 2^55 blocks of one bucket
-/// would take ten years at a hundred million a second.
+/// Bucket of a histogram. The upper byte has the quantity and the logarithm, the other bytes the count as a signed
+/// number. At a hundred million blocks a second, 2^55 blocks of one bucket take ten years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Bucket(u64);
 
@@ -118,13 +119,13 @@ impl BlockHistograms {
         self.0.is_empty()
     }
 
-    /// Number of buckets that are not 0.
+    /// Returns the number of buckets that are not 0.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds `change` blocks, or removes some if it wraps below zero.
+    /// Adds `change` blocks. A wrapped negative number removes blocks.
     #[inline]
     pub fn count(&mut self, quantity: BlockQuantity, log2: Log2, change: u64) {
         self.add_to(Bucket::key(quantity, log2), change);
@@ -140,22 +141,22 @@ impl BlockHistograms {
         other.0.iter().for_each(|bucket| self.add_to(bucket.of_key(), bucket.count().wrapping_neg()));
     }
 
-    /// Removes the blocks of one quantity.
+    /// Removes all counts of one quantity.
     pub fn clear(&mut self, quantity: BlockQuantity) {
         self.0.retain(|bucket| bucket.parts().0 != quantity);
     }
 
-    /// Removes the counts below zero. Changes contain such counts if blocks of a stack were moved to another one.
+    /// Removes the negative counts. Changes have negative counts if blocks were moved to another stack.
     pub fn remove_negative(&mut self) {
         self.0.retain(|bucket| bucket.count().cast_signed() > 0);
     }
 
-    /// Iterates over the counts that are not 0, by quantity and logarithm.
+    /// Iterates over the counts that are not 0, ordered by quantity and logarithm.
     pub fn iter(&self) -> impl Iterator<Item = (BlockQuantity, Log2, u64)> + '_ {
         self.0.iter().map(|bucket| bucket.parts())
     }
 
-    /// Iterates over the counts of one quantity that are not 0, by logarithm.
+    /// Iterates over the counts of one quantity that are not 0, ordered by logarithm.
     pub fn of(&self, quantity: BlockQuantity) -> impl Iterator<Item = (Log2, u64)> + '_ {
         self.iter().filter(move |(of, ..)| *of == quantity).map(|(_, log2, count)| (log2, count))
     }

@@ -7,7 +7,7 @@ use crate::Bytes;
 /// Number of size classes.
 const CLASSES: usize = u64::BITS as usize;
 
-/// Numbers of allocation calls by size. Class n has the sizes from 2^n to below 2^(n+1), and class 0 also size 0.
+/// Numbers of allocation calls by size class. Class n has the sizes from 2^n to 2^(n+1) - 1. Class 0 also has size 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallsBySize([u64; CLASSES]);
 
@@ -36,7 +36,7 @@ impl CallsBySize {
         self.0.iter().sum()
     }
 
-    /// Returns the number of calls in the classes with no size below `size`.
+    /// Returns the number of calls in the classes that have only sizes of `size` or more.
     #[must_use]
     pub fn of_at_least(&self, size: Bytes) -> u64 {
         let first = if size.0 <= 1 {

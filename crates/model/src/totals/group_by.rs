@@ -2,7 +2,7 @@
 
 use crate::PartKeys;
 
-/// Key by which stacks are grouped: the outermost entry in a flame graph.
+/// Key by which stacks are grouped. In a flame graph, the group is the outermost entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GroupBy {
     /// Process that allocated.
@@ -20,9 +20,9 @@ pub enum GroupBy {
     Thread,
     /// Kind of memory.
     Memory,
-    /// Object of the innermost frame outside of allocators and libraries of languages.
+    /// Object of the innermost frame outside of allocators and language runtimes.
     Object,
-    /// Tag by rules.
+    /// Tag of the stack by the user's rules, or tag that the process has set.
     Tag,
 }
 
@@ -40,7 +40,7 @@ impl GroupBy {
         Self::Tag,
     ];
 
-    /// Name on the command line and in reports.
+    /// Returns the name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,7 +56,7 @@ impl GroupBy {
         }
     }
 
-    /// Plural noun for titles.
+    /// Returns the plural noun for titles.
     #[must_use]
     pub const fn plural(self) -> &'static str {
         match self {
@@ -102,19 +102,20 @@ impl GroupBy {
         self == Self::Tag
     }
 
-    /// Returns true if the group of a block depends on its stack. Tags that programs set do not.
+    /// Returns true if the group of a block depends on its stack. A tag that the process has set does not depend on the
+    /// stack.
     #[must_use]
     pub fn needs_stacks(self, has_program_tags: bool) -> bool {
         self == Self::Object || self.is_tag() && !has_program_tags
     }
 
-    /// Returns true if the name of a group is a path, whose end is its significant part.
+    /// Returns true if the name of a group is a path. The end of a path is its significant part.
     #[must_use]
     pub const fn is_path(self) -> bool {
         matches!(self, Self::Cgroup | Self::Object)
     }
 
-    /// Returns the keys of the parts that this grouping needs.
+    /// Returns the keys that parts of processes need for this grouping.
     #[must_use]
     pub const fn parts(self) -> PartKeys {
         match self {

@@ -2,36 +2,36 @@
 
 use crate::{MappingKind, Tid};
 
-/// ID of an allocator: the BPF programs number the objects that have probes.
+/// ID of an allocator: user space numbers the allocators with probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AllocatorId(pub u16);
 
 impl AllocatorId {
-    /// The allocator was not recorded.
+    /// ID if the allocator was not recorded.
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// ID of a tag that a program has set: the BPF programs number them.
+/// ID of a tag that a process has set: the BPF programs number the tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TagId(pub u16);
 
 impl TagId {
-    /// The block has no tag.
+    /// ID if the block has no tag.
     pub const UNTAGGED: Self = Self(0);
 }
 
-/// A set of keys that distinguish the parts of a process. The empty set stands for whole processes.
+/// Set of the keys of a part of a process. The empty set stands for whole processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartKeys(u8);
 
 impl PartKeys {
     /// No key.
     pub const NONE: Self = Self(0);
-    /// Thread that allocated, no matter which thread frees.
+    /// Thread that allocated the block. The freeing thread does not matter.
     pub const THREAD: Self = Self(1);
     /// Allocator that returned the block.
     pub const ALLOCATOR: Self = Self(1 << 1);
-    /// Tag that the program has set.
+    /// Tag that the process has set.
     pub const TAG: Self = Self(1 << 2);
     /// Kind of memory.
     pub const MEMORY: Self = Self(1 << 3);
@@ -48,27 +48,27 @@ impl PartKeys {
         self.0 & other.0 == other.0
     }
 
-    /// Returns a bit for each key: that of the first row of [`PartKey::ALL`] is the lowest.
+    /// Returns a bit for each key. The first row of [`PartKey::ALL`] has the lowest bit.
     #[must_use]
     pub const fn bits(self) -> u8 {
         self.0
     }
 }
 
-/// The part of a process that totals belong to: a value for each of its keys.
+/// Part of a process with totals of its own: a value for each of its keys.
 ///
-/// The order is that of the sets of keys, then that of the values.
+/// Parts are ordered by their sets of keys, then by the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part {
     keys: PartKeys,
-    // The values of keys that the part does not have are those of [`Self::WHOLE`].
+    // A key that the part does not have has the same value as in `Self::WHOLE`.
     thread: Tid,
     allocator: AllocatorId,
     tag: TagId,
     memory: Option<MappingKind>,
 }
 
-// The ledger has a part for each stack.
+// The ledger stores a part with each stack, so the size matters.
 const _: () = assert!(size_of::<Part>() == 12);
 
 impl Part {
@@ -106,25 +106,25 @@ impl Part {
         self.memory
     }
 
-    /// Returns the part of a thread.
+    /// Returns the part with this thread as a key.
     #[must_use]
     pub const fn with_thread(self, thread: Tid) -> Self {
         Self { keys: self.keys.union(PartKeys::THREAD), thread, ..self }
     }
 
-    /// Returns the part of an allocator.
+    /// Returns the part with this allocator as a key.
     #[must_use]
     pub const fn with_allocator(self, allocator: AllocatorId) -> Self {
         Self { keys: self.keys.union(PartKeys::ALLOCATOR), allocator, ..self }
     }
 
-    /// Returns the part with a tag.
+    /// Returns the part with this tag as a key.
     #[must_use]
     pub const fn with_tag(self, tag: TagId) -> Self {
         Self { keys: self.keys.union(PartKeys::TAG), tag, ..self }
     }
 
-    /// Returns the part with memory of a kind.
+    /// Returns the part with this kind of memory as a key.
     #[must_use]
     pub const fn with_memory(self, kind: MappingKind) -> Self {
         Self { keys: self.keys.union(PartKeys::MEMORY), memory: Some(kind), ..self }
@@ -144,7 +144,7 @@ impl Part {
         }
     }
 
-    /// Returns the part without its thread. Thread IDs are those of one process.
+    /// Returns the part without its thread, for sums over processes: a thread belongs to one process.
     #[must_use]
     pub const fn without_thread(self) -> Self {
         self.restricted_to(PartKeys(!PartKeys::THREAD.0))
@@ -154,15 +154,15 @@ impl Part {
 /// A key of parts, with its values as numbers for encodings.
 #[derive(Clone, Copy, Debug)]
 pub struct PartKey {
-    /// The set with this key.
+    /// Set with only this key.
     pub flag: PartKeys,
-    /// Name in recordings.
+    /// Name of the key in recordings.
     pub name: &'static str,
-    /// Returns the value of a part, if it has the key.
+    /// Function that returns the number of a part's value; `None` if the part does not have the key.
     pub number: fn(Part) -> Option<u32>,
-    /// Adds the key. Returns `None` if no value has the number.
+    /// Function that adds the key to a part; `None` if no value has the number.
     pub with_number: fn(Part, u32) -> Option<Part>,
-    /// Returns the name of a value; `None` if it has only a number.
+    /// Function that returns the name of the value with a number; `None` if the values have no names.
     pub value_name: fn(u32) -> Option<&'static str>,
 }
 
@@ -210,7 +210,7 @@ mod tests {
         (0..1_u8 << PartKey::ALL.len()).prop_map(PartKeys)
     }
 
-    /// A part with every key.
+    /// Returns parts with every key.
     fn full() -> impl Strategy<Value = Part> {
         (any::<u32>(), any::<u16>(), any::<u16>(), prop::sample::select(&MappingKind::ALL[..])).prop_map(
             |(tid, id, tag, kind)| {

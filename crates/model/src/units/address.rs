@@ -1,4 +1,4 @@
-//! Address spaces. Each has a type, so that they cannot be mixed up.
+//! Types for addresses. Each address space has its own type, so that addresses cannot be mixed up.
 
 use std::fmt;
 
@@ -25,6 +25,6 @@ address_space! {
     FileOffset
 }
 address_space! {
-    /// Address in the terms of an object's own headers and symbols, before it is loaded.
+    /// Virtual address in an object, as in its program headers and symbols.
     VirtOffset
 }

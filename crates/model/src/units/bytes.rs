@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::format;
 
-/// Size of the smallest pages.
+/// Size of a page that is not a huge page.
 pub const PAGE: Bytes = Bytes(1 << memtrace_common::wire::PAGE_SHIFT);
 
 /// A number of bytes.

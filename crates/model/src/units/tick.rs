@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use memtrace_common::wire::TICK_SHIFT;
 
-/// A moment: ticks of 2^20 ns (about 1.05 ms) since tracing began.
+/// Time since tracing began, in ticks of 2^20 ns (about 1.05 ms).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tick(pub u32);
 
 impl Tick {
-    /// Returns the tick of `elapsed` since the start of tracing, saturating at 52 days.
+    /// Returns the tick at the time `elapsed` since the start of tracing. Times of more than 52 days have the largest
+    /// tick.
     #[must_use]
     pub fn at(elapsed: Duration) -> Self {
         Self(u32::try_from(elapsed.as_nanos() >> TICK_SHIFT).unwrap_or(u32::MAX))

@@ -2,40 +2,40 @@
 
 use std::time::Duration;
 
-/// Least references per second for a statement.
+/// Minimum number of references per second for a statement.
 const MANY: f64 = 1e6;
-/// Least share of hits of a working set that fits.
+/// Minimum share of hits for a working set that fits.
 const FITS: f64 = 0.98;
 
 /// Use of the last-level cache by processes, in user mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheUse {
-    /// References: misses of the smaller caches.
+    /// Number of references: misses of the smaller caches.
     pub references: u64,
-    /// References that were not in the cache.
+    /// Number of references that were not in the cache.
     pub misses: u64,
 }
 
-/// What the use of a cache says about a working set.
+/// Relation of a working set to the size of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheFit {
-    /// It has too few references for a statement.
+    /// There are too few references for a statement.
     Unknown,
-    /// Nearly all of many references were in the cache.
+    /// There are many references, and nearly all were in the cache.
     Fits,
     /// Many references were not in the cache.
     Exceeds,
 }
 
 impl CacheUse {
-    /// Returns the share of references that were in the cache, from 0 to 1; `None` without a reference. The PMU may have counted them at
-    /// different times.
+    /// Returns the share of references that were in the cache, from 0 to 1; `None` without references. The PMU may have
+    /// counted references and misses at different times, so there can be more misses than references.
     #[must_use]
     pub fn hits(&self) -> Option<f64> {
         (self.references > 0).then(|| (1.0 - self.misses as f64 / self.references as f64).max(0.0))
     }
 
-    /// Returns what this use within a time says.
+    /// Returns the relation of the working set to the cache. `during` is the time of the measurement.
     #[must_use]
     pub fn fit(&self, during: Duration) -> CacheFit {
         match self.hits() {

@@ -8,16 +8,16 @@ use crate::memory::ResidentRange;
 use crate::process::Pid;
 use crate::units::{AbsAddr, Bytes};
 
-/// Limit of the regions with a page fault. They cover 2 TiB of small pages, and take about 100 MB.
+/// Maximum number of regions with a page fault. They cover 2 TiB of small pages, and take about 100 MB of memory.
 const MAX_REGIONS: usize = 1 << 20;
 
-/// Pages of processes that had a page fault since they were cleared.
+/// Pages of processes that had a page fault since the process was cleared.
 #[derive(Debug)]
 pub struct FaultedPages {
     page: Bytes,
-    /// Faulted pages by the number of their region.
+    /// Faulted pages by process and number of the region.
     processes: FxHashMap<Pid, FxHashMap<u64, PageBits>>,
-    /// Number of regions of all processes, and its limit.
+    /// Number of regions of all processes, at most `max_regions`.
     regions: usize,
     max_regions: usize,
     faults: u64,
@@ -25,31 +25,31 @@ pub struct FaultedPages {
 }
 
 impl FaultedPages {
-    /// Creates an empty set of pages of `page` bytes.
+    /// Returns an empty set. Pages have `page` bytes.
     #[must_use]
     pub fn new(page: Bytes) -> Self {
         Self { page, processes: FxHashMap::default(), regions: 0, max_regions: MAX_REGIONS, faults: 0, lost: 0 }
     }
 
-    /// Starts to count the page faults of a process, and forgets its earlier ones.
+    /// Starts to count the page faults of a process, and forgets its earlier page faults.
     pub fn clear(&mut self, pid: Pid) {
         self.forget(pid);
         self.processes.insert(pid, FxHashMap::default());
     }
 
-    /// Forgets the pages of a process with a new address space.
+    /// Forgets the pages of a counted process, because exec has replaced its address space.
     pub fn exec(&mut self, pid: Pid) {
         if self.processes.contains_key(&pid) {
             self.clear(pid);
         }
     }
 
-    /// Forgets a process.
+    /// Forgets a process and its pages.
     pub fn forget(&mut self, pid: Pid) {
         self.regions -= self.processes.remove(&pid).map_or(0, |regions| regions.len());
     }
 
-    /// Adds a page fault. Those of processes that were not cleared are left out.
+    /// Adds a page fault, unless the process was never cleared.
     pub fn add(&mut self, pid: Pid, address: AbsAddr) {
         let Some(regions) = self.processes.get_mut(&pid) else { return };
         let (number, page) = position(address, self.page);
@@ -70,14 +70,14 @@ impl FaultedPages {
         self.faults
     }
 
-    /// Returns the number of page faults for whose pages there was no room.
+    /// Returns the number of page faults that were lost because there are too many regions.
     #[must_use]
     pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Returns the resident pages of a process; those with a page fault count as touched. A fault in a huge page may have been for
-    /// any part of it.
+    /// Returns the resident pages of a process. Pages with a page fault count as touched. In a huge page, the other
+    /// pages may have been touched without a further fault.
     #[must_use]
     pub fn touched(&self, pid: Pid, resident: &[ResidentRange]) -> TouchedPages {
         let mut pages = TouchedPages::new(self.page);
@@ -122,7 +122,7 @@ mod tests {
     fn resident_pages_with_a_fault_are_touched() {
         let mut pages = FaultedPages::new(Bytes(PAGE));
         pages.clear(Pid(7));
-        // Twice the same page, one that is not resident, and one of a process that is not measured.
+        // The same page twice, another one, a page that is not resident, and a page of a process that is not measured.
         for (pid, address) in [(7, HUGE), (7, HUGE + 8), (7, HUGE + 2 * PAGE), (7, 9 * HUGE), (8, HUGE + PAGE)] {
             pages.add(Pid(pid), AbsAddr(address));
         }
@@ -152,7 +152,7 @@ mod tests {
         (0..4).for_each(|region| pages.add(Pid(7), AbsAddr(region * HUGE)));
         pages.add(Pid(7), AbsAddr(PAGE));
         assert_eq!((pages.faults(), pages.lost()), (5, 2));
-        // There is room again.
+        // After `clear`, there is room again.
         pages.clear(Pid(7));
         pages.clear(Pid(8));
         pages.add(Pid(8), AbsAddr(0));

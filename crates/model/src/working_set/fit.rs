@@ -4,22 +4,23 @@ use super::process::{ProcessWorkingSet, ReferencedMemory};
 use crate::memory::MappingKind;
 use crate::units::Bytes;
 
-/// Estimate of the lowest memory limit with which processes do not page.
+/// Estimate of the lowest memory limit that does not make the processes page.
 ///
-/// It takes the touched pages for the working set. Pages of files that were not touched can be read again, so they need no memory.
-/// Others can only leave memory for swap. Memory of the kernel, such as page tables and sockets, is not part of it.
+/// The estimate takes the touched pages as the working set. Untouched file pages need no memory, because they can be
+/// read again. All other untouched pages need memory unless there is swap. The estimate does not include memory of the
+/// kernel, such as page tables and sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// Needed memory.
+    /// Memory that the processes need.
     pub needed: Bytes,
-    /// Pages that are not of files can be swapped out.
+    /// True if pages without a file can be swapped out.
     pub has_swap: bool,
-    /// Lowest `memory.high` of the cgroups of the process; `None` for none, or for several processes.
+    /// Lowest `memory.high` of the process's cgroup and its ancestors; `None` if none is set, or for several processes.
     pub high: Option<Bytes>,
 }
 
 impl Fit {
-    /// Returns the estimate for processes, and for `cache`, touched page cache that none of them has mapped.
+    /// Returns the estimate for processes. `cache` is the touched page cache that no process has mapped.
     #[must_use]
     pub fn of(processes: &[ProcessWorkingSet], cache: Bytes, has_swap: bool, high: Option<Bytes>) -> Self {
         let kinds = processes.iter().flat_map(|process| &process.kinds);
@@ -28,7 +29,8 @@ impl Fit {
     }
 }
 
-/// Returns the needed bytes of a kind, with shared pages divided among their processes.
+/// Returns the needed bytes of a kind. Shared pages are divided by the number of processes that map them, as in the
+/// PSS.
 fn needed(kind: MappingKind, memory: &ReferencedMemory, has_swap: bool) -> u64 {
     let is_needed = if has_swap || kind == MappingKind::File { memory.referenced } else { memory.resident };
     let part = u128::from(is_needed.0) * u128::from(memory.pss.0);

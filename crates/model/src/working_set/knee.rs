@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use crate::Bytes;
 
-/// Fewest points of a curve with a knee.
+/// Minimum number of points of a curve with a knee.
 const FEWEST_POINTS: usize = 4;
-/// Least distance of a knee from the line, as a part of the height.
+/// Minimum distance of a knee from the line, as a part of the height.
 const LEAST_DISTANCE: f64 = 0.1;
 
-/// Returns the index of the point after which a curve from the origin flattens: that with the greatest distance above the line
-/// to the last point (the method of Satopää et al., "Finding a 'Kneedle' in a Haystack", 2011, without smoothing). `None` for a
-/// curve without a clear knee.
+/// Returns the index of the knee: the point after which a curve from the origin flattens. The knee has the greatest
+/// distance above the line from the origin to the last point (the method of Satopää et al., "Finding a 'Kneedle' in a
+/// Haystack", 2011, without smoothing). `None` if the curve has no clear knee.
 #[must_use]
 pub fn knee(points: &[(Duration, Bytes)]) -> Option<usize> {
     let &(last, most) = points.last()?;
@@ -38,7 +38,7 @@ mod tests {
     #[test]
     fn knee_is_where_the_curve_flattens() {
         assert_eq!(knee_of(&[10, 40, 80, 82, 84, 86, 88, 90]), Some(2));
-        // A set that is used all the time, and pages that are used once.
+        // A set of pages that is touched all the time, and other pages that are touched once.
         assert_eq!(knee_of(&[260, 261, 281, 282, 284, 288, 296, 312, 344, 408, 536]), Some(2));
     }
 

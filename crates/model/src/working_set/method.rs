@@ -1,6 +1,6 @@
 //! Methods of measuring working sets.
 
-/// Way in which touched pages are found.
+/// Method that finds the touched pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WorkingSetMethod {
     /// The accessed bits of the page tables, summed by mapping: `clear_refs` and `smaps`.
@@ -20,7 +20,7 @@ impl WorkingSetMethod {
     /// All methods, in the order of the help.
     pub const ALL: &[Self] = &[Self::Referenced, Self::Idle, Self::Written, Self::Damon, Self::Faults];
 
-    /// Name on the command line and in every output.
+    /// Returns the name on the command line and in every output.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl WorkingSetMethod {
         }
     }
 
-    /// Past participle for a counted page, for messages.
+    /// Returns the past participle for counted pages in messages: `touched`.
     #[must_use]
     pub const fn verb(self) -> &'static str {
         match self {
@@ -41,13 +41,13 @@ impl WorkingSetMethod {
         }
     }
 
-    /// Predicate for the counted memory, for messages.
+    /// Returns the predicate for counted pages in messages: `were touched`.
     #[must_use]
     pub fn predicate(self) -> String {
         if self == Self::Faults { String::from("had a page fault") } else { format!("were {}", self.verb()) }
     }
 
-    /// Effects on the process and on the machine, for the user.
+    /// Returns the description of the effects on the process and on the machine, for the user.
     #[must_use]
     pub const fn side_effects(self) -> &'static str {
         match self {

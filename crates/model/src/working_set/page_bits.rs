@@ -2,12 +2,12 @@
 
 use crate::units::{AbsAddr, Bytes};
 
-/// Pages of a region: as many as a page table maps.
+/// Number of pages in a region: the pages that one page table maps.
 pub(super) const PAGES: u64 = 512;
-/// Words with the bits of a region.
+/// Number of words with the bits of a region.
 const WORDS: usize = 8;
 
-/// Set of pages of a region, by their numbers in it.
+/// Set of pages of a region. Each page has a number from 0 to [`PAGES`] - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PageBits([u64; WORDS]);
 
@@ -27,13 +27,13 @@ impl PageBits {
     }
 }
 
-/// Returns the number of the region of an address, and that of its page in the region. Pages have `page` bytes.
+/// Returns the number of the region of an address, and the number of the page in the region. Pages have `page` bytes.
 pub(super) fn position(address: AbsAddr, page: Bytes) -> (u64, u64) {
     let number = address.0 / page.0.max(1);
     (number / PAGES, number % PAGES)
 }
 
-/// Returns the index of the word of a page, and its bit.
+/// Returns the index of the word of a page, and a word with the page's bit.
 fn word_of(page: u64) -> (usize, u64) {
     ((page / 64) as usize % WORDS, 1 << (page % 64))
 }

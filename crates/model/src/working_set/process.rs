@@ -12,23 +12,24 @@ use crate::units::{Bytes, PAGE};
 /// Resident memory, and its referenced part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReferencedMemory {
-    /// Resident pages.
+    /// Resident bytes.
     pub resident: Bytes,
-    /// Resident, each page divided by the number of its mappings.
+    /// Proportional set size: resident bytes, with each page divided by the number of processes that map it.
     pub pss: Bytes,
-    /// Pages with a reference. A huge page counts as a whole: this is an upper bound.
+    /// Bytes of pages with a reference. This is an upper bound, because a huge page counts as a whole.
     pub referenced: Bytes,
-    /// Lower bound of the referenced bytes: one small page of each huge page, and no page that the kernel does not track.
+    /// Lower bound of the referenced bytes: one small page of each huge page, and no page that the kernel does not
+    /// track.
     pub least_referenced: Bytes,
-    /// Resident in huge pages.
+    /// Resident bytes in huge pages.
     pub huge: Bytes,
 }
 
 impl ReferencedMemory {
     /// Returns the memory of a mapping with `huge` bytes in huge pages of `huge_page` bytes.
     ///
-    /// The kernel reports references of a mapping, but not which of them are to huge pages. At most as many huge pages were
-    /// referenced as fit into the referenced bytes.
+    /// The kernel reports the referenced bytes of a mapping, but not their part in huge pages. The number of referenced
+    /// huge pages is at most the number that fits into the referenced bytes.
     #[must_use]
     pub fn of_mapping(resident: Bytes, pss: Bytes, referenced: Bytes, huge: Bytes, huge_page: Bytes) -> Self {
         let most_huge = referenced.0.min(huge.0).checked_div(huge_page.0).unwrap_or(0);
@@ -67,33 +68,34 @@ impl Sum for ReferencedMemory {
     }
 }
 
-/// Working set of a process. Times are those since the start of the run.
+/// Working set of a process. Times are since the start of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessWorkingSet {
-    /// Its pid.
+    /// Process id.
     pub pid: Pid,
-    /// Its name when the references were cleared.
+    /// Short name of the process when the references were cleared.
     pub comm: Comm,
-    /// While the references were cleared.
+    /// Begin and end of clearing the references.
     pub cleared: Range<Duration>,
-    /// While they were read.
+    /// Begin and end of reading the references.
     pub read: Range<Duration>,
     /// Kinds of memory with resident pages, in the order of [`MappingKind::ALL`].
     pub kinds: Vec<(MappingKind, ReferencedMemory)>,
-    /// Pages of hugetlbfs. They are no part of the RSS, and the kernel does not report their references.
+    /// Size of the hugetlbfs pages. They are not part of the RSS, and the kernel does not report their references.
     pub hugetlb: Bytes,
-    /// Resident pages that are locked in memory (`mlock`); `None` if the method does not determine them.
+    /// Resident bytes that are locked in memory (`mlock`); `None` if the method does not determine them.
     pub locked: Option<Bytes>,
-    /// It was frozen while it was cleared and while it was read.
+    /// True if the process was frozen during clearing and during reading.
     pub paused: bool,
-    /// Time in which the sizes of the mappings were read after the references; 0 for methods that read both at once.
+    /// Duration of reading the sizes of the mappings after the references; 0 for methods that read both together.
     pub sizes_time: Duration,
 }
 
 impl ProcessWorkingSet {
-    /// Returns the estimated time in which the references were made: from the middle of clearing to the middle of reading. A page
-    /// in the middle of the address space is cleared and read at about these times. Pages with entries in a TLB count from the end
-    /// of clearing on, so the error is half of the clearing time at most. A paused process touches nothing while it is cleared and read.
+    /// Returns the estimated length of the period with counted references: from the middle of clearing to the middle of
+    /// reading. A page in the middle of the address space is cleared and read at about these times. Pages with entries
+    /// in a TLB count from the end of clearing on, so the error is at most half of the clearing time. A frozen process
+    /// touches nothing during clearing and reading.
     #[must_use]
     pub fn duration(&self) -> Duration {
         if self.paused {
@@ -102,13 +104,13 @@ impl ProcessWorkingSet {
         middle(&self.read).saturating_sub(middle(&self.cleared))
     }
 
-    /// Returns the time that clearing took.
+    /// Returns the duration of clearing.
     #[must_use]
     pub fn clear_time(&self) -> Duration {
         length(&self.cleared)
     }
 
-    /// Returns the time that reading took.
+    /// Returns the duration of reading.
     #[must_use]
     pub fn read_time(&self) -> Duration {
         length(&self.read)
@@ -120,7 +122,7 @@ impl ProcessWorkingSet {
         self.kinds.iter().map(|(_, memory)| *memory).sum()
     }
 
-    /// Returns the memory of a kind.
+    /// Returns the memory of one kind; zeros if the process has none.
     #[must_use]
     pub fn of_kind(&self, kind: MappingKind) -> ReferencedMemory {
         self.kinds.iter().find(|(other, _)| *other == kind).map(|(_, memory)| *memory).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Pages of a process, and which of them were touched.
+//! Resident pages of a process, with the state of each: touched or not.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use crate::units::{AbsAddr, Bytes};
 /// State of a resident page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageState {
-    /// It was not touched.
+    /// The page was not touched.
     Untouched,
-    /// It was touched; the first one of a larger page that has one bit for all.
+    /// The page was touched, or is the first page of a touched huge page, which has one bit for all its pages.
     Touched,
-    /// A further page of a touched larger page: it may have been touched.
+    /// The page is a further page of a touched huge page: it may have been touched.
     PartOfTouched,
-    /// The kernel does not track it.
+    /// The kernel does not track references of the page.
     Unknown,
 }
 
@@ -32,12 +32,12 @@ pub enum PagePart {
     CertainlyTouched,
 }
 
-/// How the touches of a trace were measured.
+/// Method and duration of the measurement of touched pages in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TouchWindow {
     /// Method of the measurement.
     pub method: WorkingSetMethod,
-    /// Measured time in which touches count.
+    /// Measured length of the period with counted touches.
     pub duration: Duration,
 }
 
@@ -48,22 +48,22 @@ pub struct TouchedProcesses(pub BTreeMap<Pid, TouchedPages>);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Region {
     resident: PageBits,
-    /// Not certainly untouched.
+    /// Pages that may have been touched, including pages of unknown state.
     touched: PageBits,
     certain: PageBits,
 }
 
-/// Resident pages of a process at a moment, and which of them were touched. Takes 192 bytes for each region of 512 pages with
-/// a resident page.
+/// Resident pages of a process at a moment, with the state of each. A region of 512 pages takes 192 bytes if it has a
+/// resident page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TouchedPages {
     page: Bytes,
-    /// By the address divided by the size of a region.
+    /// Regions by number: the address divided by the size of a region.
     regions: BTreeMap<u64, Region>,
 }
 
 impl TouchedPages {
-    /// Creates an empty set of pages of `page` bytes.
+    /// Returns an empty set. Pages have `page` bytes.
     #[must_use]
     pub const fn new(page: Bytes) -> Self {
         Self { page, regions: BTreeMap::new() }
@@ -88,22 +88,22 @@ impl TouchedPages {
         }
     }
 
-    /// Returns the number of bytes from `start` to `end` that lie on pages of a part.
+    /// Returns the number of bytes from `start` to `end` on pages of a part.
     #[must_use]
     pub fn bytes(&self, part: PagePart, start: AbsAddr, end: AbsAddr) -> Bytes {
         let [bytes] = self.bytes_of_parts([part], start, end);
         bytes
     }
 
-    /// Returns the number of bytes from `start` to `end` that are hot, on pages that may have been touched, and cold, on resident
-    /// pages that were not.
+    /// Returns the numbers of hot and cold bytes from `start` to `end`. Hot bytes are on pages that may have been
+    /// touched, cold bytes on resident pages that were not touched.
     #[must_use]
     pub fn hot_and_cold(&self, start: AbsAddr, end: AbsAddr) -> (Bytes, Bytes) {
         let [hot, resident] = self.bytes_of_parts([PagePart::Touched, PagePart::Resident], start, end);
         (hot, Bytes(resident.0.saturating_sub(hot.0)))
     }
 
-    /// Returns the number of bytes for each part, in one walk.
+    /// Returns the number of bytes on pages of each part, in one pass.
     fn bytes_of_parts<const N: usize>(&self, parts: [PagePart; N], start: AbsAddr, end: AbsAddr) -> [Bytes; N] {
         let size = PAGES * self.page.0.max(1);
         let mut sums = [Bytes(0); N];

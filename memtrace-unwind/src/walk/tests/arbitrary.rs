@@ -6,10 +6,11 @@ use super::*;
 use crate::cache::CachedRule;
 use crate::{ReadMemory, RuleCache, Window, WindowedMemory};
 
-/// Each replaced return address takes an extra step, and the last step finds that there is no room for another frame.
+/// A frame takes two steps if its return address was replaced. One more step finds that there is no room for a frame.
 const MAX_STEPS: usize = 2 * MAX_FRAMES + 1;
 
-/// Words and rules chosen by a hash of the address. There are few, so that chains and loops occur.
+/// Memory and tables: a hash of the address selects the word and the rule. Few words and rules make chains and loops
+/// likely.
 #[derive(Debug)]
 struct Arbitrary {
     words: Vec<Option<u64>>,
@@ -49,7 +50,7 @@ impl ReadMemory for &Arbitrary {
     }
 }
 
-/// Rules of which some are cached.
+/// Cache with some of the rules.
 struct Cache<'a> {
     world: &'a Arbitrary,
     cached: &'a [bool],
@@ -107,7 +108,7 @@ fn common_lookups() -> impl Strategy<Value = Lookup> {
     prop_oneof![6 => common, 1 => Just(Lookup::GENERATED), 1 => lookups()]
 }
 
-/// Code with common rules on a stack of which most can be read.
+/// Returns code with common rules, and a stack with few unreadable words.
 fn common() -> impl Strategy<Value = Arbitrary> {
     (
         prop::collection::vec(prop::option::weighted(0.998, words()), 10..40),
@@ -117,12 +118,12 @@ fn common() -> impl Strategy<Value = Arbitrary> {
         .prop_map(|(words, found, originals)| Arbitrary { words, found, originals })
 }
 
-/// Code without a table at one look-up.
+/// Code that has a table for the first lookups only.
 struct WithoutTable<'a> {
     code: &'a Arbitrary,
-    /// Number of look-ups before it.
+    /// Number of further lookups with a table.
     before: usize,
-    /// Number of look-ups without a table.
+    /// Number of lookups without a table.
     missed: usize,
 }
 
@@ -230,7 +231,7 @@ proptest! {
         walk.begin(&registers, depth, 7);
         let mut code = WithoutTable { code: &world, before, missed: 0 };
         let (cut, end, _) = finish(&mut walk, &mut frames, &world, &mut code);
-        // A call into code without a table is plausible, so the walk goes on.
+        // If the first lookup without a table is for the target of a call, the call is plausible, and the walk goes on.
         if end == End::TablePending && code.missed == 1 {
             let mut resumed = Walk::resume(walk.position(), 7, &cut, core::array::from_fn(|number| walk.leaf(number)));
             prop_assert_eq!(finish(&mut resumed, &mut frames, &world, &mut &world), whole);

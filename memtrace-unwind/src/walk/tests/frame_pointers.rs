@@ -9,7 +9,7 @@ const WITHOUT_ROWS: [(Lookup, End); 3] =
 const NO_ROW: Rule =
     Rule { cfa_kind: cfa::NONE, fp_kind: 0, ra_kind: 0, reserved: 0, cfa_offset: 0, fp_offset: 0, extra: 0 };
 
-/// Code without rows from 0x5000 to 0x5fff, code with a frame of eight bytes from 0x1000, and the outermost frame.
+/// Returns code without rows from 0x5000 to 0x5fff, code with frames of eight bytes at 0x1000, and the outermost frame.
 fn with_code(found: Lookup) -> Code {
     let mut code = code(sp(8));
     code.ranges.push((0x5000..0x6000, found));
@@ -28,7 +28,7 @@ fn frame_pointers_lead_through_code_without_rows() {
 
 #[test]
 fn tables_apply_again_after_a_frame_found_by_frame_pointer() {
-    // The caller's frame pointer is restored; its rule is relative to it.
+    // The rule of the caller is relative to its frame pointer, which the step has restored.
     let relative = Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() };
     let fp = SP + 0x40;
     let outer = fp + 0x80;
@@ -75,7 +75,7 @@ fn frame_pointer_to_no_frame_ends_the_walk() {
         Stack::new(),
         Stack::from([(SP, 0)]),
         Stack::from([(SP, 0), (SP + 8, 0)]),
-        // The value above the frame pointer is no address of code, or the instruction there is no call.
+        // The value above the frame pointer is no address of code, or no call precedes it.
         Stack::from([(SP, SP + 16), (SP + 8, 0xdead_0000), (0xdead_0000 - 8, INDIRECT_CALL)]),
         Stack::from([(SP, SP + 16), (SP + 8, 0x1010), (0x1008, 0x9090_9090_9090_9090)]),
     ];
@@ -90,11 +90,11 @@ fn frame_pointer_to_no_frame_ends_the_walk() {
 fn chain_of_frame_pointers_must_go_up() {
     for (found, end) in WITHOUT_ROWS {
         let saved = |next| Stack::from([(SP, next), (SP + 8, 0x5020), (SP - 0x40, SP), (SP - 0x38, 0x5020)]);
-        // Into the frame itself: this was no frame pointer.
+        // The saved value points into the frame itself, so it is no frame pointer.
         for next in [SP, SP + 8] {
             assert_eq!(walk_from_code_without_rows(found, SP, &saved(next)), (vec![0x5010], end), "{next:#x}");
         }
-        // The register of a caller that has rows can have any other value.
+        // A caller with rows may use the register for any other value.
         let one_step = (vec![0x5010, by_fp(0x5020)], end);
         assert_eq!(walk_from_code_without_rows(found, SP, &saved(SP - 0x40)), one_step);
     }
@@ -102,8 +102,8 @@ fn chain_of_frame_pointers_must_go_up() {
 
 #[test]
 fn frame_pointer_of_an_outer_function_is_rejected() {
-    // 0x2000 keeps a frame pointer and calls 0x1000, which calls the code without rows, which keeps none. The frame
-    // pointer leads to the caller of 0x2000, whose direct call shows what it called.
+    // The function at 0x2000 has a frame pointer. It calls the code without rows, which sets no frame pointer. The
+    // register leads to the caller of 0x2000. The direct call there has the target 0x2000, not the code without rows.
     let outer = SP + 0x40;
     let mut stack = Stack::from([(outer, 0), (outer + 8, OUTERMOST)]);
     for (found, end) in WITHOUT_ROWS {
@@ -119,7 +119,7 @@ fn frame_pointer_of_an_outer_function_is_rejected() {
 
 #[test]
 fn return_address_in_jit_code_needs_no_call() {
-    // As those of HotSpot's interpreter.
+    // The interpreter of HotSpot makes such return addresses.
     let stack = Stack::from([(SP, SP + 16), (SP + 8, 0x5020), (0x5018, 0), (SP + 16, 0), (SP + 24, OUTERMOST)]);
     let complete = (vec![0x5010, by_fp(0x5020), by_fp(OUTERMOST)], End::Generated);
     assert_eq!(walk_from_code_without_rows(Lookup::GENERATED, SP, &stack), complete);

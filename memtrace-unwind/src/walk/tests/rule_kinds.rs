@@ -76,8 +76,9 @@ fn signal_frame_restores_the_interrupted_registers() {
     // The handler returns to the restorer's first instruction; the rule starts one byte before it.
     let code = code_with_rules(&[(0x1000, sp(8)), (0x3000, by_fp), (0x4fff, signal)]);
     let found = walk(&after_call(0x1010, SP, 1), &stack, &code);
-    // Stored frames are one byte after the executing instruction: after a call in the handler, and one byte into the
-    // restorer's first instruction and the interrupted one, which may be its function's first.
+    // The frame of the handler is the address after its call. The other two frames are one byte into the first
+    // instruction of the restorer, and one byte into the interrupted instruction, which may be the first of its
+    // function.
     assert_eq!(found, complete(&[0x1010, 0x5001, 0x3001, OUTERMOST]));
 }
 
@@ -120,7 +121,7 @@ fn cfa_from_numbered_stack_and_frame_pointers() {
 
 #[test]
 fn return_address_in_a_register_of_the_leaf() {
-    // glibc's vfork keeps it in rdi during the system call (sysdeps/unix/sysv/linux/x86_64/vfork.S).
+    // glibc's vfork keeps the return address in rdi during the system call (sysdeps/unix/sysv/linux/x86_64/vfork.S).
     let rule = Rule { ra_kind: ra::REGISTER, extra: 5, ..sp(8) };
     let mut registers = before_instruction(0x1010, SP, 0);
     registers.numbered[5] = OUTERMOST;

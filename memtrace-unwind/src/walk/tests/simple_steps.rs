@@ -11,7 +11,7 @@ impl RuleCache for &Code {
 
 #[test]
 fn steps_are_taken_up_to_a_rule_that_is_not_simple() {
-    // A function without a frame, called by one with a frame pointer, called by one that saves it.
+    // A function without a frame pointer. Its caller has a frame pointer, and the caller's caller saves the register.
     let with_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() };
     let saves_fp = Rule { fp_kind: fp::AT_CFA, fp_offset: -24, ..sp(24) };
     let code = code_with_rules(&[(0x1000, sp(16)), (0x2000, with_fp), (0x3000, saves_fp)]);
