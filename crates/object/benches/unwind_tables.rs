@@ -1,4 +1,5 @@
-//! Time to get the unwind table of an object: built from `.eh_frame`, and read from the cache.
+//! Time to build the unwind table of an object from `.eh_frame`, to read it from the cache, and to place it in the
+//! maps.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -37,7 +38,7 @@ fn tables(criterion: &mut Criterion) {
     fs::remove_dir_all(&folder).expect("the cache directory can be removed");
 }
 
-/// Path of the largest installed `libLLVM`.
+/// Returns the path of the largest installed `libLLVM`.
 fn llvm() -> Option<PathBuf> {
     let entries = FOLDERS.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten();
     let paths = entries.filter_map(|entry| entry.ok()?.path().canonicalize().ok());

@@ -1,7 +1,7 @@
-//! Discovery of the allocators in a process: which mapped objects define one, and where its functions are.
+//! Discovery of the allocators in a process: finds mapped objects that define an allocator, and its functions.
 //!
-//! An allocator is recognized by the functions that it defines: by its dynamic symbols or, if it is linked into an
-//! executable, by its symbol table. The result for an object depends only on its bytes and on [`UserHooks`].
+//! An object is recognized by the allocator functions that it defines, in its dynamic symbols or in its symbol table.
+//! The result for an object depends only on its bytes, its file name and [`UserHooks`].
 
 mod error;
 mod function_results;
@@ -47,17 +47,17 @@ pub use verdict::{ExaminedObject, Verdict};
 pub struct Allocator {
     /// The object.
     pub object: Arc<Object>,
-    /// Kinds of its allocators: more than one if several are linked together.
+    /// Kinds of the allocators in the object: more than one if several are linked together.
     pub kinds: Kinds,
-    /// Its functions in the order of the table, one per address.
+    /// Functions to probe, in the order of the table of functions, one per address.
     pub functions: Vec<HookedFunction>,
-    /// Its symbols that are not probed.
+    /// Symbols of hooked functions that are not probed.
     pub skipped: Vec<Skipped>,
 }
 
 impl Allocator {
-    /// Returns true if it can be traced: at least one allocating and one freeing function can be probed, or one that
-    /// the user has named.
+    /// Returns true if the allocator can be traced: at least one allocating and one freeing function can be probed,
+    /// or one function that the user has named.
     #[must_use]
     pub fn is_supported(&self) -> bool {
         missing(&self.kinds, self.functions.iter().map(|function| function.signature)).is_none()
@@ -67,7 +67,8 @@ impl Allocator {
 /// Result of the search for allocators in a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// All allocators, supported or not. A program with an allocator of its own has that of its C library, too.
+    /// All allocators, supported or not. A program with an allocator of its own also has the allocator of the C
+    /// library.
     pub allocators: Vec<Allocator>,
     /// All examined objects, allocator or not.
     pub examined: Vec<ExaminedObject>,
@@ -106,8 +107,8 @@ impl Survey {
         self.add(&object.path, verdict, probes, || Arc::clone(object));
     }
 
-    /// Adds the result of [`examine`] for a file, with its probes. `object` is called only if the file has an
-    /// allocator.
+    /// Adds the result of [`examine`] for the file at `path`. `probes` are the file's functions with their sites.
+    /// `object` is called only if there are any.
     pub fn add(
         &mut self,
         path: &Path,
@@ -125,7 +126,7 @@ impl Survey {
     }
 }
 
-/// Examines each object that a process has mapped, once.
+/// Examines each object that a process has mapped. Code of the kernel, such as the vDSO, is skipped.
 #[must_use]
 pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
     let mut survey = Survey::default();
@@ -142,25 +143,27 @@ pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
     survey
 }
 
-/// Returns the best instruction for a probe that is to run at each entry of `function` in a file.
+/// Returns the best instruction for a probe that runs at each entry of `function` in the file `source`.
 pub fn entry_site<S: Source>(source: S, function: ProbedFunction) -> Option<Site> {
     sites::choose(source, &[function]).pop().map(|sites| sites.entry)
 }
 
-/// Places at which the returns of a function can be probed.
+/// Result of [`returns_of`]: the way in which the returns of a function can be probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReturnSites {
-    /// Its return instructions.
+    /// File offsets of all return instructions of the function.
     At(Vec<FileOffset>),
-    /// Some are not known, but the object has neither handlers of exceptions nor a Go runtime: its return address may be replaced.
+    /// Not all return instructions are known. A uretprobe may replace the return address, because the object has
+    /// neither exception handlers nor a Go runtime.
     Uretprobe,
-    /// Some are not known, and its return address must stay.
+    /// Not all return instructions are known, and the return address must not be replaced; or the object is
+    /// unreadable.
     Unknown,
 }
 
-/// Finds the returns of the function at `virt` in an object. A uretprobe would be faster, since the kernel single-steps return
-/// instructions; but a thread with 64 pending ones, which longjmp may have left, gets no further one (`MAX_URETPROBE_DEPTH`,
-/// kernel/events/uprobes.c).
+/// Finds the returns of the function at `virt` in an object. A uretprobe would be faster, because the kernel
+/// single-steps return instructions. But a thread with 64 pending uretprobes gets no further one
+/// (`MAX_URETPROBE_DEPTH`, kernel/events/uprobes.c), and a longjmp can leave pending ones behind.
 pub fn returns_of(object: &Path, virt: VirtOffset) -> ReturnSites {
     let Ok(file) = File::open(object) else { return ReturnSites::Unknown };
     let Ok(elf) = Elf::parse(&file) else { return ReturnSites::Unknown };
@@ -171,8 +174,8 @@ pub fn returns_of(object: &Path, virt: VirtOffset) -> ReturnSites {
     }
 }
 
-/// Returns true if an object may have handlers of exceptions, or a Go runtime, which moves stacks: both need the return
-/// addresses on the stack.
+/// Returns true if an object may have exception handlers or a Go runtime, which moves stacks. Both need the original
+/// return addresses on the stack.
 fn may_unwind<S: Source>(elf: &Elf<S>) -> bool {
     Sections::read(elf)
         .is_none_or(|sections| [".gcc_except_table", ".gopclntab"].iter().any(|name| sections.named(name).is_some()))
@@ -195,7 +198,7 @@ pub struct AllocatorProbes {
 }
 
 impl AllocatorCandidates {
-    /// Chooses the probe sites; `source` is the examined file.
+    /// Chooses the probe sites. `source` is the file that was examined.
     pub fn choose_sites<S: Source>(self, source: S) -> AllocatorProbes {
         let Self { kinds, functions, skipped } = self;
         let probed: Vec<_> = functions.iter().map(Into::into).collect();
@@ -212,7 +215,8 @@ impl AllocatorCandidates {
     }
 }
 
-/// Examines a file. Of `path`, only the name matters.
+/// Examines the file `source`. Its `path` is compared with the objects that the user has named, and its file name
+/// names an unknown allocator.
 pub fn examine<S: Source>(source: S, path: &Path, user_hooks: &UserHooks) -> (Verdict, Option<AllocatorCandidates>) {
     match find_candidates(source, path, user_hooks) {
         Ok(Ok(candidates)) => {
@@ -231,8 +235,8 @@ pub fn examine<S: Source>(source: S, path: &Path, user_hooks: &UserHooks) -> (Ve
     }
 }
 
-/// An object is an allocator if it defines an allocating and a freeing function; imports do not count. The functions of
-/// C++ and Rust count if they are more than wrappers.
+/// Finds the allocator functions of an object. An object has an allocator if it defines an allocating and a freeing
+/// function; imports do not count. C++ operators and Rust functions count if they are more than wrappers.
 fn find_candidates<S: Source>(
     source: S,
     path: &Path,
@@ -251,7 +255,7 @@ fn find_candidates<S: Source>(
     let active = active_prefixes(&symbols, &user_names.prefixes);
     symbols.hooked.retain(|hooked| !hooked.function.naming.has_prefix() || active.contains(&hooked.prefix));
     if symbols.hooked.is_empty() {
-        // A static executable that is position-independent has an empty table of dynamic symbols.
+        // A static position-independent executable has a table of dynamic symbols, which is empty.
         let is_stripped = !symbols.has_symbol_table && elf.is_static()?;
         return Ok(Err(if is_stripped { Verdict::NoSymbols } else { Verdict::Lacks("malloc") }));
     }
@@ -272,8 +276,9 @@ fn find_candidates<S: Source>(
     Ok(Ok(AllocatorCandidates { kinds, functions, skipped }))
 }
 
-/// Returns the prefixes with which the object has an allocator. Without a prefix it must have malloc and free; with
-/// one, any allocating and any freeing function, since a linker leaves out functions that a program does not call.
+/// Returns the name prefixes of the allocators in the object. The empty prefix needs malloc and free. Any other
+/// prefix needs an allocating and a freeing function, because a linker leaves out functions that a program does not
+/// call.
 fn active_prefixes(symbols: &ObjectSymbols, user_prefixes: &[String]) -> Vec<String> {
     let mut prefixes: Vec<String> = Vec::new();
     let prefixed = || symbols.hooked.iter().filter(|hooked| hooked.function.naming.has_prefix());
@@ -289,7 +294,8 @@ fn active_prefixes(symbols: &ObjectSymbols, user_prefixes: &[String]) -> Vec<Str
     prefixes
 }
 
-/// Returns the standard function (malloc, free) that nothing with these signatures replaces.
+/// Returns the missing kind of function, as `malloc` or `free`: no function with these signatures allocates, or none
+/// frees.
 fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option<&'static str> {
     let signatures = signatures.filter(|signature| *signature != Signature::RepeatFrees);
     let (frees, others): (Vec<_>, Vec<_>) = signatures.partition(|signature| signature.is_free());
@@ -303,15 +309,16 @@ fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option
     }
 }
 
-/// Up to 2.31, glibc's dynamic linker exports an allocator, which it uses until libc is loaded (elf/dl-minimal.c; no
-/// longer exported since glibc bug 25486). Programs never call it: libc comes first in the lookup order.
+/// Returns true for the soname of glibc's dynamic linker. Up to glibc 2.31 it exports an allocator, which it uses
+/// until libc is loaded (elf/dl-minimal.c; glibc bug 25486). Programs never call it, because libc precedes it in the
+/// lookup order.
 fn is_dynamic_linker(soname: &str) -> bool {
-    // ld-linux-x86-64.so.2, ld-linux-aarch64.so.1; ld64.so.2 on some others (shlib-versions).
+    // ld-linux-x86-64.so.2, ld-linux-aarch64.so.1; ld64.so.2 on other architectures (shlib-versions).
     soname.starts_with("ld-linux") || soname.starts_with("ld64.so")
 }
 
-/// Returns the address in a process of a byte of an object. `mapping` is a mapped part of the object, and `file` is its file.
-/// `None` if the mapping belongs to no segment of the object.
+/// Returns the address of `virt` in a process. `virt` is an address in the object `file`, and `mapping` is a mapping
+/// of the object. Returns `None` if the mapping belongs to no segment of the object.
 pub fn address_in(mapping: &Mapping, file: &File, virt: VirtOffset) -> Option<AbsAddr> {
     let elf = Elf::parse_headers(file).ok()?;
     let start = virt_offset(elf.segments(), mapping.offset)?;

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use memtrace_model::printable;
 
-/// Mode bits: group or others may write (`S_IWGRP | S_IWOTH`, inode(7)).
+/// Mode bits of a directory that the group or others may write (`S_IWGRP | S_IWOTH`, inode(7)).
 const WRITABLE: u32 = 0o022;
-/// Mode bit: only owners may replace entries (`S_ISVTX`, inode(7)).
+/// Mode bit of a directory that lets only owners replace entries (`S_ISVTX`, inode(7)).
 const STICKY: u32 = 0o1000;
 
 /// Reason why the cache cannot be used.
@@ -19,30 +19,31 @@ pub enum CacheError {
     /// The directory cannot be created or read.
     #[error("cannot use the cache directory: {0}")]
     Io(#[from] io::Error),
-    /// Another user could change it.
+    /// Another user could change this directory, or read the private one.
     #[error("other users could change the cache: {} is not safe", printable(.0))]
     Unsafe(PathBuf),
 }
 
-/// Returns the directory of caches for the environment that `variable` reads: `$XDG_CACHE_HOME`, or `~/.cache` (XDG Base
-/// Directory Specification 0.8). `None` if neither is set to an absolute path.
+/// Returns the directory for caches: `$XDG_CACHE_HOME`, or `~/.cache` (XDG Base Directory Specification 0.8).
+/// `variable` reads an environment variable. Returns `None` if neither variable is set to an absolute path.
 pub fn base_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".cache"));
     absolute("XDG_CACHE_HOME").or_else(home)
 }
 
-/// Creates `folder` with access for `user` only, and returns its canonical path. See [`prepare_shared`].
+/// As [`prepare_shared`], but only `user` has access to `folder`.
 pub fn prepare(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
     let folder = prepare_shared(folder, user)?;
     let metadata = fs::metadata(&folder)?;
     if metadata.uid() == user && metadata.mode() & 0o077 == 0 { Ok(folder) } else { Err(CacheError::Unsafe(folder)) }
 }
 
-/// Creates `folder`, which others may read, and returns its canonical path.
+/// Creates `folder` if it does not exist, and returns its canonical path. Other users may be able to read an existing
+/// one.
 ///
-/// Only `user` and root may be able to change the directories of the path. Then nobody else can place a link or a file
-/// there, now or between two checks.
+/// Only `user` and root may be able to change the directories of the path. So nobody else can place a link or a file
+/// there after the check.
 pub fn prepare_shared(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
     // An existing directory must be safe before anything is created in it.
     let present = folder.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(folder);

@@ -1,9 +1,9 @@
 //! Conversion of call frame information (`.eh_frame`) to unwind tables for the BPF programs.
 //!
-//! [`Table`] holds the rules of one object, [`Layout`] assigns tables to the blobs and pages of `memtrace_common::unwind`,
-//! [`Cache`] stores tables on disk, and [`build_all`] builds many of them in threads. [`Descriptions`] gives single pages of
-//! a table before it is built. Everything is pure except [`read`] and [`Construction`], which read an object's file, and
-//! [`Cache`].
+//! [`Table`] has the rules of one object. [`Layout`] assigns tables to the blobs and pages of
+//! `memtrace_common::unwind`.
+//! [`Cache`] stores tables on disk, and [`build_all`] builds many of them in threads. [`Descriptions`] makes single
+//! pages of a table before the table is built. Only [`read`], [`Construction`], [`build_all`] and [`Cache`] do I/O.
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size, and the
 //! worst effect of its call frame information is that stacks through that object are cut or wrong.

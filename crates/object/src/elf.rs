@@ -1,11 +1,11 @@
-//! The only reader of ELF files.
+//! Reader of ELF files. No other module parses them.
 //!
-//! Files are read as the dynamic linker reads them: by program headers and the dynamic section. Section headers, which
-//! may be stripped, are used for the full symbol table, debug information and `.eh_frame`.
+//! Files are read as the dynamic linker reads them: by program headers and the dynamic section. Section headers may
+//! be stripped. They are used for contents to which nothing else leads, such as the symbol table and USDT notes.
 //!
 //! A file is not trusted: every count and size in it is checked against a bound before memory is allocated, and every
-//! read is checked against the file's end. Files are read, not mapped: truncating a mapped file would kill memtrace
-//! with SIGBUS.
+//! read is checked against the file's end. Files are read, not mapped: if a mapped file was truncated, memtrace would
+//! be killed by SIGBUS.
 
 mod code;
 pub mod constants;

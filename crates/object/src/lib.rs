@@ -1,4 +1,5 @@
-//! Object files of traced processes: ELF, call frame information, allocators and where to probe them, and names of functions.
+//! Object files of traced processes: ELF, call frame information, allocators and their probe sites, and names of
+//! functions.
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size.
 

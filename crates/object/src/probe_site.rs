@@ -1,12 +1,12 @@
 //! Selection of the probe site: the instruction of a function that gets the breakpoint.
 //!
-//! The kernel emulates some instructions under a breakpoint, so that a hit costs one trap. It copies any other instruction
-//! out of line and single-steps it, which costs a second trap, and many times as much under a hypervisor. The probe is
-//! therefore placed on the first instruction after the entry that the kernel emulates, if it provably sees the same as a
-//! probe at the entry: every call, once, with unchanged arguments and stack pointer. Without a proof, the probe is placed
-//! at the entry.
+//! The kernel emulates some instructions under a breakpoint, so a hit costs one trap. It copies any other instruction
+//! out of line and single-steps the copy. This costs a second trap, and many times as much under a hypervisor.
+//! Therefore the probe is placed on the first emulated instruction, provided that a probe there sees every call once,
+//! with the same arguments and stack pointer as at the entry. Without a proof of this, the probe is placed at the
+//! entry.
 //!
-//! The module is pure: it works on bytes and addresses and reads no file.
+//! The module works on bytes and addresses, and reads no file.
 
 mod aarch64;
 mod instruction;

@@ -1,7 +1,7 @@
-//! Names of functions: offsets in the files of objects become frames.
+//! Symbolization: converts file offsets in objects to frames with the names of functions.
 //!
-//! The program headers translate an offset to an address of the object's symbols, for which blazesym finds the function.
-//! Code that was generated at run time has its names in perf maps and jitdump files.
+//! The program headers translate a file offset to an address in the object. blazesym finds the function at this
+//! address. The names of JIT code are in perf maps and jitdump files.
 
 mod catch_panic;
 mod debug_file;
@@ -28,16 +28,16 @@ pub use find_function::{FunctionError, FunctionPlace, find_function};
 pub use generated_code::ImageCode;
 pub use name_source::NameSource;
 
-/// Opens the file of an object that was closed, if it is still there. Returns the file and a path by which it can be opened
-/// as long as the file is open.
+/// Opens the file of an object again, if it is still there. Returns the file, and a path by which it can be opened as
+/// long as the returned file is open.
 pub type Reopen = fn(&Object) -> Option<(File, PathBuf)>;
 
-/// Finds the functions of addresses.
+/// Symbolizer of file offsets in objects.
 #[derive(Debug)]
 pub struct Symbolizer {
     reopen: Reopen,
     debug_directories: Vec<PathBuf>,
-    /// Debug files from elsewhere.
+    /// Debug files that were added, by build ID.
     debug_files: BTreeMap<BuildId, PathBuf>,
     uses_debug_info: bool,
 }
@@ -55,19 +55,21 @@ impl Symbolizer {
         Self::with_debug_directories(debug_file::DIRECTORIES.map(PathBuf::from).into())
     }
 
-    /// Creates a symbolizer that looks for debug files in `directories`, below the target's root and below the host's.
+    /// Creates a symbolizer that looks for debug files in `directories`, below the target's root and below the host's
+    /// root.
     #[must_use]
     pub(crate) const fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
         Self { reopen: |_| None, debug_directories: directories, debug_files: BTreeMap::new(), uses_debug_info: true }
     }
 
-    /// Opens files that were closed during the run with `reopen`.
+    /// Sets `reopen`, which opens files that were closed during the run.
     #[must_use]
     pub fn with_reopen(self, reopen: Reopen) -> Self {
         Self { reopen, ..self }
     }
 
-    /// Reads symbol tables only, which is fast and takes little memory: names without source lines and inlined functions.
+    /// Makes the symbolizer read symbol tables only. This is fast and takes little memory, but gives neither source
+    /// lines nor inlined functions.
     #[must_use]
     pub fn with_symbol_tables_only(self) -> Self {
         Self { uses_debug_info: false, ..self }
@@ -79,7 +81,7 @@ impl Symbolizer {
         name_source::find(object, &debug_file::directories(object.root.as_deref(), &self.debug_directories))
     }
 
-    /// Adds the debug file of the objects with this build ID. It is used if the directories have none.
+    /// Adds a debug file for the objects with this build ID. It is used if the directories of debug files have none.
     pub fn add_debug_file(&mut self, build_id: BuildId, path: PathBuf) {
         self.debug_files.insert(build_id, path);
     }
@@ -95,7 +97,8 @@ impl Symbolizer {
         without.collect()
     }
 
-    /// Passes the object to `use_object`, with an open file if it was closed and is still there.
+    /// Passes the object to `use_object`. If its file was closed and is still there, the file is opened again for
+    /// this call.
     fn with_file<R>(&self, known: &PathObject, use_object: impl FnOnce(&Object) -> R) -> R {
         match (known.file != FileState::Kept).then(|| (self.reopen)(&known.object)).flatten() {
             Some((_open, handle)) => use_object(&Object { handle: Some(handle), ..(*known.object).clone() }),
@@ -103,8 +106,8 @@ impl Symbolizer {
         }
     }
 
-    /// Returns the frames at each of `offsets` of `object`. Without its file, they have no names for the reason
-    /// `unreadable`.
+    /// Returns the frames at each of `offsets` in the file of `object`. If the file cannot be read, the frames have
+    /// no names, with the reason `unreadable`.
     fn frames_of(&self, object: &Object, offsets: &[FileOffset], unreadable: Unnamed) -> Vec<Box<[Frame]>> {
         let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
         let mut names = ObjectNames::new(object, &self.debug_directories, &self.debug_files);
@@ -118,8 +121,8 @@ impl Symbolizer {
                 loaded.push(index);
                 addresses.push(address);
             } else {
-                // Without headers, the file offset stands in for the address. They are equal in most code, and always
-                // in the kernel's `[vdso]`, which has no file.
+                // Without headers, the file offset is used as the address. The two are equal in most objects, and
+                // always in the vDSO, which has no file.
                 let address = VirtOffset(offset.0);
                 let is_kernel_code = Object::is_kernel_code(&object.path);
                 let reason = if is_kernel_code { Unnamed::KernelCode } else { unreadable };
@@ -134,7 +137,7 @@ impl Symbolizer {
     }
 }
 
-/// Damaged files of a target are no error: their functions have no names.
+/// Damaged files of a target are no error: frames in them have no names.
 impl Names for Symbolizer {
     fn frames(&self, known: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>> {
         if offsets.is_empty() {
@@ -172,7 +175,7 @@ fn frames(object: &ObjectName, offset: VirtOffset, functions: FunctionsAtAddress
 ///
 /// # Errors
 ///
-/// The file cannot be read, or has no such probe.
+/// If the file cannot be read, or has no probe of this provider.
 pub fn user_probes(object: &Path, provider: &str) -> Result<Vec<UserProbe>, FunctionError> {
     let probes = user_probes::find(&Elf::parse(&File::open(object)?)?, provider)?;
     if probes.is_empty() { Err(FunctionError::NoProbe) } else { Ok(probes) }

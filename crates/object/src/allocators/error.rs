@@ -15,12 +15,12 @@ pub enum AllocatorError {
         /// The examined objects with their verdicts.
         examined: Vec<ExaminedObject>,
     },
-    /// A file that may be the allocator is damaged.
+    /// No allocator was found, and a mapped file that may have one is damaged or unreadable.
     #[error("{}: {reason}; no other allocator was found", printable(path))]
     BadObject {
         /// The file, as the target sees it.
         path: PathBuf,
-        /// Damage of the file.
+        /// Description of the damage or the read error.
         reason: String,
     },
 }

@@ -1,43 +1,44 @@
-//! Probed instructions of a function that returns blocks, in place of its entry and return.
+//! Result sites of an allocating function. They are probed in place of its entry and return.
 
 use memtrace_model::FileOffset;
 
 use crate::probe_site::GeneralRegister;
 
-/// Instructions of a function to probe.
+/// Result sites of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionResults {
-    /// Instructions with the block.
+    /// Instructions at which a register has the block.
     pub results: Vec<FunctionResult>,
-    /// Instructions with the size only.
+    /// Instructions at which only the requested size is in a register.
     pub sizes: Vec<FunctionResult>,
-    /// Functions that return a block in place of this one.
+    /// File offsets of functions to which this one jumps. They return the block in its place.
     pub slow: Vec<FileOffset>,
 }
 
 /// An instruction at which registers have the block, the size, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionResult {
-    /// Place of the instruction.
+    /// File offset of the instruction.
     pub offset: FileOffset,
-    /// Register with the block.
+    /// Register with the address of the block, if one has it.
     pub block: Option<GeneralRegister>,
-    /// Register with the requested size.
+    /// Register with the requested size in bytes, if one has it.
     pub size: Option<GeneralRegister>,
-    /// Bytes by which the stack pointer is lower than at the entry.
+    /// Number of bytes by which the stack pointer is lower than at the entry of the function.
     pub lowered: u64,
-    /// Number of words below the return address at which each register of the caller is saved, in the order rbx, rbp, r12 to r15; 0 for
-    /// one that still has its word.
+    /// Number of words below the return address at which each register of the caller is saved, in the order rbx, rbp,
+    /// r12 to r15; 0 for a register that is unchanged.
     pub saved: [u8; 6],
 }
 
 impl FunctionResults {
-    /// Returns the sites, by their offsets from the function at `entry` in the file: `+98 (block rax, size rbx)`.
+    /// Returns a text with the sites: `+98 (block rax, size rbx)`. Offsets are relative to the function's file offset,
+    /// `entry`.
     #[must_use]
     pub fn summary(&self, entry: FileOffset) -> String {
         let place = |offset: FileOffset| match offset.0.checked_sub(entry.0) {
             Some(after) => format!("+{after}"),
-            // The compiler has moved a part of the function.
+            // The compiler has moved a part of the function before its entry.
             None => format!("-{}", entry.0 - offset.0),
         };
         let site = |site: &FunctionResult| {

@@ -6,10 +6,10 @@ use crate::probe_site::{LoadedWord, ResultRefusal, Site};
 /// Probe sites of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FunctionSites {
-    /// The site that is reached as the entry.
+    /// Site for the entry of the function: the first instruction, or a later one that is reached from every entry.
     pub entry: Site,
-    /// An instruction at which a register has the word in front of the block.
+    /// Instruction at which a register has the word in front of the freed block, if there is one.
     pub loaded_word: Option<LoadedWord>,
-    /// Instructions at which registers have the block and the size; `None` for a function that returns no block.
+    /// Result sites, or the reason why there are none; `None` for a function that returns no block.
     pub results: Option<Result<FunctionResults, ResultRefusal>>,
 }

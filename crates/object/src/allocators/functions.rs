@@ -1,4 +1,4 @@
-//! Hooked functions of an allocator: one per address, with all symbols at the address.
+//! Hooked functions of an allocator. Symbols with the same address are one function.
 
 use std::fmt;
 use std::path::Path;
@@ -11,36 +11,36 @@ use super::names;
 use crate::elf::{Symbol, SymbolKind};
 use crate::probe_site::{LoadedWord, ResultRefusal, Site};
 
-/// A hooked function in an object: one address with all its symbols.
+/// A hooked function in an object, with all symbols at its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookedFunction {
-    /// Rows of the table of functions with this address: at least one, all with compatible signatures.
+    /// Rows of the table of functions that match the symbols: at least one. Their signatures are compatible.
     pub functions: Vec<&'static Function>,
-    /// Symbols with this address and their versions: `malloc@@GLIBC_2.2.5`.
+    /// Symbols at this address, with their versions: `malloc@@GLIBC_2.2.5`.
     pub symbols: Vec<String>,
     /// File offset of the first instruction.
     pub file_offset: FileOffset,
-    /// Address of the first instruction in terms of the object's symbols.
+    /// Address of the first instruction in the object, as its symbols state it.
     pub virt: VirtOffset,
-    /// Length; 0 if the symbol has none.
+    /// Length of the function; 0 if its symbols have none.
     pub size: Bytes,
     /// Calling signature.
     pub signature: Signature,
-    /// Probe site.
+    /// Probe site for the entry.
     pub site: Site,
-    /// File offsets of the return instructions, if these are probed in place of a uretprobe.
+    /// File offsets of the return instructions, if they are probed instead of a uretprobe; else empty.
     pub return_sites: Vec<FileOffset>,
-    /// For a function that frees a block: an instruction at which a register has the size of the block.
+    /// For a function that frees a block: an instruction at which a register has the word in front of the block.
     pub loaded_word: Option<LoadedWord>,
-    /// For a function that returns a block: instructions at which registers have the block and its size.
+    /// For a function that returns a block: its result sites, or the reason why there are none.
     pub results: Option<Result<FunctionResults, ResultRefusal>>,
 }
 
 impl HookedFunction {
-    /// Returns a line about the probe: function, object and address, offset of the probe, instruction, and its cost
-    /// (emulated or stepped).
+    /// Returns a line about the probe: function, object and address, offset and instruction of the probe site, and
+    /// its cost (emulated or stepped).
     ///
-    /// `object` is the object's path. [`Site::reason`] has the reason for the choice.
+    /// `object` is the object's path. The line leaves out the reason for the choice, [`Site::reason`].
     #[must_use]
     pub fn summary(&self, object: &Path) -> String {
         let object = object.file_name().unwrap_or(object.as_os_str()).to_string_lossy();
@@ -51,7 +51,7 @@ impl HookedFunction {
         format!("{}  {object}+{:#x}  {}{returns}", self.names()[0], self.virt.0, self.site)
     }
 
-    /// Returns the names for reports, without versions: C++ operators are demangled.
+    /// Returns the distinct names for reports. They have no versions, and C++ operators are demangled.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
@@ -64,7 +64,7 @@ impl HookedFunction {
         names
     }
 
-    /// Returns the first row of the table with this address, which decides on the probe.
+    /// Returns the first row of the table of functions that matches, which decides on the probe.
     #[must_use]
     pub fn function(&self) -> &'static Function {
         self.functions[0]
@@ -74,26 +74,26 @@ impl HookedFunction {
 /// A symbol that is not probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
-    /// Symbol with its version.
+    /// Name of the symbol with its version.
     pub symbol: String,
-    /// Reason.
+    /// Reason for which the symbol is not probed.
     pub reason: SkipReason,
 }
 
 /// Reason for which a symbol is not probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
-    /// It is the resolver of an indirect function, which only chooses the called function.
+    /// The symbol is the resolver of an indirect function, which only chooses the called function.
     Indirect,
-    /// It is data.
+    /// The symbol is no function.
     NotAFunction,
-    /// Its address is outside of the file's code.
+    /// The address of the symbol is outside of the file's code.
     NotCode,
     /// A function with an incompatible signature has the same address.
     Ambiguous,
-    /// It calls another hooked function in every call.
+    /// The function calls another hooked function in every call.
     Forwards,
-    /// It may throw an exception, and not all of its return instructions are known.
+    /// The function may throw an exception, and not all of its return instructions are known.
     Throws,
 }
 
@@ -110,7 +110,7 @@ impl fmt::Display for SkipReason {
     }
 }
 
-/// A function that may be probed: one address with all its symbols.
+/// A hooked function before the choice of its probe sites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
     pub(super) functions: Vec<&'static Function>,
@@ -119,7 +119,7 @@ pub(super) struct Candidate {
     pub(super) virt: VirtOffset,
     pub(super) size: Bytes,
     pub(super) signature: Signature,
-    /// Addresses and file offsets of the return instructions, if these are probed.
+    /// Addresses and file offsets of the return instructions, if they are probed instead of a uretprobe; else empty.
     pub(super) returns: Vec<(VirtOffset, FileOffset)>,
 }
 
@@ -147,7 +147,7 @@ impl Candidate {
     }
 }
 
-/// Groups symbols by address, and separates those that cannot be probed.
+/// Groups symbols by address. Returns the groups, and the symbols that cannot be probed.
 pub(super) fn group_by_address(
     symbols: Vec<(&'static Function, Symbol)>,
     code_offset: impl Fn(VirtOffset, u64) -> Option<FileOffset>,
@@ -179,7 +179,8 @@ pub(super) fn group_by_address(
     (candidates, skipped)
 }
 
-/// Makes the frees of an allocator that may wrap another one end at their return.
+/// Changes the signatures of freeing functions so that their returns are probed too. This is for an allocator that
+/// may wrap another one.
 pub(super) fn follow_returns_of_frees(candidates: &mut [Candidate]) {
     for candidate in candidates {
         if let Signature::Free { block } = candidate.signature {
@@ -189,7 +190,7 @@ pub(super) fn follow_returns_of_frees(candidates: &mut [Candidate]) {
 }
 
 fn add_to_group(groups: &mut Vec<Candidate>, function: &'static Function, symbol: Symbol, file_offset: FileOffset) {
-    // Probes are placed by file offset, and two segments may map one offset to two addresses.
+    // Groups are by file offset, as probes are: two segments may map one offset at two addresses.
     if let Some(group) = groups.iter_mut().find(|group| group.file_offset == file_offset) {
         if !group.functions.contains(&function) {
             group.functions.push(function);

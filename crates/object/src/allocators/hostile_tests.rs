@@ -1,4 +1,4 @@
-//! Damaged and hostile ELF files neither cause a panic nor unbounded reads.
+//! Damaged and hostile ELF files cause no panic and no unbounded read.
 
 use std::cell::Cell;
 use std::fs;
@@ -11,7 +11,7 @@ use object::elf::{DT_GNU_HASH, DT_SYMTAB, PT_DYNAMIC};
 use super::{UserHooks, Verdict, examine};
 use crate::elf::{Elf, Source, dynamic_symbols, notes};
 
-/// Limit of the bytes read from a file; real files need less.
+/// Limit of the bytes read from one file; intact files need less.
 const MAX_READ: usize = 8 << 20;
 
 /// Source that counts the bytes read.
@@ -31,7 +31,8 @@ impl Source for &CountingSource<'_> {
     }
 }
 
-/// Examines these bytes, with all queries of a file.
+/// Returns the verdict on a file with these bytes. Also runs the queries of [`Elf`], and checks the number of bytes
+/// read.
 fn verdict(bytes: &[u8]) -> Verdict {
     let counted = CountingSource { bytes, read: Cell::new(0) };
     let (verdict, _) = examine(&counted, Path::new("file"), &UserHooks::default());
@@ -81,7 +82,7 @@ fn flipped_bits_cause_no_panic_and_no_unbounded_read() {
     for path in [GLIBC, MUSL] {
         let whole = fs::read(path).unwrap();
         let mut bytes = whole.clone();
-        // Headers, symbols and hashes are at the start; the dynamic section near the end.
+        // The headers, symbols and hashes are at the start of the file, the dynamic section is near its end.
         let file: &[u8] = &whole;
         let elf = Elf::parse(file).unwrap();
         let dynamic = elf.segments().iter().find(|segment| segment.kind == PT_DYNAMIC).unwrap();
@@ -124,8 +125,8 @@ fn extreme_numbers_cause_no_panic_and_no_unbounded_read() {
     }
 }
 
-/// As [`flipped_bits_cause_no_panic_and_no_unbounded_read`], for the choice of sites; with fewer files, since all of
-/// their code is read.
+/// As [`flipped_bits_cause_no_panic_and_no_unbounded_read`], for the choice of sites. There are fewer rounds, because
+/// each reads all code of the file.
 #[test]
 fn flipped_bits_are_harmless_to_the_choice_of_sites() {
     let mut random = Random(0x7072_6f62_6573_6974);
@@ -165,7 +166,7 @@ fn a_hash_chain_without_an_end_is_rejected() {
     };
     let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()) as usize;
     let hashes = table + 16 + word(table + 8) * 8 + word(table) * 4;
-    // Symbols after the hashes lose a bit, too, which doesn't matter: no chain reaches them.
+    // Words after the hashes lose a bit too. This is harmless, because no chain reaches them.
     for at in (hashes..hashes + (64 << 10)).step_by(4) {
         bytes[at] &= !1;
     }

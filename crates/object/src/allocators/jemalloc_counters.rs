@@ -1,11 +1,12 @@
-//! Location of the counters that jemalloc keeps for each thread: `thread.allocated` and `thread.deallocated` of its `mallctl`.
+//! Location of the counters that jemalloc keeps for each thread: `thread.allocated` and `thread.deallocated` of its
+//! `mallctl`.
 //!
-//! The counters are fields of `tsd_tls`, a thread-local variable. Their offsets differ between versions and builds, so that they
-//! are read from the code of the functions that `mallctl` calls for these names. The tables of `mallctl` lead to the functions
-//! without symbols. The distance of `tsd_tls` from the thread pointer comes from a symbol or from the code of `mallctl` and
-//! malloc. A location is returned only if independent functions agree on it.
+//! The counters are fields of `tsd_tls`, a thread-local variable. Their offsets differ between versions and builds.
+//! They are read from the code of the functions that `mallctl` calls for these names. These functions are found in
+//! the tables of `mallctl`, without symbols. The distance of `tsd_tls` from the thread pointer comes from a symbol,
+//! or from the code of `mallctl` and malloc. A location is returned only if independent functions agree on it.
 //!
-//! The module is pure: its result depends on the bytes of the object.
+//! The result depends only on the bytes of the object.
 
 mod counters;
 mod fields;
@@ -26,11 +27,11 @@ pub use refusal::CountersRefusal;
 use walk::ObjectView;
 
 impl JemallocCounters {
-    /// Finds the counters of the jemalloc in an object.
+    /// Locates the counters of the jemalloc in an object.
     ///
     /// # Errors
     ///
-    /// The object has no jemalloc, or nothing proves the location.
+    /// If the object has no jemalloc, or its code does not prove the location.
     pub fn find(object: &File) -> Result<Self, CountersRefusal> {
         Self::find_in(object)
     }

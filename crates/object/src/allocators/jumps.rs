@@ -3,22 +3,22 @@
 use crate::elf::{Elf, ElfError, Source};
 use crate::probe_site::{Window, window};
 
-/// Reach of a short branch: a signed byte from its end, and its own two bytes.
+/// Reach of a short branch in bytes: a signed byte from its end, and its own two bytes.
 const SHORT_BRANCH_REACH: u64 = 130;
-/// Limit of the code that is searched for jumps into a function.
+/// Maximum size, in bytes, of the code that is searched for jumps into a function.
 pub(super) const MAX_CODE: u64 = 1 << 28;
-/// Maximum length of an instruction.
+/// Maximum length of an instruction in bytes.
 pub(super) const MAX_INSTRUCTION: u64 = 15;
 
-/// Decodes the code before `from` to decide whether the bytes there are really a jump into `window`. Returns true if
-/// the code cannot be read.
+/// Returns true if the bytes at `from` are a jump into `window`. Decodes the code before `from`, because these bytes
+/// may be inside another instruction. Returns true if the code cannot be read.
 pub(super) fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -> bool {
     let code = elf.code(from.saturating_sub(window::PRELUDE), from.saturating_add(MAX_INSTRUCTION));
     code.map_or(true, |(address, bytes)| window::jump_into(elf.machine(), &bytes, address, window, |_| true).is_some())
 }
 
-/// Returns the address of a short branch into `window` from just before or after the code from `entry` to `end`, if `is_other`
-/// returns true for it.
+/// Returns the address of a short branch into `window` that is just before `entry` or just after `end`. Branches for
+/// which `is_other` returns false are ignored.
 pub(super) fn near_jump_into<S: Source>(
     elf: &Elf<S>,
     entry: u64,
@@ -27,7 +27,7 @@ pub(super) fn near_jump_into<S: Source>(
     is_other: impl Fn(u64) -> bool,
 ) -> Result<Option<u64>, ElfError> {
     let before = (entry.saturating_sub(SHORT_BRANCH_REACH + window::PRELUDE), entry);
-    // Decoding starts within the function, so that it is in step with the instructions after the end.
+    // Decoding starts within the function, so that it is aligned with the instructions after the end.
     let after = (end.saturating_sub(window::PRELUDE).max(entry), end.saturating_add(SHORT_BRANCH_REACH));
     for (first, last) in [before, after] {
         let (address, bytes) = elf.code(first, last)?;

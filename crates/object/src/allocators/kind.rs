@@ -1,4 +1,4 @@
-//! Identification of an allocator by its symbols.
+//! Identification of the allocators in an object by its symbols.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::elf::{Elf, ElfError, Source, dynamic_symbols};
 /// Kind of an allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An allocator of the table, with any prefix.
+    /// An allocator of the table of known allocators.
     Known(&'static KnownAllocator),
     /// C++ operators that do not call another allocator.
     Cpp,
@@ -19,7 +19,7 @@ pub enum Kind {
     Rust,
     /// Functions that the user has named.
     Hooked,
-    /// Another one, by its soname or, without one, by its file name.
+    /// An unknown allocator, named by the object's soname, or by its file name if it has no soname.
     Other(String),
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
 pub struct Kinds(Vec<Kind>);
 
 impl Kinds {
-    /// A single kind.
+    /// Returns a set of one kind.
     #[must_use]
     pub fn one(kind: Kind) -> Self {
         Self(vec![kind])
@@ -60,24 +60,24 @@ impl Kinds {
         &self.0
     }
 
-    /// Returns true if the blocks of all have the chunk headers of glibc.
+    /// Returns true if the blocks of all kinds have glibc's chunk headers.
     #[must_use]
     pub fn have_glibc_chunks(&self) -> bool {
         self.0.iter().all(|kind| matches!(kind, Kind::Known(allocator) if allocator.has_glibc_chunks))
     }
 
-    /// Returns true if there is no other one than glibc.
+    /// Returns true if glibc is the only kind.
     pub(super) fn are_glibc(&self) -> bool {
         self.0.iter().all(|kind| matches!(kind, Kind::Known(allocator) if allocator.name == "glibc"))
     }
 
-    /// Returns true if one of them is jemalloc.
+    /// Returns true if one of the kinds is jemalloc.
     #[must_use]
     pub fn have_jemalloc(&self) -> bool {
         self.0.iter().any(|kind| matches!(kind, Kind::Known(allocator) if allocator.name == "jemalloc"))
     }
 
-    /// Returns true if one of them is unknown and may therefore be a wrapper around another allocator.
+    /// Returns true if one of the kinds is unknown, so that it may be a wrapper around another allocator.
     pub(super) fn has_unknown(&self) -> bool {
         self.0.iter().any(|kind| matches!(kind, Kind::Other(_)))
     }
@@ -96,7 +96,8 @@ impl fmt::Display for Kinds {
     }
 }
 
-/// Identifies the allocators of an object by its symbols. The soname and the path only name unknown ones.
+/// Identifies the allocators of an object by its symbols and its soname. An unknown allocator is named by the soname
+/// or the path.
 pub(super) fn identify<S: Source>(
     elf: &Elf<S>,
     symbols: &ObjectSymbols,

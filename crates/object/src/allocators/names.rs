@@ -24,21 +24,22 @@ pub(super) struct UserNames {
     pub(super) functions: Vec<&'static Function>,
 }
 
-/// Symbols of an object that matter for the examination.
+/// Symbols by which an allocator is found and identified.
 #[derive(Debug, Default)]
 pub(super) struct ObjectSymbols {
-    /// In the order of the table; functions that the user has named come last.
+    /// Symbols of hooked functions, in the order of the table of functions. Functions that the user has named come
+    /// last.
     pub(super) hooked: Vec<HookedSymbol>,
     /// Entries of the symbol table that identify a known allocator.
     pub(super) markers: HashSet<String>,
-    /// False if the object is stripped: only dynamic symbols are known.
+    /// False if the object is stripped, so that only its dynamic symbols are known.
     pub(super) has_symbol_table: bool,
 }
 
-/// Rows of the table by name with prefix: their index, the function and the prefix.
+/// Rows of the table of functions by name with prefix: index of the row, function, and prefix.
 type Names = HashMap<String, Vec<(usize, &'static Function, String)>>;
 
-/// Returns all names of all functions of the table.
+/// Returns the names of all functions in the table.
 fn table() -> &'static Names {
     static NAMES: OnceLock<Names> = OnceLock::new();
     NAMES.get_or_init(|| {
@@ -79,8 +80,8 @@ fn is_marker(name: &str) -> bool {
     ALLOCATORS.iter().any(|allocator| allocator.linked.contains(&name))
 }
 
-/// Returns the name of `__rust_alloc` and related functions if the symbol is mangled as a function of the crate
-/// `__rustc` (rust-lang RFC 2603, "Rust Symbol Mangling (v0)"); every other symbol as it is.
+/// Returns the plain name, such as `__rust_alloc`, of a symbol that is mangled as a function of the crate `__rustc`
+/// (rust-lang RFC 2603, "Rust Symbol Mangling (v0)"). Returns every other symbol unchanged.
 fn without_rustc_path(symbol: &[u8]) -> &[u8] {
     const CRATE: &[u8] = b"_7___rustc";
     let inside = symbol.starts_with(b"_RNvC").then(|| symbol.windows(CRATE.len()).position(|window| window == CRATE));
@@ -91,7 +92,7 @@ fn without_rustc_path(symbol: &[u8]) -> &[u8] {
     rest[digits..].strip_prefix(b"_").unwrap_or(symbol)
 }
 
-/// Returns the name for reports: C++ operators are demangled, versions are left out.
+/// Returns the name of a symbol for reports, without its version. C++ operators are demangled.
 pub(super) fn display_name(symbol: &str) -> String {
     let unversioned = symbol.split('@').next().unwrap_or_default();
     let name = String::from_utf8_lossy(without_rustc_path(unversioned.as_bytes())).into_owned();
@@ -147,8 +148,8 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
     Ok(symbols)
 }
 
-/// Returns true if the object exports a malloc or a basic C++ operator. Most objects do not, and are not searched
-/// further.
+/// Returns true if the object exports a malloc or a basic C++ operator. The dynamic symbols of other objects, which
+/// are the majority, are not searched for the names of the table.
 fn exports_allocator<S: Source>(elf: &Elf<S>) -> Result<bool, ElfError> {
     for prefix in Naming::Standard.prefixes() {
         if dynamic_symbols::defines(elf, &format!("{prefix}malloc"))? {

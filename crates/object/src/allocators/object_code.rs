@@ -8,9 +8,9 @@ use super::names;
 use crate::elf::{Elf, Machine, Source, function_starts, imports};
 use crate::probe_site::{ObjectCode, PointerTarget};
 
-/// Bytes of code read at once.
+/// Number of bytes of code read at once.
 const CHUNK: u64 = 4096;
-/// Bytes read after a chunk, so that no instruction is cut off.
+/// Number of bytes read after a chunk, so that no instruction at its end is cut.
 const OVERLAP: u64 = 32;
 
 /// Functions of the C library and of the C++ runtime that do not return.
@@ -20,7 +20,7 @@ const NEVER_RETURN: [&str; 7] =
 /// Functions of the C library that return their first argument.
 const RETURN_FIRST: [&str; 3] = ["memset", "memcpy", "memmove"];
 
-/// Code of an object file, read in chunks.
+/// Code of an object file. It is read in chunks, which are kept.
 pub(super) struct CodeChunks<'a, S> {
     elf: &'a Elf<S>,
     chunks: RefCell<HashMap<u64, (u64, Vec<u8>)>>,
@@ -31,7 +31,7 @@ impl<'a, S: Source> CodeChunks<'a, S> {
         Self { elf, chunks: RefCell::default() }
     }
 
-    /// Returns at least one instruction from `address` on; nothing if no code is there.
+    /// Returns the bytes from `address` on, at least one whole instruction. Returns none if there is no code.
     pub(super) fn at(&self, address: u64) -> Vec<u8> {
         let first = address / CHUNK * CHUNK;
         let mut chunks = self.chunks.borrow_mut();
@@ -43,7 +43,7 @@ impl<'a, S: Source> CodeChunks<'a, S> {
     }
 }
 
-/// Code of an object file, with caches of what has been read.
+/// Code of an object file, with its function entries and a cache of its GOT slots.
 pub(super) struct CachedCode<'a, S> {
     code: CodeChunks<'a, S>,
     /// Entries of the hooked functions.
@@ -58,7 +58,7 @@ impl<'a, S: Source> CachedCode<'a, S> {
         Self::with_entries(elf, hooked.into_iter().map(|candidate| candidate.virt.0))
     }
 
-    /// As [`Self::new`], with the addresses of the hooked functions.
+    /// As [`Self::new`]. `hooked` are the addresses of the hooked functions.
     pub(super) fn with_entries(elf: &'a Elf<S>, hooked: impl IntoIterator<Item = u64>) -> Self {
         let mut starts = function_starts::find(elf);
         starts.dedup();
@@ -83,7 +83,7 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
 
     fn function_end(&self, address: u64) -> Option<u64> {
         let next = self.starts.partition_point(|&start| start <= address);
-        // There may be unlisted functions before the first listed one.
+        // Functions before the first listed one are not known, so its start is no end of a function.
         if next == 0 { None } else { self.starts.get(next).copied() }
     }
 

@@ -6,11 +6,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::LazyLock;
 
-/// Device and inode of the executable of this process; `None` if it cannot be read.
+/// Device and inode number of this process's executable; `None` if they cannot be read.
 static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_exe().and_then(fs::metadata)).ok());
 
-/// Returns true for the executable of this process. A probe belongs to a file, so memtrace would hit those in its own
-/// allocator, also while it traces others.
+/// Returns true for the executable of this process. A probe belongs to a file, so memtrace itself would hit probes in
+/// its allocator, even if it traces another process that runs the same file.
 pub(super) fn is_own(file: &File) -> bool {
     OWN.is_some() && identity(file.metadata()).ok() == *OWN
 }

@@ -8,19 +8,19 @@ use crate::probe_site::Needs;
 /// A function to probe.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbedFunction {
-    /// Address of the first instruction in terms of the symbols of the object.
+    /// Address of the first instruction in the object, as its symbols state it.
     pub virt: VirtOffset,
-    /// Length; 0 if it is not known.
+    /// Length of the function; 0 if it is not known.
     pub size: Bytes,
     /// File offset of the first instruction.
     pub file_offset: FileOffset,
-    /// Registers that its probe reads.
+    /// Registers that the probe at the entry reads.
     pub needs: Needs,
-    /// It frees the block in its first argument, and calls no other function that frees blocks.
+    /// True if the function frees the block in its first argument, and calls no other function that frees blocks.
     pub frees_block: bool,
-    /// Signature, if its result sites are looked for.
+    /// Calling signature, if the result sites of the function are wanted.
     pub signature: Option<Signature>,
-    /// It may throw an exception.
+    /// True if the function may throw an exception.
     pub throws: bool,
 }
 

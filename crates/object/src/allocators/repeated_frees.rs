@@ -1,14 +1,15 @@
 //! Search for the functions of glibc that free blocks again.
 //!
-//! They are local functions in the source file of `free` (malloc/malloc.c):
+//! These are local functions in the source file of `free` (malloc/malloc.c):
 //!
-//! - `tcache_thread_shutdown`, which is part of `__malloc_arena_thread_freeres`: up to 2.41, an exiting thread frees each
-//!   block in its cache, and the cache itself;
-//! - `tcache_free_init` and `tcache_double_free_verify`, since 2.42: `free` jumps to them, and they jump back to start it
-//!   again with the same block.
+//! - Up to glibc 2.41, `tcache_thread_shutdown`, a part of `__malloc_arena_thread_freeres`. An exiting thread frees
+//!   each block in its cache, and the cache itself.
+//! - Since glibc 2.42, `tcache_free_init` and `tcache_double_free_verify`. `free` jumps to them, and they jump back
+//!   to its start with the same block.
 //!
-//! A stripped library has no symbols of them, but no other function of the library branches directly to `free`, except
-//! `realloc`: all others call it through the PLT, because another allocator may replace it.
+//! A stripped library has no symbols for these functions. They are found by their direct branches to `free`: apart
+//! from `realloc`, other functions of the library call `free` through the PLT, because another allocator may replace
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -20,13 +21,13 @@ use crate::elf::{Elf, ElfError, Source, function_starts, symbol_table};
 
 /// Name of the allocator with such functions.
 const GLIBC: &str = "glibc";
-/// Soname of the library.
+/// Soname of glibc.
 const LIBRARY: &str = "libc.so.6";
-/// Names of the functions, if they are linked into an executable.
+/// Names of the functions in the symbol table of an executable that is linked with glibc.
 const NAMES: [&[u8]; 3] = [b"__malloc_arena_thread_freeres", b"tcache_free_init", b"tcache_double_free_verify"];
-/// Distance from `free` within which the code is searched.
+/// Distance from `free`, in bytes, within which the code is searched.
 const DISTANCE: u64 = 1 << 16;
-/// Longest examined function.
+/// Maximum length of such a function in bytes.
 const MAX_FUNCTION: u64 = 1 << 12;
 
 /// Returns the functions that repeat frees; none if the object does not contain glibc.
@@ -65,7 +66,7 @@ fn by_name<S: Source>(elf: &Elf<S>) -> Result<Vec<(u64, u64)>, ElfError> {
 struct Branches {
     /// Number of branches to `free`.
     to_free: usize,
-    /// `free` branches to its start.
+    /// True if `free` branches to the start of the function.
     from_free: bool,
 }
 

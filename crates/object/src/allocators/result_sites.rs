@@ -9,7 +9,7 @@ use super::probed_function::ProbedFunction;
 use crate::elf::{Elf, Source};
 use crate::probe_site::{AnalysedCode, RequestedSize, ResultRefusal, ResultSiteFinder, ResultSites, Window, window};
 
-/// Result sites of a function, or why it has none; `None` for a function that returns no block.
+/// Result sites of a function, or the reason why it has none; `None` for a function that returns no block.
 pub(super) type Found = Option<Result<FunctionResults, ResultRefusal>>;
 
 /// Finds the result sites of each function.
@@ -41,8 +41,9 @@ fn requested_size(signature: Signature) -> Option<RequestedSize> {
     }
 }
 
-/// Refuses sites after which a call is pending, since an exception may end it. No exception passes a return probe either, and
-/// functions that do not throw can share their slow path with one that does.
+/// Refuses sites that leave a call pending until a later probe, because an exception may end the call before. An
+/// exception does not pass a return probe either. Functions that do not throw are included: they may share their slow
+/// path with one that throws.
 fn without_pending_calls(sites: ResultSites) -> Result<ResultSites, ResultRefusal> {
     let size_site = sites.sizes.iter().map(|site| site.address);
     match size_site.chain(sites.tails.iter().map(|site| site.address)).next() {
@@ -51,7 +52,8 @@ fn without_pending_calls(sites: ResultSites) -> Result<ResultSites, ResultRefusa
     }
 }
 
-/// Returns the indices of functions into which other code jumps, with the reason to refuse them.
+/// Returns the indices of functions whose sites are refused because other code may jump into the function, with the
+/// reasons.
 fn jumped_into<S: Source>(
     elf: &Elf<S>,
     found: &[Option<Result<ResultSites, ResultRefusal>>],
@@ -93,7 +95,7 @@ fn jumped_into<S: Source>(
     far.chain(near).collect()
 }
 
-/// Returns the places of the sites in the file.
+/// Converts the addresses of the sites to file offsets; `None` if one of them is not code in the file.
 fn in_file<S: Source>(elf: &Elf<S>, sites: &ResultSites) -> Option<FunctionResults> {
     let offset = |address| elf.code_offset(VirtOffset(address), 1);
     let lowered = |bytes: i64| u64::try_from(bytes).ok();

@@ -1,4 +1,4 @@
-//! Choice of the probe sites of functions: applies the rules of [`crate::probe_site`] to a file.
+//! Choice of probe sites: applies the rules of [`crate::probe_site`] to the functions of a file.
 
 use memtrace_model::FileOffset;
 
@@ -9,14 +9,14 @@ use super::result_sites;
 use crate::elf::{Elf, Source, dynamic_symbols};
 use crate::probe_site::{self, Choice, Code, Cost, LoadedWord, Reason, Site, Window, window};
 
-/// Limit of the length of examined functions; those of glibc have up to 5 KiB.
+/// Maximum length of an examined function in bytes. The functions of glibc have up to 5 KiB.
 const MAX_FUNCTION: u64 = 1 << 18;
 
 /// Returns the probe sites of each function.
 pub(super) fn choose<S: Source>(source: S, functions: &[ProbedFunction]) -> Vec<FunctionSites> {
     match Elf::parse(source) {
         Ok(elf) => choose_in(&elf, functions),
-        // The file was parsed before, when the functions were found; it has changed since.
+        // The file was parsed when the functions were found, so it has changed since.
         Err(_) => functions.iter().map(unread).collect(),
     }
 }
@@ -33,7 +33,7 @@ fn unread(function: &ProbedFunction) -> FunctionSites {
 }
 
 fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<FunctionSites> {
-    // Without the symbols, no site after an entry can be proved.
+    // Without the symbols, no site after an entry can be proved safe.
     let symbols = dynamic_symbols::addresses(elf).map_err(|_| Reason::Unreadable);
     let mut choices: Vec<_> =
         functions.iter().map(|function| choose_by_code(elf, function, symbols.as_deref())).collect();
@@ -65,7 +65,7 @@ fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<Funct
     sites.collect()
 }
 
-/// Finds the instruction at which a register has the word in front of the block that a function frees.
+/// Finds an instruction at which a register has the word in front of the block that a function frees.
 fn loaded_word<S: Source>(
     elf: &Elf<S>,
     function: &ProbedFunction,
@@ -77,7 +77,7 @@ fn loaded_word<S: Source>(
     if function.frees_block && is_complete { probe_site::find_loaded_word(&code, symbols) } else { None }
 }
 
-/// Returns the function's code, and the choice that its code alone permits.
+/// Returns the function's code, and the site that this code permits. Jumps from other code are not checked yet.
 fn choose_by_code<S: Source>(
     elf: &Elf<S>,
     function: &ProbedFunction,
@@ -102,8 +102,8 @@ fn choose_by_code<S: Source>(
     (bytes, choice)
 }
 
-/// Returns the indices of the choices that must not be used because other code may jump to between the entry of the function
-/// and the chosen instruction, with the reasons. The indices of `words` follow those of `choices`.
+/// Returns the indices of the choices that must not be used, with the reasons: other code may jump between the entry
+/// of the function and the chosen instruction. The indices of `words` follow the indices of `choices`.
 fn jumped_into<S: Source>(
     elf: &Elf<S>,
     functions: &[ProbedFunction],

@@ -24,7 +24,7 @@ fn candidates_in(path: &str) -> AllocatorCandidates {
     examine_file(Path::new(path)).1.unwrap_or_else(|| panic!("{path} has no allocator"))
 }
 
-/// Returns versioned name, address and size of each hooked function that readelf prints as defined.
+/// Returns the versioned name, address and size of each hooked function that readelf prints as defined.
 fn by_readelf(path: &str) -> BTreeSet<(String, u64, u64)> {
     let printed = output("readelf", &["--dyn-syms".as_ref(), "-W".as_ref(), path.as_ref()]);
     let symbols = printed.lines().filter_map(|line| {
@@ -74,7 +74,7 @@ fn kinds_are_identified_by_symbols() {
     assert_eq!(candidates_in(MUSL).kinds, Kinds::one(Kind::known("musl").unwrap()));
     assert_eq!(candidates_in(ASAN).kinds, Kinds::one(Kind::Other("libasan.so.8".to_owned())));
     let scratch = Scratch::new();
-    // Under any file name: containers rename musl's library.
+    // The file name does not matter: containers rename musl's library.
     assert_eq!(
         candidates_in(scratch.copy(MUSL, "libsomething.so").to_str().unwrap()).kinds,
         Kinds::one(Kind::known("musl").unwrap())
@@ -122,7 +122,7 @@ fn every_mapped_object_is_examined_once() {
     };
     assert_eq!(*verdict("libc.so.6"), Verdict::Traced(Kinds::one(Kind::known("glibc").unwrap())));
     assert_eq!(*verdict("libgcc_s"), Verdict::Lacks("malloc"));
-    // The kernel's own code has no file, so none is missing.
+    // The vDSO is mapped but not examined, because it has no file.
     assert!(
         image
             .mappings
@@ -181,7 +181,7 @@ fn a_function_that_only_calls_free_is_not_probed() {
     );
     let skipped = Skipped { symbol: "free_sized".to_owned(), reason: SkipReason::Forwards };
     let scratch = Scratch::new();
-    // Through the PLT, since another object may define free, and directly.
+    // The library calls free through the PLT, because another object may define free, or directly.
     for (name, more) in [("stub.so", "-Wl,-z,lazy"), ("bound.so", "-Wl,-z,now"), ("direct.so", "-Wl,-Bsymbolic")] {
         let library =
             scratch.compile("cc", name, &source, &["-O2", "-fPIC", "-shared", "-nostdlib", "-fno-builtin", more]);
@@ -236,7 +236,7 @@ fn a_damaged_libc_is_reported_unless_there_is_another() {
     );
 }
 
-/// Returns an image that maps these files, and the store that keeps them open.
+/// Returns an image that maps these files, and the [`Objects`] that keep them open.
 fn image_of(paths: &[&Path]) -> (Objects, ProcessImage) {
     let mut objects = Objects::new();
     let mut mapping = |path: &&Path| Mapping {

@@ -12,23 +12,23 @@ use super::names::UserNames;
 pub struct UserHooks {
     /// Allocators with a prefix in certain objects.
     pub allocators: Vec<NamedAllocator>,
-    /// Functions in any object.
+    /// Functions that are hooked in any object.
     pub hooks: Vec<Hooks>,
 }
 
 /// Allocator with a prefix in an object: a value of `--allocator`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedAllocator {
-    /// The object: its path as the target sees it, its file name, or its soname.
+    /// Path of the object as the target sees it, its file name, or its soname.
     pub object: PathBuf,
-    /// Prefix of the standard names; may be empty.
+    /// Prefix of the standard names, which may be empty.
     pub prefix: String,
 }
 
 /// Functions of one pool: a value of `--hook`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hooks {
-    /// The functions.
+    /// Functions that the value names.
     pub functions: Vec<&'static Function>,
 }
 

@@ -10,23 +10,24 @@ use super::kind::Kinds;
 /// Result of the examination of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// A traced allocator.
+    /// The object has an allocator that is traced.
     Traced(Kinds),
-    /// An allocator without a function for this purpose (malloc, free) that can be probed.
+    /// The object has an allocator, but no function for this purpose (malloc or free) can be probed.
     Unprobeable(Kinds, &'static str),
-    /// No allocator: it does not define this function.
+    /// The object has no allocator, because it does not define this function.
     Lacks(&'static str),
-    /// glibc's dynamic linker.
+    /// The object is glibc's dynamic linker, the only user of its allocator.
     DynamicLinker,
-    /// No symbol table: a statically linked program that was stripped.
+    /// The object is a statically linked program without a symbol table.
     NoSymbols,
-    /// Linked by Go.
+    /// The object was linked by Go.
     Go,
-    /// The executable of memtrace. Its allocator has no probes, which memtrace itself would hit.
+    /// The object is memtrace's executable. Its allocator is not probed, because memtrace itself would hit the
+    /// probes.
     Own,
-    /// Not an ELF file.
+    /// The file is not an ELF file.
     NotElf,
-    /// For another kind of machine.
+    /// The object is for another kind of machine.
     Foreign(&'static str),
     /// The file could not be opened.
     NotOpened,
@@ -54,10 +55,10 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Examined object with its verdict.
+/// An examined object with its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExaminedObject {
-    /// The file, as the target sees it.
+    /// Path of the file as the target sees it.
     pub path: PathBuf,
     /// Result of the examination.
     pub verdict: Verdict,

@@ -1,8 +1,8 @@
-//! Removal of functions that need no probe because they only call another hooked function, or cannot be probed because
-//! they may throw.
+//! Removal of functions that get no probe, because they only call another hooked function, or because they may throw
+//! and not all of their return instructions are known.
 //!
-//! The hooked function sees a forwarded call. A second probe would cost time, and a free that calls another free could
-//! be mistaken for two frees.
+//! The probe at the called function records a forwarded call. A second probe would cost time, and a free that calls
+//! another free could be taken for two frees.
 
 use memtrace_model::{FileOffset, Naming, VirtOffset};
 
@@ -11,11 +11,11 @@ use super::object_code::CachedCode;
 use crate::elf::{Elf, Source, imports};
 use crate::probe_site::{Code, Needs, always_calls_hooked, return_sites};
 
-/// Limit of the length of functions that are examined for a mere jump.
+/// Maximum length, in bytes, of a function that may only jump to another one.
 const MAX_FORWARDER: u64 = 64;
-/// Bytes of a PLT entry that are examined.
+/// Number of bytes of a PLT entry that are examined.
 const PLT_ENTRY: u64 = 16;
-/// Limit of the return instructions of one function.
+/// Maximum number of probed return instructions of one function.
 const MAX_RETURNS: usize = 32;
 
 /// Removes the functions from `candidates` that need no probe or cannot have one.
@@ -57,7 +57,7 @@ fn is_forwarder<S: Source>(elf: &Elf<S>, candidate: &Candidate, candidates: &[Ca
     let entry = candidate.virt.0;
     let (_, bytes) = elf.code(entry, entry.saturating_add(candidate.size.0)).ok()?;
     let code = Code { machine: elf.machine(), bytes: &bytes, entry };
-    // The target of a jump returns the block to the caller, whatever its arguments are.
+    // An allocating function may change the arguments: the target of its jump returns the block to the caller anyway.
     let needs = if is_free { Needs::of_signature(candidate.signature) } else { Needs::STACK };
     let target = code.forwards_to(needs)?;
     let is_similar = |other: &&Candidate| other.virt != candidate.virt && other.signature.is_free() == is_free;
@@ -75,8 +75,8 @@ fn is_required(candidate: &Candidate) -> bool {
     candidate.functions.iter().any(|function| function.required)
 }
 
-/// Removes the C++ operators or the Rust functions if all of them call hooked functions. If only some of them were
-/// removed, a block could be allocated at one level and freed at the other.
+/// Removes the C++ operators or the Rust functions if all of them call hooked functions. If only some were removed, a
+/// block could be allocated at one level and freed at the other.
 fn remove_wrappers<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>, naming: Naming) -> Vec<Skipped> {
     let is_of_language = |candidate: &Candidate| {
         has_naming(candidate, naming) && candidate.functions.iter().all(|function| function.naming != Naming::Standard)
@@ -98,7 +98,8 @@ fn remove_wrappers<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>, nam
     }
 }
 
-/// Finds the return instructions of functions that may throw, and removes the functions without known ones.
+/// Finds the return instructions of functions that may throw. Removes each such function if some of its return
+/// instructions are not known.
 fn remove_throwing<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> Vec<Skipped> {
     if !candidates.iter().any(may_throw) {
         return Vec::new();
@@ -111,7 +112,8 @@ fn remove_throwing<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> 
     remove_if(candidates, SkipReason::Throws, |candidate| may_throw(candidate) && candidate.returns.is_empty())
 }
 
-/// Finds the return instructions of the function at `virt`; `None` if some are not known, or if there are too many.
+/// Returns the addresses and file offsets of the return instructions of the function at `virt`; `None` if some are
+/// not known, or if there are too many.
 pub(super) fn return_offsets<S: Source>(elf: &Elf<S>, virt: VirtOffset) -> Option<Vec<(VirtOffset, FileOffset)>> {
     returns_of(elf, &CachedCode::new(elf, []), virt)
 }

@@ -1,8 +1,9 @@
-//! Disk cache of tables.
+//! Disk cache of unwind tables.
 //!
-//! An entry is named by the object's build ID, or by its file's identity if it has none. It is used only if it is intact
-//! and was made from the same call frame information; otherwise the table is rebuilt and the entry replaced. A directory
-//! that another user could change is refused: a wrong table would give wrong stacks.
+//! The name of an entry has the object's build ID and file size. Without a build ID, it has the identity of the file.
+//! An entry is used only if it is intact and was made from the same call frame information. Otherwise the table is
+//! rebuilt and the entry replaced. A directory that another user could change is refused: a wrong table would give
+//! wrong stacks.
 
 mod encoding;
 mod used_objects;
@@ -25,50 +26,50 @@ use crate::cache_directory;
 
 pub use crate::cache_directory::CacheError;
 
-/// The longest build ID that names an entry, in bytes; linkers write 8 to 32.
+/// Maximum length in bytes of a build ID that names an entry. Linkers write 8 to 32 bytes.
 const MAX_BUILD_ID: usize = 64;
-/// Size limit of the cache in bytes. All programs and libraries of a machine take about 200 MiB.
+/// Maximum size of the cache in bytes. The tables of all programs and libraries of a machine take about 200 MiB.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Returns the directory of the tables for the environment that `variable` reads; `None` if it names no directory of
-/// caches.
+/// Returns the directory of the tables. `variable` reads an environment variable. Returns `None` if the environment
+/// names no directory for caches.
 pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     Some(cache_directory::base_directory(variable)?.join("memtrace"))
 }
 
-/// Entry of a table, stored or not.
+/// Path and fingerprint of a table's entry, which may not exist yet.
 #[derive(Debug)]
 pub(super) struct Slot {
     path: PathBuf,
     fingerprint: u64,
 }
 
-/// Tables on disk.
+/// Disk cache of unwind tables.
 #[derive(Debug)]
 pub struct Cache {
     folder: PathBuf,
-    /// Number of entries written: makes the names of temporary files unique.
+    /// Number of entries written, which makes the names of temporary files unique.
     written: AtomicU64,
 }
 
 impl Cache {
-    /// Opens or creates the cache in `folder` for the user with uid `user`. If it exceeds its size limit, the least recently
-    /// used entries are removed.
+    /// Opens or creates the cache in `folder` for the user with uid `user`. If the cache exceeds its size limit, the
+    /// least recently used entries are removed.
     ///
     /// # Errors
     ///
-    /// If the directory cannot be created, or if another user could change its contents.
+    /// If the directory cannot be created, or if another user could read or change its contents.
     pub fn open(folder: &Path, user: u32) -> Result<Self, CacheError> {
         let folder = cache_directory::prepare(folder, user)?;
         prune(&folder, MAX_BYTES)?;
         Ok(Self { folder, written: AtomicU64::new(0) })
     }
 
-    /// Returns the table of the object in `file`, from the cache or newly built and stored.
+    /// Returns the table of the object in `file`. The table comes from the cache, or is built and stored.
     ///
     /// # Errors
     ///
-    /// The reason why there is no table. If the cache cannot be read or written, the table is built without it.
+    /// The reason why the object has no table. If the cache cannot be read or written, the table is built without it.
     pub fn table(&self, file: &File, build_id: Option<&BuildId>) -> Result<Table, Error> {
         let contents = read::contents(file)?;
         let slot = self.slot(file, build_id, &contents)?;
@@ -78,7 +79,7 @@ impl Cache {
         }
     }
 
-    /// Returns the slot of the table of `contents`, which were read from `file`.
+    /// Returns the slot for the table of `contents`, which were read from `file`.
     pub(super) fn slot(&self, file: &File, build_id: Option<&BuildId>, contents: &Contents) -> Result<Slot, Error> {
         let path = self.folder.join(entry_name(&file.metadata()?, build_id));
         Ok(Slot { path, fingerprint: encoding::fingerprint(contents) })
@@ -113,7 +114,7 @@ impl Cache {
 }
 
 impl Slot {
-    /// Returns the stored table; `None` if there is none for these contents.
+    /// Returns the stored table; `None` if there is none with this fingerprint.
     pub(super) fn load(&self) -> Option<Table> {
         let path = printable(&self.path);
         match load(&self.path, self.fingerprint) {
@@ -137,7 +138,7 @@ fn entry_name(file: &fs::Metadata, build_id: Option<&BuildId>) -> String {
     }
 }
 
-/// Reads the entry at `path`; `None` if it is damaged or was made from other call frame information.
+/// Reads the entry at `path`; `None` if it is damaged or has another fingerprint.
 fn load(path: &Path, fingerprint: u64) -> io::Result<Option<Table>> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_file() || metadata.size() > MAX_BYTES {
@@ -148,7 +149,7 @@ fn load(path: &Path, fingerprint: u64) -> io::Result<Option<Table>> {
     file.read_to_end(&mut bytes)?;
     let table = encoding::decode(&bytes, fingerprint);
     if table.is_some() {
-        // The modification time is the time of last use. Failing to set it is harmless.
+        // The modification time is the time of the last use. It is harmless if it cannot be set.
         let _ = file.set_modified(SystemTime::now());
     }
     Ok(table)

@@ -1,4 +1,4 @@
-//! Construction of a table in two steps: the index of the descriptions, then the table.
+//! Construction of a table in steps: its contents are read, the descriptions are indexed, and the table is built.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,10 @@ use super::error::Error;
 use super::read;
 use super::table::Table;
 
-/// Table that is not built yet.
+/// Contents of an object, from which its table can be built.
 #[derive(Debug)]
 pub struct Construction {
-    /// The object.
+    /// Object of the table.
     pub object: Arc<Object>,
     contents: Arc<Contents>,
     slot: Option<Slot>,
@@ -25,18 +25,18 @@ pub struct Construction {
 /// Result of [`Construction::begin`].
 #[derive(Debug)]
 pub enum Begun {
-    /// The stored table.
+    /// The table was in the cache.
     Stored(Table),
     /// The table has to be built.
     New(Construction),
 }
 
 impl Construction {
-    /// Reads the call frame information of `object`, or its stored table from `cache`.
+    /// Reads the call frame information of `object`, and returns its table if `cache` has it.
     ///
     /// # Errors
     ///
-    /// The reason why there is no table.
+    /// The reason why the object has no table.
     pub fn begin(object: &Arc<Object>, cache: Option<&Cache>) -> Result<Begun, Error> {
         let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let file = File::open(handle)?;
@@ -48,26 +48,26 @@ impl Construction {
         })
     }
 
-    /// Returns the memory that it takes, in bytes.
+    /// Returns the memory in bytes that the call frame information takes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.contents.eh_frame.len()
     }
 
-    /// Indexes the descriptions.
+    /// Indexes the descriptions (FDEs).
     ///
     /// # Errors
     ///
-    /// The reason why there is no table.
+    /// The reason why the object has no table.
     pub fn descriptions(&self) -> Result<Descriptions, Error> {
         Descriptions::find(Arc::clone(&self.contents))
     }
 
-    /// Builds the table, and stores it in `cache`.
+    /// Builds the table, and stores it in `cache`, if there is one.
     ///
     /// # Errors
     ///
-    /// The reason why there is none.
+    /// The reason why the object has no table.
     pub fn build(&self, cache: Option<&Cache>) -> Result<Table, Error> {
         match cache.zip(self.slot.as_ref()) {
             Some((cache, slot)) => cache.build(slot, &self.contents),

@@ -1,8 +1,8 @@
-//! Parts of an ELF file that the unwind table is built from: its code and its call frame information.
+//! Parts of an ELF file from which the unwind table is built: the code and the call frame information.
 //!
-//! The section headers are read first, since they give the length of `.eh_frame`. If they are stripped or wrong, the program
-//! headers suffice, as they do for the program itself: `PT_GNU_EH_FRAME` leads to a sorted index of `.eh_frame` (LSB Core
-//! 5.0, 10.6.2), and the index to its last entry.
+//! The section headers are read first, because they have the length of `.eh_frame`. If they are stripped or wrong,
+//! the program headers suffice, as for an unwinder in the process: `PT_GNU_EH_FRAME` leads to a sorted index of
+//! `.eh_frame` (LSB Core 5.0, 10.6.2). The index has the position of the last entry.
 
 use std::mem::size_of;
 
@@ -17,26 +17,26 @@ use crate::elf::{Elf, Machine, Sections, Segment, Source};
 
 const LE: LittleEndian = LittleEndian;
 
-/// The largest distance between the parts of an object: the largest page that linkers align to (`max-page-size`, x86-64
-/// and aarch64), in pages of 4 KiB.
+/// Maximum distance between two executable parts of an object, in pages of 4 KiB: the largest page to which linkers
+/// align segments (`max-page-size`, x86-64 and aarch64).
 const ALIGNMENT_PAGES: u64 = (2 << 20) >> 12;
 
-/// The most pages of one object, which keeps the offset of its rows within 32 bits.
+/// Maximum number of pages of one object, so that the offsets of its rows have 32 bits.
 const MAX_PAGES: u32 = (1 << 20) - 2;
 
 /// Code and call frame information of one object.
 #[derive(Clone, Debug)]
 pub(super) struct Contents {
     pub(super) machine: Machine,
-    /// The executable parts, ordered by address, without overlap.
+    /// Executable parts, ordered by address and without overlap.
     pub(super) code: Vec<Code>,
     /// Address of the first instruction; 0 if the object has none.
     pub(super) entry: VirtOffset,
-    /// `.eh_frame`, or the rest of its segment from its start.
+    /// Bytes of `.eh_frame`. If its length is not known, they reach to the end of its segment.
     pub(super) eh_frame: Vec<u8>,
     /// Address of `.eh_frame`.
     pub(super) address: u64,
-    /// Address of `.text`; some pointers are relative to it.
+    /// Address of `.text`, if the section headers have it. Some pointers in `.eh_frame` are relative to it.
     pub(super) text: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Contents {
         Ok(contents)
     }
 
-    /// Uses the section headers if they name an `.eh_frame` that lies in the file.
+    /// Reads `.eh_frame` if the section headers name one that lies in the file.
     fn read_by_sections(&mut self, elf: &Elf<impl Source>) {
         let Some(sections) = Sections::read(elf) else { return };
         self.text = sections.named(".text").map(|section| section.sh_addr.get(LE));
@@ -77,7 +77,7 @@ impl Contents {
         }
     }
 
-    /// Finds `.eh_frame` by its index, as programs find it when they throw.
+    /// Reads `.eh_frame` by its index, as an unwinder in the process does.
     fn read_by_index(&mut self, elf: &Elf<impl Source>, header: &Segment, loaded: &[Segment]) -> Result<(), Error> {
         let index = elf
             .bytes_in_file(header.offset, header.file_size)
@@ -108,7 +108,7 @@ impl Contents {
     }
 }
 
-/// Returns the end of the entry that starts at `start`; `None` if it does not lie within `bytes`.
+/// Returns the end of the entry that starts at `start`; `None` if the end does not lie within `bytes`.
 fn end_of_entry(bytes: &[u8], start: u64) -> Option<usize> {
     let start = usize::try_from(start).ok()?;
     let length = u32::from_le_bytes(bytes.get(start..)?.first_chunk().copied()?);
@@ -116,7 +116,7 @@ fn end_of_entry(bytes: &[u8], start: u64) -> Option<usize> {
     (end <= bytes.len()).then_some(end)
 }
 
-/// Returns the segments that are loaded, after a check that they lie within the file of `length` bytes.
+/// Returns the `PT_LOAD` segments, after a check that they lie within the file. `length` is the file size in bytes.
 fn loaded_segments(segments: &[Segment], length: u64) -> Result<Vec<Segment>, Error> {
     let loaded = segments.iter().filter(|segment| segment.kind == PT_LOAD);
     let check = |segment: &Segment| {
@@ -131,8 +131,8 @@ fn loaded_segments(segments: &[Segment], length: u64) -> Result<Vec<Segment>, Er
     loaded.map(check).collect()
 }
 
-/// Returns the executable segments, after a check that their addresses are plausible: a table has an entry for every page
-/// between the first and the last.
+/// Returns the executable segments, after a check that their addresses are plausible. A table has an entry for every
+/// page between the first and the last address.
 fn code(loaded: &[Segment], length: u64) -> Result<Vec<Code>, Error> {
     let executable = loaded.iter().filter(|segment| segment.executable && segment.file_size > 0);
     let code = executable.map(|segment| Code {

@@ -1,4 +1,5 @@
-//! Damaged real and synthetic objects: reading them terminates quickly, without a panic, with a valid table or an error.
+//! Reading a damaged object terminates quickly, without a panic, with a valid table or an error. The objects are real
+//! and synthetic ones.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,10 +15,11 @@ use super::synthetic::{FoundBy, Object, expression};
 use super::table::Table;
 use crate::elf::Machine;
 
-/// Far longer than any of these takes: exceeding it means that reading hangs.
+/// Maximum time to read an object. Each takes far less, unless reading hangs.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Damages `bytes` in one to eight places, or truncates them. Half of the places lie at or after `frames`.
+/// Damages `bytes` in one to eight places, or truncates them. `frames` is the offset of the call frame information;
+/// about half of the places lie after it.
 fn damage_bytes(random: &mut Random, bytes: &mut Vec<u8>, frames: usize) {
     if random.below(8) == 0 {
         bytes.truncate(random.below(bytes.len()));
@@ -40,7 +42,8 @@ fn damage_bytes(random: &mut Random, bytes: &mut Vec<u8>, frames: usize) {
     }
 }
 
-/// Builds and lays out the table of `bytes`, checks its invariants, and returns true if there is one.
+/// Builds and places the table of the object `bytes`, and checks its invariants. Returns true if the object has a
+/// table.
 fn has_valid_table(bytes: &[u8], random: &mut Random) -> bool {
     let start = Instant::now();
     let table = Table::from_bytes(bytes);
@@ -66,8 +69,8 @@ fn has_valid_table(bytes: &[u8], random: &mut Random) -> bool {
     was_read
 }
 
-/// Damages `file` in `times` ways. Some of the results must have a table and some must not; otherwise the damage hits
-/// bytes that are never read, or all files are rejected by their headers.
+/// Damages `file` in `times` ways. Some results must have a table and some must not. Otherwise the damage hits bytes
+/// that are never read, or the headers of all files are rejected.
 fn damage(file: &[u8], times: usize, seed: u64) {
     let mut random = Random::new(seed);
     let frames = file.windows(4).position(|bytes| bytes == [1, b'z', b'R', 0]).unwrap_or(0x1000);
@@ -81,7 +84,7 @@ fn damage(file: &[u8], times: usize, seed: u64) {
     assert!((times / 20..times - times / 20).contains(&read), "{read} of {times} had a table");
 }
 
-/// Object whose descriptions contain every instruction that the converter handles.
+/// Returns an object with descriptions that contain every instruction that the converter handles.
 fn object_with_all_instructions(machine: Machine) -> Object {
     let (fp, ra) = match machine {
         Machine::X86_64 => (X86_64::RBP, X86_64::RA),

@@ -1,4 +1,5 @@
-//! Index of an object's call frame information, from which single pages of its table are made before the table is there.
+//! Index of an object's call frame information. Single pages of its table are made from the index before the table is
+//! built.
 
 use std::sync::Arc;
 
@@ -13,23 +14,24 @@ use super::merge;
 use super::reader::Reader;
 use super::table::{entry_offset, origin};
 
-/// Descriptions of an object's code by address. Their instructions are not executed yet.
+/// Index of the descriptions (FDEs) of an object by address. Their instructions are executed when a page is made.
 #[derive(Debug)]
 pub struct Descriptions {
     contents: Arc<Contents>,
-    /// Ordered by distinct starts. Of descriptions with the same start, the first one applies.
+    /// Extents ordered by start, with distinct starts. If descriptions have the same start, only the first one is
+    /// kept.
     list: Vec<Extent>,
     unreadable: u64,
-    /// Rows that may still be made. A description is converted again for each of its pages.
+    /// Number of rows that may still be made. A description is converted again for each of its pages.
     rows_left: usize,
 }
 
-/// Code that a description applies to, relative to the table's origin.
+/// Code that a description covers. Its offsets are relative to the table's origin.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     begin: u32,
     end: u32,
-    /// Position of the description in the section.
+    /// Offset of the description in the section.
     position: usize,
 }
 
@@ -38,7 +40,7 @@ struct Extent {
 pub struct PageRows {
     /// Rule at the start of the page.
     pub(super) before: Rule,
-    /// Offsets of the rows, as those of the table, with their rules.
+    /// Rows of the page: offset from the table's origin, and rule.
     pub(super) rows: Vec<(u32, Rule)>,
 }
 
@@ -56,19 +58,19 @@ impl Descriptions {
         Ok(Self { contents, list, unreadable, rows_left })
     }
 
-    /// Address of the table's first page.
+    /// Returns the address of the table's first page.
     #[must_use]
     pub fn origin(&self) -> VirtOffset {
         origin(&self.contents.code)
     }
 
-    /// Executable parts of the file, ordered by address.
+    /// Returns the executable parts of the file, ordered by address.
     #[must_use]
     pub fn code(&self) -> &[Code] {
         &self.contents.code
     }
 
-    /// Number of pages of the table.
+    /// Returns the number of pages of the table.
     #[must_use]
     pub fn pages(&self) -> u32 {
         let end = self.list.last().map(|extent| extent.end);
@@ -76,7 +78,7 @@ impl Descriptions {
         last.map_or(0, |last| (last >> PAGE_BITS) + 1)
     }
 
-    /// Returns the rows that the table has in its page `number`; `None` if no more can be made.
+    /// Returns the rows that the table will have in its page `number`; `None` if the limit of rows is reached.
     pub fn page(&mut self, number: u32) -> Option<PageRows> {
         let begin = number.checked_shl(PAGE_BITS)?;
         let end = begin.checked_add(1 << PAGE_BITS)?;
@@ -92,7 +94,7 @@ impl Descriptions {
         self.rows_left -= frames.rows.len();
         frames.unreadable = self.unreadable;
         let next = self.list.get(after);
-        // It ends the code of the last description, and the gap after it.
+        // The next description ends the code of the last one and the gap after it.
         frames.spans.extend(next.map(|next| Span { begin: next.begin, end: next.end, first: 0, count: 0 }));
         let is_here = |entry: &u32| {
             (first == 0 || self.list[first].begin <= *entry) && next.is_none_or(|next| *entry < next.begin)

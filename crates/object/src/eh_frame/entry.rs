@@ -4,7 +4,7 @@ use std::mem::size_of;
 
 use super::error::Error;
 
-/// Entry of the section.
+/// Position of an entry in the section, in bytes.
 pub(super) struct Entry {
     pub(super) kind: Kind,
     pub(super) begin: usize,
@@ -16,7 +16,8 @@ pub(super) enum Kind {
     Common,
     /// Frame description entry (FDE).
     Description,
-    /// Length of zero. It ends the section, but linkers that join several sections may leave some in between.
+    /// Entry with length 0. It ends a section, but a linker that joins several sections may leave some between
+    /// entries.
     Terminator,
 }
 

@@ -19,7 +19,7 @@ pub enum Error {
     /// The headers or the call frame information are damaged.
     #[error("damaged: {0}")]
     Malformed(&'static str),
-    /// The file claims more than a file of its size can hold.
+    /// The headers or the call frame information exceed a limit for a file of this size.
     #[error("more than can be: {0}")]
     TooMuch(&'static str),
     /// Reading the file failed.

@@ -10,34 +10,34 @@ use super::reader::{Description, Reader};
 use super::row::Row;
 use super::rule::{Rules, UNTABLED};
 
-/// Rows allowed in addition to one for each byte of code; real objects have one for about 60 bytes.
+/// Number of rows allowed in addition to one for each byte of code. Real objects have one row for about 60 bytes.
 const FREE_ROWS: usize = 1 << 10;
 
-/// Rows of one description; offsets are relative to the table's origin.
+/// Rows of one description. Offsets of code are relative to the table's origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) begin: u32,
     pub(super) end: u32,
-    /// Index of its first row in [`Frames::rows`].
+    /// Index of the description's first row in [`Frames::rows`].
     pub(super) first: usize,
     pub(super) count: usize,
 }
 
-/// Contents of a section, or of a part of it.
+/// Converted descriptions of a section, or of a part of it.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     pub(super) spans: Vec<Span>,
     pub(super) rows: Vec<Row>,
-    /// The distinct rules, referenced by rows by index.
+    /// Distinct rules, to which rows refer by index.
     pub(super) rules: Vec<Rule>,
-    /// Number of descriptions that could not be decoded, so that it is unknown which code they cover.
+    /// Number of descriptions that could not be decoded. The code that they cover is unknown.
     pub(super) unreadable: u64,
 }
 
 /// State of the conversion.
 struct Converter<'data, 'a> {
     reader: &'a Reader<'data>,
-    /// Rows that may still be added.
+    /// Number of rows that may still be added.
     free_rows: usize,
     numbers: FxHashMap<Rule, u32>,
     frames: Frames,
@@ -50,9 +50,9 @@ pub(super) fn max_rows(contents: &Contents) -> usize {
 }
 
 impl Frames {
-    /// Converts the section of `contents`; offsets are relative to `origin`.
+    /// Converts the section of `contents`. Offsets of code are relative to `origin`.
     ///
-    /// A description that cannot be decoded is skipped and counted. A section whose entries are not contiguous is an
+    /// A description that cannot be decoded is skipped and counted. A section with gaps between its entries is an
     /// error.
     pub(super) fn read(contents: &Contents, origin: u64) -> Result<Self, Error> {
         let reader = Reader::new(contents, origin);
@@ -131,12 +131,13 @@ impl<'data, 'a> Converter<'data, 'a> {
         Ok(())
     }
 
-    /// Returns the index of `rule`, adding it if it is new.
+    /// Returns the index of `rule`; adds the rule if it is new.
     fn index_of(&mut self, rule: Rule) -> u32 {
         let rules = &mut self.frames.rules;
         *self.numbers.entry(rule).or_insert_with(|| {
             rules.push(rule);
-            // There are at most as many rules as rows, and as many rows as bytes of code, which fit into 32 bits.
+            // There are at most as many rules as rows, and the number of rows is limited by the bytes of code, which
+            // fit into 32 bits.
             u32::try_from(rules.len() - 1).unwrap_or(u32::MAX)
         })
     }

@@ -1,11 +1,11 @@
-//! Interning of the rules of all objects.
+//! Numbers of the distinct rules of all objects.
 
 use memtrace_common::unwind::{MAX_RULES, Rule};
 use rustc_hash::FxHashMap;
 
 use super::rule::UNTABLED;
 
-/// Assigns a number to each distinct rule. All objects of a machine have some thousands of them.
+/// Assigns a number to each distinct rule. All objects of a machine together have some thousands of distinct rules.
 #[derive(Clone, Debug)]
 pub struct Interner {
     rules: Vec<Rule>,
@@ -25,7 +25,7 @@ impl Interner {
     /// Number of the rule for call frame information that no rule can express.
     pub const UNTABLED: u32 = 1;
 
-    /// Creates an interner with the two rules whose numbers are fixed.
+    /// Creates an interner with the two rules that have fixed numbers.
     #[must_use]
     pub fn new() -> Self {
         let mut interner = Self { rules: Vec::new(), numbers: FxHashMap::default(), refused: 0 };
@@ -34,8 +34,8 @@ impl Interner {
         interner
     }
 
-    /// Returns the number of `rule`, below [`MAX_RULES`]; [`Self::UNTABLED`] if all numbers are taken, so that stacks end
-    /// there.
+    /// Returns the number of `rule`, which is less than [`MAX_RULES`]. If all numbers are taken, returns
+    /// [`Self::UNTABLED`], which ends a walk.
     pub fn number(&mut self, rule: Rule) -> u32 {
         if let Some(number) = self.numbers.get(&rule) {
             return *number;
@@ -52,13 +52,13 @@ impl Interner {
         number
     }
 
-    /// The rules, by number.
+    /// Returns the rules, by number.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Number of rules that did not fit.
+    /// Returns the number of refused requests for a new rule, because all numbers were taken.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused

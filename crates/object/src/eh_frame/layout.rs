@@ -1,6 +1,6 @@
 //! Assignment of tables to the blobs and pages of `memtrace_common::unwind`.
 //!
-//! Space is allocated from the front. It can be freed when no BPF program reads it any more.
+//! The first free space is allocated. It can be freed when no BPF program reads it any more.
 
 use memtrace_common::unwind::{BLOB_BITS, BLOB_ROWS, PAGE_BITS, page, row};
 use memtrace_model::{EntryBlock, FreeEntries, VirtOffset};
@@ -22,10 +22,10 @@ pub struct Limits {
 /// The maps are full. The layout is unchanged except for interned rules of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Full {
-    /// All blobs are full.
+    /// The free rows of all blobs do not suffice.
     #[error("no space for rows of unwind tables")]
     Rows,
-    /// All table pages are in use.
+    /// There are not enough contiguous free table pages.
     #[error("no space for pages of unwind tables")]
     Pages,
 }
@@ -35,40 +35,41 @@ pub enum Full {
 pub struct Chunk {
     /// Index of the blob.
     pub blob: u32,
-    /// Offset in the blob, in rows.
+    /// Index of the first row in the blob.
     pub offset: u32,
-    /// The rows.
+    /// Encoded rows.
     pub rows: Vec<u32>,
 }
 
 /// Map writes for one table. Rules must be written first, then rows, then pages, then mappings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The rows, at most one chunk per blob.
+    /// Rows of the table, one chunk for each free block that they use.
     pub chunks: Vec<Chunk>,
-    /// Number of the table's first page.
+    /// Number of the table's first page in the map of pages.
     pub page_base: u32,
-    /// The table's pages.
+    /// Encoded pages of the table.
     pub pages: Vec<u64>,
-    /// Address within the object at which the first page begins. A mapping's bias must map addresses to offsets from here.
+    /// Address in the object at which the first page begins. A mapping's bias must convert addresses to offsets from
+    /// here.
     pub origin: VirtOffset,
 }
 
 /// Map writes for one page. Rules must be written first, then the rows, then the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PagePlan {
-    /// The rows.
+    /// Rows of the page.
     pub chunks: Vec<Chunk>,
-    /// The page.
+    /// Encoded page.
     pub page: u64,
 }
 
-/// Allocator of blobs and pages.
+/// Allocator of rows in blobs and of pages.
 #[derive(Clone, Debug)]
 pub struct Layout {
     limits: Limits,
     rules: Interner,
-    /// Free rows, counted through all blobs.
+    /// Free rows. Rows are numbered through all blobs.
     rows: FreeEntries,
     pages: FreeEntries,
     /// Rows of each table, by the number of its first page.
@@ -84,20 +85,20 @@ impl Layout {
         Self { limits, rules: Interner::new(), rows, pages, rows_of: FxHashMap::default() }
     }
 
-    /// All rules by number.
+    /// Returns the rules of all tables, by number.
     #[must_use]
     pub const fn rules(&self) -> &Interner {
         &self.rules
     }
 
-    /// Share of the rows, or of the pages if that is less, that is free.
+    /// Returns the free share of the rows or of the pages, the smaller one, from 0 to 1.
     #[must_use]
     pub fn free_share(&self) -> f64 {
         let share = |free: u32, all: u32| f64::from(free) / f64::from(all.max(1));
         share(self.rows.count(), self.limits.blobs << BLOB_BITS).min(share(self.pages.count(), self.limits.pages))
     }
 
-    /// Frees the pages of a table, from `page_base` on, and its rows. No BPF program may be reading them.
+    /// Frees the `pages` pages of a table from `page_base` on, and its rows. No BPF program may be reading them.
     pub fn release(&mut self, page_base: u32, pages: u32) {
         if pages > 0 {
             self.pages.release(EntryBlock { first: page_base, count: pages });
@@ -110,7 +111,7 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// [`Full`] if there is not enough.
+    /// [`Full`] if there is not enough space.
     pub fn place(&mut self, table: &Table) -> Result<Plan, Full> {
         let (chunks, pages) = self.plan(table)?;
         let page_base = self.reserve(table.pages())?;
@@ -122,7 +123,7 @@ impl Layout {
     ///
     /// # Errors
     ///
-    /// [`Full::Pages`] if there are not enough.
+    /// [`Full::Pages`] if there are not enough contiguous free pages.
     pub fn reserve(&mut self, count: u32) -> Result<u32, Full> {
         match count {
             0 => Ok(0),
@@ -130,11 +131,12 @@ impl Layout {
         }
     }
 
-    /// Allocates space for the rows of one page of a table. The pages of the table were reserved from `page_base` on.
+    /// Allocates space for the rows of one page of a table. [`Self::reserve`] has reserved the table's pages from
+    /// `page_base` on.
     ///
     /// # Errors
     ///
-    /// [`Full::Rows`] if there is not enough.
+    /// [`Full::Rows`] if there is not enough space.
     pub fn place_page(&mut self, page_base: u32, page_rows: &PageRows) -> Result<PagePlan, Full> {
         let before = row(0, self.rules.number(page_rows.before));
         let rows = page_rows.rows.iter().map(|&(offset, rule)| row(offset.into(), self.rules.number(rule)));
@@ -146,18 +148,18 @@ impl Layout {
         Ok(PagePlan { chunks, page: page(first, u32::try_from(rows.len()).unwrap_or(u32::MAX)) })
     }
 
-    /// Allocates space for the rows of `table`. Its pages were reserved from `page_base` on.
+    /// Allocates space for the rows of `table`. [`Self::reserve`] has reserved its pages from `page_base` on.
     ///
     /// # Errors
     ///
-    /// [`Full::Rows`] if there is not enough.
+    /// [`Full::Rows`] if there is not enough space.
     pub fn place_at(&mut self, table: &Table, page_base: u32) -> Result<Plan, Full> {
         let (chunks, pages) = self.plan(table)?;
         self.take_rows(page_base, &chunks);
         Ok(Plan { chunks, page_base, pages, origin: table.origin() })
     }
 
-    /// Returns the rows of `table` at free positions, and its pages.
+    /// Returns the rows of `table`, in chunks at free positions, and its pages. Does not allocate the rows yet.
     fn plan(&mut self, table: &Table) -> Result<(Vec<Chunk>, Vec<u64>), Full> {
         let count = table.pages();
         let numbers: Vec<u32> = table.rules.iter().map(|rule| self.rules.number(*rule)).collect();
@@ -189,12 +191,13 @@ impl Layout {
     }
 }
 
-/// Appends rows to free blocks.
+/// Writer of rows to free blocks.
 struct Cursor<I> {
-    /// Free parts of blobs after the current one.
+    /// Free parts of blobs that follow the current part.
     free: I,
-    /// Position of the next row, and end of the free part.
+    /// Number of the next row.
     at: u32,
+    /// Number after the last row of the current part.
     end: u32,
     chunks: Vec<Chunk>,
 }
@@ -207,10 +210,11 @@ impl<'layout> Cursor<Box<dyn Iterator<Item = EntryBlock> + 'layout>> {
 }
 
 impl<I: Iterator<Item = EntryBlock>> Cursor<I> {
-    /// Appends the rows of a page, after the row `before` if a free part or the table begins here. Returns their position.
+    /// Appends the rows of a page, and returns the number of the first one. If they begin a new free part, the row
+    /// `before` precedes them.
     fn append(&mut self, before: u32, rows: &[u32]) -> Result<u32, Full> {
         let count = u32::try_from(rows.len()).map_err(|_| Full::Rows)?;
-        // A page without rows also needs a position in the blob of the row before it.
+        // Even a page without rows needs a position in the same blob as the row before it.
         if count.max(1) > self.end - self.at {
             self.begin(before, count.max(1) + 1)?;
         }
@@ -224,7 +228,7 @@ impl<I: Iterator<Item = EntryBlock>> Cursor<I> {
         self.chunks
     }
 
-    /// Begins a chunk in the next free part with at least `needed` rows.
+    /// Begins a chunk in the next free part that has at least `needed` rows. The first row is `before`.
     fn begin(&mut self, before: u32, needed: u32) -> Result<(), Full> {
         let EntryBlock { first, count } = self.free.find(|part| part.count >= needed).ok_or(Full::Rows)?;
         self.chunks.push(Chunk { blob: first >> BLOB_BITS, offset: first % BLOB_ROWS as u32, rows: vec![before] });
@@ -233,7 +237,7 @@ impl<I: Iterator<Item = EntryBlock>> Cursor<I> {
     }
 }
 
-/// Divides a block of rows at the ends of blobs.
+/// Divides a block of rows at the borders of blobs.
 fn parts_of_blobs(block: EntryBlock) -> impl Iterator<Item = EntryBlock> {
     let EntryBlock { first, count } = block;
     let end = first + count;

@@ -4,7 +4,6 @@ use gimli::{AArch64, Register, Vendor, X86_64};
 
 use crate::elf::Machine;
 
-/// Returns the register of the stack pointer.
 pub(super) const fn stack_pointer(machine: Machine) -> Register {
     match machine {
         Machine::X86_64 => X86_64::RSP,
@@ -12,7 +11,6 @@ pub(super) const fn stack_pointer(machine: Machine) -> Register {
     }
 }
 
-/// Returns the register of the frame pointer.
 pub(super) const fn frame_pointer(machine: Machine) -> Register {
     match machine {
         Machine::X86_64 => X86_64::RBP,
@@ -20,7 +18,7 @@ pub(super) const fn frame_pointer(machine: Machine) -> Register {
     }
 }
 
-/// Returns the vendor whose call frame instructions are decoded.
+/// Returns the vendor of the extensions of call frame instructions that are decoded.
 pub(super) const fn vendor(machine: Machine) -> Vendor {
     match machine {
         Machine::X86_64 => Vendor::Default,

@@ -6,17 +6,19 @@ use super::frames::Frames;
 use super::row::Row;
 use super::rule::END;
 
-/// Minimum length in bytes of a gap between descriptions that gets a row. Shorter gaps are padding, which is never
-/// executed; rows for them would cost a fifth more.
+/// Minimum length in bytes of a gap between descriptions that gets a row of its own. Shorter gaps are padding, which
+/// is never executed. With rows for them, a table would have a fifth more rows.
 const MIN_GAP: u32 = 16;
 
 /// Index of [`Rule::default`]: no information.
 pub(super) const NOTHING: u32 = 0;
 
-/// Returns the rows of all descriptions in order, without consecutive equal rules, and the rules that they refer to.
+/// Returns the rows of all descriptions in order, without consecutive equal rules, and the rules to which they refer.
 ///
-/// If descriptions overlap, the one that starts last applies, and of those with the same start the first one: this is the
-/// result of an unwinder that uses the sorted index of `.eh_frame`. `entry` is the object's entry point.
+/// If descriptions overlap, the description with the last start applies. If several have this start, the first one
+/// applies. An
+/// unwinder that uses the sorted index of `.eh_frame` has the same result. `entry` is the offset of the object's
+/// entry point.
 pub(super) fn merge(frames: Frames, entry: Option<u32>) -> (Vec<Row>, Vec<Rule>) {
     let Frames { mut spans, rows, rules, unreadable } = frames;
     spans.sort_by_key(|span| span.begin);
@@ -49,8 +51,8 @@ pub(super) fn merge(frames: Frames, entry: Option<u32>) -> (Vec<Row>, Vec<Rule>)
     (merged, rules)
 }
 
-/// Ends stacks at the entry point, which has no caller. Some objects say so; others, such as dynamic linkers, have no
-/// description there.
+/// Adds a row that ends stacks at the entry point, which has no caller. Objects with a description of their entry
+/// point keep it. Others, such as dynamic linkers, have none.
 fn end_at_entry(entry: u32, rows: &mut Vec<Row>, rules: &mut Vec<Rule>) {
     let after = rows.partition_point(|row| row.offset <= entry);
     let here = after.checked_sub(1).and_then(|index| rows.get_mut(index));

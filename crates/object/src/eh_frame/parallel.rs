@@ -18,23 +18,24 @@ use super::table::Table;
 /// Request to build the table of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildJob {
-    /// The object.
+    /// Object of the table.
     pub object: Arc<Object>,
-    /// Number of processes that have mapped it.
+    /// Number of processes that have mapped the object.
     pub users: u32,
 }
 
 /// Result of a [`BuildJob`].
 #[derive(Debug)]
 pub struct Built {
-    /// The object.
+    /// Object of the table.
     pub object: Arc<Object>,
-    /// The table, or the reason why there is none.
+    /// The table, or the reason why the object has none.
     pub table: Result<Table, Error>,
 }
 
-/// Builds the tables of all objects in at most `threads` threads, or in the calling one, and passes each to `on_built` in
-/// the calling thread as soon as it is complete. Objects that most processes use come first.
+/// Builds the tables of all jobs, and passes each to `on_built` as soon as it is complete. Objects that most
+/// processes use come first. Up to `threads` threads build tables; if none can be started, the calling thread does.
+/// `on_built` is called in the calling thread.
 pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>, mut on_built: impl FnMut(Built)) {
     jobs.sort_by_key(|job| (Reverse(job.users), rank(&job.object.path)));
     let (jobs, next) = (&jobs, &AtomicUsize::new(0));
@@ -42,7 +43,7 @@ pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>,
         let BuildJob { object, .. } = jobs.get(next.fetch_add(1, Ordering::Relaxed))?;
         Some(Built { object: Arc::clone(object), table: build(object, cache) })
     };
-    // A thread hands its table over before it builds the next one, which bounds the number of tables in memory.
+    // A thread hands over its table before it builds the next one. This bounds the number of tables in memory.
     let (sender, receiver) = mpsc::sync_channel(0);
     thread::scope(|scope| {
         for _ in 0..threads.min(jobs.len()) {
@@ -61,7 +62,7 @@ pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>,
         }
         drop(sender);
         receiver.into_iter().for_each(&mut on_built);
-        // Nothing is left for this thread, unless no other one has started.
+        // Jobs are left for this thread only if no other one was started.
         std::iter::from_fn(build_next).for_each(&mut on_built);
     });
 }
@@ -75,8 +76,8 @@ fn build(object: &Object, cache: Option<&Cache>) -> Result<Table, Error> {
     }
 }
 
-/// Order of objects with the same number of users: the C library is in every stack of an allocation, and the dynamic
-/// linker in the first ones.
+/// Returns the rank of an object among the ones with the same number of users; lower ranks come first. The C library
+/// is in every stack of an allocation, and the dynamic linker is in the first ones.
 fn rank(path: &Path) -> u8 {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     match name.split(['.', '-']).next() {

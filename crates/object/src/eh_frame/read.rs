@@ -1,4 +1,4 @@
-//! Building a table from an object's file.
+//! Reader of an object's file, which builds its table.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use super::table::Table;
 ///
 /// # Errors
 ///
-/// The reason why there is no table.
+/// The reason why the object has no table.
 pub fn read(file: &File) -> Result<Table, Error> {
     Table::build(&contents(file)?)
 }

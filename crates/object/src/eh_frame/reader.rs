@@ -1,4 +1,4 @@
-//! Reader of the frame descriptions in `.eh_frame`.
+//! Reader of the descriptions (FDEs) in `.eh_frame`.
 
 use gimli::{
     BaseAddresses, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian,
@@ -13,10 +13,11 @@ use super::error::Error;
 use super::machine::vendor;
 use super::rule::Section;
 
-/// Limit of the bytes read, as a multiple of the section's length. Each description executes the instructions of its common
-/// entry, so a small section could execute a large one a million times. Real sections need about twice their length.
+/// Maximum number of bytes read, as a multiple of the section's length. Each description executes the instructions of
+/// its common entry (CIE), so a hostile section could execute a large common entry a million times. Real sections
+/// need about twice their length.
 const MAX_READS: usize = 64;
-/// Bytes that may be read in addition, for small sections with another proportion.
+/// Number of bytes that may be read in addition, for small sections that need a larger multiple.
 const FREE_READS: usize = 1 << 16;
 
 type Slice<'data> = EndianSlice<'data, LittleEndian>;
@@ -24,13 +25,13 @@ type Slice<'data> = EndianSlice<'data, LittleEndian>;
 /// Reader of a section.
 pub(super) struct Reader<'data> {
     pub(super) contents: &'data Contents,
-    /// Address that offsets of code are relative to.
+    /// Address to which offsets of code are relative.
     pub(super) origin: u64,
     pub(super) section: Section<'data>,
     pub(super) bases: BaseAddresses,
 }
 
-/// A description (FDE) of code.
+/// A decoded description (FDE). Offsets of code are relative to the reader's origin.
 pub(super) struct Description<'data> {
     pub(super) entry: FrameDescriptionEntry<Slice<'data>>,
     /// Offset of the first described byte.
@@ -52,9 +53,9 @@ impl<'data> Reader<'data> {
         Self { contents, origin, section, bases }
     }
 
-    /// Passes the descriptions to `each`, in the order of the section, with their positions in it. Descriptions of
-    /// removed code, which linkers leave, are left out. Returns the number of those that cannot be decoded: it is
-    /// unknown which code they cover.
+    /// Passes the descriptions to `each` in the order of the section, with their offsets in it. Skips descriptions of
+    /// code that a linker has removed. Returns the number of descriptions that cannot be decoded. The code that they
+    /// cover is unknown.
     ///
     /// A section with gaps between its entries is an error.
     pub(super) fn scan(
@@ -69,7 +70,7 @@ impl<'data> Reader<'data> {
             at = entry.end;
             match entry.kind {
                 Kind::Common => {
-                    // If it cannot be decoded, its descriptions are unreadable too.
+                    // If a common entry cannot be decoded, its descriptions are unreadable too.
                     if let Ok(decoded) = self.section.cie_from_offset(&self.bases, EhFrameOffset(entry.begin)) {
                         common.insert(entry.begin, decoded);
                     }
@@ -91,7 +92,7 @@ impl<'data> Reader<'data> {
         Ok(unreadable)
     }
 
-    /// Returns the description at `position` of the section, which [`Self::scan`] has found.
+    /// Returns the description at offset `position` of the section, which [`Self::scan`] has found there.
     pub(super) fn description_at(&self, position: usize) -> Option<Description<'data>> {
         let entry = self.section.fde_from_offset(&self.bases, EhFrameOffset(position), |section, bases, offset| {
             section.cie_from_offset(bases, offset)
@@ -111,7 +112,7 @@ impl<'data> Reader<'data> {
         entry.ok()
     }
 
-    /// Returns the description with the code that it covers; `None` if it covers none.
+    /// Returns the description with the code that it covers; `None` if it covers no code of the object.
     fn description(&self, entry: FrameDescriptionEntry<Slice<'data>>) -> Option<Description<'data>> {
         let address = entry.initial_address();
         let code = Code::find(&self.contents.code, address)?;
@@ -123,8 +124,9 @@ impl<'data> Reader<'data> {
 }
 
 impl Description<'_> {
-    /// Returns the offset from which on its rows apply. Callers are looked up by the byte before the return address, and
-    /// the kernel "returns" from a signal handler to the first byte of the restorer.
+    /// Returns the offset from which the rows of the description apply. For a signal frame it is one byte before the
+    /// code: a signal handler returns to the first byte of the restorer, and callers are looked up by the byte before
+    /// the return address.
     pub(super) fn first_row(&self) -> u32 {
         if self.entry.is_signal_trampoline() { self.begin.saturating_sub(1) } else { self.begin }
     }

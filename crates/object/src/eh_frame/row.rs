@@ -1,10 +1,10 @@
 //! Row of an unwind table.
 
-/// Row: the rule that applies from an address to the next row.
+/// Row of a table: its rule applies from its offset to the next row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
-    /// Offset of the address from the table's origin.
+    /// Offset of the first address from the table's origin.
     pub(super) offset: u32,
-    /// Index of the rule.
+    /// Index of the rule in the table.
     pub(super) rule: u32,
 }

@@ -1,7 +1,7 @@
 //! Conversion of a row of call frame information to a rule.
 //!
-//! The few DWARF expressions that compilers and linkers emit have rules of their own; any other row becomes
-//! [`UNTABLED`].
+//! The few DWARF expressions that compilers and linkers emit have rules of their own. Any other row with an
+//! expression becomes [`UNTABLED`].
 
 use gimli::{
     CfaRule, EhFrame, Encoding, EndianSlice, Format, LittleEndian, Operation, Register, RegisterRule, UnwindExpression,
@@ -12,17 +12,17 @@ use memtrace_common::unwind::{Rule, cfa, fp, ra};
 use super::machine::{frame_pointer, stack_pointer};
 use crate::elf::Machine;
 
-/// Section that the rows come from: it contains their expressions.
+/// Section with the rows and their expressions.
 pub(super) type Section<'data> = EhFrame<EndianSlice<'data, LittleEndian>>;
 
 /// Rule of the outermost frame.
 pub(super) const END: Rule = of_kind(cfa::END);
-/// Rule for information that no other rule can express.
+/// Rule for call frame information that no other rule can express.
 pub(super) const UNTABLED: Rule = of_kind(cfa::UNTABLED);
 /// Rule of a signal frame with the layout of the kernel. Other signal frames are [`UNTABLED`].
 const SIGNAL: Rule = of_kind(cfa::SIGNAL);
 
-/// Encoding of expressions in 64-bit objects. The version matters only to operations that have no rule.
+/// Encoding of expressions in 64-bit objects. The version is relevant only to operations that have no rule.
 const ENCODING: Encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
 
 /// Offsets from the stack pointer in the signal restorer to the saved registers of an interrupted x86-64 program:
@@ -41,20 +41,20 @@ const fn of_kind(cfa_kind: u8) -> Rule {
     }
 }
 
-/// Register plus offset, optionally dereferenced.
+/// Location that an expression computes: a register plus an offset, optionally dereferenced.
 struct Location {
     register: Register,
     offset: i32,
-    /// Added to the dereferenced value; `None` without dereference.
+    /// Number added to the dereferenced value; `None` if the location is not dereferenced.
     addend: Option<i32>,
 }
 
 /// Converter of rows to rules.
 pub(super) struct Rules<'data> {
     pub(super) machine: Machine,
-    /// Column of the return address.
+    /// Register column of the return address.
     pub(super) return_address: Register,
-    /// The frames are marked as signal frames.
+    /// True if the description is marked as a signal frame.
     pub(super) signal: bool,
     pub(super) section: &'data Section<'data>,
 }
@@ -68,7 +68,7 @@ impl Rules<'_> {
         if matches!(row.register(self.return_address), Some(RegisterRule::Undefined)) {
             return END;
         }
-        // By convention the caller's stack pointer is the CFA; code that switches stacks deviates.
+        // By convention, the caller's stack pointer is the CFA. Code that switches stacks deviates from this.
         if !matches!(row.register(stack_pointer(self.machine)), None | Some(RegisterRule::ValOffset(0))) {
             return UNTABLED;
         }
@@ -76,8 +76,8 @@ impl Rules<'_> {
         rule.map_or(UNTABLED, |rule| self.with_frame_pointer(rule, row))
     }
 
-    /// Returns true if a row marked as a signal frame describes the kernel's frame layout. Some programs mark frames of
-    /// their own with another layout.
+    /// Returns true if a row marked as a signal frame describes the kernel's frame layout. Some programs mark their
+    /// own frames, which have another layout.
     fn is_kernel_signal_frame(&self, row: &UnwindTableRow<usize>) -> bool {
         if self.machine == Machine::Aarch64 {
             return true;
@@ -98,7 +98,7 @@ impl Rules<'_> {
         })
     }
 
-    /// Returns a rule with only the CFA.
+    /// Returns a rule with the CFA only.
     fn cfa(&self, cfa: &CfaRule<usize>) -> Option<Rule> {
         match cfa {
             CfaRule::RegisterAndOffset { register, offset } => {
@@ -135,12 +135,13 @@ impl Rules<'_> {
             (_, Some(RegisterRule::Register(Register(number)))) => (ra::REGISTER, number.into()),
             _ => return None,
         };
-        // Both would use the field `extra`.
+        // The CFA and the return address would both use the field `extra`.
         let taken = matches!(rule.cfa_kind, cfa::REGISTER | cfa::DEREF_SP | cfa::DEREF_FP);
         (!taken).then_some(Rule { ra_kind, extra, ..rule })
     }
 
-    /// Adds the frame pointer's rule. An unknown frame pointer does not end the walk: few callers need it.
+    /// Adds the rule of the frame pointer. A frame pointer without a rule is undefined, which does not end a walk:
+    /// few callers need it.
     fn with_frame_pointer(&self, rule: Rule, row: &UnwindTableRow<usize>) -> Rule {
         let found = match row.register(frame_pointer(self.machine)) {
             None | Some(RegisterRule::SameValue) => Some((fp::SAME, 0)),
@@ -182,7 +183,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Decodes the first operations; `None` if they are malformed.
+    /// Decodes up to four operations from the start of an expression; `None` if they are malformed.
     fn operations(
         &self,
         expression: UnwindExpression<usize>,
@@ -195,9 +196,10 @@ impl Rules<'_> {
         Some(first)
     }
 
-    /// Offset of the second push in a PLT entry of 16 bytes, if `expression` is the one that linkers write for `.plt`:
-    /// `rsp + 8 + ((rip & 15) >= threshold) * 8` (binutils, bfd/elfxx-x86.c, `_bfd_x86_elf_late_size_sections`; the bytes
-    /// in bfd/elf64-x86-64.c, `elf_x86_64_eh_frame_lazy_plt`).
+    /// Returns the threshold if `expression` is the expression that linkers write for `.plt`:
+    /// `rsp + 8 + ((rip & 15) >= threshold) * 8` (binutils, bfd/elfxx-x86.c, `_bfd_x86_elf_late_size_sections`; the
+    /// bytes are in bfd/elf64-x86-64.c, `elf_x86_64_eh_frame_lazy_plt`). The threshold is the offset after the push in
+    /// a PLT entry of 16 bytes.
     fn plt_threshold(&self, expression: UnwindExpression<usize>) -> Option<i32> {
         use gimli::constants::{
             DW_OP_and, DW_OP_breg7, DW_OP_breg16, DW_OP_ge, DW_OP_lit0, DW_OP_lit3, DW_OP_lit15, DW_OP_plus, DW_OP_shl,

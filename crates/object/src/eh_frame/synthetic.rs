@@ -1,4 +1,4 @@
-//! Synthetic objects for tests: empty code with arbitrary call frame information.
+//! Synthetic objects for tests: zeroed code with arbitrary call frame information.
 
 use gimli::write::{
     Address, CallFrameInstruction, CommonInformationEntry, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable,
@@ -10,7 +10,7 @@ use crate::elf::Machine;
 /// Address and file offset of the code of all synthetic objects.
 pub(super) const TEXT: u64 = 0x1000;
 
-/// Headers by which the call frame information can be found.
+/// Headers of a file that lead to the call frame information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FoundBy {
     /// Section headers only.
@@ -32,12 +32,13 @@ impl Object {
         Self { machine, code, frames: FrameTable::default() }
     }
 
-    /// Adds a function of `length` bytes at `offset`; nothing is pushed at its first instruction.
+    /// Adds the description of a function of `length` bytes at `offset`. At its first instruction, only the return
+    /// address is on the stack.
     pub(super) fn function(&mut self, offset: u32, length: u32, instructions: Vec<(u32, CallFrameInstruction)>) {
         self.describe(offset, length, false, instructions);
     }
 
-    /// Adds a function marked as a signal frame.
+    /// Adds a description that is marked as a signal frame.
     pub(super) fn signal_frame(&mut self, offset: u32, length: u32, instructions: Vec<(u32, CallFrameInstruction)>) {
         self.describe(offset, length, true, instructions);
     }
@@ -85,23 +86,23 @@ impl Object {
     }
 }
 
-/// Returns one instruction at the start of a function.
+/// Returns a list with one instruction, at the start of a function.
 pub(super) fn first(instruction: CallFrameInstruction) -> Vec<(u32, CallFrameInstruction)> {
     vec![(0, instruction)]
 }
 
-/// An expression of these bytes.
+/// Returns the expression with these bytes.
 pub(super) fn expression(bytes: &[u8]) -> gimli::write::Expression {
     gimli::write::Expression::raw(bytes.to_vec())
 }
 
-/// `rN` with the number that x86-64's DWARF gives it.
+/// Returns the register `rN` of x86-64, from r8 on: its DWARF number is N.
 pub(super) fn register(number: u16) -> Register {
     Register(number)
 }
 
-/// An ELF file: headers, `code` bytes at [`TEXT`], then `eh_frame`, its index and section headers as wanted. All is
-/// loaded at its offset.
+/// Returns an ELF file: headers, `code` bytes at [`TEXT`], `eh_frame`, and then its index or section headers, as
+/// `found` says. Addresses equal file offsets.
 pub(super) fn file(machine: Machine, code: u32, eh_frame: &[u8], found: FoundBy) -> Vec<u8> {
     let eh_frame_at = TEXT + u64::from(code).next_multiple_of(8);
     let index_at = eh_frame_at + (eh_frame.len() as u64).next_multiple_of(8);
@@ -135,7 +136,8 @@ pub(super) fn file(machine: Machine, code: u32, eh_frame: &[u8], found: FoundBy)
     out
 }
 
-/// `.eh_frame_hdr`: version, encodings, where `.eh_frame` is, how many entries, and the entries (LSB Core 5.0, 10.6.2).
+/// Returns an `.eh_frame_hdr`: version, encodings, address of `.eh_frame`, number of entries, and entries (LSB Core
+/// 5.0, 10.6.2).
 fn index(eh_frame: &[u8], eh_frame_at: u64, index_at: u64) -> Vec<u8> {
     let word = |at: usize| u32::from_le_bytes(eh_frame[at..at + 4].try_into().unwrap()) as usize;
     let mut entries = Vec::new();
@@ -148,7 +150,7 @@ fn index(eh_frame: &[u8], eh_frame_at: u64, index_at: u64) -> Vec<u8> {
         at += 4 + word(at);
     }
     entries.sort_unstable();
-    // Absolute addresses in four bytes (DW_EH_PE_udata4) throughout.
+    // All addresses are absolute and have four bytes (DW_EH_PE_udata4).
     let mut out = vec![1, 3, 3, 3];
     put(&mut out, &[(eh_frame_at, 4), (entries.len() as u64, 4)]);
     for (begin, entry) in entries {
@@ -166,7 +168,7 @@ fn section(out: &mut Vec<u8>, name: u64, flags: u64, at: u64, size: u64) {
     put(out, &[(name, 4), (1, 4), (flags, 8), (at, 8), (at, 8), (size, 8), (0, 8), (1, 8), (0, 8)]);
 }
 
-/// Numbers, each with its width in bytes.
+/// Appends numbers, each with its width in bytes.
 fn put(out: &mut Vec<u8>, numbers: &[(u64, usize)]) {
     for &(number, width) in numbers {
         out.extend_from_slice(&number.to_le_bytes()[..width]);

@@ -15,20 +15,22 @@ use crate::elf::Machine;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     pub(super) machine: Machine,
-    /// Ordered by address, not overlapping, at least one.
+    /// Executable parts, at least one, ordered by address and without overlap.
     pub(super) code: Vec<Code>,
-    /// Ordered; consecutive rows have different rules. There is no information before the first.
+    /// Rows, ordered by offset. Consecutive rows have different rules. Addresses before the first row have no
+    /// information.
     pub(super) rows: Vec<Row>,
-    /// Rules that rows refer to by index. The first is [`Rule::default`].
+    /// Rules to which rows refer by index. The first one is [`Rule::default`].
     pub(super) rules: Vec<Rule>,
 }
 
 impl Table {
-    /// Builds the table of the object whose file, or memory image, is `bytes`.
+    /// Builds the table of an object. `bytes` is its file or memory image.
     ///
     /// # Errors
     ///
-    /// The reason why there is none. If only parts are unreadable, the table has no information for these parts.
+    /// The reason why the object has no table. If only parts are unreadable, the table has no information for these
+    /// parts.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
         Self::build(&Contents::find(bytes)?)
     }
@@ -39,25 +41,25 @@ impl Table {
         Ok(Self { machine: contents.machine, code: contents.code.clone(), rows, rules })
     }
 
-    /// Architecture of the object.
+    /// Returns the architecture of the object.
     #[must_use]
     pub const fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// Address of the table's first page.
+    /// Returns the address of the table's first page.
     #[must_use]
     pub fn origin(&self) -> VirtOffset {
         origin(&self.code)
     }
 
-    /// Executable parts of the file, ordered by address.
+    /// Returns the executable parts of the file, ordered by address.
     #[must_use]
     pub fn code(&self) -> &[Code] {
         &self.code
     }
 
-    /// Rows in order: start address and rule.
+    /// Returns the rows in order: the first address and the rule of each.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = (VirtOffset, Rule)> {
         let origin = self.origin().0;
         self.rows.iter().map(move |row| (VirtOffset(origin + u64::from(row.offset)), self.rule(*row)))
@@ -72,7 +74,7 @@ impl Table {
         after.checked_sub(1).map_or(Rule::default(), |index| self.rule(self.rows[index]))
     }
 
-    /// Number of table pages from the origin to the last row.
+    /// Returns the number of table pages from the origin to the last row.
     #[must_use]
     pub fn pages(&self) -> u32 {
         self.rows.last().map_or(0, |row| (row.offset >> PAGE_BITS) + 1)
@@ -89,7 +91,7 @@ pub(super) fn entry_offset(contents: &Contents) -> Option<u32> {
     u32::try_from(entry.0 - origin(&contents.code).0).ok()
 }
 
-/// Returns the start of the page that contains the first code.
+/// Returns the start of the page that contains the first executable part.
 pub(super) fn origin(code: &[Code]) -> VirtOffset {
     code.first().map_or(VirtOffset(0), |code| VirtOffset(code.address.0 >> PAGE_BITS << PAGE_BITS))
 }

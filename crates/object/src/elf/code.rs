@@ -1,4 +1,4 @@
-//! An object's code.
+//! Code of an object: the bytes of its executable segments.
 
 use memtrace_model::{FileOffset, VirtOffset};
 
@@ -6,11 +6,11 @@ use super::error::{BEYOND, ElfError};
 use super::file::Elf;
 use super::source::Source;
 
-/// Bytes of code read at once.
+/// Number of bytes of code read at once.
 const CHUNK: u64 = 1 << 20;
 
 impl<S: Source> Elf<S> {
-    /// Returns the file offset of the `size` bytes at `virt`; `None` unless all of them are code in the file.
+    /// Returns the file offset of the `size` bytes at `virt`; `None` if one of them is no code in the file.
     pub(crate) fn code_offset(&self, virt: VirtOffset, size: u64) -> Option<FileOffset> {
         self.loaded().filter(|segment| segment.executable).find_map(|segment| {
             let (offset, left) = segment.locate(virt.0)?;
@@ -18,8 +18,8 @@ impl<S: Source> Elf<S> {
         })
     }
 
-    /// Returns the part of the range from `first` to before `end` that is code in the file, with its address. The
-    /// caller bounds the length.
+    /// Returns the code in the address range from `first` to before `end`, with the address of its first byte. If the
+    /// range has code of several segments, only the first part is returned. The caller bounds the length.
     pub fn code(&self, first: u64, end: u64) -> Result<(u64, Vec<u8>), ElfError> {
         for segment in self.loaded().filter(|segment| segment.executable) {
             let segment_end = segment.virt.saturating_add(segment.file_size);
@@ -32,13 +32,13 @@ impl<S: Source> Elf<S> {
         Ok((first, Vec::new()))
     }
 
-    /// Returns the number of bytes of code.
     pub(crate) fn code_size(&self) -> u64 {
         let sizes = self.loaded().filter(|segment| segment.executable).map(|segment| segment.file_size);
         sizes.fold(0, u64::saturating_add)
     }
 
-    /// Calls `visit` with each chunk of the code and its address. Consecutive chunks overlap by `overlap` bytes.
+    /// Calls `visit` with the address and the bytes of each chunk of the code. Consecutive chunks overlap by
+    /// `overlap` bytes.
     pub(crate) fn for_each_code_chunk(
         &self,
         overlap: usize,

@@ -1,21 +1,21 @@
-//! Constant data of an object.
+//! Search in the constant data of an object: the segments that are not writable.
 
 use super::error::{BEYOND, ElfError};
 use super::file::Elf;
 use super::segment::Segment;
 use super::source::Source;
 
-/// Bytes of data read at once.
+/// Number of bytes of data read at once.
 const CHUNK: u64 = 1 << 20;
 
-/// Returns the addresses of a byte sequence in the constant data. Older linkers place this data in the segment of the code,
-/// which is searched only if no other has the sequence.
+/// Returns the addresses of a byte sequence in the constant data. Older linkers place constant data in the segment of
+/// the code, so that segment is searched if no other one has the sequence.
 pub fn find(elf: &Elf<impl Source>, sequence: &[u8]) -> Result<Vec<u64>, ElfError> {
     let found = find_in(elf, sequence, |segment| !segment.executable)?;
     if found.is_empty() { find_in(elf, sequence, |segment| segment.executable) } else { Ok(found) }
 }
 
-/// Returns true if the constant data at an address is `expected`.
+/// Returns true if the bytes at the address `virt` are `expected`.
 pub(crate) fn is_at(elf: &Elf<impl Source>, virt: u64, expected: &[u8]) -> bool {
     let length = expected.len() as u64;
     let located = elf.locate(virt).ok().filter(|(_, left)| *left >= length);

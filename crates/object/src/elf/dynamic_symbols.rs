@@ -11,13 +11,13 @@ use super::error::{BEYOND, ElfError};
 use super::file::Elf;
 use super::source::{LE, Source};
 
-/// Bound on dynamic symbols; the largest libraries have about 100,000.
+/// Maximum number of dynamic symbols. The largest libraries have about 100,000.
 const MAX_SYMBOLS: u64 = 1 << 20;
-/// Bound on the entries of a hash chain; real chains have less than 20.
+/// Maximum number of entries of a hash chain. Real chains have less than 20.
 const MAX_CHAIN: u64 = 4096;
-/// Bound on the versions of one name; real names have up to 5.
+/// Maximum number of versions of one name. Real names have up to 5.
 const MAX_DEFINITIONS: usize = 32;
-/// Bound on the versions that an object defines; glibc has about 40.
+/// Maximum number of versions that an object defines. glibc has about 40.
 const MAX_VERSIONS: usize = 1024;
 
 /// Type of a symbol.
@@ -27,18 +27,19 @@ pub enum SymbolKind {
     Function,
     /// Resolver that the dynamic linker calls to choose the function (`STT_GNU_IFUNC`).
     Indirect,
-    /// Data and others.
+    /// Any other type, such as data.
     Other,
 }
 
 /// A symbol that the object defines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Name with the version, if any, as linkers write it: `malloc@@GLIBC_2.2.5`. `@@` marks the default version.
+    /// Name with the version, if it has one, as linkers write it: `malloc@@GLIBC_2.2.5`. `@@` marks the default
+    /// version.
     pub full_name: String,
     pub kind: SymbolKind,
     pub virt: VirtOffset,
-    /// Length in bytes.
+    /// Length in bytes; 0 if it is not known.
     pub size: u64,
 }
 
@@ -79,7 +80,7 @@ pub fn addresses(elf: &Elf<impl Source>) -> Result<Vec<u64>, ElfError> {
     Ok(defined.map(|symbol| symbol.st_value.get(LE)).collect())
 }
 
-/// Returns the number of dynamic symbols, which only the hash tables contain.
+/// Returns the number of dynamic symbols. Only the hash tables have it.
 fn count(elf: &Elf<impl Source>) -> Result<u64, ElfError> {
     if let Some(table) = elf.dynamic_value(DT_HASH) {
         let header: HashHeader<LittleEndian> = elf.entry(table, 0)?;
@@ -106,7 +107,7 @@ fn count(elf: &Elf<impl Source>) -> Result<u64, ElfError> {
     Err(ENDLESS)
 }
 
-/// Returns the symbol at `index`; `None` unless it is visible and called `name`, and the object defines it.
+/// Returns the symbol at `index` if it has the name `name`, is visible, and is defined by the object.
 fn definition(elf: &Elf<impl Source>, name: &str, index: u64) -> Result<Option<Symbol>, ElfError> {
     let table = elf.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("hashes without symbols"))?;
     let symbol: Sym64<LittleEndian> = elf.entry(table, index)?;
@@ -130,7 +131,7 @@ fn definition(elf: &Elf<impl Source>, name: &str, index: u64) -> Result<Option<S
     }))
 }
 
-/// Returns the indices of the symbols that have the hash of `name`.
+/// Returns the indices of the symbols that may have the name `name`, by its hash.
 fn hash_chain(elf: &Elf<impl Source>, name: &str) -> Result<Vec<u64>, ElfError> {
     if let Some(table) = elf.dynamic_value(DT_GNU_HASH) {
         gnu_hash_chain(elf, &GnuHash::read(elf, table)?, object::elf::gnu_hash(name.as_bytes()))
@@ -141,7 +142,7 @@ fn hash_chain(elf: &Elf<impl Source>, name: &str) -> Result<Vec<u64>, ElfError> 
     }
 }
 
-/// Returns the indices of the symbols with this hash in the table of GNU linkers.
+/// Returns the indices of the symbols with this hash in a `DT_GNU_HASH` table.
 fn gnu_hash_chain(elf: &Elf<impl Source>, table: &GnuHash, hash: u32) -> Result<Vec<u64>, ElfError> {
     let Some(bucket) = u64::from(hash).checked_rem(table.count) else { return Ok(Vec::new()) };
     let first = u64::from(word(elf, table.buckets, bucket)?);
@@ -162,7 +163,8 @@ fn gnu_hash_chain(elf: &Elf<impl Source>, table: &GnuHash, hash: u32) -> Result<
     Err(ENDLESS)
 }
 
-/// Layout: header, buckets, then the next symbol in the chain of each symbol; 0 ends the chain.
+/// Returns the indices of the symbols in the chain of this hash in a `DT_HASH` table. The table has a header, the
+/// buckets, and for each symbol the next one of its chain; 0 ends a chain.
 fn sysv_hash_chain(elf: &Elf<impl Source>, table: u64, hash: u32) -> Result<Vec<u64>, ElfError> {
     let header: HashHeader<LittleEndian> = elf.entry(table, 0)?;
     let count = u64::from(header.bucket_count.get(LE));
@@ -181,12 +183,12 @@ fn sysv_hash_chain(elf: &Elf<impl Source>, table: u64, hash: u32) -> Result<Vec<
     Err(ENDLESS)
 }
 
-/// Returns the 32-bit number `index` of the array at the address `base`.
+/// Returns element `index` of the array of 32-bit numbers at the address `base`.
 fn word(elf: &Elf<impl Source>, base: u64, index: u64) -> Result<u32, ElfError> {
     Ok(elf.entry::<U32<LittleEndian>>(base, index)?.get(LE))
 }
 
-/// Returns `@@VERSION`, `@VERSION` or an empty string.
+/// Returns the suffix of the symbol's name: `@@VERSION`, `@VERSION`, or an empty string without a version.
 fn version_suffix(elf: &Elf<impl Source>, symbol: u64) -> Result<String, ElfError> {
     let Some(table) = elf.dynamic_value(DT_VERSYM) else { return Ok(String::new()) };
     let version = elf.entry::<Versym<LittleEndian>>(table, symbol)?.0.get(LE);
@@ -197,7 +199,7 @@ fn version_suffix(elf: &Elf<impl Source>, symbol: u64) -> Result<String, ElfErro
     Ok(format!("{}{}", if version.is_hidden() { "@" } else { "@@" }, String::from_utf8_lossy(&name)))
 }
 
-/// Returns the name of a version that the object defines.
+/// Returns the name of the version with this index, which the object defines.
 fn version_name(elf: &Elf<impl Source>, index: VersionIndex) -> Result<Vec<u8>, ElfError> {
     let mut at = elf.dynamic_value(DT_VERDEF).ok_or(ElfError::Malformed("versions without definitions"))?;
     for _ in 0..MAX_VERSIONS {
@@ -215,8 +217,8 @@ fn version_name(elf: &Elf<impl Source>, index: VersionIndex) -> Result<Vec<u8>, 
     Err(ElfError::Malformed("a symbol's version is not defined"))
 }
 
-/// Hash table of GNU linkers. Layout: header, bloom filter, buckets, then the hash of each symbol from the base on. Its
-/// lowest bit ends a chain (glibc, elf/dl-lookup.c, `do_lookup_x`).
+/// Header of a `DT_GNU_HASH` table. The table has a header, a bloom filter, the buckets, and the hash of each symbol
+/// from the base on. The lowest bit of a hash is 1 at the end of a chain (glibc, elf/dl-lookup.c, `do_lookup_x`).
 struct GnuHash {
     /// Number of buckets.
     count: u64,
@@ -224,7 +226,7 @@ struct GnuHash {
     buckets: u64,
     /// Address of the hashes.
     hashes: u64,
-    /// Index of the first symbol that has a hash.
+    /// Index of the first symbol with a hash.
     base: u64,
 }
 

@@ -11,7 +11,7 @@ pub enum ElfError {
     /// The file is for another architecture.
     #[error("made for another machine ({0})")]
     Foreign(&'static str),
-    /// The headers or tables of the file contradict each other.
+    /// The headers or tables of the file are damaged.
     #[error("damaged ELF file: {0}")]
     Malformed(&'static str),
     /// Reading the file failed.

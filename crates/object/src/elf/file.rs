@@ -15,9 +15,9 @@ use super::machine::Machine;
 use super::segment::{Segment, read_segments};
 use super::source::{LE, Source, fill, read};
 
-/// Bound on the bytes of a dynamic section; real ones have about 40 entries of 16 bytes.
+/// Maximum size of a dynamic section in bytes. Real ones have about 40 entries of 16 bytes.
 const MAX_DYNAMIC: u64 = 65536;
-/// Bound on the length of strings: that of a path (`PATH_MAX`, include/uapi/linux/limits.h).
+/// Maximum length of a string in bytes: the maximum length of a path (`PATH_MAX`, include/uapi/linux/limits.h).
 const MAX_STRING: u64 = 4096;
 
 /// An open ELF file: its segments and its dynamic section.
@@ -40,7 +40,7 @@ impl<S: Source> Elf<S> {
         Ok(elf)
     }
 
-    /// Reads the headers of an object for any supported architecture, without the dynamic section, which may be
+    /// Reads the headers of an object for any supported architecture. Does not read the dynamic section, which may be
     /// damaged.
     pub fn parse_headers(source: S) -> Result<Self, ElfError> {
         let mut magic = [0; 4];
@@ -72,12 +72,12 @@ impl<S: Source> Elf<S> {
         &self.header
     }
 
-    /// Architecture of the code.
+    /// Returns the architecture of the code.
     pub fn machine(&self) -> Machine {
         self.machine
     }
 
-    /// All program headers in the order of the file.
+    /// Returns all program headers in the order of the file.
     pub fn segments(&self) -> &[Segment] {
         &self.segments
     }
@@ -87,12 +87,12 @@ impl<S: Source> Elf<S> {
         matches!(self.header.e_type.get(LE), ET_EXEC | ET_DYN)
     }
 
-    /// Address of the first instruction; 0 if the object has none.
+    /// Returns the address of the entry point; 0 if the object has none.
     pub(crate) fn entry_point(&self) -> u64 {
         self.header.e_entry.get(LE)
     }
 
-    /// Length of the file in bytes.
+    /// Returns the length of the file in bytes.
     pub fn file_size(&self) -> Result<u64, ElfError> {
         Ok(self.source.size()?)
     }
@@ -131,25 +131,25 @@ impl<S: Source> Elf<S> {
         self.dynamic.iter().filter(|entry| entry.0 == tag).map(|entry| self.string(entry.1)).collect()
     }
 
-    /// Returns the name by which other objects need this one.
+    /// Returns the soname: the name by which other objects refer to this one.
     pub fn soname(&self) -> Result<Option<String>, ElfError> {
         let names = self.dynamic_strings(DT_SONAME)?;
         Ok(names.first().map(|name| String::from_utf8_lossy(name).into_owned()))
     }
 
-    /// Returns the names of the needed libraries.
+    /// Returns the names of the needed libraries (`DT_NEEDED`).
     pub fn needed(&self) -> Result<Vec<Vec<u8>>, ElfError> {
         self.dynamic_strings(DT_NEEDED)
     }
 
-    /// Returns `DT_RPATH` and `DT_RUNPATH`: lists of library directories, separated by colons.
+    /// Returns the values of `DT_RPATH` and `DT_RUNPATH`. Each is a list of library directories, separated by colons.
     pub fn search_paths(&self) -> Result<Vec<Vec<u8>>, ElfError> {
         let mut paths = self.dynamic_strings(DT_RPATH)?;
         paths.extend(self.dynamic_strings(DT_RUNPATH)?);
         Ok(paths)
     }
 
-    /// Returns the path of the dynamic linker that the kernel starts for this program.
+    /// Returns the path of the dynamic linker that the kernel starts for this executable, if it names one.
     pub fn interpreter(&self) -> Result<Option<Vec<u8>>, ElfError> {
         let Some(segment) = self.segments.iter().find(|segment| segment.kind == PT_INTERP) else {
             return Ok(None);
@@ -158,19 +158,21 @@ impl<S: Source> Elf<S> {
         Ok(Some(until_nul(&path)?))
     }
 
-    /// Returns true for a statically linked executable, to which no dynamic linker is added. The dynamic linker itself
-    /// has no interpreter either, but is no position-independent executable.
+    /// Returns true for a statically linked executable: it is marked as an executable and has no interpreter. The
+    /// dynamic linker has no interpreter either, but is not marked.
     pub fn is_static(&self) -> Result<bool, ElfError> {
         Ok(self.is_marked_executable() && self.interpreter()?.is_none())
     }
 
-    /// Returns true for an executable: its thread-local block is the first below the thread pointer. A library may have an
-    /// interpreter too, but has a soname.
+    /// Returns true for an executable, even if it is not marked as one. A library may have an interpreter too, but
+    /// also
+    /// has a soname. The TLS block of an executable is the first one below the thread pointer.
     pub fn is_executable(&self) -> Result<bool, ElfError> {
         Ok(self.is_marked_executable() || (self.interpreter()?.is_some() && self.soname()?.is_none()))
     }
 
-    /// Returns true if the object says that it is an executable. Older linkers do not mark position-independent ones.
+    /// Returns true if the headers mark the object as an executable. Older linkers do not mark position-independent
+    /// executables.
     fn is_marked_executable(&self) -> bool {
         let flags = self.dynamic_value(DT_FLAGS_1).unwrap_or(0);
         self.header.e_type.get(LE) == ET_EXEC || flags & DF_1_PIE.0 != 0
@@ -180,32 +182,35 @@ impl<S: Source> Elf<S> {
         self.segments.iter().filter(|segment| segment.kind == PT_LOAD)
     }
 
-    /// Returns the file offset of the byte at `virt` and the number of bytes from there to the segment's end.
+    /// Returns the file offset of the byte at `virt`, and the number of bytes from there to the segment's end in the
+    /// file.
     pub fn locate(&self, virt: u64) -> Result<(u64, u64), ElfError> {
         self.loaded().find_map(|segment| segment.locate(virt)).ok_or(BEYOND)
     }
 
-    /// Reads the `T` at the address `base + index * size_of::<T>()`.
+    /// Reads element `index` of the array of `T` at the address `base`.
     pub(super) fn entry<T: Pod>(&self, base: u64, index: u64) -> Result<T, ElfError> {
         let virt = index.checked_mul(size_of::<T>() as u64).and_then(|at| base.checked_add(at)).ok_or(BEYOND)?;
         let (offset, left) = self.locate(virt)?;
         if left < size_of::<T>() as u64 { Err(BEYOND) } else { read(&self.source, offset) }
     }
 
-    /// Reads the string at `offset` in the dynamic string table.
+    /// Reads the string at `offset` of the dynamic string table.
     pub(super) fn string(&self, offset: u64) -> Result<Vec<u8>, ElfError> {
         let (offset, left) = self.locate_string(offset)?;
         until_nul(&self.bytes(offset, left.min(MAX_STRING))?)
     }
 
-    /// Returns true if the string at `offset` in the dynamic string table is `expected`. Reads no more than its length.
+    /// Returns true if the string at `offset` of the dynamic string table is `expected`. Reads no more bytes than
+    /// `expected` has, and a zero.
     pub(super) fn is_string(&self, offset: u64, expected: &str) -> Result<bool, ElfError> {
         let (offset, left) = self.locate_string(offset)?;
         let bytes = self.bytes(offset, left.min(expected.len() as u64 + 1))?;
         Ok(bytes.strip_suffix(&[0]).is_some_and(|bytes| bytes == expected.as_bytes()))
     }
 
-    /// Returns the file offset of the string at `offset` in the dynamic string table, and a bound on its length.
+    /// Returns the file offset of the string at `offset` of the dynamic string table, and a bound on its length in
+    /// bytes.
     fn locate_string(&self, offset: u64) -> Result<(u64, u64), ElfError> {
         let table = self.dynamic_value(DT_STRTAB).ok_or(ElfError::Malformed("names without a string table"))?;
         let size = self.dynamic_value(DT_STRSZ).ok_or(ElfError::Malformed("a string table without a size"))?;
@@ -214,14 +219,14 @@ impl<S: Source> Elf<S> {
         Ok((offset, rest.min(left)))
     }
 
-    /// Reads `length` bytes at `offset`. The caller bounds the length.
+    /// Reads `length` bytes at the file offset `offset`. The caller bounds the length.
     pub(super) fn bytes(&self, offset: u64, length: u64) -> Result<Vec<u8>, ElfError> {
         let mut bytes = vec![0; usize::try_from(length).map_err(|_| BEYOND)?];
         fill(&self.source, offset, &mut bytes)?;
         Ok(bytes)
     }
 
-    /// Reads `length` bytes at `offset` after a check against the file's length.
+    /// Reads `length` bytes at the file offset `offset`, after a check that they lie in the file.
     pub(crate) fn bytes_in_file(&self, offset: u64, length: u64) -> Result<Vec<u8>, ElfError> {
         if offset.checked_add(length).is_none_or(|end| end > self.source.size().unwrap_or(0)) {
             return Err(BEYOND);

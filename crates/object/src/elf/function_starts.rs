@@ -1,5 +1,5 @@
-//! Addresses of an object's functions, from the search table of `.eh_frame_hdr` or, if an object has none, from its
-//! symbol table.
+//! Addresses of an object's functions. They come from the search table of `.eh_frame_hdr`, or from the symbol table
+//! if there is no valid search table.
 
 use object::elf::PT_GNU_EH_FRAME;
 
@@ -7,10 +7,11 @@ use super::file::Elf;
 use super::source::Source;
 use super::symbol_table;
 
-/// Bound on functions; the largest libraries have about 200,000.
+/// Maximum number of functions. The largest libraries have about 200,000.
 const MAX_FUNCTIONS: u64 = 1 << 22;
 
-// Linux Standard Base, Core specification, 10.6: DW_EH_PE_udata4, and DW_EH_PE_sdata4 relative to the table.
+// Encodings (Linux Standard Base, Core specification, 10.6): DW_EH_PE_udata4, and DW_EH_PE_sdata4 relative to the
+// table.
 const UNSIGNED_4: u8 = 0x03;
 const SIGNED_4_FROM_TABLE: u8 = 0x3b;
 
@@ -19,7 +20,7 @@ pub fn find(elf: &Elf<impl Source>) -> Vec<u64> {
     eh_frame_starts(elf).or_else(|| symbol_table::function_starts(elf).ok().flatten()).unwrap_or_default()
 }
 
-/// Returns the addresses in the search table; `None` if the object has none that is valid.
+/// Returns the addresses in the search table; `None` if the object has no valid one.
 fn eh_frame_starts(elf: &Elf<impl Source>) -> Option<Vec<u64>> {
     let segment = elf.segments().iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
     let head = elf.bytes(segment.offset, 12).ok()?;

@@ -1,4 +1,4 @@
-//! Imported symbols: relocations by which the dynamic linker fills GOT slots.
+//! Imported symbols, from the relocations by which the dynamic linker fills GOT slots.
 
 use memtrace_model::VirtOffset;
 use object::LittleEndian;
@@ -11,17 +11,18 @@ use super::file::Elf;
 use super::machine::Machine;
 use super::source::{LE, Source};
 
-/// Bound on the bytes of relocations; glibc has less than 50,000.
+/// Maximum size of a relocation table in bytes. glibc has less than 50,000 bytes.
 const MAX_RELOCATIONS: u64 = 1 << 24;
 
-/// Bits of a relocation with its type.
+/// Mask of a relocation's type in `r_info`.
 const TYPE: u64 = 0xffff_ffff;
 
-/// Symbol of which the dynamic linker stores the address in a GOT slot.
+/// Symbol of a GOT slot: the dynamic linker stores its address there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Import {
     pub name: String,
-    /// Address of the object's own definition, which applies unless an object earlier in the lookup order has another.
+    /// Address of the object's own definition, if it has one. A definition in an object earlier in the lookup order
+    /// takes precedence.
     pub own: Option<u64>,
 }
 
@@ -35,14 +36,14 @@ pub fn at(elf: &Elf<impl Source>, slot: u64) -> Result<Option<Import>, ElfError>
     let symbols = elf.dynamic_value(DT_SYMTAB).ok_or(ElfError::Malformed("relocations without symbols"))?;
     let symbol: Sym64<LittleEndian> = elf.entry(symbols, info >> 32)?;
     let name = elf.string(u64::from(symbol.st_name.get(LE)))?;
-    // The address of an indirect function is that of its resolver.
+    // The value of an indirect function's symbol is the address of its resolver, not of the function.
     let is_function = symbol.st_shndx.get(LE) != SHN_UNDEF && symbol.st_type() != STT_GNU_IFUNC;
     let own = is_function.then(|| symbol.st_value.get(LE));
     Ok(Some(Import { name: String::from_utf8_lossy(&name).into_owned(), own }))
 }
 
-/// Returns true if the GOT slot at the address `slot` gets the address that the resolver of the object's indirect function
-/// `name` returns.
+/// Returns true if the GOT slot at the address `slot` is filled by the resolver of the object's indirect function
+/// `name`.
 pub(crate) fn is_slot_of_indirect(elf: &Elf<impl Source>, slot: u64, name: &str) -> Result<bool, ElfError> {
     let Some(relocation) = relocation_of(elf, slot)? else { return Ok(false) };
     let resolver = VirtOffset(relocation.r_addend.get(LE).cast_unsigned());
@@ -51,7 +52,7 @@ pub(crate) fn is_slot_of_indirect(elf: &Elf<impl Source>, slot: u64, name: &str)
     Ok(is_resolved && dynamic_symbols::definitions(elf, name)?.iter().any(is_resolver))
 }
 
-/// Returns the relocation of a GOT slot.
+/// Returns the relocation for the GOT slot at the address `slot`.
 fn relocation_of(elf: &Elf<impl Source>, slot: u64) -> Result<Option<Rela64<LittleEndian>>, ElfError> {
     for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
         let (Some(table), Some(size)) = (elf.dynamic_value(table), elf.dynamic_value(size)) else { continue };
@@ -68,7 +69,7 @@ fn relocation_of(elf: &Elf<impl Source>, slot: u64) -> Result<Option<Rela64<Litt
     Ok(None)
 }
 
-/// Returns true for relocations that store a symbol's address: `R_*_GLOB_DAT` and `R_*_JUMP_SLOT`.
+/// Returns true for a relocation that stores a symbol's address: `R_*_GLOB_DAT` or `R_*_JUMP_SLOT`.
 fn fills_slots(machine: Machine, info: u64) -> bool {
     let kinds = match machine {
         Machine::X86_64 => 6..=7,
@@ -77,7 +78,7 @@ fn fills_slots(machine: Machine, info: u64) -> bool {
     kinds.contains(&(info & TYPE))
 }
 
-/// Returns the type of relocations that store the result of a resolver: `R_*_IRELATIVE`.
+/// Returns the type of a relocation that stores the result of a resolver: `R_*_IRELATIVE`.
 fn indirect_relocation(machine: Machine) -> u64 {
     match machine {
         Machine::X86_64 => 37,

@@ -1,4 +1,4 @@
-//! Notes: build ID, and the note of Go's linker.
+//! ELF notes: the build ID, and the note of Go's linker.
 
 use memtrace_model::BuildId;
 use object::LittleEndian;
@@ -10,21 +10,21 @@ use super::file::Elf;
 use super::sections::Sections;
 use super::source::{LE, Source};
 
-/// Bound on the bytes of a note segment; real ones have less than 200.
+/// Maximum number of bytes that are read of a note segment. Real ones have less than 200 bytes.
 const MAX_NOTES: u64 = 65536;
-/// Bound on the length of a build ID; linkers write 8 to 32 bytes.
+/// Maximum length of a build ID in bytes. Linkers write 8 to 32 bytes.
 const MAX_BUILD_ID: usize = 64;
 
-/// Sections with Go's table of functions, in a fixed and in a position-independent executable.
+/// Names of the section with Go's table of functions, in a fixed and in a position-independent executable.
 const GO_FUNCTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
-/// Returns the build ID, found by the program headers.
+/// Returns the build ID, which is found by the program headers.
 pub fn build_id(elf: &Elf<impl Source>) -> Result<Option<BuildId>, ElfError> {
     Ok(note(elf, b"GNU", NT_GNU_BUILD_ID, has_valid_length)?.map(|content| BuildId(content.into())))
 }
 
-/// Returns the build ID, found by the section headers: separate debug files have the program headers of the original
-/// object, which lead nowhere. Unreadable sections are skipped.
+/// Returns the build ID, which is found by the section headers. This is for separate debug files: their program
+/// headers are copies of the original object's, and lead to no contents. Unreadable sections are skipped.
 pub fn build_id_of_sections(sections: &Sections<'_, impl Source>) -> Option<BuildId> {
     let mut notes = sections.headers().iter().filter(|section| section.sh_type.get(LE) == SHT_NOTE);
     notes.find_map(|section| {
@@ -34,8 +34,8 @@ pub fn build_id_of_sections(sections: &Sections<'_, impl Source>) -> Option<Buil
     })
 }
 
-/// Returns true if Go's linker made the object: it leaves a note of this name and type (`ELF_NOTE_GOBUILDID_TAG`,
-/// cmd/link/internal/ld/elf.go), even if the C linker runs last. Without a build ID (`-buildid=`, as in many
+/// Returns true if Go's linker made the object. The linker leaves a note (`ELF_NOTE_GOBUILDID_TAG`,
+/// cmd/link/internal/ld/elf.go), even if the C linker runs last. Without a Go build ID (`-buildid=`, as in many
 /// releases) there is no note, but the table of functions remains (cmd/link/internal/ld/pcln.go).
 pub fn is_go(elf: &Elf<impl Source>) -> Result<bool, ElfError> {
     if note(elf, b"Go", NoteType(4), |_| true)?.is_some() {
@@ -45,7 +45,7 @@ pub fn is_go(elf: &Elf<impl Source>) -> Result<bool, ElfError> {
     Ok(sections.is_some_and(|sections| GO_FUNCTIONS.iter().any(|name| sections.named(name).is_some())))
 }
 
-/// Returns the content of the first note of this owner and type in the note segments that `is_valid` accepts.
+/// Searches the note segments. Returns the content of the first note of this owner and type that `is_valid` accepts.
 fn note(
     elf: &Elf<impl Source>,
     owner: &[u8],
@@ -61,7 +61,7 @@ fn note(
     Ok(None)
 }
 
-/// Returns true if a build ID has as many bytes as linkers write.
+/// Returns true if the length of a build ID is plausible.
 fn has_valid_length(build_id: &[u8]) -> bool {
     (1..=MAX_BUILD_ID).contains(&build_id.len())
 }

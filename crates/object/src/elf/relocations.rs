@@ -8,12 +8,12 @@ use super::file::Elf;
 use super::machine::Machine;
 use super::source::{LE, Source};
 
-/// Bytes of data read at once: a multiple of the size of a relocation and of a word.
+/// Number of bytes of data read at once: a multiple of the size of a relocation and of a word.
 const CHUNK: u64 = 24 << 12;
-/// Size of a pointer.
+/// Size of a pointer in bytes.
 const WORD: u64 = 8;
 
-/// A relocation with its parts decoded.
+/// A decoded relocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Relocation {
     /// Address of the word that the dynamic linker writes.
@@ -24,7 +24,7 @@ pub(super) struct Relocation {
     pub(super) addend: i64,
 }
 
-/// Calls `visit` with each entry of `DT_RELA`, which does not include the PLT.
+/// Calls `visit` with each relocation of `DT_RELA`. The relocations of the PLT are in another table.
 pub(super) fn for_each(
     elf: &Elf<impl Source>,
     mut visit: impl FnMut(Relocation) -> Result<(), ElfError>,
@@ -47,8 +47,8 @@ pub(super) fn for_each(
     })
 }
 
-/// Calls `visit` with the address and the target of each pointer in the data that points into the object itself. In an
-/// executable with a fixed address, these are all words: nothing distinguishes pointers from other data.
+/// Calls `visit` with the address and the target of each pointer in the data that points into the object itself. In
+/// an executable with a fixed address, each word is passed: nothing distinguishes pointers from other data there.
 pub(crate) fn for_each_pointer(elf: &Elf<impl Source>, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
     if elf.header().e_type.get(LE) == ET_EXEC {
         return for_each_word(elf, visit);
@@ -66,8 +66,8 @@ pub(crate) fn for_each_pointer(elf: &Elf<impl Source>, mut visit: impl FnMut(u64
     for_each_compact(elf, visit)
 }
 
-/// Visits the pointers of `DT_RELR`: an even entry is the address of one, an odd entry is a bitmap of the 63 words after
-/// it (System V ABI, "Relative Relocation Table").
+/// Visits the pointers of `DT_RELR`. An even entry is the address of a pointer. An odd entry is a bitmap of the next
+/// 63 words (System V ABI, "Relative Relocation Table").
 fn for_each_compact(elf: &Elf<impl Source>, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
     let (Some(table), Some(size)) = (elf.dynamic_value(DT_RELR), elf.dynamic_value(DT_RELRSZ)) else {
         return Ok(());
@@ -91,7 +91,7 @@ fn for_each_compact(elf: &Elf<impl Source>, mut visit: impl FnMut(u64, u64)) -> 
     })
 }
 
-/// Calls `visit` with the address and the value of each aligned word in the file.
+/// Calls `visit` with the address and the value of each aligned word in the `PT_LOAD` segments.
 fn for_each_word(elf: &Elf<impl Source>, mut visit: impl FnMut(u64, u64)) -> Result<(), ElfError> {
     for segment in elf.loaded() {
         let first = segment.virt.next_multiple_of(WORD);
@@ -104,7 +104,7 @@ fn for_each_word(elf: &Elf<impl Source>, mut visit: impl FnMut(u64, u64)) -> Res
     Ok(())
 }
 
-/// Calls `visit` with each chunk of `size` bytes from the address `virt` on, and with the chunk's address.
+/// Reads `size` bytes from the address `virt` on in chunks, and calls `visit` with the address and the bytes of each.
 fn for_each_chunk(
     elf: &Elf<impl Source>,
     virt: u64,
@@ -129,7 +129,7 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word))
 }
 
-/// Buffered part of the data.
+/// Buffer of the data from an address on.
 #[derive(Default)]
 struct DataWindow {
     start: u64,
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn pointers_are_found_in_all_kinds_of_executables() {
         let names: Vec<_> = (0..NAMES).map(|number| format!("name of entry {number}")).collect();
-        // Every third word is no pointer, so that bitmaps have holes.
+        // Every third word is no pointer, so that the bitmaps have zeros.
         let entries: Vec<_> = names.iter().map(|name| format!("{{\"{name}\", main, 1}},")).collect();
         let source = format!(
             "int main(void); const struct {{ const char *name; int (*function)(void); long number; }} table[] = {{{}}};

@@ -1,4 +1,4 @@
-//! Properties of executables that limit tracing: made by Go, or stripped.
+//! Properties of executables that limit tracing: they are made by Go, or stripped.
 
 use std::fs::File;
 
@@ -7,15 +7,16 @@ use memtrace_model::Object;
 use super::file::Elf;
 use super::{notes, symbol_table};
 
-/// Returns true if Go's linker made the object: the Go runtime maps its heap itself. False if the file cannot be read.
+/// Returns true if Go's linker made the object. The Go runtime maps its heap itself. Returns false if the file cannot
+/// be read.
 #[must_use]
 pub fn is_go(object: &Object) -> bool {
     let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
     file.is_some_and(|file| Elf::parse(&file).and_then(|elf| notes::is_go(&elf)).unwrap_or(false))
 }
 
-/// Returns true if the object has no symbol table, so that an allocator linked into it cannot be found. False if the
-/// file cannot be read.
+/// Returns true if the object has no symbol table, so that an allocator linked into it cannot be found. Returns false
+/// if the file cannot be read.
 #[must_use]
 pub fn is_stripped(object: &Object) -> bool {
     let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };

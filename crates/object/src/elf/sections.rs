@@ -1,4 +1,4 @@
-//! Section headers, which may be stripped: no program needs them to run.
+//! Section headers. They may be stripped, because no program needs them to run.
 
 use object::elf::{CompressionHeader64, SHF_COMPRESSED, SHN_XINDEX, SectionHeader64};
 use object::{LittleEndian, pod};
@@ -7,8 +7,8 @@ use super::error::{BEYOND, ElfError};
 use super::file::Elf;
 use super::source::{LE, Source, read};
 
-/// Bound on section headers. Programs and libraries have about 30; an object with a section for each
-/// function is not linked.
+/// Maximum number of section headers. Executables and libraries have about 30. Only relocatable objects have a
+/// section for each function.
 const MAX_SECTIONS: u64 = 65536;
 
 /// Section headers, with the file offset of their names.
@@ -19,13 +19,13 @@ pub struct Sections<'elf, S> {
 }
 
 impl<'elf, S: Source> Sections<'elf, S> {
-    /// The headers in the order of the file.
+    /// Returns the headers in the order of the file.
     pub fn headers(&self) -> &[SectionHeader64<LittleEndian>] {
         &self.headers
     }
 
-    /// Reads the section headers; `None` if there are none. Tools that strip an object may cut off the headers and
-    /// leave their number.
+    /// Reads the section headers; `None` if there are none or they are damaged. Tools that strip an object may remove
+    /// the headers and leave their number.
     pub fn read(elf: &'elf Elf<S>) -> Option<Self> {
         type Header = SectionHeader64<LittleEndian>;
         let header = elf.header();
@@ -33,7 +33,8 @@ impl<'elf, S: Source> Sections<'elf, S> {
         if offset == 0 || usize::from(header.e_shentsize.get(LE)) != size_of::<Header>() {
             return None;
         }
-        // Numbers that do not fit are in the first section header (elf(5), e_shnum and e_shstrndx).
+        // Numbers that do not fit into the file header are in the first section header (elf(5), e_shnum and
+        // e_shstrndx).
         let first = || read::<Header>(elf.source(), offset).ok();
         let count = match header.e_shnum.get(LE) {
             0 => first()?.sh_size.get(LE),
@@ -52,20 +53,21 @@ impl<'elf, S: Source> Sections<'elf, S> {
         Some(Self { elf, headers: headers.to_vec(), names })
     }
 
-    /// Returns true if the section is called `name`. Reads no more than the name's length: hostile names may be as long
-    /// as the file.
+    /// Returns true if the section has the name `name`. Reads no more bytes than `name` has, and a zero: a hostile
+    /// name may be as long as the file.
     pub fn is_named(&self, section: &SectionHeader64<LittleEndian>, name: &str) -> bool {
         let at = self.names.saturating_add(section.sh_name.get(LE).into());
         let bytes = self.elf.bytes(at, name.len() as u64 + 1);
         bytes.is_ok_and(|bytes| bytes.strip_suffix(&[0]) == Some(name.as_bytes()))
     }
 
-    /// Returns the first section called `name`.
+    /// Returns the first section with the name `name`.
     pub fn named(&self, name: &str) -> Option<&SectionHeader64<LittleEndian>> {
         self.headers.iter().find(|section| self.is_named(section, name))
     }
 
-    /// Returns the size in bytes of a compressed section's contents as it claims; `None` if it is not compressed.
+    /// Returns the uncompressed size in bytes that the header of a compressed section states; `None` if the section
+    /// is not compressed.
     pub(crate) fn uncompressed_size(&self, section: &SectionHeader64<LittleEndian>) -> Result<Option<u64>, ElfError> {
         if !section.sh_flags.get(LE).contains(SHF_COMPRESSED) {
             return Ok(None);

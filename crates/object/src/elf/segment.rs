@@ -8,10 +8,10 @@ use object::pod;
 use super::error::{BEYOND, ElfError};
 use super::source::{LE, Source, fill};
 
-/// Bound on the bytes of program headers: the kernel's limit (`load_elf_phdrs`, fs/binfmt_elf.c).
+/// Maximum size of the program headers in bytes: the kernel's limit (`load_elf_phdrs`, fs/binfmt_elf.c).
 const MAX_PROGRAM_HEADERS: usize = 65536;
 
-/// Alignment of mapped segments.
+/// Alignment of mapped segments in bytes.
 const PAGE: u64 = 4096;
 
 /// One program header.
@@ -28,7 +28,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Returns the file offset of the byte at `virt` and the number of bytes from there to the segment's end.
+    /// Returns the file offset of the byte at `virt`, and the number of bytes from there to the segment's end in the
+    /// file.
     pub fn locate(&self, virt: u64) -> Option<(u64, u64)> {
         let inside = virt.checked_sub(self.virt)?;
         let left = self.file_size.checked_sub(inside).filter(|&left| left > 0)?;
@@ -43,16 +44,16 @@ impl Segment {
 
 /// Returns the address at which the byte at `offset` of the file is loaded; `None` if it is not loaded.
 ///
-/// If two segments load the byte, the executable one is chosen.
+/// If several segments load the byte, an executable one is chosen.
 pub(crate) fn virt_offset(segments: &[Segment], offset: FileOffset) -> Option<VirtOffset> {
     let executable = segments.iter().filter(|segment| segment.executable).find(|segment| segment.contains(offset.0));
     let segment = executable.or_else(|| segments.iter().find(|segment| segment.contains(offset.0)))?;
     segment.virt.checked_add(offset.0 - segment.offset).map(VirtOffset)
 }
 
-/// Returns the number of bytes from the file offset `offset` to the end of its writable segment in memory, with `.bss`;
-/// `None` if no such segment contains the offset. The offset may be before the segment, in its first page: the kernel maps
-/// whole pages.
+/// Returns the number of bytes in memory from the file offset `offset` to the end of its writable segment, with
+/// `.bss`. Returns `None` if no writable segment contains the offset. The offset may be before the segment in its
+/// first page, because the kernel maps whole pages.
 pub fn variables_from(segments: &[Segment], offset: u64) -> Option<u64> {
     segments.iter().filter(|segment| segment.kind == PT_LOAD && segment.writable).find_map(|segment| {
         let end = segment.offset.checked_add(segment.memory_size)?;

@@ -13,10 +13,10 @@ pub(super) const LE: LittleEndian = LittleEndian;
 
 /// Bytes that can be read at an offset.
 pub trait Source {
-    /// Fills `into` from `offset` on; `UnexpectedEof` if the source ends before.
+    /// Fills `into` with the bytes from `offset` on. The error is `UnexpectedEof` if the source ends too early.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 
-    /// Size in bytes.
+    /// Returns the size in bytes.
     fn size(&self) -> io::Result<u64>;
 }
 
@@ -53,7 +53,7 @@ pub(super) fn read<T: Pod>(source: &impl Source, offset: u64) -> Result<T, ElfEr
 
 /// Fills `bytes` from `offset` on.
 pub(super) fn fill(source: &impl Source, offset: u64, bytes: &mut [u8]) -> Result<(), ElfError> {
-    // pread rejects an offset beyond i64::MAX as an invalid argument; here it means a damaged file.
+    // For an offset beyond i64::MAX, which means a damaged file, pread would report an invalid argument.
     if i64::try_from(offset).is_err() {
         return Err(BEYOND);
     }

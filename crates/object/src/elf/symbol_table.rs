@@ -1,5 +1,5 @@
-//! Symbol table (`.symtab`). Unlike the dynamic symbols, it includes local and statically linked functions. It may be
-//! stripped.
+//! Symbol table (`.symtab`). It includes local and statically linked functions, which the dynamic symbols lack, but
+//! may be stripped.
 
 use memtrace_model::VirtOffset;
 use object::elf::SectionType;
@@ -12,7 +12,7 @@ use super::file::Elf;
 use super::sections::Sections;
 use super::source::{LE, Source};
 
-/// Bound on the bytes of symbols, and of their names; the largest browsers have about 100 MB.
+/// Maximum size in bytes of a symbol table, and of its string table. The largest browsers have about 100 MB.
 const MAX_TABLE: u64 = 1 << 28;
 
 /// Location of a table in the file.
@@ -22,8 +22,8 @@ struct Table {
     size: u64,
 }
 
-/// Returns the functions with a name, without its version, that `has_name` accepts; `None` if the symbol table is
-/// stripped.
+/// Returns the functions with names that `has_name` accepts, each with its name without the version. Returns `None`
+/// if the symbol table is stripped.
 pub(crate) fn find_functions(
     elf: &Elf<impl Source>,
     has_name: impl Fn(&[u8]) -> bool,
@@ -31,7 +31,7 @@ pub(crate) fn find_functions(
     find_functions_in(elf, SHT_SYMTAB, has_name)
 }
 
-/// As [`find_functions`], in the table of dynamic symbols, which stripped objects have too.
+/// As [`find_functions`], for the table of dynamic symbols, which stripped objects have too.
 pub(crate) fn find_dynamic_functions(
     elf: &Elf<impl Source>,
     has_name: impl Fn(&[u8]) -> bool,
@@ -39,8 +39,8 @@ pub(crate) fn find_dynamic_functions(
     find_functions_in(elf, SHT_DYNSYM, has_name)
 }
 
-/// Returns the offset and the size of the thread-local variables with a name that `has_name` accepts; none if the symbol
-/// table is stripped.
+/// Returns the offset in the TLS block and the size of each thread-local variable with a name that `has_name`
+/// accepts. Returns none if the symbol table is stripped.
 pub(crate) fn find_thread_locals(
     elf: &Elf<impl Source>,
     has_name: impl Fn(&[u8]) -> bool,
@@ -54,7 +54,7 @@ pub(crate) fn find_thread_locals(
     Ok(found)
 }
 
-/// As [`find_functions`], in the table of this type.
+/// As [`find_functions`], for the symbol table of this section type.
 fn find_functions_in(
     elf: &Elf<impl Source>,
     table: SectionType,
@@ -111,14 +111,13 @@ pub(super) fn function_starts(elf: &Elf<impl Source>) -> Result<Option<Vec<u64>>
     Ok(Some(starts))
 }
 
-/// Reads the entries of a symbol table.
 fn read_symbols(elf: &Elf<impl Source>, table: &Table) -> Result<Vec<Sym64<LittleEndian>>, ElfError> {
     let size = size_of::<Sym64<LittleEndian>>() as u64;
     let bytes = elf.bytes(table.offset, table.size / size * size)?;
     Ok(pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?.to_vec())
 }
 
-/// Returns the symbol table of this type and its string table.
+/// Returns the symbol table of this section type, and its string table.
 fn symbol_tables(elf: &Elf<impl Source>, kind: SectionType) -> Result<Option<(Table, Table)>, ElfError> {
     type Section = SectionHeader64<LittleEndian>;
     let Some(sections) = Sections::read(elf) else { return Ok(None) };
@@ -132,7 +131,7 @@ fn symbol_tables(elf: &Elf<impl Source>, kind: SectionType) -> Result<Option<(Ta
         if table.size > MAX_TABLE {
             return Err(ElfError::Malformed("too many symbols"));
         }
-        // Don't allocate memory for a table beyond the end of the file.
+        // Reads the last byte, so that no memory is allocated for a table beyond the end of the file.
         if let Some(last) = table.size.checked_sub(1) {
             elf.bytes(table.offset.checked_add(last).ok_or(BEYOND)?, 1)?;
         }

@@ -1,5 +1,5 @@
-//! Thread-local variables of an object, and their distance from the thread pointer ("ELF Handling For Thread-Local Storage",
-//! 3.4, variant II).
+//! Thread-local variables of an object, and their distance from the thread pointer ("ELF Handling For Thread-Local
+//! Storage", 3.4, variant II).
 
 use object::LittleEndian;
 use object::elf::{DT_SYMTAB, PT_TLS, SHN_UNDEF, Sym64};
@@ -10,25 +10,26 @@ use super::relocations;
 use super::segment::Segment;
 use super::source::{LE, Source};
 
-/// `R_X86_64_TPOFF64`: the dynamic linker stores the distance of a variable from the thread pointer.
+/// `R_X86_64_TPOFF64`: relocation by which the dynamic linker stores the distance of a variable from the thread
+/// pointer.
 const TPOFF64: u32 = 18;
 
-/// A GOT slot with the distance of a thread-local variable from the thread pointer.
+/// A GOT slot that holds the distance of a thread-local variable from the thread pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ThreadPointerSlot {
-    /// Address of the slot.
+    /// Address of the slot in the object.
     pub virt: u64,
-    /// Offset of the variable in the object's thread-local block.
+    /// Offset of the variable in the object's TLS block.
     pub variable: u64,
 }
 
-/// Returns the segment of thread-local variables.
+/// Returns the segment of thread-local variables (`PT_TLS`).
 pub fn segment(elf: &Elf<impl Source>) -> Option<&Segment> {
     elf.segments().iter().find(|segment| segment.kind == PT_TLS)
 }
 
-/// Returns the distance from the thread pointer of the thread-local block of an x86-64 executable (lld, ELF/InputSection.cpp,
-/// `getTlsTpOffset`).
+/// Returns the distance of the TLS block of an x86-64 executable from the thread pointer, which is negative (lld,
+/// ELF/InputSection.cpp, `getTlsTpOffset`).
 pub fn block(elf: &Elf<impl Source>) -> Option<i64> {
     let segment = segment(elf)?;
     let end = segment.virt.wrapping_add(segment.memory_size);
@@ -51,7 +52,8 @@ pub(crate) fn pointer_slots(elf: &Elf<impl Source>) -> Result<Vec<ThreadPointerS
     Ok(slots)
 }
 
-/// Returns the offset of a dynamic symbol in the thread-local block; `None` if another object may define it.
+/// Returns the offset of a dynamic symbol in the object's TLS block; `None` if the object does not define the symbol.
+/// Symbol 0 stands for the start of the block.
 fn own_variable(elf: &Elf<impl Source>, symbol: u32) -> Result<Option<u64>, ElfError> {
     if symbol == 0 {
         return Ok(Some(0));
@@ -110,7 +112,8 @@ mod tests {
         let expected = printed.lines().filter(|line| line.contains("R_X86_64_TPOFF64")).map(|line| {
             let fields: Vec<_> = line.split_whitespace().collect();
             let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
-            // Place, info, type, then either the addend, or the symbol's value, its name, a plus sign and the addend.
+            // Columns: place, info, type, and then either the addend, or the symbol's value, its name, a plus sign
+            // and the addend.
             ThreadPointerSlot { virt: number(fields[0]), variable: number(fields[3]) }
         });
         let expected: Vec<_> = expected.collect();

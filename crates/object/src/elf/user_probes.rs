@@ -12,15 +12,15 @@ use super::sections::Sections;
 use super::segment::Segment;
 use super::source::{LE, Source};
 
-/// Bound on the bytes of the notes that are read. A note has about 80 bytes.
+/// Maximum number of bytes of notes that are read. A note has about 80 bytes.
 const MAX_NOTES: u64 = 4 << 20;
 
-/// Registers of the first arguments of a call, as the notes name them.
+/// Argument registers of a call in order, as the notes name them.
 const X86_64_ARGUMENTS: [&str; 6] = ["%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"];
 const AARCH64_ARGUMENTS: [&str; 6] = ["x0", "x1", "x2", "x3", "x4", "x5"];
 
-/// Returns the probes of `provider`. Skips those whose note is damaged, that the linker has dropped, or that are no nop:
-/// a probe inside an instruction would change it.
+/// Returns the probes of `provider`. Skips a probe if its note is damaged, if the linker has dropped its code, or if
+/// its instruction is no nop: a breakpoint inside of another instruction would change that instruction.
 pub fn find(elf: &Elf<impl Source>, provider: &str) -> Result<Vec<UserProbe>, ElfError> {
     let Some(sections) = Sections::read(elf) else { return Ok(Vec::new()) };
     let Some(section) = sections.named(".note.stapsdt") else { return Ok(Vec::new()) };
@@ -37,7 +37,7 @@ pub fn find(elf: &Elf<impl Source>, provider: &str) -> Result<Vec<UserProbe>, El
     Ok(probes)
 }
 
-/// Returns the probe of a note; `None` if it is one to skip. `base` is the address of `.stapsdt.base`.
+/// Returns the probe of a note; `None` if the probe is skipped. `base` is the address of the section `.stapsdt.base`.
 fn decode(elf: &Elf<impl Source>, note: &[u8], provider: &str, base: Option<u64>) -> Option<UserProbe> {
     let (addresses, texts) = note.split_at_checked(3 * size_of::<u64>())?;
     let mut addresses = addresses.as_chunks().0.iter().map(|bytes| U64::<LittleEndian>::from_bytes(*bytes).get(LE));
@@ -47,7 +47,7 @@ fn decode(elf: &Elf<impl Source>, note: &[u8], provider: &str, base: Option<u64>
         return None;
     }
     let (name, arguments) = (texts.next()?.ok()?.to_owned(), texts.next()?.ok()?);
-    // prelink moves the object, and does not change its notes.
+    // prelink moves the object without changing its notes.
     let moved = base.map_or(0, |base| base.wrapping_sub(noted_base));
     let in_segment = |address: u64, is_valid: fn(&Segment) -> bool| {
         let address = address.wrapping_add(moved);
@@ -68,7 +68,7 @@ fn decode(elf: &Elf<impl Source>, note: &[u8], provider: &str, base: Option<u64>
     Some(UserProbe { name, offset: FileOffset(offset), semaphore, arguments })
 }
 
-/// Returns the shortest instruction without an effect.
+/// Returns the bytes of the shortest nop.
 const fn nop(machine: Machine) -> &'static [u8] {
     match machine {
         Machine::X86_64 => &[0x90],
@@ -76,7 +76,7 @@ const fn nop(machine: Machine) -> &'static [u8] {
     }
 }
 
-/// Returns the number of the argument of a call that is where a note says, as in `8@%rdi`.
+/// Returns the number of a call's argument by its location in a note, such as `8@%rdi`.
 fn argument_of(machine: Machine, place: &str) -> Option<u8> {
     let register = place.trim_start_matches('-').strip_prefix("8@")?;
     let registers = match machine {
@@ -142,7 +142,7 @@ mod tests {
     fn probes_of_a_moved_object_are_found() {
         let file = program();
         let mut moved = file.clone();
-        // The first note: 12 bytes, its owner, and the address.
+        // Offset of the addresses in the first note: a header of 12 bytes and the owner's name precede them.
         let at = section(&file, ".note.stapsdt") + 20;
         for place in [at, at + 8, at + 16] {
             let old = u64::from_le_bytes(moved[place..place + 8].try_into().unwrap());

@@ -1,12 +1,12 @@
-//! aarch64 instructions, with the kernel's simulation. Every instruction has 4 bytes
-//! (Arm Architecture Reference Manual, C4.1, "A64 instruction set encoding").
+//! Decoder of aarch64 instructions, which also knows the ones that the kernel simulates. Every instruction has 4
+//! bytes (Arm Architecture Reference Manual, C4.1, "A64 instruction set encoding").
 
 use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
 use super::site::Cost;
 
-/// Link register: holds the return address after a call.
+/// Number of the link register, which holds the return address after a call.
 const LINK: u32 = 30;
-/// Stack pointer, or the zero register, depending on the operand.
+/// Number of the stack pointer or the zero register, depending on the operand.
 const STACK: u32 = 31;
 
 fn word(code: &[u8]) -> Option<u32> {
@@ -17,12 +17,13 @@ fn is(word: u32, mask: u32, value: u32) -> bool {
     word & mask == value
 }
 
-/// Extracts `count` bits of `word` from bit `from` on.
+/// Returns the `count` bits of `word` from bit `from` on.
 fn bits(word: u32, from: u32, count: u32) -> u32 {
     word >> from & ((1 << count) - 1)
 }
 
-/// Returns the branch target: these bits of `word` are a signed distance in instructions.
+/// Returns the target of a branch at `address`. The `count` bits of `word` from bit `from` on are a signed distance
+/// in instructions.
 fn target(word: u32, from: u32, count: u32, address: u64) -> u64 {
     let distance = (bits(word, from, count) << (32 - count)).cast_signed() >> (32 - count);
     address.wrapping_add_signed(i64::from(distance) * 4)
@@ -46,7 +47,7 @@ fn direct(word: u32, address: u64) -> Option<Flow> {
 /// Decodes the first instruction of `code`.
 pub(super) fn decode(code: &[u8], address: u64) -> Option<Instruction> {
     let word = word(code)?;
-    // udf: probably data.
+    // An udf instruction is probably data.
     if is(word, 0xffff_0000, 0) {
         return None;
     }
@@ -70,10 +71,10 @@ fn flow(word: u32, address: u64) -> Flow {
     }
 }
 
-/// Returns the kernel's handling: `arm_probe_decode_insn`, arch/arm64/kernel/probes/decode-insn.c.
+/// Returns the cost of a probe on an instruction (`arm_probe_decode_insn`, arch/arm64/kernel/probes/decode-insn.c).
 ///
-/// Only instructions that every kernel simulates count as emulated: `nop` is simulated by newer kernels only. A load of a
-/// literal counts as stepped: kernels from 6.12 on refuse a probe on it, earlier ones read the literal from a wrong
+/// Only instructions that every kernel simulates count as emulated; only newer kernels simulate `nop`. A load of a
+/// literal counts as stepped: kernels from 6.12 on refuse a probe on it, and older ones read the literal from a wrong
 /// address.
 fn cost(word: u32) -> Cost {
     let simulated = is(word, 0xff00_0010, 0x5400_0000) // b.cond
@@ -101,7 +102,7 @@ pub(super) fn effects(code: &[u8]) -> Effects {
     }
 }
 
-/// Returns the effects of a write to this register; `stack` applies if register 31 is the stack pointer.
+/// Returns the effects of a write to the register `destination`. `stack` is the effect if this is register 31.
 fn writes(destination: u32, stack: Stack) -> Effects {
     let stack = match destination {
         LINK => Stack::Lost,
@@ -111,18 +112,18 @@ fn writes(destination: u32, stack: Stack) -> Effects {
     Effects { writes: Arguments::default().with(destination), stack }
 }
 
-/// Data processing with an immediate.
+/// Returns the effects of data processing with an immediate.
 fn immediate(word: u32) -> Effects {
     let (destination, source) = (bits(word, 0, 5), bits(word, 5, 5));
     let (subtracts, flags) = (bits(word, 30, 1) == 1, bits(word, 29, 1) == 1);
     let stack = match bits(word, 23, 3) {
-        // add, sub; with flags, as in cmp, destination 31 is the zero register.
+        // add and sub: if they set flags, as in cmp, destination 31 is the zero register.
         0b010 if flags => Stack::Kept,
         0b010 if subtracts && source == STACK => Stack::Lowered,
         // addg, subg; and, orr, eor; ands.
         0b100 if bits(word, 29, 2) == 0b11 => Stack::Kept,
         0b010..=0b100 => Stack::Lost,
-        // adr, movz, bit fields, extr: 31 is the zero register.
+        // adr, movz, bit fields, extr: destination 31 is the zero register.
         _ => Stack::Kept,
     };
     let changes_no_stack = source != LINK || matches!(bits(word, 23, 3), 0b000 | 0b001 | 0b101);
@@ -133,17 +134,17 @@ fn immediate(word: u32) -> Effects {
     }
 }
 
-/// Data processing with registers.
+/// Returns the effects of data processing with registers.
 fn register(word: u32) -> Effects {
     // add and sub with an extended register may write the stack pointer.
     let extended = is(word, 0x1f20_0000, 0x0b20_0000);
     let found = writes(bits(word, 0, 5), if extended { Stack::Lost } else { Stack::Kept });
-    // The return address is copied: replacing it in the link register would have no effect.
+    // The link register is copied: a uretprobe that replaces the return address in it would have no effect.
     let keeps_link = [bits(word, 5, 5), bits(word, 16, 5)].contains(&LINK);
     if keeps_link { Effects { stack: Stack::Lost, ..found } } else { found }
 }
 
-/// Loads and stores.
+/// Returns the effects of a load or store.
 fn memory(word: u32) -> Effects {
     let (first, base, second) = (bits(word, 0, 5), bits(word, 5, 5), bits(word, 10, 5));
     let vector = bits(word, 26, 1) == 1;
@@ -185,7 +186,8 @@ fn memory(word: u32) -> Effects {
     effects
 }
 
-/// Matches `adrp x16, page; ldr x17, [x16, #offset]`, optionally after `bti`.
+/// Returns the address of the GOT slot of a PLT stub: `adrp x16, page; ldr x17, [x16, #offset]`, optionally after
+/// `bti`.
 pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     const BTI: u32 = 0xd503_245f;
     let mut words = (address..).step_by(4).zip(code.as_chunks::<4>().0.iter().map(|&bytes| u32::from_le_bytes(bytes)));
@@ -199,7 +201,7 @@ pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     Some(base.wrapping_add(u64::from(bits(load, 10, 12)) * 8))
 }
 
-/// Disassembles instructions that can be probe sites; other instructions as their bits.
+/// Disassembles the first instruction of `code` if it can be a probe site. Returns any other instruction as its bits.
 pub(super) fn text(code: &[u8], address: u64) -> String {
     let Some(word) = word(code) else { return String::from("(bad)") };
     let name = match flow(word, address) {
@@ -223,7 +225,7 @@ pub(super) fn text(code: &[u8], address: u64) -> String {
     }
 }
 
-/// Finds all direct branches. Instructions and `address` are multiples of 4.
+/// Calls `on_branch` with the address and the target of each direct branch. `address` is a multiple of 4.
 pub(super) fn branches(code: &[u8], address: u64, mut on_branch: impl FnMut(u64, u64)) {
     for (at, bytes) in (address..).step_by(4).zip(code.as_chunks::<4>().0) {
         if let Some(target) = direct(u32::from_le_bytes(*bytes), at).and_then(Flow::target) {

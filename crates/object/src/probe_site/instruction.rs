@@ -1,4 +1,4 @@
-//! Properties of an instruction that the rules use, independent of the architecture.
+//! Properties of an instruction, independent of the architecture.
 
 use super::site::Cost;
 
@@ -11,20 +11,20 @@ pub(super) enum Flow {
     Branch(u64),
     /// Unconditional jump to this address.
     Jump(u64),
-    /// Call; the target is `None` if it is indirect.
+    /// Call. The target is `None` for an indirect call.
     Call(Option<u64>),
     /// Indirect jump.
     Indirect,
     /// Return to the caller.
     Return,
-    /// Trap: does not continue.
+    /// Trap: the program does not continue.
     Trap,
     /// System call or interrupt.
     Away,
 }
 
 impl Flow {
-    /// Target address of a direct branch, jump or call.
+    /// Returns the target address of a direct branch, jump or call.
     pub(super) fn target(self) -> Option<u64> {
         match self {
             Self::Branch(target) | Self::Jump(target) => Some(target),
@@ -50,10 +50,11 @@ pub(super) struct Arguments(u8);
 impl Arguments {
     pub(super) const NONE: Self = Self(0);
 
-    /// All arguments passed in registers.
+    /// All arguments that are passed in registers.
     pub(super) const ALL: Self = Self(u8::MAX);
 
-    /// Set of the arguments with these numbers, from 0; arguments beyond 7 are never in registers.
+    /// Returns the set of the arguments with these numbers. The first argument has number 0; arguments after number 7
+    /// are never in registers.
     pub(super) fn from_numbers(numbers: &[u8]) -> Self {
         numbers.iter().fold(Self::default(), |set, &number| set.with(u32::from(number)))
     }
@@ -67,21 +68,21 @@ impl Arguments {
     }
 }
 
-/// Effect on the stack pointer and the return address.
+/// Effect of an instruction on the stack pointer and the return address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stack {
     /// Both are unchanged.
     Kept,
     /// The stack pointer is decreased; the return address is unchanged.
     Lowered,
-    /// Any other or unknown effect.
+    /// The effect is another or unknown one.
     Lost,
 }
 
 /// Possible effects of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Effects {
-    /// Arguments whose registers it may write, in part or completely.
+    /// Arguments with registers that the instruction may write, in part or completely.
     pub(super) writes: Arguments,
     pub(super) stack: Stack,
 }

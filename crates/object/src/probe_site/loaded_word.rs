@@ -1,39 +1,41 @@
-//! Instruction of a function that frees a block at which a register has the word in front of the block.
+//! Search, in a function that frees a block, for an instruction at which a register has the word in front of the
+//! block.
 //!
-//! In glibc that word is the size of the block (malloc/malloc.c, `chunk2mem`). A probe there need not read the memory of the
-//! process, which costs more than the rest of a program that counts.
+//! In glibc this word has the size of the block (malloc/malloc.c, `chunk2mem`). A probe there need not read the
+//! memory of the process. This read costs more than the rest of a program that counts.
 
 use super::instruction::{Arguments, Flow, Stack};
 use super::reason::Reason;
 use super::rules::{Choice, Code, prove};
 use super::site::Cost;
 
-/// Maximum distance in bytes of the instruction from the entry.
+/// Maximum distance of the instruction from the entry, in bytes.
 const FAR: u64 = 64;
 
-/// Number of the argument with the block.
+/// Number of the argument with the block, from 0.
 const BLOCK: u8 = 0;
 
 /// Instruction at which a register has the word in front of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedWord {
-    /// Bytes from the entry to the instruction.
+    /// Offset of the instruction from the entry, in bytes.
     pub offset: u64,
-    /// DWARF number of the register.
+    /// DWARF number of the register with the word.
     pub register: u8,
-    /// Bytes by which the stack pointer is lower than at the entry.
+    /// Number of bytes by which the stack pointer is lower than at the entry.
     pub lowered: u8,
 }
 
 impl LoadedWord {
-    /// Returns the choice of its instruction, whose window must be free of jump targets.
+    /// Returns the choice of this instruction. Its window must have no jump targets.
     pub const fn choice(self) -> Choice {
         Choice { offset: self.offset, reason: Reason::Proven }
     }
 }
 
-/// Finds the first emulated instruction with the word in a register that every call with a block executes once. The argument
-/// with the block is unchanged there. The caller must still prove that no other code jumps between the entry and it.
+/// Finds the first emulated instruction at which a register has the word, and which every call with a block executes
+/// once. The argument with the block is unchanged there. The caller must still prove that no other code jumps between
+/// the entry and this instruction. `symbols` are the addresses of the object's symbols.
 pub fn find(code: &Code<'_>, symbols: &[u64]) -> Option<LoadedWord> {
     let found = candidate(code)?;
     prove(code, symbols, found.choice()).ok().map(|_| found)
@@ -53,7 +55,7 @@ fn candidate(code: &Code<'_>) -> Option<LoadedWord> {
         }
         match instruction.flow {
             Flow::Next => {}
-            // Null is not freed.
+            // The branch is taken for a null pointer, which frees no block.
             Flow::Branch(_) if tests_block && code.machine.taken_if_null(bytes, code.entry + at) == Some(true) => {}
             _ => return None,
         }
@@ -85,7 +87,7 @@ mod tests {
         find(&Code { machine: Machine::X86_64, bytes, entry: 0x1000 }, &[])
     }
 
-    /// The start of `free` of glibc 2.36, with `ret` at the targets of its branches.
+    /// Start of `free` of glibc 2.36, with `ret` at the targets of its branches.
     const FREE: &[u8] = &[
         0x48, 0x85, 0xff, // test %rdi,%rdi
         0x74, 0x1b, // je +0x20
@@ -117,7 +119,7 @@ mod tests {
         assert_eq!(with(11, &[0x48, 0x83, 0xc4, 0x18]), None);
         assert_eq!(with(15, &[0x48, 0x8b, 0x47, 0xf0]), None);
         assert_eq!(with(3, &[0x75]), None);
-        // jne into the window.
+        // A jne that leads into the window.
         assert_eq!(with(21, &[0x75, 0xf0]), None);
     }
 }

@@ -1,11 +1,12 @@
-//! Dispatch to the decoder of an architecture.
+//! Dispatch to the decoder of each architecture.
 
 use super::instruction::{Effects, Instruction};
 use super::{aarch64, x86_64};
 use crate::elf::Machine;
 
 impl Machine {
-    /// Decodes the first instruction of `code`, which lies at `address`; `None` if it is invalid.
+    /// Decodes the first instruction of `code`, which lies at `address`. Returns `None` if the instruction is
+    /// invalid.
     pub(super) fn decode(self, code: &[u8], address: u64) -> Option<Instruction> {
         match self {
             Self::X86_64 => x86_64::decode(code, address),
@@ -29,8 +30,8 @@ impl Machine {
         }
     }
 
-    /// Calls `on_branch` with the address and the target of every byte sequence in `code` that could be a direct branch with
-    /// a 32-bit distance, at any byte offset.
+    /// Calls `on_branch` with the address and the target of every byte sequence in `code` that could be a direct
+    /// branch, with a 32-bit distance on x86-64. Sequences begin at any multiple of the instruction alignment.
     pub(crate) fn branches(self, code: &[u8], address: u64, on_branch: impl FnMut(u64, u64)) {
         match self {
             Self::X86_64 => x86_64::branches(code, address, on_branch),
@@ -38,7 +39,8 @@ impl Machine {
         }
     }
 
-    /// Returns the address of the GOT slot that the PLT stub at the start of `code`, which lies at `address`, jumps through.
+    /// Returns the address of the GOT slot of the PLT stub at the start of `code`, which lies at `address`. The stub
+    /// jumps to the content of the slot.
     pub fn slot(self, code: &[u8], address: u64) -> Option<u64> {
         match self {
             Self::X86_64 => x86_64::slot(code, address),
@@ -46,8 +48,8 @@ impl Machine {
         }
     }
 
-    /// Returns the address of the pointer that the indirect jump or call at the start of `code`, which lies at `address`,
-    /// reads its target from; `None` if the pointer's address is not constant.
+    /// Returns the address of the pointer with the target of the indirect jump or call at the start of `code`, which
+    /// lies at `address`. Returns `None` if the address of the pointer is not constant.
     pub(crate) fn pointer_of(self, code: &[u8], address: u64) -> Option<u64> {
         match self {
             Self::X86_64 => x86_64::pointer_of(code, address),
@@ -55,7 +57,7 @@ impl Machine {
         }
     }
 
-    /// Returns true if the first instruction of `code` tests this argument for null.
+    /// Returns true if the first instruction of `code` compares the argument with this number with null.
     pub(crate) fn tests_for_null(self, code: &[u8], argument: u8) -> bool {
         match self {
             Self::X86_64 => x86_64::tests_for_null(code, argument),
@@ -63,8 +65,8 @@ impl Machine {
         }
     }
 
-    /// If the first instruction of `code` loads the word in front of the address in this argument into a register, returns
-    /// the DWARF number of the register.
+    /// If the first instruction of `code` loads the word in front of the address in this argument, returns the DWARF
+    /// number of the destination register. Returns `None` for any other instruction.
     pub(super) fn loads_word_before(self, code: &[u8], argument: u8) -> Option<u8> {
         match self {
             Self::X86_64 => x86_64::loads_word_before(code, argument),
@@ -80,7 +82,8 @@ impl Machine {
         }
     }
 
-    /// Returns the bytes by which the first instruction of `code` lowers the stack pointer, if they are constant.
+    /// Returns the number of bytes by which the first instruction of `code` lowers the stack pointer, if it is
+    /// constant.
     pub(super) fn stack_decrease(self, code: &[u8]) -> Option<u8> {
         match self {
             Self::X86_64 => x86_64::stack_decrease(code),
@@ -88,8 +91,9 @@ impl Machine {
         }
     }
 
-    /// Returns true if the branch at the start of `code`, which lies at `address`, is taken after a comparison with null,
-    /// false if it is taken otherwise; `None` if it depends on another condition.
+    /// Returns true if the branch at the start of `code`, which lies at `address`, is taken if the compared value is
+    /// null, false if it is taken if the value is not null. Returns `None` if the branch depends on another
+    /// condition.
     pub(crate) fn taken_if_null(self, code: &[u8], address: u64) -> Option<bool> {
         match self {
             Self::X86_64 => x86_64::taken_if_null(code, address),
@@ -105,7 +109,7 @@ impl Machine {
         }
     }
 
-    /// Alignment of instructions in bytes.
+    /// Returns the alignment of instructions in bytes.
     pub(super) fn alignment(self) -> usize {
         match self {
             Self::X86_64 => 1,
@@ -113,7 +117,8 @@ impl Machine {
         }
     }
 
-    /// Number of bytes by which consecutive pieces of code must overlap so that no instruction is split.
+    /// Returns the number of bytes by which consecutive chunks of code must overlap, so that each instruction is
+    /// complete in one of them.
     pub fn overlap(self) -> usize {
         match self {
             Self::X86_64 => 14,

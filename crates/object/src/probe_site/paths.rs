@@ -1,7 +1,8 @@
-//! Control flow analysis of a function: whether all paths call a hooked function, and which return instructions it has.
+//! Control flow analysis of a function: finds its return instructions, or proves that all of its paths call a hooked
+//! function.
 //!
-//! A function all of whose paths lead to hooked functions need not be probed. A function that an exception may leave must
-//! not have its return address replaced, but can be probed at its return instructions.
+//! If all paths of a function lead to hooked functions, it needs no probe. If an exception may leave a function, its
+//! return address must not be replaced, but its return instructions can be probed.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -9,9 +10,9 @@ use std::collections::HashSet;
 use super::instruction::Flow;
 use crate::elf::Machine;
 
-/// Limit of the instructions analysed for one function and its callees.
+/// Maximum number of instructions that are analysed for one function and its callees.
 const MAX_INSTRUCTIONS: u32 = 8192;
-/// Maximum depth of analysed callees.
+/// Maximum depth of nested callees that are analysed.
 const MAX_DEPTH: u32 = 4;
 
 /// Target of a pointer that the dynamic linker fills.
@@ -19,34 +20,34 @@ const MAX_DEPTH: u32 = 4;
 pub enum PointerTarget {
     /// A hooked function.
     Hooked,
-    /// Code of the same object.
+    /// Code of the same object, at this address.
     Code(u64),
     /// A function that does not return, such as `abort`.
     NeverReturns,
     /// A function that returns its first argument, such as `memset`.
     ReturnsFirst,
-    /// Unknown.
+    /// The target is not known.
     Unknown,
 }
 
-/// Object that contains the analysed function.
+/// Code of the object that contains the analysed function.
 pub trait ObjectCode {
-    /// Architecture of the code.
+    /// Returns the architecture of the code.
     fn machine(&self) -> Machine;
-    /// Returns the code at `address`, at least one instruction; empty if there is none.
+    /// Returns the bytes from `address` on, at least one whole instruction. Returns none if there is no code.
     fn code(&self, address: u64) -> Vec<u8>;
-    /// Returns the first instruction of the function that contains `address`; `None` if it is unknown.
+    /// Returns the address of the function that contains `address`; `None` if it is not known.
     fn function_start(&self, address: u64) -> Option<u64>;
-    /// Returns the end of the function that contains `address`; `None` if it is unknown.
+    /// Returns the end of the function that contains `address`; `None` if it is not known.
     fn function_end(&self, address: u64) -> Option<u64>;
     /// Returns true if a hooked function starts at `address`.
     fn is_hooked(&self, address: u64) -> bool;
-    /// Returns the target of the pointer at `slot`.
+    /// Returns the target of the pointer at the address `slot`.
     fn pointer_target(&self, slot: u64) -> PointerTarget;
 }
 
-/// Returns true if every call of the function at `entry` calls a hooked function. Calls with a null pointer in the argument
-/// `null` are exempt.
+/// Returns true if every call of the function at `entry` calls a hooked function. `null` is the number of an
+/// argument: calls with a null pointer in it are exempt.
 pub(crate) fn always_calls_hooked(object: &impl ObjectCode, entry: u64, null: Option<u8>) -> bool {
     let left = Cell::new(MAX_INSTRUCTIONS);
     let mut walk = Walk::new(object, &left, true, MAX_DEPTH);
@@ -54,8 +55,8 @@ pub(crate) fn always_calls_hooked(object: &impl ObjectCode, entry: u64, null: Op
     walk.always_calls_hooked()
 }
 
-/// Finds the return instructions of the function at `entry`, including those of its tail-called functions; `None` if they
-/// cannot all be found.
+/// Returns the addresses of the return instructions of the function at `entry` and of its tail-called functions.
+/// Returns `None` if some cannot be found, or if there are none.
 pub fn return_sites(object: &impl ObjectCode, entry: u64) -> Option<Vec<u64>> {
     let left = Cell::new(MAX_INSTRUCTIONS);
     let mut walk = Walk::new(object, &left, false, 0);
@@ -66,16 +67,16 @@ pub fn return_sites(object: &impl ObjectCode, entry: u64) -> Option<Vec<u64>> {
 
 struct Walk<'a, A> {
     object: &'a A,
-    /// Instructions that may still be analysed.
+    /// Number of instructions that may still be analysed.
     left: &'a Cell<u32>,
-    /// A path ends at a call of a hooked function.
+    /// True if a path ends at a call of a hooked function.
     stops: bool,
     depth: u32,
     seen: HashSet<u64>,
     waiting: Vec<u64>,
     returns: Vec<u64>,
     calls_hooked: bool,
-    /// There may be unknown paths.
+    /// True if there may be unknown paths.
     incomplete: bool,
 }
 
@@ -97,7 +98,7 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
         let entry = null.and_then(|argument| self.after_null_test(entry, argument)).unwrap_or(entry);
         self.waiting.push(entry);
         while let Some(at) = self.waiting.pop() {
-            // One path without a hooked function decides the question.
+            // A single path without a hooked function decides the result.
             if self.incomplete || self.stops && !self.returns.is_empty() {
                 return;
             }
@@ -115,7 +116,7 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
         self.calls_hooked && !self.incomplete && self.returns.is_empty()
     }
 
-    /// If the function starts with a null test of its argument, returns the address at which it continues otherwise.
+    /// If the function starts with a null test of this argument, returns the address of the path for other values.
     fn after_null_test(&self, entry: u64, argument: u8) -> Option<u64> {
         let machine = self.object.machine();
         let test = self.object.code(entry);
@@ -174,7 +175,7 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
 
     fn go_on(&mut self, at: u64, next: u64, after_call: bool) {
         match self.object.function_end(at) {
-            // A call that does not return may be the last instruction of a function, before padding.
+            // The last instruction of a function may be a call that does not return, followed by padding.
             Some(end) if after_call && self.is_padding(next, end) => {}
             Some(end) if next < end => self.waiting.push(next),
             _ => self.incomplete = true,
@@ -214,7 +215,7 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
         }
     }
 
-    /// Resolves PLT stubs.
+    /// Returns the target of a direct jump or call. If `target` is a PLT stub, this is the target of the stub.
     fn resolve(&self, target: u64) -> Target {
         if self.object.is_hooked(target) {
             return if self.stops { Target::Hooked } else { Target::Code(target) };

@@ -5,11 +5,12 @@ use std::fmt;
 /// Reason for the choice of a probe site. Offsets are bytes from the function's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Entry: its instruction is emulated.
+    /// The entry is chosen: its instruction is emulated.
     EntryEmulated,
-    /// After the entry: provably equivalent to a probe at the entry.
+    /// An instruction after the entry is chosen: it is provably equivalent to the entry.
     Proven,
-    /// Same as [`Reason::Proven`], with a lower stack pointer than at the entry, which suffices without return probe.
+    /// Same as [`Reason::Proven`], but the stack pointer is lower than at the entry. This suffices for a function
+    /// without a return probe.
     ProvenLower,
     /// Entry: the function's size is unknown.
     SizeUnknown,
@@ -34,9 +35,10 @@ pub enum Reason {
     NoneNear,
     /// Entry: the jump at this offset is indirect.
     IndirectJump(u64),
-    /// Entry: the function's own branch at this offset leads to between the entry and the candidate.
+    /// Entry: the function's own branch at this offset leads to an address after the entry, up to the candidate.
     JumpsBack(u64),
-    /// Entry: code elsewhere in the object, at this address, may jump to between the entry and the candidate.
+    /// Entry: code elsewhere in the object, at this address, may jump to an address after the entry, up to the
+    /// candidate.
     JumpedInto(u64),
     /// Entry: another symbol starts at this offset.
     OtherSymbol(u64),

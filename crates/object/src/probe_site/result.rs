@@ -1,11 +1,14 @@
-//! Result sites: instructions of an allocator function at which the requested size and the returned block are both in registers.
+//! Result sites: instructions of an allocator function at which the requested size and the returned block are both in
+//! registers.
 //!
-//! A probe there replaces one at the entry and one at the return. Every path from the entry to a return of a block passes exactly one
-//! result site with a block. This is proved by data flow on all paths of the function: [`forward`] follows the arguments and the stack
-//! pointer, [`backward`] finds the registers with the returned word, and [`selection`] chooses instructions and checks each path. On
-//! rare paths the size may be lost before the block is known. They have a size site before, at which it is still in a register.
+//! A probe at a result site replaces the probes at the entry and at the return. Every path from the entry to a return
+//! of a block passes exactly one result site with a block. This is proved by data flow analysis on all paths of the
+//! function: [`forward`] follows the arguments and the stack pointer, [`backward`] finds the registers with the
+//! returned word, and [`selection`] chooses instructions and checks each path. On rare paths, no register has the
+//! size when the block is known. Such a path has a size site before its result site, at which a register still has
+//! the size.
 //!
-//! A probe with a null block is not a result. So a result site may be in front of the test for a failure.
+//! A hit with a null block does not count, so a result site may be before the function's test for a failure.
 
 mod backward;
 mod callees;
@@ -33,7 +36,8 @@ pub(crate) use sites::AnalysedCode;
 pub(crate) use sites::RequestedSize;
 pub(crate) use sites::ResultSites;
 
-/// Limit of the rounds in which parts of a function, and calls that do not return, are found. The functions of glibc need three.
+/// Maximum number of rounds. Each round finds parts of the function, or calls that do not return. The functions of
+/// glibc need three.
 const MAX_ROUNDS: usize = 32;
 
 /// Finds result sites in an object.
@@ -51,7 +55,7 @@ impl<'a, A: ObjectCode> Finder<'a, A> {
     ///
     /// # Errors
     ///
-    /// Nothing proves that they see each result once.
+    /// If there is no proof that the sites see each result once.
     pub(crate) fn find(&mut self, entry: u64, size: RequestedSize) -> Result<ResultSites, Refusal> {
         if self.object.machine() != Machine::X86_64 {
             return Err(Refusal::Architecture);
@@ -65,7 +69,8 @@ impl<'a, A: ObjectCode> Finder<'a, A> {
         selection::choose(&graph, &states, size, &mut steps)
     }
 
-    /// Returns the graph of a function without the paths after calls that do not return, and the state before each instruction.
+    /// Returns the graph of a function, and the state before each instruction. The graph has no paths after calls
+    /// that do not return.
     fn known_graph(&mut self, entry: u64, steps: &mut Steps) -> Result<(Graph, BTreeMap<u64, State>), Refusal> {
         let Self { object, callees } = self;
         callees.begin();
@@ -73,7 +78,8 @@ impl<'a, A: ObjectCode> Finder<'a, A> {
         let mut graph = Graph::of(*object, callees, entry, &parts)?;
         for _ in 0..MAX_ROUNDS {
             let states = forward::states(&graph, steps)?;
-            // The frame of the function remains: the compiler has moved a part of it.
+            // At a tail call the frame would be gone. If it remains, the target is a part of the function that the
+            // compiler has moved.
             let part = |(at, node): (&u64, &Node)| match node.next {
                 Next::TailCall(target) if states.get(at).is_some_and(|state| state.stack != 0) => Some(target),
                 _ => None,

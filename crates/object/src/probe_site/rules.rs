@@ -1,4 +1,4 @@
-//! Rules for the choice of an instruction by the code of the function itself.
+//! Rules for the choice of an entry site, by the code of the function itself.
 
 use memtrace_model::Signature;
 
@@ -8,23 +8,25 @@ use super::site::Cost;
 use super::window::Window;
 use crate::elf::Machine;
 
-/// Maximum distance in bytes of the probe site from the entry. Farther on, the arguments have left their registers.
+/// Maximum distance in bytes of the probe site from the entry. After that, the arguments are rarely in their
+/// registers.
 const FAR: u64 = 64;
 
-/// Registers that a hook reads at its probe.
+/// Registers that a probe needs as they are at the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     arguments: Arguments,
-    /// The stack pointer must be the same as at the entry: a return probe replaces the return address that it points to
-    /// (`arch_uretprobe_hijack_return_addr`), and a return is matched to its call by the stack pointer.
+    /// True if the stack pointer must be the same as at the entry. A return probe replaces the return address to
+    /// which the stack pointer points (`arch_uretprobe_hijack_return_addr`), and a return is matched to its call by
+    /// the stack pointer.
     stack: bool,
 }
 
 impl Needs {
-    /// The stack pointer and no argument.
+    /// The stack pointer, and no argument.
     pub const STACK: Self = Self { arguments: Arguments::NONE, stack: true };
 
-    /// Returns the needs of a probe that reads these arguments at the entry only.
+    /// Returns the needs of a probe that reads these arguments, without a return probe.
     pub fn of_arguments(numbers: &[u8]) -> Self {
         Self { arguments: Arguments::from_numbers(numbers), stack: false }
     }
@@ -34,7 +36,7 @@ impl Needs {
         Self { stack: true, ..self }
     }
 
-    /// Returns the needs of the hook of a function with this signature.
+    /// Returns the needs of the probe at a function with this signature.
     pub(crate) fn of_signature(signature: Signature) -> Self {
         let arguments = match signature {
             Signature::Alloc { size } => Arguments::from_numbers(&[size]),
@@ -50,16 +52,16 @@ impl Needs {
     }
 }
 
-/// Complete code of a function.
+/// Code of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Code<'a> {
     pub machine: Machine,
     pub bytes: &'a [u8],
-    /// Address of the entry in the object's symbol table.
+    /// Address of the entry, as the object's symbols state it.
     pub entry: u64,
 }
 
-/// Chosen instruction.
+/// Chosen instruction of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Offset from the entry in bytes.
@@ -72,7 +74,8 @@ impl Choice {
         Self { offset: 0, reason }
     }
 
-    /// Returns the addresses after the entry up to the chosen one, which must not be jump targets; `None` for the entry.
+    /// Returns the window of addresses after `entry` up to the chosen instruction, which must not be jump targets.
+    /// Returns `None` if the entry is chosen.
     pub fn window(&self, entry: u64) -> Option<Window> {
         let last = entry.checked_add(self.offset)?;
         (self.offset > 0).then_some(Window { first: entry + 1, last })
@@ -88,7 +91,7 @@ impl Code<'_> {
         usize::try_from(at).ok().and_then(|at| self.bytes.get(at..)).unwrap_or_default()
     }
 
-    /// Cost of a probe at offset `at`.
+    /// Returns the cost of a probe at offset `at`.
     pub fn cost(&self, at: u64) -> Cost {
         self.decode(at).map_or(Cost::Stepped, |instruction| instruction.cost)
     }
@@ -100,7 +103,7 @@ impl Code<'_> {
 }
 
 impl Code<'_> {
-    /// Returns the target if the function does nothing but jump there with everything in `needs` unchanged.
+    /// Returns the target if the function only jumps there, with `needs` unchanged.
     pub(crate) fn forwards_to(&self, needs: Needs) -> Option<u64> {
         let mut at = 0;
         loop {
@@ -120,13 +123,14 @@ impl Code<'_> {
     }
 }
 
-/// Chooses by the code of the function. The caller must still prove that no other code jumps into [`Choice::window`].
-/// `symbols` are the start addresses of the object's symbols.
+/// Chooses an instruction by the code of the function. The caller must still prove that no other code jumps into
+/// [`Choice::window`]. `symbols` are the addresses of the object's symbols.
 pub fn choose(code: &Code<'_>, needs: Needs, symbols: &[u64]) -> Choice {
     candidate(code, needs).and_then(|choice| prove(code, symbols, choice)).unwrap_or_else(Choice::entry)
 }
 
-/// Returns the first emulated instruction that is reached from the entry without a branch and with the needs unchanged.
+/// Returns the first emulated instruction that every call reaches from the entry without a branch, with `needs`
+/// unchanged.
 fn candidate(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
     let mut at = 0;
     let mut reason = Reason::Proven;
@@ -137,8 +141,8 @@ fn candidate(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
             return Ok(Choice::entry(Reason::EntryEmulated));
         }
         match instruction.flow {
-            // The return address of an emulated call does not reach the shadow stack of a process that has one
-            // (`emulate_push_stack`, arch/x86/kernel/uprobes.c); a probe at the entry avoids this.
+            // The kernel does not push the return address of an emulated call on the shadow stack of a process
+            // (`emulate_push_stack`, arch/x86/kernel/uprobes.c). A probe at the entry avoids this.
             Flow::Call(_) => return Err(Reason::Calls(at)),
             _ if emulated => return Ok(Choice { offset: at, reason }),
             Flow::Next => {}

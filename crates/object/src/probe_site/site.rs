@@ -1,4 +1,4 @@
-//! Probe site: the instruction that a probe is placed on.
+//! Probe site: the instruction at which a probe is placed.
 
 use std::fmt;
 
@@ -27,15 +27,15 @@ impl fmt::Display for Cost {
 /// Probe site of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Bytes from the function's entry to the instruction.
+    /// Offset of the instruction from the function's entry, in bytes.
     pub offset: u64,
     /// File offset of the instruction.
     pub file_offset: FileOffset,
-    /// The instruction in assembler syntax; addresses are those of the object's symbol table.
+    /// Disassembled instruction. Addresses are the ones of the object's symbols.
     pub instruction: String,
-    /// Cost of a hit.
+    /// Kernel cost of a hit.
     pub cost: Cost,
-    /// Reason for the choice.
+    /// Reason for the choice of this instruction.
     pub reason: Reason,
 }
 

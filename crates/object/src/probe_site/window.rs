@@ -1,8 +1,9 @@
-//! Search for jumps from elsewhere in the object to between a function's entry and its probe site.
+//! Search for jumps from other code of an object into a window: the addresses between a function's entry and its
+//! probe site.
 
 use crate::elf::Machine;
 
-/// Range of addresses that must not be jump targets.
+/// Range of addresses, with both ends, that must not be jump targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     pub first: u64,
@@ -15,13 +16,13 @@ impl Window {
     }
 }
 
-/// Number of bytes after which decodings of the same code from different offsets have synchronized. Code that was written
-/// to be decoded in two ways is an exception.
+/// Number of bytes after which decodings of the same code from different offsets have synchronized. An exception is
+/// code that was written to be decoded in two ways.
 pub(crate) const PRELUDE: u64 = 128;
 
-/// Calls `on_jump` with the index of each window that a byte sequence in `code`, which lies at `address`, may jump into,
-/// and the address of that sequence. Every byte offset is examined, independent of instruction boundaries: no far branch
-/// is missed, and data that looks like a branch only prevents a better probe site.
+/// Searches `code`, which lies at `address`, for byte sequences that may be far branches into one of the windows.
+/// Calls `on_jump` with the index of the window and the address of the sequence. Instruction boundaries are ignored,
+/// so no far branch is missed. Data that looks like a branch only prevents a better probe site.
 pub(crate) fn far_jump_into(
     machine: Machine,
     code: &[u8],
@@ -43,11 +44,11 @@ pub(crate) fn far_jump_into(
     });
 }
 
-/// Returns the address of an instruction in `code`, which lies at `address`, that branches into `window`. Leaves out
-/// addresses that `is_other` refuses.
+/// Returns the address of an instruction in `code` that branches into `window`. `code` lies at `address`. Ignores
+/// instructions at addresses for which `is_other` returns false.
 ///
-/// The offset of the first instruction in `code` need not be known: decoding starts at every possible offset, so that one
-/// of the decodings is correct. The others synchronize with it within a few instructions, so the code of interest
+/// The offset of the first instruction in `code` need not be known: decoding starts at every possible offset, so one
+/// of the decodings is correct. The others synchronize with it within a few instructions. So the code of interest
 /// should lie [`PRELUDE`] bytes after the start.
 pub(crate) fn jump_into(
     machine: Machine,
@@ -59,7 +60,7 @@ pub(crate) fn jump_into(
     (0..=machine.overlap()).find_map(|start| jump_into_from(machine, code, address, start, window, &is_other))
 }
 
-/// Same as [`jump_into`] with the first instruction at offset `start`.
+/// Same as [`jump_into`], but decoding starts at offset `start` only.
 fn jump_into_from(
     machine: Machine,
     code: &[u8],
@@ -109,7 +110,7 @@ mod tests {
 
     #[test]
     fn short_jumps_from_neighbouring_code_are_found() {
-        // nop; jmp 0x1002 from a lower address, from a higher one, and to the entry.
+        // A jump to 0x1002 from a lower address, a jump from a higher one, and a jump to the entry.
         assert_eq!(near(&[0x90, 0xeb, 0x0f], 0xff0), Some(0xff1));
         assert_eq!(near(&[0x75, 0xf0], 0x1010), Some(0x1010));
         assert_eq!(near(&[0xeb, 0x0e], 0xff0), None);

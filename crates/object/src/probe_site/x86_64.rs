@@ -1,4 +1,4 @@
-//! x86-64 instructions, with the kernel's emulation.
+//! Decoder of x86-64 instructions, which also knows the ones that the kernel emulates.
 
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction as Decoded,
@@ -24,10 +24,11 @@ fn decoded(code: &[u8], address: u64) -> Option<Decoded> {
     (!decoded.is_invalid()).then_some(decoded)
 }
 
-/// Returns the kernel's handling: `branch_setup_xol_ops` and `push_setup_xol_ops`, arch/x86/kernel/uprobes.c.
+/// Returns the cost of a probe on an instruction (`branch_setup_xol_ops` and `push_setup_xol_ops`,
+/// arch/x86/kernel/uprobes.c).
 ///
-/// Only instructions that every kernel emulates count as emulated. Newer kernels emulate prefixed and longer forms of `nop`,
-/// others step them, and some refuse `66 90`; all refuse a branch with the prefix 66.
+/// Only instructions that every kernel emulates count as emulated. Newer kernels also emulate prefixed and longer
+/// forms of `nop`; others step them, and some refuse `66 90`. All kernels refuse a branch with the prefix 66.
 fn cost(bytes: &[u8]) -> Cost {
     match bytes {
         // nop; jmp; call; short and near conditional jumps; push of any of the 16 registers.
@@ -52,7 +53,7 @@ fn flow(decoded: &Decoded) -> Flow {
         (FlowControl::Call, None) => Flow::Away,
         (FlowControl::Call, target) => Flow::Call(target),
         (FlowControl::IndirectCall, _) => Flow::Call(None),
-        // Loops, and the start of a transaction, which branches to its abort handler.
+        // This includes loop instructions, and the start of a transaction, which may branch to its abort handler.
         (FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend, Some(target)) => Flow::Branch(target),
         (FlowControl::Return, _) => Flow::Return,
         (FlowControl::Exception, _) => Flow::Trap,
@@ -78,7 +79,7 @@ pub(super) fn effects(code: &[u8]) -> Effects {
     effects
 }
 
-/// Returns the full registers that an instruction may write.
+/// Returns the registers that an instruction may write, as full 64-bit registers.
 fn written_registers(decoded: &Decoded) -> Vec<Register> {
     let writes = |used: &&UsedRegister| {
         !matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
@@ -118,7 +119,7 @@ const BY_DWARF_NUMBER: [Register; 16] = [
     Register::R15,
 ];
 
-/// Matches `mov -8(ARGUMENT),REGISTER`.
+/// Matches `mov -8(ARGUMENT),REGISTER`. Returns the DWARF number of the register.
 pub(super) fn loads_word_before(code: &[u8], argument: u8) -> Option<u8> {
     let found = decoded(code, 0)?;
     let base = ARGUMENTS.get(usize::from(argument)).copied()?;
@@ -139,7 +140,7 @@ pub(super) fn may_write(code: &[u8], register: u8) -> bool {
     written_registers(&found).contains(register)
 }
 
-/// Matches `push`, and `sub` of a constant from the stack pointer.
+/// Matches `push`, and `sub` of a constant from the stack pointer. Returns the number of bytes.
 pub(super) fn stack_decrease(code: &[u8]) -> Option<u8> {
     let found = decoded(code, 0)?;
     let bytes = match found.mnemonic() {
@@ -150,7 +151,7 @@ pub(super) fn stack_decrease(code: &[u8]) -> Option<u8> {
     u8::try_from(bytes).ok()
 }
 
-/// Disassembles in GNU syntax.
+/// Disassembles the first instruction of `code` in GNU syntax.
 pub(super) fn text(code: &[u8], address: u64) -> String {
     let Some(decoded) = decoded(code, address) else { return String::from("(bad)") };
     let mut formatter = GasFormatter::new();
@@ -161,7 +162,7 @@ pub(super) fn text(code: &[u8], address: u64) -> String {
     text
 }
 
-/// Matches `jmp *slot(%rip)`, optionally after `endbr64`.
+/// Matches `jmp *slot(%rip)`, optionally after `endbr64`. Returns the address of the slot.
 pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     let first = decoded(code, address)?;
     let jump = if first.mnemonic() == Mnemonic::Endbr64 {
@@ -173,7 +174,7 @@ pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     jumps.then(|| jump.ip_rel_memory_address())
 }
 
-/// Matches `jmp *pointer(%rip)` or `call *pointer(%rip)`.
+/// Matches `jmp *pointer(%rip)` or `call *pointer(%rip)`. Returns the address of the pointer.
 pub(super) fn pointer_of(code: &[u8], address: u64) -> Option<u64> {
     let found = decoded(code, address)?;
     let leads = matches!(found.flow_control(), FlowControl::IndirectBranch | FlowControl::IndirectCall);
@@ -192,7 +193,7 @@ pub(super) fn is_padding(code: &[u8]) -> bool {
     decoded(code, 0).is_some_and(|found| matches!(found.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
 }
 
-/// Distinguishes `je` from `jne`.
+/// Returns true for `je`, false for `jne`, and `None` for any other instruction.
 pub(super) fn taken_if_null(code: &[u8], address: u64) -> Option<bool> {
     match decoded(code, address)?.condition_code() {
         ConditionCode::e => Some(true),
@@ -201,7 +202,8 @@ pub(super) fn taken_if_null(code: &[u8], address: u64) -> Option<bool> {
     }
 }
 
-/// Finds all sequences of 5 or 6 bytes that encode a direct jump, call or conditional jump with a 32-bit distance.
+/// Finds all sequences of 5 or 6 bytes that encode a direct jump, call or conditional jump with a 32-bit distance, at
+/// any byte.
 pub(super) fn branches(code: &[u8], address: u64, mut on_branch: impl FnMut(u64, u64)) {
     for (at, window) in code.windows(5).enumerate() {
         let start = match window[0] {
@@ -312,7 +314,7 @@ mod tests {
 
     #[test]
     fn far_branches_are_found_at_any_byte() {
-        // A jump hidden in an immediate, a call, and a conditional jump.
+        // The code has a jump hidden in an immediate, a call, and a conditional jump.
         let code =
             [0xb8, 0xe9, 0x01, 0, 0, 0, 0x90, 0xe8, 0xf4, 0xff, 0xff, 0xff, 0x0f, 0x85, 0xf0, 0xff, 0xff, 0xff, 0x90];
         let mut found = Vec::new();

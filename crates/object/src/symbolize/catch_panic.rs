@@ -1,9 +1,9 @@
 //! Containment of panics in blazesym.
 //!
-//! blazesym 0.2.7 panics on contradictory debug information: on a line of a file that is not in the file table
-//! (`dwarf::lines::Lines::row_location`), and, with overflow checks, on a symbol that ends beyond the address space
-//! (`elf::parser::find_sym`). The files of a target are not trusted, and a report without the names of one object is
-//! better than no report.
+//! blazesym 0.2.7 panics on contradictory debug information. One case is a line with a file outside of the file table
+//! (`dwarf::lines::Lines::row_location`). Another case, with overflow checks, is a symbol that ends beyond the
+//! address space (`elf::parser::find_sym`). The files of a target are not trusted, and a report without the names of
+//! one object is better than no report.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -13,10 +13,11 @@ thread_local! {
     static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs `work`; returns `None` if it panics. The state that it modified may then be inconsistent and must be dropped.
+/// Runs `work`, and returns `None` if it panics. In this case, state that `work` has modified may be inconsistent and
+/// must be dropped.
 pub(super) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
-    // The default hook would print into the report's summary. It still handles all other panics.
+    // The default hook would print into the report's summary. It still handles panics outside of `work`.
     HOOK.call_once(|| {
         let previous = panic::take_hook();
         panic::set_hook(Box::new(move |info| {

@@ -9,8 +9,8 @@ use super::headers::Headers;
 /// Directories of debug files in distributions, relative to a root.
 pub(super) const DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
-/// Returns `directories` below the target's root, then below the host's: the host may have the debug files of programs
-/// in a container.
+/// Returns `directories` below the target's root, and then below the host's root, which may have the debug files of
+/// executables in a container.
 pub(super) fn directories(target_root: Option<&Path>, directories: &[PathBuf]) -> Vec<PathBuf> {
     let below = |root: &Path| {
         let root = root.to_path_buf();
@@ -24,7 +24,7 @@ pub(super) fn directories(target_root: Option<&Path>, directories: &[PathBuf]) -
 /// Returns the debug file with this build ID below one of `directories`.
 pub(super) fn by_build_id(directories: &[PathBuf], build_id: &BuildId) -> Option<PathBuf> {
     let name = build_id.to_string();
-    // `.build-id/ab/cdef….debug`: the first byte names a directory.
+    // The path is `.build-id/ab/cdef….debug`: the first byte of the build ID names a directory.
     let (first, rest) = name.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
     directories
         .iter()

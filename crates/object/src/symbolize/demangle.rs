@@ -1,15 +1,15 @@
 //! Demangling of symbols.
 //!
-//! Only names with the prefix of a mangling scheme are demangled. The grammar of the C++ ABI alone would accept names of
-//! C functions: `f` is the type `float`, and `St` the namespace `std`.
+//! Only names with the prefix of a mangling scheme are demangled. Without this check, the grammar of the C++ ABI
+//! would accept names of C functions: `f` is the type `float`, and `St` is the namespace `std`.
 
 use std::borrow::Cow;
 
-/// Prefixes of the Itanium C++ ABI and legacy Rust, of Rust v0, and of the first two with the underscore that some
-/// platforms add.
+/// Prefixes of mangled names: `_Z` of the Itanium C++ ABI and of legacy Rust, `_R` of Rust v0, and `__Z`, which is
+/// `_Z` with the underscore that some platforms add.
 const PREFIXES: [&str; 3] = ["_Z", "_R", "__Z"];
 
-/// Number of characters of `17h`, the hash of a legacy Rust symbol, and `E`.
+/// Number of characters at the end of a legacy Rust symbol: `17h`, 16 digits of the hash, and `E`.
 const HASH_SUFFIX: usize = 3 + 16 + 1;
 
 /// Returns the demangled name of a C++ or Rust symbol, and any other name unchanged.
@@ -23,7 +23,7 @@ pub(super) fn demangle(symbol: &str) -> Cow<'_, str> {
 
 /// Returns true for `_ZN…17h<16 hex digits>E`, with or without a suffix such as `.llvm.1234`.
 fn is_legacy_rust(symbol: &str) -> bool {
-    // Rust names contain periods themselves: `..` is a path separator in the name of an implementation.
+    // The suffix cannot be found by its period: `..` is a path separator in the name of an implementation.
     symbol.match_indices("17h").any(|(at, _)| {
         let Some((hash, suffix)) = symbol[at..].split_at_checked(HASH_SUFFIX) else { return false };
         let digits = &hash[3..HASH_SUFFIX - 1];

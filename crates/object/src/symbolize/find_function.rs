@@ -1,4 +1,4 @@
-//! Functions by name: the reverse of symbolization.
+//! Look-up of a function by its name.
 
 use std::fs::File;
 use std::io;
@@ -15,19 +15,19 @@ pub enum FunctionError {
     /// The file cannot be read.
     #[error("the file cannot be read: {0}")]
     Unreadable(#[from] io::Error),
-    /// The file is no executable or library.
+    /// The file is damaged, or is no executable or library.
     #[error("the file is damaged, or no executable or library: {0}")]
     NotElf(String),
     /// No symbol has the name.
     #[error("its symbols have no such function")]
     Missing,
-    /// No note describes a probe.
+    /// The file has no USDT note of the provider.
     #[error("no probe of memtrace.h was found")]
     NoProbe,
-    /// The dynamic linker chooses among several functions.
+    /// The symbol is an indirect function: the dynamic linker chooses among several functions.
     #[error("the dynamic linker chooses it among several functions; name one of those")]
     Indirect,
-    /// The symbol is not in the code of the file.
+    /// The address of the symbol is not in the code of the file.
     #[error("its code is not in the file")]
     NoCode,
 }
@@ -38,22 +38,22 @@ impl From<ElfError> for FunctionError {
     }
 }
 
-/// Place of a function in an object.
+/// Location of a function in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionPlace {
-    /// Address in terms of the symbols of the object.
+    /// Address of the function in the object, as its symbols state it.
     pub virt: VirtOffset,
-    /// Length; 0 if it is not known.
+    /// Length of the function; 0 if it is not known.
     pub size: Bytes,
-    /// Offset in the file.
+    /// File offset of the function.
     pub offset: FileOffset,
 }
 
-/// Finds the function `name` in `object`. The name is that of its symbol, or the demangled one.
+/// Finds a function in `object`. `name` is the name of its symbol, or the demangled name.
 ///
 /// # Errors
 ///
-/// The function is not found.
+/// The reason for which the function is not found.
 pub fn find_function(object: &Path, name: &str) -> Result<FunctionPlace, FunctionError> {
     let file = File::open(object)?;
     let elf = Elf::parse(&file)?;
@@ -77,7 +77,7 @@ pub fn find_function(object: &Path, name: &str) -> Result<FunctionPlace, Functio
 fn has_name(symbol: &[u8], name: &str) -> bool {
     let is_demangled = |symbol| {
         let demangled = demangle(symbol);
-        // Without arguments, the parentheses may be left out.
+        // The parentheses of a function without parameters may be left out.
         demangled == name || demangled.strip_suffix("()") == Some(name)
     };
     symbol == name.as_bytes() || std::str::from_utf8(symbol).is_ok_and(is_demangled)

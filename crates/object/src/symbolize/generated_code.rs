@@ -1,4 +1,4 @@
-//! Files with the names of code that processes have generated at run time: perf maps and jitdump files.
+//! Names of JIT code, from perf maps and jitdump files.
 
 mod code_ranges;
 mod image_code;

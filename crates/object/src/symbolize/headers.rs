@@ -1,4 +1,4 @@
-//! Headers of an object that symbolization needs: its segments, and the sources of names that it holds.
+//! Headers of an object that symbolization needs: its segments, and the sources of names in its sections.
 
 use std::fs::File;
 use std::io;
@@ -10,8 +10,8 @@ use object::elf::SHT_NOBITS;
 
 use crate::elf::{self, Elf, ElfError, Segment, Source, notes};
 
-/// Largest compression ratio of zlib (zlib's technical notes). A section with a larger one is damaged or hostile, and
-/// its claimed size would be allocated to decompress it.
+/// Maximum compression ratio of zlib (zlib's technical notes). A section with a larger ratio is damaged or hostile.
+/// The size that it states would be allocated to decompress it.
 const MAX_COMPRESSION: u64 = 1032;
 
 const LE: LittleEndian = LittleEndian;
@@ -20,7 +20,7 @@ const LE: LittleEndian = LittleEndian;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Headers {
     segments: Vec<Segment>,
-    /// Contents of the sections; `None` if the section headers are damaged.
+    /// Sources of names in the sections; `None` if the section headers are damaged.
     pub(super) sections: Option<Sections>,
 }
 
@@ -28,11 +28,11 @@ pub(super) struct Headers {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sections {
     pub(super) build_id: Option<BuildId>,
-    /// The file itself holds debug information.
+    /// True if the file itself has debug information.
     pub(super) has_debug_info: bool,
-    /// The file names a separate debug file.
+    /// True if `.gnu_debuglink` names a separate debug file.
     pub(super) has_debug_link: bool,
-    /// The file has the full symbol table, not only the dynamic one.
+    /// True if the file has a full symbol table, not only dynamic symbols.
     pub(super) has_symbols: bool,
 }
 
@@ -51,7 +51,7 @@ impl Headers {
         Ok(Self { segments: elf.segments().to_vec(), sections: Sections::read(&elf).ok() })
     }
 
-    /// Returns the address of the file's byte at `offset` in terms of the object's symbols.
+    /// Returns the address in the object of the byte at the file offset `offset`.
     pub(super) fn virt_offset(&self, offset: FileOffset) -> Option<VirtOffset> {
         elf::virt_offset(&self.segments, offset)
     }
@@ -71,7 +71,7 @@ impl Sections {
                 let is_named = |name| table.is_named(section, name);
                 sections.has_debug_info |= is_named(".debug_info");
                 sections.has_debug_link |= is_named(".gnu_debuglink");
-                // Fedora leaves a compressed symbol table in stripped objects: .gnu_debugdata.
+                // In stripped objects, Fedora leaves a compressed symbol table: .gnu_debugdata.
                 sections.has_symbols |= is_named(".symtab") || is_named(".gnu_debugdata");
             }
         }

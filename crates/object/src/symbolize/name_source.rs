@@ -1,4 +1,4 @@
-//! Best source of function names of an object, found without symbolization.
+//! Best source of function names of an object, by its headers and the debug files on the machine.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub enum NameSource {
     None,
 }
 
-/// Examines the object and the `directories` of debug files.
+/// Returns the best source of function names of `object`. `directories` are the directories of debug files.
 pub(super) fn find(object: &Object, directories: &[PathBuf]) -> NameSource {
     let headers = object.handle.as_deref().and_then(|handle| Headers::read(handle).ok());
     let Some(sections) = headers.and_then(|headers| headers.sections) else { return NameSource::None };

@@ -1,4 +1,4 @@
-//! Functions at the addresses of one object. Only this file uses blazesym.
+//! Functions at addresses of one object. Only this module uses blazesym.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,22 +12,22 @@ use super::debug_file;
 use super::demangle::demangle;
 use super::headers::{Headers, Sections};
 
-/// A function with code at an address.
+/// A function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Function {
-    /// `None` if the debug information has no name.
+    /// Demangled name; `None` if the debug information has none.
     pub(super) name: Option<Name>,
-    /// Source line of the address in this function.
+    /// Source line of the address in this function, if it is known.
     pub(super) location: Option<Location>,
-    /// True if it is inlined in the function before it.
+    /// True if the function is inlined in the function before it in the list.
     pub(super) inlined: bool,
 }
 
-/// Functions at an address: the containing one, then the inlined ones, outermost first; or the reason why there are
-/// none.
+/// Functions at an address: the function that contains it, then the inlined functions, outermost first. The error is
+/// the reason why there are none.
 pub(super) type FunctionsAtAddress = Result<Vec<Function>, Unnamed>;
 
-/// Symbolization of one object.
+/// Symbolizer of one object.
 #[derive(Debug)]
 pub(super) struct ObjectNames {
     headers: Option<Headers>,
@@ -38,8 +38,8 @@ pub(super) struct ObjectNames {
 }
 
 impl ObjectNames {
-    /// Finds the sources of names of `object`. `directories` contain debug files, relative to a root; `debug_files` are
-    /// others.
+    /// Finds the sources of names of `object`. `directories` are the directories of debug files, relative to a root;
+    /// `debug_files` are further debug files by build ID.
     pub(super) fn new(object: &Object, directories: &[PathBuf], debug_files: &BTreeMap<BuildId, PathBuf>) -> Self {
         let debug_directories = debug_file::directories(object.root.as_deref(), directories);
         let mut sources = Vec::new();
@@ -54,17 +54,17 @@ impl ObjectNames {
         Self { headers, sources, debug_directories, symbolizer }
     }
 
-    /// Uses symbol tables only.
+    /// Removes the sources with debug information, so that only symbol tables are read.
     pub(super) fn forget_debug_info(&mut self) {
         self.sources.retain(|source| !source.debug_syms);
     }
 
-    /// Returns the address of the file's byte at `offset` in terms of the object's symbols.
+    /// Returns the address in the object of the byte at the file offset `offset`.
     pub(super) fn virt_offset(&self, offset: FileOffset) -> Option<VirtOffset> {
         self.headers.as_ref()?.virt_offset(offset)
     }
 
-    /// Returns the functions at each of `addresses`, in their order.
+    /// Returns the functions at each of `addresses`, in the same order.
     pub(super) fn find(&mut self, addresses: &[VirtOffset]) -> Vec<FunctionsAtAddress> {
         let mut names: Vec<FunctionsAtAddress> = vec![Err(Unnamed::ObjectUnreadable); addresses.len()];
         let mut open: Vec<usize> = (0..addresses.len()).collect();
@@ -96,7 +96,8 @@ impl ObjectNames {
     }
 }
 
-/// Returns the headers of the file at `handle` if it is the mapped one.
+/// Returns the headers of the file at `handle`; `None` if it cannot be read, or if the mapped file has another build
+/// ID.
 fn read_headers(object: &Object, handle: &Path) -> Option<Headers> {
     match Headers::read(handle) {
         Ok(headers) => {
@@ -116,7 +117,8 @@ fn read_headers(object: &Object, handle: &Path) -> Option<Headers> {
     }
 }
 
-/// Returns the sources of names of the file at `handle`, the richest first.
+/// Returns the sources of names for the file at `handle`, the richest first. `find` returns the debug file with a
+/// build ID.
 fn sources_of(
     object: &Object,
     handle: &Path,
@@ -135,7 +137,7 @@ fn sources_of(
     let build_id = sections.and_then(|sections| sections.build_id.as_ref()).or(object.build_id.as_ref());
     if let Some(path) = build_id.and_then(find) {
         sources.push(Elf::new(&path));
-        // Its symbol table may be readable if its debug information is not.
+        // The symbol table of the debug file may be readable even if its debug information is not.
         sources.push(symbols_of(&path));
     } else if sections.is_some_and(|sections| sections.has_debug_link) {
         // blazesym follows the link.
@@ -149,20 +151,20 @@ fn sources_of(
 
 fn new_symbolizer(debug_directories: &[PathBuf]) -> Symbolizer {
     Symbolizer::builder()
-        // Handles don't change; stat(2) for each batch would gain nothing.
+        // The files at the handles do not change, so a stat(2) for each batch is useless.
         .enable_auto_reload(false)
         .enable_code_info(true)
         .enable_inlined_fns(true)
-        // It would demangle C names too: the function `f` as the type `float`.
+        // blazesym would demangle names of C functions too: `f` would become the type `float`.
         .enable_demangling(false)
         .set_debug_dirs(Some(debug_directories))
         .build()
 }
 
-/// Completes the functions of an address with those of a further source.
+/// Completes the functions at an address by the result of a further source.
 fn improve(names: &mut FunctionsAtAddress, more: FunctionsAtAddress) {
     match (names, more) {
-        // The first source lacks only the name, and has the better locations.
+        // The earlier source lacks only the name of the outer function, and has the better locations.
         (Ok(names), Ok(more)) => {
             if let (Some(outer), Some(named)) = (names.first_mut(), more.into_iter().next()) {
                 outer.name = named.name;
@@ -181,7 +183,7 @@ fn is_named(names: &FunctionsAtAddress) -> bool {
 fn names_of(symbolized: Symbolized<'_>) -> FunctionsAtAddress {
     match symbolized {
         Symbolized::Sym(symbol) => Ok(functions(&symbol)),
-        // The source, or its data for this address, could not be read.
+        // The source, or its data for this address, cannot be read.
         Symbolized::Unknown(Reason::IgnoredError) => Err(Unnamed::ObjectUnreadable),
         Symbolized::Unknown(_) => Err(Unnamed::NoSymbol),
     }

@@ -23,7 +23,7 @@ use super::*;
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 
-/// A snapshot of one image with one stack, leaf first.
+/// Returns a snapshot of one image with one stack. `addresses` are its frames, leaf first.
 fn snapshot(addresses: &[AbsAddr]) -> Snapshot {
     snapshot_at(Duration::ZERO, addresses)
 }
@@ -43,7 +43,7 @@ fn snapshot_at(taken: Duration, addresses: &[AbsAddr]) -> Snapshot {
     }
 }
 
-/// Returns the profile of a snapshot, if no image has ended before.
+/// Returns the profile of a snapshot in a run without ended images.
 fn profile_of(
     symbolizer: &Symbolizer,
     snapshot: Snapshot,
@@ -53,7 +53,7 @@ fn profile_of(
     profile_by(symbolizer, snapshot, images, |_, image| ImageCode::new(image, None), window)
 }
 
-/// Returns the profile of a snapshot of images with generated code.
+/// As [`profile_of`], for images with JIT code, which `code_of` returns.
 fn profile_by<'a>(
     symbolizer: &Symbolizer,
     snapshot: Snapshot,
@@ -84,12 +84,12 @@ fn frames_at(symbolizer: &Symbolizer, image: &ProcessImage, address: AbsAddr) ->
     profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].clone()).collect()
 }
 
-/// Without the host's own debug files.
+/// Returns a symbolizer that does not use the host's debug files.
 fn symbolizer() -> Symbolizer {
     Symbolizer::with_debug_directories(Vec::new())
 }
 
-/// Returns name, line and inlining of each frame.
+/// Returns the name of each frame, its source line, and true if it is inlined.
 fn brief(frames: &[Frame]) -> Vec<(&str, Option<u32>, bool)> {
     frames
         .iter()
@@ -204,7 +204,7 @@ fn a_file_with_another_build_id_gives_no_names() {
     assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
 }
 
-/// The files of objects can be closed before their functions have names.
+/// The file of an object can be closed before its frames are symbolized.
 #[test]
 fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
     let program = Program::new(&["-g"]);

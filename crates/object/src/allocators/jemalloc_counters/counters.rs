@@ -2,15 +2,16 @@
 
 use memtrace_model::{AbsAddr, VirtOffset};
 
-/// Bound on the distance of a variable from the thread pointer. Thread-local blocks of programs are smaller than 1 MB.
+/// Bound on the distance of a variable from the thread pointer, in bytes. The thread-local blocks of programs are
+/// smaller than 1 MB.
 const MAX_DISTANCE: i64 = 1 << 30;
 
-/// Distance of a variable from the thread pointer.
+/// Distance of a thread-local variable from the thread pointer, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TpOffset {
-    /// The same distance in each process: the object is an executable.
+    /// The distance is the same in each process, because the object is an executable.
     Fixed(i64),
-    /// The dynamic linker stores a distance in a GOT slot.
+    /// The distance is the content of a GOT slot, which the dynamic linker fills, plus `addend`.
     GotSlot {
         /// Address of the slot in the object.
         slot: VirtOffset,
@@ -28,8 +29,8 @@ impl TpOffset {
         }
     }
 
-    /// Returns the distance for the content of the GOT slot, which is ignored for a fixed distance. Returns `None` for a content
-    /// that the dynamic linker has not stored yet. On x86-64, thread-local blocks are below the thread pointer.
+    /// Returns the distance in a process. `content` is the content of the GOT slot; a fixed distance ignores it.
+    /// Returns `None` if the dynamic linker has not filled the slot yet: on x86-64, a valid distance is negative.
     pub fn resolve(self, content: u64) -> Option<i64> {
         let is_below = |distance: &i64| (-MAX_DISTANCE..0).contains(distance);
         let distance = match self {
@@ -42,14 +43,14 @@ impl TpOffset {
     }
 }
 
-/// Location of the counters of a thread.
+/// Location of jemalloc's counters of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JemallocCounters {
-    /// Distance of jemalloc's state of a thread from the thread pointer.
+    /// Distance of jemalloc's thread state (`tsd_tls`) from the thread pointer.
     pub location: TpOffset,
-    /// Offset in the state of the allocated bytes, a 64-bit number.
+    /// Offset in the thread state of the counter of allocated bytes, which has 64 bits.
     pub allocated: u32,
-    /// Offset in the state of the deallocated bytes, a 64-bit number.
+    /// Offset in the thread state of the counter of deallocated bytes, which has 64 bits.
     pub deallocated: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Addresses of the counters relative to the state of a thread, from the code of `mallctl`'s functions.
+//! Addresses of the counters relative to jemalloc's thread state, from the code of `mallctl`'s functions.
 
 use super::handlers::{Handlers, ThreadHandlers};
 use super::refusal::CountersRefusal;
@@ -6,11 +6,11 @@ use super::value::{Origin, Value};
 use super::walk::{ObjectView, TailCalls};
 use crate::elf::Source;
 
-/// Bound on the size of jemalloc's state of a thread, which has about 3 KB.
+/// Bound on the size of jemalloc's thread state in bytes. Real ones have about 3 KB.
 const MAX_STATE: i64 = 1 << 16;
 
-/// Addresses of the counters: relative to the state of a thread, which is the first argument of the functions since jemalloc 4.2,
-/// or relative to the thread pointer.
+/// Addresses of the counters. Since jemalloc 4.2 they are relative to the thread state, the first argument of the
+/// functions. In older versions they are relative to the thread pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Fields {
     pub(super) allocated: Value,
@@ -25,7 +25,8 @@ pub(super) fn find<S: Source>(view: &ObjectView<'_, S>, handlers: &ThreadHandler
     if is_plausible { Ok(Fields { allocated, deallocated }) } else { Err(CountersRefusal::Field("deallocated")) }
 }
 
-/// Returns the one address that the function for the number reads and the function for the pointer computes.
+/// Returns the address that the function for the number reads and the function for the pointer computes. Returns
+/// `None` if there is not exactly one.
 fn find_field<S: Source>(view: &ObjectView<'_, S>, handlers: Handlers) -> Option<Value> {
     let reads = view.facts(handlers.value, TailCalls::End).reads;
     let values = view.facts(handlers.pointer, TailCalls::End).values;
@@ -34,7 +35,8 @@ fn find_field<S: Source>(view: &ObjectView<'_, S>, handlers: Handlers) -> Option
     fields.next().is_none().then_some(field)
 }
 
-/// Returns true for the address of an aligned field. The state begins with another field than a counter.
+/// Returns true for the address of an aligned word that can be a counter. The first field of the thread state is
+/// none.
 fn is_field(value: Value) -> bool {
     let is_aligned = value.offset % 8 == 0;
     match value.origin {

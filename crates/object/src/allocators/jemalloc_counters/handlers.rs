@@ -1,8 +1,8 @@
 //! Functions of `mallctl` for the counters, found in its tables.
 //!
-//! A table of `mallctl` is an array of `ctl_named_node_t` (jemalloc, include/jemalloc/internal/ctl.h): a flag, the name, the
-//! number of children, the children, and the function. The four counters have been in the same order since jemalloc 3.0
-//! (src/ctl.c, `thread_node`).
+//! A table of `mallctl` is an array of `ctl_named_node_t` (jemalloc, include/jemalloc/internal/ctl.h). An entry has a
+//! flag, the name, the number of children, the children, and the function. The four names of the counters have had
+//! the same order since jemalloc 3.0 (src/ctl.c, `thread_node`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,23 +11,23 @@ use memtrace_model::VirtOffset;
 use super::refusal::CountersRefusal;
 use crate::elf::{Elf, ElfError, Source, constants, relocations};
 
-/// Size of an entry.
+/// Size of an entry in bytes.
 const ENTRY: u64 = 40;
 /// Offset of the name in an entry.
 const NAME: u64 = 8;
 /// Offset of the function in an entry.
 const FUNCTION: u64 = 32;
-/// Names in the order of the table.
+/// Names of the counters, in the order of the table.
 const NAMES: [&[u8]; 4] = [b"allocated\0", b"allocatedp\0", b"deallocated\0", b"deallocatedp\0"];
-/// Place in the order of the table of the name that no other table has.
+/// Index of `deallocatedp`, which no other table of `mallctl` has.
 const LAST: u64 = 3;
 
 /// Functions of `mallctl` for one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handlers {
-    /// Function that returns the number.
+    /// Address of the function that returns the number.
     pub(super) value: u64,
-    /// Function that returns the address of the number.
+    /// Address of the function that returns a pointer to the number.
     pub(super) pointer: u64,
 }
 
@@ -47,9 +47,9 @@ pub(super) fn find<S: Source>(elf: &Elf<S>) -> Result<ThreadHandlers, CountersRe
     if found.next().is_some() { Err(CountersRefusal::SeveralTables) } else { Ok(handlers) }
 }
 
-/// Returns the addresses of entries of `allocated` in tables that have `deallocatedp` at its place.
+/// Returns the addresses of the `allocated` entries of possible tables, which have `deallocatedp` as their last name.
 fn find_tables<S: Source>(elf: &Elf<S>) -> Result<Vec<u64>, ElfError> {
-    // A linker may merge a string with the end of another one.
+    // There may be several addresses: a linker may merge a string with the end of another one.
     let names: HashSet<u64> = constants::find(elf, NAMES[LAST as usize])?.into_iter().collect();
     let mut tables = Vec::new();
     relocations::for_each_pointer(elf, |place, target| {
@@ -62,7 +62,7 @@ fn find_tables<S: Source>(elf: &Elf<S>) -> Result<Vec<u64>, ElfError> {
     Ok(tables)
 }
 
-/// Returns the pointers in the entries of the tables by their addresses.
+/// Returns the pointers in the entries of the tables: their targets by their addresses.
 fn read_pointers<S: Source>(elf: &Elf<S>, tables: &[u64]) -> Result<HashMap<u64, u64>, ElfError> {
     let mut pointers = HashMap::new();
     relocations::for_each_pointer(elf, |place, target| {

@@ -1,4 +1,4 @@
-//! Distance of jemalloc's state of a thread from the thread pointer.
+//! Distance of jemalloc's thread state from the thread pointer.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::value::{Origin, Value};
 use super::walk::{ObjectView, TailCalls};
 use crate::elf::{Elf, ElfError, Source, ThreadPointerSlot, dynamic_symbols, symbol_table, thread_locals};
 
-/// Functions that change the counters.
+/// Names of the functions that change the counters, without a prefix.
 const COUNTING: [&str; 10] = [
     "malloc",
     "calloc",
@@ -25,7 +25,7 @@ const COUNTING: [&str; 10] = [
     "sdallocx",
 ];
 
-/// Finds the state, and completes the location of the counters.
+/// Finds the thread state, and returns the location of the counters.
 pub(super) fn find<S: Source>(
     elf: &Elf<S>,
     view: &ObjectView<'_, S>,
@@ -41,7 +41,7 @@ pub(super) fn find<S: Source>(
             Some(state) => state,
             None => state_by_code(elf, view, fields)?,
         },
-        // The functions of mallctl take the state from the thread pointer themselves.
+        // The functions of mallctl compute the addresses from the thread pointer.
         origin => Value::new(origin, fields.allocated.offset.min(fields.deallocated.offset)),
     };
     let offset = |field: Value| {
@@ -63,7 +63,7 @@ pub(super) fn find<S: Source>(
     Ok(JemallocCounters { location, allocated, deallocated })
 }
 
-/// Returns the offset of the state in the thread-local variables of the object.
+/// Returns the offset of the thread state in the object's TLS block.
 fn variable<S: Source>(elf: &Elf<S>, slots: &[ThreadPointerSlot], state: Value) -> Option<u64> {
     let start = match state.origin {
         Origin::ThreadSlot(slot) => slots.iter().find(|known| known.virt == slot)?.variable.cast_signed(),
@@ -72,7 +72,7 @@ fn variable<S: Source>(elf: &Elf<S>, slots: &[ThreadPointerSlot], state: Value) 
     u64::try_from(start.checked_add(state.offset)?).ok()
 }
 
-/// Returns the address of the state by its symbol, which has a prefix in some builds.
+/// Returns the address of the thread state by its symbol, which has a prefix in some builds.
 fn state_by_symbol<S: Source>(
     elf: &Elf<S>,
     slots: &[ThreadPointerSlot],
@@ -89,15 +89,15 @@ fn state_by_symbol<S: Source>(
         let block = thread_locals::block(elf).ok_or(CountersRefusal::Outside)?;
         return Ok(block.checked_add(variable).map(|offset| Value::new(Origin::ThreadPointer, offset)));
     }
-    // All variables of the object are in one block: each slot leads to each variable.
+    // All thread-local variables of the object are in one TLS block, so any slot leads to any variable.
     Ok(slots.iter().find_map(|slot| {
         let addend = variable.checked_sub(slot.variable.cast_signed())?;
         Some(Value::new(Origin::ThreadSlot(slot.virt), addend))
     }))
 }
 
-/// Returns the address of the state by the code: `mallctl` passes it on as the first argument, and malloc, free and related
-/// functions write both counters in it.
+/// Returns the address of the thread state by the code: `mallctl` passes it on as a first argument, and malloc, free
+/// and related functions write both counters in it.
 fn state_by_code<S: Source>(elf: &Elf<S>, view: &ObjectView<'_, S>, fields: &Fields) -> Result<Value, CountersRefusal> {
     let functions = Functions::find(elf)?;
     let mut passed = BTreeSet::new();
@@ -118,10 +118,10 @@ fn state_by_code<S: Source>(elf: &Elf<S>, view: &ObjectView<'_, S>, fields: &Fie
     if states.next().is_some() { Err(CountersRefusal::SeveralStates) } else { Ok(state) }
 }
 
-/// Entries of jemalloc's functions, by their symbols.
+/// Addresses of jemalloc's functions, by their symbols.
 #[derive(Debug, Default)]
 struct Functions {
-    /// `mallctl`.
+    /// Functions with the name `mallctl`, with any prefix.
     control: BTreeSet<u64>,
     counting: BTreeSet<u64>,
 }
@@ -136,7 +136,7 @@ impl Functions {
         let mut functions = Self::default();
         for prefix in &prefixes {
             let control = addresses(elf, &format!("{prefix}mallctl"))?;
-            // Without its mallctl, the functions with a prefix are those of another allocator.
+            // Without a mallctl of the same prefix, the functions belong to another allocator.
             if !control.is_empty() {
                 functions.control.extend(control);
                 for name in COUNTING {
@@ -148,7 +148,6 @@ impl Functions {
     }
 }
 
-/// Returns the addresses of the functions of this name.
 fn addresses<S: Source>(elf: &Elf<S>, name: &str) -> Result<Vec<u64>, ElfError> {
     let named = symbol_table::find_functions(elf, |other| other == name.as_bytes())?.unwrap_or_default();
     let dynamic = dynamic_symbols::definitions(elf, name)?.into_iter().map(|symbol| symbol.virt.0);

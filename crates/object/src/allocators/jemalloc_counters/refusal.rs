@@ -17,21 +17,21 @@ pub enum CountersRefusal {
     /// The object has more than one jemalloc.
     #[error("the object has more than one jemalloc")]
     SeveralTables,
-    /// The functions of `mallctl` do not agree on the offset of a counter.
+    /// The functions of `mallctl` for this counter do not agree on its offset.
     #[error(
         "the code of mallctl for thread.{0} does not prove where the counter is; jemalloc may be built without statistics"
     )]
     Field(&'static str),
-    /// The state of threads is in dynamically allocated thread-local storage.
+    /// The thread state is in dynamically allocated thread-local storage.
     #[error("jemalloc is built for thread-local storage that is allocated on demand (general-dynamic)")]
     DynamicTls,
-    /// Nothing leads to the state of threads.
+    /// Neither symbols nor code lead to the thread state.
     #[error("neither a symbol nor the code of mallctl and malloc leads to jemalloc's state of a thread")]
     NoState,
-    /// Several thread-local variables may be the state of threads.
+    /// Several thread-local variables may be the thread state.
     #[error("several thread-local variables may be jemalloc's state of a thread")]
     SeveralStates,
-    /// The found location is outside of the thread-local variables.
+    /// The location that was found is outside of the object's TLS block.
     #[error("the located counters are outside of the thread-local variables of the object")]
     Outside,
 }

@@ -1,4 +1,4 @@
-//! Registers and stack at an instruction, as far as they are known.
+//! Symbolic values of the registers and the stack at an instruction.
 
 use std::collections::BTreeMap;
 
@@ -19,19 +19,19 @@ const CHANGED_BY_CALLS: [Register; 9] = [
     Register::R11,
 ];
 
-/// Bound on the known stack slots of a function.
+/// Maximum number of stack slots with a known value.
 const MAX_SLOTS: usize = 512;
 
 /// Values at an instruction. A missing value is unknown.
 #[derive(Clone, Debug)]
 pub(super) struct Registers {
     registers: [Option<Value>; 16],
-    /// Words on the stack, by their distance from the stack pointer at the entry.
+    /// Known words on the stack, by their distance in bytes from the stack pointer at the entry.
     stack: BTreeMap<i64, Value>,
 }
 
 impl Registers {
-    /// Values at the entry of a function.
+    /// Returns the values at the entry of a function.
     pub(super) fn at_entry() -> Self {
         let mut at_entry = Self { registers: [None; 16], stack: BTreeMap::new() };
         at_entry.set(Register::RDI, Some(Value::new(Origin::Argument, 0)));
@@ -51,12 +51,12 @@ impl Registers {
         }
     }
 
-    /// Returns the word at an address of the stack.
+    /// Returns the word at `address` if it is on the stack and known.
     pub(super) fn load(&self, address: Value) -> Option<Value> {
         (address.origin == Origin::Stack).then(|| self.stack.get(&address.offset).copied()).flatten()
     }
 
-    /// Stores a value of `size` bytes at an address of the stack.
+    /// Stores a value of `size` bytes at `address` if it is on the stack. Overwritten words become unknown.
     pub(super) fn store(&mut self, address: Value, size: i64, value: Option<Value>) {
         if address.origin != Origin::Stack {
             return;

@@ -7,25 +7,25 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, 
 use super::registers::Registers;
 use super::value::{Origin, Value};
 
-/// Size of a word.
+/// Size of a word in bytes.
 const WORD: usize = 8;
 
-/// Values that a function computes, and addresses of its memory accesses.
+/// Symbolic values that a function computes, and addresses of its memory accesses.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// Values of registers.
+    /// Values that were written to registers.
     pub(super) values: BTreeSet<Value>,
-    /// Addresses of words that are read.
+    /// Addresses of words that were read.
     pub(super) reads: BTreeSet<Value>,
-    /// Addresses of words that are written.
+    /// Addresses of words that were written.
     pub(super) writes: BTreeSet<Value>,
-    /// First argument of calls.
+    /// First arguments of calls.
     pub(super) arguments: BTreeSet<Value>,
 }
 
-/// Interpreter of instructions with the facts that it finds.
+/// Interpreter of instructions, which collects facts.
 pub(super) struct Interpreter<'a> {
-    /// Addresses of the GOT slots with distances from the thread pointer.
+    /// Addresses of the GOT slots that hold distances from the thread pointer.
     slots: &'a HashSet<u64>,
     factory: InstructionInfoFactory,
     pub(super) facts: Facts,
@@ -36,7 +36,7 @@ impl<'a> Interpreter<'a> {
         Self { slots, factory: InstructionInfoFactory::new(), facts: Facts::default() }
     }
 
-    /// Changes the registers as the instruction does.
+    /// Applies the effect of an instruction to `registers`, and collects its facts.
     pub(super) fn execute(&mut self, instruction: &Instruction, registers: &mut Registers) {
         let before = registers.clone();
         self.note_accesses(instruction, &before);
@@ -81,7 +81,8 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Writes the first operand, a 64-bit register or a word of the stack. A write of 32 bits clears the upper half.
+    /// Writes `value` to the first operand, a register or a word on the stack. A write to a 32-bit register clears
+    /// its upper half, so only numbers of 32 bits remain known.
     fn assign(&mut self, instruction: &Instruction, registers: &mut Registers, value: Option<Value>) {
         if instruction.op0_kind() == OpKind::Memory {
             if let Some(address) = address(instruction, registers)
@@ -100,7 +101,7 @@ impl<'a> Interpreter<'a> {
         self.facts.values.extend(value);
     }
 
-    /// Returns the value of an operand.
+    /// Returns the value of the operand `number`, if it is known.
     fn operand(&self, instruction: &Instruction, number: u32, before: &Registers) -> Option<Value> {
         match instruction.op_kind(number) {
             OpKind::Register => before.get(instruction.op_register(number)),
@@ -117,7 +118,8 @@ impl<'a> Interpreter<'a> {
     fn load(&self, instruction: &Instruction, before: &Registers) -> Option<Value> {
         let address = address(instruction, before).filter(|_| instruction.memory_size().size() == WORD)?;
         match address.origin {
-            // The first word of the thread control block is its own address (ELF Handling For Thread-Local Storage, 3.4.6).
+            // The first word of the thread control block is its own address (ELF Handling For Thread-Local Storage,
+            // 3.4.6).
             Origin::ThreadPointer if address.offset == 0 => Some(address),
             Origin::Number => {
                 let slot = address.offset.cast_unsigned();
@@ -145,7 +147,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Makes everything unknown that the instruction writes.
+    /// Makes the registers and stack words unknown that the instruction writes.
     fn forget_written(&mut self, instruction: &Instruction, registers: &mut Registers) {
         let written = |access: OpAccess| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead);
         let target = address(instruction, registers);
@@ -165,7 +167,7 @@ impl<'a> Interpreter<'a> {
 fn address(instruction: &Instruction, before: &Registers) -> Option<Value> {
     let displacement = Value::number(instruction.memory_displacement64().cast_signed());
     let base = match instruction.memory_base() {
-        // The decoder's displacement is the address itself.
+        // For RIP-relative operands, the decoder returns the absolute address as the displacement.
         Register::None | Register::RIP => displacement,
         base => before.get(base)?.plus(displacement)?,
     };
@@ -193,7 +195,7 @@ mod tests {
 
     const SLOT: u64 = 0x2000;
 
-    /// Executes instructions at 0x1000, and returns the registers and the facts.
+    /// Interprets instructions at 0x1000. Returns the registers and the facts.
     fn execute(code: &[u8]) -> (Registers, Facts) {
         let slots = HashSet::from([SLOT]);
         let (mut interpreter, mut registers) = (Interpreter::new(&slots), Registers::at_entry());
@@ -227,7 +229,7 @@ mod tests {
         let reload = [0x48, 0x8b, 0x45, 0xb8];
         let after = |between: &[u8]| execute(&[&spill, between, &reload].concat()).0.get(Register::RAX);
         assert_eq!(after(&[]), Some(Value::new(Origin::Argument, 0)));
-        // movb $0,-0x47(%rbp) overwrites a part; movb $0,-0x40(%rbp) is beside it.
+        // movb $0,-0x47(%rbp) overwrites a part of the word; movb $0,-0x40(%rbp) overwrites the next one.
         assert_eq!(after(&[0xc6, 0x45, 0xb9, 0]), None);
         assert_eq!(after(&[0xc6, 0x45, 0xc0, 0]), Some(Value::new(Origin::Argument, 0)));
     }

@@ -1,4 +1,4 @@
-//! The located counters equal those that `mallctl` returns in running programs.
+//! The located counters equal the results of `mallctl` in running programs.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -18,14 +18,14 @@ use super::handlers::Handlers;
 use super::*;
 use crate::elf::{ElfError, dynamic_symbols};
 
-/// Library of Debian's package `libjemalloc2`, which is stripped.
+/// Library of Debian's package `libjemalloc2`. The library is stripped.
 const LIBRARY: &str = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
 const VICTIM: &str = include_str!("tests/victim.c");
-/// Number of threads of the victim that allocate.
+/// Number of the victim's threads that allocate.
 const THREADS: usize = 9;
 const STATIC: [&str; 3] = ["-l:libjemalloc.a", "-lstdc++", "-lm"];
 
-/// A thread of a victim with the counters that `mallctl` has returned to it.
+/// A thread of a victim: its thread pointer, and the counters that `mallctl` has returned in it.
 struct Thread {
     pointer: u64,
     counters: [u64; 2],
@@ -43,7 +43,7 @@ fn start(command: &mut Command) -> (Process, Vec<Thread>) {
     (process, threads)
 }
 
-/// Asserts that the counters of each thread are found from outside.
+/// Asserts that the counters of each thread, read from its memory, equal the results of `mallctl`.
 fn assert_counters(object: &Path, command: &mut Command) {
     let found = JemallocCounters::find(&File::open(object).unwrap());
     let found = found.unwrap_or_else(|refusal| panic!("{}: {refusal}", object.display()));
@@ -103,7 +103,7 @@ fn counters_of_executables_equal_mallctl() {
     }
 }
 
-/// The library with its parts.
+/// Bytes of the library, with its functions of `mallctl`.
 struct Parts {
     bytes: Vec<u8>,
     handlers: [Handlers; 2],
@@ -125,7 +125,7 @@ impl Parts {
         usize::try_from(elf.locate(virt).unwrap().0).unwrap()
     }
 
-    /// Replaces a field's offset in the first instructions of a function.
+    /// Replaces the offset of a field in the first 96 bytes of a function's code.
     fn move_field(&mut self, function: u64, from: u32, to: u32) {
         let start = self.offset(function);
         let code = &mut self.bytes[start..start + 96];
@@ -145,7 +145,7 @@ fn functions_that_disagree_about_a_field_are_refused() {
             parts.move_field(if is_pointer { pointer } else { value }, field, field + 64);
             assert!(matches!(parts.find(), Err(CountersRefusal::Field(found)) if found == name), "{name}");
         }
-        // If both functions have another offset, nothing in malloc writes there.
+        // Both functions have the same wrong offset: no function of malloc writes there.
         let mut parts = Parts::read();
         let Handlers { value, pointer } = parts.handlers[number];
         parts.move_field(value, field, field + 1024);

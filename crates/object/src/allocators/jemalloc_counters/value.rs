@@ -1,9 +1,9 @@
 //! Symbolic values of registers and stack slots.
 
-/// Origin of a value.
+/// Symbol to which a value is relative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Origin {
-    /// The value is a number, such as an address of the object.
+    /// None: the value is a number, such as an address in the object.
     Number,
     /// First argument of the function.
     Argument,
@@ -11,13 +11,13 @@ pub(super) enum Origin {
     Stack,
     /// Thread pointer.
     ThreadPointer,
-    /// Content of a GOT slot, which is the distance of a variable from the thread pointer.
+    /// Content of the GOT slot at this address: a distance from the thread pointer.
     Slot(u64),
-    /// Thread pointer plus the content of a GOT slot.
+    /// Thread pointer plus the content of the GOT slot at this address.
     ThreadSlot(u64),
 }
 
-/// A value that is known up to its origin.
+/// A symbolic value: its origin plus an offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Value {
     pub(super) origin: Origin,

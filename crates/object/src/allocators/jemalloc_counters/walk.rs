@@ -1,4 +1,4 @@
-//! Walk through the code of a function along all its branches.
+//! Walk through the code of a function along all of its branches.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::step::{Facts, Interpreter};
 use crate::allocators::object_code::CodeChunks;
 use crate::elf::Source;
 
-/// Bound on the instructions of a walk. The functions of jemalloc have less than 2000.
+/// Maximum number of instructions of a walk. The functions of jemalloc have less than 2000.
 const MAX_INSTRUCTIONS: usize = 20_000;
 
 /// Treatment of a jump to another function.
@@ -21,17 +21,18 @@ pub(super) enum TailCalls {
     End,
 }
 
-/// Code of an object with what is known about it.
+/// Code of an object, its function entries and its GOT slots.
 pub(super) struct ObjectView<'a, S> {
     pub(super) code: CodeChunks<'a, S>,
     /// Addresses of all functions, sorted.
     pub(super) starts: Vec<u64>,
-    /// Addresses of the GOT slots with distances from the thread pointer.
+    /// Addresses of the GOT slots that hold distances from the thread pointer.
     pub(super) slots: HashSet<u64>,
 }
 
 impl<S: Source> ObjectView<'_, S> {
-    /// Returns what the function at `entry` computes. Each instruction is interpreted once, on the first path to it.
+    /// Returns the facts about the function at `entry`. Each instruction is interpreted once, on the first path to
+    /// it.
     pub(super) fn facts(&self, entry: u64, tail_calls: TailCalls) -> Facts {
         let mut walk = Walk {
             view: self,
@@ -66,7 +67,8 @@ struct Walk<'a, S> {
 }
 
 impl<S: Source> Walk<'_, S> {
-    /// Interprets instructions from `address` on, up to one that was seen before or that does not continue.
+    /// Interprets instructions from `address` on. Stops at an instruction that was seen before or has no successor,
+    /// and at the start of another function.
     fn follow(&mut self, mut address: u64, mut registers: Registers) {
         while self.seen.len() < MAX_INSTRUCTIONS && self.seen.insert(address) {
             let Some(instruction) = self.view.decode(address) else { return };
@@ -83,7 +85,7 @@ impl<S: Source> Walk<'_, S> {
                 _ => return,
             }
             address = instruction.next_ip();
-            // A call that does not return may be the last instruction of a function.
+            // The last instruction of a function may be a call that does not return.
             if self.view.is_function(address) {
                 return;
             }

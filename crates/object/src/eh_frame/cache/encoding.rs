@@ -1,7 +1,7 @@
 //! File format of a cached table.
 //!
-//! A header of fixed length, the executable parts, the rules, the rows, and a checksum of all of it; all numbers are
-//! little-endian. Any deviation makes the entry invalid.
+//! A file has a header of fixed length, the executable parts, the rules, the rows, and a checksum of all of these.
+//! Numbers are little-endian. Any deviation makes the entry invalid.
 
 use memtrace_common::unwind::Rule;
 use memtrace_model::{FileOffset, VirtOffset};
@@ -12,11 +12,11 @@ use crate::eh_frame::row::Row;
 use crate::eh_frame::table::Table;
 use crate::elf::Machine;
 
-/// Magic number. The last byte is the version: it changes with the format and whenever the same call frame information
-/// leads to another table.
+/// Magic number. Its last byte is the version. The version changes if the format changes, or if the same call frame
+/// information leads to another table.
 const MAGIC: [u8; 8] = *b"mt-uwt\0\x03";
 
-/// Returns a checksum of everything that determines the table: an entry with another fingerprint is stale.
+/// Returns a checksum of all contents that determine the table. An entry with another fingerprint is stale.
 pub(super) fn fingerprint(contents: &Contents) -> u64 {
     let mut out = Writer::default();
     out.u64(machine_number(contents.machine));
@@ -93,10 +93,11 @@ fn machine_number(machine: Machine) -> u64 {
     }
 }
 
-/// Returns a checksum of `bytes`: a change within eight bytes always changes it, any other change almost certainly. It is
-/// not a cryptographic hash.
+/// Returns a checksum of `bytes`. A change within an aligned word of eight bytes always changes the checksum, any
+/// other change almost certainly. It is not a cryptographic hash.
 fn checksum(bytes: &[u8]) -> u64 {
-    // Odd, so that the multiplication is invertible; digits of the golden ratio, for good mixing.
+    // The factor is odd, so that the multiplication is invertible. It has the bits of the golden ratio, which mix
+    // well.
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29);
     let (words, rest) = bytes.as_chunks();

@@ -63,7 +63,8 @@ fn table(cache: &Cache, path: &Path, build_id: Option<&BuildId>) -> Table {
     cache.table(&File::open(path).unwrap(), build_id).unwrap()
 }
 
-/// Replaces the only entry by one with the same fingerprint but another rule, which shows later whether it was used.
+/// Replaces `entry` by one with the same fingerprint and another rule, and returns its table. The rule shows later if
+/// the entry was used.
 fn mark(entry: &Path, path: &Path) -> Table {
     let bytes = fs::read(path).unwrap();
     let contents = Contents::find(bytes.as_slice()).unwrap();

@@ -1,5 +1,5 @@
-//! Objects that a command and its child processes used in earlier runs, so that their tables can be loaded before they
-//! are mapped.
+//! Lists of the objects that a command and its child processes used in earlier runs. Their tables can be loaded
+//! before the objects are mapped.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,14 +12,14 @@ use memtrace_model::BuildId;
 
 use super::{Cache, entry_name};
 
-/// Limit of the objects of a command. Each takes a file descriptor.
+/// Maximum number of objects of a command. Each takes a file descriptor.
 const MAX_OBJECTS: usize = 128;
-/// Limit of a list in bytes: as many paths of the maximum length that Linux accepts (`PATH_MAX`).
+/// Maximum size of a list in bytes: [`MAX_OBJECTS`] paths of the maximum length that Linux accepts (`PATH_MAX`).
 const MAX_BYTES: u64 = MAX_OBJECTS as u64 * 4096;
 
 impl Cache {
-    /// Returns the paths of the objects that the command in the file `command` used in earlier runs, the last used
-    /// first. Other files can be there by now.
+    /// Returns the paths of the objects that the command in the file `command` used in earlier runs, the most recent
+    /// ones first. The files at these paths may have been replaced since.
     #[must_use]
     pub fn used_objects(&self, command: &File) -> Vec<PathBuf> {
         let read = self.list_of(command).and_then(|list| {
@@ -29,7 +29,7 @@ impl Cache {
         parse(&read.unwrap_or_default())
     }
 
-    /// Records the objects that the command has used in this run, as the last used ones.
+    /// Records the objects that the command has used in this run, before the ones of earlier runs.
     pub fn record_used_objects<'a>(&self, command: &File, objects: impl IntoIterator<Item = &'a Path>) {
         let mut list: Vec<PathBuf> = Vec::new();
         for object in objects.into_iter().map(Path::to_owned).chain(self.used_objects(command)) {
@@ -44,8 +44,8 @@ impl Cache {
         }
     }
 
-    /// Returns the size of the stored table of the object in `file` in bytes; `None` if there is none. The table may
-    /// turn out to be stale.
+    /// Returns the size in bytes of the stored table of the object in `file`; `None` if no table is stored. The table
+    /// may be stale.
     #[must_use]
     pub fn stored_bytes(&self, file: &File, build_id: Option<&BuildId>) -> Option<u64> {
         let entry = self.folder.join(entry_name(&file.metadata().ok()?, build_id));
@@ -57,7 +57,7 @@ impl Cache {
     }
 }
 
-/// Parses a list of paths that zeros separate.
+/// Parses a list of paths, which are separated by zeros.
 fn parse(list: &[u8]) -> Vec<PathBuf> {
     let paths = list.split(|&byte| byte == 0).map(|path| PathBuf::from(OsStr::from_bytes(path)));
     paths.filter(|path| path.is_absolute()).take(MAX_OBJECTS).collect()

@@ -18,7 +18,7 @@ fn file(found: FoundBy) -> Vec<u8> {
     object(Machine::X86_64).file(found)
 }
 
-/// Returns the file with `bytes` at `at`.
+/// Returns the file with `bytes` at offset `at`.
 fn with(mut file: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
     file[at..at + bytes.len()].copy_from_slice(bytes);
     file
@@ -74,7 +74,7 @@ fn wrong_section_headers_do_not_hide_the_index() {
     file.resize(usize::try_from(sections).unwrap() + 64 * 3, 0xEE);
     let names = file.windows(11).position(|bytes| bytes == b"\0.eh_frame\0").unwrap() as u64;
     let section = usize::try_from(sections).unwrap();
-    // The first section is an .eh_frame longer than the file; the last one holds the names.
+    // The first section is an .eh_frame that is longer than the file. The last section has the names.
     let file = with(file, 40, &sections.to_le_bytes());
     let file = with(file, 58, &[64, 0, 3, 0, 2, 0]);
     let file = with(file, section, &1_u32.to_le_bytes());

@@ -8,7 +8,7 @@ use crate::eh_frame::synthetic::{FoundBy, Object, expression, first};
 use crate::eh_frame::table::Table;
 use crate::elf::Machine;
 
-/// Compares all pages of the table of `file` with those made from its descriptions.
+/// Asserts that the pages made from the descriptions of `file` equal the pages of its table.
 fn assert_pages_are_those_of_the_table(file: &[u8]) {
     let table = Table::from_bytes(file).unwrap();
     let mut descriptions = Descriptions::find(Arc::new(Contents::find(file).unwrap())).unwrap();
@@ -38,7 +38,8 @@ fn function(object: &mut Object, begin: u32, length: u32, size: i32) {
 #[test]
 fn gaps_and_overlaps_at_page_borders_are_those_of_the_table() {
     let mut object = Object::new(Machine::X86_64, 0x8000);
-    // A function of several pages, one that overlaps it, gaps of several pages, and padding across a border.
+    // A function of several pages, a function that overlaps it, gaps of several pages, and padding across a page
+    // border.
     object.function(
         0x10,
         0x2800,
@@ -85,7 +86,7 @@ fn rows_made_from_descriptions_are_bounded() {
     object.function(0, 0x3000, rows.collect());
     let file = object.file(FoundBy::Sections);
     let mut descriptions = Descriptions::find(Arc::new(Contents::find(file.as_slice()).unwrap())).unwrap();
-    // Each page executes the whole function, which has as many rows as its object may have.
+    // Each page converts the whole function, which has as many rows as its object may have.
     assert!(descriptions.page(0).is_some());
     assert_eq!([1, 2].map(|number| descriptions.page(number)), [None, None]);
 }

@@ -6,7 +6,7 @@ use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, file, first};
 use crate::eh_frame::table::Table;
 use crate::elf::Machine;
 
-/// Section of two functions of 64 bytes each, without the terminator.
+/// Returns the section of two functions of 64 bytes each, without the terminator.
 fn section() -> Vec<u8> {
     let mut object = Object::new(Machine::X86_64, 0x100);
     object.function(0, 64, first(Instruction::CfaOffset(16)));
@@ -31,7 +31,7 @@ fn entries(section: &[u8]) -> Vec<usize> {
     begins
 }
 
-/// Common entry with `length` `DW_CFA_nop` instructions, for descriptions without augmentation.
+/// Returns a common entry with `length` `DW_CFA_nop` instructions, for descriptions without augmentation.
 fn common(length: usize) -> Vec<u8> {
     let head = [0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0C, 7, 8, 0x90, 1];
     let mut entry = u32::try_from(head.len() + length).unwrap().to_le_bytes().to_vec();
@@ -40,7 +40,8 @@ fn common(length: usize) -> Vec<u8> {
     entry
 }
 
-/// Description of `length` bytes of code at `begin`, for offset `at` of a section whose common entry is at `common`.
+/// Returns a description of `length` bytes of code at `begin`. Its offset in the section is `at`, and `common` is the
+/// offset of its common entry.
 fn description(at: usize, common: usize, begin: u64, length: u64, instructions: &[u8]) -> Vec<u8> {
     let mut entry = u32::try_from(20 + instructions.len()).unwrap().to_le_bytes().to_vec();
     entry.extend_from_slice(&u32::try_from(at + 4 - common).unwrap().to_le_bytes());

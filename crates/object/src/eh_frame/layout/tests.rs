@@ -11,7 +11,7 @@ use crate::elf::Machine;
 
 const LIMITS: Limits = Limits { blobs: 8, pages: 1 << 16 };
 
-/// BPF maps as written by user space.
+/// Contents of the BPF maps, as user space writes them.
 struct Maps {
     blobs: Vec<Vec<Option<u32>>>,
     pages: Vec<Option<u64>>,
@@ -60,7 +60,8 @@ impl Maps {
     }
 }
 
-/// Table of `code` bytes with a row every `step` bytes and different rules.
+/// Returns the table of `code` bytes of code. It has a row every `step` bytes, and adjacent rows have different
+/// rules.
 fn table(code: u32, step: u32) -> Table {
     let mut object = Object::new(Machine::X86_64, code);
     let changes =
@@ -69,14 +70,14 @@ fn table(code: u32, step: u32) -> Table {
     Table::from_bytes(&object.file(FoundBy::Sections)).unwrap()
 }
 
-/// Number of blobs up to the last one in use.
+/// Returns the number of blobs up to the last one in use.
 fn blobs(layout: &Layout) -> u32 {
     let all = layout.limits.blobs << BLOB_BITS;
     let last = layout.rows.blocks().last().filter(|last| last.first + last.count == all);
     last.map_or(all, |last| last.first).div_ceil(BLOB_ROWS as u32)
 }
 
-/// Number of pages in use.
+/// Returns the number of pages in use.
 fn pages(layout: &Layout) -> usize {
     (layout.limits.pages - layout.pages.count()) as usize
 }
@@ -141,7 +142,7 @@ fn pages_can_be_placed_before_their_table() {
     let page_base = layout.reserve(table.pages()).unwrap();
     let mut plan = Plan { chunks: Vec::new(), page_base, pages: Vec::new(), origin: table.origin() };
     plan.pages = vec![0; table.pages() as usize];
-    // Walks need them in any order.
+    // Walks need the pages in any order.
     for number in (0..table.pages()).rev() {
         let page = layout.place_page(page_base, &descriptions.page(number).unwrap()).unwrap();
         plan.pages[number as usize] = page.page;
@@ -164,7 +165,8 @@ fn pages_can_be_placed_before_their_table() {
 
 #[test]
 fn a_blob_can_be_filled_to_its_last_row() {
-    // One row before, 63 pages of 4096 rows and one of 4095 fill a blob. The last page has one row, which ends the table.
+    // The row before the first page, 63 pages of 4096 rows and one page of 4095 rows fill a blob. The last page of
+    // the table has one row, which ends the table.
     let mut object = Object::new(Machine::X86_64, (64 << PAGE_BITS) + 16);
     let end = (64 << PAGE_BITS) - 1;
     let changes = (0..end).map(|row| (row, Instruction::CfaOffset(if row % 2 == 0 { 16 } else { 24 })));
@@ -225,7 +227,7 @@ fn space_that_was_freed_is_used_again() {
     assert!(free < 0.5, "{free}");
     layout.release(plans[1].page_base, large.pages());
     assert!(layout.free_share() > free);
-    // Three tables in the place of one, all around the others.
+    // Three tables fit into the place of one, between the others.
     let again = [small, small, last].map(|table| (table, layout.place(table).unwrap()));
     let mut maps = Maps::new(Limits { blobs: 1, pages: 60 });
     maps.write(&layout, &plans[0]);

@@ -3,7 +3,7 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// Jobs for programs and libraries that every machine has, with their numbers of users.
+/// Returns jobs for objects with these paths and numbers of users.
 fn jobs(users: &[(&str, u32)]) -> Vec<BuildJob> {
     let jobs = users.iter().map(|&(path, users)| {
         let object = Object { path: path.into(), handle: Some(path.into()), build_id: None, root: None };

@@ -20,10 +20,10 @@ fn aarch64(instructions: Vec<Instruction>) -> Rule {
     rule(Machine::Aarch64, false, instructions)
 }
 
-/// Returns the rule of a function whose description begins with `instructions`.
+/// Returns the rule at the start of a function. Its description begins with `instructions`.
 fn rule(machine: Machine, signal: bool, instructions: Vec<Instruction>) -> Rule {
     let mut object = Object::new(machine, 64);
-    // The state is restored at 32, so that the rest of a readable description has the initial rule.
+    // The state is restored at offset 32, so that the rest of a readable description has the initial rule.
     let (remember, restore) = ((0, Instruction::RememberState), (32, Instruction::RestoreState));
     let instructions = instructions.into_iter().map(|instruction| (0, instruction));
     let instructions = [remember].into_iter().chain(instructions).chain([restore]).collect();
@@ -157,7 +157,7 @@ fn code_that_switches_stacks_has_no_rule() {
 #[test]
 fn signal_frames_are_recognized_by_the_kernels_layout() {
     let saved = |register, offset: [u8; 2]| Instruction::Expression(register, expression(&[RSP, offset[0], offset[1]]));
-    // In signed LEB128.
+    // The offsets in signed LEB128.
     let [at_112, at_120, at_168] = [[0xF0, 0x00], [0xF8, 0x00], [0xA8, 0x01]];
     let cfa = || Instruction::CfaExpression(expression(&[RSP, 0xA0, 0x01, DEREF]));
     let kernels = || vec![cfa(), saved(X86_64::RBP, at_120), saved(X86_64::RA, at_168)];

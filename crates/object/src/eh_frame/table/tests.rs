@@ -13,13 +13,13 @@ fn table(object: &Object) -> Table {
     Table::from_bytes(&object.file(FoundBy::Sections)).unwrap()
 }
 
-/// Offsets from the start of the code, with CFA offsets; `None` without information.
+/// Returns the rows: offset from the start of the code, and CFA offset, or `None` for a row without information.
 fn rows(table: &Table) -> Vec<(u64, Option<i32>)> {
     let known = |rule: Rule| (rule != Rule::default()).then_some(rule.cfa_offset);
     table.rows().map(|(address, rule)| (address.0 - TEXT, known(rule))).collect()
 }
 
-/// Object with functions of distinct frame sizes: begin, length, size.
+/// Returns an object with these functions: begin, length, and frame size in bytes.
 fn functions(functions: &[(u32, u32, i32)]) -> Object {
     let mut object = Object::new(Machine::X86_64, 0x3000);
     for &(begin, length, size) in functions {
@@ -74,8 +74,8 @@ fn of_descriptions_with_equal_start_the_first_applies() {
     assert_eq!(rows(&table(&object)), [(0, Some(8)), (0x40, None)]);
 }
 
-/// A call that does not return may be a function's last instruction. Its return address is then the next function's first
-/// byte; the lookup uses the byte before it.
+/// The last instruction of a function may be a call that does not return. Its return address is the first byte of the
+/// next function. So the lookup uses the byte before the return address.
 #[test]
 fn a_return_address_after_a_function_is_looked_up_in_it() {
     let mut object = Object::new(Machine::X86_64, 0x100);

@@ -46,7 +46,7 @@ fn executables_without_an_interpreter_are_static() {
         |name: &str, flags: &[&str]| is_static(&scratch.compile("gcc", name, "int main(void) { return 0; }", flags));
     assert!(built("static", &["-static"]) && built("static-pie", &["-static-pie", "-s"]));
     assert!(!built("pie", &["-pie"]) && !built("fixed", &["-no-pie"]) && !built("library.so", &["-shared", "-fPIC"]));
-    // The dynamic linkers.
+    // The dynamic linkers are no static executables.
     let linker = |path| {
         PathBuf::from(
             String::from_utf8(Elf::parse(&File::open(path).unwrap()).unwrap().interpreter().unwrap().unwrap()).unwrap(),

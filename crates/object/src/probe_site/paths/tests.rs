@@ -1,12 +1,12 @@
 use super::*;
 
-/// x86-64 code at 0x1000 with given function ends.
+/// x86-64 code at 0x1000, with the ends of its functions.
 struct Code {
     bytes: Vec<u8>,
     ends: Vec<u64>,
 }
 
-/// A hooked function of the same object, a pointer to a hooked function of another, and an unknown pointer.
+/// A hooked function of the same object, a pointer to a hooked function of another object, and an unknown pointer.
 const FOLLOWED: u64 = 0x2000;
 const IMPORTED: u64 = 0x3000;
 const UNKNOWN: u64 = 0x3008;
@@ -38,7 +38,7 @@ impl ObjectCode for Code {
     }
 }
 
-/// Branch instruction `opcode` at `at` with a 32-bit distance to `target`.
+/// Returns the branch instruction with this opcode at the address `at`, with a 32-bit distance to `target`.
 fn to(opcode: &[u8], at: u64, target: u64) -> Vec<u8> {
     let end = at + opcode.len() as u64 + 4;
     let distance = i32::try_from(target.cast_signed() - end.cast_signed()).unwrap();
@@ -58,7 +58,7 @@ fn a_hooked_call_on_every_path_is_recognized() {
     assert!(always_calls_hooked(&code(to(&[0xe9], 0x1000, FOLLOWED)), 0x1000, None));
     let called = [to(&[0xe8], 0x1000, FOLLOWED), RET.to_vec()].concat();
     assert!(always_calls_hooked(&code(called), 0x1000, None));
-    // By a pointer, as Rust calls, or by a PLT stub.
+    // A call by a pointer, as in Rust, and a call by a PLT stub.
     assert!(always_calls_hooked(&code([to(&[0xff, 0x15], 0x1000, IMPORTED), RET.to_vec()].concat()), 0x1000, None));
     let stub = [to(&[0xe9], 0x1000, 0x1005), to(&[0xff, 0x25], 0x1005, IMPORTED)].concat();
     assert!(always_calls_hooked(&code(stub), 0x1000, None));
@@ -74,7 +74,7 @@ fn one_path_without_hooked_call_is_enough_to_probe() {
     assert!(!always_calls_hooked(&code(some.clone()), 0x1000, None));
     assert!(!always_calls_hooked(&code([to(&[0xff, 0x15], 0x1000, UNKNOWN), RET.to_vec()].concat()), 0x1000, None));
     assert!(!always_calls_hooked(&code(RET.to_vec()), 0x1000, None));
-    // A path for null only needs no hooked function.
+    // A path that only null pointers take needs no hooked function.
     assert!(always_calls_hooked(&code(some.clone()), 0x1000, Some(0)));
     assert!(!always_calls_hooked(&code(some), 0x1000, Some(1)));
 }
@@ -102,7 +102,7 @@ fn a_final_noreturn_call_ends_the_function() {
     let mut code = code(bytes);
     code.ends.insert(0, 0x100b);
     assert_eq!(return_sites(&code, 0x1000), Some(vec![0x1005]));
-    // Code between the two does not belong to it either.
+    // Padding between the two functions does not belong to the first one.
     let padding = [code.bytes[..11].to_vec(), vec![0x66, 0x90, 0x0f, 0x1f, 0], RET.to_vec()].concat();
     assert_eq!(return_sites(&Code { bytes: padding, ends: vec![0x1010, 0x1011] }, 0x1000), Some(vec![0x1005]));
     // Without the function's end the returns are unknown.

@@ -1,4 +1,4 @@
-//! Places of the result of the function, from each instruction on.
+//! Backward data flow: the places that hold the function's result at each instruction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,8 @@ use super::place::{FIRST_ARGUMENT, Place, RESULT};
 use super::refusal::Refusal;
 use super::steps::Steps;
 
-/// Places with a word that every path from an instruction returns, unless it is null.
+/// Places with a word that every path from an instruction returns. Paths on which the word is null may return another
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Returned {
     /// No path returns.
@@ -17,7 +18,7 @@ pub(super) enum Returned {
 }
 
 impl Returned {
-    /// Keeps the places that are in both.
+    /// Returns the places that are in both.
     fn meet(self, other: Self) -> Self {
         match (self, other) {
             (Self::Any, all) | (all, Self::Any) => all,
@@ -36,7 +37,7 @@ impl Returned {
     }
 }
 
-/// Returns the returned places at each instruction, before it is executed.
+/// Returns the places with the returned word before each instruction.
 ///
 /// # Errors
 ///
@@ -69,7 +70,7 @@ fn before(node: &Node, state: &State, all: &BTreeMap<u64, Returned>) -> Returned
         Next::TailCall(_) | Next::Hooked => return Returned::Places(BTreeSet::new()),
         Next::ReturnsFirst => return Returned::Places(BTreeSet::from([FIRST_ARGUMENT])),
         Next::Branch { taken, other } => {
-            // A null is not the result that is looked for.
+            // If the compared place is null, it holds no block, so it stays in the set.
             let null = |address| if if_null(node) == Some(address) { state.compared } else { None };
             at(taken).with(null(taken)).meet(at(other).with(null(other)))
         }

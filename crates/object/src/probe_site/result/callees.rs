@@ -10,17 +10,19 @@ use crate::elf::Machine;
 use crate::probe_site::instruction::Flow;
 use crate::probe_site::paths::{ObjectCode, PointerTarget};
 
-/// Limit of the instructions that are decoded to find the functions that do not return, for each examined function.
+/// Maximum number of instructions that are decoded in the search for callees that do not return, for each examined
+/// function.
 const MAX_OF_CALLEES: u32 = 1 << 16;
 
-/// Maximum depth of callees: `malloc` of glibc calls `abort` through three others.
+/// Maximum depth of nested callees. `malloc` of glibc calls `abort` through three other functions.
 pub(super) const MAX_DEPTH: u32 = 6;
 
-/// Called functions, and whether they return.
+/// Search for called functions that do not return.
 pub(super) struct Callees<'a, A> {
     object: &'a A,
-    /// Instructions that may still be decoded.
+    /// Number of instructions that may still be decoded.
     left: Cell<u32>,
+    /// Examined callees by address: true if a function never returns.
     known: RefCell<HashMap<u64, bool>>,
 }
 
@@ -29,15 +31,15 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         Self { object, left: Cell::new(MAX_OF_CALLEES), known: RefCell::default() }
     }
 
-    /// Begins with another function.
+    /// Begins the examination of another function: resets the number of instructions.
     pub(super) fn begin(&self) {
         self.left.set(MAX_OF_CALLEES);
     }
 
-    /// Returns true if the call at `at` does not return to `after`. An unknown function may return.
+    /// Returns true if the call at `at` does not return to `after`. An unknown function counts as returning.
     ///
-    /// The code after such a call is padding, another function, or reached by a branch too, since compilers generate no code
-    /// that is never executed. Only these calls are examined.
+    /// Compilers generate no code that is never executed. So the code after a call that does not return is padding,
+    /// another function, or the target of a branch. Only calls before such code are examined.
     pub(super) fn never_returns_to(&self, at: u64, after: u64, bytes: &[u8], flow: Flow, depth: u32) -> bool {
         match flow {
             _ if self.is_last(at, after) => true,
@@ -52,7 +54,7 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         }
     }
 
-    /// Returns true if the call at `at` does not return to `after` with this first argument.
+    /// Returns true if the call at `at` does not return to `after`, because its first argument is the number `first`.
     pub(super) fn never_returns_with(&self, at: u64, after: u64, first: u64) -> bool {
         let target = Machine::X86_64.decode(&self.object.code(at), at).and_then(|call| call.flow.target());
         target.is_some_and(|target| {
@@ -60,7 +62,8 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         })
     }
 
-    /// Returns true if only padding follows in the function. The compiler knew that the call does not return.
+    /// Returns true if only padding follows the call in its function: the compiler knew that the call does not
+    /// return.
     fn is_last(&self, at: u64, after: u64) -> bool {
         let Some(end) = self.object.function_end(at) else { return false };
         let mut address = after;
@@ -98,7 +101,7 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         false
     }
 
-    /// Counts an instruction. Returns false at the limit. Then calls count as returning.
+    /// Counts an instruction. Returns false if the limit is reached; calls then count as returning.
     fn spend(&self) -> bool {
         let left = self.left.get().checked_sub(1);
         left.inspect(|left| self.left.set(*left)).is_some()
@@ -109,7 +112,7 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
         if let Some(known) = self.known.borrow().get(&entry) {
             return *known;
         }
-        // Of functions that call one another, none is known to end.
+        // A function that is being examined counts as returning, because functions can call one another.
         self.known.borrow_mut().insert(entry, false);
         let never = self.ends(entry, Constants::default(), depth);
         self.known.borrow_mut().insert(entry, never);
@@ -162,11 +165,11 @@ impl<'a, A: ObjectCode> Callees<'a, A> {
     }
 }
 
-/// Registers with known numbers.
+/// Registers with known numbers, on one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Constants {
     numbers: BTreeMap<Register, u64>,
-    /// Result of the last comparison with zero, if it is known.
+    /// Result of the last comparison with zero, if it is known: true if the number was zero.
     is_zero: Option<bool>,
 }
 
@@ -216,7 +219,7 @@ impl Constants {
         }
     }
 
-    /// Forgets what a called function may change.
+    /// Forgets the registers and flags that a called function may change.
     fn call(&mut self) {
         self.numbers.retain(
             |register, _| matches!(whole(*register), Some(Place::Register(register)) if register.is_preserved()),

@@ -1,4 +1,4 @@
-//! Values before each instruction, as far as all paths to it agree on them.
+//! Forward data flow: the values before each instruction on which all paths to it agree.
 
 use std::collections::BTreeMap;
 
@@ -9,23 +9,23 @@ use super::place::{FIRST_ARGUMENT, GeneralRegister, Place, RESULT, containing, w
 use super::refusal::Refusal;
 use super::steps::Steps;
 
-/// Size of a word.
+/// Size of a word in bytes.
 const WORD: i64 = 8;
 
-/// Bytes below the stack pointer that signal handlers do not use (System V ABI, AMD64 supplement, 3.2.2).
+/// Number of bytes below the stack pointer that signal handlers do not use (System V ABI, AMD64 supplement, 3.2.2).
 const RED_ZONE: i64 = 128;
 
-/// Limit of the known values. The functions of glibc have some tens.
+/// Maximum number of known values before an instruction. The functions of glibc have some tens.
 const MAX_VALUES: usize = 256;
 
-/// More bytes than the frames of called functions have.
+/// Number of bytes below the stack pointer that a called function may write. Real frames are smaller.
 const BELOW: i64 = 1 << 32;
 
 /// Argument registers in order (System V ABI, AMD64 supplement, 3.2.3).
 const ARGUMENTS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
 
-/// Other registers that a called function may read: the number of vector registers, and the static chain.
+/// Other registers that a called function may read: rax has the number of vector registers, r10 the static chain.
 const OTHER_INPUTS: [Register; 2] = [Register::RAX, Register::R10];
 
 /// A known value.
@@ -36,9 +36,9 @@ pub(super) enum Value {
     /// The lower half of the product of two arguments.
     Product(u8, u8),
     Number(u64),
-    /// The word of a preserved register at the entry.
+    /// The word that a preserved register had at the entry.
     Saved(GeneralRegister),
-    /// An address of the stack, by its distance from the stack pointer at the entry.
+    /// An address on the stack, by its distance in bytes from the stack pointer at the entry.
     Stack(i64),
 }
 
@@ -48,25 +48,25 @@ pub(super) const NULL: Value = Value::Number(0);
 /// State before an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// Distance of the stack pointer from that at the entry, which is not positive.
+    /// Distance in bytes of the stack pointer from its value at the entry. It is not positive.
     pub(super) stack: i64,
     values: BTreeMap<Place, Value>,
-    /// Register that was compared with null to set the flags.
+    /// Register that the last comparison compared with null, if the flags still have the result.
     pub(super) compared: Option<Place>,
-    /// Other code may know addresses of the frame.
+    /// True if other code may know addresses of the frame.
     has_escaped: bool,
 }
 
 /// Effects of an instruction on places.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// A word that is copied: from the first place to the second one.
+    /// Places of a word that is copied, from the first to the second.
     pub(super) copy: Option<(Place, Place)>,
-    /// Written registers.
+    /// Registers that may be written.
     registers: Vec<Place>,
-    /// Written bytes of the stack: first and length.
+    /// Ranges of the stack that may be written: first byte, as in [`Place::Slot`], and length.
     slots: Vec<(i64, i64)>,
-    /// Any slot may be written.
+    /// True if any slot may be written.
     all_slots: bool,
 }
 
@@ -96,7 +96,7 @@ impl State {
         self.values.get(&place).copied()
     }
 
-    /// Returns the place that the instruction sets to null.
+    /// Returns the place that the instruction sets to null, if it does so.
     pub(super) fn writes_null(&self, node: &Node) -> Option<Place> {
         let is_null = !node.next.is_call() && self.result(&node.instruction) == Some(NULL);
         if is_null { self.target(&node.instruction) } else { None }
@@ -110,28 +110,29 @@ impl State {
         }
     }
 
-    /// Returns the registers and slots with this value.
+    /// Returns the places with this value.
     pub(super) fn places_of(&self, value: Value) -> impl Iterator<Item = Place> {
         self.values.iter().filter(move |(_, other)| **other == value).map(|(place, _)| *place)
     }
 
-    /// Keeps what is also true in `other`. Returns true if that is less.
+    /// Keeps the facts that are also true in `other`. Returns true if the state has changed.
     fn join(&mut self, other: &Self) -> bool {
         let before = self.clone();
-        // An address that is on one of the paths only is not known after this, and could be used.
+        // An address that only one of the paths has is no longer known after the join, but code could use it.
         self.has_escaped |= other.has_escaped || self.has_other_address(other) || other.has_other_address(self);
         self.values.retain(|place, value| other.value(*place) == Some(*value));
         self.compared = self.compared.filter(|place| other.compared == Some(*place));
         *self != before
     }
 
-    /// Returns true if a place has an address of the stack here, and not in `other`.
+    /// Returns true if a place has an address on the stack in this state, but another value in `other`.
     fn has_other_address(&self, other: &Self) -> bool {
         let mut addresses = self.values.iter().filter(|(_, value)| matches!(value, Value::Stack(_)));
         addresses.any(|(place, value)| other.value(*place) != Some(*value))
     }
 
-    /// Returns the address of the memory operand, if it is on the stack: the distance from the stack pointer at the entry.
+    /// Returns the address of the memory operand if it is on the stack, as its distance from the stack pointer at the
+    /// entry.
     fn stack_address(&self, instruction: &Instruction) -> Option<i64> {
         let is_plain = instruction.memory_index() == Register::None
             && matches!(instruction.memory_segment(), Register::SS | Register::DS);
@@ -145,7 +146,7 @@ impl State {
         is_plain.then(|| base.wrapping_add(instruction.memory_displacement64().cast_signed()))
     }
 
-    /// Returns true if the operand is a word.
+    /// Returns true if the memory operand is a word.
     fn is_word(instruction: &Instruction) -> bool {
         instruction.memory_size().size() == WORD as usize
     }
@@ -159,7 +160,7 @@ impl State {
         }
     }
 
-    /// Returns the effects of an instruction that is no call.
+    /// Returns the effects of an instruction other than a call.
     fn effects(&self, instruction: &Instruction) -> Effects {
         let mut effects = Effects::default();
         let mut factory = InstructionInfoFactory::new();
@@ -170,7 +171,7 @@ impl State {
         let registers = info.used_registers().iter().filter(|used| is_written(used.access()));
         effects.registers = registers.filter_map(|used| containing(used.register())).collect();
         match instruction.mnemonic() {
-            // The kernel returns its result in rax, and may write to memory that an argument points to.
+            // The kernel returns its result in rax, and may write to memory to which an argument points.
             Mnemonic::Syscall => {
                 effects.registers.extend(whole(Register::RAX));
                 effects.all_slots = self.escapes_at_call();
@@ -186,7 +187,7 @@ impl State {
                     let size = i64::try_from(instruction.memory_size().size()).unwrap_or_default();
                     match self.stack_address(instruction) {
                         Some(at) if size > 0 => effects.slots.push((at, size)),
-                        // An index could lead to any slot, and a string instruction writes any number of them.
+                        // An index could lead to any slot, and a string instruction can write any number of slots.
                         _ => effects.all_slots = self.has_escaped || self.uses_stack(info),
                     }
                 }
@@ -198,7 +199,7 @@ impl State {
         effects
     }
 
-    /// Returns the effects of an instruction.
+    /// Returns the effects of the instruction of `node`, which may be a call.
     pub(super) fn effects_of(&self, node: &Node) -> Effects {
         match node.next {
             Next::Call(_) => self.effects_of_call(),
@@ -212,7 +213,7 @@ impl State {
         let all = (0..16).map(GeneralRegister).filter(|register| !register.is_preserved());
         Effects {
             registers: all.map(Place::Register).collect(),
-            // The frames of the called functions.
+            // The called functions may write to their own frames, below the stack pointer.
             slots: vec![(self.stack - BELOW, BELOW)],
             all_slots: self.escapes_at_call(),
             ..Effects::default()
@@ -223,7 +224,7 @@ impl State {
         let is_address = |register: &Register| {
             whole(*register).and_then(|place| self.value(place)).is_some_and(|value| matches!(value, Value::Stack(_)))
         };
-        // A slot with an address can be an argument.
+        // A slot with an address can be an argument on the stack.
         self.has_escaped || ARGUMENTS.iter().chain(&OTHER_INPUTS).any(is_address) || self.has_address_in_slot()
     }
 
@@ -231,7 +232,7 @@ impl State {
         self.values.iter().any(|entry| matches!(entry, (Place::Slot(_), Value::Stack(_))))
     }
 
-    /// Returns true if the instruction uses memory with an address of the stack in its base or index.
+    /// Returns true if the base or index register of a memory access has an address on the stack.
     fn uses_stack(&self, info: &InstructionInfo) -> bool {
         info.used_memory().iter().any(|used| self.is_stack(used.base()) || self.is_stack(used.index()))
     }
@@ -243,7 +244,7 @@ impl State {
                 .is_some_and(|value| matches!(value, Value::Stack(_)))
     }
 
-    /// Returns the value that the instruction computes.
+    /// Returns the value that the instruction computes, if it is known.
     fn result(&self, instruction: &Instruction) -> Option<Value> {
         let operand = |number: u32| match instruction.op_kind(number) {
             OpKind::Register if instruction.op_register(number) == Register::RSP => Some(Value::Stack(self.stack)),
@@ -267,18 +268,18 @@ impl State {
         }
     }
 
-    /// Changes the state as the instruction does, which is no call.
+    /// Applies the effects of an instruction other than a call to the state.
     fn step(&mut self, instruction: &Instruction) -> Result<(), Refusal> {
         let effects = self.effects(instruction);
         let result = self.result(instruction);
         let product = self.product_of_mul(instruction);
-        // A forgotten address can still be loaded.
+        // If slots are forgotten, an address in one of them can still be loaded.
         let escapes = self.gives_away(instruction, result) || effects.all_slots && self.has_address_in_slot();
         let before_pop = self.value(Place::Slot(self.stack));
         let pushed = self.place(instruction, 0).and_then(|place| self.value(place));
         let stack = self.stack_after(instruction)?;
         self.values.retain(|place, _| !effects.writes(*place));
-        // A signal handler may overwrite what is below the red zone.
+        // A signal handler may overwrite slots below the red zone.
         self.values.retain(|place, _| !matches!(place, Place::Slot(at) if *at < stack - RED_ZONE));
         self.has_escaped |= escapes;
         self.stack = stack;
@@ -299,7 +300,8 @@ impl State {
         Ok(())
     }
 
-    /// Returns the place that the first operand names. A write of 32 bits clears the upper half.
+    /// Returns the place of the first operand. It is a whole register even for 32 bits, because such a write clears
+    /// the upper half.
     fn target(&self, instruction: &Instruction) -> Option<Place> {
         match instruction.op0_kind() {
             OpKind::Register => {
@@ -315,7 +317,8 @@ impl State {
         (instruction.op0_kind() == OpKind::Register).then(|| whole(instruction.op0_register())).flatten()
     }
 
-    /// Returns the product of `mul`. Its lower half is in rax.
+    /// Returns the product if the instruction is `mul` and multiplies two arguments. The lower half is in rax
+    /// afterwards.
     fn product_of_mul(&self, instruction: &Instruction) -> Option<Value> {
         if instruction.mnemonic() != Mnemonic::Mul || instruction.op0_kind() != OpKind::Register {
             return None;
@@ -323,7 +326,7 @@ impl State {
         product(self.value(whole(Register::RAX)?)?, self.value(whole(instruction.op0_register())?)?)
     }
 
-    /// Returns the distance of the stack pointer after the instruction.
+    /// Returns the distance of the stack pointer from its value at the entry, after the instruction.
     fn stack_after(&self, instruction: &Instruction) -> Result<i64, Refusal> {
         let at = instruction.ip();
         let is_stack = instruction.op0_kind() == OpKind::Register && instruction.op0_register() == Register::RSP;
@@ -352,7 +355,7 @@ impl State {
         after.filter(|after| *after <= 0).ok_or(Refusal::Stack(at))
     }
 
-    /// Returns true if an address of the stack gets to a place that is not followed.
+    /// Returns true if the instruction copies an address on the stack to a place that the analysis does not follow.
     fn gives_away(&self, instruction: &Instruction, result: Option<Value>) -> bool {
         let is_address = |value: Option<Value>| matches!(value, Some(Value::Stack(_)));
         let operands = (0..instruction.op_count()).filter(|number| instruction.op_kind(*number) == OpKind::Register);
@@ -363,7 +366,7 @@ impl State {
         let is_changed = |access| matches!(access, OpAccess::ReadWrite | OpAccess::ReadCondWrite | OpAccess::CondWrite);
         let mut changed = info.used_registers().iter().filter(|used| is_changed(used.access()));
         match instruction.mnemonic() {
-            // Another register is saved, and restored before the end.
+            // A push of another register saves it in a slot, which is followed.
             Mnemonic::Push => instruction.op0_kind() == OpKind::Register && instruction.op0_register() == Register::RSP,
             Mnemonic::Pop | Mnemonic::Leave | Mnemonic::Ret | Mnemonic::Nop | Mnemonic::Cmp | Mnemonic::Test => false,
             Mnemonic::Mov => {
@@ -383,7 +386,7 @@ impl State {
         }
     }
 
-    /// Changes the state as a call does.
+    /// Applies the effects of a call to the state.
     fn call(&mut self) {
         let effects = self.effects_of_call();
         self.has_escaped = self.escapes_at_call();
@@ -392,7 +395,7 @@ impl State {
     }
 }
 
-/// Returns the product of two arguments.
+/// Returns the product of two values if both are arguments.
 fn product(one: Value, other: Value) -> Option<Value> {
     match (one, other) {
         (Value::Argument(one), Value::Argument(other)) => Some(Value::Product(one.min(other), one.max(other))),
@@ -419,7 +422,7 @@ fn changes_stack(instruction: &Instruction) -> bool {
     used.iter().any(|used| used.register().full_register() == Register::RSP && is_written(used.access()))
 }
 
-/// Returns the register that the instruction compares with null.
+/// Returns the register that the instruction compares with null, if it does so.
 fn compared(instruction: &Instruction) -> Option<Register> {
     let register = instruction.op0_register();
     let is_test = instruction.mnemonic() == Mnemonic::Test && instruction.op1_register() == register;
@@ -429,7 +432,7 @@ fn compared(instruction: &Instruction) -> Option<Register> {
     (is_register && (is_test || is_comparison)).then_some(register)
 }
 
-/// Returns the address that follows if the compared register is null.
+/// Returns the successor of a branch if the compared register is null; `None` for another instruction or condition.
 pub(super) fn if_null(node: &Node) -> Option<u64> {
     let Next::Branch { taken, other } = node.next else { return None };
     match node.instruction.condition_code() {

@@ -1,4 +1,4 @@
-//! Control flow graph of a function of x86-64, from its entry to its returns.
+//! Control flow graph of an x86-64 function, from its entry to its returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,8 @@ use crate::probe_site::instruction::Flow;
 use crate::probe_site::paths::{ObjectCode, PointerTarget};
 use crate::probe_site::site::Cost;
 
-/// Limit of the instructions of a function. The largest allocator functions of glibc, jemalloc and tcmalloc have less than 2,000.
+/// Maximum number of instructions of a function. The largest allocator functions of glibc, jemalloc and tcmalloc have
+/// less than 2,000.
 const MAX_INSTRUCTIONS: usize = 4096;
 
 /// An instruction of the function.
@@ -28,7 +29,7 @@ pub(super) enum Next {
     To(u64),
     /// A call that may return to this address.
     Call(u64),
-    /// A call of a function that returns its first argument, such as memset, to this address.
+    /// A call that returns to this address. The called function returns its first argument, as memset does.
     CallReturnsFirst(u64),
     Branch {
         taken: u64,
@@ -39,7 +40,7 @@ pub(super) enum Next {
     End,
     /// A jump to another function, which returns to the caller.
     TailCall(u64),
-    /// A jump to a hooked function, which sees the call.
+    /// A jump to a hooked function. Its own probe records the call.
     Hooked,
     /// A jump to a function that returns its first argument, such as memset.
     ReturnsFirst,
@@ -50,12 +51,12 @@ impl Next {
         matches!(self, Self::Call(_) | Self::CallReturnsFirst(_))
     }
 
-    /// Returns true if the function ends there, by a return or by a jump to another one.
+    /// Returns true if the instruction leaves the function, by a return or by a jump to another function.
     pub(super) fn leaves(self) -> bool {
         matches!(self, Self::Return | Self::TailCall(_) | Self::Hooked | Self::ReturnsFirst)
     }
 
-    /// Returns the addresses that may follow.
+    /// Returns the addresses of the successors in the function.
     pub(super) fn addresses(self) -> impl Iterator<Item = u64> {
         let (first, second) = match self {
             Self::To(address) | Self::Call(address) | Self::CallReturnsFirst(address) => (Some(address), None),
@@ -74,8 +75,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Follows all paths from `entry`. The code at the addresses in `parts` is a part of the function, although another function
-    /// could begin there.
+    /// Builds the graph by following all paths from `entry`. The code at the addresses in `parts` belongs to the
+    /// function, even if a symbol or table says that another function begins there.
     pub(super) fn of<A: ObjectCode>(
         object: &A,
         callees: &Callees<'_, A>,
@@ -114,7 +115,7 @@ impl Graph {
         Ok(Self { entry, nodes })
     }
 
-    /// Ends the paths at these calls, and removes instructions that are no longer reached.
+    /// Ends the paths at these calls, and removes instructions that can no longer be reached.
     pub(super) fn end_at(&mut self, calls: &[u64]) {
         for call in calls {
             self.nodes.entry(*call).and_modify(|node| node.next = Next::End);
@@ -123,12 +124,13 @@ impl Graph {
         self.nodes.retain(|at, _| reached.contains(at));
     }
 
-    /// Returns the addresses after an instruction.
+    /// Returns the addresses of an instruction's successors.
     pub(super) fn after(&self, at: u64) -> impl Iterator<Item = u64> {
         self.nodes.get(&at).into_iter().flat_map(|node| node.next.addresses())
     }
 
-    /// Returns the instructions that can be reached from `begin`. Those for which `goes_on` returns false are not left.
+    /// Returns the instructions that can be reached from `begin`. Paths end at instructions for which `goes_on`
+    /// returns false.
     pub(super) fn reach(&self, begin: impl IntoIterator<Item = u64>, goes_on: impl Fn(u64) -> bool) -> BTreeSet<u64> {
         reach_by(begin, |at, waiting| {
             if goes_on(at) {
@@ -137,13 +139,13 @@ impl Graph {
         })
     }
 
-    /// Returns the instructions from which one of `ends` can be reached, and these.
+    /// Returns the instructions from which one of `ends` can be reached, including `ends`.
     pub(super) fn reach_backwards(&self, ends: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
         let predecessors = self.predecessors();
         reach_by(ends, |at, waiting| waiting.extend(predecessors.get(&at).into_iter().flatten()))
     }
 
-    /// Returns the addresses of the instructions before each one.
+    /// Returns the predecessors of each instruction, by address.
     pub(super) fn predecessors(&self) -> BTreeMap<u64, Vec<u64>> {
         let mut all: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
         for (at, node) in &self.nodes {
@@ -153,7 +155,7 @@ impl Graph {
     }
 }
 
-/// Returns the addresses that can be reached from `begin`. `add_next` adds those that follow an address.
+/// Returns the addresses that can be reached from `begin`. `add_next` adds the neighbours of an address.
 fn reach_by(begin: impl IntoIterator<Item = u64>, add_next: impl Fn(u64, &mut Vec<u64>)) -> BTreeSet<u64> {
     let mut reached = BTreeSet::new();
     let mut waiting: Vec<u64> = begin.into_iter().collect();
@@ -165,9 +167,9 @@ fn reach_by(begin: impl IntoIterator<Item = u64>, add_next: impl Fn(u64, &mut Ve
     reached
 }
 
-/// Returns what follows the call at `at`, which may return to `after`.
+/// Returns the successors of the call at `at`, which may return to `after`.
 fn call(object: &impl ObjectCode, (at, target, after): (u64, Option<u64>, u64), bytes: &[u8]) -> Result<Next, Refusal> {
-    // Without a pending call around it, the call of a hooked function would count too.
+    // At result sites, no pending call marks the outer call, so the inner call of a hooked function would count too.
     if target.is_some_and(|target| object.is_hooked(target)) {
         return Err(Refusal::CallsHooked(at));
     }
@@ -183,7 +185,7 @@ fn call(object: &impl ObjectCode, (at, target, after): (u64, Option<u64>, u64), 
     }
 }
 
-/// Returns what follows a jump to `target`.
+/// Returns the successors of the jump at `at` to `target`.
 fn jump(object: &impl ObjectCode, at: u64, target: u64, parts: &BTreeSet<u64>) -> Result<Next, Refusal> {
     let slot = Machine::X86_64.slot(&object.code(target), target);
     let target = match slot.map(|slot| object.pointer_target(slot)) {

@@ -9,20 +9,20 @@ use iced_x86::Register;
 pub(super) enum Place {
     /// A general register except for the stack pointer.
     Register(GeneralRegister),
-    /// A slot of the stack, by its distance from the stack pointer at the entry.
+    /// A slot on the stack, by its distance in bytes from the stack pointer at the entry.
     Slot(i64),
 }
 
-/// A general register of x86-64, by its number in the instruction set: rax is 0, rcx 1, rdx 2, rbx 3.
+/// A general register of x86-64, by its number in machine code: rax is 0, rcx 1, rdx 2, rbx 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GeneralRegister(pub u8);
 
 impl GeneralRegister {
-    /// Registers that a called function preserves, except for the stack pointer (System V ABI, AMD64 supplement, 3.2.1): rbx, rbp, and
-    /// r12 to r15.
+    /// Registers that a called function preserves, without the stack pointer: rbx, rbp, and r12 to r15 (System V ABI,
+    /// AMD64 supplement, 3.2.1).
     pub const PRESERVED: [Self; 6] = [Self(3), Self(5), Self(12), Self(13), Self(14), Self(15)];
 
-    /// Returns the number in DWARF (System V ABI, AMD64 supplement, figure 3.36).
+    /// Returns the DWARF number of the register (System V ABI, AMD64 supplement, figure 3.36).
     pub fn dwarf_number(self) -> u8 {
         const NUMBERS: [u8; 8] = [0, 2, 1, 3, 7, 6, 4, 5];
         NUMBERS.get(usize::from(self.0)).copied().unwrap_or(self.0)
@@ -43,7 +43,7 @@ impl fmt::Display for GeneralRegister {
     }
 }
 
-/// Register in which a function returns a word.
+/// Register of a function's result.
 pub(super) const RESULT: Place = Place::Register(GeneralRegister(0));
 
 /// Register with the first argument.

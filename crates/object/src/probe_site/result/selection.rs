@@ -1,4 +1,4 @@
-//! Choice of the instructions, and the proof that every path passes one of them.
+//! Choice of the result sites, with the proof that every path that returns a block passes one of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use super::sites::{AnalysedCode, ResultSite, ResultSites, SizeSite, TailSite};
 use super::steps::Steps;
 use crate::probe_site::site::Cost;
 
-/// Size of a word.
+/// Size of a word in bytes.
 const WORD: i64 = 8;
 
 /// Maximum number of words below the return address at which a register is saved.
@@ -20,16 +20,16 @@ pub const MAX_SAVED: u8 = 7;
 /// Maximum number of words by which the stack pointer is lower than at the entry.
 pub const MAX_LOWERED: i64 = 31;
 
-/// Progress of a path.
+/// State of a path at an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Path {
-    /// It has passed no site with a block. This place is null, and the function returns it, if that is known.
+    /// The path has passed no site with a block. If a place is given, it is null, and the function returns its word.
     Open(Option<Place>),
-    /// It has passed the site at this address. The block is in this place, if that is known.
+    /// The path has passed the site at this address. If a place is given, it has the block.
     Seen(u64, Option<Place>),
 }
 
-/// Chooses the sites of the function. `size` is the value of the requested size.
+/// Chooses the sites of the function. `size` is the symbolic value of the requested size.
 pub(super) fn choose(
     graph: &Graph,
     states: &BTreeMap<u64, State>,
@@ -79,7 +79,8 @@ pub(super) fn choose(
     Ok(ResultSites { results, sizes, tails, code: AnalysedCode::new(graph.entry, instructions) })
 }
 
-/// Returns the emulated instructions at which a register has the result of the function, if it is not null.
+/// Returns the emulated instructions at which a register has the function's result, with these registers. Registers
+/// that are null do not count.
 fn candidates(
     graph: &Graph,
     states: &BTreeMap<u64, State>,
@@ -98,13 +99,13 @@ fn candidates(
     usable.filter_map(|(at, _)| Some((*at, register(at)?))).collect()
 }
 
-/// Returns true for an emulated instruction. The return address of an emulated call does not reach the shadow stack of a process
-/// that has one (`emulate_push_stack`, arch/x86/kernel/uprobes.c).
+/// Returns true for an emulated instruction that is no call. The kernel does not push the return address of an
+/// emulated call on the shadow stack of a process (`emulate_push_stack`, arch/x86/kernel/uprobes.c).
 fn is_usable(node: &Node) -> bool {
     node.cost == Cost::Emulated && !node.next.is_call() && node.next != Next::End
 }
 
-/// Returns the progress of the paths to each instruction.
+/// Returns the states of the paths to each instruction.
 fn paths(
     graph: &Graph,
     states: &BTreeMap<u64, State>,
@@ -132,7 +133,8 @@ fn paths(
     Ok(all)
 }
 
-/// Returns the progress after an instruction, on the path to an instruction with these returned places.
+/// Returns the state of a path after the instruction of `node`, if the path continues at `next`. `returned` are the
+/// places with the returned word there.
 fn follow(path: Path, node: &Node, state: &State, (next, returned): (u64, Option<&Returned>)) -> Path {
     let is_returned = |place: &Place| matches!(returned, Some(Returned::Places(places)) if places.contains(place));
     let null = state.compared.filter(|_| if_null(node) == Some(next));
@@ -153,8 +155,8 @@ fn follow(path: Path, node: &Node, state: &State, (next, returned): (u64, Option
     }
 }
 
-/// Returns the sites of paths that reach another site with a block, if there are such paths. Without an earlier site, a site
-/// reaches itself.
+/// Returns the sites with a block from which a path leads to a further site; `None` if there is no such path. The set
+/// is empty if a site is only reached again from itself.
 fn repeated(
     paths: &BTreeMap<u64, BTreeSet<Path>>,
     candidates: &BTreeMap<u64, GeneralRegister>,
@@ -171,8 +173,9 @@ fn repeated(
     found
 }
 
-/// Returns true if every path from the size sites passes a result site, at which the call that begins at a size site ends with
-/// a block or without. Sites after it, which see the result of another attempt, have the size.
+/// Returns true if every path from a size site passes a result site. The call that begins at a size site ends at the
+/// result site, with a block or without. Result sites after it, which see the result of another attempt, must have
+/// the size.
 fn are_ended(graph: &Graph, results: &[ResultSite], sizes: &[SizeSite]) -> bool {
     let results: BTreeMap<u64, &ResultSite> = results.iter().map(|site| (site.address, site)).collect();
     let without_size = results.values().filter(|site| site.size.is_none()).map(|site| site.address);
@@ -211,7 +214,8 @@ fn result_site(
     })
 }
 
-/// Returns the place of the word of a register at the entry: 0 if it still has it, or the number of words below the return address.
+/// Returns the location of the word that `register` had at the entry: 0 if the register still has it, else the number
+/// of words below the return address.
 fn word_of(state: &State, register: GeneralRegister) -> Option<u8> {
     let places: Vec<Place> = state.places_of(Value::Saved(register)).collect();
     if places.contains(&Place::Register(register)) {
@@ -224,7 +228,7 @@ fn word_of(state: &State, register: GeneralRegister) -> Option<u8> {
     words.min()
 }
 
-/// Returns the jumps to other functions that return blocks.
+/// Returns the jumps to other functions that return the block, with the size in a register.
 fn tail_sites(graph: &Graph, states: &BTreeMap<u64, State>, size: Value) -> Result<Vec<TailSite>, Refusal> {
     let mut sites = Vec::new();
     for (at, node) in &graph.nodes {
@@ -245,7 +249,8 @@ fn register_with(state: &State, value: Value) -> Option<GeneralRegister> {
     })
 }
 
-/// Returns the last instructions with the size before the sites without it, on every path to them.
+/// Returns the size sites: on every path to a result site without the size, the last usable instruction at which a
+/// register has the size.
 fn size_sites(
     graph: &Graph,
     states: &BTreeMap<u64, State>,

@@ -1,4 +1,4 @@
-//! Instructions to probe, and the code that proves them.
+//! Result sites, size sites and tail sites of a function, and the code that was analysed to find them.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::place::GeneralRegister;
 use crate::probe_site::site::Cost;
 use crate::probe_site::window::Window;
 
-/// The requested size, in terms of the arguments of a function from 0.
+/// The requested size, as an expression of the function's arguments. The first argument has number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestedSize {
     Argument(u8),
@@ -14,13 +14,13 @@ pub(crate) enum RequestedSize {
     Product(u8, u8),
 }
 
-/// Instructions to probe.
+/// Instructions of a function to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResultSites {
     pub results: Vec<ResultSite>,
     pub sizes: Vec<SizeSite>,
     pub tails: Vec<TailSite>,
-    /// Code that was analysed. Other code must not jump into it, except to the entry.
+    /// Code that was analysed. Other code must not jump into it, except to its entry.
     pub code: AnalysedCode,
 }
 
@@ -30,40 +30,40 @@ pub(crate) struct ResultSite {
     pub address: u64,
     pub cost: Cost,
     pub block: GeneralRegister,
-    /// Register with the requested size; `None` if a size site has seen it.
+    /// Register with the requested size; `None` if a size site before this site has it.
     pub size: Option<GeneralRegister>,
-    /// Bytes by which the stack pointer is lower than at the entry.
+    /// Number of bytes by which the stack pointer is lower than at the entry.
     pub lowered: i64,
-    /// Words below the return address at which the caller's preserved registers are, in the order of
-    /// [`GeneralRegister::PRESERVED`]; 0 for one that still has its word.
+    /// Number of words below the return address at which each preserved register of the caller is saved, in the order
+    /// of [`GeneralRegister::PRESERVED`]; 0 for a register that is unchanged.
     pub saved: [u8; 6],
 }
 
-/// An instruction at which a register has the requested size, on the way to a result site without it.
+/// An instruction at which a register has the requested size, on a path to a result site without the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeSite {
     pub address: u64,
     pub cost: Cost,
     pub size: GeneralRegister,
-    /// Bytes by which the stack pointer is lower than at the entry.
+    /// Number of bytes by which the stack pointer is lower than at the entry.
     pub lowered: i64,
 }
 
-/// Instructions of a function.
+/// Addresses of the analysed instructions of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AnalysedCode {
     entry: u64,
-    /// Addresses of the instructions, with the addresses after them.
+    /// Address after each instruction, by the address of the instruction.
     instructions: BTreeMap<u64, u64>,
 }
 
 impl AnalysedCode {
-    /// Returns the code of a function by the addresses of its instructions, each with the address after it.
+    /// Creates the code of a function. `instructions` are the address of each instruction and the address after it.
     pub(super) fn new(entry: u64, instructions: impl Iterator<Item = (u64, u64)>) -> Self {
         Self { entry, instructions: instructions.collect() }
     }
 
-    /// Returns true if the byte at this address is that of an analysed instruction.
+    /// Returns true if the byte at this address belongs to an analysed instruction.
     pub(crate) fn contains(&self, address: u64) -> bool {
         self.instructions.range(..=address).next_back().is_some_and(|(_, after)| address < *after)
     }
@@ -89,6 +89,6 @@ impl AnalysedCode {
 pub(crate) struct TailSite {
     pub address: u64,
     pub size: GeneralRegister,
-    /// The other function. Its return has to be probed.
+    /// Address of the other function. Its return must be probed.
     pub target: u64,
 }

@@ -1,11 +1,11 @@
-//! Limit of the work on a function: a hostile file can have one with any number of paths.
+//! Limit of the work on a function: a function of a hostile file can have any number of paths.
 
 use super::refusal::Refusal;
 
-/// Limit of the steps. The functions of glibc need some thousands.
+/// Maximum number of steps. The functions of glibc need some thousands.
 const MAX_STEPS: u32 = 1 << 16;
 
-/// Steps of all analyses of a function so far.
+/// Number of steps that the analyses of a function have taken.
 #[derive(Debug, Default)]
 pub(super) struct Steps(u32);
 

@@ -4,14 +4,14 @@ use crate::probe_site::paths::PointerTarget;
 
 /// Address of the analysed function.
 const ENTRY: u64 = 0x1000;
-/// Function that returns, and one that traps.
+/// A function that returns, and a function that traps.
 const RETURNS: u64 = 0x2000;
 const TRAPS: u64 = 0x3000;
-/// Stub of a function that returns its first argument, and the slot of the pointer through which it jumps.
+/// PLT stub of a function that returns its first argument, and its GOT slot.
 const MEMSET: u64 = 0x8000;
 const SLOT: u64 = 0x9000;
 
-/// The analysed function, and those that it calls.
+/// The bytes of the analysed function.
 struct Code(Vec<u8>);
 
 impl ObjectCode for Code {
@@ -51,12 +51,11 @@ impl ObjectCode for Code {
     }
 }
 
-/// Joins instructions.
 fn joined(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// Returns `call` or `jmp`, as the opcode says, at an offset of the function.
+/// Returns the `call` or `jmp` to `target` at the offset `at` of the function.
 fn to(opcode: u8, at: usize, target: u64) -> [u8; 5] {
     let end = ENTRY + at as u64 + 5;
     let distance = i32::try_from(target.cast_signed() - end.cast_signed()).unwrap();
@@ -72,7 +71,8 @@ const RAX: GeneralRegister = GeneralRegister(0);
 const RBX: GeneralRegister = GeneralRegister(3);
 const RDI: GeneralRegister = GeneralRegister(7);
 
-/// Offset, block, size, and words of the frame of each result site.
+/// Returns the offset, the register with the block, the register with the size, and the lowered bytes of each result
+/// site.
 fn results(code: Vec<u8>) -> Vec<(u64, GeneralRegister, Option<GeneralRegister>, i64)> {
     let sites = found(code).unwrap().results;
     sites.iter().map(|site| (site.address - ENTRY, site.block, site.size, site.lowered)).collect()
@@ -93,7 +93,7 @@ fn je(distance: u8) -> [u8; 2] {
 #[test]
 fn branch_on_a_loaded_block_has_both() {
     assert_eq!(results(joined(&[LOAD, &je(1), RET, NULL])), [(6, RAX, Some(RDI), 0)]);
-    // jne to the return
+    // The same with a jne to the return.
     assert_eq!(results(joined(&[LOAD, &[0x75, 3], NULL, RET])), [(6, RAX, Some(RDI), 0)]);
 }
 
@@ -192,7 +192,7 @@ fn unknown_stack_pointers_and_targets_are_refused() {
     assert_eq!(found(joined(&[&[0x48, 0x89, 0xc4], RET])), Err(Refusal::Stack(ENTRY)));
     assert_eq!(found(vec![0xff, 0xe0]), Err(Refusal::IndirectJump(ENTRY)));
     assert_eq!(found(joined(&[&[0x48, 0x29, 0xc4], RET])), Err(Refusal::Stack(ENTRY)));
-    // A frame that remains at the return.
+    // The frame remains at the return.
     assert_eq!(found(joined(&[&[0x53], RET])), Err(Refusal::Stack(ENTRY + 1)));
 }
 
@@ -227,7 +227,7 @@ fn null_in_another_register_is_a_failure() {
     let load = [0x48, 0x8b, 0x16, 0x48, 0x85, 0xd2];
     let end = [0x48, 0x89, 0xd0, 0xc3];
     assert_eq!(results(joined(&[&load, &[0x75, 2], &[0x31, 0xd2], &end])), [(6, GeneralRegister(2), Some(RDI), 0)]);
-    // mov $1,%edx is no failure, so that its path returns a block that no site has seen.
+    // mov $1,%edx instead of xor: this is no failure, and the path returns a block that no site has seen.
     let other = joined(&[&load, &[0x75, 5], &[0xba, 1, 0, 0, 0], &end]);
     assert_eq!(found(other), Err(Refusal::Uncounted(ENTRY + 16)));
 }

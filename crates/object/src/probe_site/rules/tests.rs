@@ -1,4 +1,4 @@
-//! One synthetic function for each rule.
+//! Each rule is tested with a synthetic function.
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn branches_into_the_window_prevent_the_choice() {
     assert_eq!(loops_to(1), (0, Reason::JumpsBack(4)));
     assert_eq!(loops_to(3), (0, Reason::JumpsBack(4)));
     assert_eq!(loops_to(4), (3, Reason::Proven));
-    // So does a call, or the chosen branch itself.
+    // A call into the window prevents the choice too, as does a chosen branch into it.
     assert_eq!(chosen(FREE, &[TEST, PUSH, &[0xe8, 0xfa, 0xff, 0xff, 0xff], RET]), (0, Reason::JumpsBack(4)));
     assert_eq!(chosen(FREE, &[TEST, &[0x75, 0xfe], RET]), (0, Reason::JumpsBack(3)));
 }
@@ -94,7 +94,7 @@ fn undecodable_or_indirect_code_prevents_the_choice() {
     assert_eq!(chosen(FREE, &[TEST, PUSH, RET, &[0xff, 0xe0]]), (0, Reason::IndirectJump(5)));
     assert_eq!(chosen(FREE, &[TEST, PUSH, RET, &[0x3e, 0xff, 0xe0]]), (0, Reason::IndirectJump(5)));
     assert_eq!(chosen(FREE, &[TEST, PUSH, RET, &[0x06]]), (0, Reason::Undecodable(5)));
-    // Truncated within an instruction.
+    // The function ends within an instruction.
     assert_eq!(chosen(FREE, &[TEST, PUSH, &[0xe9, 0]]), (0, Reason::Undecodable(4)));
     assert_eq!(chosen(FREE, &[&[0x06], PUSH]), (0, Reason::Undecodable(0)));
     assert_eq!(chosen(FREE, &[]), (0, Reason::Undecodable(0)));
@@ -145,6 +145,6 @@ fn the_rules_apply_to_aarch64() {
     // mov x0, x1; cbz
     assert_eq!(chosen(FREE, &[0xaa01_03e0, ARM_CBZ, ARM_NOP, ARM_RET]), (0, Reason::ChangesArgument(0)));
     assert_eq!(chosen(FREE, &[ARM_CBZ, ARM_NOP, ARM_RET]), (0, Reason::EntryEmulated));
-    // A jump table.
+    // br x16, as for a jump table.
     assert_eq!(chosen(FREE, &[ARM_BTI, ARM_CBZ, 0xd61f_0200]), (0, Reason::IndirectJump(8)));
 }

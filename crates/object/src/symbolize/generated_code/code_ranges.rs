@@ -1,23 +1,23 @@
-//! Named address ranges over time.
+//! Named address ranges, each valid from a time on.
 
-/// Most ranges of a file that are kept: far more than a process has functions.
+/// Maximum number of ranges of a file that are kept. A process has far fewer functions.
 pub(super) const MAX_RANGES: usize = 1 << 20;
-/// Most bytes of all names of a file.
+/// Maximum number of bytes of all names of a file.
 pub(super) const MAX_NAME_BYTES: usize = 64 << 20;
-/// Longest name that is kept. V8 writes at most 4 KiB (`kUtf8BufferSize`, src/logging/log.cc).
+/// Maximum length in bytes of a name that is kept. V8 writes at most 4 KiB (`kUtf8BufferSize`, src/logging/log.cc).
 pub(super) const MAX_NAME: usize = 4096;
-/// Largest function.
+/// Maximum length of a range in bytes.
 const MAX_CODE_BYTES: u64 = 1 << 30;
-/// Most ranges that are examined for an address. Others hide it only in a hostile file: functions do not overlap, and an
-/// address is not reused this often.
+/// Maximum number of ranges that are examined for an address. Only a hostile file needs more: functions do not
+/// overlap, and an address is not reused this often.
 const MAX_EXAMINED: usize = 4096;
 
-/// Named address ranges. A range is valid from its time on, until a later one covers it.
+/// Named address ranges. A range is valid from its time on, until a later range covers it.
 #[derive(Debug, Default)]
 pub(super) struct CodeRanges {
-    /// Ordered by start, then by time, once [`CodeRanges::finish`] was called.
+    /// Ranges, which [`CodeRanges::finish`] orders by start, then by time.
     ranges: Vec<Range>,
-    /// Highest end of the ranges up to each one.
+    /// For each range, the highest end of the ranges up to it.
     highest_end: Vec<u64>,
     names: Vec<u8>,
 }
@@ -26,12 +26,12 @@ pub(super) struct CodeRanges {
 struct Range {
     start: u64,
     end: u64,
-    /// Time, or else the order in the file.
+    /// Time in nanoseconds from which the range is valid, or its position in a file without times.
     from: u64,
     name: (u32, u32),
 }
 
-/// Name of a range, stored.
+/// Position and length of a name in [`CodeRanges`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StoredName((u32, u32));
 
@@ -47,8 +47,8 @@ impl CodeRanges {
         Some(StoredName((start, name.len() as u32)))
     }
 
-    /// Adds a range of `bytes` from `start` on. Returns false if there is no space. Ranges that cannot be code are
-    /// ignored.
+    /// Adds a range of `bytes` bytes from the address `start` on. `from` is its time. Returns false if there is no
+    /// space. A range that cannot be code is ignored.
     pub(super) fn add(&mut self, start: u64, bytes: u64, from: u64, name: StoredName) -> bool {
         if self.ranges.len() >= MAX_RANGES {
             return false;
@@ -74,7 +74,8 @@ impl CodeRanges {
         self
     }
 
-    /// Returns the name of `address` at time `at`: of the last range before that, or else of the first one after it.
+    /// Returns the name of `address` at the time `at`. It is the name of the last range before this time, or else of
+    /// the first range after it.
     pub(super) fn find(&self, address: u64, at: u64) -> Option<&[u8]> {
         let begun = self.ranges.partition_point(|range| range.start <= address);
         let (mut before, mut after): (Option<&Range>, Option<&Range>) = (None, None);

@@ -1,4 +1,4 @@
-//! Files with the names of the code that one process image has generated.
+//! Names of the JIT code of one process image.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -14,18 +14,19 @@ use super::code_ranges::CodeRanges;
 use super::runtime::{self, Runtime};
 use super::{jitdump, perf_map};
 
-/// Generated code of an image. Its files are read when the first address in them is looked up.
+/// JIT code of a process image. Its perf map and jitdump files are read at the first look-up of an address.
 #[derive(Debug)]
 pub struct ImageCode<'a> {
     runtime: Runtime,
     code: Option<&'a GeneratedCode>,
     names: OnceCell<ImageNames>,
-    /// Frames without a name, and stacks that were cut because frame pointers are not reliable.
+    /// Number of look-ups without a name.
     unnamed: u64,
+    /// Number of stacks that were cut because frame pointers are not reliable.
     cut: u64,
 }
 
-/// Names of an image.
+/// Contents of the perf map and jitdump files of an image.
 #[derive(Debug)]
 struct ImageNames {
     jitdumps: Vec<CodeRanges>,
@@ -33,7 +34,7 @@ struct ImageNames {
 }
 
 impl<'a> ImageCode<'a> {
-    /// `code` has the files with the names, if there are some.
+    /// Creates the JIT code of `image`. `code` has the paths of the files with its names, if there are any.
     #[must_use]
     pub fn new(image: &ProcessImage, code: Option<&'a GeneratedCode>) -> Self {
         Self { runtime: Runtime::of(image), code, names: OnceCell::new(), unnamed: 0, cut: 0 }

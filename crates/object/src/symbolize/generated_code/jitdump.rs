@@ -7,24 +7,25 @@ use std::io::{BufRead, BufReader, Read, Seek};
 use super::code_ranges::{CodeRanges, MAX_NAME, MAX_RANGES, StoredName};
 
 const MAGIC: u32 = 0x4a69_5444;
-/// Size of the header up to its flags, and of the header of a record.
+/// Size in bytes of the header of a file, up to and including its flags.
 const HEADER: usize = 40;
+/// Size in bytes of the header of a record.
 const RECORD: usize = 16;
-/// Flag: times are those of the processor's counter, not of the monotonic clock.
+/// Flag: times are values of the processor's counter, not of the monotonic clock.
 const ARCH_TIMESTAMP: u64 = 1;
 
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
 const CODE_CLOSE: u32 = 3;
-/// Size of the two records, without the headers, the name and the code.
+/// Sizes in bytes of a load record and a move record, without the record header, the name and the code.
 const LOAD: usize = 40;
 const MOVE: usize = 48;
 
-/// Most records of a file that are read.
+/// Maximum number of records of a file that are read.
 const MAX_RECORDS: u64 = 4 * MAX_RANGES as u64;
 
-/// Reads a jitdump file up to its end, or to the first record that is damaged, as the last one can be while the process
-/// writes. Returns `None` if the file has another format.
+/// Reads a jitdump file up to its end, or up to the first damaged record. The last record can be damaged while the
+/// process writes it. Returns `None` if the file has another format.
 pub(super) fn read(file: impl Read + Seek) -> Option<CodeRanges> {
     let mut reader = BufReader::new(file);
     let header: [u8; HEADER] = bytes(&mut reader)?;
@@ -37,7 +38,7 @@ pub(super) fn read(file: impl Read + Seek) -> Option<CodeRanges> {
     let has_times = double(&header, 32) & ARCH_TIMESTAMP == 0;
     let mut functions = Functions::default();
     for number in 0..MAX_RECORDS {
-        // Without a usable time, the last function at an address has the name.
+        // Without usable times, the last function at an address gives the name.
         if functions.record(&mut reader, (!has_times).then_some(number)).is_none() {
             break;
         }
@@ -48,12 +49,13 @@ pub(super) fn read(file: impl Read + Seek) -> Option<CodeRanges> {
 #[derive(Default)]
 struct Functions {
     ranges: CodeRanges,
-    /// Names by the number of the function.
+    /// Names by the index of the function in the load records.
     names: HashMap<u64, StoredName>,
 }
 
 impl Functions {
-    /// Reads a record. `order` replaces its time. Returns `None` at the end.
+    /// Reads a record. If `order` is given, it replaces the time of the record. Returns `None` at the end of the
+    /// file, at a damaged record, and if there is no space for further ranges.
     fn record(&mut self, reader: &mut (impl BufRead + Seek), order: Option<u64>) -> Option<()> {
         let header: [u8; RECORD] = bytes(reader)?;
         let (kind, size) = (word(&header, 0), u64::from(word(&header, 4)));
@@ -146,7 +148,8 @@ mod tests {
         record(file, CODE_MOVE, time, &doubles(&[0, to, from, to, size, index]));
     }
 
-    /// Two functions at one address one after the other, of which the first has moved; and records of other kinds.
+    /// Returns a file with two functions that have the same address one after the other, and records of other kinds.
+    /// The first function has moved before the second one is loaded.
     fn sample(flags: u64) -> Vec<u8> {
         let mut file = header(flags);
         load(&mut file, 100, 0x1000, 16, 1, "first");
@@ -203,7 +206,7 @@ mod tests {
         let first = header(0).len() + RECORD + LOAD + "first ".len() + 16;
         for length in 0..=file.len() {
             let found = name(&file[..length], 0x1000, 120);
-            // Code at the end is skipped, not read.
+            // The code at the end of the record is skipped, not read.
             assert_eq!(found.as_deref(), (length >= first - 16).then_some("first"), "{length}");
         }
     }

@@ -4,13 +4,13 @@ use std::io::{BufRead, BufReader, Read};
 
 use super::code_ranges::{CodeRanges, MAX_NAME};
 
-/// Most bytes of a file that are read. Functions after them have no names.
+/// Maximum number of bytes of a file that are read. Functions after these bytes have no names.
 const MAX_BYTES: u64 = 256 << 20;
 
-/// Longest line: two numbers and a name.
+/// Maximum number of bytes kept of a line: two numbers and a name.
 const MAX_LINE: usize = MAX_NAME + 64;
 
-/// Reads a perf map. Lines that are damaged, as the last one can be while the process writes, are skipped.
+/// Reads a perf map. Damaged lines are skipped. The last line can be damaged while the process writes it.
 pub(super) fn read(file: impl Read) -> CodeRanges {
     let mut ranges = CodeRanges::default();
     let mut reader = BufReader::new(file.take(MAX_BYTES));
@@ -35,7 +35,7 @@ pub(super) fn read(file: impl Read) -> CodeRanges {
     ranges.finish()
 }
 
-/// Reads a line, of which at most [`MAX_LINE`] bytes are kept. Returns false at the end of the file.
+/// Reads a line, and keeps at most [`MAX_LINE`] bytes of it. Returns false at the end of the file.
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<bool> {
     line.clear();
     let mut any = false;
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn lines_have_start_size_and_name() {
-        // As V8, HotSpot and CPython write them.
+        // Lines as V8, HotSpot and CPython write them.
         let map = b"7fe18406e500 444 JS:*processHeader node:_http_outgoing:546:23\n\
             0x00007f3a08ec71c0 0x0000000000000270 void java.util.Random.nextBytes(byte[])\n\
             7fe18406e500 10 py::main:/srv/app.py\n";

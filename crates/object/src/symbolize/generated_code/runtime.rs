@@ -1,4 +1,4 @@
-//! Runtimes that generate code: what they need to name it.
+//! Runtimes that generate code, and the advice to the user if the names of this code are missing.
 
 use std::path::Path;
 
@@ -34,7 +34,8 @@ impl Runtime {
         }
     }
 
-    /// Returns a sentence about missing names.
+    /// Returns a note for the report: names are missing for this reason, and an option that makes the runtime write
+    /// them.
     pub(super) fn advice_on_names(self, reason: NoPerfMap) -> String {
         let reason = match reason {
             NoPerfMap::Missing => "no perf map",
@@ -53,8 +54,8 @@ impl Runtime {
     }
 }
 
-/// Returns true if HotSpot's code of this name keeps a frame pointer, whatever its options are: the interpreter, and the
-/// stubs that are not compiled by C2 (`StubRoutines`; `StubFrame` in c1_Runtime1_x86.cpp).
+/// Returns true if HotSpot code with this name keeps a frame pointer for any options. This is true for the
+/// interpreter and for the stubs that C2 does not compile (`StubRoutines`; `StubFrame` in c1_Runtime1_x86.cpp).
 pub(super) fn hotspot_keeps_frame_pointer(name: &str) -> bool {
     name == "Interpreter" || name.starts_with("StubRoutines") || name.ends_with(" Runtime1 stub")
 }

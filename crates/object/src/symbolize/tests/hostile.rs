@@ -1,4 +1,4 @@
-//! Truncated, random and contradictory files.
+//! Symbolization of truncated, random and contradictory files.
 
 use std::fs;
 
@@ -35,7 +35,7 @@ fn a_file_that_is_not_elf_is_unreadable() {
     assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable));
 }
 
-/// Returns offset and length of a section in the program's file.
+/// Returns the offset and the length of a section in the program's file.
 fn section(program: &Program, name: &str) -> (usize, usize) {
     let sections = run("readelf", &["-SW", program.path().to_str().unwrap()]);
     let name = format!(" {name} ");
@@ -44,7 +44,7 @@ fn section(program: &Program, name: &str) -> (usize, usize) {
     (number(fields[2]), number(fields[3]))
 }
 
-/// Returns the frames of `outer` after a change of one byte of the program's file.
+/// Returns the frames of the call in `outer`, with the byte at offset `at` of the program's file changed to `value`.
 fn with_byte(program: &Program, whole: &[u8], at: usize, value: u8) -> Vec<Frame> {
     let bad = program.scratch.file("bad");
     let mut bytes = whole.to_vec();
@@ -88,7 +88,7 @@ fn a_section_with_an_impossible_size_is_not_decompressed() {
     assert_eq!(brief(&frames_at(&symbolizer(), &image, program.returns[0])), outer_with_inlined());
     let mut bytes = fs::read(&path).unwrap();
     let (offset, _) = section(&program, ".debug_info");
-    // `ch_size` of `Elf64_Chdr`: 64 TiB.
+    // Sets `ch_size` of `Elf64_Chdr` to 64 TiB.
     bytes[offset + 8..offset + 16].copy_from_slice(&(1u64 << 46).to_le_bytes());
     fs::write(&path, bytes).unwrap();
     let frames = frames_at(&symbolizer(), &image, program.returns[0]);

@@ -1,24 +1,25 @@
-//! Stacks through Java code: compiled code keeps no frame pointer unless Java is asked for it.
+//! Stacks through Java code. Compiled code keeps no frame pointer, unless an option of Java requests it.
 
 use harness::Scratch;
 use memtrace_model::NoPerfMap;
 
 use super::*;
 
-/// Mark of a frame that was found by frame pointer (`split_frame`).
+/// Bit of a frame that was found by frame pointer (`split_frame`).
 const FRAME_BY_FP: u64 = 1 << 63;
 
-/// Addresses of generated code, of which the perf map names 0x1000 `compiled` and 0x2000 `Interpreter`.
+/// Perf map of the JIT code: `compiled` is at 0x1000, `Interpreter` at 0x2000.
 const PERF_MAP: &str = "1000 100 compiled\n2000 100 Interpreter\n";
 
-/// Returns the profile of one stack in an image with generated code.
+/// Returns the profile of one stack in an image with JIT code.
 fn profile_with_code(code: &GeneratedCode, frames: &[AbsAddr], images: &BTreeMap<ImageId, ProcessImage>) -> Profile {
     let code_of = |_, image: &ProcessImage| ImageCode::new(image, Some(code));
     profile_by(&symbolizer(), snapshot(frames), images, code_of, &(Tick(0)..Tick(1)))
 }
 
-/// Symbolizes a stack of a process that maps `library` and has generated code from 0x1000 to 0x2fff. Returns the names
-/// of the frames, outermost first, the end and the notes. Frames are leaf first; the library's code is at 0x9000.
+/// Symbolizes a stack of a process that maps `library` at 0x9000 and has JIT code from 0x1000 to 0x2fff. `frames` are
+/// leaf first. `keeps` is true if compiled code keeps frame pointers. Returns the names of the frames, outermost
+/// first, the stack end, and the notes.
 fn symbolized(library: &str, keeps: bool, frames: &[u64]) -> (Vec<String>, StackEnd, Vec<String>) {
     let scratch = Scratch::new();
     let mapping = |start: u64, end: u64, object| Mapping {
@@ -42,8 +43,8 @@ fn symbolized(library: &str, keeps: bool, frames: &[u64]) -> (Vec<String>, Stack
     (names.collect(), profile.stacks[0].end, profile.run.notes)
 }
 
-/// The library, the interpreter, compiled code and the library again. All but the first caller are found by frame
-/// pointer.
+/// Frames in the library, the interpreter, compiled code, and the library again, leaf first. The last two were found
+/// by frame pointer.
 const FRAMES: [u64; 4] = [0x9011, 0x2011, FRAME_BY_FP | 0x1011, FRAME_BY_FP | 0x9021];
 
 #[test]

@@ -1,4 +1,4 @@
-//! A C program with known source lines, compiled and run. It prints return addresses and its mappings.
+//! A C program with known source lines, which the tests compile and run. It prints return addresses and its mappings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub(super) fn run(program: impl AsRef<Path>, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Returns the line of [`SOURCE`] with this comment.
+/// Returns the number of the line of [`SOURCE`] with this comment.
 pub(super) fn line(comment: &str) -> u32 {
     let found: Vec<_> =
         SOURCE.lines().enumerate().filter(|(_, line)| line.ends_with(&format!("/* {comment} */"))).collect();
@@ -47,7 +47,7 @@ pub(super) fn line(comment: &str) -> u32 {
     found[0].0 as u32 + 1
 }
 
-/// Prints the return address of each call of `print_return`, and its mappings.
+/// Source of the program. It prints the return address of each call of `print_return`, and its mappings.
 pub(super) const SOURCE: &str = r#"
 #include <stdio.h>
 #define INLINED static inline __attribute__((always_inline))
@@ -97,10 +97,11 @@ int main(void) {
 }
 "#;
 
-/// A program that has run.
+/// A compiled program, with its output.
 pub(super) struct Program {
     pub(super) scratch: Scratch,
-    /// Return addresses in the order of the calls: with [`SOURCE`], into `outer`, `plain`, the C++ and the Rust function.
+    /// Return addresses in the order of the calls. With [`SOURCE`] they are in `outer`, `plain`, the C++ and the Rust
+    /// function.
     pub(super) returns: Vec<AbsAddr>,
     maps: String,
 }
@@ -129,7 +130,7 @@ impl Program {
         self.scratch.file("program")
     }
 
-    /// Returns the process image. The program's file is read from `handle`.
+    /// Returns the process image. `handle` is the path by which the program's file is read, `root` the target's root.
     pub(super) fn image(&self, handle: Option<PathBuf>, root: Option<PathBuf>) -> ProcessImage {
         let object = Arc::new(Object { path: self.path(), handle, build_id: None, root: root.map(Into::into) });
         let mut image = image_of_maps(&self.maps);

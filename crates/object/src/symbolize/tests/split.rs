@@ -1,4 +1,4 @@
-//! Separate debug files and compressed symbol tables.
+//! Symbolization by separate debug files and compressed symbol tables.
 
 use std::fs;
 use std::io::Read as _;
@@ -7,7 +7,7 @@ use std::path::Path;
 use super::program::{Program, run};
 use super::{NameSource, Symbolizer, Unnamed, brief, frames_at, outer_with_inlined, symbolizer};
 
-/// Copies the program's debug information to the file `into`, and returns the build ID.
+/// Copies the program's debug information to the file `into`, and returns the program's build ID.
 fn split(program: &Program, into: &Path, compression: &str) -> String {
     let path = program.path();
     let path = path.to_str().unwrap();
@@ -26,7 +26,7 @@ fn a_debug_file_is_found_by_build_id() {
         let build_id = split(&program, &debug, compression);
         run("strip", &["--strip-all", program.path().to_str().unwrap()]);
 
-        // In the file system of a container.
+        // The debug file is in the file system of a container.
         let root = program.scratch.file("root");
         let directory = root.join("usr/lib/debug/.build-id").join(&build_id[..2]);
         fs::create_dir_all(&directory).unwrap();
@@ -35,7 +35,7 @@ fn a_debug_file_is_found_by_build_id() {
         let frames = frames_at(&Symbolizer::new(), &image, program.returns[0]);
         assert_eq!(brief(&frames), outer_with_inlined());
 
-        // On the host.
+        // The debug file is on the host.
         let image = program.image(Some(program.path()), None);
         let on_host = Symbolizer::with_debug_directories(vec![root.join("usr/lib/debug")]);
         assert_eq!(brief(&frames_at(&on_host, &image, program.returns[0])), outer_with_inlined());
