@@ -1,9 +1,10 @@
 //! Activity of threads: their CPU time, allocated bytes, pending waits and timed calls.
 //!
-//! The kernel updates the run time of a thread at ticks and switches only (`update_curr`, kernel/sched/fair.c), which is too
-//! coarse for slices of microseconds. So a program at each switch adds up the time for which a thread with activity was on
-//! a CPU. All times are those of one clock. The run time of the kernel leaves out interrupts and stolen time in some
-//! configurations (`update_rq_clock_task`, kernel/sched/core.c), so the two cannot be added.
+//! The kernel updates the run time of a thread at ticks and context switches only (`update_curr`,
+//! kernel/sched/fair.c), which is too coarse for spans of microseconds. So a program at `sched_switch` adds up the
+//! time that each thread with activity spends on a CPU, by the monotonic clock. This time cannot be added to the
+//! kernel's run time, which excludes interrupts and stolen time in some configurations (`update_rq_clock_task`,
+//! kernel/sched/core.c).
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -22,17 +23,18 @@ const NO_CALL: TimedCall = TimedCall { begin: 0, cpu: 0, function: 0 };
 #[btf_map]
 static ACTIVE_THREADS: HashMap<u32, ThreadState, MAX_ACTIVE_THREADS> = HashMap::new();
 
-/// Numbers of calls by function and duration.
+/// Counters of calls by function and duration, at the indices of [`call_time`].
 #[btf_map]
 static CALL_TIMES: PerCpuArray<u64, { call_time::COUNT as usize }> = PerCpuArray::new();
 
 #[inline(always)]
 fn of_thread(tid: u32) -> Option<&'static mut ThreadState> {
-    // SAFETY: a map value's pointer. The thread alone uses its entry, and the switches to and from it.
+    // SAFETY: the pointer is a map value's. Only the thread itself and the program at its context switches use the
+    // entry.
     ACTIVE_THREADS.get_ptr_mut(&tid).map(|state| unsafe { &mut *state })
 }
 
-/// Returns the state of the current thread, which it gets now if it has none.
+/// Returns the state of the current thread; inserts a new one if the thread has none.
 #[inline(always)]
 fn of_current(thread: Thread) -> Option<&'static mut ThreadState> {
     let known = of_thread(thread.tid);
@@ -65,7 +67,7 @@ pub fn usage(thread: Thread, now: u64) -> Usage {
 #[inline(always)]
 fn cpu_time(state: &ThreadState, now: u64) -> u64 {
     let ran = |state: &ThreadState| {
-        // SAFETY: both are words of a map value. A switch between the two reads changes them.
+        // SAFETY: both are words of a map value. The program at a context switch between the two reads changes them.
         let (ran, since) = unsafe { (read_volatile(&raw const state.ran), read_volatile(&raw const state.since)) };
         (ran, since)
     };
@@ -80,7 +82,7 @@ fn cpu_time(state: &ThreadState, now: u64) -> u64 {
     cpu
 }
 
-/// Handles the switch from one thread to another.
+/// Handles a context switch from the thread `from` to the thread `to`.
 #[inline(always)]
 pub fn switch(from: u32, to: u32) {
     let (from, to) = (of_thread(from), of_thread(to));
@@ -102,7 +104,7 @@ pub fn switch(from: u32, to: u32) {
     }
 }
 
-/// Counts an allocation of the current thread, if it has activity.
+/// Adds an allocation to the state of the current thread, if the thread has one.
 #[inline(always)]
 pub fn add_allocated(thread: Thread, size: u64) {
     if settings::records_activity()
@@ -112,7 +114,7 @@ pub fn add_allocated(thread: Thread, size: u64) {
     }
 }
 
-/// Begins a wait of the current thread for the futex at `address`.
+/// Begins a wait of the current thread for the futex at `address`. `holder` is the thread that holds the futex, or 0.
 #[inline(always)]
 pub fn begin_wait(thread: Thread, address: u64, holder: u32) {
     if let Some(state) = of_current(thread) {
@@ -122,7 +124,7 @@ pub fn begin_wait(thread: Thread, address: u64, holder: u32) {
     }
 }
 
-/// Ends the wait of the current thread for a futex, and returns it.
+/// Ends the pending futex wait of the current thread, and returns it.
 #[inline(always)]
 pub fn end_wait(thread: Thread) -> Option<FutexWait> {
     let state = of_thread(thread.tid)?;
@@ -131,7 +133,7 @@ pub fn end_wait(thread: Thread) -> Option<FutexWait> {
     if wait.begin == 0 { None } else { Some(wait) }
 }
 
-/// Begins a stall of the current thread for memory.
+/// Begins a memory stall of the current thread.
 #[inline(always)]
 pub fn begin_stall(thread: Thread) {
     if let Some(state) = of_current(thread) {
@@ -145,7 +147,7 @@ pub fn cpu_before_stall(thread: Thread) -> u64 {
     of_thread(thread.tid).map_or(0, |state| state.stall_cpu)
 }
 
-/// Begins a call of an allocator function.
+/// Begins the timing of an allocator call. `function` is the number that user space gave the function.
 #[inline(always)]
 pub fn begin_call(thread: Thread, function: u16) {
     if let Some(state) = of_current(thread) {
@@ -155,7 +157,7 @@ pub fn begin_call(thread: Thread, function: u16) {
     }
 }
 
-/// Ends the call of an allocator function, and counts it by its duration. Returns the call and its duration.
+/// Ends the pending allocator call, and counts it by its duration. Returns the call and its duration in nanoseconds.
 #[inline(always)]
 pub fn end_call(thread: Thread) -> Option<(TimedCall, u64)> {
     let state = of_thread(thread.tid)?;
@@ -178,7 +180,7 @@ fn add(index: u32, number: u64) {
     }
 }
 
-/// Forgets a thread that exits.
+/// Removes the state of a thread that exits.
 #[inline(always)]
 pub fn forget(tid: u32) {
     let _ = ACTIVE_THREADS.remove(&tid);

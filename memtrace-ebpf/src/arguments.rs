@@ -14,7 +14,7 @@ pub fn cookie(context: &impl EbpfContext) -> Cookie {
     Cookie(unsafe { bpf_get_attach_cookie(context.as_ptr()) })
 }
 
-/// Returns the argument in a place of the cookie, or `None` if the function has none there.
+/// Returns the argument that `place` of the cookie names, or `None` if that place is empty.
 #[inline(always)]
 pub fn argument(context: &ProbeContext, cookie: Cookie, place: u32) -> Option<u64> {
     let [first, second, third, fourth, fifth, sixth] = registers::arguments(registers::of(context));
@@ -29,7 +29,8 @@ pub fn argument(context: &ProbeContext, cookie: Cookie, place: u32) -> Option<u6
     }
 }
 
-/// Returns the requested bytes: the argument in the first place, times the one in the second if there is one.
+/// Returns the requested bytes: the argument in the first place of the cookie, times the second if the cookie has
+/// one.
 #[inline(always)]
 pub fn size(context: &ProbeContext, cookie: Cookie) -> u64 {
     let size = argument(context, cookie, 0).unwrap_or(0);
@@ -39,8 +40,8 @@ pub fn size(context: &ProbeContext, cookie: Cookie) -> u64 {
     }
 }
 
-/// Returns the bytes of `count` elements. If the product overflows, the call fails and keeps its block; the wrapped
-/// product must not be 0, which would mean a free.
+/// Returns the bytes of `count` elements. If the product overflows, the call fails and keeps its block. The result is
+/// then at least 1, because realloc with size 0 would be a free.
 #[inline(always)]
 pub fn product(count: u64, size: u64) -> u64 {
     if count == 0 || size == 0 { 0 } else { count.wrapping_mul(size).max(1) }

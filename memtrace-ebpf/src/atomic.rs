@@ -1,7 +1,7 @@
-//! Atomic instructions, and the locks that are made of them. `core` offers none for this target.
+//! Atomic read-modify-write instructions, which `core` lacks for this target, and locks built from them.
 //!
-//! Programs at uprobes can be preempted (`bpf_prog_run_array_uprobe`, include/linux/bpf.h, only disables migration), so
-//! even a per-CPU word needs them.
+//! Programs at uprobes can be preempted (`bpf_prog_run_array_uprobe`, include/linux/bpf.h, only disables migration),
+//! so even a per-CPU word needs atomic instructions.
 
 use core::arch::asm;
 
@@ -9,7 +9,7 @@ use core::arch::asm;
 ///
 /// # Safety
 ///
-/// `word` points into a map's value and is aligned to 8 bytes.
+/// `word` must point into a map value and be aligned to 8 bytes.
 #[inline(always)]
 pub unsafe fn add(word: *mut u64, value: u64) {
     // SAFETY: the caller vouches for the pointer; the instruction touches nothing else.
@@ -20,7 +20,7 @@ pub unsafe fn add(word: *mut u64, value: u64) {
 ///
 /// # Safety
 ///
-/// As [`add`].
+/// Same as for [`add`].
 #[inline(always)]
 pub unsafe fn fetch_add(word: *mut u64, value: u64) -> u64 {
     let mut value = value;
@@ -31,11 +31,11 @@ pub unsafe fn fetch_add(word: *mut u64, value: u64) -> u64 {
     value
 }
 
-/// Stores `owner` at `word` if the word is 0. Returns true if it did.
+/// Stores `owner` at `word` if the word is 0. Returns true if the word was 0.
 ///
 /// # Safety
 ///
-/// As [`add`].
+/// Same as for [`add`].
 #[inline(always)]
 pub unsafe fn lock(word: *mut u64, owner: u64) -> bool {
     let mut before = 0;
@@ -50,7 +50,7 @@ pub unsafe fn lock(word: *mut u64, owner: u64) -> bool {
 ///
 /// # Safety
 ///
-/// As [`add`].
+/// Same as for [`add`].
 #[inline(always)]
 pub unsafe fn unlock(word: *mut u64) {
     let unlocked = 0u64;

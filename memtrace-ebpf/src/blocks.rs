@@ -1,4 +1,4 @@
-//! Blocks that allocators have returned.
+//! Records of the blocks that allocators return.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::bpf_probe_read_user;
@@ -12,7 +12,7 @@ use crate::registers::POPPED_BY_RETURN;
 use crate::thread::Thread;
 use crate::{emit, loss, process_filter, settings, stack, tags};
 
-/// Records the block that an allocation returns, before its function has returned.
+/// Records `block` at a result site, before the allocating function has returned it.
 #[inline(always)]
 pub fn record(context: &impl EbpfContext, thread: Thread, mut returned: ReturnedCall, block: u64, inside: &Inside<'_>) {
     let size = returned.pending.size;
@@ -21,7 +21,7 @@ pub fn record(context: &impl EbpfContext, thread: Thread, mut returned: Returned
     }
 }
 
-/// Sends the record of a block.
+/// Sends the record of a block with the call stack from `origin`.
 #[inline(always)]
 pub fn send(
     context: &impl EbpfContext,
@@ -45,7 +45,7 @@ pub fn send(
     emit::alloc(context, ring, thread, kind, number, Block { address, size, stack });
 }
 
-/// Returns the size of the block to record, unless it is filtered.
+/// Returns the size to record for the block at `address`, or `None` if a filter excludes the block.
 #[inline(always)]
 pub fn recorded_size(
     context: &impl EbpfContext,
@@ -64,8 +64,9 @@ pub fn recorded_size(
     Some(size)
 }
 
-/// Returns the usable size of a block, from the word before it: the size of its chunk, with three flags (glibc 2.26 to 2.41,
-/// malloc/malloc.c, `musable`). A chunk of its own mapping has two words that the block cannot use, others have one.
+/// Returns the usable size of a block. The word before the block has the size of its chunk and three flags (glibc
+/// 2.26 to 2.41, malloc/malloc.c, `musable`). The header of a chunk with a mapping of its own has two words, any
+/// other header one.
 #[inline(always)]
 fn usable_size(context: &impl EbpfContext, returned: &ReturnedCall, address: u64) -> Option<u64> {
     const FLAGS: u64 = 7;

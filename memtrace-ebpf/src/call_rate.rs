@@ -1,4 +1,4 @@
-//! Allocation calls by size, counted before recording starts to estimate its overhead.
+//! Counters of allocation calls by size. Before recording starts, user space estimates the overhead from them.
 
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;

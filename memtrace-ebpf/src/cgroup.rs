@@ -6,10 +6,10 @@ use crate::kernel::read_word;
 use crate::settings;
 use crate::settings::field;
 
-/// Number of links that are examined: more than the kernel has controllers, each of which can have a hierarchy.
+/// Maximum number of links examined in a `css_set`. It exceeds the number of controllers, and so of hierarchies.
 const MAX_LINKS: u32 = 24;
 
-/// Returns the ids of the cgroups of `task` in the recorded hierarchies; 0 for unknown ones.
+/// Returns the ids of the cgroups of `task` in the recorded hierarchies, 0 where the cgroup is not known.
 #[inline(always)]
 pub fn ids(task: u64) -> [u64; HIERARCHIES] {
     let mut ids = [0; HIERARCHIES];
@@ -20,7 +20,7 @@ pub fn ids(task: u64) -> [u64; HIERARCHIES] {
     ids
 }
 
-/// Returns the number of a hierarchy, by its place in the settings.
+/// Returns the number of the recorded hierarchy at index `hierarchy` of the settings.
 #[inline(always)]
 pub fn number(hierarchy: u32) -> u32 {
     match hierarchy {
@@ -36,8 +36,8 @@ pub fn is_recorded(number: u32) -> bool {
     (0..HIERARCHIES as u32).any(|hierarchy| self::number(hierarchy) == number)
 }
 
-/// Returns the address of the cgroup of `task` in the hierarchy with this number; 0 if it is not known. It is a global
-/// function, so that it is verified once.
+/// Returns the address of the cgroup of `task` in the hierarchy `number`; 0 if the cgroup is not known. It is a
+/// global function, so that it is verified once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn cgroup_of(task: u64, number: u32) -> u64 {
@@ -47,7 +47,7 @@ pub extern "C" fn cgroup_of(task: u64, number: u32) -> u64 {
     let set = read_word(task, field!(cgroup.task_cgroups));
     let head = set + field!(cgroup.css_set_links) as u64;
     let mut node = read_word(head, 0);
-    // Memory that cannot be read is zero.
+    // `read_word` returns 0 for memory that cannot be read.
     for _ in 0..MAX_LINKS {
         if node == head || node == 0 {
             break;

@@ -1,7 +1,7 @@
-//! The rings. No other file writes to them.
+//! The ring buffers. No other module writes to them.
 //!
-//! Records are submitted without waking the reader, which polls: a wake-up costs more than everything else here. The
-//! reader is woken only when the backlog of its ring passes a mark.
+//! Most records are submitted without waking the reader, which polls: a wake-up costs more than everything else here.
+//! The reader is woken only when the backlog of its ring passes the wake mark.
 
 mod activity;
 mod flags;
@@ -34,37 +34,38 @@ pub use activity::{ACTIVITY_RING, Step, activity, lifetime};
 
 type Ring = RingBuf<u64, 4096>;
 
-/// User space creates the rings and inserts them. No program reads the last element: user space replaces it to wait for
-/// programs that are running.
+/// User space creates the rings and inserts them. No program reads the last element: user space replaces it, because
+/// this update returns only after all running programs have ended.
 #[btf_map]
 static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize + 1 }> = ArrayOfMaps::new();
 
-/// Requests for unwind tables, which user space answers.
+/// Requests for unwind tables.
 #[btf_map]
 static TABLE_REQUESTS: RingBuf<TableRequestRecord, 65536> = RingBuf::new();
 
-/// Copies of stacks. User space finishes their walks.
+/// Stack copies. User space finishes their walks.
 #[btf_map]
 static STACK_COPIES: RingBuf<u64, { 4 << 20 }> = RingBuf::new();
 
-/// Share of [`STACK_COPIES`] at which its reader is woken, one in this number.
+/// The reader of [`STACK_COPIES`] is woken when one part in this number of the ring is full.
 const COPIES_WAKE_PART: u64 = 4;
 
-/// Paths of removed cgroups, which user space reads from time to time.
+/// Paths of removed cgroups. User space polls this ring.
 #[btf_map]
 static REMOVED_CGROUPS: RingBuf<RemovedCgroupRecord, 262_144> = RingBuf::new();
 
-/// Entries of functions that set marks, which user space reads at once.
+/// Entries of functions that set marks. Each record wakes the reader.
 #[btf_map]
 static MARKS: RingBuf<MarkRecord, 65536> = RingBuf::new();
 
-/// Range in bytes above the wake mark in which a record wakes the reader.
+/// Range of the backlog above the wake mark, in bytes, within which a record wakes the reader.
 const WAKE_RANGE: u64 = 512;
 
-/// Range above the wake mark for records that look at the backlog rarely: about 100 of them are in it.
+/// As [`WAKE_RANGE`], for records that query the backlog rarely. The range holds about 100 of these records.
 const RARE_WAKE_RANGE: u64 = 4096;
 
-/// Bits of the time, of which one value in 8 stands for a look at the backlog. A look takes about 15 ns.
+/// Mask of the time in nanoseconds. Frequent records query the backlog only if the masked bits are 0, so one in 8
+/// does. A query takes about 15 ns.
 const RARE_WAKE_MASK: u64 = 7;
 
 /// Returns the ring for records about the block at `address`.
@@ -81,7 +82,7 @@ pub fn ring_for_memory(thread: Thread) -> u32 {
 
 #[inline(always)]
 fn wakeup(ring: &Ring, range: u64) -> u64 {
-    // SAFETY: the pointer is a ring's, as the helper requires.
+    // SAFETY: the pointer refers to a ring buffer map, as the helper requires.
     let backlog = unsafe { bpf_ringbuf_query(from_ref(ring).cast_mut().cast(), AVAILABLE_DATA) };
     let mark = settings::wake_mark();
     if backlog >= mark && backlog < mark + range { FORCE_WAKEUP } else { NO_WAKEUP }
@@ -93,7 +94,7 @@ fn send<T: 'static>(index: u32, record: T) -> bool {
     send_to(ring, record, wakeup(ring, WAKE_RANGE))
 }
 
-/// As [`send`], for records about blocks, of which there are many. `time` is that of the record.
+/// As [`send`], for the frequent records about blocks. `time` is the time of the record in nanoseconds.
 #[inline(always)]
 fn send_frequent<T: 'static>(index: u32, record: T, time: u64) -> bool {
     let Some(ring) = RINGS.get(index) else { return false };
@@ -121,7 +122,8 @@ pub struct Block {
     pub stack: u64,
 }
 
-/// Records that an allocator has returned a block. `number` is that of the allocator, or of the tag if `kind` has one.
+/// Records that an allocator has returned a block. `number` is the number of the tag if `kind` is
+/// [`RecordKind::TaggedAlloc`], else the number of the allocator.
 #[inline(always)]
 pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, kind: RecordKind, number: u16, block: Block) {
     let Block { address, size, stack } = block;
@@ -138,25 +140,26 @@ pub fn free(context: &impl EbpfContext, thread: Thread, address: u64, is_last: b
     block(context, thread, RecordKind::Free.of_block(is_last), address, LossReason::RingFullFree);
 }
 
-/// Records that a thread takes over a block, for the tag with this number.
+/// Records that a thread takes over a block. `tag` is the number of the thread's tag.
 #[inline(always)]
 pub fn claim(context: &impl EbpfContext, thread: Thread, address: u64, tag: u32) {
     block(context, thread, RecordKind::Claim.with_number(tag as u16), address, LossReason::RingFullAlloc);
 }
 
-/// Records that a block is freed that was freed before.
+/// Records a repeated free of a block.
 #[inline(always)]
 pub fn repeated_free(context: &impl EbpfContext, thread: Thread, address: u64) {
     block(context, thread, RecordKind::RepeatedFree as u32, address, LossReason::RingFullFree);
 }
 
-/// Records that a realloc has started: its old block is free unless the call fails. `is_last` as in [`free`].
+/// Records that a realloc has started: the old block is free unless the call fails. `is_last` is the same as in
+/// [`free`].
 #[inline(always)]
 pub fn tentative_free(context: &impl EbpfContext, thread: Thread, address: u64, is_last: bool) {
     block(context, thread, RecordKind::TentativeFree.of_block(is_last), address, LossReason::RingFullRealloc);
 }
 
-/// Records that a realloc has failed and keeps its old block.
+/// Records that a realloc has failed, so that its old block is live again.
 #[inline(always)]
 pub fn undo_free(context: &impl EbpfContext, thread: Thread, address: u64) {
     block(context, thread, RecordKind::UndoFree as u32, address, LossReason::RingFullRealloc);
@@ -179,7 +182,7 @@ pub fn fault(context: &impl EbpfContext, ring: u32, thread: Thread, page: u64, s
     }
 }
 
-/// Records that the last fault on a page waited for a device.
+/// Records that the last fault on a page was a major fault.
 #[inline(always)]
 pub fn major_fault(context: &impl EbpfContext, thread: Thread, page: u64) {
     if !send(ring_for_memory(thread), BlockRecord { header: thread.header(RecordKind::MajorFault), address: page }) {
@@ -201,7 +204,7 @@ pub fn map(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range) 
     count_if_lost(context, send(ring, range_record(thread, RecordKind::Map, range)));
 }
 
-/// Records that a range is about to be unmapped or moved, unless the system call fails.
+/// Records that a system call is about to unmap or move a range. [`undo_unmap`] follows if the call fails.
 #[inline(always)]
 pub fn tentative_unmap(context: &impl EbpfContext, thread: Thread, begin: u64, bytes: u64) {
     let range = Range { begin, bytes, stack: 0 };
@@ -215,7 +218,8 @@ pub fn undo_unmap(context: &impl EbpfContext, thread: Thread) {
     count_if_lost(context, send(ring_for_memory(thread), record));
 }
 
-/// Records that the range `old` (address, bytes) has moved to `range`. `keeps` is true if the old range stays mapped.
+/// Records that the range `old` (address and length in bytes) has moved to `range`. `keeps` is true if the old range
+/// stays mapped.
 #[inline(always)]
 pub fn remap(context: &impl EbpfContext, ring: u32, thread: Thread, range: Range, old: [u64; 2], keeps: bool) {
     let [old_begin, old_bytes] = old;
@@ -243,7 +247,6 @@ pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
     }
 }
 
-/// Records the rusage of a process.
 #[inline(always)]
 pub fn rusage(context: &impl EbpfContext, thread: Thread, record: RusageRecord) {
     if !send(ring_for_memory(thread), record) {
@@ -251,7 +254,7 @@ pub fn rusage(context: &impl EbpfContext, thread: Thread, record: RusageRecord) 
     }
 }
 
-/// Records the owner of a process in every ring, so that each shard knows the owner of its images.
+/// Records the user and cgroups of a process in every ring, because each shard needs them.
 #[inline(always)]
 pub fn owner(context: &impl EbpfContext, record: OwnerRecord) {
     for ring in 0..MAX_RINGS {
@@ -267,17 +270,17 @@ pub fn owner(context: &impl EbpfContext, record: OwnerRecord) {
 /// Returns the ring for records about a thread.
 #[inline(always)]
 pub fn ring_for_thread(thread: Thread) -> u32 {
-    // `ring_of` ignores the lower bits, which alignment clears in blocks.
+    // `ring_of` ignores the lowest 4 bits, which are 0 in the address of an aligned block.
     ring_for(thread, (thread.tid as u64) << 4)
 }
 
-/// Records a stall for memory in `ring`, which is the thread's. Returns false if the ring is full.
+/// Records a memory stall in `ring`, the ring of the thread. Returns false if the ring is full.
 #[inline(always)]
 pub fn stall(ring: u32, record: StallRecord) -> bool {
     send(ring, record)
 }
 
-/// Records an OOM kill in every ring, because each shard needs to know how the process ends.
+/// Records an OOM kill in every ring, because each shard needs the reason for the end of the process.
 #[inline(always)]
 pub fn oom_kill(context: &impl EbpfContext, record: OomRecord) {
     for ring in 0..MAX_RINGS {
@@ -290,7 +293,7 @@ pub fn oom_kill(context: &impl EbpfContext, record: OomRecord) {
     }
 }
 
-/// Sends a stack's frames. Returns false if the ring is full.
+/// Sends the stack record and frames in `scratch` to the ring `index`. Returns false if the ring is full.
 #[inline(always)]
 pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, frames: u32) -> bool {
     let frames = verifier::clamp::<{ MAX_FRAMES as u64 }>(frames as u64);
@@ -302,8 +305,8 @@ pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, fram
             (from_ref(ring).cast_mut().cast(), wakeup(ring, WAKE_RANGE))
         }
     };
-    // SAFETY: the ring's pointer is as the helper requires; the frames follow the record in the scratch memory, and the
-    // length reaches at most to their end.
+    // SAFETY: the pointer refers to a ring buffer map, as the helper requires. The frames follow the record in the
+    // scratch memory, and the length reaches at most to their end.
     let sent = unsafe { bpf_ringbuf_output(ring, from_mut(&mut scratch.record).cast(), length, flags) } == 0;
     if !sent {
         loss::count(context, LossReason::RingFullStack, 1);
@@ -311,7 +314,7 @@ pub fn stack(context: &impl EbpfContext, index: u32, scratch: &mut Scratch, fram
     sent
 }
 
-/// Returns the ring of the activity of threads, if `index` stands for it.
+/// Returns the activity ring if `index` is [`ACTIVITY_RING`].
 #[inline(always)]
 fn activity_ring(index: u32) -> Option<*mut c_void> {
     (settings::records_activity() && index == ACTIVITY_RING).then(activity::ring)
@@ -327,8 +330,8 @@ pub fn copied_frames(scratch: &mut Scratch, frames: u32) -> bool {
     unsafe { bpf_ringbuf_output(ring, from_mut(&mut scratch.record).cast(), length, NO_WAKEUP) == 0 }
 }
 
-/// Sends a piece of a stack copy: [`PIECE_BYTES`] from `address` on, or zeros if they cannot be read. Returns false if the
-/// ring is full.
+/// Sends a piece of the stack copy `stack`: [`PIECE_BYTES`] from `address` on, or zeros if the memory cannot be read.
+/// Returns false if the ring is full.
 #[inline(always)]
 pub fn copied_piece(stack: u64, address: u64) -> bool {
     let Some(mut entry) = STACK_COPIES.reserve_untyped::<CopyPiece>(0) else { return false };
@@ -346,11 +349,12 @@ pub fn copied_piece(stack: u64, address: u64) -> bool {
     true
 }
 
-/// Sends the end of a stack copy, with the state of `walk`. Returns false if the ring is full.
+/// Sends the end of the stack copy `stack`, with the state of `walk`. `cut` is the id of the stack as far as it was
+/// walked. Returns false if the ring is full.
 #[inline(always)]
 pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) -> bool {
     let ring = from_ref(&STACK_COPIES).cast_mut().cast();
-    // SAFETY: the pointer is a ring's, as the helper requires.
+    // SAFETY: the pointer refers to a ring buffer map, as the helper requires.
     let backlog = unsafe { bpf_ringbuf_query(ring, AVAILABLE_DATA) };
     // SAFETY: as above.
     let mark = unsafe { bpf_ringbuf_query(ring, RING_SIZE) } / COPIES_WAKE_PART;
@@ -370,7 +374,7 @@ pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) 
         (*end).fp = fp;
         (*end).flags = flags;
         (*end).pid = thread.pid;
-        // One at a time, as in `Walk::begin`.
+        // One register at a time: a copy of all would go through the BPF stack, which has 512 bytes.
         macro_rules! keep {
             ($($number:literal)*) => { $((*end).leaf[$number] = walk.leaf($number);)* };
         }
@@ -380,7 +384,7 @@ pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) 
     true
 }
 
-/// Records an exec or exit in every ring, so that each shard sees it in order with the records about blocks.
+/// Records an exec or exit in every ring, so that each shard sees it in order with its other records.
 #[inline(always)]
 pub fn process(context: &impl EbpfContext, thread: Thread, kind: RecordKind) {
     for ring in 0..MAX_RINGS {
@@ -418,7 +422,7 @@ pub fn mark(context: &impl EbpfContext, record: MarkRecord) {
     }
 }
 
-/// Records the path of a removed cgroup: the string at the address `path`, in the kernel.
+/// Records the path of a removed cgroup. `path` is the kernel address of the string.
 #[inline(always)]
 pub fn removed_cgroup(context: &impl EbpfContext, id: u64, hierarchy: u32, path: u64) {
     let Some(mut entry) = REMOVED_CGROUPS.reserve(0) else {
@@ -426,9 +430,9 @@ pub fn removed_cgroup(context: &impl EbpfContext, id: u64, hierarchy: u32, path:
         return;
     };
     let record = entry.as_mut_ptr();
-    // SAFETY: the pointer is that of the reserved record.
+    // SAFETY: the pointer refers to the reserved record.
     let into = unsafe { &raw mut (*record).path };
-    // SAFETY: the helper checks the address, and writes at most as many bytes as the path has.
+    // SAFETY: the helper checks the address, and writes at most `REMOVED_PATH` bytes, the size of the field.
     let length = unsafe { bpf_probe_read_kernel_str(into.cast(), REMOVED_PATH as u32, path as *const _) };
     // SAFETY: as above.
     unsafe { (&raw mut (*record).id).write(id) };

@@ -1,7 +1,7 @@
 //! Identity of a file inside the kernel: device, inode and change time.
 //!
-//! On stacked file systems no system call returns the inode that the kernel has for a file. User space asks by running
-//! these programs in itself (`bpf_prog_test_run_raw_tp`, net/bpf/test_run.c); they are not attached to anything.
+//! On stacked file systems no system call returns the inode of a VMA's file. User space runs these programs itself,
+//! by `BPF_PROG_TEST_RUN` (`bpf_prog_test_run_raw_tp`, net/bpf/test_run.c). They are not attached to anything.
 
 use core::ffi::c_void;
 use core::ptr::null_mut;
@@ -17,11 +17,11 @@ use crate::kernel;
 use crate::limits::ENOENT;
 use crate::settings::field;
 
-/// The last answer.
+/// Reply of the last run.
 #[btf_map]
 static FILE_ID: Array<FileIdReply, 1> = Array::new();
 
-/// Identifies the file that the caller has mapped at the address in the first argument.
+/// Identifies the file that the calling process has mapped at an address, the first argument.
 #[raw_tracepoint]
 fn file_id_mapped(context: RawTracePointContext) -> i32 {
     set_status(file_id_status::UNKNOWN);
@@ -34,7 +34,7 @@ fn file_id_mapped(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Identifies the file that the caller has open as the descriptor in the first argument.
+/// Identifies an open file of the calling process. The first argument is its descriptor.
 #[raw_tracepoint]
 fn file_id_opened(context: RawTracePointContext) -> i32 {
     set_status(file_id_status::UNKNOWN);
@@ -55,16 +55,17 @@ pub fn read(file: u64, object: &mut ObjectKey) -> Option<()> {
     Some(())
 }
 
-/// The kernel uses the upper bit of the nanoseconds itself (`I_CTIME_QUERIED`, include/linux/fs.h, Linux 6.13).
+/// Mask of the nanoseconds of a change time. The upper bit is a flag (`I_CTIME_QUERIED`, include/linux/fs.h, Linux
+/// 6.13).
 const NANOSECONDS: u32 = (1 << 31) - 1;
 
-/// Returns the address of the `struct file` of a VMA, 0 if it has none.
+/// Returns the address of the `struct file` of the VMA at `vma`, 0 if the VMA has none.
 #[inline(always)]
 pub fn vma_file(vma: u64) -> Option<u64> {
     kernel::read(vma, field!(vma.vm_file))
 }
 
-/// Callback of `bpf_find_vma`, which holds the lock of the mappings.
+/// Callback of `bpf_find_vma`, which holds the mmap lock.
 extern "C" fn answer_vma(_task: *mut task_struct, vma: *mut c_void, _argument: *mut c_void) -> i64 {
     if let Some(file) = vma_file(vma as u64) {
         answer(file);
@@ -72,7 +73,7 @@ extern "C" fn answer_vma(_task: *mut task_struct, vma: *mut c_void, _argument: *
     0
 }
 
-/// Returns the address of the `struct file` (`files_lookup_fd_raw`, include/linux/fdtable.h).
+/// Returns the address of the `struct file` of an open descriptor (`files_lookup_fd_raw`, include/linux/fdtable.h).
 #[inline(always)]
 fn open_file(descriptor: u64) -> Option<u64> {
     let table = kernel::read(kernel::read(kernel::current_task(), field!(vma.task_files))?, field!(vma.files_fdt))?;
@@ -98,6 +99,6 @@ fn set_status(status: u32) {
 
 #[inline(always)]
 fn reply() -> Option<&'static mut FileIdReply> {
-    // SAFETY: a map value's pointer; the caller waits for the program to end, and runs one at a time.
+    // SAFETY: the pointer is a map value's. User space runs one program at a time, and reads the reply afterwards.
     FILE_ID.get_ptr_mut(0).map(|reply| unsafe { &mut *reply })
 }

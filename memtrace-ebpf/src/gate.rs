@@ -1,4 +1,4 @@
-//! The recording gate: decides whether a program does its work when it runs.
+//! The recording gate: programs that run while it is closed do nothing.
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
@@ -8,12 +8,12 @@ use crate::process_filter;
 use crate::settings;
 use crate::thread::Thread;
 
-/// One of [`values`]. Probes are attached before the gate opens and detached after it closes, so that accounting starts
-/// and ends for all programs at once.
+/// State of the gate: a constant of [`values`]. Probes are attached before the gate opens and detached after it
+/// closes, so that accounting starts and ends for all programs at once.
 #[btf_map]
 static GATE: Array<u64, 1> = Array::new();
 
-/// Returns the gate for `thread`. It is closed if the process of the thread is not traced.
+/// Returns the state of the gate for `thread`: closed if the process of the thread is not traced.
 #[inline(always)]
 pub fn of(thread: Thread) -> u64 {
     let gate = GATE.get(0).copied().unwrap_or(values::CLOSED);
@@ -26,47 +26,47 @@ pub fn is_open_for_current() -> bool {
     of(Thread::current()) == values::OPEN
 }
 
-/// Returns true if usage is counted now.
+/// Returns true if the usage of threads is counted now.
 #[inline(always)]
 pub fn is_counting() -> bool {
     GATE.get(0).is_some_and(|&gate| gate == values::COUNTING)
 }
 
-/// Returns true if the usage of the current process is counted now. If processes are listed, the probes are attached to these
-/// only.
+/// Returns true if the usage of the current process is counted now. In the mode `LISTED`, the probes are attached to
+/// the listed processes only, so no look-up is needed.
 #[inline(always)]
 pub fn is_counting_for_current() -> bool {
     let is_listed = || settings::filter_mode() == memtrace_common::wire::filter_mode::LISTED;
     is_counting() && (is_listed() || process_filter::is_traced(Thread::current().pid))
 }
 
-/// Events of the current process that are recorded now.
+/// Kinds of events that are recorded now for the current process.
 #[derive(Clone, Copy)]
 pub struct Recorded {
     flags: u32,
 }
 
 impl Recorded {
-    /// Returns true for allocations and new mappings.
+    /// Returns true if allocations and new mappings are recorded.
     #[inline(always)]
     pub fn allocations(self) -> bool {
         self.flags & decision::TRACED != 0
     }
 
-    /// Returns true for frees and unmaps. A process that is no longer traced may free what was recorded before.
+    /// Returns true if frees and unmaps are recorded. A process that is no longer traced may free recorded blocks.
     #[inline(always)]
     pub fn frees(self) -> bool {
         self.flags & (decision::TRACED | decision::RECORDED) != 0
     }
 }
 
-/// Returns the events of the current thread that are recorded now.
+/// Returns the kinds of events that are recorded now for the current thread, `thread`.
 #[inline(always)]
 pub fn recorded(thread: Thread) -> Recorded {
     Recorded { flags: if is_open() { process_filter::flags(thread.pid) } else { 0 } }
 }
 
-/// Returns true if events are recorded now, whether or not the current process is traced.
+/// Returns true if events are recorded now, even if the current process is not traced.
 #[inline(always)]
 pub fn is_open() -> bool {
     GATE.get(0).is_some_and(|&gate| gate == values::OPEN)

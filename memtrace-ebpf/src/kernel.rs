@@ -6,11 +6,11 @@ use aya_ebpf::helpers::bpf_probe_read_kernel;
 use aya_ebpf::helpers::generated;
 use memtrace_common::wire::COMM;
 
-/// Types that may be read from any memory.
+/// Types that can be read from kernel memory.
 ///
 /// # Safety
 ///
-/// Every bit pattern is a value of the type.
+/// Every bit pattern must be a valid value of the type.
 pub unsafe trait AnyBits: Copy {}
 
 // SAFETY: these are integers, and arrays of them.
@@ -32,17 +32,17 @@ pub fn current_task() -> u64 {
 /// Reads the value `offset` bytes after `base`.
 #[inline(always)]
 pub fn read<T: AnyBits>(base: u64, offset: u32) -> Option<T> {
-    // SAFETY: the helper checks the address, and any bits are a value.
+    // SAFETY: the helper checks the address, and any bits are a value of `T`.
     unsafe { bpf_probe_read_kernel((base + offset as u64) as *const T) }.ok()
 }
 
-/// Reads the name of a task `offset` bytes after `base`, as words; zeros if it cannot be read. A name that a task is about to
-/// get has other bytes after its end (`trace_task_rename`, fs/exec.c).
+/// Reads the name of a task `offset` bytes after `base`, as words; zeros if it cannot be read. The read ends at the
+/// zero byte: the argument of `trace_task_rename` (fs/exec.c) has arbitrary bytes after it.
 #[inline(always)]
 pub fn read_name(base: u64, offset: u32) -> [u64; 2] {
     let mut words = [0_u64; 2];
     let size = size_of_val(&words) as u32;
-    // SAFETY: the helper checks the address, and writes at most as many bytes as there are.
+    // SAFETY: the helper checks the address, and writes at most the size of `words`.
     unsafe {
         generated::bpf_probe_read_kernel_str(words.as_mut_ptr().cast(), size, (base + offset as u64) as *const _)
     };
@@ -55,7 +55,7 @@ pub fn read_name(base: u64, offset: u32) -> [u64; 2] {
 pub fn read_word(base: u64, offset: u32) -> u64 {
     let mut word = 0_u64;
     let into = from_mut(&mut word).cast();
-    // SAFETY: the helper checks the address, and writes zeros where it cannot read; there is space for a word.
+    // SAFETY: `into` has space for a word. The helper checks the address, and writes zeros if it cannot read.
     unsafe { generated::bpf_probe_read_kernel(into, size_of::<u64>() as u32, (base + offset as u64) as *const _) };
     word
 }

@@ -14,7 +14,7 @@ use crate::atomic;
 #[btf_map]
 static COUNTERS: PerCpuArray<u64, { counter::COUNT as usize }> = PerCpuArray::new();
 
-/// Counts `count` losses. Logs the first one on each CPU.
+/// Adds `count` to the losses for this reason. Logs the first one on each CPU.
 #[inline(always)]
 pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
     if add(reason as u32, count) == 0 {
@@ -22,13 +22,13 @@ pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
     }
 }
 
-/// Counts a loss where the program has no context for the log.
+/// Counts a loss without a log message, for callers without the context of the program.
 #[inline(always)]
 pub fn count_without_log(reason: LossReason) {
     add(reason as u32, 1);
 }
 
-/// Counts an allocation that the filters of sizes and threads exclude.
+/// Counts an allocation of `size` bytes that a filter by size or thread excludes.
 #[inline(always)]
 pub fn filtered(size: u64) {
     add(counter::FILTERED, 1);
@@ -47,13 +47,13 @@ pub fn stood_in() {
     add(counter::STOOD_IN, 1);
 }
 
-/// Counts that all programs of a system call tracepoint are in progress on this CPU.
+/// Counts a moment at which all programs of a system call tracepoint are in progress on this CPU.
 #[inline(always)]
 pub fn all_busy(tracepoint: u32) {
     add(counter::ALL_BUSY + tracepoint, 1);
 }
 
-/// Returns the previous count, which a program that preempts this one may see too.
+/// Adds to a counter. Returns its previous value, which a program that preempts this one may return too.
 #[inline(always)]
 fn add(index: u32, count: u64) -> u64 {
     match COUNTERS.get_ptr_mut(index) {

@@ -1,13 +1,13 @@
 //! memtrace's BPF programs.
 //!
-//! The programs are in [`probes`], and in [`file_id`] those that user space runs itself. A program checks the [`gate`],
-//! which asks the [`process_filter`], and sends its records with [`emit`]. Records about allocations wait in
-//! [`pending`] until the call returns. Stacks come from [`stack`], which walks them with [`unwind`]. [`settings`] are
+//! The attached programs are in [`probes`]. [`file_id`] has the programs that user space runs itself. A program
+//! checks the [`gate`], which asks the [`process_filter`], and sends its records with [`emit`]. [`pending`] keeps
+//! allocator calls until they return. [`stack`] takes call stacks, and walks them with [`unwind`]. [`settings`] are
 //! fixed before loading, and [`limits`] at compile time.
 
 #![no_std]
 #![no_main]
-// The target has no atomic exchange in `core`; `atomic` writes those instructions itself.
+// `core` has no atomic read-modify-write operations for the target, so `atomic` uses inline assembly.
 #![feature(asm_experimental_arch)]
 
 mod activity;

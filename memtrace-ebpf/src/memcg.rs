@@ -1,4 +1,4 @@
-//! Memory cgroups: the memcg that a task's memory is charged to, and the memcg at its limit.
+//! Memory cgroups: the memcg to which a task's memory is charged, and the memcg at its limit.
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
@@ -9,33 +9,33 @@ use crate::limits::BPF_NOEXIST;
 use crate::settings::field;
 use crate::{atomic, settings};
 
-/// Inactive pages scanned for the limit of each memcg, by any task.
+/// Number of inactive pages that tasks have scanned because a memcg was at its limit, by the id of the memcg.
 #[btf_map]
 static MEMCG_SCANNED: LruHashMap<u64, u64, MAX_MEMCGS> = LruHashMap::new();
 
 /// Number of pages that a CPU charges in advance (`MEMCG_CHARGE_BATCH`, mm/memcontrol.c).
 const BATCH: u64 = 64;
 
-/// Number of ancestors that are examined.
+/// Maximum number of levels examined: a memcg and its ancestors.
 const MAX_LEVELS: u32 = 16;
 
-/// A memcg counts as limiting if at most one part in this number of its limit is free.
+/// A memcg is near its limit if at most one part in this number of the limit is free.
 const NEARLY: u64 = 8;
 
-/// Returns the id of the memcg of the current task, 0 if it is not known.
+/// Returns the id of the current task's memcg, 0 if it is not known.
 #[inline(always)]
 pub fn of_current() -> u64 {
     of_task(current_task())
 }
 
-/// Returns the id of the memcg of `task`, 0 if it is not known.
+/// Returns the id of the memcg of `task`, the address of a `task_struct`; 0 if it is not known.
 #[inline(always)]
 pub fn of_task(task: u64) -> u64 {
     memcg_of_task(task)
 }
 
-/// Returns the id of the memcg whose limit stalls the current task. `memcg` is its address if the tracepoint has it,
-/// else 0.
+/// Returns the id of the memcg at its limit for which the current task reclaims pages; 0 if it is not known. `memcg`
+/// is its address, or 0 if the tracepoint lacks it.
 #[inline(always)]
 pub fn at_limit(memcg: u64) -> u64 {
     if memcg != 0 {
@@ -44,13 +44,14 @@ pub fn at_limit(memcg: u64) -> u64 {
     memcg_fullest(u64::MAX)
 }
 
-/// Returns the id of the full memcg among that of the current task and its ancestors, 0 if none is full.
+/// Returns the id of a full memcg: the current task's memcg or an ancestor of it, with less than [`BATCH`] pages
+/// free. Returns 0 if none is full.
 #[inline(always)]
 pub fn full() -> u64 {
     memcg_fullest(BATCH)
 }
 
-/// Counts `pages` scanned for the limit of a memcg.
+/// Adds `pages` to the pages scanned for the limit of the memcg with this id; 0 is ignored.
 #[inline(always)]
 pub fn add_scanned(memcg: u64, pages: u64) {
     if memcg != 0 {
@@ -58,7 +59,7 @@ pub fn add_scanned(memcg: u64, pages: u64) {
     }
 }
 
-/// Has its own stack frame: the programs at the end of reclaim have little stack left after a walk.
+/// A function with its own stack frame: the programs at the end of reclaim have little stack left after a walk.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn memcg_add_scanned(memcg: u64, pages: u64) -> u64 {
@@ -74,15 +75,15 @@ extern "C" fn memcg_add_scanned(memcg: u64, pages: u64) -> u64 {
     1
 }
 
-/// Returns the id of the memcg of `task`. It is a global function, as those below, so that it is verified once.
+/// Returns the id of the memcg of `task`. It is a global function, like the ones below, so that it is verified once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn memcg_of_task(task: u64) -> u64 {
     if settings::has_memcgs() { id(memcg(task)) } else { 0 }
 }
 
-/// Returns the id of a memcg among that of the current task and its ancestors: the innermost full one, or else the
-/// fullest with less than `below` pages free.
+/// Returns the id of the current task's memcg or of an ancestor of it: the innermost without a free page, or else the
+/// one with the fewest free pages, if these are less than `below`.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn memcg_fullest(below: u64) -> u64 {
@@ -97,7 +98,7 @@ extern "C" fn memcg_fullest(below: u64) -> u64 {
         if current == 0 {
             break;
         }
-        // The kernel charges from the innermost counter outwards, and the first that is full refuses
+        // The kernel charges the counters from the innermost outwards, and fails at the first full one
         // (`page_counter_try_charge`, mm/page_counter.c). Another task may have reclaimed pages since.
         let free = memcg_free(current);
         if free < least {
@@ -115,13 +116,13 @@ extern "C" fn memcg_fullest(below: u64) -> u64 {
 #[inline(never)]
 extern "C" fn memcg_free(memcg: u64) -> u64 {
     let memory = free(memcg + field!(memcg.memcg_memory) as u64);
-    // Version 2 (hierarchy 0) counts swap alone in `memsw`, and does not reclaim for its limit.
+    // In cgroup version 2 (hierarchy 0), `memsw` counts swap alone, and the kernel does not reclaim for its limit.
     let cgroup = read_word(memcg, field!(memcg.memcg_cgroup));
     let hierarchy = read_word(read_word(cgroup, field!(memcg.cgroup_root)), field!(memcg.root_hierarchy_id)) as u32;
     if hierarchy == 0 { memory } else { memory.min(free(memcg + field!(memcg.memcg_memsw) as u64)) }
 }
 
-/// Returns the free pages of a `page_counter`.
+/// Returns the number of free pages of a `page_counter`; `u64::MAX` if it is far from its limit.
 #[inline(always)]
 fn free(counter: u64) -> u64 {
     let usage = read_word(counter, field!(memcg.counter_usage));
@@ -130,7 +131,7 @@ fn free(counter: u64) -> u64 {
     if free > limit / NEARLY { u64::MAX } else { free }
 }
 
-/// Returns the address of the memcg that the task's memory is charged to; 0 for kernel threads
+/// Returns the address of the memcg to which the task's memory is charged; 0 for kernel threads
 /// (`get_mem_cgroup_from_mm`, mm/memcontrol.c).
 #[inline(always)]
 fn memcg(task: u64) -> u64 {

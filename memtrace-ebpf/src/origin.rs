@@ -1,4 +1,4 @@
-//! The frame and registers that a stack walk starts from.
+//! First frame and registers of a stack walk.
 
 use core::arch::asm;
 use core::ffi::c_void;
@@ -11,17 +11,18 @@ use memtrace_unwind::{InitialRegisters, WINDOW_WORDS, Window};
 use crate::registers::{self, Registers};
 use crate::user_memory::UserMemory;
 
-/// The frame that a function returns to.
+/// The caller's frame, to which a function returns.
 #[derive(Clone, Copy)]
 pub struct Caller {
     pub ip: u64,
-    /// Stack pointer after the return.
+    /// Value of the stack pointer after the return.
     pub stack_pointer: u64,
 }
 
 /// Start of a stack walk.
 pub trait Origin {
-    /// Returns the first frame. `registers` is memory for a copy of the registers, and `window` for words of the stack.
+    /// Returns the registers of the first frame. `registers` is space for a copy of the registers, `window` for words
+    /// of the stack.
     fn begin<'copy>(
         &'copy self,
         registers: &'copy mut MaybeUninit<Registers>,
@@ -29,7 +30,7 @@ pub trait Origin {
     ) -> impl InitialRegisters + 'copy;
 }
 
-/// An origin at the caller of a function.
+/// An origin with a known caller.
 pub trait HasCaller {
     fn caller(&self) -> Caller;
 }
@@ -48,29 +49,29 @@ impl HasCaller for Inside<'_> {
     }
 }
 
-/// A function that returns with these registers.
+/// A function that returns. The walk starts at its caller.
 pub struct Returning<'context> {
     pub registers: &'context Registers,
     pub caller: Caller,
 }
 
-/// An instruction inside of a function, of which the walk starts at the caller.
+/// An instruction inside of a function. The walk starts at the caller of the function.
 pub struct Inside<'context> {
     pub registers: &'context Registers,
-    /// The instruction pointer is read from the stack.
+    /// Only the stack pointer is used: the instruction pointer is read from the stack.
     pub caller: Caller,
-    /// Places of the caller's registers.
+    /// Locations of the caller's registers.
     pub cookie: ResultCookie,
 }
 
-/// A thread that was interrupted or entered the kernel.
+/// A thread that was interrupted or has entered the kernel.
 pub struct Interrupted {
     /// Kernel address of its registers.
     pub registers: u64,
 }
 
 impl Interrupted {
-    /// Returns the current thread with its registers from before it entered the kernel.
+    /// Returns the current thread, with its user registers at the entry of the kernel.
     #[inline(always)]
     pub fn current() -> Self {
         // SAFETY: the task is the current one, as the helper requires.
@@ -96,7 +97,7 @@ impl Origin for Inside<'_> {
         _registers: &'copy mut MaybeUninit<Registers>,
         window: &'copy mut Window,
     ) -> impl InitialRegisters + 'copy {
-        // The walk continues above the frame, in the same words.
+        // The window also covers words above the frame, which the walk reads next.
         window.fill(self.caller.stack_pointer.wrapping_sub(size_of::<Frame>() as u64), FRAME_WORDS, &mut UserMemory);
         AtCaller { inside: self, words: window.words() }
     }
@@ -109,7 +110,7 @@ impl Origin for Interrupted {
         registers: &'copy mut MaybeUninit<Registers>,
         _window: &'copy mut Window,
     ) -> impl InitialRegisters + 'copy {
-        // SAFETY: the helper writes the size of the registers; it writes zeros if it cannot read.
+        // SAFETY: `registers` has the given size. The helper writes zeros if it cannot read.
         unsafe {
             bpf_probe_read_kernel(
                 registers.as_mut_ptr().cast(),
@@ -117,27 +118,27 @@ impl Origin for Interrupted {
                 self.registers as *const c_void,
             );
         }
-        // SAFETY: it has been written, and any bits are registers.
+        // SAFETY: the helper has written it, and any bits are registers.
         AtInstruction { registers: unsafe { registers.assume_init_ref() } }
     }
 }
 
-/// A frame after the call that returns to it.
+/// The frame of a caller at the return of the called function.
 struct AtReturn<'context> {
     registers: &'context Registers,
     caller: Caller,
 }
 
-/// Number of words of a frame: those in which it saves registers, and the return address.
+/// Number of words of a frame: the saved registers and the return address.
 const FRAME_WORDS: usize = ResultCookie::MAX_SAVED as usize + 1;
 
-/// Words of a frame.
+/// Saved registers and return address of a frame, from the lowest address on.
 type Frame = [u64; FRAME_WORDS];
 
 /// The frame of a caller, with the registers that the called function has saved.
 struct AtCaller<'copy> {
     inside: &'copy Inside<'copy>,
-    /// The first ones are the frame of the function.
+    /// Words of the stack: the frame of the function, then the words above it.
     words: &'copy [u64; WINDOW_WORDS],
 }
 
@@ -163,8 +164,9 @@ impl InitialRegisters for AtCaller<'_> {
     }
 }
 
-/// Returns a word below the return address of a frame, which is at the start of `words`. The instruction is written out, because
-/// the compiler would merge it with one that reads a register of the context, which the verifier refuses.
+/// Returns the word that is `below` words below the return address. The frame is at the start of `words`. The load is
+/// inline assembly: the compiler would merge it with the load of a register from the context, which the verifier
+/// refuses.
 #[inline(always)]
 fn saved_word(words: &[u64; WINDOW_WORDS], below: usize) -> u64 {
     let index = (FRAME_WORDS - 1 - below) & (FRAME_WORDS - 1);
@@ -177,7 +179,7 @@ fn saved_word(words: &[u64; WINDOW_WORDS], below: usize) -> u64 {
     word
 }
 
-/// A frame before its next instruction.
+/// The frame of an interrupted thread, before its next instruction.
 struct AtInstruction<'copy> {
     registers: &'copy Registers,
 }

@@ -1,9 +1,9 @@
-//! Allocator calls that have not returned yet, nor passed a result site.
+//! Pending allocator calls: calls that have neither returned nor passed a result site.
 //!
-//! Each thread that allocates owns one slot, from its first call until it exits. The slot remembers the outermost
-//! allocator call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not counted. A
-//! return is matched to its call by the stack pointer. So there is no nesting depth that a missed return could corrupt.
-//! Calls that a signal interrupts are kept apart.
+//! Each thread that allocates owns one slot, from its first call until it exits or calls exec. The slot has the
+//! outermost allocator call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not
+//! recorded. A return is matched to its call by the stack pointer, so there is no nesting depth that a missed return
+//! could corrupt. Calls that a signal interrupts are kept in [`interrupted`].
 
 mod interrupted;
 mod slot;
@@ -18,10 +18,10 @@ use slot::{Slot, claim, find};
 
 pub use interrupted::interrupt;
 
-/// A call is dropped after this many nested calls: its return was missed.
+/// Maximum number of nested calls. If a pending call has more, its return was missed, and it is dropped.
 pub const MAX_NESTED: u32 = 64;
 
-/// Kind of a call, which determines how its return is handled.
+/// Kind of a call. It determines the handling of the return.
 #[derive(Clone, Copy, PartialEq)]
 #[repr(u32)]
 pub enum Call {
@@ -53,7 +53,7 @@ pub struct Pending {
     pub call: Call,
     /// Requested bytes.
     pub size: u64,
-    /// See [`Call`].
+    /// Address of a block or of a pointer; see [`Call`].
     pub aux: u64,
     /// Bytes that a resize may add to `size`.
     pub extra: u64,
@@ -63,19 +63,19 @@ pub struct Pending {
 #[derive(Clone, Copy)]
 pub struct EnteredCall {
     pub entry: Entry,
-    /// The call frees the block that the thread's latest allocation returned.
+    /// True if the call frees the block that the thread's latest allocation returned.
     pub frees_last_block: bool,
 }
 
 impl EnteredCall {
-    /// A call of a thread without a slot.
+    /// Result for a thread without a slot.
     const WITHOUT_SLOT: Self = Self { entry: Entry::Outermost, frees_last_block: false };
 }
 
 /// A call that has returned.
 pub struct ReturnedCall {
     pub pending: Pending,
-    /// Number that user space gave the allocator; 0 if records do not name allocators.
+    /// Number that user space gave the allocator of the function; 0 if records do not name allocators.
     pub allocator: u16,
     /// True if the allocator stores the size of a block in front of the block, as glibc does.
     pub has_sizes: bool,
@@ -83,13 +83,13 @@ pub struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Records that the call has returned `block`.
+    /// Notes `block` as the last one of the thread.
     #[inline(always)]
     pub fn set_last_block(&mut self, block: u64) {
         self.slot.last_block = block;
     }
 
-    /// Forgets that `block` was the last one of the thread, since it is freed.
+    /// Forgets the last block of the thread if it is `block`, because `block` is freed.
     #[inline(always)]
     pub fn forget_block(&mut self, block: u64) {
         take_last_block(self.slot, block);
@@ -100,9 +100,9 @@ impl ReturnedCall {
 #[derive(Clone, Copy, PartialEq)]
 pub enum Entry {
     Outermost,
-    /// The pending call ended with a jump to the new one.
+    /// The pending call ended with a jump to the new function.
     TailCall,
-    /// The new call is inside the pending one, which alone is recorded.
+    /// The new call is inside the pending one. Only the pending call is recorded.
     Nested,
     /// The new call frees a block again, inside a pending [`Call::RepeatFrees`].
     Repeated,
@@ -121,14 +121,14 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
         loss::nested();
         return Entry::Nested;
     }
-    // The frame of the pending call is gone, or has too many nested calls: its return was missed.
+    // The frame of the pending call is gone, or the call has too many nested ones: its return was missed.
     loss::count(context, LossReason::PendingStale, 1 + slot.nested as u64);
     slot.stack_pointer = 0;
     Entry::Outermost
 }
 
-/// Returns the relation to the pending call of a call that frees `block`, entered at `stack_pointer`. Its return is not
-/// probed.
+/// Handles the entry, at `stack_pointer`, of a function that frees `block` and has no probe at its return. The call
+/// does not become pending.
 #[inline(always)]
 pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, block: u64) -> EnteredCall {
     let Some(slot) = find(thread.tid) else { return EnteredCall::WITHOUT_SLOT };
@@ -137,25 +137,25 @@ pub fn enter_free(context: &impl EbpfContext, thread: Thread, stack_pointer: u64
         return EnteredCall { entry: Entry::Repeated, frees_last_block: false };
     }
     let entry = match classify(context, slot, stack_pointer) {
-        // The pending call frees its own block by the jump.
+        // The pending call frees `block` itself, and has jumped to the new function to do so.
         Entry::TailCall if slot.call == Call::Free as u32 && slot.aux == block => Entry::Nested,
         entry => entry,
     };
     EnteredCall { entry, frees_last_block: entry != Entry::Nested && take_last_block(slot, block) }
 }
 
-/// Returns true if `block` is the thread's last block, and forgets it because it is freed.
+/// Returns true if `block` is the thread's last block, and forgets it, because `block` is freed.
 #[inline(always)]
 fn take_last_block(slot: &mut Slot, block: u64) -> bool {
     let is_last = slot.last_block == block;
     if is_last {
-        // Another thread can reuse its address.
+        // Another thread can reuse the address.
         slot.last_block = 0;
     }
     is_last
 }
 
-/// Returns the slot of the thread, which it gets now if it has none. If there is no free slot, the loss is counted.
+/// Returns the slot of the thread; claims one if the thread has none. If no slot is free, counts a loss.
 #[inline(always)]
 fn find_or_claim(context: &impl EbpfContext, thread: Thread) -> Option<&'static mut Slot> {
     if let Some(slot) = find(thread.tid) {
@@ -168,9 +168,9 @@ fn find_or_claim(context: &impl EbpfContext, thread: Thread) -> Option<&'static 
     slot
 }
 
-/// Remembers a call until it returns, unless it is nested.
+/// Makes a call the pending one until it returns, unless it is nested.
 ///
-/// Returns `None` if there was no free slot. The loss has been counted.
+/// Returns `None` if no slot was free. The loss has been counted.
 #[inline(always)]
 pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pending: Pending) -> Option<EnteredCall> {
     let slot = find_or_claim(context, thread)?;
@@ -179,7 +179,7 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     if entry == Entry::Nested {
         return Some(EnteredCall { entry, frees_last_block: false });
     }
-    // A block is freed once, however many functions jump to one another to free it.
+    // If functions jump to one another to free a block, its free counts once.
     let same = slot.call == pending.call as u32 && slot.aux == pending.aux && pending.call.is_free();
     let already_freed = entry == Entry::TailCall && same;
     slot.stack_pointer = stack_pointer;
@@ -208,8 +208,9 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     Some(EnteredCall { entry: Entry::Outermost, frees_last_block })
 }
 
-/// Returns the call of a function that was entered at `stack_pointer` and is about to return a block, unless it is nested in
-/// another call. Without `size`, the call is pending.
+/// Ends the call of a function that was entered at `stack_pointer` and is about to return a block. Returns `None` if
+/// the call is nested. If `size` is `None`, the call is pending and has the size; without a pending call, returns
+/// `None`.
 #[inline(always)]
 pub fn result(
     context: &impl EbpfContext,
@@ -227,7 +228,7 @@ pub fn result(
     let size = match size {
         Some(size) => size,
         None if entry == Entry::TailCall => slot.size,
-        // The call began before tracing did.
+        // The call began before recording did.
         None => return None,
     };
     slot.stack_pointer = 0;
@@ -247,7 +248,8 @@ pub fn fail(thread: Thread, stack_pointer: u64) {
     }
 }
 
-/// Returns the pending call if the return with `stack_pointer` is that of the outermost call.
+/// Ends and returns the pending call if the thread returns from it. `stack_pointer` is the value after the return.
+/// Pending calls below it have missed their returns and are dropped.
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<ReturnedCall> {
     let slot = find(thread.tid)?;
@@ -289,7 +291,7 @@ pub fn is_pending(tid: u32, stack_pointer: u64) -> bool {
     find(tid).is_some_and(|slot| slot.stack_pointer == stack_pointer)
 }
 
-/// Returns the index of the thread's slot, which it gets now if it has none.
+/// Returns the index of the thread's slot; claims one if the thread has none.
 #[inline(always)]
 pub fn claim_slot(tid: u32) -> Option<u32> {
     if let Some(index) = slot::find_index(tid) {
@@ -299,7 +301,7 @@ pub fn claim_slot(tid: u32) -> Option<u32> {
     slot::find_index(tid)
 }
 
-/// Releases the slot of a thread that has exited or called exec.
+/// Releases the slot of a thread that exits or has called exec.
 #[inline(always)]
 pub fn forget(tid: u32) {
     slot::release(tid, |slot| interrupted::forget(slot, tid));

@@ -1,4 +1,4 @@
-//! The programs, one file for each family of probes. No file imports another.
+//! The attached programs, one file for each family of probes. These files do not import one another.
 
 mod activity;
 mod alloc;

@@ -1,8 +1,9 @@
 //! The process filter: decides which processes are traced.
 //!
 //! If probes are attached for all processes, a process is matched against the filters at its first probe hit. The
-//! decision holds until the process calls exec, or one of its properties may have changed: each hit compares the user,
-//! and the number of changes of cgroups and names, with those of the decision.
+//! decision holds until the process calls exec, or until one of its properties may have changed. To detect such a
+//! change, each hit compares the user and the count of cgroup and name changes with the values stored in the
+//! decision.
 
 use aya_ebpf::btf_maps::{Array, HashMap, LruHashMap};
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_uid_gid};
@@ -16,26 +17,27 @@ use memtrace_common::wire::{
 use crate::settings::{self, field};
 use crate::{atomic, cgroup, file_id, kernel};
 
-/// Decisions by process.
+/// Decisions by process id.
 #[btf_map]
 static DECISIONS: HashMap<u32, Decision, MAX_DECISIONS> = HashMap::new();
 
-/// The filters: actions of [`filter_action`] by property and value.
+/// Filters: actions of [`filter_action`], by property and value.
 #[btf_map]
 static FILTERS: HashMap<FilterKey, u32, MAX_FILTERS> = HashMap::new();
 
-/// Number of changes of cgroups and names so far, by any process.
+/// Number of changes of cgroups and names by all processes.
 #[btf_map]
 static CHANGES: Array<u64, 1> = Array::new();
 
-/// New names of processes. A name changes after its tracepoint, so a program that reads it then may see the old one.
+/// New names of processes by process id. The kernel sets a name after the tracepoint, so a program may still read the
+/// old one from the task.
 #[btf_map]
 static NAMES: LruHashMap<u32, [u64; 2], 4096> = LruHashMap::new();
 
-/// Number of cgroup levels that are examined.
+/// Maximum number of cgroup levels examined.
 const MAX_LEVELS: u32 = 16;
 
-/// Returns the flags of [`decision`] for the current process, `pid`.
+/// Returns the flags of the decision on the current process, `pid`: constants of [`decision`].
 #[inline(always)]
 pub fn flags(pid: u32) -> u32 {
     match settings::filter_mode() {
@@ -61,9 +63,9 @@ pub fn is_thread_recorded() -> bool {
         return true;
     }
     let mut value = [0_u64; 2];
-    // SAFETY: the helper writes as many bytes as there are: the name, and zeros after it.
+    // SAFETY: the helper writes the name and zeros after it, as many bytes as `value` has.
     unsafe { bpf_get_current_comm(value.as_mut_ptr().cast(), size_of_val(&value) as u32) };
-    // SAFETY: user space writes the filters before the first event, as words.
+    // SAFETY: user space writes the filters before the first event. The value is one word.
     match unsafe { FILTERS.get(&FilterKey { property: filter_key::THREAD, value }) } {
         Some(&action) => action == filter_action::INCLUDE,
         None => settings::thread_filter() == thread_filter::NOT_EXCLUDED,
@@ -71,7 +73,7 @@ pub fn is_thread_recorded() -> bool {
 }
 
 /// Returns true if the current process, `pid`, was traced before the exec that it has just made. If there was no
-/// decision, its old properties are lost, and the default is returned.
+/// decision, returns the default, because the properties before the exec are lost.
 #[inline(always)]
 pub fn was_traced_before_exec(pid: u32) -> bool {
     match decision(pid) {
@@ -83,23 +85,23 @@ pub fn was_traced_before_exec(pid: u32) -> bool {
     }
 }
 
-/// Returns true if `pid` is traced, or if this depends on properties of the process. Forks, execs and exits of such processes
-/// are recorded: a process without a decision may be traced later, and user space numbers the executables of each process
-/// from its start.
+/// Returns true if process `pid` is traced or may be traced later. Forks, execs and exits of these processes are
+/// recorded, because user space numbers the images of each process from its start.
 #[inline(always)]
 pub fn may_be_traced(pid: u32) -> bool {
     settings::filter_mode() == filter_mode::MATCHING
         || decision(pid).is_some_and(|known| known.flags & decision::TRACED != 0)
 }
 
-/// Returns true if `pid` is traced, or was and has recorded memory.
+/// Returns true if process `pid` is traced or may have recorded memory.
 #[inline(always)]
 pub fn has_records(pid: u32) -> bool {
     decision(pid).is_some_and(|known| known.flags & (decision::TRACED | decision::RECORDED) != 0)
 }
 
-/// Handles a fork. In a process tree the child inherits the decision. If rusage is recorded, the child (`task`) is
-/// decided at once, because it may call exec before it hits a probe.
+/// Handles a fork. In the mode `TREES` the child inherits the decision. If rusage is recorded, the child is matched
+/// against the filters at once, because it may call exec before it hits a probe. `task` is the address of the child's
+/// `task_struct`.
 #[inline(always)]
 pub fn fork(parent: u32, child: u32, task: u64) {
     if settings::filter_mode() == filter_mode::TREES
@@ -120,7 +122,7 @@ pub fn fork(parent: u32, child: u32, task: u64) {
     }
 }
 
-/// Handles an exec: the new executable is decided at its first probe hit.
+/// Handles an exec: removes the decision, so that the next probe hit decides again.
 #[inline(always)]
 pub fn exec(pid: u32) {
     if settings::filter_mode() != filter_mode::MATCHING {
@@ -134,7 +136,7 @@ pub fn exec(pid: u32) {
     }
 }
 
-/// Handles an exit: the pid may be reused.
+/// Handles an exit: removes the decision, because the pid may be reused.
 #[inline(always)]
 pub fn exit(pid: u32) {
     if settings::filter_mode() != filter_mode::ATTACHED {
@@ -145,14 +147,14 @@ pub fn exit(pid: u32) {
     }
 }
 
-/// Handles a new name of process `pid`: the string at the address `name`, in the kernel.
+/// Handles a new name of process `pid`. `name` is the kernel address of the string.
 #[inline(always)]
 pub fn rename(pid: u32, name: u64) {
     let _ = NAMES.insert(pid, kernel::read_name(name, 0), 0);
     change();
 }
 
-/// Has every process decided again at its next probe hit, because some process has changed its cgroup or name.
+/// Makes all decisions out of date, because some process has changed its cgroup or name.
 #[inline(always)]
 pub fn change() {
     if let Some(changes) = CHANGES.get_ptr_mut(0) {
@@ -168,7 +170,8 @@ fn changes() -> u64 {
 
 #[inline(always)]
 fn decision(pid: u32) -> Option<Decision> {
-    // SAFETY: the words may be those of different decisions. Then a stored number is out of date.
+    // SAFETY: the entry may be replaced during the copy, which then mixes words of two decisions. One of the stored
+    // numbers is out of date in this case.
     unsafe { DECISIONS.get(&pid) }.copied()
 }
 
@@ -190,8 +193,9 @@ fn current_user() -> u32 {
     (unsafe { bpf_get_current_uid_gid() }) as u32
 }
 
-/// Decides whether process `pid` of `task` is traced, stores the decision, and returns its flags. The process is the
-/// current one, or has its user. It is a global function, so that it is not verified for each probe.
+/// Matches process `pid` against the filters, stores the decision, and returns its flags. `task` is the address of a
+/// `task_struct` of the process. The process is the current one or its new child, which has the same user. It is a
+/// global function, so that it is not verified for each probe.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
@@ -201,7 +205,7 @@ extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
     let traced = actions & filter_action::EXCLUDE == 0 && (settings::is_traced_by_default() || actions != 0);
     let recorded = decision(pid).map_or(0, |before| before.flags & decision::RECORDED);
     let flags = if traced { decision::TRACED | decision::RECORDED } else { recorded };
-    // If the map is full, each event decides again.
+    // If the map is full, each event matches the filters again.
     let _ = DECISIONS.insert(&pid, &Decision { flags, user, changes }, 0);
     flags as u64
 }
@@ -210,7 +214,7 @@ extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
 #[inline(always)]
 fn matching_actions(pid: u32, task: u64, user: u32) -> u32 {
     let mut actions = action(filter_key::USER, [user as u64, 0]);
-    // The name and the cgroup of a process are those of its first thread.
+    // The name and the cgroup of a process are the ones of its first thread.
     let leader = kernel::read_word(task, field!(task.task_group_leader));
     actions |= action(filter_key::COMM, comm(pid, leader));
     let mut executable = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };
@@ -228,8 +232,8 @@ fn matching_actions(pid: u32, task: u64, user: u32) -> u32 {
     actions
 }
 
-/// Returns the actions of the filters that match the cgroup of `leader` in a hierarchy, by its place in the settings,
-/// or an ancestor of that cgroup.
+/// Returns the actions of the filters that match a cgroup of `leader` or one of its ancestors. `hierarchy` is the
+/// index of the cgroup's hierarchy in the settings.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn filter_cgroup_actions(leader: u64, hierarchy: u32) -> u64 {
@@ -248,15 +252,16 @@ extern "C" fn filter_cgroup_actions(leader: u64, hierarchy: u32) -> u64 {
 
 #[inline(always)]
 fn action(property: u64, value: [u64; 2]) -> u32 {
-    // SAFETY: a word is read as a whole.
+    // SAFETY: the value is one word, which is read as a whole.
     unsafe { FILTERS.get(&FilterKey { property, value }) }.copied().unwrap_or(0)
 }
 
-/// Returns the name of process `pid`, whose first thread is `leader`.
+/// Returns the name of process `pid`. `leader` is the address of the `task_struct` of its first thread.
 #[inline(always)]
 fn comm(pid: u32, leader: u64) -> [u64; 2] {
     if settings::filters_by_comm()
-        // SAFETY: the words may be those of different names. Then another change follows.
+        // SAFETY: the name may change during the copy, which then mixes two names. The counted change makes the
+        // decision out of date in this case.
         && let Some(name) = unsafe { NAMES.get(pid) }
     {
         return *name;

@@ -1,4 +1,4 @@
-//! Reclaim and compaction: work in progress by thread, and totals.
+//! Reclaim and compaction: the work in progress of each thread, and totals.
 
 use aya_ebpf::btf_maps::{HashMap, LruHashMap, PerCpuArray};
 use aya_ebpf::helpers::generated::bpf_get_current_comm;
@@ -12,20 +12,21 @@ use crate::settings::field;
 use crate::thread::{Thread, since_start};
 use crate::{atomic, kernel};
 
-/// include/linux/sched.h
+/// Flag of kernel threads in `task_struct.flags` (include/linux/sched.h).
 const PF_KTHREAD: u32 = 0x0020_0000;
 
-/// Work in progress. If its end is missed, it is overwritten when its thread starts other work, or evicted.
+/// Reclaim or compaction in progress. If its end is missed, the entry stays until its thread begins other work or the
+/// map evicts it.
 #[derive(Clone, Copy)]
 pub struct Pending {
-    /// Nanoseconds since tick 0.
+    /// Begin of the work, in nanoseconds since tick 0.
     pub start: u64,
     pub scanned: u64,
     pub reclaimed: u64,
     pub throttled: u64,
-    /// Nanoseconds, set at the end.
+    /// Duration in nanoseconds, set at the end of the work.
     pub duration: u64,
-    /// Number of pages, set at the end.
+    /// Number of freed pages, set at the end of the work.
     pub freed: u64,
     /// Id of the memcg; 0 if it is not known.
     pub memcg: u64,
@@ -42,7 +43,7 @@ static RECLAIM: PerCpuArray<u64, { RECLAIM_COUNTERS as usize }> = PerCpuArray::n
 #[btf_map]
 static KERNEL_THREADS: HashMap<KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS> = HashMap::new();
 
-/// Starts work of the thread.
+/// Begins work of the thread. `kind` is a constant of [`reclaim_kind`], `memcg` an id or 0.
 #[inline(always)]
 pub fn begin(thread: Thread, kind: u32, order: u32, memcg: u64) {
     let new = Pending {
@@ -62,17 +63,17 @@ pub fn begin(thread: Thread, kind: u32, order: u32, memcg: u64) {
 /// Returns the thread's work in progress.
 #[inline(always)]
 pub fn pending(thread: Thread) -> Option<&'static mut Pending> {
-    // SAFETY: a map value's pointer; the thread alone uses its entry.
+    // SAFETY: the pointer is a map value's. Only the thread of the entry uses it.
     SEARCHES.get_ptr_mut(&thread.tid).map(|pending| unsafe { &mut *pending })
 }
 
-/// Removes the thread's work.
+/// Removes the thread's work in progress.
 #[inline(always)]
 pub fn forget(thread: Thread) {
     let _ = SEARCHES.remove(&thread.tid);
 }
 
-/// Adds to a counter (of [`reclaim_counter`]) of a kind of work (of [`reclaim_kind`]).
+/// Adds `number` to a counter. `kind` is a constant of [`reclaim_kind`], `counter` one of [`reclaim_counter`].
 #[inline(always)]
 pub fn count(kind: u32, counter: u32, number: u64) {
     if let Some(word) = RECLAIM.get_ptr_mut(kind * reclaim_counter::COUNT + counter) {
@@ -81,12 +82,13 @@ pub fn count(kind: u32, counter: u32, number: u64) {
     }
 }
 
-/// Returns the kind of work that scans pages: that in progress, or else by the thread's name.
+/// Returns the kind of work for which the current thread scans pages. Without work in progress, the thread's name
+/// decides.
 #[inline(always)]
 pub fn scanning_kind(pending: &Option<&'static mut Pending>) -> u32 {
     match pending {
         Some(pending) => pending.kind,
-        // It was awake when recording started.
+        // kswapd was awake when recording started.
         None if is_kernel_thread() && comm()[..6] == *b"kswapd" => reclaim_kind::KSWAPD,
         None => reclaim_kind::OTHER,
     }
@@ -97,7 +99,7 @@ pub fn is_kernel_thread() -> bool {
     kernel::read::<u32>(kernel::current_task(), field!(task.task_flags)).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
-/// Returns the current thread's name.
+/// Returns the name of the current thread.
 #[inline(always)]
 pub fn comm() -> [u8; COMM] {
     let mut comm = [0; COMM];
@@ -112,8 +114,8 @@ pub fn add_to_kernel_thread(kind: u32, time: u64, scanned: u64, reclaimed: u64) 
     reclaim_add_to_kernel_thread(kind, time, scanned, reclaimed) != 0
 }
 
-/// Has its own stack frame: the programs at the end of reclaim have little stack left after a walk, and Linux 6.1 adds
-/// up the frames of both.
+/// A function with its own stack frame: the programs at the end of reclaim have little stack left after a walk, and
+/// Linux 6.1 limits the sum of nested frames.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn reclaim_add_to_kernel_thread(kind: u32, time: u64, scanned: u64, reclaimed: u64) -> u64 {

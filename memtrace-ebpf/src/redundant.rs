@@ -1,21 +1,22 @@
-//! Redundant tracepoint programs: three programs for one tracepoint, so that at least one runs for each event.
+//! Redundant programs: three programs at one tracepoint, so that at least one of them runs for each event.
 //!
 //! Since Linux 7.0 a program at a tracepoint can be preempted ("tracing: Guard __DECLARE_TRACE() use of
 //! __DO_TRACE_CALL() with SRCU-fast"), and the kernel does not run a program while another run of it is in progress on
-//! the same CPU (`__bpf_trace_run`, kernel/trace/bpf_trace.c). An exec or exit would be missed whenever a
-//! thread was preempted inside the program for its own event. So each event has three programs, which the kernel runs
-//! one after the other. The program that handles an event leaves a note. If there is no note, the second or the third
-//! program handles the event in place of the first, and counts that. Missed events are the misses of the first program
-//! minus this count.
+//! the same CPU (`__bpf_trace_run`, kernel/trace/bpf_trace.c). So an exec would be missed if another thread was
+//! preempted on this CPU inside the program for its own exec. Therefore each event has three programs, which the
+//! kernel runs one after the other. The program that handles an event leaves a note. If there is no note, the second
+//! or the third program handles the event in place of the first, and increments a counter. The number of missed
+//! events is the number of misses of the first program minus this counter.
 //!
-//! Most system calls are irrelevant, and the first program leaves no note for these. All three programs miss a call
-//! almost only while each of them is in progress on that CPU, in three preempted threads. So each program marks itself
-//! busy while it runs, and a program that finds all three busy counts this. The count omits two cases:
+//! Most system calls are irrelevant, and no program leaves a note for them, so this difference does not count the
+//! missed calls. All three programs miss a call almost only while each of them is in progress on that CPU, in three
+//! preempted threads. So each program marks itself busy while it runs, and a program that finds all three busy
+//! increments a counter. The counter omits two cases:
 //!
 //! - a program is preempted within its first or last few instructions;
 //! - the caller is preempted twice, each time between two programs, while the busy program moves on to the next one.
 //!
-//! If all were busy, the smallest miss count of the three programs is an upper bound of the missed calls.
+//! If the counter is not 0, the smallest miss count of the three programs is an upper bound of the missed calls.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -31,7 +32,7 @@ const PROGRAMS: usize = REDUNDANT_PROGRAMS as usize;
 
 /// An event that redundant programs handle.
 pub trait Event {
-    /// The slots of the programs of a system call tracepoint. Their stand-ins are not counted.
+    /// Slots of the programs at a system call tracepoint, else `None`. Events with slots do not count in `stood_in`.
     const SLOTS: Option<[Slot; PROGRAMS]> = None;
 
     /// Returns true if the event is handled.
@@ -45,7 +46,7 @@ pub trait Event {
 
     fn handle(context: &RawTracePointContext);
 
-    /// Runs after [`Self::handle`] if a single program follows system calls.
+    /// Runs after [`Self::handle`] if the system call tracepoint has a single program.
     #[inline(always)]
     fn handle_alone(_context: &RawTracePointContext) {}
 }
@@ -148,8 +149,8 @@ pub enum Kind {
     SyscallExit,
 }
 
-/// Notes by thread. A note that the third program did not remove stays until the thread does something else. It is not
-/// taken for a later occurrence: the same call with the same result recurs only after another call.
+/// Notes by thread. A note that the third program did not remove stays until the next event of the thread. A later
+/// event does not match the note by mistake: the same call with the same result recurs only after another call.
 #[btf_map]
 static NOTES: LruHashMap<u32, Occurrence, 4096> = LruHashMap::new();
 
@@ -159,13 +160,13 @@ impl Occurrence {
         Self { kind: kind as u64, detail }
     }
 
-    /// Leaves a note that this was handled. If the note is not stored or is evicted, the event is handled twice.
+    /// Leaves a note that the event was handled. If the note is not stored or is evicted, the event is handled twice.
     #[inline(always)]
     fn note(&self) {
         let _ = NOTES.insert(&Thread::current().tid, self, 0);
     }
 
-    /// Returns true if this was handled.
+    /// Returns true if the event was handled.
     #[inline(always)]
     fn is_noted(&self) -> bool {
         // SAFETY: the values are only compared.
@@ -173,7 +174,7 @@ impl Occurrence {
             .is_some_and(|noted| noted.kind == self.kind && noted.detail == self.detail)
     }
 
-    /// Returns true if this was handled, and removes the note.
+    /// Returns true if the event was handled, and removes its note.
     #[inline(always)]
     fn forget(&self) -> bool {
         let noted = self.is_noted();
@@ -184,12 +185,12 @@ impl Occurrence {
     }
 }
 
-/// Programs of system call tracepoints that are in progress on a CPU: 1 or 0 each.
+/// A word for each program at a system call tracepoint: 1 while the program is in progress on the CPU, else 0.
 #[btf_map]
 static BUSY: PerCpuArray<[u64; PROGRAMS], { SYSCALL_TRACEPOINTS as usize }> = PerCpuArray::new();
 
-/// One of the programs of a system call tracepoint. Only the program itself writes its word: the kernel does not run it
-/// twice at once on one CPU.
+/// Word in [`BUSY`] of a program at a system call tracepoint. Only the program itself writes its word, because the
+/// kernel does not run a program twice at once on one CPU.
 #[derive(Clone, Copy)]
 pub struct Slot {
     tracepoint: u32,
@@ -206,7 +207,7 @@ impl Slot {
         [Self { tracepoint, program: 0 }, Self { tracepoint, program: 1 }, Self { tracepoint, program: 2 }]
     }
 
-    /// Marks the program busy, and counts if all are.
+    /// Marks the program busy. If all programs of the tracepoint are busy, increments a counter.
     #[inline(always)]
     fn begin(self) {
         let Some(busy) = self.words() else { return };

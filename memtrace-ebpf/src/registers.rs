@@ -1,6 +1,6 @@
-//! Registers of the thread that a probe has interrupted. No other file depends on the processor.
+//! Registers of the thread that a probe has interrupted. No other module depends on the processor.
 //!
-//! The processor is not the target of the build: `bpf_target_arch` names it, as in aya-ebpf.
+//! The build target is BPF, so `bpf_target_arch` names the processor, as in aya-ebpf.
 
 #[cfg(bpf_target_arch = "aarch64")]
 mod aarch64;
@@ -18,9 +18,9 @@ pub use machine::{
     MACHINE, POPPED_BY_RETURN, Registers, arguments, by_number, call, caller, instruction, result, stack_pointer,
 };
 
-/// Returns the registers from the context of a program at a uprobe.
+/// Returns the user registers from the context of a program at a uprobe.
 #[inline(always)]
 pub fn of(context: &impl EbpfContext) -> &Registers {
-    // SAFETY: at a uprobe the context is the user's registers.
+    // SAFETY: the context of a program at a uprobe is the `pt_regs` of the thread.
     unsafe { &*context.as_ptr().cast() }
 }

@@ -1,8 +1,9 @@
 //! Page faults and peak RSS of a process, from the kernel's own counters.
 //!
-//! `signal_struct` has the sums of threads that exited; running threads have theirs in their tasks. When the last
-//! thread exits, others may be moving their counts from one to the other (`__exit_signal`, kernel/exit.c), which
-//! changes a sequence number. Both are then read again, as for `/proc/PID/stat` (`do_task_stat`, fs/proc/array.c).
+//! `signal_struct` has the sums of exited threads; the counts of a running thread are in its `task_struct`. While the
+//! last thread exits, other threads may be moving their counts to `signal_struct` (`__exit_signal`, kernel/exit.c),
+//! which changes a sequence number. If this number changes during a read, both structures are read again, as for
+//! `/proc/PID/stat` (`do_task_stat`, fs/proc/array.c).
 
 use aya_ebpf::EbpfContext;
 use memtrace_common::wire::{RecordKind, RusageRecord, UNKNOWN_COUNT};
@@ -12,12 +13,12 @@ use crate::settings::field;
 use crate::thread::Thread;
 use crate::{emit, settings};
 
-/// Number of list elements that are read, including repetitions. When the last thread exits or calls exec, few others
-/// are left. If too many are exiting at that moment, the sum is not known.
+/// Maximum number of list elements that are read, including repetitions. When the last thread exits or a thread calls
+/// exec, few other threads are left. If too many are exiting at that moment, the sum is not known.
 const MAX_STEPS: u32 = 64;
 
-/// Records the rusage of the current process, before its `task` exits or after an exec. `is_traced` describes the
-/// executable that has run until now.
+/// Records the rusage of the current process, `task`, at an exec or at the exit of its last thread. `is_traced` is
+/// true if the image that ends was traced.
 #[inline(always)]
 pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bool) {
     if !settings::has_rusage() {
@@ -39,7 +40,7 @@ pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bo
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn rusage_faults(task: u64, major: u32) -> u64 {
-    // Lets the verifier skip the rest.
+    // The settings are constants, so the verifier skips the rest of the function.
     if !settings::has_rusage() {
         return UNKNOWN_COUNT;
     }
@@ -53,7 +54,8 @@ extern "C" fn rusage_faults(task: u64, major: u32) -> u64 {
     let mut sequence = read_sequence(signal);
     let mut sum = read_word(signal, in_signal);
     let mut node = read_word(head, 0);
-    // Memory that cannot be read is zero, and no list leads to zero and back.
+    // `read_word` returns 0 for memory that cannot be read. The walk of the list does not return to its head from
+    // there.
     for _ in 0..MAX_STEPS {
         if node != head {
             sum += read_word(node - field!(rusage.task_thread_node) as u64, in_task);

@@ -1,4 +1,4 @@
-//! Scratch memory for stacks, which are too large for a program's own stack.
+//! Scratch memory for stack walks. The state of a walk is too large for the BPF stack.
 
 use core::mem::MaybeUninit;
 
@@ -14,47 +14,47 @@ use crate::registers::Registers;
 use crate::settings;
 use crate::thread::Thread;
 
-/// Number of slots that a thread tries.
+/// Number of slots that a thread may use: the slot that its thread id selects, and the next ones.
 const TRIES: u32 = 4;
 
-/// Returned by [`claim`] if no slot is free.
+/// Result of [`claim`] if no slot is free.
 pub const NO_SLOT: u32 = SCRATCH_SLOTS as u32;
 
-/// Number of recent stacks, a power of two.
+/// Number of recent stack ids that a slot keeps, a power of two.
 pub const RECENT: usize = 16;
 
-/// Memory of one stack. The frames follow the record, so that both are sent at once.
+/// Scratch memory for one stack walk. The frames follow the record, so that both are sent at once.
 #[repr(C)]
 pub struct Scratch {
-    /// The lock.
+    /// Lock: 1 while a thread owns the slot, else 0.
     busy: u64,
-    /// Stacks that were sent and found again, each at the place of its lower bits.
+    /// Ids of stacks that are known to have been sent. The lower bits of an id are its index.
     pub recent: [u64; RECENT],
     pub record: StackRecord,
     pub frames: [u64; MAX_FRAMES],
     pub walk: WalkState,
-    /// Rule of the last look-up.
+    /// Unwind rule that the last look-up returned.
     pub rule: Rule,
     /// Copy of the registers of an interrupted thread.
     pub registers: MaybeUninit<Registers>,
 }
 
-/// A walk by unwind tables.
+/// State of a walk by unwind tables.
 #[repr(C)]
 pub struct WalkState {
     pub walk: Walk,
     pub process: Process,
-    /// Mapping of the last look-up.
+    /// Mapping that the last look-up returned.
     pub mapping: Mapping,
-    /// VMA of the last look-up.
+    /// VMA that the last look-up in the kernel found.
     pub vma: Vma,
     pub pid: u32,
-    /// Why the walk ended: an `End`.
+    /// Reason for which the walk ended: an `End`.
     pub end: u32,
     pub window: Window,
 }
 
-/// A VMA, as the callback of `bpf_find_vma` reads it.
+/// A copy of a VMA of the kernel.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct Vma {
@@ -64,14 +64,14 @@ pub struct Vma {
     pub offset: u64,
     pub object: ObjectKey,
     pub executable: bool,
-    /// True if a file is mapped, or the vDSO.
+    /// True if the VMA maps a file or the vDSO.
     pub is_file: bool,
     /// True if all fields could be read.
     pub is_read: bool,
 }
 
-/// Per-CPU memory would be overwritten by a program that preempts this one. A slot belongs to a thread until it is
-/// released.
+/// Slots of scratch memory. A slot belongs to a thread until the thread releases it. Per-CPU memory would be
+/// overwritten by a program that preempts the owner.
 #[btf_map]
 static SCRATCH: Array<Scratch, SCRATCH_SLOTS> = Array::new();
 
@@ -79,20 +79,21 @@ impl Scratch {
     /// Returns the scratch memory of `slot`, which the caller has claimed.
     #[inline(always)]
     pub fn get(slot: u32) -> Option<&'static mut Self> {
-        // SAFETY: a map value's pointer; the owner of the slot alone uses it.
+        // SAFETY: the pointer is a map value's. Only the owner of the slot uses it.
         SCRATCH.get_ptr_mut(slot).map(|scratch| unsafe { &mut *scratch })
     }
 }
 
 /// Claims scratch memory for the thread. Returns its slot, or [`NO_SLOT`] if none is free.
 ///
-/// This is not a function that takes a closure: the closure would have a stack frame, and there is no space for one.
+/// The caller releases the slot with [`release`]. A function that takes a closure would need another stack frame, and
+/// the BPF stack has no space for it.
 #[inline(always)]
 pub fn claim(thread: Thread) -> u32 {
     for attempt in 0..TRIES {
         let slot = thread.tid.wrapping_add(attempt) & (settings::scratch_slots() - 1);
         let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { break };
-        // SAFETY: a map value's pointer; `busy` is its first word.
+        // SAFETY: the pointer is a map value's, and `busy` is its first word.
         if unsafe { atomic::lock(busy, 1) } {
             return slot;
         }
@@ -100,7 +101,7 @@ pub fn claim(thread: Thread) -> u32 {
     NO_SLOT
 }
 
-/// Releases a slot that [`claim`] returned.
+/// Releases a slot that [`claim`] has returned.
 #[inline(always)]
 pub fn release(slot: u32) {
     if let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) {
@@ -109,8 +110,8 @@ pub fn release(slot: u32) {
     }
 }
 
-/// Copies a mapping field by field. The compiler cannot exclude that the two overlap, and would emit a loop over bytes,
-/// which takes long to verify.
+/// Copies a mapping field by field. For a copy of the whole structure, the compiler would emit a loop over bytes,
+/// which takes long to verify, because it cannot exclude that the two overlap.
 #[inline(always)]
 pub fn copy_mapping(into: &mut Mapping, from: &Mapping) {
     let Mapping { begin, end, bias, page_base, pages_and_kind } = *from;

@@ -1,5 +1,5 @@
-//! Settings that user space writes before loading. The verifier sees constants, and drops the branches that they
-//! exclude.
+//! Settings that user space writes before it loads the programs. The verifier treats them as constants, and drops the
+//! branches that they exclude.
 
 use memtrace_common::wire::{
     CgroupLayout, HIERARCHIES, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout,
@@ -9,9 +9,9 @@ use memtrace_common::wire::{
 
 use crate::limits::{PENDING_SLOTS, SCRATCH_SLOTS};
 
-/// The loader overwrites these values. They enable all code, so that a verifier that gets the object as it is checks
-/// all of it, with two exceptions: most kernels run one program at each system call tracepoint, and return instances
-/// are checked in the programs of a run only.
+/// The loader overwrites these values. They enable all code, so that the verifier checks all of it if the object is
+/// loaded unchanged. There are two exceptions. Redundant programs for system calls are off, because most kernels do
+/// not need them. The look-up of return instances is off, and is verified only with the settings of a run.
 #[unsafe(no_mangle)]
 pub static SETTINGS: Settings = Settings {
     start_ns: 0,
@@ -54,7 +54,8 @@ pub static SETTINGS: Settings = Settings {
 
 /// Reads a field of the settings by its path, such as `field!(vma.vm_start)`.
 macro_rules! field {
-    // SAFETY: a read of an initialised static. Volatile, because the compiler would use the initial value otherwise.
+    // SAFETY: this reads an initialised static. The read is volatile, so that the compiler does not use the initial
+    // value.
     ($($field:ident).+ $([$index:literal])?) => {
         unsafe { core::ptr::read_volatile(&raw const $crate::settings::SETTINGS.$($field).+ $([$index])?) }
     };
@@ -99,7 +100,7 @@ pub fn wake_mark() -> u64 {
     field!(wake_mark)
 }
 
-/// Returns false, because every run has a ring. The compiler does not know this.
+/// Returns false in every run, because each run has a ring. The compiler cannot know this.
 #[inline(always)]
 pub fn never() -> bool {
     field!(rings) == 0
@@ -142,38 +143,35 @@ pub fn records_allocators() -> bool {
     field!(records_allocators) != 0
 }
 
-/// Returns true if allocations are recorded with the current tag.
 #[inline(always)]
 pub fn records_tags() -> bool {
     field!(records_tags) != 0
 }
 
-/// Returns true if blocks have the usable size of their allocator.
+/// Returns true if blocks are recorded with their usable size, false if with the requested one.
 #[inline(always)]
 pub fn has_usable_sizes() -> bool {
     field!(usable_sizes) != 0
 }
 
-/// Returns true if the activity of threads is recorded.
 #[inline(always)]
 pub fn records_activity() -> bool {
     field!(records_activity) != 0
 }
 
-/// Returns the duration in nanoseconds from which on calls of allocators are recorded as activity; `u64::MAX` if they are not
-/// timed.
+/// Returns the shortest duration, in nanoseconds, of an allocator call that is recorded as activity; `u64::MAX` if
+/// calls are not timed.
 #[inline(always)]
 pub fn min_call() -> u64 {
     field!(min_call)
 }
 
-/// Returns N if one page in N is recorded.
+/// Returns N if one page in N is sampled.
 #[inline(always)]
 pub fn page_sample() -> u32 {
     field!(page_sample)
 }
 
-/// Returns true if exits of threads are recorded.
 #[inline(always)]
 pub fn records_thread_exits() -> bool {
     field!(records_thread_exits) != 0
@@ -195,7 +193,7 @@ pub fn follows_syscalls() -> bool {
     field!(syscall_programs) != 0
 }
 
-/// Returns true if several programs follow each system call.
+/// Returns true if each system call tracepoint has redundant programs.
 #[inline(always)]
 pub fn has_redundant_syscall_programs() -> bool {
     field!(syscall_programs) == REDUNDANT_PROGRAMS

@@ -1,4 +1,4 @@
-//! Call stacks: walked, hashed, and sent when they are new.
+//! Call stacks: each is walked and hashed, and sent if it is new.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::LruHashMap;
@@ -15,14 +15,14 @@ use crate::thread::{Thread, since_start};
 use crate::unwind::Walked;
 use crate::{emit, loss, settings, unwind};
 
-/// Offset of an address in its page.
+/// Mask of the offset of an address in its page.
 const PAGE_MASK: u64 = (1 << 12) - 1;
 
-/// Ids of the stacks that have been sent. A stack that falls out of it is sent again.
+/// Ids of the stacks that have been sent. A stack with an evicted id is sent again.
 #[btf_map]
 static SENT: LruHashMap<u64, u32, 65536> = LruHashMap::new();
 
-/// Takes the stack from `origin`, sends its frames through `ring` if it is new, and returns its id.
+/// Walks the stack from `origin`, sends its frames to the ring `ring` if the stack is new, and returns its id.
 #[inline(always)]
 pub fn take(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ring: u32) -> u64 {
     if settings::max_depth() == 0 {
@@ -40,7 +40,7 @@ pub fn take(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
 
 #[inline(always)]
 fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ring: u32, slot: u32) -> u64 {
-    // The seed covers the mappings, because frames are addresses in the process as it is mapped now.
+    // The seed includes the generation of the mappings, because frames are absolute addresses.
     let walked = match unwind::process(thread.pid) {
         Some(process) => {
             let seed = unwind::seed(thread.pid, &process);
@@ -59,7 +59,8 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
     {
         scratch.record =
             StackRecord { header: thread.header(RecordKind::Stack), stack: id, frames, end, taken: since_start() };
-        // If the record is lost, the stack stays unmarked and is sent again. A full table only costs a repetition.
+        // If the record is lost, the id is not inserted, and the stack is sent again. The same holds if the insertion
+        // fails.
         if emit::stack(context, ring, scratch, frames) {
             let _ = SENT.insert(&id, 1u32, 0);
         }
@@ -73,7 +74,7 @@ fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
     id
 }
 
-/// Returns true if the stack has been sent. Stacks that were found before in this scratch memory need no look-up.
+/// Returns true if the stack has been sent. For the ids in `recent`, no map look-up is needed.
 #[inline(always)]
 fn is_known(recent: &mut [u64; RECENT], id: u64) -> bool {
     let place = &mut recent[id as usize & (RECENT - 1)];
@@ -88,10 +89,11 @@ fn is_known(recent: &mut [u64; RECENT], id: u64) -> bool {
     is_known
 }
 
-/// Copies the stack of the walk in the scratch memory of `slot`, which is cut under the id `cut`, for user space.
-/// Returns the id of the copy, or 0 if the ring of copies is full. It is a global function, as the step is.
+/// Sends a stack copy for the walk in the scratch memory of `slot`, which was cut. `cut` is the id of the frames
+/// found so far. Returns the id of the copy, or 0 if the ring of copies is full. It is a global function, like the
+/// step of a walk.
 ///
-/// Each cut stack is copied: equal frames so far can have different callers.
+/// Each cut stack is copied, because stacks with the same frames so far can have different callers.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_copy(slot: u32, cut: u64) -> u64 {
@@ -125,11 +127,11 @@ extern "C" fn stack_copy(slot: u32, cut: u64) -> u64 {
     if emit::copied_end(thread, id, cut, seed, &scratch.walk.walk) { id } else { 0 }
 }
 
-/// Returned by [`stack_copy_piece`].
+/// Result of [`stack_copy_piece`] if the ring is full.
 const RING_FULL: u64 = 0;
 
-/// Copies the piece at `address`, and returns the address of the next one. A page that cannot be read is left out: it
-/// was never written, or the stack ends before it. It is a global function, as the step is.
+/// Copies the piece at `address`, and returns the address of the next one. Skips a page that cannot be read: the page
+/// was never written, or the stack ends below it. It is a global function, like the step of a walk.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_copy_piece(id: u64, address: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! Tags that programs set themselves: the current tag of each thread, and the numbers of all tags.
+//! Tags that target processes set: the current tag of each thread, and the numbers of all tags.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{Array, HashMap};
@@ -13,50 +13,50 @@ use crate::limits::{BPF_NOEXIST, PENDING_SLOTS};
 use crate::thread::Thread;
 use crate::{atomic, loss, pending, settings, verifier};
 
-/// Tags of a thread. 64 bytes, so that no two threads share a cache line.
+/// Tags of a thread. The size is 64 bytes, so that no two threads share a cache line.
 #[repr(C, align(64))]
 struct ThreadTags {
-    /// Number of the current tag.
+    /// Number of the current tag; [`UNTAGGED`] if there is none.
     current: u32,
     /// Number of tags that were entered and not left.
     level: u32,
-    /// Number of the tag of the block that a call allocates.
+    /// Number of the tag for the block of a single call; [`UNTAGGED`] if there is none.
     of_call: u32,
     reserved: u32,
-    /// Stack pointer at the entry of this call.
+    /// Stack pointer at the entry of the call that `of_call` belongs to.
     call: u64,
-    /// The tag before each entry.
+    /// Number of the tag that was current before each entered one, by level.
     outer: [u16; MAX_TAG_LEVELS],
 }
 
-/// Tags of the threads, by their slot of pending calls.
+/// Tags of the threads, by the index of the thread's slot of pending calls.
 #[btf_map]
 static THREAD_TAGS: Array<ThreadTags, PENDING_SLOTS> = Array::new();
 
-/// Tags of processes.
+/// Number of the tag of each process that has one, by process id.
 #[btf_map]
 static PROCESS_TAGS: HashMap<u32, u32, MAX_TAGGED_PROCESSES> = HashMap::new();
 
-/// All tags that were set, which user space reads at the end.
+/// All tags that were set. User space reads them at the end.
 #[btf_map]
 static TAGS: HashMap<TagKey, TagEntry, { MAX_TAGS as usize }> = HashMap::new();
 
-/// Number of numbers that were given.
+/// The last number that was assigned to a tag.
 #[btf_map]
 static TAG_COUNT: Array<u64, 1> = Array::new();
 
-/// Name of a tag that is a number.
+/// Empty name, for a tag that is a number.
 const NO_NAME: [u64; TAG_NAME / 8] = [0; TAG_NAME / 8];
 
 #[inline(always)]
 fn of_thread(slot: u32) -> Option<&'static mut ThreadTags> {
     let tags = THREAD_TAGS.get_ptr_mut(slot)?;
-    // SAFETY: the pointer is a map value's, and the thread alone uses it.
+    // SAFETY: the pointer is a map value's. Only the thread that owns the slot uses it.
     Some(unsafe { &mut *tags })
 }
 
-/// Returns the number of the tag of an allocation that returns, and was entered at `stack_pointer`: that of the call, of
-/// the thread, or of the process.
+/// Returns the number of the tag for the block of a call that was entered at `stack_pointer`: the tag of the call,
+/// else of the thread, else of the process.
 #[inline(always)]
 pub fn of_allocation(thread: Thread, stack_pointer: u64) -> u32 {
     if let Some(tags) = pending::slot_of(thread.tid).and_then(of_thread) {
@@ -72,7 +72,7 @@ pub fn of_allocation(thread: Thread, stack_pointer: u64) -> u32 {
     of_process(thread.pid).unwrap_or(UNTAGGED)
 }
 
-/// Returns the number of the current tag of the thread, or of its process.
+/// Returns the number of the thread's current tag, or of its process's tag if the thread has none.
 #[inline(always)]
 pub fn current(thread: Thread) -> u32 {
     match pending::slot_of(thread.tid).and_then(of_thread) {
@@ -81,7 +81,8 @@ pub fn current(thread: Thread) -> u32 {
     }
 }
 
-/// Handles a call of a function, entered at `stack_pointer`, that changes the tag to `value`.
+/// Handles a call of a function that changes the tag. `value` is the tag's number or the address of its name;
+/// `stack_pointer` is the value at the entry of the function.
 #[inline(always)]
 pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, value: u64, stack_pointer: u64) {
     let action = cookie.action();
@@ -103,7 +104,7 @@ pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, val
     match action {
         TagAction::Enter => enter(context, tags, tag),
         TagAction::Leave => leave(tags),
-        // The outermost call alone is recorded.
+        // Only the outermost call is recorded, so a nested call does not replace its tag.
         TagAction::SetCall if tags.call > stack_pointer && pending::is_pending(thread.tid, tags.call) => {}
         TagAction::SetCall => {
             tags.of_call = tag;
@@ -138,22 +139,22 @@ fn leave(tags: &mut ThreadTags) {
     }
 }
 
-/// Returns the number of the tag with the C string at `address` as its name; a null pointer is no tag.
+/// Returns the number of the tag with the C string at `address` as its name; [`UNTAGGED`] for a null pointer.
 #[inline(always)]
 fn number_of_name(context: &impl EbpfContext, address: u64) -> u32 {
     if address == 0 {
         return UNTAGGED;
     }
     let mut words = [0_u64; TAG_NAME / 8];
-    // SAFETY: the helper checks the address, and writes at most as many bytes as there are.
+    // SAFETY: the helper checks the address, and writes at most the size of `words`.
     let length = unsafe { bpf_probe_read_user_str(words.as_mut_ptr().cast(), TAG_NAME as u32, address as *const _) };
     if length < 0 {
-        // Its page may not be mapped yet.
+        // The page of the name may not be present yet. The address then stands for the name.
         loss::count(context, LossReason::TagUnreadable, 1);
         return number(context, &TagKey { is_name: 0, value: address }, &NO_NAME);
     }
-    // The words after the end of the string are zero. FNV-1a by words (Fowler, Noll, Vo): 4,096 names collide with a
-    // probability of 10^-12.
+    // The bytes after the end of the string are zero. The hash is FNV-1a by words (Fowler, Noll, Vo) with an
+    // additional shift: the probability of a collision among 4,096 names is below 10^-12.
     let mut value = 0xcbf2_9ce4_8422_2325_u64;
     for word in words {
         value = (value ^ word).wrapping_mul(0x0000_0100_0000_01b3);
@@ -164,7 +165,7 @@ fn number_of_name(context: &impl EbpfContext, address: u64) -> u32 {
 
 #[inline(always)]
 fn of_process(pid: u32) -> Option<u32> {
-    // SAFETY: only the process itself changes its tag, as one word.
+    // SAFETY: the value is one word, which only the process itself changes.
     unsafe { PROCESS_TAGS.get(&pid) }.copied()
 }
 
@@ -174,7 +175,7 @@ fn known_number(key: &TagKey) -> Option<u32> {
     unsafe { TAGS.get(key) }.map(|entry| entry.number)
 }
 
-/// Returns the number of a tag, which gets one if it is new.
+/// Returns the number of a tag; assigns one if the tag is new. Returns [`OTHER_TAGS`] if there are too many tags.
 #[inline(always)]
 fn number(context: &impl EbpfContext, key: &TagKey, name: &[u64; TAG_NAME / 8]) -> u32 {
     if let Some(number) = known_number(key) {
@@ -189,7 +190,7 @@ fn number(context: &impl EbpfContext, key: &TagKey, name: &[u64; TAG_NAME / 8]) 
         if TAGS.insert(key, &TagEntry { number: number as u32, reserved: 0, name }, BPF_NOEXIST).is_ok() {
             return number as u32;
         }
-        // Another thread was faster, or the map is smaller.
+        // Another thread has inserted the tag first, or the map is full.
         if let Some(number) = known_number(key) {
             return number;
         }
@@ -198,7 +199,8 @@ fn number(context: &impl EbpfContext, key: &TagKey, name: &[u64; TAG_NAME / 8]) 
     OTHER_TAGS
 }
 
-/// Gives the first thread of a new process the tags of the thread that has forked it: its memory is a copy.
+/// Gives a forked process and its first thread the tags of the parent. In the child's copy of the memory, the tags
+/// are set.
 #[inline(always)]
 pub fn copy(parent: Thread, child: u32) {
     if !settings::records_tags() {
@@ -218,7 +220,7 @@ pub fn copy(parent: Thread, child: u32) {
     }
 }
 
-/// Forgets the tags of a thread that has exited or called exec. Its slot of pending calls is still its own.
+/// Forgets the tags of a thread that exits or has called exec. The thread must still own its slot of pending calls.
 #[inline(always)]
 pub fn forget(tid: u32) {
     if settings::records_tags()
@@ -230,7 +232,7 @@ pub fn forget(tid: u32) {
     }
 }
 
-/// Forgets the tag of a process that has exited or called exec.
+/// Forgets the tag of a process that exits or has called exec.
 #[inline(always)]
 pub fn forget_process(pid: u32) {
     if settings::records_tags() {

@@ -7,7 +7,7 @@ use memtrace_common::wire::{Header, RecordKind, TICK_SHIFT};
 use crate::kernel;
 use crate::settings::{self, field};
 
-/// A thread of a process, in the root pid namespace.
+/// Ids of a thread and its process, in the root pid namespace.
 #[derive(Clone, Copy)]
 pub struct Thread {
     pub pid: u32,
@@ -27,7 +27,8 @@ impl Thread {
         self.header_at(kind as u32, since_start())
     }
 
-    /// Returns the header of a record about this thread at a time of [`since_start`]. `kind` is a [`RecordKind`] with flags.
+    /// Returns the header of a record about this thread. `kind` is a [`RecordKind`] with its upper half; `time` is in
+    /// nanoseconds since tick 0.
     #[inline(always)]
     pub fn header_at(self, kind: u32, time: u64) -> Header {
         Header { kind, tid: self.tid, pid: self.pid, tick: tick(time) }
@@ -37,7 +38,8 @@ impl Thread {
 /// Returns the nanoseconds since tick 0.
 #[inline(always)]
 pub fn since_start() -> u64 {
-    // SAFETY: the helper takes nothing and cannot fail. Tracing programs may not use the cheaper coarse clock.
+    // SAFETY: the helper takes nothing and cannot fail. Tracing programs may not call the helper for the coarse
+    // clock.
     let now = unsafe { bpf_ktime_get_ns() };
     now.saturating_sub(settings::start_ns())
 }
@@ -48,8 +50,8 @@ fn tick(time: u64) -> u32 {
     if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 }
 }
 
-/// Returns true if no thread of the task's process is left: `signal->live` is decremented before this tracepoint
-/// (`do_exit`, kernel/exit.c).
+/// Returns true if the exiting `task` is the last thread of its process. The kernel decrements `signal->live` before
+/// the tracepoint `sched_process_exit` (`do_exit`, kernel/exit.c).
 #[inline(always)]
 pub fn is_last(task: u64) -> bool {
     let live =

@@ -1,4 +1,4 @@
-//! Stack walks by unwind tables: `memtrace-unwind` on top of the maps.
+//! Stack walks by unwind tables: runs the walk of `memtrace-unwind` with the tables in the maps.
 
 mod exec_vmas;
 mod objects;
@@ -44,7 +44,8 @@ pub struct Walked {
 }
 
 impl Walked {
-    /// There was no walk. With an `Option` the compiler could save uninitialised fields, which the verifier refuses.
+    /// Result if there was no walk. With an `Option` the compiler could spill uninitialised fields, which the
+    /// verifier refuses.
     pub const FAILED: Self = Self { frames: 0, hash: 0, end: 0 };
 }
 
@@ -55,7 +56,7 @@ pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u
     begin(walk, pid, process, origin, registers, seed);
     let mut next = SIMPLE_STEPS;
     for _ in 0..STEPS {
-        // Each function looks the slot up itself, so that no reference to it is held across the call.
+        // Each function looks up the slot itself, so that no pointer is kept across the call.
         if next == SIMPLE_STEPS {
             unwind_simple_steps(slot);
         }
@@ -85,25 +86,29 @@ fn begin(
     state.walk.begin(&origin.begin(registers, &mut state.window), settings::max_depth(), seed);
     state.pid = pid;
     state.process = process;
-    // An empty mapping: it contains no address. `begin` is not 0, because the compiler would clear both fields with a call
+    // An empty mapping, which contains no address. With 0 for `begin`, the compiler would clear both fields by a call
     // of `memset`.
     state.mapping.begin = u64::MAX;
     state.mapping.end = 0;
     state.end = End::Truncated as u32;
 }
 
-/// One step for each frame, one to see that there are more, and one for each return address that a uretprobe replaced.
+/// Maximum number of steps: one for each frame, one that finds too many frames, and one for each return address that
+/// a uretprobe has replaced.
 const STEPS: usize = MAX_FRAMES + 1 + MAX_URETPROBE_DEPTH as usize;
 
-/// Results of [`unwind_step`]: the walk has ended, goes on with a step of any kind, or with one that can be simple.
+/// Result of [`unwind_step`]: the walk has ended.
 const NO_STEP: u64 = 0;
+/// Result of [`unwind_step`]: the walk continues with a general step.
 const ANY_STEP: u64 = 1;
+/// Result of [`unwind_step`]: the walk continues, and simple steps may be possible.
 const SIMPLE_STEPS: u64 = 2;
 
-/// Takes one step in the scratch memory of `slot`. Returns what comes next.
+/// Takes one general step of the walk in the scratch memory of `slot`. Returns the kind of the next step.
 ///
-/// A global function is verified once, for any argument ("Global functions", Documentation/bpf/verifier.rst). The verifier
-/// does not follow the surrounding loop through it, so the walk may have any length. `bpf_loop` makes each frame slower.
+/// The verifier checks a global function once, for any argument ("Global functions", Documentation/bpf/verifier.rst).
+/// It does not follow the calling loop into the function, so the walk may have any length. With `bpf_loop`, each
+/// frame would take longer.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_step(slot: u32) -> u64 {
@@ -122,8 +127,9 @@ extern "C" fn unwind_step(slot: u32) -> u64 {
     }
 }
 
-/// Takes simple steps in the scratch memory of `slot`. It is a function of its own, so that its stack is not added to that of the
-/// look-ups, which are the deepest calls. Returns 0: a global function has to return a number.
+/// Takes simple steps of the walk in the scratch memory of `slot`. It is a function of its own, so that its stack
+/// frame is not added to the frames of the look-ups, which are the deepest calls. Returns 0, because a global
+/// function must return a number.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_simple_steps(slot: u32) -> u64 {
@@ -136,14 +142,14 @@ extern "C" fn unwind_simple_steps(slot: u32) -> u64 {
     0
 }
 
-/// Forgets the process's mappings, because it runs another executable or has exited.
+/// Removes the mappings of a process that exits or has called exec.
 #[inline(always)]
 pub fn forget_process(pid: u32) {
     processes::forget(pid);
     exec_vmas::forget(pid);
 }
 
-/// Gives a new process its parent's mappings.
+/// Copies the entry of the parent's mappings for a forked process.
 #[inline(always)]
 pub fn copy_process(parent: u32, child: u32) {
     processes::copy(parent, child);

@@ -1,9 +1,9 @@
 //! Usage of threads: counters for runs that record no events.
 //!
-//! Each thread has counters in the storage of its task, which the kernel frees with the task ([`thread_counts`]). Probes of
-//! allocators add to them ([`calls`]). The size of a block is in front of it, as in glibc, or in a map ([`sizes`]). The
-//! other counters of a thread are the kernel's ([`task`]). When a thread exits, they are added to those of its process
-//! ([`processes`]).
+//! Each thread has heap counters in task storage, which the kernel frees with the task ([`thread_counts`]). The
+//! probes of allocators add to them ([`calls`]). The size of a block is in front of it, as in glibc, or in a map
+//! ([`sizes`]). The kernel maintains the other counters of a thread ([`task`]). When a thread exits, its counters
+//! are added to the sums of its process ([`processes`]).
 
 pub mod calls;
 pub mod processes;

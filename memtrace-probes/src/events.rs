@@ -21,7 +21,7 @@ pub fn event_text_is_enabled() -> bool {
     EVENT_TEXT.is_raised()
 }
 
-/// Sends an event with a number, in a unit of the program's choice.
+/// Sends an event with a number. The program chooses the unit.
 #[inline(always)]
 pub fn event_number(name: &CStr, value: i64) {
     probe!(EVENT_NUMBER, "event_number", name.as_ptr(), signed value);
@@ -33,12 +33,12 @@ pub fn event_text(name: &CStr, text: &CStr) {
     probe!(EVENT_TEXT, "event_text", name.as_ptr(), text.as_ptr());
 }
 
-/// Event with a number, which is sent when this is dropped.
+/// Guard that sends an event with a number when it is dropped.
 #[derive(Debug)]
 #[must_use = "the event is sent when the guard is dropped"]
 pub struct NumberAtEnd<'name> {
     name: &'name CStr,
-    /// The number.
+    /// Number that the event will have, in a unit of the program's choice.
     pub value: i64,
 }
 
@@ -49,18 +49,18 @@ impl Drop for NumberAtEnd<'_> {
     }
 }
 
-/// Creates an event with a number for the end of the scope.
+/// Returns a guard that sends an event with a number at the end of its scope.
 #[inline(always)]
 pub fn number_at_end(name: &CStr, value: i64) -> NumberAtEnd<'_> {
     NumberAtEnd { name, value }
 }
 
-/// Event with a text, which is sent when this is dropped.
+/// Guard that sends an event with a text when it is dropped.
 #[derive(Debug)]
 #[must_use = "the event is sent when the guard is dropped"]
 pub struct TextAtEnd<'name> {
     name: &'name CStr,
-    /// The text.
+    /// Text that the event will have.
     pub text: &'name CStr,
 }
 
@@ -71,7 +71,7 @@ impl Drop for TextAtEnd<'_> {
     }
 }
 
-/// Creates an event with a text for the end of the scope.
+/// Returns a guard that sends an event with a text at the end of its scope.
 #[inline(always)]
 pub fn text_at_end<'name>(name: &'name CStr, text: &'name CStr) -> TextAtEnd<'name> {
     TextAtEnd { name, text }

@@ -1,22 +1,21 @@
-//! Computed names.
+//! Names that are formatted without an allocation.
 
 use core::ffi::CStr;
 use core::fmt;
 
-/// Bytes of a name with its zero, of which memtrace reads no more.
+/// Maximum size of a name in bytes, including the zero. memtrace reads no more.
 const LENGTH: usize = 64;
 
-/// A name that is formatted in place. Bytes beyond its length are cut.
+/// A name that is formatted in place and cut after `LENGTH - 1` bytes.
 pub(crate) struct Label {
     bytes: [u8; LENGTH],
     length: usize,
 }
 
 impl Label {
-    /// Formats a name.
     pub(crate) fn new(name: fmt::Arguments<'_>) -> Self {
         let mut label = Self { bytes: [0; LENGTH], length: 0 };
-        // A label that is cut is no failure.
+        // The error only says that the name was cut.
         let _ = fmt::Write::write_fmt(&mut label, name);
         label
     }

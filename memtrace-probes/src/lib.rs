@@ -1,8 +1,8 @@
 //! Probes by which a program names the parts of its work for memtrace.
 //!
-//! The probes are USDT probes of the provider `memtrace`, which bpftrace, perf and SystemTap see too. On Linux for x86-64
-//! and aarch64, each is one nop and the moves of its arguments; on other systems it is nothing. The crate has no
-//! dependencies and needs no installed memtrace.
+//! The probes are USDT probes of the provider `memtrace`, which bpftrace, perf and SystemTap see too. On Linux for
+//! x86-64 and aarch64, each probe is one nop and the moves of its arguments. On other systems, a probe has no
+//! instructions. The crate has no dependencies and needs no installed memtrace.
 //!
 //! ```
 //! let _tag = memtrace_probes::tag(c"net");
@@ -10,11 +10,10 @@
 //! let _user = memtrace_probes::computed_tag(format_args!("user {}", 7));
 //! ```
 //!
-//! Names and texts are C strings; memtrace reads their first 63 bytes during the call, and keeps a copy. All calls are for
-//! the current thread. `memtrace --tag-from probes` reads the tags and claims, `memtrace --span probes` the tasks, locks and
-//! events.
+//! Names and texts are C strings. memtrace copies their first 63 bytes during the call. All calls apply to the current
+//! thread. `memtrace --tag-from probes` reads tags and claims. `memtrace --span probes` reads tasks, locks and events.
 //!
-//! C and C++ programs use `include/memtrace.h` of this crate, with the same probes.
+//! C and C++ programs use `include/memtrace.h` of this crate, which has the same probes.
 
 #![no_std]
 #![warn(missing_docs)]

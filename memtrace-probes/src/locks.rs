@@ -1,4 +1,4 @@
-//! Locks, which their addresses identify.
+//! Probes for locks: wait, acquire and release. A lock is identified by its address.
 
 use core::ffi::CStr;
 use core::marker::PhantomData;
@@ -34,13 +34,13 @@ pub fn lock_release<T: ?Sized>(lock: *const T) {
     probe!(LOCK_RELEASE, "lock_release", lock.cast::<()>());
 }
 
-/// Wait for a lock, which [`Waiting::acquired`] ends.
+/// Wait for a lock. [`Waiting::acquired`] ends the wait.
 #[derive(Debug)]
 #[must_use = "call `acquired` when the thread has the lock"]
 pub struct Waiting(*const ());
 
 impl Waiting {
-    /// States that the thread has the lock, until the guard is dropped.
+    /// States that the thread has the lock. It holds the lock until the returned guard is dropped.
     #[inline(always)]
     pub fn acquired(self) -> Held {
         lock_acquire(self.0);
@@ -48,7 +48,7 @@ impl Waiting {
     }
 }
 
-/// Lock that the thread holds until the guard is dropped. Create it before the guard of the mutex, or drop it after that.
+/// Guard of a lock that the thread holds. Drop it after the guard of the mutex.
 #[derive(Debug)]
 #[must_use = "the lock counts as released when the guard is dropped"]
 pub struct Held(*const (), PhantomData<*const ()>);

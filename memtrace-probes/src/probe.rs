@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU16, Ordering};
 
-/// Number of tracers that use a probe. The kernel changes it while a tracer is attached.
+/// Number of tracers that use a probe. The kernel increments it when a tracer attaches, and decrements it at detach.
 #[repr(transparent)]
 pub(crate) struct Semaphore(AtomicU16);
 
@@ -18,8 +18,8 @@ impl Semaphore {
     }
 }
 
-/// Defines the semaphore of a probe, in the section in which tools expect it. The linker drops those that nothing reads;
-/// their notes have the address 0 then.
+/// Defines the semaphore of a probe in the section `.probes`, which tracers expect. The linker drops a semaphore that
+/// nothing reads; the note of the probe then has 0 as its address.
 macro_rules! semaphore {
     ($name:ident) => {
         #[cfg_attr(target_os = "linux", link_section = ".probes")]
@@ -27,10 +27,10 @@ macro_rules! semaphore {
     };
 }
 
-/// Executes a probe. Arguments are in the registers of a call, and the note says so.
+/// Executes a probe. The arguments are in the registers that a function call uses. The note names these registers.
 ///
-/// On x86-64 it is a nop of one byte: a probe on one of five bytes would write below the stack pointer on some kernels. The
-/// default options of `asm!` keep memory accesses, also those of an allocator, on their side of the probe.
+/// On x86-64 the nop has one byte: at a nop of five bytes, some kernels write below the stack pointer. The default
+/// options of `asm!` keep the compiler from moving memory accesses across the probe, including those of an allocator.
 #[cfg(all(target_os = "linux", target_pointer_width = "64", any(target_arch = "x86_64", target_arch = "aarch64")))]
 macro_rules! probe {
     (@asm $semaphore:path, $name:literal, $text:literal $(, $register:tt = $value:expr)*) => {{
@@ -39,7 +39,7 @@ macro_rules! probe {
         #[cfg(target_arch = "aarch64")]
         macro_rules! nop { () => { "nop" } }
         #[allow(named_asm_labels, reason = "tools know the base of the notes by this name")]
-        // SAFETY: the code is a nop. The note beside it refers to it, and changes nothing in the program.
+        // SAFETY: the code is a nop. The note only refers to the nop and is not loaded.
         unsafe {
             core::arch::asm!(
                 concat!("990: ", nop!()),

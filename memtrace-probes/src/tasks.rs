@@ -27,7 +27,7 @@ pub fn task_end() {
     probe!(TASK_END, "task_end");
 }
 
-/// Task until the guard is dropped, which the thread does that made it.
+/// Guard of a task. The thread that created the guard drops it.
 #[derive(Debug)]
 #[must_use = "the task ends when the guard is dropped"]
 pub struct Task(PhantomData<*const ()>);
@@ -39,7 +39,7 @@ impl Drop for Task {
     }
 }
 
-/// Begins a task.
+/// Begins a task, which ends when the guard is dropped.
 #[inline(always)]
 pub fn task(name: &CStr) -> Task {
     task_begin(name);

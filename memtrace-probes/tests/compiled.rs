@@ -1,4 +1,4 @@
-//! The header and the crate, as compilers and other tools see them.
+//! Code and notes of the header and the crate, as compilers, objdump and readelf show them.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -22,7 +22,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("the output is text")
 }
 
-/// Compiles the header without warnings, and returns the executable.
+/// Compiles a program that includes the header, and returns the executable. A warning is an error.
 fn compiled(compiler: &str, name: &str, source: &str, flags: &[&str]) -> String {
     let into = directory().join(name).to_str().expect("the path is text").to_owned();
     let source = format!("tests/programs/{source}");
@@ -31,7 +31,7 @@ fn compiled(compiler: &str, name: &str, source: &str, flags: &[&str]) -> String 
     into
 }
 
-/// Compiles functions in Rust, and returns the library.
+/// Returns the library of `functions.rs`, which is compiled once.
 fn compiled_rust() -> &'static str {
     static LIBRARY: OnceLock<String> = OnceLock::new();
     LIBRARY.get_or_init(compile_rust)
@@ -50,7 +50,7 @@ fn compile_rust() -> String {
     into
 }
 
-/// Returns the instructions of a function, up to the one after its last.
+/// Returns the instructions of a function before its first return instruction.
 fn instructions(file: &str, function: &str) -> Vec<String> {
     let text = output("objdump", &["-d", "--no-show-raw-insn", &format!("--disassemble={function}"), file]);
     let code = text.lines().filter_map(|line| line.split_once(":\t")).map(|(_, code)| code.trim().to_owned());

@@ -1,6 +1,7 @@
-//! The kernel's own share of the overhead: two empty programs, and one that only has the kernel walk frame pointers.
+//! Programs that measure the kernel's own share of the overhead: two empty ones, and one that only calls
+//! `bpf_get_stack`, which walks frame pointers.
 //!
-//! The benchmarks attach them instead of memtrace's programs. memtrace does not contain them.
+//! The benchmarks attach these programs instead of memtrace's. They are not part of memtrace's BPF object.
 
 #![no_std]
 #![no_main]
@@ -11,13 +12,13 @@ use aya_ebpf::helpers::generated::bpf_get_stack;
 use aya_ebpf::macros::{btf_map, uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RetProbeContext};
 
-/// Walk the user stack, not the kernel's (`BPF_F_USER_STACK`, include/uapi/linux/bpf.h).
+/// Flag of `bpf_get_stack`: walk the user stack (`BPF_F_USER_STACK`, include/uapi/linux/bpf.h).
 const USER_STACK: u64 = 1 << 8;
 
-/// Default maximum of frames of the walk (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
+/// Maximum number of frames: the kernel's default (`PERF_MAX_STACK_DEPTH`, include/uapi/linux/perf_event.h).
 const FRAMES: usize = 127;
 
-/// Number of frames of the last walk, and the frames. One thread at a time is measured.
+/// Number of frames of the last walk, followed by the frames. The benchmarks measure one thread at a time.
 #[btf_map]
 static STACK: Array<[u64; FRAMES + 1], 1> = Array::new();
 
@@ -35,7 +36,7 @@ fn empty_return(_: RetProbeContext) -> u32 {
 fn stack_return(context: RetProbeContext) -> u32 {
     let Some(stack) = STACK.get_ptr_mut(0) else { return 0 };
     let stack = stack.cast::<u64>();
-    // SAFETY: a map value's pointer; its first word is followed by space for all frames.
+    // SAFETY: the pointer is a map value's. Its first word is followed by space for all frames.
     let frames = unsafe { stack.add(1) };
     // SAFETY: the helper writes at most the given size.
     let written = unsafe { bpf_get_stack(context.as_ptr(), frames.cast(), FRAMES as u32 * 8, USER_STACK) };

@@ -1,4 +1,4 @@
-//! The ring of the activity of threads.
+//! The ring buffer for the activity of threads.
 
 use core::ptr::from_ref;
 
@@ -16,14 +16,14 @@ use crate::activity;
 use crate::loss;
 use crate::thread::{Thread, since_start};
 
-/// Number that stands for this ring where another ring has its number.
+/// Stands for this ring in place of the index of a ring in `RINGS`.
 pub const ACTIVITY_RING: u32 = MAX_RINGS + 1;
 
-/// User space reads it from time to time.
+/// User space polls this ring.
 #[btf_map]
 static ACTIVITY: RingBuf<u64, { 8 << 20 }> = RingBuf::new();
 
-/// A step in the activity of a thread, without its time and usage.
+/// A step in the activity of a thread. The fields are the same as in [`ActivityRecord`], without its time and usage.
 #[derive(Clone, Copy)]
 pub struct Step {
     /// An [`ActivityStep`].
@@ -31,11 +31,11 @@ pub struct Step {
     pub site: u32,
     pub value: u64,
     pub duration: u64,
-    /// CPU time at the begin of a wait, stall or call.
+    /// CPU time of the thread at the begin of a wait, stall or call, in nanoseconds.
     pub cpu_before: u64,
     pub stack: u64,
     pub holder: u32,
-    /// Addresses of the name and of the text, which are C strings of the process; 0: none.
+    /// Addresses of two C strings in the process, the name and the text; 0: none.
     pub name: u64,
     pub text: u64,
 }
@@ -67,7 +67,7 @@ pub fn activity(thread: Thread, step: Step) {
     send(thread, time, activity::Usage { cpu, allocated }, step, false);
 }
 
-/// Records the start of a thread, or the exit of the current one, with the name of the current one.
+/// Records the start of a thread, or the exit of the current one. The record has the name of the current thread.
 #[inline(always)]
 pub fn lifetime(thread: Thread, step: ActivityStep) {
     send(thread, since_start(), activity::Usage { cpu: 0, allocated: 0 }, Step::new(step), true);
@@ -81,7 +81,7 @@ fn send(thread: Thread, time: u64, usage: activity::Usage, step: Step, has_comm:
     };
     let record = entry.as_mut_ptr();
     let Step { step, site, value, duration, stack, holder, name, text, .. } = step;
-    // SAFETY: the entry is a record's memory, and every field is written; texts up to their zero.
+    // SAFETY: the entry is memory for a record, and every field is written. Texts are written up to their zero.
     unsafe {
         (*record).header = thread.header(RecordKind::Activity);
         (*record).time = time;
@@ -103,14 +103,14 @@ fn send(thread: Thread, time: u64, usage: activity::Usage, step: Step, has_comm:
     entry.submit(NO_WAKEUP);
 }
 
-/// Reads the C string at `address` of the process. If that is not possible, its address is kept.
+/// Copies the C string at `address` of the process. If it cannot be read, `into` gets its address.
 ///
 /// # Safety
 ///
-/// `into` is memory of a text.
+/// `into` must point to memory for an [`ActivityText`].
 #[inline(always)]
 unsafe fn read_text(into: *mut ActivityText, address: u64) {
-    // SAFETY: as the caller says; the helper checks the address, and writes at most as many bytes as there are.
+    // SAFETY: the caller vouches for `into`. The helper checks the address, and writes at most the size of the text.
     unsafe {
         (*into).unread = 0;
         (*into).bytes[0] = 0;
@@ -123,7 +123,7 @@ unsafe fn read_text(into: *mut ActivityText, address: u64) {
     }
 }
 
-/// Returns the ring, for the frames of stacks.
+/// Returns the ring, to which [`super::stack`] also writes frames.
 #[inline(always)]
 pub(super) fn ring() -> *mut core::ffi::c_void {
     from_ref(&ACTIVITY).cast_mut().cast()

@@ -1,4 +1,4 @@
-//! Flags of the helpers of rings (include/uapi/linux/bpf.h).
+//! Flags of the ring buffer helpers (include/uapi/linux/bpf.h).
 
 /// `BPF_RB_AVAIL_DATA`.
 pub const AVAILABLE_DATA: u64 = 0;

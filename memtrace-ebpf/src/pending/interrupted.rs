@@ -1,8 +1,9 @@
 //! Calls that a signal has interrupted.
 //!
-//! A signal can be delivered inside an allocator call. If its handler calls the allocator, that is a call of its own, not
-//! a nested one. So the pending call is moved to a stack when a handler is about to run. It becomes the pending call again
-//! when it returns, or at a call that it makes itself: one that is so close below it that no handler fits between them.
+//! A signal can be delivered inside an allocator call. An allocation in its handler is not nested in that call. So
+//! when a handler is about to run, the pending call is moved to a stack of interrupted calls. An interrupted call
+//! becomes pending again when it returns, or when it makes a nested call itself. The stack pointer of such a nested
+//! call is so close below that no signal frame fits between the two.
 
 use core::mem::zeroed;
 
@@ -16,17 +17,17 @@ use super::slot::{Slot, find};
 use crate::loss;
 use crate::registers::POPPED_BY_RETURN;
 
-/// Number of interrupted calls of one thread.
+/// Maximum number of interrupted calls of one thread.
 const DEPTH: usize = 4;
 
-/// Number of threads with interrupted calls.
+/// Maximum number of threads with interrupted calls.
 const THREADS: usize = 4096;
 
-/// A signal frame takes more bytes of stack. The smallest one of x86-64 has 1080: the red zone, `struct rt_sigframe` and
-/// the floating point state (arch/x86/include/asm/sigframe.h).
+/// Lower bound of the stack bytes that a signal frame takes. The smallest frame of x86-64 takes 1080: the red zone,
+/// `struct rt_sigframe` and the floating point state (arch/x86/include/asm/sigframe.h).
 const SIGNAL_FRAME: u64 = 1024;
 
-/// The stack pointers of a call and its return are equal, except for the bytes that the return pops.
+/// Distance for a return: apart from the bytes that the return pops, its stack pointer equals the one of the call.
 const AT_RETURN: u64 = 1;
 
 /// An interrupted call: the fields of a [`Slot`] that belong to a call.
@@ -40,18 +41,18 @@ struct Interrupted {
     aux: u64,
     extra: u64,
     nested: u64,
-    /// Word at the stack pointer: the return address, or the address of the uretprobe's trampoline.
+    /// Word at `stack_pointer`: the return address, or the address of the uretprobe trampoline.
     return_address: u64,
-    /// 1 if the handler may run on an alternate stack, which may be anywhere.
+    /// 1 if the handler may run on an alternate signal stack, which may be at any address; else 0.
     alternate_stack: u64,
 }
 
-/// Interrupted calls by thread, the latest last. [`Slot::interrupted`] is their number.
+/// Interrupted calls by thread, the latest one last. [`Slot::interrupted`] is their number.
 #[btf_map]
 static INTERRUPTED: HashMap<u32, [Interrupted; DEPTH], THREADS> = HashMap::new();
 
-/// Moves the thread's pending call to its interrupted calls: a signal handler is about to run, perhaps on the alternate
-/// stack.
+/// Moves the thread's pending call to its interrupted calls, because a signal handler is about to run.
+/// `alternate_stack` is true if the handler may run on the alternate signal stack.
 #[inline(always)]
 pub fn interrupt(context: &impl EbpfContext, tid: u32, alternate_stack: bool) {
     let Some(slot) = find(tid) else { return };
@@ -64,7 +65,7 @@ pub fn interrupt(context: &impl EbpfContext, tid: u32, alternate_stack: bool) {
     slot.stack_pointer = 0;
 }
 
-/// Returns false if there are too many interrupted calls.
+/// Saves the pending call. Returns false if the thread has too many interrupted calls or the map is full.
 #[inline(always)]
 fn save(slot: &mut Slot, tid: u32, alternate_stack: bool) -> bool {
     let depth = slot.interrupted as usize;
@@ -74,7 +75,7 @@ fn save(slot: &mut Slot, tid: u32, alternate_stack: bool) -> bool {
         let _ = INTERRUPTED.insert(&tid, &none, 0);
     }
     let Some(calls) = INTERRUPTED.get_ptr_mut(&tid) else { return false };
-    // SAFETY: a map value's pointer; only its thread uses it.
+    // SAFETY: the pointer is a map value's. Only the thread of the entry uses it.
     let Some(call) = (unsafe { &mut *calls }).get_mut(depth) else { return false };
     call.stack_pointer = slot.stack_pointer;
     call.call = slot.call;
@@ -89,7 +90,7 @@ fn save(slot: &mut Slot, tid: u32, alternate_stack: bool) -> bool {
     true
 }
 
-/// Makes an interrupted call the pending one again if it makes the call that is entered at `stack_pointer`.
+/// Makes an interrupted call the pending one again if the function entered at `stack_pointer` is called by it.
 #[inline(always)]
 pub fn resume_at_entry(slot: &Slot, tid: u32, stack_pointer: u64) {
     if slot.interrupted != 0 {
@@ -97,7 +98,7 @@ pub fn resume_at_entry(slot: &Slot, tid: u32, stack_pointer: u64) {
     }
 }
 
-/// Makes an interrupted call the pending one again if it returns with `stack_pointer`.
+/// Makes an interrupted call the pending one again if it returns. `stack_pointer` is the value after the return.
 #[inline(always)]
 pub fn resume_at_return(slot: &Slot, tid: u32, stack_pointer: u64) {
     if slot.interrupted != 0 {
@@ -114,7 +115,7 @@ pub fn forget(slot: &mut Slot, tid: u32) {
     }
 }
 
-/// Returns a word of the stack; 0 if it cannot be read.
+/// Returns the word at `stack_pointer`; 0 if it cannot be read.
 #[inline(always)]
 fn word_at(stack_pointer: u64) -> u64 {
     // SAFETY: the helper checks the address.
@@ -122,14 +123,15 @@ fn word_at(stack_pointer: u64) -> u64 {
 }
 
 /// Makes an interrupted call the pending one again if its stack pointer is less than `distance` bytes above
-/// `stack_pointer`. Forgets calls that a jump has left: the stack pointer is above them, or their return address has been
-/// overwritten. A global function, so that it is not verified for each probe.
+/// `stack_pointer`. At an entry, it also forgets calls that a longjmp has left: the stack pointer is above their
+/// frames, or their return address has been overwritten. It is a global function, so that it is not verified for each
+/// probe.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn resume_interrupted(tid: u32, stack_pointer: u64, distance: u64) -> u64 {
     let Some(slot) = find(tid) else { return 0 };
     let Some(calls) = INTERRUPTED.get_ptr_mut(&tid) else { return 0 };
-    // SAFETY: a map value's pointer; only its thread uses it.
+    // SAFETY: the pointer is a map value's. Only the thread of the entry uses it.
     let calls = unsafe { &*calls };
     for depth in (0..DEPTH).rev() {
         let call = &calls[depth];

@@ -7,28 +7,29 @@ use crate::atomic;
 use crate::limits::PENDING_SLOTS;
 use crate::settings;
 
-/// Number of slots that a thread tries.
+/// Number of slots that a thread may use: the slot that its thread id selects, and the next ones.
 const TRIES: u32 = 8;
 
-/// 64 bytes, so that no two threads share a cache line.
+/// State of a thread's allocator calls. Its size is 64 bytes, so that no two threads share a cache line.
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Thread id; 0: free. Claimed atomically, and then used by its owner only.
+    /// Id of the thread that owns the slot; 0: the slot is free. It is set atomically. Only the owner uses the other
+    /// fields.
     owner: u64,
-    /// Stack pointer at the entry of the outermost call; 0: no call.
+    /// Stack pointer at the entry of the pending call; 0: no call is pending.
     pub stack_pointer: u64,
     pub call: u32,
-    /// Upper half of the cookie: the number that user space gave the allocator, 0 if records do not name allocators, and
-    /// flags.
+    /// Upper half of the probe's cookie: flags, and the number that user space gave the allocator, which is 0 if
+    /// records do not name allocators.
     pub allocator: u32,
     pub size: u64,
     pub aux: u64,
-    /// Number of nested calls.
+    /// Number of nested calls since the entry of the pending call.
     pub nested: u32,
-    /// Number of calls that signals have interrupted.
+    /// Number of the thread's interrupted calls.
     pub interrupted: u32,
     pub extra: u64,
-    /// The block that the thread's latest allocation returned; 0 if the thread has freed it.
+    /// Address of the block that the thread's latest allocation returned; 0 if the thread has freed it.
     pub last_block: u64,
 }
 
@@ -48,7 +49,6 @@ fn slot_at(tid: u32, attempt: u32) -> Option<&'static mut Slot> {
     Some(unsafe { &mut *slot })
 }
 
-/// Finds the thread's slot.
 #[inline(always)]
 pub fn find(tid: u32) -> Option<&'static mut Slot> {
     for attempt in 0..TRIES {
@@ -60,7 +60,6 @@ pub fn find(tid: u32) -> Option<&'static mut Slot> {
     None
 }
 
-/// Finds the index of the thread's slot.
 #[inline(always)]
 pub fn find_index(tid: u32) -> Option<u32> {
     let attempt = (0..TRIES).find(|&attempt| slot_at(tid, attempt).is_some_and(|slot| slot.owner == tid as u64))?;
@@ -82,7 +81,7 @@ pub fn claim(tid: u32) -> Option<&'static mut Slot> {
     None
 }
 
-/// Releases the thread's slot. Calls `on_release` with it before.
+/// Calls `on_release` with the thread's slot, and then releases the slot.
 #[inline(always)]
 pub fn release(tid: u32, on_release: impl FnOnce(&mut Slot)) {
     for attempt in 0..TRIES {

@@ -42,8 +42,8 @@ fn activity_return(context: RetProbeContext) -> u32 {
     0
 }
 
-/// `TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, …)`, include/trace/events/sched.h: runs in
-/// `prev`.
+/// `TP_PROTO(bool preempt, struct task_struct *prev, struct task_struct *next, …)`, include/trace/events/sched.h. The
+/// program runs in `prev`.
 #[raw_tracepoint(tracepoint = "sched_switch")]
 fn activity_switch(context: RawTracePointContext) -> i32 {
     let next: u32 = kernel::read(context.arg(2), field!(thread.task_pid)).unwrap_or(0);
@@ -51,8 +51,8 @@ fn activity_switch(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h: runs in the parent,
-/// before the child does.
+/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h. The program runs
+/// in the parent, before the child runs.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn activity_thread_start(context: RawTracePointContext) -> i32 {
     let parent = Thread::current();
@@ -67,7 +67,7 @@ fn activity_thread_start(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *p, …)`: runs in each thread that exits.
+/// `TP_PROTO(struct task_struct *p, …)`, include/trace/events/sched.h. The program runs in each thread that exits.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn activity_thread_exit(_context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
@@ -78,7 +78,7 @@ fn activity_thread_exit(_context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Operations of the futex call that wait (include/uapi/linux/futex.h), without their flags.
+/// Operations of the futex system call that wait, and the mask that removes their flags (include/uapi/linux/futex.h).
 mod operation {
     pub const MASK: u64 = 0x7f;
     pub const WAIT: u64 = 0;
@@ -88,15 +88,16 @@ mod operation {
     pub const LOCK_PI2: u64 = 13;
 }
 
-/// Bits of the word of a futex with priority inheritance that are the TID of its holder (`FUTEX_TID_MASK`,
+/// Mask of the holder's TID in the word of a priority-inheritance futex (`FUTEX_TID_MASK`,
 /// include/uapi/linux/futex.h).
 const HOLDER: u32 = 0x3fff_ffff;
 
-/// Value of a lock of glibc with waiters (nptl/lowlevellock.c).
+/// Value of a glibc lock that has waiters (nptl/lowlevellock.c).
 const GLIBC_CONTENDED: u64 = 2;
 
-/// Offset of the holder in a mutex of glibc from its futex (`__owner` and `__lock` of `struct __pthread_mutex_s`,
-/// sysdeps/nptl/bits/struct_mutex.h). User space checks that it is a thread of the process.
+/// Offset of the holder's TID from the futex word in a glibc mutex (`__owner` and `__lock` of
+/// `struct __pthread_mutex_s`, sysdeps/nptl/bits/struct_mutex.h). User space checks that the TID is a thread of the
+/// process.
 const GLIBC_OWNER: u64 = 8;
 
 /// `TP_PROTO(struct pt_regs *regs, long id)`, include/trace/events/syscalls.h.
@@ -124,14 +125,14 @@ fn futex_enter(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Reads a word of the process; 0 if it cannot be read.
+/// Reads 4 bytes of the process; 0 if they cannot be read.
 #[inline(always)]
 fn word(address: u64) -> u32 {
     // SAFETY: the helper checks the address.
     unsafe { bpf_probe_read_user(address as *const u32) }.unwrap_or(0)
 }
 
-/// `TP_PROTO(struct pt_regs *regs, long ret)`.
+/// `TP_PROTO(struct pt_regs *regs, long ret)`, include/trace/events/syscalls.h.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 fn futex_exit(context: RawTracePointContext) -> i32 {
     if read_word(context.arg(0), offset::NUMBER) != number::FUTEX {

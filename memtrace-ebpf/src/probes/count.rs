@@ -1,4 +1,4 @@
-//! Probes of runs that count the blocks of each thread, without records.
+//! Programs for runs that count the blocks of each thread and send no records.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::{uprobe, uretprobe};
@@ -21,7 +21,7 @@ fn has_sizes(cookie: Cookie) -> bool {
     cookie.0 & Cookie::HAS_SIZES != 0
 }
 
-/// Frees a block with its size in front of it: glibc's `free`.
+/// Entry of a function that frees a block with its size in front of it: glibc's `free`.
 #[uprobe]
 fn count_sized_free(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
@@ -31,7 +31,8 @@ fn count_sized_free(context: ProbeContext) -> u32 {
     0
 }
 
-/// As [`count_sized_free`], at an instruction at which a register has the size. Only calls with a block execute it.
+/// As [`count_sized_free`], at an instruction at which a register has the word in front of the block. Calls with a
+/// null pointer do not execute this instruction.
 #[uprobe]
 fn count_loaded_free(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
@@ -45,7 +46,7 @@ fn count_loaded_free(context: ProbeContext) -> u32 {
     0
 }
 
-/// Returns from a function that calls no other one: glibc's `malloc` and `calloc`.
+/// Return of a function that calls no other hooked function: glibc's `malloc` and `calloc`.
 #[uretprobe]
 fn count_sized_return(context: RetProbeContext) -> u32 {
     private_stack::opt_out(&context);
@@ -111,7 +112,8 @@ fn count_resize(context: ProbeContext) -> u32 {
     0
 }
 
-/// A function that frees blocks again, such as those in the cache of an exiting thread. They have been counted.
+/// Entry of a function that frees blocks again, such as the blocks in the cache of an exiting thread. The first free
+/// of each block has been counted.
 #[uprobe]
 fn count_repeat_frees(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
@@ -137,7 +139,7 @@ fn count_return(context: RetProbeContext) -> u32 {
     0
 }
 
-/// Runs at the return instruction of a function that an exception may leave.
+/// Return instruction of a function that an exception may leave.
 #[uprobe]
 fn count_return_site(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);

@@ -1,8 +1,8 @@
 //! Page faults.
 //!
-//! If the kernel has them, raw tracepoints report each fault before it is handled, and whether the page was present
-//! (arch/x86/mm/fault.c, `trace_page_fault_entries`). Otherwise the software event for page faults is used. The
-//! software event for major faults reports, after the fault, that it has waited for a device.
+//! Raw tracepoints report each fault before it is handled, with an error code that says if the page was present
+//! (arch/x86/mm/fault.c, `trace_page_fault_entries`). Kernels without these tracepoints have the software event for
+//! page faults. The software event for major faults follows a fault that has waited for a device.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::macros::{perf_event, raw_tracepoint};
@@ -19,7 +19,8 @@ use crate::{emit, gate, kernel, stack};
 /// values of the flags in [`fault`].
 const RECORDED_BITS: u64 = fault::PRESENT | fault::WRITE;
 
-/// Amount by which a read of kernel memory raises `pagefault_disabled` while it copies (`copy_from_kernel_nofault`, mm/maccess.c).
+/// Increment of `pagefault_disabled` during a read of kernel memory, including the read of that field itself
+/// (`copy_from_kernel_nofault`, mm/maccess.c).
 const READ_DEPTH: i32 = 1;
 
 /// `TP_PROTO(unsigned long address, struct pt_regs *regs, unsigned long error_code)`,
@@ -30,7 +31,8 @@ fn page_fault_user(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// As above, for an access by the kernel to a process's memory, as in read(2). The registers are the kernel's then.
+/// As [`page_fault_user`], for an access of the kernel to a process's memory, as in read(2). The arguments have the
+/// kernel's registers, so the user registers are taken from the task.
 #[raw_tracepoint(tracepoint = "page_fault_kernel")]
 fn page_fault_kernel(context: RawTracePointContext) -> i32 {
     let address: u64 = context.arg(0);
@@ -40,7 +42,7 @@ fn page_fault_kernel(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Any page fault, on kernels without the tracepoints.
+/// A page fault on a kernel without the tracepoints.
 #[perf_event]
 fn page_fault(context: PerfEventContext) -> u32 {
     // SAFETY: the context is the program's own.
@@ -66,7 +68,7 @@ fn page_fault_major(context: PerfEventContext) -> u32 {
 fn record(context: &impl EbpfContext, address: u64, error_code: u64, origin: impl FnOnce() -> Interrupted) {
     let thread = Thread::current();
     let page = page_of(address);
-    // The sample is checked first, because it excludes most faults.
+    // The page sample is checked first, because it excludes most faults.
     if !is_sampled(thread.pid, page, settings::page_sample()) || !gate::is_open_for_current() {
         return;
     }
@@ -75,8 +77,8 @@ fn record(context: &impl EbpfContext, address: u64, error_code: u64, origin: imp
     emit::fault(context, ring, thread, page | error_code & RECORDED_BITS, stack);
 }
 
-/// Returns true if the kernel does not handle the fault (`faulthandler_disabled`, include/linux/uaccess.h): the access fails,
-/// and no page becomes present. Reads of stacks by BPF programs fail so.
+/// Returns true if the kernel does not handle the fault (`faulthandler_disabled`, include/linux/uaccess.h). The
+/// access fails, and no page becomes present. An example is a read of a stack by a BPF program.
 #[inline(always)]
 fn is_failure() -> bool {
     let depth = kernel::read(kernel::current_task(), field!(task.task_pagefault_disabled));

@@ -22,7 +22,8 @@ fn enter(context: &ProbeContext, address: u64) {
     }
 }
 
-/// As [`enter`], for a function that may call other frees. Its return is probed, so that those count as nested.
+/// As [`enter`], for a function that may call another function that frees. Its return is probed too, so that frees
+/// inside the call count as nested.
 #[inline(always)]
 fn enter_around(context: &ProbeContext, address: u64) {
     let thread = Thread::current();
@@ -36,13 +37,14 @@ fn enter_around(context: &ProbeContext, address: u64) {
             emit::free(context, thread, address, frees_last_block);
         }
         Some(_) => {}
-        // The free is recorded anyway; nested calls will be recorded too.
+        // The thread has no slot. The free is recorded anyway, and nested frees will be recorded too.
         None => emit::free(context, thread, address, false),
     }
 }
 
-/// A function that frees blocks again, such as those that glibc's `free` kept in the cache of an exiting thread
-/// (malloc/malloc.c, `tcache_thread_shutdown`). Until it returns, frees are recorded as repeated.
+/// Entry of a function that frees blocks again, such as the blocks that glibc's `free` put into the cache of an
+/// exiting thread (malloc/malloc.c, `tcache_thread_shutdown`). Until the function returns, frees are recorded as
+/// repeated.
 #[uprobe]
 fn repeat_frees(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);

@@ -1,7 +1,8 @@
 //! Changes of mappings: mmap, munmap, mremap and brk.
 //!
-//! A range is tentatively unmapped before the call, because another thread may get the same addresses before it
-//! returns. If the call fails, this is undone. Calls of 32-bit executables are ignored, which have other numbers.
+//! A range is tentatively unmapped at the entry of the system call, because another thread may get the same addresses
+//! before the call returns. If the call fails, the unmap is undone. System calls of 32-bit executables have other
+//! numbers and are ignored.
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::{btf_map, raw_tracepoint};
@@ -18,17 +19,18 @@ use crate::settings::field;
 use crate::thread::Thread;
 use crate::{emit, gate, settings, stack, unwind};
 
-/// Results from here on are errors (`MAX_ERRNO`, include/linux/err.h).
+/// Lowest result that is an error (`MAX_ERRNO`, include/linux/err.h).
 const ERRORS: u64 = -4095_i64 as u64;
 
-/// The old mapping stays, without its pages (include/uapi/linux/mman.h).
+/// Flag of mremap: the old mapping stays, without its pages (include/uapi/linux/mman.h).
 const MREMAP_DONTUNMAP: u64 = 4;
 
-/// include/uapi/asm-generic/mman-common.h
+/// Bit of the protection of a mapping (include/uapi/asm-generic/mman-common.h).
 const PROT_EXEC: u64 = 4;
+/// Flag of mmap (include/uapi/asm-generic/mman-common.h).
 const MAP_ANONYMOUS: u64 = 0x20;
 
-/// Program break before a call that may change it, by thread.
+/// Program break before a pending brk call, by thread.
 #[btf_map]
 static BREAKS: LruHashMap<u32, u64, 8192> = LruHashMap::new();
 
@@ -69,7 +71,8 @@ impl Event for SyscallEnter {
     }
 }
 
-/// `TP_PROTO(struct pt_regs *regs, long ret)`: the registers still hold the arguments.
+/// `TP_PROTO(struct pt_regs *regs, long ret)`, include/trace/events/syscalls.h. The registers still hold the
+/// arguments.
 struct SyscallExit;
 
 impl Event for SyscallExit {
@@ -104,8 +107,8 @@ impl Event for SyscallExit {
     }
 }
 
-/// Prefetches VMAs in a program of its own, because this takes long. If it does not run, no event is missed, but some
-/// stacks may be cut.
+/// Prefetches VMAs in a program of its own, because a prefetch takes long. If the kernel skips this program, no event
+/// is missed, but some stacks may be cut.
 #[raw_tracepoint(tracepoint = "sys_exit")]
 fn sys_exit_prefetch(context: RawTracePointContext) -> i32 {
     if SyscallExit::is_relevant(&context) {
@@ -146,12 +149,13 @@ fn record_result(context: &RawTracePointContext) {
     if bytes == 0 || number == number::MREMAP && read_word(registers, offset::SECOND) == 0 {
         return;
     }
-    // What a process that is no longer traced moves counts as unmapped.
+    // If the process is no longer traced, a moved range counts as unmapped.
     if !gate::recorded(Thread::current()).allocations() {
         return;
     }
     let ring = emit::ring_for_memory(thread);
-    // Moved pages keep their stack. There is one call for all cases, because taking a stack takes long to verify.
+    // If only moves are recorded, no stack is needed: moved pages keep theirs. All cases share one call, because the
+    // verifier takes long for it.
     let stack = match settings::records_mappings() {
         true => stack::take(context, &Interrupted { registers }, thread, ring),
         false => STACK_NOT_TAKEN,
@@ -166,7 +170,7 @@ fn record_result(context: &RawTracePointContext) {
     }
 }
 
-/// Keeps track of executable VMAs for the unwinder.
+/// Adds a new executable VMA, or prefetches all after a munmap.
 #[inline(always)]
 fn prefetch_vmas(context: &RawTracePointContext) {
     let registers: u64 = context.arg(0);
@@ -186,17 +190,17 @@ fn unmaps(number: u64) -> bool {
     number == number::MREMAP || number == number::MUNMAP && settings::records_mappings()
 }
 
-/// Returns true if a call of mmap maps code of a file.
+/// Returns true if the mmap call with these registers maps a file as executable.
 #[inline(always)]
 fn maps_code(registers: u64) -> bool {
     read_word(registers, offset::THIRD) & PROT_EXEC != 0 && read_word(registers, offset::FOURTH) & MAP_ANONYMOUS == 0
 }
 
-/// Returns the range (address, bytes) that the program break has grown by, now that it is at `now`. Records the range
-/// that it has shrunk by.
+/// Returns the range (address, bytes) by which the program break has grown; `now` is the new break. If the break has
+/// shrunk, records the removed range and returns an empty one.
 #[inline(always)]
 fn growth_of_break(context: &RawTracePointContext, thread: Thread, now: u64) -> (u64, u64) {
-    // SAFETY: a word is read as a whole.
+    // SAFETY: the value is one word, which is read as a whole.
     let Some(&before) = (unsafe { BREAKS.get(&thread.tid) }) else { return (0, 0) };
     let _ = BREAKS.remove(&thread.tid);
     let (now, before) = (page_align(now), page_align(before));
@@ -207,7 +211,6 @@ fn growth_of_break(context: &RawTracePointContext, thread: Thread, now: u64) -> 
     (before, now - before)
 }
 
-/// Rounds up to a multiple of the page size.
 #[inline(always)]
 fn page_align(bytes: u64) -> u64 {
     bytes.wrapping_add((1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT << PAGE_SHIFT

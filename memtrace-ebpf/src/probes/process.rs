@@ -1,4 +1,5 @@
-//! Lifetimes of processes and threads. Raw tracepoints need no tracefs.
+//! Starts, execs, renames and exits of processes, exits of threads, and changes of cgroups. The programs use raw
+//! tracepoints, which need no tracefs.
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
@@ -13,8 +14,8 @@ redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 p
 redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_2 process_exit_3);
 redundant::programs!(Fork at "sched_process_fork": process_fork process_fork_2 process_fork_3);
 
-/// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h: runs in
-/// the task, which has the new executable already.
+/// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h. The
+/// program runs in the task, which has the new executable already.
 struct Exec;
 
 impl Event for Exec {
@@ -26,7 +27,7 @@ impl Event for Exec {
     #[inline(always)]
     fn handle(context: &RawTracePointContext) {
         let thread = Thread::current();
-        // A thread that is not the leader takes the leader's id when it calls exec.
+        // If a thread other than the leader calls exec, it takes the leader's id. `old_pid` is its previous id.
         forget_thread(context.arg::<u64>(1) as u32);
         forget_thread(thread.tid);
         tags::forget_process(thread.pid);
@@ -41,8 +42,8 @@ impl Event for Exec {
     }
 }
 
-/// Prepares the look-ups of an executable. Waking user space can preempt the program at once; no event is missed if it
-/// does not run.
+/// Requests the unwind table of a new executable, in a program of its own: the request wakes user space, which can
+/// preempt the program at once. If the kernel skips this program, no event is missed.
 #[raw_tracepoint(tracepoint = "sched_process_exec")]
 fn process_exec_prefetch(context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
@@ -54,7 +55,8 @@ fn process_exec_prefetch(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *p, …)`: runs in each thread that exits; the last one ends the process.
+/// `TP_PROTO(struct task_struct *p, …)`, include/trace/events/sched.h. The program runs in each thread that exits;
+/// the process ends with its last thread.
 struct Exit;
 
 impl Event for Exit {
@@ -86,7 +88,8 @@ impl Event for Exit {
     }
 }
 
-/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`: runs in the parent, before the child does.
+/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h. The program runs
+/// in the parent, before the child runs.
 struct Fork;
 
 impl Event for Fork {
@@ -100,7 +103,7 @@ impl Event for Fork {
         let thread = Thread::current();
         let parent = thread.pid;
         match kernel::read(context.arg(1), field!(task.task_tgid)) {
-            // A new thread shares the mappings of its process.
+            // A child with the same thread group id is a new thread, which shares the mappings of its process.
             Some(child) if child != parent => {
                 unwind::copy_process(parent, child);
                 tags::copy(thread, child);
@@ -117,7 +120,8 @@ impl Event for Fork {
 
 redundant::programs!(Rename at "task_rename": task_rename task_rename_2 task_rename_3);
 
-/// `TP_PROTO(struct task_struct *task, const char *comm)`, include/trace/events/task.h: runs before the name changes.
+/// `TP_PROTO(struct task_struct *task, const char *comm)`, include/trace/events/task.h. The program runs before the
+/// name changes.
 struct Rename;
 
 impl Event for Rename {
@@ -141,22 +145,22 @@ impl Event for Rename {
 }
 
 /// `TP_PROTO(struct cgroup *dst_cgrp, const char *path, struct task_struct *task, bool threadgroup)`,
-/// include/trace/events/cgroup.h: runs after the task or process has moved, under a mutex (`cgroup_attach_task`,
-/// kernel/cgroup/cgroup.c), so that no move is missed.
+/// include/trace/events/cgroup.h. The program runs after the task or process has moved. The kernel holds a mutex
+/// (`cgroup_attach_task`, kernel/cgroup/cgroup.c), so no move is missed.
 #[raw_tracepoint(tracepoint = "cgroup_attach_task")]
 fn cgroup_attach_task(_context: RawTracePointContext) -> i32 {
     process_filter::change();
     0
 }
 
-/// As above, for tasks that the kernel moves out of an empty cpuset.
+/// As [`cgroup_attach_task`], for tasks that the kernel moves out of an empty cpuset.
 #[raw_tracepoint(tracepoint = "cgroup_transfer_tasks")]
 fn cgroup_transfer_tasks(_context: RawTracePointContext) -> i32 {
     process_filter::change();
     0
 }
 
-/// `TP_PROTO(struct cgroup *cgrp, const char *path)`, include/trace/events/cgroup.h; under the same mutex.
+/// `TP_PROTO(struct cgroup *cgrp, const char *path)`, include/trace/events/cgroup.h. The kernel holds the same mutex.
 #[raw_tracepoint(tracepoint = "cgroup_rmdir")]
 fn cgroup_rmdir(context: RawTracePointContext) -> i32 {
     let group: u64 = context.arg(0);
@@ -167,14 +171,14 @@ fn cgroup_rmdir(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Forgets a thread that has exited or called exec.
+/// Removes the state of a thread that exits or has called exec.
 #[inline(always)]
 fn forget_thread(tid: u32) {
     tags::forget(tid);
     pending::forget(tid);
 }
 
-/// Returns true if the child uses its parent's memory until it calls exec, as after vfork.
+/// Returns true if the child of a fork shares its parent's memory, as after vfork.
 #[inline(always)]
 fn shares_memory(context: &RawTracePointContext) -> bool {
     let mm = |task| kernel::read::<u64>(task, field!(vma.task_mm));
@@ -184,8 +188,8 @@ fn shares_memory(context: &RawTracePointContext) -> bool {
 /// `SIGNAL_GROUP_EXIT`, include/linux/sched/signal.h.
 const SIGNAL_GROUP_EXIT: u32 = 4;
 
-/// Returns true if all threads of the task's process exit: `exit_group` and fatal signals set the flag before they end the
-/// other threads (`do_group_exit` and `complete_signal`, kernel/exit.c and kernel/signal.c).
+/// Returns true if all threads of the task's process are about to exit. `exit_group` and fatal signals set the flag
+/// before they end the other threads (`do_group_exit`, kernel/exit.c; `complete_signal`, kernel/signal.c).
 #[inline(always)]
 fn is_process_exiting(task: u64) -> bool {
     let flags =

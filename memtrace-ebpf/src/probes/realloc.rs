@@ -1,7 +1,7 @@
-//! Functions that replace a block by another, or resize it in place.
+//! Functions that replace a block by another one, or resize it in place.
 //!
-//! The old block is tentatively freed when the call starts, because another thread may get its address before the call
-//! returns. If the call fails, this is undone.
+//! The old block is tentatively freed at the entry of the call, because another thread may get its address before the
+//! call returns. If the call fails, the free is undone.
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;

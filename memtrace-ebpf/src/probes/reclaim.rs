@@ -1,7 +1,7 @@
 //! Reclaim, compaction and OOM kills.
 //!
-//! The arguments are those of include/trace/events/vmscan.h, compaction.h and oom.h. For those that differ between
-//! kernels, the settings have the running kernel's.
+//! The tracepoints and their arguments are declared in include/trace/events/vmscan.h, compaction.h and oom.h. The
+//! settings have the positions of the arguments that differ between kernels.
 
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
@@ -18,7 +18,7 @@ use crate::thread::{Thread, since_start};
 use crate::verifier::keep_separate;
 use crate::{emit, gate, kernel, loss, memcg, reclaim, stack};
 
-/// Set in the numbers of the lists of active pages (`LRU_ACTIVE` of `enum lru_list`, include/linux/mmzone.h).
+/// Bit in the number of an LRU list of active pages (`LRU_ACTIVE` of `enum lru_list`, include/linux/mmzone.h).
 const ACTIVE: u64 = 1;
 
 /// `TP_PROTO(int order, gfp_t gfp_flags)`; in Linux 7.2 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
@@ -27,7 +27,7 @@ fn direct_reclaim_begin(context: RawTracePointContext) -> i32 {
     begin(reclaim_kind::DIRECT, order(&context), false, 0)
 }
 
-/// As above.
+/// Same arguments as `mm_vmscan_direct_reclaim_begin`.
 #[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_begin")]
 fn memcg_reclaim_begin(context: RawTracePointContext) -> i32 {
     let memcg = if field!(reclaim.has_memcg) != 0 { keep_separate(context.arg(2)) } else { 0 };
@@ -46,7 +46,7 @@ fn compaction_begin(context: RawTracePointContext) -> i32 {
     begin(reclaim_kind::COMPACTION, order, false, 0)
 }
 
-/// `TP_PROTO(int nid, int zid, int order)`: repeats if kswapd is woken before it has fallen asleep.
+/// `TP_PROTO(int nid, int zid, int order)`. The event repeats if kswapd is woken again before it has fallen asleep.
 #[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_wake")]
 fn kswapd_wake(context: RawTracePointContext) -> i32 {
     if reclaim::pending(Thread::current()).is_none() {
@@ -61,7 +61,7 @@ fn direct_reclaim_end(context: RawTracePointContext) -> i32 {
     end(&context, reclaim_kind::DIRECT, context.arg(0))
 }
 
-/// As above.
+/// Same argument as `mm_vmscan_direct_reclaim_end`.
 #[raw_tracepoint(tracepoint = "mm_vmscan_memcg_reclaim_end")]
 fn memcg_reclaim_end(context: RawTracePointContext) -> i32 {
     end(&context, reclaim_kind::MEMCG, context.arg(0))
@@ -75,13 +75,14 @@ fn compaction_end(context: RawTracePointContext) -> i32 {
 /// `TP_PROTO(int nid)`
 #[raw_tracepoint(tracepoint = "mm_vmscan_kswapd_sleep")]
 fn kswapd_sleep(context: RawTracePointContext) -> i32 {
-    // The number of freed pages is not an argument.
+    // The tracepoint has no argument with the number of freed pages.
     let freed = reclaim::pending(Thread::current()).map_or(0, |pending| pending.reclaimed);
     end(&context, reclaim_kind::KSWAPD, freed)
 }
 
 /// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long
-/// nr_skipped, unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`; Linux 6.1 has the mode, 6.12 has not.
+/// nr_skipped, unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`. Linux 6.12 has no `isolate_mode`, 6.1
+/// has.
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_isolate")]
 fn lru_isolate(context: RawTracePointContext) -> i32 {
     if !gate::is_open() {
@@ -118,13 +119,13 @@ fn lru_shrink_active(context: RawTracePointContext) -> i32 {
     count(reclaim_counter::DEACTIVATED, context.arg(3))
 }
 
-/// `TP_PROTO(struct folio *folio)`; `mm_vmscan_writepage` in older kernels.
+/// `TP_PROTO(struct folio *folio)`. The tracepoint is `mm_vmscan_writepage` in older kernels.
 #[raw_tracepoint(tracepoint = "mm_vmscan_write_folio")]
 fn write_folio(_context: RawTracePointContext) -> i32 {
     count(reclaim_counter::WRITTEN, 1)
 }
 
-/// `TP_PROTO(int nid, int usec_timeout, int usec_delayed, int reason)`, after the sleep.
+/// `TP_PROTO(int nid, int usec_timeout, int usec_delayed, int reason)`. The program runs after the sleep.
 #[raw_tracepoint(tracepoint = "mm_vmscan_throttled")]
 fn throttled(context: RawTracePointContext) -> i32 {
     if !gate::is_open() {
@@ -159,7 +160,7 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
             comm = name;
         }
     }
-    // If the victim is the current process, its memcg and name are known although the argument is a pid.
+    // If the argument is the pid of the current process, its memcg and name are known.
     if victim < KERNEL_ADDRESSES && thread.pid == invoker.pid {
         memcg = memcg::of_current();
         comm = reclaim::comm();
@@ -179,7 +180,8 @@ fn order(context: &RawTracePointContext) -> u32 {
     order as u32
 }
 
-/// Starts work. If `for_limit`, a memcg is at its limit; `memcg` is its address, or 0 if the tracepoint lacks it.
+/// Begins reclaim or compaction of the current thread. `for_limit` is true if a memcg is at its limit; `memcg` is
+/// then its address, or 0 if the tracepoint lacks it.
 #[inline(always)]
 fn begin(kind: u32, order: u32, for_limit: bool, memcg: u64) -> i32 {
     if gate::is_open() {
@@ -200,15 +202,15 @@ fn count(counter: u32, number: u64) -> i32 {
     0
 }
 
-/// Results of [`reclaim_finish`]: nothing is left to do.
+/// Result of [`reclaim_finish`]: nothing is left to do.
 const DONE: u64 = 0;
-/// The work has stalled a traced process.
+/// Result of [`reclaim_finish`]: the work has stalled a traced process, and its record is to be sent.
 const STALLED: u64 = 1;
-/// The totals of the kernel thread found the map full.
+/// Result of [`reclaim_finish`]: the map with the totals of kernel threads is full.
 const MAP_FULL: u64 = 2;
 
 /// Counts finished work, and records it if it has stalled a traced process. The parts before and after the stack walk
-/// have their own stack frames, because Linux 6.1 adds up nested ones.
+/// are functions with their own stack frames, because Linux 6.1 limits the sum of nested frames.
 #[inline(always)]
 fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
     match reclaim_finish(kind, reclaimed) {
@@ -230,7 +232,7 @@ fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
     0
 }
 
-/// Counts the thread's finished work, and returns the next step.
+/// Counts the thread's finished work. Returns [`DONE`], [`STALLED`] or [`MAP_FULL`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn reclaim_finish(kind: u32, reclaimed: u64) -> u64 {
@@ -262,7 +264,7 @@ extern "C" fn reclaim_finish(kind: u32, reclaimed: u64) -> u64 {
     STALLED
 }
 
-/// Records the thread's finished work as activity.
+/// Records the thread's finished work as a step of its activity.
 #[inline(always)]
 fn emit_activity() {
     let thread = Thread::current();
@@ -273,7 +275,7 @@ fn emit_activity() {
     }
 }
 
-/// Records and removes the thread's finished work. Returns 0 if the ring is full.
+/// Sends the record of the thread's finished work, and removes the work. Returns 0 if the ring is full.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn reclaim_emit(stack: u64) -> u64 {

@@ -1,4 +1,5 @@
-//! Instructions inside of functions that return a block, at which a register has the block or the requested size.
+//! Result sites: instructions inside of an allocating function at which a register has the block or the requested
+//! size.
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -11,7 +12,7 @@ use crate::registers::{self, POPPED_BY_RETURN};
 use crate::thread::Thread;
 use crate::{arguments, blocks, call_rate, gate, private_stack};
 
-/// A register has the block that the function returns, or null.
+/// An instruction at which a register has the block, or null if the allocation failed.
 #[uprobe]
 fn alloc_result(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
@@ -35,7 +36,8 @@ fn alloc_result(context: ProbeContext) -> u32 {
     }
     let entry = stack_pointer.wrapping_add(cookie.lowered());
     if block == 0 {
-        // A size site may have begun the call. If another attempt follows, its result site has the size.
+        // A size site may have begun the call. If the function tries again, the result site of that attempt has the
+        // size.
         pending::fail(thread, entry);
     } else if let Some(returned) = pending::result(&context, thread, entry, cookie, size) {
         let caller = Caller { ip: 0, stack_pointer: entry.wrapping_add(POPPED_BY_RETURN) };
@@ -44,7 +46,7 @@ fn alloc_result(context: ProbeContext) -> u32 {
     0
 }
 
-/// A register has the requested size, which is lost before the block is known.
+/// An instruction at which a register has the requested size. No register has the size at the result site.
 #[uprobe]
 fn alloc_size_site(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);

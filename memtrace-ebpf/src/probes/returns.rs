@@ -23,8 +23,8 @@ fn call_return(context: RetProbeContext) -> u32 {
     0
 }
 
-/// Runs at the return instruction of a function that an exception may leave. No return address is replaced, so the
-/// unwinder of the exception finds an intact stack.
+/// Return instruction of a function that an exception may leave. A uprobe replaces no return address, so the
+/// exception's unwinder finds an intact stack.
 #[uprobe]
 fn call_return_site(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
@@ -52,8 +52,8 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     }
 }
 
-/// Counts the call of an allocator that ends, and records it as activity if it was long. It is a global function, because the
-/// programs at returns have little stack left.
+/// Ends the timing of an allocator call, and records the call as activity if it took at least `min_call`. It is a
+/// global function, because the programs at returns have little stack left.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn activity_end_call(size: u64) -> u64 {
@@ -69,7 +69,8 @@ extern "C" fn activity_end_call(size: u64) -> u64 {
     0
 }
 
-/// Returns the address and size of the block that the call has returned, unless it is filtered.
+/// Returns the address and size of the block that the call has returned, unless there is none or a filter excludes
+/// it.
 #[inline(always)]
 fn returned_block(
     context: &impl EbpfContext,
@@ -84,7 +85,7 @@ fn returned_block(
         Call::Alloc => result,
         Call::Free | Call::RepeatFrees => 0,
         Call::Realloc => {
-            // With size 0, null means that the old block was freed, as in glibc (malloc/malloc.c, realloc).
+            // A null result with size 0 means that the old block was freed, as in glibc (malloc/malloc.c, realloc).
             if result == 0 && pending.size != 0 && pending.aux != 0 {
                 emit::undo_free(context, thread, pending.aux);
             } else if result == 0 {

@@ -6,14 +6,17 @@ use aya_ebpf::programs::RawTracePointContext;
 use crate::thread::Thread;
 use crate::{gate, kernel, pending};
 
-/// `SIG_DFL` and `SIG_IGN` (include/uapi/asm-generic/signal-defs.h): no handler runs.
+/// Highest value of `sa_handler` without a handler: `SIG_DFL` is 0, `SIG_IGN` is 1
+/// (include/uapi/asm-generic/signal-defs.h).
 const LAST_WITHOUT_HANDLER: u64 = 1;
 
-/// `SA_ONSTACK` (include/uapi/asm-generic/signal-defs.h): the handler runs on the alternate stack.
+/// `SA_ONSTACK` (include/uapi/asm-generic/signal-defs.h): the handler runs on the alternate signal stack, if there is
+/// one.
 const ALTERNATE_STACK: u64 = 0x0800_0000;
 
-/// `TP_PROTO(int sig, struct kernel_siginfo *info, struct k_sigaction *ka)`, include/trace/events/signal.h: runs in the
-/// task that gets the signal. The first words of the action are the handler and the flags (include/linux/signal_types.h).
+/// `TP_PROTO(int sig, struct kernel_siginfo *info, struct k_sigaction *ka)`, include/trace/events/signal.h. The
+/// program runs in the task that gets the signal. The first two words of `ka` are the handler and the flags
+/// (include/linux/signal_types.h).
 #[raw_tracepoint(tracepoint = "signal_deliver")]
 fn signal_deliver(context: RawTracePointContext) -> i32 {
     let action: u64 = context.arg(2);

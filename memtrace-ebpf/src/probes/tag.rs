@@ -29,7 +29,8 @@ fn tag_return(context: RetProbeContext) -> u32 {
     0
 }
 
-/// Changes the tag, also before events are recorded: later ones have it. A claim is an event.
+/// Changes the tag, even while the gate is closed: later allocations have the new tag. A claim is an event, and is
+/// recorded only while the gate is open.
 #[inline(always)]
 fn change(context: &impl EbpfContext, cookie: TagCookie, value: u64, stack_pointer: u64) {
     let thread = Thread::current();

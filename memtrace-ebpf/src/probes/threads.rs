@@ -1,4 +1,5 @@
-//! Threads of runs that count their usage: their starts and exits, and the iterator over their counters.
+//! Programs for runs that count the usage of threads: starts and exits of threads, OOM kills, and the iterator over
+//! the counters of threads.
 
 use aya_ebpf::bindings::{seq_file, task_struct};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_seq_write};
@@ -15,11 +16,11 @@ use crate::{gate, kernel, process_filter, thread};
 /// `PF_KTHREAD`, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
-/// `PF_EXITING`, include/linux/sched.h: set before the tracepoint of the exit.
+/// `PF_EXITING`, include/linux/sched.h. The kernel sets it before the tracepoint `sched_process_exit`.
 const EXITING: u32 = 4;
 
-/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h: runs in the parent,
-/// before the child does.
+/// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h. The program runs
+/// in the parent, before the child runs.
 #[raw_tracepoint(tracepoint = "sched_process_fork")]
 fn count_thread_start(context: RawTracePointContext) -> i32 {
     let parent = Thread::current().pid;
@@ -30,8 +31,8 @@ fn count_thread_start(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *p, …)`: runs in each thread that exits, as the first of the programs there: the last one
-/// forgets the process.
+/// `TP_PROTO(struct task_struct *p, …)`, include/trace/events/sched.h. The program runs in each thread that exits. It
+/// is attached before `process_exit`, which removes the filter decision on a process at the exit of its last thread.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn count_thread_exit(context: RawTracePointContext) -> i32 {
     if gate::is_counting() && process_filter::is_traced(Thread::current().pid) {
@@ -43,7 +44,7 @@ fn count_thread_exit(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `TP_PROTO(struct task_struct *task, uid_t uid)`; in older kernels `TP_PROTO(int pid)`, which is not handled.
+/// `TP_PROTO(struct task_struct *task, uid_t uid)`. The `TP_PROTO(int pid)` of older kernels is not handled.
 #[raw_tracepoint(tracepoint = "mark_victim")]
 fn count_oom_kill(context: RawTracePointContext) -> i32 {
     let victim: u64 = context.arg(0);
@@ -69,12 +70,12 @@ struct TaskContext {
     task: *mut task_struct,
 }
 
-/// Writes a [`ThreadRecord`] for each thread of a traced process. Threads that exit are added to the sums of their process
-/// at that moment, and have no record from then on.
+/// Writes a [`ThreadRecord`] for each thread of a traced process. A thread that has begun to exit has no record: its
+/// counters are added to the sums of its process.
 #[unsafe(link_section = "iter/task")]
 #[unsafe(no_mangle)]
 extern "C" fn thread_usage(context: *const TaskContext) -> i32 {
-    // SAFETY: the kernel passes this context.
+    // SAFETY: the kernel passes a `bpf_iter__task` to programs of this iterator.
     let (seq, current) = unsafe { ((*(*context).meta).seq, (*context).task) };
     if current.is_null() {
         return 0;

@@ -34,7 +34,7 @@ pub fn result(registers: &Registers) -> u64 {
     registers.regs[0]
 }
 
-/// Returns the first six of the arguments that are passed in registers (6.4.2).
+/// Returns the first six arguments (6.4.2).
 ///
 /// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset,
 /// which the verifier refuses for a context.
@@ -53,16 +53,16 @@ pub fn caller(registers: &Registers) -> u64 {
     registers.regs[LINK]
 }
 
-/// Returns a register by its number in the walk, which follows x86-64: 6 is the frame pointer and 7 the stack pointer,
-/// here `stack_pointer`. Others are known in a leaf only.
+/// Returns a register by its number in the walk, which uses the numbers of x86-64: 6 is the frame pointer and 7 the
+/// stack pointer, here `stack_pointer`. Other numbers are DWARF numbers of aarch64, with values known in a leaf
+/// only.
 #[inline(always)]
 pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u64 {
     match number {
         6 => registers.regs[FRAME_POINTER],
         7 => stack_pointer,
-        // By the helper, because the verifier refuses a read of a context at a computed offset, and the compiler turns a
-        // choice among registers into one.
-        // SAFETY: a read of a borrowed field, which cannot fail.
+        // The verifier refuses a read of a context at a computed offset, so a helper reads the register.
+        // SAFETY: the read of a borrowed field cannot fail.
         other => unsafe { bpf_probe_read_kernel(&raw const registers.regs[other & 15]) }.unwrap_or(0),
     }
 }
@@ -78,8 +78,8 @@ pub mod call {
         pub const MMAP: u64 = 222;
     }
 
-    /// Offsets of a call's registers in the kernel's `pt_regs` (arch/arm64/include/asm/ptrace.h): the user's registers,
-    /// and after them the original value of the first, which the result replaces.
+    /// Offsets in the kernel's `pt_regs` (arch/arm64/include/asm/ptrace.h) of the registers of a system call. The
+    /// user registers come first, then `orig_x0`: the first argument, which the result replaces in x0.
     pub mod offset {
         use core::mem::offset_of;
 
@@ -96,7 +96,7 @@ pub mod call {
         pub const INSTRUCTION: u32 = offset_of!(user_pt_regs, pc) as u32;
     }
 
-    /// Set in the mode of 32-bit executables (arch/arm64/include/uapi/asm/ptrace.h).
+    /// Bit of the processor state in 32-bit executables (arch/arm64/include/uapi/asm/ptrace.h).
     const PSR_MODE32_BIT: u64 = 0x10;
 
     /// Returns true for a call of a 64-bit executable; `mode` is the word at [`offset::MODE`].

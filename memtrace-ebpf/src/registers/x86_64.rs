@@ -31,7 +31,7 @@ pub fn result(registers: &Registers) -> u64 {
     registers.rax
 }
 
-/// Returns the arguments that are passed in registers (3.2.3).
+/// Returns the six arguments that are passed in registers (3.2.3).
 ///
 /// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset,
 /// which the verifier refuses for a context.
@@ -85,7 +85,7 @@ pub mod call {
         pub const FUTEX: u64 = 202;
     }
 
-    /// Offsets of a call's registers in the kernel's `pt_regs` (A.2.1).
+    /// Offsets in the kernel's `pt_regs` of the registers of a system call (A.2.1).
     pub mod offset {
         use core::mem::offset_of;
 
@@ -100,7 +100,7 @@ pub mod call {
         pub const INSTRUCTION: u32 = offset_of!(pt_regs, rip) as u32;
     }
 
-    /// The code segment of 64-bit programs (`__USER_CS`, arch/x86/include/asm/segment.h).
+    /// Code segment of 64-bit executables (`__USER_CS`, arch/x86/include/asm/segment.h).
     const USER_CODE: u64 = 0x33;
 
     /// Returns true for a call of a 64-bit executable; `mode` is the word at [`offset::MODE`].

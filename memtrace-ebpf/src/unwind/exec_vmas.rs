@@ -1,11 +1,11 @@
-//! Executable VMAs of a process, for which look-ups are made ahead of page faults.
+//! Executable VMAs of a process, which are looked up ahead of page faults.
 //!
-//! At a page fault `bpf_find_vma` can look up one VMA only: interrupts are off, and the lock is released by an interrupt
-//! (`bpf_mmap_unlock_get_irq_work`, kernel/bpf/mmap_unlock_work.h). Each new executable mapping invalidates the cached
-//! look-ups. Before Linux 6.1, most stacks of a process that has just started, or of which few pages are sampled, would be
-//! cut; newer kernels have a slower search without the lock. When a system call returns, any number of VMAs can be looked
-//! up. The look-ups are made after a munmap: the dynamic linker unmaps its list of libraries once it has mapped them all
-//! (`_dl_unload_cache`, elf/dl-cache.c).
+//! At a page fault `bpf_find_vma` can look up one VMA only: interrupts are off, and the mmap lock is released by an
+//! interrupt (`bpf_mmap_unlock_get_irq_work`, kernel/bpf/mmap_unlock_work.h). Each new executable mapping invalidates
+//! the cached look-ups. Without a prefetch, most stacks of a process would be cut on kernels before Linux 6.1 if the
+//! process has just started or few of its pages are sampled. Newer kernels have a slower search without the lock.
+//! When a system call returns, any number of VMAs can be looked up. The prefetch follows a munmap, because the
+//! dynamic linker unmaps its cache file once it has mapped all libraries (`_dl_unload_cache`, elf/dl-cache.c).
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
@@ -18,10 +18,10 @@ use crate::scratch::{NO_SLOT, Scratch, claim, release};
 use crate::thread::Thread;
 use crate::{kernel, settings};
 
-/// Number of VMAs kept for a process. Most processes have fewer; more are looked up at page faults.
+/// Maximum number of VMAs kept for a process. Most processes have fewer. Further VMAs are looked up at page faults.
 const MAX_VMAS: u32 = 12;
 
-/// An executable VMA of a process, numbered in the order of the mmap calls.
+/// Key of an executable VMA: the process, and the number of the VMA in the order of the mmap calls.
 #[repr(C)]
 struct Key {
     pid: u32,
@@ -38,13 +38,13 @@ struct Range {
 #[btf_map]
 static EXEC_VMAS: LruHashMap<Key, Range, 16384> = LruHashMap::new();
 
-/// Key number of an entry with the number of executable pages at the last prefetch as its `begin`.
+/// Key number of the entry about the last prefetch. Its `begin` is the number of executable pages at that time.
 const PREFETCHED: u32 = u32::MAX;
 
-/// Number of look-ups of a VMA.
+/// A VMA is looked up at its start and at most this many further addresses.
 const LOOKUPS: u64 = 4;
 
-/// Distance between look-ups: the middle range for which `vma` caches mappings.
+/// Minimum distance of look-ups in bytes: the middle size of the address ranges for which `vma` caches mappings.
 const DISTANCE: u64 = 1 << 20;
 
 #[inline(always)]
@@ -60,14 +60,14 @@ pub fn add(thread: Thread, begin: u64, bytes: u64) {
     }
     let range = Range { begin, end: begin.wrapping_add(bytes) };
     for number in 0..MAX_VMAS {
-        // A VMA that finds no free number is looked up when a stack runs into it.
+        // Without a free number, the VMA is looked up when a stack reaches it.
         if EXEC_VMAS.insert(&Key { pid: thread.pid, number }, &range, BPF_NOEXIST).is_ok() {
             break;
         }
     }
 }
 
-/// Looks up the executable VMAs of the current process if their total size has changed.
+/// Looks up the executable VMAs of the current process if their total size has changed since the last prefetch.
 #[inline(always)]
 pub fn prefetch(thread: Thread) {
     if !is_enabled() {
@@ -76,7 +76,7 @@ pub fn prefetch(thread: Thread) {
     let Some(pages) = vma::exec_pages() else { return };
     let prefetched = Key { pid: thread.pid, number: PREFETCHED };
     let now = Range { begin: pages as u64, end: 0 };
-    // SAFETY: only one word of it is read.
+    // SAFETY: only one word of the value is read.
     if unsafe { EXEC_VMAS.get(&prefetched) }.is_none_or(|before| before.begin != now.begin) {
         let _ = EXEC_VMAS.insert(&prefetched, &now, 0);
         let slot = claim(thread);
@@ -93,7 +93,6 @@ pub fn next_instruction() -> u64 {
     kernel::read_word(Interrupted::current().registers, offset::INSTRUCTION)
 }
 
-/// Forgets the VMAs of a process.
 #[inline(always)]
 pub fn forget(pid: u32) {
     if !is_enabled() {
@@ -107,8 +106,8 @@ pub fn forget(pid: u32) {
     }
 }
 
-/// Looks up all known VMAs of the current process, in the scratch memory of `slot`. It is a global function, as the
-/// step is.
+/// Looks up all known VMAs of the current process, with the scratch memory of `slot`. It is a global function, like
+/// [`super::unwind_step`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_prefetch(slot: u32, pid: u32) -> u64 {
@@ -120,14 +119,14 @@ extern "C" fn unwind_prefetch(slot: u32, pid: u32) -> u64 {
         look_up(slot, begin, end);
     }
     for number in 0..MAX_VMAS {
-        // SAFETY: any value will do; the kernel looks up the mapping.
+        // SAFETY: a range that changes during the read is harmless, because the kernel looks up the mapping.
         let Some(&Range { begin, end }) = (unsafe { EXEC_VMAS.get(Key { pid, number }) }) else { break };
         look_up(slot, begin, end);
     }
     0
 }
 
-/// Looks a VMA up at several addresses, because the cache has an entry for each [`DISTANCE`].
+/// Looks up a VMA at several addresses, because the cache has an entry for each [`DISTANCE`] bytes.
 #[inline(always)]
 fn look_up(slot: u32, begin: u64, end: u64) {
     let step = (end.wrapping_sub(begin) / LOOKUPS).max(DISTANCE);

@@ -1,4 +1,4 @@
-//! Objects and their unwind tables. Tables that are missing are requested.
+//! Unwind tables of objects. A missing table is requested from user space.
 
 use core::ptr;
 
@@ -10,7 +10,7 @@ use memtrace_common::wire::TableRequestRecord;
 use crate::emit;
 use crate::limits::BPF_NOEXIST;
 
-/// Tables by object. The table of an entry that was evicted is requested again.
+/// Tables by object. If an entry was evicted, its table is requested again.
 #[btf_map]
 static OBJECTS: LruHashMap<ObjectKey, ObjectTable, MAX_OBJECTS> = LruHashMap::new();
 
@@ -21,11 +21,12 @@ const PENDING: ObjectTable = ObjectTable {
     segments: [Segment { offset: 0, end: 0, shift: 0 }; MAX_SEGMENTS],
 };
 
-/// Returns the table of `object`, which is valid as long as [`is_current`] returns true. If it is not known, it is
-/// requested once, for the object that the process has mapped from `begin` to `end`.
+/// Returns the table of `object`, which is valid as long as [`is_current`] returns true. If the table is not known,
+/// requests it once and returns `None`. `begin` and `end` are the addresses of the object's mapping in the process, 0
+/// for an executable that is not mapped yet.
 #[inline(always)]
 pub fn table(pid: u32, object: &ObjectKey, begin: u64, end: u64) -> Option<&'static ObjectTable> {
-    // SAFETY: its memory stays that of a value of the map.
+    // SAFETY: the memory of a removed entry remains a value of this map.
     if let Some(known) = unsafe { OBJECTS.get(object) } {
         return Some(known);
     }
@@ -42,6 +43,6 @@ pub fn table(pid: u32, object: &ObjectKey, begin: u64, end: u64) -> Option<&'sta
 /// once (`htab_lru_push_free`, kernel/bpf/hashtab.c).
 #[inline(always)]
 pub fn is_current(object: &ObjectKey, table: &ObjectTable) -> bool {
-    // SAFETY: only its address is used.
+    // SAFETY: only the address of the value is used.
     unsafe { OBJECTS.get(object) }.is_some_and(|still| ptr::eq(still, table))
 }

@@ -1,9 +1,10 @@
-//! Generations of processes: each process has a number that changes whenever its mappings do. Stacks of different
-//! generations are different stacks.
+//! Generations of mappings: each process has a number that changes whenever its executable mappings do. Stacks of
+//! different generations are different stacks.
 //!
-//! The programs maintain these entries. They detect a new generation by the number of executable pages, which changes as soon
-//! as a library is unmapped; before another library takes its place, the dynamic linker allocates, and a stack is taken. User
-//! space also removes entries when it receives an mmap event, for processes that replace code without allocating.
+//! The programs detect a new generation by the number of executable pages. This number changes as soon as a library
+//! is unmapped. The dynamic linker allocates before it maps another library there, so a stack is taken between the
+//! two. For processes that replace code without an allocation, user space removes the entry when it receives an mmap
+//! event.
 
 use core::ptr::read_volatile;
 
@@ -21,20 +22,22 @@ static PROCS: HashMap<u32, Process, MAX_PROCESSES> = HashMap::new();
 #[btf_map]
 static GENERATION: Array<u64, 1> = Array::new();
 
-/// Number of generations. After the last one, the first is assigned again.
+/// Mask of the counter of generations. The generations are 1 to 2^31; after the last one, the first is assigned
+/// again.
 const GENERATIONS: u32 = (1 << 31) - 1;
 
-/// No entry: generation 0 is never assigned, and process 0 is the idle process.
+/// Stands for a missing entry: generation 0 is never assigned, and process 0 is the idle process.
 ///
-/// With an `Option` the compiler could save uninitialised fields, which the verifier refuses.
+/// With an `Option` the compiler could spill uninitialised fields, which the verifier refuses.
 const NO_ENTRY: Process = Process { pid: 0, generation: 0, code_pages: 0 };
 
-/// Returns the entry of the current process; `None` if its memory cannot be read.
+/// Returns the entry of the current process; makes a new one if its executable mappings have changed. Returns `None`
+/// if the process's number of executable pages cannot be read.
 #[inline(always)]
 pub fn get(pid: u32) -> Option<Process> {
-    // Copied before it is checked: the memory of a replaced entry can become another process's at once
-    // (`htab_map_update_elem`, kernel/bpf/hashtab.c).
-    // SAFETY: its memory stays that of a value of the map.
+    // The entry is copied before it is checked: the memory of a replaced entry can become the entry of another
+    // process at once (`htab_map_update_elem`, kernel/bpf/hashtab.c). SAFETY: the memory of a removed entry remains a
+    // value of this map.
     let known = match unsafe { PROCS.get(&pid) } {
         // SAFETY: as above.
         Some(known) => unsafe { read_volatile(known) },
@@ -45,35 +48,35 @@ pub fn get(pid: u32) -> Option<Process> {
         return Some(known);
     }
     let last = GENERATION.get_ptr_mut(0)?;
-    // SAFETY: the pointer is a map value's, which are aligned to 8 bytes.
+    // SAFETY: the pointer is a map value's, 8 bytes and aligned.
     let generation = (unsafe { atomic::fetch_add(last, 1) } as u32 & GENERATIONS) + 1;
     let mut process = Process { pid, generation, code_pages };
-    // If the map is full, each stack has its own generation, and its cached look-ups are not found again.
+    // If the map is full, each stack has its own generation, and no later stack finds its cached look-ups.
     if PROCS.insert(&pid, &process, 0).is_err() {
         process.pid = NO_ENTRY.pid;
     }
     Some(process)
 }
 
-/// Returns the seed of the ids of the process's stacks: equal addresses under different mappings are different stacks.
+/// Returns the seed for the ids of the process's stacks. It has the process id and the generation, because equal
+/// addresses under different mappings are different stacks.
 ///
-/// A generation of a single stack is left out, because the frames of every stack would be sent.
+/// If the map of processes is full, the seed has no generation: otherwise the frames of every stack would be sent.
 #[inline(always)]
 pub fn seed(pid: u32, process: &Process) -> u64 {
     let generation = if process.pid == NO_ENTRY.pid { 0 } else { process.generation };
     (pid as u64 + 1) | (generation as u64) << 32
 }
 
-/// Removes the entry of a process.
 #[inline(always)]
 pub fn forget(pid: u32) {
     let _ = PROCS.remove(&pid);
 }
 
-/// Copies the parent's entry to a new process.
+/// Copies the parent's entry to a forked process.
 #[inline(always)]
 pub fn copy(parent: u32, child: u32) {
-    // SAFETY: its memory stays that of a value of the map.
+    // SAFETY: the memory of a removed entry remains a value of this map.
     if let Some(known) = unsafe { PROCS.get(&parent) } {
         let process = Process { pid: child, ..*known };
         let _ = PROCS.insert(&child, &process, 0);

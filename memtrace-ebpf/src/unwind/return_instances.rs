@@ -1,14 +1,14 @@
 //! Return addresses that the kernel has replaced for uretprobes.
 //!
-//! While a call with a uretprobe is in progress, the address of a trampoline is in place of its return address
-//! (`prepare_uretprobe`, kernel/events/uprobes.c). The kernel keeps the original addresses in a list of the task, each
-//! with its place on the stack.
+//! While a call with a uretprobe is in progress, the return address on the stack is the address of a trampoline
+//! (`prepare_uretprobe`, kernel/events/uprobes.c). The kernel keeps the original return addresses in a list of the
+//! task, each with its address on the stack.
 
 use crate::kernel::{self, read};
 use crate::limits::MAX_URETPROBE_DEPTH;
 use crate::settings::field;
 
-/// Returns the original return address at `slot` of the stack, or `None` if it was not replaced.
+/// Returns the original return address at the address `slot` of the stack, or `None` if it was not replaced.
 #[inline(always)]
 pub fn original(slot: u64) -> Option<u64> {
     match unwind_original_return(slot) {
@@ -17,7 +17,7 @@ pub fn original(slot: u64) -> Option<u64> {
     }
 }
 
-/// Returns 0 if the address was not replaced. It is a global function, as the step is.
+/// Returns 0 if the return address was not replaced. It is a global function, like [`super::unwind_step`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_original_return(slot: u64) -> u64 {

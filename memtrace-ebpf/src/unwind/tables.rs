@@ -1,4 +1,4 @@
-//! Unwind tables, as user space writes them, and a cache of look-ups.
+//! Maps of the unwind tables, which user space writes, and a cache of look-ups.
 
 use core::ptr::{read_volatile, write_volatile};
 
@@ -13,34 +13,35 @@ use memtrace_unwind::{Lookup, RuleCache, Table};
 use super::{return_instances, vma};
 use crate::scratch::Scratch;
 
-/// `BPF_F_MMAPABLE`: user space maps the map into its memory (include/uapi/linux/bpf.h).
+/// `BPF_F_MMAPABLE`: user space can mmap the map (include/uapi/linux/bpf.h).
 const MMAPABLE: usize = 1 << 10;
 
 #[btf_map]
 static RULES: Array<Rule, MAX_RULES, MMAPABLE> = Array::new();
 
-/// Elements of an array are rounded up to 8 bytes (`array_map_alloc`, kernel/bpf/arraymap.c), so all rows of 4 bytes
-/// are one element. Their search needs no map look-ups.
+/// Blobs of rows. All rows of a blob are one element of an array: elements are rounded up to 8 bytes
+/// (`array_map_alloc`, kernel/bpf/arraymap.c), and a row has 4. The search in a blob needs no further map look-ups.
 #[btf_map]
 static ROWS: ArrayOfMaps<Array<[u32; BLOB_ROWS], 1, MMAPABLE>, MAX_BLOBS> = ArrayOfMaps::new();
 
 #[btf_map]
 static PAGES: Array<u64, MAX_PAGES, MMAPABLE> = Array::new();
 
-/// Half of a cache of look-ups, as an array of words: in BTF, bpf-linker describes an array of arrays as the inner array.
+/// Half of the cache of look-ups. It is an array of words, because bpf-linker describes an array of arrays in BTF as
+/// the inner array.
 type CacheHalf = [u64; cache::HALF as usize * size_of::<Entry>() / size_of::<u64>()];
 
-/// The two halves of the cache. Programs on a CPU can preempt one another between the two words of an entry, which
-/// [`cache`] detects.
+/// The two halves of the cache. Programs on a CPU can preempt one another between the two words of an entry;
+/// [`cache`] detects such an entry.
 ///
-/// With an element for each entry, each look-up would load the address of the entry from an array of the map.
+/// With an element of the map for each entry, each look-up would load the per-CPU address of the element.
 #[btf_map]
 static CACHE: PerCpuArray<CacheHalf, 2> = PerCpuArray::new();
 
-/// The unwind tables for the walk in the scratch memory of `slot`.
+/// Look-ups for the walk in the scratch memory of `slot`.
 pub struct Tables {
     slot: u32,
-    /// The rule of the last look-up was cached.
+    /// True if the last look-up found its rule in the cache.
     pub was_cached: bool,
 }
 
@@ -51,7 +52,7 @@ impl Tables {
     }
 }
 
-/// The rules that were found before, in this generation of a process's mappings.
+/// Cached rules of one generation of a process's mappings.
 pub struct CachedRules {
     generation: u32,
     lower: *mut CacheHalf,
@@ -73,19 +74,19 @@ impl RuleCache for CachedRules {
     }
 }
 
-/// Returns the half of the cache that has the entry of `pc`.
+/// Returns the half of the cache with the entry of `pc`.
 #[inline(always)]
 fn half(pc: u64) -> Option<*mut CacheHalf> {
     CACHE.get_ptr_mut(cache::index(pc) / cache::HALF)
 }
 
-/// Returns the rule at `pc` if it is cached in this half of the cache, which has the entry of `pc`.
+/// Returns the rule at `pc` if it is cached. `half` is the half of the cache with the entry of `pc`.
 #[inline(always)]
 fn cached_in(half: *mut CacheHalf, pc: u64, generation: u32) -> Option<CachedRule> {
     cache::decode(load(entry(half, pc)), pc, generation)
 }
 
-/// Returns the entry of `pc` in its half of the cache.
+/// Returns the entry of `pc`. `half` is the half of the cache with this entry.
 #[inline(always)]
 fn entry(half: *mut CacheHalf, pc: u64) -> *mut Entry {
     // SAFETY: the pointer is a map value's, and the index is within its bounds.
@@ -106,15 +107,15 @@ impl Store for Maps {
     }
 }
 
-/// Results of [`unwind_find_rule`]. Others are an [`End`].
+/// Results of [`unwind_find_rule`] with a rule. Every other result is an [`End`].
 ///
-/// A result is one word that always has a value: with a `Result` the compiler could save an uninitialised error, which the
-/// verifier refuses.
+/// A result is one word that always has a value: with a `Result` the compiler could spill an uninitialised error,
+/// which the verifier refuses.
 const CACHED: u64 = 1 << 32;
 const FOUND: u64 = 2 << 32;
 const GENERATED: u64 = 3 << 32;
 
-/// Copies the rule for `pc` into the scratch memory of `slot`. It is a global function, as the step is.
+/// Copies the rule for `pc` into the scratch memory of `slot`. It is a global function, like [`super::unwind_step`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
@@ -142,7 +143,7 @@ extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {
     }
 }
 
-/// Copies the rule for `pc` if it is cached. Returns true if it is.
+/// Copies the rule for `pc` if it is cached. Returns true if it was copied.
 #[inline(always)]
 fn load_cached(into: &mut Rule, pc: u64, generation: u32) -> bool {
     let cached = half(pc).and_then(|half| cached_in(half, pc, generation));
@@ -167,7 +168,7 @@ fn cache_rule(pc: u64, generation: u32, rule: CachedRule) {
     }
 }
 
-/// Copies a rule field by field, as a mapping.
+/// Copies a rule field by field, for the same reason as [`copy_mapping`](crate::scratch::copy_mapping).
 #[inline(always)]
 fn copy_rule(into: &mut Rule, from: Rule) {
     let Rule { cfa_kind, fp_kind, ra_kind, reserved: _, cfa_offset, fp_offset, extra } = from;
@@ -197,7 +198,7 @@ impl Table for Tables {
     }
 }
 
-/// Decodes the ends that a look-up can have.
+/// Decodes the [`End`] of a failed look-up.
 #[inline(always)]
 fn decode_end(raw: u64) -> End {
     const NO_MAPPING: u64 = End::NoMapping as u64;
@@ -216,7 +217,7 @@ fn decode_end(raw: u64) -> End {
 #[inline(always)]
 fn load(entry: *mut Entry) -> Entry {
     let words = entry.cast::<u64>();
-    // SAFETY: the pointer is a map value's of two words.
+    // SAFETY: the pointer refers to a cache entry, which has two words.
     let first = unsafe { read_volatile(words) };
     // SAFETY: as above.
     let second = unsafe { read_volatile(words.add(1)) };
@@ -226,7 +227,7 @@ fn load(entry: *mut Entry) -> Entry {
 #[inline(always)]
 fn store(entry: *mut Entry, [first, second]: Entry) {
     let words = entry.cast::<u64>();
-    // SAFETY: the pointer is a map value's of two words.
+    // SAFETY: the pointer refers to a cache entry, which has two words.
     unsafe { write_volatile(words, first) };
     // SAFETY: as above.
     unsafe { write_volatile(words.add(1), second) };

@@ -1,4 +1,4 @@
-//! VMA look-ups: the file that is mapped at an address of the current process.
+//! VMA look-up: which file is mapped at an address of the current process.
 
 use core::ffi::c_void;
 use core::ptr::{self, from_mut, read_volatile, write_volatile};
@@ -23,13 +23,13 @@ const VM_EXEC: u64 = 1 << 2;
 
 const PAGE_SHIFT: u64 = 12;
 
-/// Distance to the end of a stack; all others are further away from that of the main thread (`mmap_base`,
-/// arch/x86/mm/mmap.c).
+/// Maximum distance in bytes from the stack pointer to the end of its stack. The stacks of other threads are further
+/// away from the end of the main thread's stack (`mmap_base`, arch/x86/mm/mmap.c).
 const MAX_STACK: u64 = 128 << 20;
 
-/// Sizes of the address ranges for which a mapping is cached, as powers of two. The small one caches every mapping that
-/// was hit. The larger ones hold the last mapping in their range: the kernel is asked about a large mapping a few times
-/// only, and a mapping is known while the kernel cannot be asked.
+/// Sizes of the address ranges for which a mapping is cached, as powers of two. The entries of the smallest size have
+/// every mapping that was hit. An entry of a larger size has the last mapping in its range, so a large mapping needs
+/// few look-ups in the kernel, and is known at times when such a look-up fails.
 const RANGE_BITS: [u32; 3] = [16, 20, 24];
 
 /// Cache key: the 2^`bits`-sized address range that contains an address.
@@ -47,17 +47,19 @@ impl RangeKey {
     }
 }
 
-/// Cache of look-ups. A look-up takes some hundred nanoseconds, and can fail while another thread changes the mappings.
+/// Cache of look-ups. A look-up in the kernel takes some hundred nanoseconds, and can fail while another thread
+/// changes the mappings.
 ///
 /// The memory of a replaced entry can become another entry's at once (`htab_lru_push_free`, kernel/bpf/hashtab.c), so a
 /// reader that has copied an entry checks that it is still there.
 #[btf_map]
 static VMA_CACHE: LruHashMap<RangeKey, Mapping, 16384> = LruHashMap::new();
 
-/// Number of attempts while the lock of the mappings is not free, or while a table is replaced.
+/// Maximum number of attempts while the mmap lock is held, or while a table is replaced.
 const TRIES: u32 = 64;
 
-/// Number of attempts if each also searches without the lock. A search misses a VMA only while its node is replaced.
+/// Maximum number of attempts if each also searches without the mmap lock. A search misses a VMA only while its tree
+/// node is replaced.
 const SEARCHES: u32 = 3;
 
 const FOUND: u64 = 0;
@@ -65,8 +67,8 @@ const NO_MAPPING: u64 = End::NoMapping as u64;
 const PENDING: u64 = End::TablePending as u64;
 const BUSY: u64 = End::MappingsBusy as u64;
 
-/// Finds the mapping of the current process that contains `pc`, and stores it in the walk in the scratch memory of
-/// `slot`. Returns 0, or the [`End`] of the walk. It is a global function, as the step is.
+/// Finds the mapping of the current process that contains `pc`, and stores it in the scratch memory of `slot`.
+/// Returns [`FOUND`], or the [`End`] of the walk. It is a global function, like [`super::unwind_step`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
@@ -99,7 +101,7 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
     }
     if result == FOUND
         && let Some(scratch) = Scratch::get(slot)
-        // A table that is pending may be there at the next look-up.
+        // A mapping without a table is not cached: the table may exist at the next look-up.
         && matches!((scratch.walk.mapping.pages_and_kind >> 24) as u8, mapping::TABLE | mapping::GENERATED)
     {
         for bits in RANGE_BITS {
@@ -114,7 +116,7 @@ pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
 fn load_cached(slot: u32, key: &RangeKey, pc: u64) -> bool {
     let Some(scratch) = Scratch::get(slot) else { return false };
     let mapping = &mut scratch.walk.mapping;
-    // SAFETY: its memory stays that of a value of the map; the check below shows whether it is still this one's.
+    // SAFETY: the memory of a removed entry remains a value of this map. The check below finds a removed entry.
     let Some(cached) = (unsafe { VMA_CACHE.get(key) }) else { return false };
     copy_mapping(mapping, cached);
     // SAFETY: as above.
@@ -129,8 +131,8 @@ fn cache(slot: u32, key: &RangeKey) {
     }
 }
 
-/// Copies the VMA that contains `pc` once into the scratch memory of `slot`. It is a global function, so that it is not
-/// verified for each attempt.
+/// Looks up the VMA that contains `pc` with `bpf_find_vma`, and copies it into the scratch memory of `slot`. It is a
+/// global function, so that it is not verified for each attempt.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
@@ -150,8 +152,8 @@ extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
     }
 }
 
-/// Searches for the VMA without the lock, and copies it into the scratch memory of `slot`. Returns [`BUSY`] if it is not found.
-/// It is a global function, as above.
+/// Searches for the VMA that contains `pc` without the mmap lock, and copies it into the scratch memory of `slot`.
+/// Returns [`BUSY`] if the search fails. It is a global function, like [`unwind_find_vma`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_search_vma(slot: u32, pc: u64) -> u64 {
@@ -161,7 +163,7 @@ extern "C" fn unwind_search_vma(slot: u32, pc: u64) -> u64 {
         && let Some(scratch) = Scratch::get(slot)
     {
         let copy = &mut scratch.walk.vma;
-        // It may be changing, or its memory may be that of another one now.
+        // The VMA may be changing, or its memory may belong to another VMA by now.
         copy.is_read = read_vma(vma, copy).is_some()
             && kernel::read_word(vma, field!(vma.vm_mm)) == mm
             && kernel::read_word(vma, field!(vma.vm_start)) == copy.begin
@@ -175,7 +177,8 @@ extern "C" fn unwind_search_vma(slot: u32, pc: u64) -> u64 {
     BUSY
 }
 
-/// Stores the mapping of the VMA that was copied into the scratch memory of `slot`. It is a global function, as above.
+/// Stores the mapping for the VMA that was copied into the scratch memory of `slot`. It is a global function, like
+/// [`unwind_find_vma`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_map_vma(slot: u32, pc: u64) -> u64 {
@@ -195,11 +198,11 @@ extern "C" fn unwind_map_vma(slot: u32, pc: u64) -> u64 {
     if objects::is_current(&vma.object, table) { FOUND } else { BUSY }
 }
 
-/// Returns the addresses of a VMA. They are read again, because values that are kept across a call need stack, of which
-/// none is left (see [`clear`]).
+/// Returns the addresses of a VMA. The volatile reads load them again after a call: values kept across a call need
+/// stack space, and none is left (see [`clear`]).
 #[inline(always)]
 fn range(vma: &Vma) -> VmaRange {
-    // SAFETY: they are borrowed for reading.
+    // SAFETY: the fields are borrowed for reading.
     unsafe {
         VmaRange {
             begin: read_volatile(&raw const vma.begin),
@@ -209,11 +212,11 @@ fn range(vma: &Vma) -> VmaRange {
     }
 }
 
-/// Returns the number of executable pages that the current process has mapped (`vm_stat_account`, mm/mmap.c).
+/// Returns the number of pages in the executable mappings of the current process (`vm_stat_account`, mm/mmap.c).
 #[inline(always)]
 pub fn exec_pages() -> Option<u32> {
     match field!(vma.task_mm) {
-        // Not resolved, as in the object before it is loaded.
+        // The offset is not resolved: the object is verified before user space has written its settings.
         0 => read(read(kernel::current_task(), field!(vma.task_mm))?, field!(vma.mm_exec_vm)),
         task_mm => {
             let exec_vm = field!(vma.mm_exec_vm) as usize;
@@ -227,16 +230,16 @@ pub fn exec_pages() -> Option<u32> {
     }
 }
 
-/// Returns the address range of the current process's executable (`mm_struct`).
+/// Returns the address range of the code of the current process's executable, from its `mm_struct`.
 #[inline(always)]
 pub fn executable_range() -> Option<(u64, u64)> {
     let mm = read(kernel::current_task(), field!(vma.task_mm))?;
     Some((read(mm, field!(vma.mm_start_code))?, read(mm, field!(vma.mm_end_code))?))
 }
 
-/// Returns the address at which the frames of the stack around `sp` end; the highest address if it is not known. Above
-/// the frames of a main thread is the environment (`create_elf_tables`, fs/binfmt_elf.c). C libraries place the memory
-/// of another thread, to which its thread pointer points, above its frames.
+/// Returns the address at which the frames of the stack with `sp` end; the highest address if that is not known. The
+/// environment is above the frames of a main thread (`create_elf_tables`, fs/binfmt_elf.c). C libraries place the
+/// thread control block of another thread above its frames; the thread pointer is the address of this block.
 #[inline(always)]
 pub fn stack_limit(sp: u64) -> u64 {
     let task = kernel::current_task();
@@ -252,9 +255,9 @@ pub fn stack_limit(sp: u64) -> u64 {
     }
 }
 
-/// Callback of `bpf_find_vma`, which holds the lock of the mappings.
+/// Callback of `bpf_find_vma`, which holds the mmap lock.
 extern "C" fn copy_vma(_task: *mut task_struct, vma: *mut c_void, argument: *mut c_void) -> i64 {
-    // SAFETY: `unwind_find_vma` passed it.
+    // SAFETY: `unwind_find_vma` passes a pointer to a word.
     let slot = unsafe { *argument.cast::<u64>() } as u32;
     if let Some(scratch) = Scratch::get(slot) {
         let copy = &mut scratch.walk.vma;
@@ -272,7 +275,7 @@ fn read_vma(vma: u64, copy: &mut Vma) -> Option<()> {
     let file = file_id::vma_file(vma)?;
     clear(&mut copy.object);
     if file == 0 {
-        // The vDSO has no file; the process knows its address.
+        // The vDSO has no file. Its address is in the `mm_struct`.
         let mm = read(vma, field!(vma.vm_mm))?;
         copy.is_file = read::<u64>(mm, field!(vma.mm_vdso))? == copy.begin;
         copy.offset = 0;
@@ -282,19 +285,19 @@ fn read_vma(vma: u64, copy: &mut Vma) -> Option<()> {
     file_id::read(file, &mut copy.object)
 }
 
-/// Clears an object key field by field: the compiler would call a function, and each call takes at least 32 bytes of a
-/// stack that has none left (`check_max_stack_depth`, kernel/bpf/verifier.c).
+/// Clears an object key field by field. The compiler would otherwise call a function, and each call takes at least 32
+/// bytes of stack (`check_max_stack_depth`, kernel/bpf/verifier.c). No stack is left at this depth.
 #[inline(always)]
 fn clear(object: &mut ObjectKey) {
     object.inode = 0;
-    // SAFETY: it is borrowed for writing.
+    // SAFETY: the field is borrowed for writing.
     unsafe { write_volatile(&raw mut object.changed_s, 0) };
     object.changed_ns = 0;
     object.device = 0;
 }
 
-/// Requests the unwind table of the executable that the process is about to run, at the address `bprm` of a
-/// `struct linux_binprm`.
+/// Requests the unwind table of a process's new executable. `bprm` is the address of the `struct linux_binprm` of the
+/// exec.
 #[inline(always)]
 pub fn prefetch_executable(pid: u32, bprm: u64) {
     let mut object = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };

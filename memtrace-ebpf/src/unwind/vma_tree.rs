@@ -1,34 +1,34 @@
-//! Search for a VMA without the lock of the mappings.
+//! Search for a VMA without the mmap lock.
 //!
-//! `bpf_find_vma` fails while another thread holds this lock to write, or waits for it, which lasts until that thread is
-//! scheduled. At a page fault it also fails at the second VMA. The VMAs are in a maple tree since Linux 6.1
-//! (include/linux/maple_tree.h). Since Linux 6.1.24, its nodes are freed after an RCU grace period, so that they can be
-//! read without the lock. Before, a node can be rewritten while it is read. In both cases a slot can change, so the
-//! caller checks the VMA.
+//! `bpf_find_vma` fails while another thread holds the mmap lock for writing or waits for it, until that thread is
+//! scheduled. At a page fault it also fails at the second VMA. Since Linux 6.1 the VMAs are in a maple tree
+//! (include/linux/maple_tree.h). Since Linux 6.1.24 the nodes of the tree are freed after an RCU grace period, so
+//! they can be read without the lock. In older kernels a node can be rewritten while it is read. In both cases a slot
+//! can change, so the caller checks the VMA.
 
 use crate::kernel::read_word;
 use crate::settings::field;
 
-/// Levels of a tree with 65,000 mappings, the default limit of a process, if its nodes are as empty as can be: four entries
-/// (`mt_min_slots`, lib/maple_tree.c).
+/// Maximum number of levels. This suffices for 65,000 mappings, the default limit of a process, if each node has four
+/// entries, the minimum (`mt_min_slots`, lib/maple_tree.c).
 const MAX_LEVELS: u32 = 8;
 
 /// Maximum number of pivots of a node (`MAPLE_RANGE64_SLOTS` - 1).
 const MAX_PIVOTS: u32 = 15;
 
-/// Bits of an entry that points to a node, without the address (`MAPLE_NODE_MASK`). Nodes are aligned to 256 bytes.
+/// Mask of the bits that an entry adds to the address of a node (`MAPLE_NODE_MASK`). Nodes are aligned to 256 bytes.
 const NODE_MASK: u64 = 255;
 
-/// Lowest bits of a root, which distinguish a node from another entry (`xa_is_node`, include/linux/xarray.h).
+/// Mask of the lowest bits of the root, which say if it points to a node (`xa_is_node`, include/linux/xarray.h).
 const NODE_BITS: u64 = 3;
 
-/// Their value for a node. Another root is the entry for address 0.
+/// Value of these bits if the root points to a node. Any other root is the entry for address 0.
 const NODE: u64 = 2;
 
-/// Largest entry with this value that is no node.
+/// Largest root with the value [`NODE`] in these bits that does not point to a node.
 const LARGEST_VALUE: u64 = 4096;
 
-/// Place of the type in an entry that points to a node (`mte_node_type`, lib/maple_tree.c).
+/// Position of the node's type in an entry that points to a node (`mte_node_type`, lib/maple_tree.c).
 const TYPE_SHIFT: u64 = 3;
 const TYPE_MASK: u64 = 15;
 
@@ -38,13 +38,14 @@ const ARANGE_64: u64 = 3;
 
 const WORD: u32 = size_of::<u64>() as u32;
 
-/// Returns true if the kernel has such a tree.
+/// Returns true if the kernel keeps its VMAs in a maple tree.
 #[inline(always)]
 pub fn is_known() -> bool {
     field!(vma_tree.known) != 0
 }
 
-/// Returns the address of the VMA that contains `address` in the `struct mm_struct` at `mm`; 0 if it is not found.
+/// Returns the address of the VMA that contains `address`, or 0 if it is not found. `mm` is the address of an
+/// `mm_struct`.
 #[inline(always)]
 pub fn find(mm: u64, address: u64) -> u64 {
     let mut entry = read_word(mm, field!(vma_tree.mm_root));
@@ -66,8 +67,8 @@ fn kind(entry: u64) -> u64 {
     entry >> TYPE_SHIFT & TYPE_MASK
 }
 
-/// Returns the entry for `address` in the node to which `entry` points (`mtree_range_walk`, lib/maple_tree.c). It is a global
-/// function, so that it is verified once.
+/// Returns the entry for `address` in the node that `entry` points to (`mtree_range_walk`, lib/maple_tree.c). It is a
+/// global function, so that it is verified once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_descend(entry: u64, address: u64) -> u64 {
@@ -77,7 +78,8 @@ extern "C" fn unwind_descend(entry: u64, address: u64) -> u64 {
     } else {
         (field!(vma_tree.range_pivot), field!(vma_tree.range_slot))
     };
-    // The slots follow the pivots. A pivot is the last address of its slot, and the last slot has none. Unused ones are 0.
+    // The slots follow the pivots. A pivot is the last address of its slot. The last slot has no pivot, and the
+    // pivots of unused slots are 0.
     let count = slots.wrapping_sub(pivots) / WORD;
     let mut index = 0;
     for _ in 0..MAX_PIVOTS {

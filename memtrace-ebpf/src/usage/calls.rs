@@ -1,7 +1,7 @@
 //! Allocator calls: adds the blocks of outermost calls to the counters of the thread.
 //!
-//! A call inside another one has a lower stack pointer, or the same one after a tail call. Functions that call no other
-//! allocator function need no probe at their entry, if the size of the block is in front of it.
+//! A nested call has a lower stack pointer than the pending call, or the same one after a tail call. A function that
+//! calls no other allocator function needs no probe at its entry if the size of the block is in front of it.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::bpf_probe_read_user;
@@ -13,7 +13,7 @@ use crate::loss;
 use crate::pending::{Call, MAX_NESTED};
 use crate::registers::POPPED_BY_RETURN;
 
-/// Bit of [`ThreadCounts::call`]: blocks have their sizes in front of them.
+/// Bit of [`ThreadCounts::call`]: the allocator stores the size of a block in front of the block.
 const HAS_SIZES: u32 = 1 << 31;
 
 /// Arguments of a call.
@@ -27,7 +27,8 @@ pub struct Arguments {
     pub has_sizes: bool,
 }
 
-/// Returns true if the call at `stack_pointer` is inside the pending one.
+/// Returns true if the call at `stack_pointer` is inside the pending one. If the return of the pending call was
+/// missed, it is no longer pending.
 #[inline(always)]
 fn is_nested(counts: &mut ThreadCounts, stack_pointer: u64) -> bool {
     if counts.stack_pointer == 0 {
@@ -38,7 +39,7 @@ fn is_nested(counts: &mut ThreadCounts, stack_pointer: u64) -> bool {
         counts.nested += u32::from(counts.call & !HAS_SIZES != Call::RepeatFrees as u32);
         return true;
     }
-    // The frame of the pending call is gone: its return was missed.
+    // The frame of the pending call is gone, or the call has too many nested ones: its return was missed.
     counts.stack_pointer = 0;
     false
 }
@@ -52,8 +53,8 @@ fn counts(context: &impl EbpfContext) -> Option<&'static mut ThreadCounts> {
     counts
 }
 
-/// Handles the return of a function that calls no other one, with the block in front of which its size is.
-/// `stack_pointer` is that at its entry.
+/// Handles the return of an allocating function that calls no other one. The size of `block` is in front of it.
+/// `stack_pointer` is the value at the entry of the function.
 #[inline(always)]
 pub fn add_sized(context: &impl EbpfContext, stack_pointer: u64, block: u64) {
     if block == 0 {
@@ -81,8 +82,8 @@ pub fn free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_size
     place.remove(context, block);
 }
 
-/// Handles a call of a function that frees a block and calls no other one, with `word` in front of the block.
-/// `stack_pointer` is that at its entry.
+/// Handles a call of a function that frees a block and calls no other one. `word` is the word in front of the block.
+/// `stack_pointer` is the value at the entry of the function.
 #[inline(always)]
 pub fn free_with_word(context: &impl EbpfContext, stack_pointer: u64, word: u64) {
     if let Some(counts) = counts(context)
@@ -92,7 +93,7 @@ pub fn free_with_word(context: &impl EbpfContext, stack_pointer: u64, word: u64)
     }
 }
 
-/// Handles the entry of a function whose return is probed.
+/// Handles the entry of a function that also has a probe at its return.
 #[inline(always)]
 pub fn begin(context: &impl EbpfContext, stack_pointer: u64, arguments: Arguments) {
     let Some(counts) = counts(context) else { return };
@@ -106,18 +107,18 @@ pub fn begin(context: &impl EbpfContext, stack_pointer: u64, arguments: Argument
     counts.size = size;
     counts.block = block;
     let frees = call == Call::Realloc || call == Call::Resize;
-    // Another thread may use its address before the call returns.
+    // The size is read now, because another thread may use the address before the call returns.
     counts.old_size = if frees && block != 0 { SizePlace::new(has_sizes).get(block) } else { 0 };
 }
 
-/// As [`begin`], for a function that frees a block and may call other ones that do.
+/// As [`begin`], for a function that frees a block and may call other functions that free it.
 #[inline(always)]
 pub fn begin_free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_sizes: bool) {
     free(context, stack_pointer, block, has_sizes);
     begin(context, stack_pointer, Arguments { call: Call::Free, size: 0, block: 0, has_sizes });
 }
 
-/// Handles a return with this result. `stack_pointer` is that at the entry of the function.
+/// Handles the return of a function. `stack_pointer` is the value at its entry.
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, stack_pointer: u64, result: u64) {
     let Some(counts) = thread_counts::of_current() else { return };
@@ -147,7 +148,7 @@ pub fn finish(context: &impl EbpfContext, stack_pointer: u64, result: u64) {
     } else {
         0
     };
-    // With size 0, null means that the old block was freed, as in glibc (malloc/malloc.c, realloc).
+    // A null result with size 0 means that the old block was freed, as in glibc (malloc/malloc.c, realloc).
     if call == Call::Realloc as u32 && counts.block != 0 && (block != 0 || counts.size == 0) {
         counts.add_freed(counts.old_size);
         if block != counts.block {
@@ -171,7 +172,7 @@ fn stored_block(context: &impl EbpfContext, address: u64) -> u64 {
     }
 }
 
-/// Returns the stack pointer at the entry of a function from that after its return.
+/// Returns the stack pointer at the entry of a function. `after_return` is its value after the return.
 #[inline(always)]
 pub fn at_entry(after_return: u64) -> u64 {
     after_return.wrapping_sub(POPPED_BY_RETURN)

@@ -1,4 +1,4 @@
-//! Sums of the exited threads of each process.
+//! Usage of the exited threads of each process, as sums.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, task_struct};
@@ -31,7 +31,7 @@ fn usage_of(context: &impl EbpfContext, key: &ProcessKey) -> Option<*mut Process
     usage
 }
 
-/// Counts a thread that starts.
+/// Counts a thread that starts in the process `key`.
 #[inline(always)]
 pub fn start_thread(context: &impl EbpfContext, key: &ProcessKey) {
     if let Some(usage) = usage_of(context, key) {
@@ -40,7 +40,8 @@ pub fn start_thread(context: &impl EbpfContext, key: &ProcessKey) {
     }
 }
 
-/// Adds the counters of a thread that exits.
+/// Adds the counters of the exiting thread `ended` to its process. `is_last` is true for the last thread of the
+/// process.
 #[inline(always)]
 pub fn end_thread(context: &impl EbpfContext, key: &ProcessKey, ended: *mut task_struct, is_last: bool) {
     let Some(usage) = usage_of(context, key) else { return };
@@ -59,7 +60,7 @@ pub fn end_thread(context: &impl EbpfContext, key: &ProcessKey, ended: *mut task
     }
 }
 
-/// Notes that the OOM killer has selected a process. It selects a process once.
+/// Notes that the OOM killer has selected a process. The kernel selects a process at most once.
 #[inline(always)]
 pub fn select_victim(context: &impl EbpfContext, key: &ProcessKey) {
     if let Some(usage) = usage_of(context, key) {

@@ -1,4 +1,4 @@
-//! Sizes of blocks: in front of a block, as in glibc, or in a map.
+//! Sizes of blocks, which are in front of the block, as in glibc, or in a map.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::BPF_F_NO_PREALLOC;
@@ -11,7 +11,7 @@ use memtrace_common::wire::MAX_SIZES;
 use crate::loss;
 use crate::thread::Thread;
 
-/// A block of a process.
+/// Map key: a block of a process.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct BlockKey {
@@ -19,27 +19,27 @@ struct BlockKey {
     address: u64,
 }
 
-/// Sizes of live blocks of allocators that do not store them in front of blocks.
+/// Requested bytes of live blocks, for allocators that store no size in front of a block.
 #[btf_map]
 static SIZES: HashMap<BlockKey, u64, MAX_SIZES, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
-/// Place of the size of a block.
+/// Location of the size of a block.
 #[derive(Clone, Copy)]
 pub enum SizePlace {
-    /// In front of the block.
+    /// The word in front of the block has the usable size.
     Header,
-    /// In the map, with the requested size.
+    /// The map has the requested size.
     Map,
 }
 
 impl SizePlace {
-    /// Returns the place for blocks of an allocator.
+    /// Returns the location for blocks of an allocator. `has_sizes` is true if it stores sizes in front of blocks.
     #[inline(always)]
     pub fn new(has_sizes: bool) -> Self {
         if has_sizes { Self::Header } else { Self::Map }
     }
 
-    /// Returns the size of a new block, for which `requested` bytes were requested, and stores it.
+    /// Returns the size of a new block, and stores it if it belongs into the map. `requested` is the requested bytes.
     #[inline(always)]
     pub fn insert(self, context: &impl EbpfContext, address: u64, requested: u64) -> u64 {
         if let Self::Header = self {
@@ -56,7 +56,7 @@ impl SizePlace {
     pub fn get(self, address: u64) -> u64 {
         match self {
             Self::Header => usable_size(address),
-            // SAFETY: a word is read as a whole.
+            // SAFETY: the value is one word, which is read as a whole.
             Self::Map => unsafe { SIZES.get(&key(address)) }.copied().unwrap_or(0),
         }
     }
@@ -81,8 +81,9 @@ const FLAGS: u64 = 7;
 const IS_MAPPED: u64 = 2;
 const WORD: u64 = 8;
 
-/// Returns the usable size of a block, from the word before it: the size of its chunk, with three flags (glibc 2.26 to 2.41,
-/// malloc/malloc.c, `musable`). A chunk of its own mapping has two words that the block cannot use, others have one.
+/// Returns the usable size of a block. The word before the block has the size of its chunk and three flags (glibc
+/// 2.26 to 2.41, malloc/malloc.c, `musable`). The header of a chunk with a mapping of its own has two words, any
+/// other header one.
 #[inline(always)]
 pub fn usable_size(address: u64) -> u64 {
     // SAFETY: the helper checks the address.
@@ -90,9 +91,9 @@ pub fn usable_size(address: u64) -> u64 {
     size_in_word(word)
 }
 
-/// Returns the usable size of a block with this word in front of it.
+/// Returns the usable size of a block. `word` is the word in front of it.
 #[inline(always)]
 pub fn size_in_word(word: u64) -> u64 {
-    // Without branches: two words if the flag is set, else one.
+    // Subtracts the header without a branch: two words if the flag is set, else one.
     (word & !FLAGS).saturating_sub(WORD + ((word & IS_MAPPED) << 2))
 }

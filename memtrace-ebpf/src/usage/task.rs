@@ -1,4 +1,4 @@
-//! Reads the counters, the name and the identity of a task from the kernel.
+//! Counters, name and identity of a task, read from its `task_struct`.
 
 use aya_ebpf::bindings::task_struct;
 use memtrace_common::wire::{COMM, ProcessKey, ThreadRecord, usage};
@@ -15,13 +15,14 @@ pub fn process_of(task: u64) -> ProcessKey {
     ProcessKey { pid: pid as u64, start_ns: read_word(leader, field!(thread.task_start)) }
 }
 
-/// Returns the name of the process of a task: that of its first thread.
+/// Returns the name of a task's process, which is the name of its first thread.
 #[inline(always)]
 pub fn name_of_process(task: u64) -> [u8; COMM] {
     read(read_word(task, field!(task.task_group_leader)), field!(task.task_comm)).unwrap_or_default()
 }
 
-/// Returns the counters of a task since its start; those of the heap since it was first counted.
+/// Returns the counters of a task. The heap counters start at the first counted call of the thread, the others at the
+/// start of the thread.
 #[inline(always)]
 pub fn usage_of(task: *mut task_struct) -> [u64; usage::COUNT] {
     let mut counters = [0; usage::COUNT];
@@ -32,8 +33,9 @@ pub fn usage_of(task: *mut task_struct) -> [u64; usage::COUNT] {
         counters[usage::FREE_COUNT] = counts.heap[usage::FREE_COUNT];
     }
     let task = task as u64;
-    // The run time is exact, but the kernel counts the time in either mode by ticks (`account_process_tick`,
-    // kernel/sched/cputime.c). /proc divides the run time in proportion (`cputime_adjust`), which is no sum over threads.
+    // The run time is exact, but the kernel counts user and system time by ticks (`account_process_tick`,
+    // kernel/sched/cputime.c). /proc divides the run time in proportion to the ticks (`cputime_adjust`), which does
+    // not add up over threads.
     let runtime = read_word(task, field!(thread.task_runtime));
     let system = read_word(task, field!(thread.task_stime)).min(runtime);
     counters[usage::USER_TIME] = runtime - system;
@@ -50,7 +52,7 @@ pub fn usage_of(task: *mut task_struct) -> [u64; usage::COUNT] {
     counters
 }
 
-/// Returns the record of a task of process `key`.
+/// Returns the record of a task. `key` is the identity of its process.
 #[inline(always)]
 pub fn record_of(task: *mut task_struct, key: ProcessKey) -> ThreadRecord {
     let usage = usage_of(task);

@@ -1,4 +1,4 @@
-//! Counters of a thread, in the storage of its task.
+//! Counters of a thread, in task storage.
 
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, BPF_LOCAL_STORAGE_GET_F_CREATE, task_struct};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_task_storage_get};
@@ -8,7 +8,7 @@ use memtrace_common::wire::usage;
 /// `BPF_MAP_TYPE_TASK_STORAGE`, include/uapi/linux/bpf.h.
 const TASK_STORAGE: usize = 29;
 
-/// Map with a value in each task, which aya has no type for.
+/// Map of the type task storage. aya has no type for it.
 #[repr(C)]
 struct TaskStorage<T> {
     r#type: *const [i32; TASK_STORAGE],
@@ -21,21 +21,21 @@ struct TaskStorage<T> {
 // SAFETY: the pointers describe the map to the loader, and are never read.
 unsafe impl<T> Sync for TaskStorage<T> {}
 
-/// Counters of a thread, and its pending call. The thread alone writes them.
+/// Heap counters and pending call of a thread. Only the thread itself writes them.
 #[repr(C)]
 pub struct ThreadCounts {
-    /// The counters of the heap, by the constants of [`usage`].
+    /// Heap counters, at the indices of [`usage`].
     pub heap: [u64; usage::HEAP],
-    /// Stack pointer at the entry of the outermost call; 0: no call.
+    /// Stack pointer at the entry of the pending call; 0: no call is pending.
     pub stack_pointer: u64,
     pub call: u32,
-    /// Number of nested calls.
+    /// Number of nested calls since the entry of the pending call.
     pub nested: u32,
-    /// Requested bytes.
+    /// Requested bytes of the pending call.
     pub size: u64,
-    /// Block that the call frees, or the pointer through which it stores the new one.
+    /// Address of the block that the call frees, or of the pointer through which it returns the new block.
     pub block: u64,
-    /// Size of the block that a realloc frees.
+    /// Size in bytes of the block that a realloc or resize frees.
     pub old_size: u64,
 }
 
@@ -49,14 +49,14 @@ static THREAD_COUNTS: TaskStorage<ThreadCounts> = TaskStorage {
 };
 
 impl ThreadCounts {
-    /// Counts an allocated block.
+    /// Counts an allocated block of `size` bytes.
     #[inline(always)]
     pub fn add_allocated(&mut self, size: u64) {
         self.heap[usage::ALLOC_BYTES] += size;
         self.heap[usage::ALLOC_COUNT] += 1;
     }
 
-    /// Counts a freed block.
+    /// Counts a freed block of `size` bytes.
     #[inline(always)]
     pub fn add_freed(&mut self, size: u64) {
         self.heap[usage::FREE_BYTES] += size;
@@ -64,7 +64,8 @@ impl ThreadCounts {
     }
 }
 
-/// Returns the counters of the current thread, which it gets now if it has none; `None` if there is no memory.
+/// Returns the counters of the current thread; creates them if the thread has none. Returns `None` if the kernel has
+/// no memory for them.
 #[inline(always)]
 pub fn of_current() -> Option<&'static mut ThreadCounts> {
     // SAFETY: the helper takes nothing.
@@ -81,8 +82,9 @@ pub fn of_task(task: *mut task_struct) -> Option<&'static mut ThreadCounts> {
 #[inline(always)]
 fn get(task: *mut task_struct, flags: u64) -> Option<&'static mut ThreadCounts> {
     let map = (&raw const THREAD_COUNTS).cast_mut().cast();
-    // SAFETY: the map is a task storage, and the verifier checks the task.
+    // SAFETY: the map has the type task storage, and the verifier checks the task.
     let counts = unsafe { bpf_task_storage_get(map, task, core::ptr::null_mut(), flags) };
-    // SAFETY: the pointer is a map value's, or null. The thread alone writes it, and others read single words.
+    // SAFETY: the pointer is null or a map value's. Only the thread writes the value; other threads read single
+    // words.
     unsafe { counts.cast::<ThreadCounts>().as_mut() }
 }
