@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bpf_artifact::{Artifacts, Freshness, Machine};
 
-/// Name of the environment variable that passes the object's path to the compiler. A packager may set it to an object built
-/// elsewhere, which is used without a freshness check.
+/// Name of the environment variable that passes the object's path to the compiler. A packager may set it to an object
+/// built elsewhere, which is used without a freshness check.
 const VARIABLE: &str = "MEMTRACE_BPF_OBJECT";
 
 fn main() {
@@ -16,12 +16,12 @@ fn main() {
             println!("cargo:rerun-if-changed={}", object.display());
             println!("cargo:rustc-env={VARIABLE}={}", object.display());
         }
-        // Cargo prints only this line, without the script's other output.
+        // Cargo shows only this line of the script's output.
         Err(reason) => println!("cargo::error={reason}"),
     }
 }
 
-/// Returns the object that the variable names, if it is set.
+/// Returns the object that `MEMTRACE_BPF_OBJECT` names, if the variable is set.
 fn named() -> Option<Result<PathBuf, String>> {
     let named = env::var_os(VARIABLE).filter(|value| !value.is_empty())?;
     Some(

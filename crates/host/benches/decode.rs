@@ -1,4 +1,4 @@
-//! Decoding of records to events, per second.
+//! Benchmark of the decoder: records per second.
 
 use std::hint::black_box;
 

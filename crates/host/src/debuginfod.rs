@@ -1,8 +1,8 @@
 //! Debug files from debuginfod servers: the only module that opens network connections.
 //!
 //! A server is contacted only if the user asks for it by `--debuginfod` or `DEBUGINFOD_URLS`, and only after the trace.
-//! Requests contain build IDs and nothing else of the target. Variables and cache are those of elfutils' clients
-//! (debuginfod_find_debuginfo(3)).
+//! Requests contain build IDs and nothing else of the target. The environment variables and the layout of the cache are
+//! the same as for the clients of elfutils (debuginfod_find_debuginfo(3)).
 
 mod cache;
 mod download;
@@ -18,13 +18,13 @@ use self::download::{Failure, Server};
 
 pub use settings::{Servers, Settings};
 
-/// Step of a search.
+/// Progress of a search for debug files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A server sends the debug file of `build_id`.
     Receiving {
         build_id: BuildId,
-        /// Bytes so far.
+        /// Bytes received so far.
         received: Bytes,
         /// Size of the file, if the server reports it.
         size: Option<Bytes>,
@@ -35,8 +35,8 @@ pub enum Step {
     Missing { build_id: BuildId, outcome: DebugFileOutcome },
 }
 
-/// Finds the debug files of `build_ids` in the cache and on the servers. `proceed` gets each step; if it returns false,
-/// the search ends.
+/// Looks for the debug files of `build_ids` in the cache and on the servers. Calls `proceed` with each step. If
+/// `proceed` returns false for [`Step::Receiving`], the file is skipped; for another step, the search ends.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ fn download(
             Err(Failure::Stopped) => return Err(DebugFileOutcome::Skipped),
             Err(failure) => {
                 server.report(build_id, &failure);
-                // The first failure is more useful than the answer of another server that it has no such file.
+                // Keep the first failure: it is more useful than the answer of a later server that it has no such file.
                 if outcome == DebugFileOutcome::NotFound {
                     outcome = failure.outcome();
                 }

@@ -1,8 +1,8 @@
-//! Start of a command that waits until it is traced.
+//! Start of a command, in two steps: the child waits until it is traced.
 //!
 //! [`Launch::prepare`] forks a child that waits at a barrier, a pipe. While it waits, probes can be attached to its
-//! pid; [`Launch::release`] makes it execute the command. If memtrace exits before that, for any reason, the pipe
-//! closes and the child exits too. Once released, the command is independent: it continues even if memtrace is killed.
+//! pid; [`Launch::release`] makes the child execute the command. If memtrace exits before the release, for any reason,
+//! the pipe closes and the child exits too. After the release, the command continues even if memtrace is killed.
 
 mod child;
 mod error;
@@ -41,7 +41,7 @@ pub struct Launch {
 impl Launch {
     /// Forks a child that will execute the command `argv`, with the privileges of `identity`, or memtrace's own.
     ///
-    /// The executable is searched like in a shell: in the directories of `PATH` unless it contains a slash.
+    /// The executable is searched as in a shell: in the directories of `PATH`, unless the name contains a slash.
     ///
     /// # Errors
     ///
@@ -96,14 +96,14 @@ impl Launch {
     /// # Errors
     ///
     /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`], or [`LaunchError::Start`] if the child could not change
-    /// its identity; [`LaunchError::Exited`] if it was killed at the barrier. In these cases the child has been waited
-    /// for.
+    /// its identity. In these cases the child has been waited for. [`LaunchError::Exited`] if the child was killed at
+    /// the barrier.
     pub fn release(self) -> Result<Child, LaunchError> {
         let Self { command, mut child, mut barrier, failures } = self;
         if barrier.write_all(&[child::GO]).is_err() {
             return Err(LaunchError::Exited(child.pid()));
         }
-        // The pipe is close-on-exec: it closes without a report at a successful exec.
+        // The pipe is close-on-exec: at a successful exec it closes without a report.
         let mut report = Vec::new();
         let read = failures.take(Failure::SIZE as u64).read_to_end(&mut report);
         read.map_err(|source| LaunchError::Start { step: "read", source })?;

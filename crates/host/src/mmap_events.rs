@@ -1,7 +1,8 @@
-//! Events of perf about executable mappings, exec, comm, fork and exit.
+//! Perf events about executable mappings, exec, comm, fork and exit.
 //!
-//! A command that lives for milliseconds exits before `/proc/PID/maps` can be read. perf writes a record for each executable
-//! mapping, exec, fork and exit into one ring per CPU. Nothing is sampled: a process that does none of these costs nothing.
+//! A command that lives for milliseconds exits before `/proc/PID/maps` can be read. perf writes a record for each
+//! executable mapping, exec, fork and exit to one ring per CPU. Nothing is sampled: a process without such events costs
+//! nothing.
 
 mod open;
 mod record;
@@ -16,11 +17,12 @@ use ring::Ring;
 
 pub use record::{FileIdentity, MmapEvent, MmapEventKind};
 
-/// Largest useful size of the ring of one CPU. A record takes about 150 bytes: 3,500 mappings between two drains, as many as
-/// a hundred short commands make. `perf_event_mlock_kb` does not limit root (`perf_mmap`, kernel/events/core.c).
+/// Largest useful size of the ring of one CPU, in bytes. A record takes about 150 bytes, so the ring has room for 3,500
+/// mappings between two drains: as many as a hundred short commands make. `perf_event_mlock_kb` does not limit root
+/// (`perf_mmap`, kernel/events/core.c).
 pub const LARGEST_RING: usize = 512 * 1024;
 
-/// Reader of the events of all processes; delivers those of followed processes.
+/// Reader of the events of all processes. It delivers the events of followed processes.
 #[derive(Debug)]
 pub struct MmapEvents {
     rings: Vec<Ring>,
@@ -28,15 +30,15 @@ pub struct MmapEvents {
 }
 
 impl MmapEvents {
-    /// Opens one perf event for each of the CPUs `cpus`, with a ring of `ring_bytes`, a power of two. No process is
-    /// followed yet.
+    /// Opens one perf event for each of the CPUs `cpus`, with a ring of `ring_bytes` bytes, a power of two. No process
+    /// is followed yet.
     ///
-    /// Pids are those of the caller's pid namespace.
+    /// Pids belong to the caller's pid namespace.
     ///
     /// # Errors
     ///
-    /// `EACCES` or `EPERM` without `CAP_PERFMON` if `kernel.perf_event_paranoid` is above
-    /// 0; other errors of `perf_event_open(2)` and `mmap(2)`.
+    /// `EACCES` or `EPERM` without `CAP_PERFMON` if `kernel.perf_event_paranoid` is above 0; other errors of
+    /// `perf_event_open(2)` and `mmap(2)`.
     pub fn open(cpus: &[u32], ring_bytes: usize) -> io::Result<Self> {
         let mut rings = Vec::with_capacity(cpus.len());
         for &cpu in cpus {
@@ -50,7 +52,7 @@ impl MmapEvents {
         Ok(Self { rings, queue: Queue::default() })
     }
 
-    /// Follows `pid` and the processes that it forks. Events that wait in the rings are included.
+    /// Follows `pid` and the processes that it forks. Their undelivered events are included.
     pub fn follow(&mut self, pid: Pid) {
         self.queue.follow(pid);
     }
@@ -60,22 +62,22 @@ impl MmapEvents {
         self.queue.follows_all = true;
     }
 
-    /// Delivers the starts and names of threads too. Few runs need them, and servers start many threads.
+    /// Delivers starts and names of threads too. Few runs need these events, and servers start many threads.
     pub fn follow_threads(&mut self) {
         self.queue.follows_threads = true;
     }
 
-    /// Passes the events of followed processes since the last call to `sink`, those of one process in their order. Returns
-    /// the number of records that the kernel dropped because a ring was full.
+    /// Passes the undelivered events of followed processes to `sink`, in the order of their times. Returns the number
+    /// of records that are malformed, or that the kernel dropped because a ring was full.
     ///
-    /// Events that occur during the call are left for the next one.
+    /// Events that occur during this call are left for the next call.
     ///
     /// # Errors
     ///
     /// Errors of `clock_gettime(2)`.
     pub fn drain(&mut self, sink: impl FnMut(MmapEvent)) -> io::Result<u64> {
-        // A thread writes a record before its next action, which may happen on another CPU. So a record older than the
-        // horizon is already in its ring, or is followed by none older than the horizon. Younger records have to wait.
+        // A thread writes a record before its next action, which may happen on another CPU. If a record older than the
+        // horizon is not in its ring yet, its thread has no later record older than the horizon. Younger records wait.
         let horizon = open::now()?;
         let queue = &mut self.queue;
         for ring in &mut self.rings {
@@ -85,7 +87,7 @@ impl MmapEvents {
     }
 }
 
-/// Merges the events of all rings by time, and drops those of processes that are not followed.
+/// Merges the events of all rings by time, and drops the events of processes that are not followed.
 #[derive(Debug, Default)]
 struct Queue {
     followed: PidTable<Followed>,
@@ -101,7 +103,7 @@ enum Followed {
     #[default]
     No,
     Running,
-    /// The main thread has exited. Others may still run.
+    /// The main thread has exited. Other threads may still run.
     Exited,
 }
 
@@ -117,12 +119,12 @@ impl Queue {
             Some(Record::Event(event)) => self.waiting.push(event),
             Some(Record::Lost(count)) => self.lost = self.lost.saturating_add(count),
             Some(Record::Other) => {}
-            // A malformed record may be a mapping.
+            // Count a malformed record as lost: it may be a mapping.
             None => self.lost = self.lost.saturating_add(1),
         }
     }
 
-    /// Passes the events up to the time `horizon` to `sink`. Returns the number of records lost since the last call.
+    /// Passes the events up to the time `horizon`, in nanoseconds, to `sink`. Returns the number of newly lost records.
     fn deliver(&mut self, horizon: u64, mut sink: impl FnMut(MmapEvent)) -> u64 {
         // A stable sort keeps the order of records of one ring that have equal times.
         self.waiting.sort_by_key(|event| event.time_ns);
@@ -137,7 +139,7 @@ impl Queue {
                 MmapEventKind::Fork { parent } if self.followed.get(parent) != Followed::No => {
                     self.followed.set(pid, Followed::Running);
                 }
-                // The pid of a process that has exited is reused.
+                // The kernel reuses the pid of a process that has exited.
                 MmapEventKind::Fork { .. } if self.followed.get(pid) == Followed::Exited => {
                     self.followed.set(pid, Followed::No);
                 }

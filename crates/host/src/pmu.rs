@@ -1,4 +1,5 @@
-//! Use of the last-level cache by processes, counted by the performance monitoring unit (PMU) of the processors (perf_event_open(2)).
+//! Use of the last-level cache by processes, which the performance monitoring unit (PMU) of the processors counts
+//! (perf_event_open(2)).
 
 use std::io;
 
@@ -8,7 +9,7 @@ use perf_event::{Builder, CountAndTime, Counter};
 
 use crate::procfs;
 
-/// Most threads that are counted: each has two descriptors.
+/// Maximum number of counted threads. Each takes two descriptors.
 const MAX_THREADS: usize = 1024;
 
 /// Reason why the use of the cache is not counted.
@@ -24,7 +25,7 @@ pub enum PmuError {
     Failed(#[from] io::Error),
 }
 
-/// Counters of references and misses of the threads of some processes, and of the threads that they start.
+/// Counters of the cache references and misses of processes. Each pair counts a thread and the threads that it starts.
 pub struct CacheCounters(Vec<[Counter; 2]>);
 
 impl CacheCounters {
@@ -32,19 +33,19 @@ impl CacheCounters {
     ///
     /// # Errors
     ///
-    /// There is no such counter, or permission is missing.
+    /// The PMU has no such counter, permission is missing, or the processes have too many threads.
     pub fn start(pids: &[Pid]) -> Result<Self, PmuError> {
         if is_intel() {
-            // References and misses of the last-level cache (Intel 64 Software Developer's Manual, volume 3, "Pre-defined
-            // Architectural Performance Events"). Those of other processors are of other caches (arch/x86/events/amd/core.c,
-            // drivers/perf/arm_pmuv3.c).
+            // On Intel processors, these events are about the last-level cache (Intel 64 Software Developer's Manual,
+            // volume 3, "Pre-defined Architectural Performance Events"). On others, they are about other caches
+            // (arch/x86/events/amd/core.c, drivers/perf/arm_pmuv3.c).
             return Self::count(&[Hardware::CACHE_REFERENCES, Hardware::CACHE_MISSES], pids);
         }
         let reads = |result| Cache { which: CacheId::LL, operation: CacheOp::READ, result };
         Self::count(&[reads(CacheResult::ACCESS), reads(CacheResult::MISS)], pids)
     }
 
-    /// Starts to count two events.
+    /// Starts to count two events for all threads of `pids`.
     fn count<E: Event + Clone>(events: &[E; 2], pids: &[Pid]) -> Result<Self, PmuError> {
         let mut threads = Vec::new();
         for tid in pids.iter().flat_map(|&pid| procfs::threads(pid)) {
@@ -65,7 +66,8 @@ impl CacheCounters {
         Ok(Self(threads))
     }
 
-    /// Returns the counts since the start; `None` if the counters have not run, because others took the PMU.
+    /// Returns the counts since the start; `None` if the counters have never run, because other events occupied the
+    /// PMU.
     ///
     /// # Errors
     ///
@@ -85,7 +87,8 @@ impl CacheCounters {
     }
 }
 
-/// Opens the counters of both events for a thread and the threads that it starts, in one group: they run at the same times.
+/// Opens the counters of both events for a thread and the threads that it starts. The two counters are one group, so
+/// they run at the same times.
 fn open<E: Event + Clone>([references, misses]: &[E; 2], tid: Tid) -> io::Result<[Counter; 2]> {
     let tid = tid.0.cast_signed();
     let mut builder = Builder::new(references.clone());
@@ -96,7 +99,7 @@ fn open<E: Event + Clone>([references, misses]: &[E; 2], tid: Tid) -> io::Result
     Ok([leader, member])
 }
 
-/// Returns a count, extrapolated to the time in which others took the PMU.
+/// Returns a count, extrapolated over the time during which other events occupied the PMU.
 fn scaled(count: &CountAndTime) -> u64 {
     if count.time_running == 0 {
         return 0;
@@ -105,7 +108,7 @@ fn scaled(count: &CountAndTime) -> u64 {
     u64::try_from(scaled).unwrap_or(u64::MAX)
 }
 
-/// Returns true for processors of Intel.
+/// Returns true if the processor is from Intel.
 fn is_intel() -> bool {
     #[cfg(target_arch = "x86_64")]
     {

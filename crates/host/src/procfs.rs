@@ -1,4 +1,4 @@
-//! Reader of `/proc`, cgroupfs, PSI and the page map.
+//! Readers of files below `/proc`, `/sys` and cgroupfs, and the few writes to them.
 
 mod caches;
 mod cgroup;

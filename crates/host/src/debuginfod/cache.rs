@@ -11,26 +11,25 @@ use memtrace_object::elf::{Elf, Sections, notes};
 
 use super::download::Failure;
 
-/// Debug files on disk.
 pub(super) struct Cache {
     directory: PathBuf,
 }
 
 impl Cache {
-    /// Opens or creates the cache of `user`.
+    /// Opens or creates the cache in `directory`, which only `user` and root may be able to change.
     pub(super) fn open(directory: &Path, user: u32) -> Result<Self, CacheError> {
         Ok(Self { directory: cache_directory::prepare_shared(directory, user)? })
     }
 
-    /// Returns the stored debug file of an object.
+    /// Returns the path of the stored debug file with this build ID.
     pub(super) fn find(&self, build_id: &BuildId) -> Option<PathBuf> {
-        // elfutils stores an empty file if no server had it; that may have changed.
+        // elfutils stores an empty file if no server had the debug file. Ignore it: a server may have the file now.
         let path = self.directory_of(build_id).join("debuginfo");
         let file = File::open(&path).ok()?;
         (read_build_id(&file).as_ref() == Some(build_id)).then_some(path)
     }
 
-    /// Stores the file that `fill` writes, if it is the debug file of this build.
+    /// Stores the file that `fill` writes, if the file has this build ID. Returns its path, and the result of `fill`.
     pub(super) fn add(
         &self,
         build_id: &BuildId,
@@ -42,7 +41,7 @@ impl Cache {
             _ => {}
         }
         let temporary = Temporary(directory.join(format!("debuginfo.{}", std::process::id())));
-        // A killed process with the same pid may have left it.
+        // A killed process with the same pid may have left a temporary file.
         let _ = fs::remove_file(&temporary.0);
         let open = OpenOptions::new().read(true).write(true).create_new(true).mode(0o400).open(&temporary.0);
         let mut file = open.map_err(Failure::NotStored)?;
@@ -60,12 +59,12 @@ impl Cache {
     }
 }
 
-/// An incomplete file. It is removed, and its directory if that is empty.
+/// Incomplete download. Dropping it removes the file, and the directory if it is empty.
 struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the rename there is no such file, and the directory has another one.
+        // After the rename, both calls fail: the file does not exist, and the directory is not empty.
         let _ = fs::remove_file(&self.0);
         let _ = self.0.parent().map(fs::remove_dir);
     }

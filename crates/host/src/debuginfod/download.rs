@@ -11,10 +11,10 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use super::settings::Settings;
 
-/// A download that receives less in the timeout is given up, as in elfutils.
+/// Bytes that a download must receive within each timeout, as in elfutils. Slower downloads are aborted.
 const MIN_PROGRESS: u64 = 100 << 10;
 
-/// Lists of trusted certificates: Debian, Fedora, SUSE, Alpine.
+/// Files with the trusted certificates on Debian, Fedora, SUSE and Alpine.
 const CERTIFICATES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -43,7 +43,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Returns the outcome that reports count.
+    /// Returns the outcome under which reports count the failure.
     pub(super) const fn outcome(&self) -> DebugFileOutcome {
         match self {
             Self::NotFound => DebugFileOutcome::NotFound,
@@ -56,13 +56,13 @@ impl Failure {
     }
 }
 
-/// A debuginfod server.
+/// Debuginfod server, with the agent for its connections.
 pub(super) struct Server {
     url: String,
     agent: Agent,
     timeout: Duration,
     max_size: u64,
-    /// It did not answer, so it is not asked again.
+    /// The server did not answer, so no further request is sent.
     is_down: bool,
 }
 
@@ -83,8 +83,8 @@ impl Server {
         Self { url: url.to_owned(), agent: config.build().into(), timeout, max_size, is_down: false }
     }
 
-    /// Writes the debug file of an object to `file`, and returns its size. `receive` gets the number of received bytes
-    /// and the size; if it returns false, the download ends.
+    /// Downloads the debug file of an object to `file`, and returns its size. Calls `receive` with the bytes received
+    /// so far and the size of the file, if the server reports it. If `receive` returns false, the download ends.
     pub(super) fn download(
         &self,
         build_id: &BuildId,
@@ -134,7 +134,7 @@ impl Server {
         Ok(Bytes(received))
     }
 
-    /// Logs a failure, and remembers that the server is down.
+    /// Logs a failure. Marks the server as down if it timed out or could not be reached.
     pub(super) fn report(&mut self, build_id: &BuildId, failure: &Failure) {
         if matches!(failure, Failure::NotFound) || self.is_down {
             log::debug!("debuginfod server {}: {build_id}: {failure}", plain(&self.url));
@@ -154,7 +154,7 @@ impl Server {
     }
 }
 
-/// Trusts the certificates of the system, as other clients do.
+/// Trusts the certificates in the file that `SSL_CERT_FILE` names, or else the certificates of the distribution.
 fn tls() -> TlsConfig {
     let variable = std::env::var_os("SSL_CERT_FILE").map(fs::read);
     let mut lists = variable.into_iter().chain(CERTIFICATES.iter().map(fs::read)).filter_map(Result::ok);

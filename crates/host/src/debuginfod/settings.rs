@@ -7,38 +7,40 @@ use std::time::Duration;
 
 use memtrace_object::cache_directory;
 
-/// Directory of server lists, one file for each package that installs one.
+/// Directory of `.urls` files with URLs of servers, which packages install.
 const LISTS: &str = "/etc/debuginfod";
 
 /// Default of `DEBUGINFOD_TIMEOUT`, as in elfutils.
 const TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Default of `DEBUGINFOD_MAXSIZE`. elfutils has none; the largest debug files of distributions have about this size.
+/// Default of `DEBUGINFOD_MAXSIZE` in bytes: about the size of the largest debug files of distributions. elfutils has
+/// no default.
 const MAX_SIZE: u64 = 4 << 30;
 
 /// Choice of servers by the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Servers {
-    /// Those in `DEBUGINFOD_URLS`; none if it is not set.
+    /// The servers in `DEBUGINFOD_URLS`; none if the variable is not set.
     #[default]
     Environment,
-    /// Those in `DEBUGINFOD_URLS`, or else in `/etc/debuginfod/*.urls`. It is an error if there are none.
+    /// The servers in `DEBUGINFOD_URLS`, or in `/etc/debuginfod/*.urls` if the variable is unset or empty. An empty
+    /// list is an error.
     Known,
-    /// These URLs, separated by blanks.
+    /// The servers with these URLs, separated by blanks. An empty list is an error.
     Urls(String),
-    /// None, whatever is set.
+    /// No server, even if `DEBUGINFOD_URLS` is set.
     None,
 }
 
 /// Settings of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// URLs, with `http` or `https`.
+    /// URLs of the servers, with the scheme `http` or `https`.
     pub servers: Vec<String>,
     pub(super) cache: PathBuf,
-    /// The owner of the cache.
+    /// User id of the cache's owner.
     pub(super) user: u32,
-    /// A download must receive 100 KiB in this time.
+    /// Time limit for each step of a request, and for each 100 KiB of a download.
     pub(super) timeout: Duration,
     /// Size limit of a file in bytes.
     pub(super) max_size: u64,
@@ -59,7 +61,8 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Reads the settings of the environment for `user`; `None` if no server is to be contacted.
+    /// Returns the settings of `user`'s environment, or `None` if no server is to be contacted. `variable` returns the
+    /// value of an environment variable.
     pub fn read(
         servers: &Servers,
         user: u32,
@@ -94,9 +97,9 @@ impl Settings {
     }
 }
 
-/// Returns the URLs without a slash at the end.
+/// Splits `urls` at blanks. Removes the slashes at the end of each URL.
 fn parse(urls: &str) -> Result<Vec<String>, SettingsError> {
-    // `ima:enforcing` and similar words are settings of elfutils for the servers after them.
+    // elfutils allows words such as `ima:enforcing` in the list, which apply to the servers after them.
     let words = urls.split_whitespace().filter(|word| !word.starts_with("ima:"));
     let url = |word: &str| match ["http://", "https://"].iter().any(|scheme| word.starts_with(scheme)) {
         true => Ok(word.trim_end_matches('/').to_owned()),
@@ -105,7 +108,7 @@ fn parse(urls: &str) -> Result<Vec<String>, SettingsError> {
     words.map(url).collect()
 }
 
-/// Returns the content of the `.urls` files in `directory`, as elfutils' profile scripts join them.
+/// Joins the `.urls` files in `directory` in the order of their names, as the profile scripts of elfutils do.
 fn listed(directory: &Path) -> String {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|name| name == "urls")).collect();

@@ -14,7 +14,7 @@ use harness::fixtures::{output, readelf_build_id};
 
 use super::*;
 
-/// A server on the loopback interface, which answers each request with `answer`.
+/// HTTP server on the loopback interface, which counts its requests.
 struct TestServer {
     url: String,
     requests: Arc<AtomicUsize>,
@@ -39,7 +39,7 @@ impl TestServer {
         Self { url, requests }
     }
 
-    /// Sends `content` for any path.
+    /// Starts a server that sends `content` for any path.
     fn with(content: Vec<u8>) -> Self {
         Self::start(move |_, stream| send(stream, &content))
     }
@@ -53,11 +53,11 @@ impl TestServer {
 
 fn send(stream: &mut TcpStream, content: &[u8]) {
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", content.len());
-    // The client may close the connection before it has everything.
+    // The write fails if the client closes the connection early.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(content));
 }
 
-/// A debug file with its build ID.
+/// Returns the build ID and the content of a new debug file.
 fn debug_file(scratch: &Scratch, name: &str) -> (BuildId, Vec<u8>) {
     let source = format!("int {name}(void) {{ return 1; }} int main(void) {{ return {name}(); }}");
     let program = scratch.compile("cc", name, &source, &["-g", "-Wl,--build-id"]);
@@ -78,7 +78,7 @@ fn settings(cache: &Path, urls: &[&str]) -> Settings {
     }
 }
 
-/// A private cache directory.
+/// Creates a cache directory that other users cannot reach.
 fn cache_of(scratch: &Scratch) -> PathBuf {
     fs::set_permissions(&**scratch, fs::Permissions::from_mode(0o700)).unwrap();
     let cache = scratch.path("cache");
@@ -86,7 +86,7 @@ fn cache_of(scratch: &Scratch) -> PathBuf {
     cache
 }
 
-/// Outcome and path for each build ID.
+/// Returns the outcome and the path of the search for each build ID.
 fn search(settings: &Settings, ids: &[BuildId]) -> Vec<(DebugFileOutcome, Option<PathBuf>)> {
     let results = RefCell::new(Vec::new());
     let proceed = |step| {
@@ -101,7 +101,7 @@ fn search(settings: &Settings, ids: &[BuildId]) -> Vec<(DebugFileOutcome, Option
     results.into_inner()
 }
 
-/// Entries of a directory and its directories.
+/// Returns the names of all entries below `directory`.
 fn entries(directory: &Path) -> Vec<String> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {

@@ -1,4 +1,4 @@
-//! The activity of threads: its programs, and the reader of its records.
+//! Activity of threads: attaches the BPF programs that record it, and reads their records.
 
 use std::collections::BTreeMap;
 
@@ -20,17 +20,18 @@ use super::settings::ActivityOptions;
 use super::wire_type::{self, MapEntry};
 use crate::procfs;
 
-/// Programs of every run with activity, and the tracepoint of each. The exit comes before the programs that forget the process.
+/// Programs of every run with activity, and their tracepoints. The program at the exit is attached before the programs
+/// that forget the process.
 const TRACEPOINTS: [(&str, &str); 3] = [
     ("activity_switch", "sched_switch"),
     ("activity_thread_start", "sched_process_fork"),
     ("activity_thread_exit", "sched_process_exit"),
 ];
 
-/// Programs of runs that record waits for futexes.
+/// Programs of runs that record futex waits, and their tracepoints.
 const FUTEX_TRACEPOINTS: [(&str, &str); 2] = [("futex_enter", "sys_enter"), ("futex_exit", "sys_exit")];
 
-/// Attaches the programs at tracepoints. Those of processes are attached after them.
+/// Attaches the programs at tracepoints. The probes in targets are attached later.
 pub(super) fn attach(bpf: &mut Bpf, options: &ActivityOptions) -> Result<(), KernelError> {
     TRACEPOINTS.iter().try_for_each(|(program, tracepoint)| bpf.attach_tracepoint(program, tracepoint))?;
     if options.min_wait.is_some() {
@@ -39,18 +40,18 @@ pub(super) fn attach(bpf: &mut Bpf, options: &ActivityOptions) -> Result<(), Ker
     Ok(())
 }
 
-/// Instruction at which a thread takes a step.
+/// Instruction of a target that a thread executes at a step of its activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepSite {
-    /// Probed instruction.
+    /// File offset of the probed instruction.
     pub offset: FileOffset,
-    /// Counter of the users of the probe, which the program reads before it computes arguments.
+    /// File offset of the probe's semaphore: a counter of its users. The target computes arguments only if it is not 0.
     pub semaphore: Option<FileOffset>,
-    /// The step.
+    /// Step that the probe records.
     pub step: StepProbe,
 }
 
-/// Returns the program at a site, and its attach point.
+/// Returns the BPF program for a site, and its attach point.
 pub(super) fn point(site: &StepSite) -> (&'static str, AttachPoint) {
     let StepProbe { action, site: number, value, is_half, name, text } = site.step;
     let (program, step) = match action {
@@ -72,13 +73,13 @@ pub(super) fn point(site: &StepSite) -> (&'static str, AttachPoint) {
 /// Record of the activity of threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadActivity {
-    /// A step.
+    /// Step of a thread.
     Step(ThreadStep),
-    /// Frames of the stack of a wait, before the step that refers to it.
+    /// Stack of a futex wait. The record precedes the step that refers to the stack by its id.
     Stack(Pid, StackId, Box<Stack>),
 }
 
-/// Reader of the activity of threads.
+/// Reader of the ring with the activity of threads.
 pub struct ActivityReader {
     ring: RingBuf<MapData>,
     /// Number of records that could not be decoded.
@@ -90,7 +91,7 @@ impl ActivityReader {
         Ok(Self { ring: bpf.take_ring("ACTIVITY", "read the activity of threads")?, bad: 0 })
     }
 
-    /// Passes unread records to `sink`, in order: at most `limit` of them. The next call reads the rest.
+    /// Passes at most `limit` unread records to `sink`, in order. The next call of `drain` continues after them.
     pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(ThreadActivity)) {
         for _ in 0..limit {
             let Some(record) = self.ring.next() else { return };
@@ -101,7 +102,7 @@ impl ActivityReader {
         }
     }
 
-    /// Number of records that could not be decoded.
+    /// Returns the number of records that could not be decoded.
     #[must_use]
     pub const fn bad_records(&self) -> u64 {
         self.bad
@@ -155,8 +156,8 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
     }))
 }
 
-/// Returns a text. A page of constants that the program has never touched is not mapped yet, and is read now; its contents have
-/// not changed.
+/// Returns the text of a record. BPF cannot read a page of constants that the process has not touched yet. Such a text
+/// is read from the process now: constants do not change.
 fn text(pid: Pid, text: &ActivityText) -> String {
     let read = (text.unread != 0).then(|| procfs::read_memory(pid, AbsAddr(text.unread), ACTIVITY_TEXT));
     let bytes = match &read {
@@ -167,7 +168,7 @@ fn text(pid: Pid, text: &ActivityText) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// Reads the begins of the waits for futexes that have not ended, by thread, since the start of the clock.
+/// Returns the begin of each pending futex wait, by thread, as the time since tick 0.
 pub(super) fn pending_waits(bpf: &Bpf) -> BTreeMap<Tid, Nanoseconds> {
     type Entries<M> = HashMap<M, u32, MapEntry<ThreadState>>;
     let map = bpf.map("ACTIVE_THREADS").and_then(|map| Entries::try_from(map).ok());
@@ -178,7 +179,8 @@ pub(super) fn pending_waits(bpf: &Bpf) -> BTreeMap<Tid, Nanoseconds> {
     all.filter_map(begin).collect()
 }
 
-/// Reads the durations of the calls of allocators, by the number of the function. Functions without a call are missing.
+/// Returns the count, the total time and the histogram of the timed allocator calls, by the number of the function.
+/// Functions without a call are absent.
 pub(super) fn call_times(bpf: &Bpf) -> BTreeMap<u32, CallSums> {
     let map = bpf.map("CALL_TIMES").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
     let count = |index| {

@@ -1,4 +1,4 @@
-//! Probes: which programs are attached to which instructions of an object.
+//! Probes: attaches BPF programs to instructions of objects, and removes them.
 
 mod counting;
 mod probe;
@@ -21,24 +21,24 @@ pub use self::probe::{LoadedWordSite, Probe, ResultProbes};
 /// Program at the entry of a function that sets a mark.
 const MARK_PROGRAM: &str = "mark_entry";
 
-/// Program at the entry of a function that changes the current tag by one of its arguments.
+/// Program at an instruction that changes the current tag, unless the new tag is the result of a function.
 const TAG_PROGRAM: &str = "tag_entry";
 
-/// Program at the return of a function with the current tag as its result.
+/// Program at the return of a function that returns the new tag.
 const TAG_RETURN_PROGRAM: &str = "tag_return";
 
 /// Instruction at which the current tag changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagSite {
-    /// Probed instruction.
+    /// File offset of the probed instruction.
     pub offset: FileOffset,
-    /// Counter of the users of the probe, which the program reads before it computes arguments.
+    /// File offset of the probe's semaphore: a counter of its users. The target computes arguments only if it is not 0.
     pub semaphore: Option<FileOffset>,
-    /// The change.
+    /// Change of the tag.
     pub effect: TagEffect,
 }
 
-/// A program at an instruction of an object.
+/// BPF program at an instruction of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Attachment {
     scope: Scope,
@@ -47,19 +47,19 @@ struct Attachment {
     point: AttachPoint,
 }
 
-/// Attached probes. They are removed when this is dropped or the process exits.
+/// Attached probes. They are removed when this value is dropped or memtrace exits.
 #[derive(Default)]
 pub struct Probes {
-    /// Links with the path of their object.
+    /// Each link with the path of its object.
     links: Vec<(PathBuf, AttachedProbes)>,
-    /// Prevents duplicates.
+    /// Attachments in effect, so that none is made twice.
     attached: HashSet<Attachment>,
     /// Removals in progress.
     removals: Vec<Detach>,
 }
 
 impl Probes {
-    /// Number of attached probes.
+    /// Returns the number of attached probes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.links.iter().map(|(_, link)| link.count()).sum()
@@ -77,7 +77,7 @@ impl Probes {
         self.attached.extend(others.attached.drain());
     }
 
-    /// Starts to remove the probes of the objects at `paths`, which no process has mapped, in the background.
+    /// Starts to remove the probes of the objects at `paths` in the background. No process maps these objects any more.
     pub fn remove_objects(&mut self, paths: &HashSet<PathBuf>) {
         if paths.is_empty() {
             return;
@@ -91,7 +91,7 @@ impl Probes {
         }
     }
 
-    /// Starts to remove the probes in the background. Calls `on_progress` after each link.
+    /// Starts to remove the probes in the background. Calls `on_progress` after the removal of each link.
     #[must_use]
     pub fn detach(mut self, on_progress: impl Fn() + Send + Sync + 'static) -> Detach {
         Detach::start(self.take_links(), on_progress)
@@ -101,7 +101,7 @@ impl Probes {
         std::mem::take(&mut self.links).into_iter().map(|(_, link)| link).collect()
     }
 
-    /// Attaches a probe to the entry of one function of the object at `path`, unless it is attached.
+    /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
     pub(super) fn attach_entry(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -112,7 +112,7 @@ impl Probes {
         self.attach_all(backend, scope, path, entries(probe))
     }
 
-    /// Attaches a probe that records entries of the function at `offset` with its number.
+    /// Attaches a probe that records each entry of the function at `offset`. `function` is its number in the records.
     pub(super) fn attach_mark(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -125,7 +125,7 @@ impl Probes {
         self.attach_all(backend, scope, path, [(MARK_PROGRAM, point)])
     }
 
-    /// Attaches probes to `sites`, which change the current tag.
+    /// Attaches the probes at `sites` that change the current tag.
     pub(super) fn attach_tags(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -136,7 +136,7 @@ impl Probes {
         self.attach_all(backend, scope, path, sites.iter().map(tag_point))
     }
 
-    /// Attaches probes to `sites`, at which threads take steps.
+    /// Attaches the probes at `sites` that record steps of threads.
     pub(super) fn attach_steps(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -147,7 +147,7 @@ impl Probes {
         self.attach_all(backend, scope, path, sites.iter().map(activity::point))
     }
 
-    /// Attaches those of `probes` to the object at `path` that are not attached.
+    /// Attaches `probes` to the object at `path`, except the ones that are already attached.
     pub(super) fn attach(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -155,12 +155,12 @@ impl Probes {
         path: &Path,
         probes: &[Probe],
     ) -> Result<(), KernelError> {
-        // Returns first: the return of each recorded call is then recorded too.
+        // Probes at returns are attached first, so that the return of each recorded call is recorded too.
         let returns = probes.iter().flat_map(returns);
         self.attach_all(backend, scope, path, returns.chain(probes.iter().flat_map(entries)))
     }
 
-    /// As [`Self::attach`], with the programs that count blocks and record nothing.
+    /// Same as [`Self::attach`], with the programs that count blocks and record nothing.
     pub(super) fn attach_counting(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -185,7 +185,7 @@ impl Probes {
                 continue;
             }
             match by_program.iter_mut().find(|(name, _)| *name == program) {
-                // Two names of the same function.
+                // Two names of one function have the same attach point.
                 Some((_, points)) if points.contains(&point) => {}
                 Some((_, points)) => points.push(point),
                 None => by_program.push((program, vec![point])),
@@ -209,7 +209,7 @@ impl Drop for Probes {
     }
 }
 
-/// Program and attach point of a change of the tag.
+/// Returns the program and the attach point for a change of the tag.
 fn tag_point(site: &TagSite) -> (&'static str, AttachPoint) {
     let TagEffect { action, source, value, condition } = site.effect;
     let (program, argument) = match source {
@@ -221,7 +221,7 @@ fn tag_point(site: &TagSite) -> (&'static str, AttachPoint) {
     (program, AttachPoint { offset: site.offset, cookie: Some(cookie), semaphore: site.semaphore })
 }
 
-/// Program and attach point at the function's entry.
+/// Returns the program and the attach point for the entry of a function.
 fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     let program = probe.signature.entry_program();
     let mut cookie = match (program.cookie, probe.allocator) {
@@ -237,7 +237,8 @@ fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0), semaphore: None })
 }
 
-/// Programs and attach points at which a call is seen to begin: the entry, or the instructions with the size or the block.
+/// Returns the programs and attach points that detect a call: at its entry, or at the instructions at which a register
+/// has the block or the size.
 fn entries(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let (program, at_entry) = entry(probe);
     let Some(ResultProbes { results, sizes, .. }) = &probe.results else { return vec![(program, at_entry)] };
@@ -250,7 +251,8 @@ fn entries(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     results.chain(sizes.iter().map(|site| point(RESULT_SIZE_PROGRAM, site))).collect()
 }
 
-/// Programs and attach points at the function's returns, if its signature needs them.
+/// Returns the programs and attach points for the returns of a function. If the instructions with its block are probed,
+/// only the functions that return a block in its place need a program at their return.
 fn returns(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let point = |offset| AttachPoint { offset, cookie: None, semaphore: None };
     if let Some(ResultProbes { slow, .. }) = &probe.results {

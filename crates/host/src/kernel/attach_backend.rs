@@ -1,4 +1,4 @@
-//! The kernel interfaces that attach programs to instructions.
+//! Attach backends: the kernel interfaces that attach uprobes.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -29,7 +29,7 @@ pub(super) enum AttachBackend<'kernel> {
 }
 
 impl AttachBackend<'_> {
-    /// Loads the programs of all hooked functions.
+    /// Loads the programs for the entries, returns and result sites of all hooked functions.
     pub(super) fn load_all(&mut self) -> Result<(), KernelError> {
         let entries = FUNCTIONS.iter().map(|function| function.signature.entry_program().name);
         let others = [RETURN_PROGRAM, RETURN_SITE_PROGRAM, RESULT_PROGRAM, RESULT_SIZE_PROGRAM];

@@ -17,6 +17,7 @@ pub(super) struct AttachPoint {
     pub(super) offset: FileOffset,
     /// Value of `bpf_get_attach_cookie`.
     pub(super) cookie: Option<u64>,
-    /// Counter of 16 bits in the object's data that the kernel raises in each process while the program is attached.
+    /// File offset of a 16-bit counter in the object's data. The kernel increments the counter in each process while
+    /// the program is attached.
     pub(super) semaphore: Option<FileOffset>,
 }

@@ -6,7 +6,7 @@ use aya::programs::{Program, RawTracePoint};
 
 use super::error::KernelError;
 
-/// BPF object whose maps exist in the kernel. Dropping it detaches the programs that it has attached.
+/// BPF object with created maps. Its programs are loaded separately. Dropping this value detaches all programs.
 pub(super) struct Bpf(Ebpf);
 
 impl Bpf {
@@ -20,7 +20,7 @@ impl Bpf {
         self.attach_loaded_tracepoint(name, tracepoint)
     }
 
-    /// Loads the program `name`, which is meant for `tracepoint`.
+    /// Loads the program `name`. An error names `tracepoint`.
     pub(super) fn load_tracepoint(&mut self, name: &str, tracepoint: &str) -> Result<(), KernelError> {
         let program: &mut RawTracePoint = self.program(name)?;
         program.load().map_err(|error| KernelError::from_load(&format!("attach to {tracepoint}"), &error))
@@ -57,7 +57,7 @@ impl Bpf {
         self.0.take_map(name).ok_or_else(|| KernelError::missing(name))
     }
 
-    /// Takes out the ring `name`. `action` describes its use, as a verb.
+    /// Takes the ring `name` out of the object. `action` is a verb phrase for the error, such as "read the activity".
     pub(super) fn take_ring(&mut self, name: &str, action: &str) -> Result<RingBuf<MapData>, KernelError> {
         self.take_map(name)?.try_into().map_err(|error| KernelError::from_error(action, &error))
     }

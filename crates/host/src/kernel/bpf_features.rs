@@ -1,4 +1,4 @@
-//! Features of the kernel's BPF, detected by a trial.
+//! BPF features of the kernel, detected by a trial.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -9,8 +9,8 @@ use super::bpf_syscall::{self, LinkPoints, ProgramCode};
 
 /// Returns true if uprobe_multi links can be used for one process and for all.
 ///
-/// Linux has such links since 6.6. Until 6.10 they took a pid for a thread id ("bpf: fix multi-uprobe PID filtering logic").
-/// Kernels with this fix refuse a negative pid first.
+/// Linux has such links since 6.6. Before 6.10, a link for a process ran the program for one thread only ("bpf: fix
+/// multi-uprobe PID filtering logic"). Kernels with this fix refuse a negative pid before they look at the file.
 pub(super) fn has_uprobe_multi() -> bool {
     let instructions = [instruction(BPF_ALU64 | BPF_MOV | BPF_K), instruction(BPF_JMP | BPF_EXIT)];
     let code = ProgramCode { name: "memtrace_trial", license: c"GPL", instructions: &instructions, info: None };

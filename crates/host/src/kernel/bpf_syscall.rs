@@ -85,7 +85,7 @@ pub(super) fn load_program(code: &ProgramCode<'_>, log: &mut [u8]) -> io::Result
         load.log_buf = log.as_mut_ptr() as u64;
         load.log_size = log.len() as u32;
     }
-    // SAFETY: addresses and lengths are those of slices that are borrowed during the call.
+    // SAFETY: addresses and lengths belong to slices that are borrowed during the call.
     unsafe { create(bpf_cmd::BPF_PROG_LOAD, &mut attributes) }
 }
 
@@ -96,12 +96,12 @@ pub(super) fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
     let load = unsafe { &mut attributes.__bindgen_anon_7 };
     load.btf = address(btf);
     load.btf_size = btf.len() as u32;
-    // SAFETY: address and length are those of a slice that is borrowed during the call.
+    // SAFETY: address and length belong to a slice that is borrowed during the call.
     unsafe { create(bpf_cmd::BPF_BTF_LOAD, &mut attributes) }
 }
 
-/// Attaches a program to `points` of the file at `path`, for the process `pid`, or for all if it is 0. With `at_return`, the
-/// program runs when a function that was entered at a point returns.
+/// Attaches a program to `points` of the file at `path`, in the process `pid`, or in all processes if `pid` is 0. With
+/// `at_return`, each point is the entry of a function, and the program runs when the function returns.
 pub(super) fn create_link(
     program: BorrowedFd<'_>,
     path: &CStr,
@@ -127,7 +127,8 @@ pub(super) fn create_link(
     probes.pid = pid;
     let mut link = Err(io::ErrorKind::Other.into());
     let call = || {
-        // SAFETY: the addresses are those of a string and of three slices with the given length, borrowed during the call.
+        // SAFETY: the addresses belong to a string and to three slices with the given lengths. They are borrowed during
+        // the call.
         link = unsafe { create(bpf_cmd::BPF_LINK_CREATE, &mut attributes) };
     };
     // SAFETY: the work is one system call, and an `io::Error` of an error code allocates no memory.
@@ -180,11 +181,11 @@ fn fd_field(descriptor: RawFd) -> u32 {
     descriptor.cast_unsigned()
 }
 
-/// Makes a call that returns a new descriptor.
+/// Makes a bpf(2) call that returns a new descriptor.
 ///
 /// # Safety
 ///
-/// As for [`bpf`]; and the command must return a new descriptor.
+/// The conditions of [`bpf`] apply. The command must also return a new descriptor.
 unsafe fn create(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<OwnedFd> {
     // SAFETY: the caller guarantees it.
     let fd = unsafe { bpf(command, attributes) }?;
@@ -198,8 +199,8 @@ unsafe fn create(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<Owne
 /// Each address in `attributes` that the command accesses must be valid for the length in `attributes`.
 unsafe fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<i64> {
     let size = size_of::<bpf_attr>();
-    // SAFETY: the caller guarantees the addresses, and `attributes` is borrowed. The kernel accepts attributes larger than its
-    // own if the rest is 0 (`bpf_check_uarg_tail_zero`, kernel/bpf/syscall.c).
+    // SAFETY: the caller guarantees the addresses, and `attributes` is borrowed. The kernel accepts attributes larger
+    // than its own if the rest is 0 (`bpf_check_uarg_tail_zero`, kernel/bpf/syscall.c).
     let result = unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, &raw mut *attributes, size) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

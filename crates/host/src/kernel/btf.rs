@@ -1,7 +1,7 @@
 //! Parser for BTF, the kernel's type information (Documentation/bpf/btf.rst).
 //!
-//! It finds the offsets of struct members, also inside anonymous structs and unions, the values of enums, the arguments
-//! of tracepoints and the names of functions.
+//! The parser finds offsets of struct members (even inside anonymous structs and unions), values of enums, types of
+//! tracepoint arguments, and functions.
 
 use memtrace_common::wire::KernelMember;
 
@@ -21,7 +21,7 @@ const KIND_ENUM64: u32 = 19;
 
 /// Parsed type information.
 pub(super) struct Btf<'data> {
-    /// Encoded types. Type ids start at 1.
+    /// Encoded types, in the order of their ids. The first id is 1.
     types: Vec<&'data [u8]>,
     names: &'data [u8],
 }
@@ -52,7 +52,7 @@ impl<'data> Btf<'data> {
         Some(Self { types, names })
     }
 
-    /// Returns the offset in bytes of `member` in the struct `name`. A dot leads into a nested struct.
+    /// Returns the offset in bytes of `member` in the struct `name`. A member of a nested struct is a path with dots.
     pub(super) fn member_offset(&self, name: &str, member: &str) -> Option<u32> {
         let mut kind = self.find_type(KIND_STRUCT, name)?;
         let mut bits = 0u32;
@@ -64,13 +64,13 @@ impl<'data> Btf<'data> {
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
-    /// Returns the offset in bytes of `member`, by the first of its names that the kernel has.
+    /// Returns the offset in bytes of `member`. Uses the first of its names that the kernel has.
     pub(super) fn offset_of(&self, member: KernelMember) -> Option<u32> {
         member.names.iter().find_map(|name| self.member_offset(member.structure, name))
     }
 
-    /// Returns the names of the types of a tracepoint's arguments, which are empty for pointers; `None` if the kernel
-    /// does not have the tracepoint.
+    /// Returns the name of the type of each tracepoint argument, or `None` if the kernel lacks the tracepoint. The name
+    /// for a pointer is empty.
     pub(super) fn tracepoint_arguments(&self, tracepoint: &str) -> Option<Vec<&'data str>> {
         // `typedef void (*btf_trace_NAME)(void *, …)`, include/trace/bpf_probe.h.
         let pointer = self.type_by_id(word(self.find_type(KIND_TYPEDEF, &format!("btf_trace_{tracepoint}"))?, 2)?)?;
@@ -91,7 +91,7 @@ impl<'data> Btf<'data> {
         word(kind, 3 + index as usize * 2 + 1)
     }
 
-    /// Returns true if the kernel has the function.
+    /// Returns true if the kernel has the function `name`.
     pub(super) fn has_function(&self, name: &str) -> bool {
         self.find_type(KIND_FUNC, name).is_some()
     }
@@ -103,7 +103,7 @@ impl<'data> Btf<'data> {
         self.types.iter().find(is_match).copied()
     }
 
-    /// Returns the type with this id, with typedefs resolved.
+    /// Returns the type with this id. Resolves typedefs.
     fn resolve_typedefs(&self, id: u32) -> Option<&'data [u8]> {
         let mut kind = self.type_by_id(id)?;
         for _ in 0..8 {
@@ -119,13 +119,13 @@ impl<'data> Btf<'data> {
         self.types.get((id as usize).checked_sub(1)?).copied()
     }
 
-    /// Returns the offset of `member` in `kind` in bits, and the id of its type.
+    /// Returns the offset in bits of `member` in the struct or union `kind`, and the id of the member's type.
     fn find_member(&self, kind: &[u8], member: &str, depth: u32) -> Option<(u32, u32)> {
         let info = word(kind, 1)?;
         for index in 0..info & 0xffff {
             let start = 3 + index as usize * 3;
             let (name, inner, offset) = (word(kind, start)?, word(kind, start + 1)?, word(kind, start + 2)?);
-            // If the flag is set, the upper byte is the width of a bit field.
+            // If `kind_flag` (bit 31) is set, the upper byte is the width of a bit field.
             let bits = if info >> 31 == 1 { offset & 0x00ff_ffff } else { offset };
             if self.name(name)? == member {
                 return Some((bits, inner));
@@ -233,7 +233,7 @@ mod tests {
         let isolate = btf.tracepoint_arguments("mm_vmscan_lru_isolate").unwrap();
         assert_eq!((isolate[0], isolate[3], isolate.last()), ("int", "long unsigned int", Some(&"int")));
         assert_eq!(btf.tracepoint_arguments("mm_vmscan_nothing"), None);
-        // include/linux/cgroup_subsys.h: the first two, unless the kernel is built without them.
+        // include/linux/cgroup_subsys.h lists cpuset first, unless the kernel is built without it.
         assert_eq!(btf.enum_value("cgroup_subsys_id", "cpuset_cgrp_id"), Some(0));
         assert!(btf.enum_value("cgroup_subsys_id", "memory_cgrp_id") > Some(0));
         assert_eq!(btf.enum_value("cgroup_subsys_id", "nothing_cgrp_id"), None);

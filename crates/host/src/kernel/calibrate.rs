@@ -1,40 +1,41 @@
 //! Functions of memtrace that are probed to measure the cost of a probe on this machine.
 //!
-//! On a virtual machine, a single step may cost twenty times as much as on bare metal, so the cost cannot be a constant.
+//! On a virtual machine, a single step may cost twenty times as much as on bare metal, so the cost cannot be a
+//! constant.
 
 use std::time::{Duration, Instant};
 
 use memtrace_model::AbsAddr;
 
-/// Function without effect.
+/// Function without effect. Its calls are timed with and without a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct CalibrationFunction(extern "C" fn());
 
-/// Calls that are timed together.
+/// Number of calls in a round, which are timed together.
 const CALLS: u32 = 250;
-/// Number of rounds. The fastest is used, because disturbances only add time.
+/// Number of rounds. The fastest round counts, because disturbances only add time.
 const ROUNDS: u32 = 8;
 
 impl CalibrationFunction {
-    /// Function whose first instruction the kernel emulates.
+    /// Returns the function for emulated probes: the kernel emulates its first instruction.
     #[must_use]
     pub const fn emulated() -> Self {
         Self(emulated)
     }
 
-    /// Function whose first instruction the kernel single-steps.
+    /// Returns the function for stepped probes: the kernel single-steps its first instruction.
     #[must_use]
     pub const fn stepped() -> Self {
         Self(stepped)
     }
 
-    /// Address of the first instruction.
+    /// Returns the address of the first instruction.
     #[must_use]
     pub fn address(self) -> AbsAddr {
         AbsAddr(self.0 as usize as u64)
     }
 
-    /// Measures the duration of one call.
+    /// Returns the duration of one call: the mean of the fastest round.
     #[must_use]
     pub fn time(self) -> Duration {
         let round = || {

@@ -11,7 +11,7 @@ use super::bpf_syscall::program_info;
 /// Counters of the BPF programs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Events that were not recorded.
+    /// Lost events, by reason.
     pub losses: Losses,
     /// Allocations that the size filter dropped.
     pub filtered: Amount,
@@ -19,16 +19,17 @@ pub struct Counters {
     pub nested: u64,
 }
 
-/// Effect of redundant programs at a tracepoint.
+/// Counters of the redundant programs at tracepoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RedundantRuns {
-    /// Runs of a redundant program in place of the first one.
+    /// Events that the second or third program handled, because the kernel skipped the first one.
     pub(super) stood_in: u64,
-    /// Number of times that all programs at `sys_enter`, or at `sys_exit`, were running at once on one CPU.
+    /// Number of times that all three programs of a tracepoint were in progress on one CPU: at `sys_enter`, and at
+    /// `sys_exit`.
     pub(super) all_busy: [u64; SYSCALL_TRACEPOINTS as usize],
 }
 
-/// Reads the counters. Those of different CPUs may be read at slightly different times.
+/// Reads the counters, summed over all CPUs. Programs may increment counters during the read.
 pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, RedundantRuns) {
     let total = |index: u32| map.get(&index, 0).map_or(0, |values| values.iter().sum::<u64>());
     let mut losses = Losses::default();
@@ -44,7 +45,8 @@ pub(super) fn read(map: &PerCpuArray<&MapData, u64>) -> (Counters, RedundantRuns
     (counters, RedundantRuns { stood_in: total(counter::STOOD_IN), all_busy })
 }
 
-/// Returns the number of times that the kernel skipped a program at its probe (`recursion_misses` of `struct bpf_prog_info`).
+/// Returns the number of times that the kernel skipped a program at its probe (`recursion_misses` of `struct
+/// bpf_prog_info`).
 pub(super) fn missed(program: BorrowedFd<'_>) -> u64 {
     program_info(program).map_or(0, |info| info.recursion_misses)
 }

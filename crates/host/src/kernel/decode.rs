@@ -23,7 +23,8 @@ pub struct BadRecord;
 /// # Errors
 ///
 /// [`BadRecord`] if the record is truncated, of an unknown kind or contradictory.
-// Inline, so that the fields of an event are written where they stay: a copy in wide words waits for narrow stores.
+// Inlined, so that the fields of an event are written to their final place. A copy in wide words would have to wait for
+// the narrow stores of the fields.
 #[inline(always)]
 pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     let header: Header = read(record)?;
@@ -35,7 +36,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
         _ if upper == 0 => false,
         _ => return Err(BadRecord),
     };
-    // In traces of the heap, almost all records are of these kinds.
+    // Almost all records of a heap trace have one of these kinds.
     let kind = match kind {
         RecordKind::Alloc => alloc(&read(record)?, AllocatorId(upper), TagId::UNTAGGED),
         RecordKind::TaggedAlloc => tagged_alloc(read(record)?, TagId(upper)),
@@ -87,7 +88,7 @@ fn decode_rare(kind: RecordKind, upper: u16, record: &[u8]) -> Result<EventKind,
         RecordKind::Exec => EventKind::Exec,
         RecordKind::Exit => EventKind::Exit,
         RecordKind::ThreadExit => EventKind::ThreadExit,
-        // Activity is in a ring of its own; `decode` has the others.
+        // Records of activity have their own ring. `decode` handles the other kinds.
         RecordKind::Activity
         | RecordKind::Alloc
         | RecordKind::TaggedAlloc
@@ -179,7 +180,7 @@ fn owner(record: &OwnerRecord) -> EventKind {
     }))
 }
 
-/// Converts a kind of reclaim from its number in records and maps.
+/// Converts the number of a kind of reclaim, as in records and maps.
 pub(super) const fn reclaim_kind(raw: u32) -> Option<ReclaimKind> {
     match raw {
         reclaim_kind::DIRECT => Some(ReclaimKind::Direct),
@@ -192,7 +193,7 @@ pub(super) const fn reclaim_kind(raw: u32) -> Option<ReclaimKind> {
     }
 }
 
-/// Converts a thread's name, which a zero terminates.
+/// Converts a comm, which ends at the first zero.
 pub(super) fn comm(bytes: &[u8]) -> String {
     let name = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()

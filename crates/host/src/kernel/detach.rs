@@ -1,8 +1,8 @@
 //! Removal of probes in the background.
 //!
-//! Closing the last descriptor of a probe returns after the kernel has removed it, which includes a wait until no task
-//! executes it. These waits can overlap, so several threads close descriptors. The waits of perf events cannot:
-//! `perf_uprobe_destroy` (kernel/trace/trace_event_perf.c) holds a mutex while it waits.
+//! The close(2) of the last descriptor of a probe returns after the kernel has removed the probe. This includes a wait
+//! until no task executes the probe. The waits of uprobe_multi links can overlap, so several threads close descriptors.
+//! The waits of perf events cannot overlap: `perf_uprobe_destroy` (kernel/trace/trace_event_perf.c) holds a mutex.
 
 mod reaper;
 
@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// Threads that remove probes. Removing 17 probes in 8 links took 0.06 s with 8 threads, 0.4 s with one. More threads did not
-/// help.
+/// Maximum number of threads that remove probes. The removal of 17 probes in 8 links takes 0.06 s with 8 threads, and
+/// 0.4 s with one. More threads do not help.
 const THREADS: usize = 8;
 
 /// Link that keeps probes attached until it is dropped.
 pub(super) struct AttachedProbes {
     count: usize,
-    /// The removal can overlap with that of other links.
+    /// True if the removal can overlap with the removal of other links.
     overlaps: bool,
     _link: Box<dyn Send>,
 }
 
 impl AttachedProbes {
-    /// uprobe_multi link with `count` probes.
+    /// Takes a uprobe_multi link with `count` probes.
     pub(super) fn by_multi_link(link: impl Send + 'static, count: usize) -> Self {
         Self { count, overlaps: true, _link: Box::new(link) }
     }
 
-    /// Perf event with one probe.
+    /// Takes a perf event, which has one probe.
     pub(super) fn by_perf_event(link: impl Send + 'static) -> Self {
         Self { count: 1, overlaps: false, _link: Box::new(link) }
     }
@@ -39,7 +39,7 @@ impl AttachedProbes {
     }
 }
 
-/// Removal of probes in progress. Dropping it waits for the end.
+/// Removal of probes in progress. Dropping this value waits until all probes are removed.
 pub struct Detach {
     total: usize,
     shared: Arc<Shared>,
@@ -66,7 +66,7 @@ impl Shared {
 }
 
 impl Detach {
-    /// Starts to remove `probes` in the background. Calls `on_progress` after each link.
+    /// Starts to remove `probes` in the background. Calls `on_progress` after the removal of each link.
     pub(super) fn start(probes: Vec<AttachedProbes>, on_progress: impl Fn() + Send + Sync + 'static) -> Self {
         let total = probes.iter().map(AttachedProbes::count).sum();
         let overlapping = probes.iter().filter(|link| link.overlaps).count();
@@ -84,13 +84,13 @@ impl Detach {
         Self { total, shared, threads }
     }
 
-    /// Number of probes to remove.
+    /// Returns the number of probes to remove, including the ones that are removed.
     #[must_use]
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Number of removed probes.
+    /// Returns the number of removed probes.
     #[must_use]
     pub fn removed(&self) -> usize {
         self.shared.removed.load(Ordering::Acquire)
@@ -104,8 +104,8 @@ impl Detach {
 
     /// Hands the remaining probes over to a reaper process, which exits after memtrace.
     ///
-    /// A process can only exit after the kernel has removed all probes of which it holds the last descriptor. With the
-    /// reaper, those that wait for memtrace do not wait for the removal.
+    /// A process with the last descriptor of a probe exits only after the kernel has removed the probe. The reaper
+    /// closes its descriptors after memtrace, so a process that waits for memtrace does not wait for the removal.
     ///
     /// # Errors
     ///

@@ -36,7 +36,7 @@ pub enum KernelError {
         /// The failed operation.
         action: String,
     },
-    /// memtrace may open no more file descriptors.
+    /// memtrace has reached its limit of open file descriptors.
     #[error("cannot {action}: too many open files")]
     OutOfDescriptors {
         /// The failed operation.
@@ -56,12 +56,12 @@ pub enum KernelError {
 }
 
 impl KernelError {
-    /// The BPF object lacks a program or map.
+    /// Returns the error for a program or map that the BPF object lacks.
     pub(super) fn missing(name: &str) -> Self {
         Self::Failed { action: format!("use {name}"), reason: String::from("the BPF object does not contain it") }
     }
 
-    /// Classifies a system error by its code. `reason` describes it in full.
+    /// Classifies a system error by its code. `reason` is the complete description.
     pub(super) fn from_io(action: &str, source: io::Error, reason: String) -> Self {
         let action = action.to_owned();
         match source.raw_os_error() {
@@ -110,7 +110,8 @@ impl KernelError {
     }
 }
 
-/// Returns the verifier's reason: the last line before the statistics (`print_verification_stats`, kernel/bpf/verifier.c).
+/// Returns the verifier's reason: the last line before the statistics (`print_verification_stats`,
+/// kernel/bpf/verifier.c).
 fn verifier_reason(log: &str) -> Option<&str> {
     const STATISTICS: [&str; 4] = ["processed ", "verification time ", "stack depth ", "max_states_per_insn "];
     let lines = log.lines().map(|line| line.trim_matches(['\0', ' ']));

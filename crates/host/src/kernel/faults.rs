@@ -7,9 +7,10 @@ use aya::util::online_cpus;
 use super::bpf::Bpf;
 use super::error::KernelError;
 
-/// Attaches the programs to the page fault tracepoints, or to the perf event where a tracepoint cannot be used.
+/// Attaches the programs to the tracepoints of page faults, or to the perf event of page faults if `page_fault_user`
+/// cannot be used. Major faults have a perf event only.
 pub(super) fn attach(bpf: &mut Bpf) -> Result<(), KernelError> {
-    // The program for major faults expects that the fault has been recorded before.
+    // The program for major faults is attached last: it expects that the fault has been recorded before.
     match bpf.attach_tracepoint("page_fault_user", "page_fault_user") {
         Ok(()) => {
             bpf.attach_tracepoint("page_fault_kernel", "page_fault_kernel")?;

@@ -11,7 +11,7 @@ use super::rings::RingReader;
 use super::settings::{self, Options};
 use crate::procfs;
 
-/// Options that enable all code that the verifier could refuse.
+/// Returns options that enable all code that the verifier could refuse.
 fn trial() -> Options {
     Options {
         rings: 2,
@@ -27,7 +27,7 @@ fn trial() -> Options {
 /// First release with `bpf_find_vma`.
 pub const FIND_VMA: (u32, u32) = (5, 17);
 
-/// Checks the features and permissions without which no tracing is possible.
+/// Checks the features and permissions that every trace needs.
 ///
 /// # Errors
 ///
@@ -35,7 +35,8 @@ pub const FIND_VMA: (u32, u32) = (5, 17);
 /// [`KernelError::Permission`] if the caller may not use them.
 pub fn require() -> Result<(), KernelError> {
     btf()?;
-    // The search takes ten milliseconds. Newer kernels have the function, and older ones can have it from their distribution.
+    // A search in BTF takes ten milliseconds, and kernels from 5.17 on have `bpf_find_vma`. An older kernel may have it
+    // from its distribution.
     if procfs::kernel_release().and_then(|release| procfs::kernel_version(&release)).is_none_or(|it| it < FIND_VMA) {
         settings::find_vma()?;
     }
@@ -60,7 +61,7 @@ pub fn ring_buffers() -> Result<(), KernelError> {
     }
 }
 
-/// Looks up all struct members that the BPF programs read in the kernel's type information.
+/// Checks that the kernel's BTF has all struct members that the BPF programs read.
 ///
 /// # Errors
 ///
@@ -68,7 +69,7 @@ pub fn ring_buffers() -> Result<(), KernelError> {
 pub fn type_information() -> Result<(), KernelError> {
     btf()?;
     match settings::settings(&trial()) {
-        // The structs come first.
+        // `settings` looks up the structs before `bpf_find_vma`.
         Ok(_) | Err(KernelError::TooOld { .. }) => Ok(()),
         Err(error) => Err(error),
     }
@@ -83,7 +84,7 @@ pub fn uprobes() -> Result<(), KernelError> {
     present(procfs::uprobe_type(), "use uprobes", "it requires CONFIG_UPROBE_EVENTS=y")
 }
 
-/// Loads all BPF programs. They record nothing.
+/// Loads all BPF programs. They record nothing, because the recording gate stays closed.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
-//! File ids: device and inode of a file as the BPF programs see them.
+//! File ids: device, inode and change time of a file as the BPF programs see them.
 //!
-//! They can differ from those of `stat`, for example on overlay file systems, and are therefore read by BPF programs, which
-//! memtrace runs itself (`BPF_PROG_TEST_RUN`).
+//! An id can differ from the result of stat(2), for example on overlayfs. Therefore BPF programs read the ids. memtrace
+//! runs these programs itself (`BPF_PROG_TEST_RUN`).
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -23,7 +23,7 @@ const MAPPED: &str = "file_id_mapped";
 /// Program that looks up a descriptor of the calling process.
 const OPENED: &str = "file_id_opened";
 
-/// Maximum number of lookups while another thread of memtrace changes the mappings.
+/// Maximum number of lookups for one id. A lookup fails while another thread of memtrace changes the mappings.
 const TRIES: usize = 1000;
 
 /// Loads the programs.
@@ -62,7 +62,7 @@ fn look_up(bpf: &mut Bpf, program: &str, argument: u64) -> Option<ObjectKey> {
     None
 }
 
-/// Runs the program `name`. Each run overwrites the reply of the one before.
+/// Runs the program `name`, and returns its reply. Each run overwrites the reply of the previous run.
 fn run(bpf: &mut Bpf, name: &str, argument: u64) -> Option<FileIdReply> {
     let program: &mut RawTracePoint = bpf.program(name).ok()?;
     let mut options = RawTracePointRunOptions::new();
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::kernel::{Kernel, features};
 
-    /// Id by `stat`, which is the same unless file systems are stacked.
+    /// Returns the id of this executable by stat(2), which is the kernel's id unless file systems are stacked.
     fn own_executable() -> ObjectKey {
         let file = std::fs::metadata("/proc/self/exe").unwrap();
         ObjectKey {

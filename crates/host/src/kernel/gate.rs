@@ -17,13 +17,12 @@ const SPARE_SIZE: Bytes = Bytes(1 << 16);
 /// Allocation calls in a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallRate {
-    /// Numbers of calls.
+    /// Number of calls in each size class.
     pub calls: CallsBySize,
-    /// Length of the period.
+    /// Duration of the period.
     pub during: Duration,
 }
 
-/// The recording gate.
 pub(super) struct Gate {
     /// Ring without a writer; see [`Gate::close`].
     spare: RingReader,
@@ -39,7 +38,7 @@ impl Gate {
         set(bpf, gate::OPEN)
     }
 
-    /// Starts to count the usage of threads.
+    /// Lets the BPF programs count the usage of threads, and record nothing.
     pub(super) fn count(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
         set(bpf, gate::COUNTING)
     }

@@ -1,9 +1,10 @@
-//! Helper process for system calls that SIGKILL must not interrupt.
+//! Helper process for system calls that a SIGKILL to memtrace must not interrupt.
 //!
 //! To insert or remove a breakpoint, the kernel looks up its page, and refuses to do so for a killed thread
 //! (`fatal_signal_pending`, mm/gup.c). The breakpoint then stays in its process forever ("failed to unregister, leaking
-//! uprobe", kernel/events/uprobes.c). Therefore a separate process makes these calls. It shares memory and descriptors with
-//! memtrace, but is not killed with it. The kernel's close of descriptors at process exit is not affected.
+//! uprobe", kernel/events/uprobes.c). Therefore a helper process makes these calls. The helper shares memory and
+//! descriptors with memtrace, but is not killed with it. Probes that the kernel removes when memtrace exits do not have
+//! this problem.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -12,10 +13,12 @@ use std::ptr;
 /// Stack size of the helper, in units of 16 bytes, which is the alignment of a stack.
 const STACK: usize = (64 << 10) / size_of::<u128>();
 
-/// The calling thread sleeps until the helper exits, so that both can use its thread-local storage, as in posix_spawn(3).
+/// With `CLONE_VFORK`, the calling thread sleeps until the helper exits. The helper can therefore use the thread's
+/// thread-local storage, as in posix_spawn(3).
 const CLONE_FLAGS: c_int = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
 
-/// Runs `work` in a helper process and waits until it exits. If the process cannot be created, runs `work` in this thread.
+/// Runs `work` in a helper process and waits until it exits. If the process cannot be created, runs `work` in this
+/// thread.
 ///
 /// # Safety
 ///
@@ -25,8 +28,8 @@ pub(super) unsafe fn run<W: FnMut()>(mut work: W) {
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let work = &raw mut work;
     let signals = BlockedSignals::block();
-    // SAFETY: the stack grows down from its end. Stack and work live until the process has exited, and nothing else uses them,
-    // because this thread sleeps until then.
+    // SAFETY: the stack grows down from its end. Stack and work live until the process has exited, and nothing else
+    // uses them, because this thread sleeps until then.
     let pid = unsafe { libc::clone(process::<W>, top, CLONE_FLAGS, work.cast()) };
     drop(signals);
     if pid < 0 {
@@ -45,7 +48,8 @@ extern "C" fn process<W: FnMut()>(work: *mut c_void) -> c_int {
     0
 }
 
-/// Blocks all signals of this thread, and of processes that it creates, while it lives: handlers would run in both.
+/// Blocks all signals in the calling thread until it is dropped. The helper inherits this mask: without it, a signal
+/// handler of memtrace could run in the helper.
 struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {

@@ -1,4 +1,4 @@
-//! The BPF programs in the kernel: loading, and access to everything they provide.
+//! The loaded BPF programs, and access to everything that they provide.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,23 +36,22 @@ use super::{faults, file_id, tags, tracepoints};
 /// BPF programs, built by `cargo xtask bpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
 
-/// The loaded BPF programs. Dropping this detaches them.
+/// The loaded BPF programs. Dropping this value detaches them.
 pub struct Kernel {
     bpf: Bpf,
-    /// Programs for probes; `None` if aya attaches them.
+    /// Programs for uprobe_multi links; `None` if aya attaches the probes as perf events.
     multi: Option<UprobeMulti>,
     unwind_maps: UnwindMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     gate: Gate,
     timer: ProgramTimer,
     missing_tracepoints: Vec<&'static str>,
-    /// Blocks have the usable size of their allocator.
+    /// True if allocations are recorded with the usable size of the block instead of the requested size.
     usable_sizes: bool,
-    /// The activity of threads is recorded.
     records_activity: bool,
-    /// Calls of allocators are timed.
+    /// True if calls of allocators are timed.
     times_calls: bool,
-    /// Probes count, and record nothing.
+    /// True if probes count the usage of threads and record nothing.
     counts_threads: bool,
 }
 
@@ -66,14 +65,14 @@ impl Kernel {
         let settings = settings(options)?;
         let settings_entry = MapEntry(settings);
         let mut loader = EbpfLoader::new();
-        // The programs have no relocations to the kernel's types, which would take megabytes.
+        // The programs have no relocations (CO-RE), so aya need not parse the kernel's BTF, which takes megabytes.
         loader.btf(None);
-        // aya has no type for maps in tasks.
+        // aya has no type for `BPF_MAP_TYPE_TASK_STORAGE`.
         loader.allow_unsupported_maps();
         loader.override_global("SETTINGS", &settings_entry, true);
         options.map_sizes.apply(&mut loader, options.counts_threads);
         let mut ebpf = loader.load(OBJECT).map_err(|error| KernelError::from_error("load the BPF programs", &error))?;
-        // Requires that no map is taken out yet.
+        // `UprobeMulti` needs all maps, so no map may be taken out before.
         let multi = UprobeMulti::new(OBJECT, &ebpf)?;
         let log = EbpfLogger::init(&mut ebpf)
             .inspect_err(|error| log::warn!("cannot read the log of the BPF programs: {error}"))
@@ -83,7 +82,7 @@ impl Kernel {
         let gate = Gate::new()?;
         let readers = make_rings(&mut bpf, options)?;
         if options.counts_threads {
-            // Before the programs that forget a process when it exits.
+            // Attached before the programs that forget a process at its exit.
             thread_usage::TRACEPOINTS.iter().try_for_each(|(name, at)| bpf.attach_tracepoint(name, at))?;
         }
         if let Some(options) = &options.activity {
@@ -130,13 +129,13 @@ impl Kernel {
         Ok((kernel, readers))
     }
 
-    /// Tracepoints of reclaim that the kernel lacks.
+    /// Returns the tracepoints of reclaim that the kernel lacks.
     #[must_use]
     pub fn missing_tracepoints(&self) -> &[&'static str] {
         &self.missing_tracepoints
     }
 
-    /// Traces `pid` whichever executable it runs, and reports its exec and exit.
+    /// Traces the process `pid` in each executable that it runs, and records its exec and exit.
     ///
     /// # Errors
     ///
@@ -145,7 +144,7 @@ impl Kernel {
         process_filter::decide(&mut self.bpf, pid, true)
     }
 
-    /// Requests of the BPF programs for unwind tables.
+    /// Returns the reader of the table requests.
     ///
     /// # Errors
     ///
@@ -154,7 +153,7 @@ impl Kernel {
         TableRequestReader::take(&mut self.bpf)
     }
 
-    /// Copies of stacks that were cut for lack of a table.
+    /// Returns the reader of the stack copies.
     ///
     /// # Errors
     ///
@@ -172,7 +171,7 @@ impl Kernel {
         RemovedCgroupReader::take(&mut self.bpf)
     }
 
-    /// Maps with the unwind tables.
+    /// Returns the maps with the unwind tables.
     pub fn unwind_maps(&mut self) -> &mut UnwindMaps {
         &mut self.unwind_maps
     }
@@ -182,7 +181,7 @@ impl Kernel {
         file_id::of_path(&mut self.bpf, path)
     }
 
-    /// Attaches those of `sites` to the object at `path` that are not attached.
+    /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached.
     ///
     /// # Errors
     ///
@@ -201,11 +200,11 @@ impl Kernel {
         probes.attach(&mut self.attach_backend(), scope, path, &sites)
     }
 
-    /// Attaches a probe to the entry of one function of the object at `path`.
+    /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
     ///
     /// # Errors
     ///
-    /// Those of [`Kernel::attach`].
+    /// The same as for [`Kernel::attach`].
     pub fn attach_entry(
         &mut self,
         probes: &mut Probes,
@@ -217,13 +216,14 @@ impl Kernel {
         probes.attach_entry(&mut self.attach_backend(), scope, path, &site)
     }
 
-    /// Returns true if the result sites of the function are probed: their programs do not time calls.
+    /// Returns true if the result sites of the function are probed. If calls are timed, they are not probed, because
+    /// their programs do not time calls.
     pub fn uses_results(&self, probe: &Probe) -> bool {
         probe.results.is_some() && !self.times_calls
     }
 
-    /// Returns a probe that records usable sizes and durations only if the run has them: these need a cookie, and durations need
-    /// the returns of all functions.
+    /// Returns `probe` without the usable sizes and durations that this run does not record. Both need a BPF cookie,
+    /// and durations need the returns of all functions.
     fn adapted(&self, probe: &Probe) -> Probe {
         let signature = match probe.signature {
             Signature::Free { block } if self.times_calls => Signature::FreeAround { block },
@@ -238,11 +238,12 @@ impl Kernel {
         }
     }
 
-    /// Attaches a probe that records entries of the function at `offset` of the object at `path` with its number.
+    /// Attaches a probe that records each entry of the function at `offset` of the object at `path`. `function` is its
+    /// number in the records.
     ///
     /// # Errors
     ///
-    /// Those of [`Kernel::attach`].
+    /// The same as for [`Kernel::attach`].
     pub fn attach_mark(
         &mut self,
         probes: &mut Probes,
@@ -254,11 +255,11 @@ impl Kernel {
         probes.attach_mark(&mut self.attach_backend(), scope, path, offset, function)
     }
 
-    /// Attaches probes to `sites` of the object at `path`, which change the current tag.
+    /// Attaches the probes at `sites` of the object at `path` that change the current tag.
     ///
     /// # Errors
     ///
-    /// Those of [`Kernel::attach`].
+    /// The same as for [`Kernel::attach`].
     pub fn attach_tags(
         &mut self,
         probes: &mut Probes,
@@ -269,11 +270,11 @@ impl Kernel {
         probes.attach_tags(&mut self.attach_backend(), scope, path, sites)
     }
 
-    /// Attaches probes to `sites` of the object at `path`, at which threads take steps.
+    /// Attaches the probes at `sites` of the object at `path` that record steps of threads.
     ///
     /// # Errors
     ///
-    /// Those of [`Kernel::attach`].
+    /// The same as for [`Kernel::attach`].
     pub fn attach_steps(
         &mut self,
         probes: &mut Probes,
@@ -284,7 +285,7 @@ impl Kernel {
         probes.attach_steps(&mut self.attach_backend(), scope, path, sites)
     }
 
-    /// Returns the reader of the activity of threads; `None` if it is not recorded.
+    /// Returns the reader of the activity of threads; `None` if activity is not recorded.
     ///
     /// # Errors
     ///
@@ -293,19 +294,19 @@ impl Kernel {
         self.records_activity.then(|| ActivityReader::take(&mut self.bpf)).transpose()
     }
 
-    /// Returns the begins of the waits for futexes that have not ended, by thread, since the start of the clock.
+    /// Returns the begin of each pending futex wait, by thread, as the time since tick 0.
     #[must_use]
     pub fn pending_waits(&self) -> BTreeMap<Tid, Nanoseconds> {
         activity::pending_waits(&self.bpf)
     }
 
-    /// Returns the durations of the calls of allocators so far, by the number of the function.
+    /// Returns the count, the total time and the histogram of the timed allocator calls, by the number of the function.
     #[must_use]
     pub fn call_times(&self) -> BTreeMap<u32, CallSums> {
         activity::call_times(&self.bpf)
     }
 
-    /// Returns the tags that programs have set so far.
+    /// Returns the tags that targets have set so far.
     #[must_use]
     pub fn tags(&self) -> BTreeMap<TagId, TagName> {
         tags::read(&self.bpf)
@@ -320,7 +321,7 @@ impl Kernel {
         MarkEntryReader::take(&mut self.bpf)
     }
 
-    /// Returns true if probes use uprobe_multi links. Otherwise, each takes a perf event, and their removal is slow.
+    /// Returns true if probes use uprobe_multi links. Otherwise, each probe is a perf event, and the removal is slow.
     #[must_use]
     pub fn has_uprobe_multi(&self) -> bool {
         self.multi.is_some()
@@ -352,7 +353,7 @@ impl Kernel {
         self.gate.open(&mut self.bpf)
     }
 
-    /// Starts to count the usage of threads.
+    /// Lets the BPF programs count the usage of threads, and record nothing.
     ///
     /// # Errors
     ///
@@ -365,7 +366,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// Errors of the kernel; or the reader was taken before.
+    /// Errors of the kernel. [`KernelError::Failed`] if the reader was taken before.
     pub fn take_thread_usage(&mut self) -> Result<ThreadUsageReader, KernelError> {
         ThreadUsageReader::take(&mut self.bpf)
     }
@@ -388,18 +389,18 @@ impl Kernel {
         self.gate.count_calls(&mut self.bpf, period)
     }
 
-    /// Enables or disables timing of the BPF programs. Timing costs each run two readings of the clock.
+    /// Enables or disables timing of the BPF programs. With timing, each run of a program reads the clock twice.
     pub fn time_programs(&mut self, on: bool) {
         self.timer.enable(on);
     }
 
-    /// Run time of the BPF programs while timing was enabled.
+    /// Returns the run time of the BPF programs while timing was enabled.
     #[must_use]
     pub fn program_time(&self) -> ProgramTime {
         ProgramTimer::read(self.programs().map(|(_, program)| program))
     }
 
-    /// Names and descriptors of all loaded programs.
+    /// Returns the names and descriptors of all loaded programs.
     fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
         let others = self.bpf.programs().filter_map(|(name, program)| Some((name, program.fd().ok()?.as_fd())));
         others.chain(self.multi.iter().flat_map(UprobeMulti::programs))
@@ -408,7 +409,8 @@ impl Kernel {
     /// Reads the counters of the BPF programs.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        // Misses have to be read before the runs of substitutes, which must not be fewer.
+        // Read the misses first: if the counters came first, a redundant program that runs between the two reads would
+        // be missing from them.
         let missed: BTreeMap<&str, u64> =
             self.programs().map(|(name, program)| (name, counters::missed(program))).collect();
         let map = self.bpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
@@ -421,20 +423,20 @@ impl Kernel {
         counters
     }
 
-    /// Counters of reclaim by all processes. Those of different CPUs may be read at slightly different times.
+    /// Returns the counters of reclaim by all processes. Programs may increment counters during the read.
     #[must_use]
     pub fn reclaim_counters(&self) -> ReclaimCounters {
         reclaim::counters(&self.bpf)
     }
 
-    /// Memcgs in which a task has stalled, and the number of inactive pages scanned for the limit of each. If there are too
-    /// many, the least recently used are missing.
+    /// Returns the number of inactive pages that were scanned for the limit of each memcg. If there are too many
+    /// memcgs, the least recently used ones are missing.
     #[must_use]
     pub fn scanned_by_memcg(&self) -> BTreeMap<CgroupId, u64> {
         reclaim::scanned_by_memcg(&self.bpf)
     }
 
-    /// Forwards the log of the BPF programs.
+    /// Forwards new messages of the BPF programs to `log`.
     pub fn flush_log(&mut self) {
         if let Some(log) = &mut self.log {
             log.flush();

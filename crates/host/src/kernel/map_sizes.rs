@@ -1,4 +1,4 @@
-//! Sizes of the BPF maps. Each map of the table can have fewer entries, so that the maps fit into less memory.
+//! Sizes of the BPF maps. The maps of the table can have fewer entries, to take less memory.
 
 use aya::EbpfLoader;
 use memtrace_model::Bytes;
@@ -6,11 +6,11 @@ use memtrace_model::Bytes;
 /// Map that can have fewer entries.
 struct SizedMap {
     name: &'static str,
-    /// Its entries without a limit: a power of two.
+    /// Number of entries without a memory limit: a power of two.
     entries: u32,
-    /// Memory of an entry, with the kernel's links and keys.
+    /// Memory of an entry in bytes: the key, the value and the kernel's links.
     entry_bytes: u32,
-    /// Runs that use the map. In others, it has the fewest entries.
+    /// Runs that use the map. In other runs, the map has the smallest possible size.
     purpose: Purpose,
 }
 
@@ -40,14 +40,14 @@ const fn map_of_tags(name: &'static str, entries: u32, entry_bytes: u32) -> Size
     SizedMap { name, entries, entry_bytes, purpose: Purpose::Tags }
 }
 
-/// Bytes of the ring of the activity of threads in runs without it: a page.
+/// Size in bytes of the activity ring in runs without activity: a page, the smallest possible size.
 const PAGE: u32 = 4096;
 
-/// The large maps.
+/// Large maps, with the number of entries at full size.
 const MAPS: &[SizedMap] = &[
     map("PAGES", 1 << 20, 8),
     map("SCRATCH", 1 << 11, 3736),
-    // The entries of a ring are bytes.
+    // The size of a ring is in bytes.
     map("STACK_COPIES", 1 << 22, 1),
     map("DECISIONS", 1 << 16, 80),
     map("SENT", 1 << 16, 80),
@@ -68,44 +68,44 @@ const MAPS: &[SizedMap] = &[
     SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 160, purpose: Purpose::Activity },
 ];
 
-/// Memory of all other maps, without those that have entries for each processor or task, and without the rings that a run
-/// has for each shard.
+/// Memory of all other maps in bytes. It leaves out maps with entries for each processor or task, and the rings of the
+/// shards.
 const OTHERS: u64 = 2 << 20;
 
-/// Maps of runs that count the usage of threads. The kernel allocates the buckets of a hash table at once; `SIZES` has
-/// 16 MiB of them.
+/// Maps of runs that count the usage of threads. In other runs they have one entry, because the kernel allocates the
+/// buckets of a hash table at its creation: 16 MiB for `SIZES`.
 const MAPS_OF_COUNTS: [&str; 2] = ["SIZES", "PROCESS_USAGE"];
 
 /// Sizes of the BPF maps of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapSizes {
-    /// The maps have one in 2^`shift` of their entries.
+    /// The numbers of entries are divided by 2 to the power of `shift`.
     shift: u32,
-    /// Maximum number of maps of unwind rows, with a mebibyte each.
+    /// Maximum number of maps of unwind rows, of 1 MiB each.
     pub rows: u32,
     /// Optional parts of the run.
     pub uses: MapUses,
 }
 
 impl MapSizes {
-    /// Sizes without a limit, without optional parts.
+    /// Sizes without a memory limit, for a run without optional parts.
     pub const FULL: Self = Self {
         shift: 0,
         rows: memtrace_common::unwind::MAX_BLOBS as u32,
         uses: MapUses { tags: false, activity: false },
     };
 
-    /// Returns the same sizes for a run with these optional parts.
+    /// Returns these sizes for a run with the optional parts `uses`.
     #[must_use]
     pub const fn with(self, uses: MapUses) -> Self {
         Self { uses, ..self }
     }
 
-    /// Smallest sizes: with fewer entries, a thread would often find no free slot.
+    /// Smallest sizes, for a run with all optional parts. With fewer entries, a thread would often find no free slot.
     pub const SMALLEST: Self = Self { shift: 4, rows: 1, uses: MapUses { tags: true, activity: true } };
 
-    /// Returns the largest sizes with which the maps take at most `maps`, and `rows` maps of unwind rows; `None` if the
-    /// smallest take more.
+    /// Returns the largest sizes for which [`Self::memory`] is at most `maps`, or `None` if even the smallest sizes
+    /// take more. `rows` is the maximum number of maps of unwind rows.
     #[must_use]
     pub fn within(maps: Bytes, rows: u32, uses: MapUses) -> Option<Self> {
         let sizes = (0..=Self::SMALLEST.shift).map(|shift| Self { shift, rows: rows.clamp(1, Self::FULL.rows), uses });
@@ -119,7 +119,7 @@ impl MapSizes {
         Bytes(OTHERS + scaled.sum::<u64>())
     }
 
-    /// Returns the number of entries of the map `name`, which is in the table.
+    /// Returns the number of entries of the map `name`; 0 if the map is not in the table.
     pub(super) fn entries(self, name: &str) -> u32 {
         MAPS.iter().find(|map| map.name == name).map_or(0, |map| self.entries_of(map))
     }
@@ -133,7 +133,8 @@ impl MapSizes {
         }
     }
 
-    /// Sets the sizes of the maps that `loader` creates for a run that counts the usage of threads or does not.
+    /// Sets the sizes of the maps that `loader` creates. `counts_threads` is true for a run that counts the usage of
+    /// threads.
     pub(super) fn apply(self, loader: &mut EbpfLoader<'_>, counts_threads: bool) {
         for map in MAPS.iter().filter(|map| self.entries_of(map) != map.entries) {
             loader.map_max_entries(map.name, self.entries_of(map));
@@ -162,8 +163,8 @@ mod tests {
         }
     }
 
-    /// Memory of a map as `htab_map_mem_usage` (kernel/bpf/hashtab.c) and `array_map_mem_usage` (kernel/bpf/arraymap.c)
-    /// compute it.
+    /// Returns the memory of a map in bytes, as `htab_map_mem_usage` (kernel/bpf/hashtab.c) and `array_map_mem_usage`
+    /// (kernel/bpf/arraymap.c) compute it.
     fn kernel_memory(map: &aya_obj::Map) -> u64 {
         const ELEMENT: u64 = 48;
         const BUCKET: u64 = 16;

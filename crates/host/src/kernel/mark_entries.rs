@@ -15,11 +15,11 @@ use super::wire_type;
 pub struct MarkEntry {
     /// Number of the function, as given when its probe was attached.
     pub function: u32,
-    /// Process that has entered it.
+    /// Process that has entered the function.
     pub pid: Pid,
 }
 
-/// Reader of the entries.
+/// Reader of the ring with the entries.
 pub struct MarkEntryReader(RingBuf<MapData>);
 
 impl MarkEntryReader {
@@ -27,7 +27,7 @@ impl MarkEntryReader {
         bpf.take_ring("MARKS", "read the entries of functions that set marks").map(Self)
     }
 
-    /// Passes the entries since the last call to `sink`, in order.
+    /// Passes all unread entries to `sink`, in order.
     pub fn drain(&mut self, mut sink: impl FnMut(MarkEntry)) {
         while let Some(record) = self.0.next() {
             if let Some(entry) = parse(&record) {
@@ -38,7 +38,7 @@ impl MarkEntryReader {
 }
 
 impl AsRawFd for MarkEntryReader {
-    /// Descriptor that becomes readable when a function is entered.
+    /// Returns a descriptor that becomes readable when a function that sets marks is entered.
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -1,4 +1,4 @@
-//! File mapped by memtrace, for a VMA lookup by the BPF programs.
+//! Mapping of a file in memtrace, for a VMA lookup by the BPF programs.
 
 use std::fs::File;
 use std::io;
@@ -8,10 +8,10 @@ use std::ptr;
 
 use memtrace_model::AbsAddr;
 
-/// Mapped bytes: the kernel rounds up to a page.
+/// Length of the mapping in bytes. The kernel rounds it up to a page.
 const LENGTH: usize = 1;
 
-/// First page of a file, mapped while this lives.
+/// Mapping of the first page of a file. Dropping this value unmaps the page.
 #[derive(Debug)]
 pub(super) struct OwnMapping(*mut libc::c_void);
 
@@ -25,7 +25,7 @@ impl OwnMapping {
         if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(start)) }
     }
 
-    /// First address of the mapping.
+    /// Returns the first address of the mapping.
     pub(super) fn start(&self) -> AbsAddr {
         AbsAddr(self.0 as u64)
     }

@@ -1,4 +1,4 @@
-//! Process filter: decides which processes are traced, and is stored in the maps that the BPF programs read.
+//! Process filter: the rules that select the processes to trace. The BPF programs read them from maps.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,28 +20,30 @@ use crate::procfs::{self, Hierarchies};
 /// Selects the processes to trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ProcessFilter {
-    /// Every process that hits a probe: each probe is attached to a single process.
+    /// Every process that hits a probe. Each probe is attached to a single process.
     #[default]
     Probed,
     /// Processes passed to [`super::Kernel::follow`].
     Listed,
     /// Processes passed to [`super::Kernel::follow`], and their descendants.
     Families,
-    /// Processes that match an including condition (all, if there is none) and no excluding one.
+    /// Processes that match an including condition and no excluding condition. Without an including condition, all
+    /// processes are included.
     Matching(Vec<Condition>),
 }
 
-/// Selects the threads whose allocations are traced, by their names at the allocation. All by default.
+/// Selects the threads with recorded allocations, by the name of the thread at the allocation. The default is all
+/// threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadFilter {
-    /// Names of threads; if there are some, others are left out.
+    /// Names of threads to include; if empty, all threads are included.
     pub included: Vec<String>,
-    /// Names of threads that are left out.
+    /// Names of threads to exclude.
     pub excluded: Vec<String>,
 }
 
 impl ThreadFilter {
-    /// Returns the constant of the rule in the settings of the BPF programs.
+    /// Returns the value of `Settings::thread_filter`.
     pub(super) const fn mode(&self) -> u32 {
         match (self.included.is_empty(), self.excluded.is_empty()) {
             (true, true) => thread_filter::ALL,
@@ -54,7 +56,7 @@ impl ThreadFilter {
     pub(super) fn write(&self, bpf: &mut Bpf) -> Result<(), KernelError> {
         let mut filters: HashMap<&mut MapData, MapEntry<wire::FilterKey>, u32> = map(bpf, "FILTERS")?;
         let included = self.included.iter().map(|name| (name, filter_action::INCLUDE));
-        // Exclusion wins, so it is written last.
+        // An exclusion overrides an inclusion of the same name, so exclusions are written last.
         let excluded = self.excluded.iter().map(|name| (name, filter_action::EXCLUDE));
         for (name, action) in included.chain(excluded) {
             let key = wire::FilterKey { property: filter_key::THREAD, ..by_comm(name) };
@@ -64,7 +66,7 @@ impl ThreadFilter {
     }
 }
 
-/// A filter rule with the ids that its attribute stands for.
+/// Filter rule with the id of its user, executable or control group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     rule: FilterRule,
@@ -91,13 +93,13 @@ impl Condition {
             ProcessAttribute::User(user) => {
                 by_user(procfs::user_id(user)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
             }
-            // Pids are listed one by one, and need no key.
+            // `write` stores a decision for an excluded pid, so the pid needs no key.
             ProcessAttribute::Pid(_) => wire::FilterKey { property: 0, value: [0; 2] },
         };
         Ok(Self { rule, key })
     }
 
-    /// Returns true if the rule's attribute is one of process `pid`. Unknown traits match no rule.
+    /// Returns true if process `pid`, which has these traits, matches the rule. An unknown trait matches no rule.
     fn matches(&self, pid: Pid, traits: &Traits) -> bool {
         match &self.rule.attribute {
             ProcessAttribute::Pid(excluded) => *excluded == pid,
@@ -114,7 +116,7 @@ impl Condition {
 }
 
 impl ProcessFilter {
-    /// Value of `Settings::filter_mode`.
+    /// Returns the value of `Settings::filter_mode`.
     pub(super) const fn mode(&self) -> u32 {
         match self {
             Self::Probed => filter_mode::ATTACHED,
@@ -129,7 +131,7 @@ impl ProcessFilter {
         self.conditions().iter().all(|condition| condition.rule.exclude)
     }
 
-    /// Returns true if a condition is about this property: a constant of [`filter_key`].
+    /// Returns true if a condition is about `property`, a constant of [`filter_key`].
     pub(super) fn is_by(&self, property: u64) -> bool {
         self.conditions().iter().any(|condition| condition.key.property == property)
     }
@@ -140,8 +142,8 @@ impl ProcessFilter {
         self.is_by(filter_key::CGROUP)
     }
 
-    /// Returns true if the BPF programs select process `pid` while it has these traits, which are only read for filters
-    /// with conditions.
+    /// Returns true if the BPF programs select process `pid` while it has these traits. `traits` is called only if the
+    /// filter has conditions.
     #[must_use]
     pub fn selects(&self, pid: Pid, traits: impl FnOnce() -> Traits) -> bool {
         let Self::Matching(conditions) = self else { return true };
@@ -181,7 +183,7 @@ impl ProcessFilter {
     }
 }
 
-/// The kernel keeps 15 bytes of a name.
+/// Returns the key for a comm. The kernel keeps at most 15 bytes of a name.
 fn by_comm(name: &str) -> wire::FilterKey {
     let mut bytes = [0; 16];
     let length = name.len().min(15);
@@ -203,20 +205,20 @@ fn by_cgroup(hierarchy: u32, id: CgroupId) -> wire::FilterKey {
     wire::FilterKey { property: filter_key::CGROUP, value: [id.number(), u64::from(hierarchy)] }
 }
 
-/// Returns the key with the kernel's id of an executable, or `by_stat` if the kernel does not report it. The ids differ on
-/// overlay file systems and those with subvolumes.
+/// Returns the key with the kernel's id of an executable, or `by_stat` if `file_id` returns no id. The id of stat(2)
+/// differs from the kernel's on overlayfs and on file systems with subvolumes.
 fn exe_key(path: &Path, by_stat: wire::FilterKey, file_id: impl FnOnce(&File) -> Option<ObjectKey>) -> wire::FilterKey {
     let file = File::options().read(true).custom_flags(libc::O_PATH).open(path);
     file.ok().and_then(|file| file_id(&file)).map_or(by_stat, |id| by_exe(id.inode, id.device))
 }
 
-/// Converts `st_dev` to the kernel's own `dev_t`; user space sees another encoding (`new_encode_dev`,
+/// Converts `st_dev` to the kernel's own `dev_t`. User space sees another encoding of it (`new_encode_dev`,
 /// include/linux/kdev_t.h).
 fn encoded(device: u64) -> u32 {
     libc::major(device) << 20 | libc::minor(device)
 }
 
-/// Decides for one process whether it is traced, whichever executable it runs.
+/// Stores the decision to trace the process `pid`, or not to trace it, for each executable that it runs.
 pub(super) fn decide(bpf: &mut Bpf, pid: Pid, traced: bool) -> Result<(), KernelError> {
     let mut decisions: HashMap<&mut MapData, u32, MapEntry<Decision>> = map(bpf, "DECISIONS")?;
     let flags = decision::FIXED | if traced { decision::TRACED } else { 0 };

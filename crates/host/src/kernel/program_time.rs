@@ -1,6 +1,7 @@
 //! Run time of the BPF programs, as the kernel measures it (`BPF_ENABLE_STATS`).
 //!
-//! The kernel then reads the clock twice for each run of a program. The measurement is therefore enabled only at times.
+//! While this measurement is enabled, the kernel reads the clock twice for each run of a program. A trace therefore
+//! enables it only for a part of the time.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -18,7 +19,7 @@ pub struct ProgramTime {
     pub time: Duration,
 }
 
-/// Switch for the kernel's measurement.
+/// Switch of the kernel's measurement.
 #[derive(Debug, Default)]
 pub(super) struct ProgramTimer {
     /// The kernel times programs while this descriptor is open.
@@ -26,7 +27,7 @@ pub(super) struct ProgramTimer {
 }
 
 impl ProgramTimer {
-    /// Enables or disables the measurement. If that fails, nothing is timed.
+    /// Enables or disables the measurement. If it cannot be enabled, nothing is timed.
     pub(super) fn enable(&mut self, on: bool) {
         let open =
             || enable_stats(Stats::RunTime).inspect_err(|error| log::debug!("cannot time BPF programs: {error}")).ok();

@@ -1,4 +1,4 @@
-//! Programs that record reclaim and compaction, and their counters.
+//! BPF programs that record reclaim and compaction, and the counters that they increment.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use super::decode;
 use super::error::KernelError;
 use super::wire_type::MapEntry;
 
-/// Programs, and the names of the tracepoint of each. The first two are required.
+/// Programs, with the names of the tracepoint in order of preference. The first two programs are required.
 const TRACEPOINTS: &[(&str, &[&str])] = &[
     ("direct_reclaim_begin", &["mm_vmscan_direct_reclaim_begin"]),
     ("direct_reclaim_end", &["mm_vmscan_direct_reclaim_end"]),
-    // Kernels without memcgs do not have these.
+    // Kernels without memcgs lack these two.
     ("memcg_reclaim_begin", &["mm_vmscan_memcg_reclaim_begin"]),
     ("memcg_reclaim_end", &["mm_vmscan_memcg_reclaim_end"]),
     ("compaction_begin", &["mm_compaction_begin"]),
@@ -25,7 +25,7 @@ const TRACEPOINTS: &[(&str, &[&str])] = &[
     ("lru_isolate", &["mm_vmscan_lru_isolate"]),
     ("lru_shrink_inactive", &["mm_vmscan_lru_shrink_inactive"]),
     ("lru_shrink_active", &["mm_vmscan_lru_shrink_active"]),
-    // Older kernels have the second name.
+    // Older kernels use the second name.
     ("write_folio", &["mm_vmscan_write_folio", "mm_vmscan_writepage"]),
     ("throttled", &["mm_vmscan_throttled"]),
 ];
@@ -34,9 +34,9 @@ const REQUIRED: usize = 2;
 /// Counters of reclaim and compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReclaimCounters {
-    /// Activity by kind; kinds without activity are missing.
+    /// Reclaim by kind. Kinds without reclaim are absent.
     pub efforts: BTreeMap<ReclaimKind, ReclaimActivity>,
-    /// Activity of kernel threads.
+    /// Reclaim by kernel threads, with the longest time first.
     pub threads: Vec<KernelThread>,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn counters(bpf: &Bpf) -> ReclaimCounters {
     ReclaimCounters { efforts: activity(bpf), threads: kernel_threads(bpf) }
 }
 
-/// Reads the number of inactive pages scanned for each memcg's limit.
+/// Returns the number of inactive pages that were scanned for the limit of each memcg.
 pub(super) fn scanned_by_memcg(bpf: &Bpf) -> BTreeMap<CgroupId, u64> {
     let map = bpf.map("MEMCG_SCANNED").and_then(|map| HashMap::<_, u64, u64>::try_from(map).ok());
     let all = map.iter().flat_map(HashMap::iter).filter_map(Result::ok);

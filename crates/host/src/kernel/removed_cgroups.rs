@@ -1,4 +1,4 @@
-//! Reader of the cgroups that are removed during a run.
+//! Reader of the cgroups that were removed during a run.
 
 use aya::maps::{MapData, RingBuf};
 use memtrace_common::wire::RemovedCgroupRecord;
@@ -11,15 +11,15 @@ use super::wire_type;
 /// Cgroup that was removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemovedCgroup {
-    /// Number of its hierarchy.
+    /// Number of the cgroup's hierarchy.
     pub hierarchy: u32,
-    /// Its id.
+    /// Id of the cgroup within its hierarchy.
     pub id: CgroupId,
     /// Path from the root of the hierarchy.
     pub path: String,
 }
 
-/// Reader of removed cgroups.
+/// Reader of the ring with removed cgroups.
 pub struct RemovedCgroupReader(RingBuf<MapData>);
 
 impl RemovedCgroupReader {
@@ -27,7 +27,7 @@ impl RemovedCgroupReader {
         bpf.take_ring("REMOVED_CGROUPS", "read the names of removed cgroups").map(Self)
     }
 
-    /// Passes the cgroups that were removed since the last call to `sink`.
+    /// Passes all unread records of removed cgroups to `sink`.
     pub fn drain(&mut self, mut sink: impl FnMut(RemovedCgroup)) {
         while let Some(record) = self.0.next() {
             if let Some(removed) = parse(&record) {
@@ -37,7 +37,7 @@ impl RemovedCgroupReader {
     }
 }
 
-/// Returns `None` for a record without a path.
+/// Returns `None` for a record without an id or a path.
 fn parse(record: &[u8]) -> Option<RemovedCgroup> {
     let RemovedCgroupRecord { id, hierarchy, length, path } = wire_type::read(record)?;
     let path = path.get(..(length as usize).checked_sub(1)?)?;

@@ -13,17 +13,17 @@ use super::error::KernelError;
 /// Reader of one ring.
 pub struct RingReader(RingBuf<MapData>);
 
-/// Number of records read from a ring.
+/// Numbers of records that were read from a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Decoded records.
+    /// Number of decoded records.
     pub events: u64,
-    /// Records that could not be decoded.
+    /// Number of records that could not be decoded.
     pub bad: u64,
 }
 
 impl RingReader {
-    /// Creates a ring of `size` bytes, a power of two and a multiple of the page size.
+    /// Creates a ring of `size`, which must be a power of two and a multiple of the page size.
     pub(super) fn create(size: Bytes) -> Result<Self, KernelError> {
         const ACTION: &str = "create a ring buffer";
         let entries = u32::try_from(size.0).map_err(|_| KernelError::Failed {
@@ -41,8 +41,8 @@ impl RingReader {
         &self.0
     }
 
-    /// Raises the priority of the calling thread, if permitted. Otherwise, traced processes can keep all CPUs busy until a ring
-    /// overflows.
+    /// Raises the priority of the calling thread, if permitted. At the default priority, targets can keep all CPUs busy
+    /// until a ring overflows.
     pub fn raise_priority() {
         const NICENESS: libc::c_int = -10;
         const THIS_THREAD: libc::id_t = 0;
@@ -73,7 +73,7 @@ impl RingReader {
         let mut ready = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = libc::c_int::try_from(timeout.as_millis()).unwrap_or(libc::c_int::MAX);
         // The caller reads the ring after any outcome.
-        // SAFETY: one initialized pollfd is passed, whose descriptor lives as long as the ring.
+        // SAFETY: the call gets one initialized pollfd, and the ring keeps its descriptor open.
         let _ = unsafe { libc::poll(&raw mut ready, 1, timeout) };
     }
 }

@@ -17,15 +17,15 @@ use super::tracepoints;
 use crate::procfs;
 use crate::procfs::Hierarchies;
 
-/// Share of a ring that may fill up before its reader is woken: one in this number.
+/// Divisor of the size of a ring. Its reader is woken when this part of the ring is full.
 const WAKE_PART: u64 = 4;
 
 /// Options of the activity of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ActivityOptions {
-    /// Shortest recorded wait for a futex; `None` to record none.
+    /// Duration of the shortest recorded futex wait; `None` to record none.
     pub min_wait: Option<Nanoseconds>,
-    /// Shortest recorded call of an allocator; `None` to time no calls.
+    /// Duration of the shortest recorded allocator call; `None` to time no calls.
     pub min_call: Option<Nanoseconds>,
 }
 
@@ -38,7 +38,7 @@ pub struct Options {
     pub ring_size: Bytes,
     /// Sizes of the maps.
     pub map_sizes: MapSizes,
-    /// Maximum number of frames of a stack; 0: no stacks.
+    /// Maximum number of frames of a stack; 0 to take no stacks.
     pub max_depth: u32,
     /// Size of the smallest recorded allocation.
     pub min_size: Bytes,
@@ -50,29 +50,29 @@ pub struct Options {
     pub filter: ProcessFilter,
     /// Threads to trace.
     pub threads: ThreadFilter,
-    /// Allocation events name the allocator.
+    /// True if allocation events name the allocator.
     pub records_allocators: bool,
-    /// Allocation events have the current tag.
+    /// True if allocation events have the current tag.
     pub records_tags: bool,
-    /// Blocks have the usable size of their allocator.
+    /// True if allocations are recorded with the usable size of the block instead of the requested size.
     pub usable_sizes: bool,
-    /// Record exits of threads.
+    /// True to record exits of threads.
     pub records_thread_exits: bool,
-    /// Record page faults, of one page in this number.
+    /// N to record the page faults of one page in N; `None` to record no page faults.
     pub page_sample: Option<NonZeroU32>,
-    /// Record moves of pages (`mremap`), with programs at each system call.
+    /// True to record moves of pages (`mremap`), by programs at each system call.
     pub records_moves: bool,
-    /// Record reclaim, and stalls for memory.
+    /// True to record reclaim, and stalls for memory.
     pub reclaim: bool,
-    /// Record changes of mappings.
+    /// True to record all changes of mappings.
     pub records_mappings: bool,
-    /// Count the usage of threads instead of recording events.
+    /// True to count the usage of threads instead of recording events.
     pub counts_threads: bool,
-    /// Record the activity of threads.
+    /// Options of the activity of threads; `None` to record none.
     pub activity: Option<ActivityOptions>,
 }
 
-/// Programs that record the starts and ends of processes only, into a small ring.
+/// By default, the programs record only starts and ends of processes, to a small ring.
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -105,7 +105,7 @@ impl Options {
     }
 }
 
-/// Returns the settings for `options` on the running kernel.
+/// Returns the settings of the BPF programs for `options` on the running kernel.
 ///
 /// # Errors
 ///
@@ -164,7 +164,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         records_tags: options.records_tags.into(),
         usable_sizes: options.usable_sizes.into(),
         page_sample: options.page_sample.map_or(1, u32::from),
-        // A sample of a parent's pages cannot be combined with a sample of its child's.
+        // With sampled pages, the pages of a child cannot be derived from the pages of its parent.
         records_forks: (options.page_sample.map_or(options.records_mappings, |sample| sample == NonZeroU32::MIN))
             .into(),
         records_mappings: options.records_mappings.into(),
@@ -216,7 +216,7 @@ fn missing(subject: &str) -> KernelError {
     }
 }
 
-/// Arguments of the running kernel's tracepoints of reclaim (include/trace/events/vmscan.h).
+/// Returns the positions of the arguments of the running kernel's reclaim tracepoints (include/trace/events/vmscan.h).
 fn reclaim(types: &Btf<'_>) -> ReclaimArguments {
     let direct = types.tracepoint_arguments("mm_vmscan_direct_reclaim_begin").unwrap_or_default();
     let isolate = types.tracepoint_arguments("mm_vmscan_lru_isolate").unwrap_or_default();
@@ -231,7 +231,7 @@ fn reclaim(types: &Btf<'_>) -> ReclaimArguments {
     }
 }
 
-/// Members for memory cgroups, none of them if the kernel is built without the memory controller.
+/// Returns the offsets of the members for memcgs. They are all 0 if the kernel is built without the memory controller.
 fn memcg(types: &Btf<'_>, offset_of: impl FnMut(KernelMember) -> Result<u32, KernelError>) -> MemcgLayout {
     const POINTER: u32 = size_of::<u64>() as u32;
     let Some(controller) = types.enum_value("cgroup_subsys_id", "memory_cgrp_id") else {

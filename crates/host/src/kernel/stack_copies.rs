@@ -1,4 +1,5 @@
-//! Copies of user stacks whose walk in BPF ended at an object without an unwind table, and the end of these walks.
+//! Stack copies: user stacks that BPF copied because its walk reached an object without an unwind table. User space
+//! finishes these walks.
 
 mod assembly;
 mod reader;

@@ -1,4 +1,4 @@
-//! The tags that programs have set.
+//! Reader of the tags that targets have set.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use memtrace_model::{TagId, TagName};
 use super::bpf::Bpf;
 use super::wire_type::MapEntry;
 
-/// Reads the tags that were set so far.
+/// Returns the tags that targets have set so far.
 pub(super) fn read(bpf: &Bpf) -> BTreeMap<TagId, TagName> {
     type Entries<M> = HashMap<M, MapEntry<TagKey>, MapEntry<TagEntry>>;
     let map = bpf.map("TAGS").and_then(|map| Entries::try_from(map).ok());
@@ -19,7 +19,7 @@ pub(super) fn read(bpf: &Bpf) -> BTreeMap<TagId, TagName> {
     all.map(tag).chain([(id(OTHER_TAGS), TagName::Text(String::from("[other tags]")))]).collect()
 }
 
-/// Numbers of tags are below 2^16.
+/// Converts the number of a tag, which is below 2^16.
 const fn id(number: u32) -> TagId {
     TagId(number as u16)
 }

@@ -1,4 +1,4 @@
-//! Reader of the usage of threads, which BPF programs count.
+//! Reader of the usage of threads that BPF programs count.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -17,27 +17,27 @@ use super::error::KernelError;
 use super::wire_type::{MapEntry, read};
 use crate::procfs;
 
-/// Program of the iterator over tasks.
+/// BPF program of the iterator over tasks.
 const PROGRAM: &str = "thread_usage";
 
-/// Tracepoints with the programs that count starts and exits.
+/// Programs that count starts and exits of threads, with their tracepoints.
 pub(super) const TRACEPOINTS: [(&str, &str); 2] =
     [("count_thread_start", "sched_process_fork"), ("count_thread_exit", "sched_process_exit")];
 
 /// Usage of a running thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningThread {
-    /// The thread.
+    /// Thread with its process.
     pub thread: MonitoredThread,
-    /// Start of its process since boot, in nanoseconds.
+    /// Start time of the thread's process since boot, in nanoseconds.
     pub process_start_ns: u64,
-    /// Name.
+    /// Comm of the thread.
     pub comm: Comm,
-    /// State.
+    /// State of the thread.
     pub state: TaskState,
     /// Address in the thread pointer register; 0 if it is not known.
     pub thread_pointer: u64,
-    /// Counters since the start of the thread; those of the heap since the probes were attached.
+    /// Counters since the start of the thread. The heap counters begin when the probes are attached.
     pub usage: ThreadUsage,
 }
 
@@ -50,25 +50,25 @@ pub struct ThreadTurnover {
     pub started: u64,
     /// Number of threads that have exited.
     pub exited: u64,
-    /// The process has exited.
+    /// True if the process has exited.
     pub has_exited: bool,
-    /// The OOM killer has selected the process.
+    /// True if the OOM killer has selected the process.
     pub oom_killed: bool,
-    /// Name of a process that has exited.
+    /// Comm of the process, if it has exited.
     pub comm: Option<Comm>,
 }
 
-/// Identity of a process: its pid, and its start since boot in nanoseconds.
+/// Identity of a process: its pid, and its start time since boot in nanoseconds.
 pub type ProcessStart = (Pid, u64);
 
-/// Reader of the usage of threads. It waits for no thread.
+/// Reader of the usage of threads. A read does not wait for any thread.
 pub struct ThreadUsageReader {
     link: OwnedFd,
     processes: HashMap<MapData, MapEntry<ProcessKey>, MapEntry<ProcessUsage>>,
     buffer: Box<[u8]>,
 }
 
-/// Bytes that are read at a time: a seq file has eight pages (`bpf_seq_read`, kernel/bpf/bpf_iter.c).
+/// Maximum number of bytes of a read: a seq file buffers eight pages (`bpf_seq_read`, kernel/bpf/bpf_iter.c).
 const BUFFER: usize = 8 << 12;
 
 impl ThreadUsageReader {
@@ -90,12 +90,12 @@ impl ThreadUsageReader {
         Ok(Self { link, processes, buffer })
     }
 
-    /// Calls `visit` for each running thread of the traced processes that `selects` selects. If processes are selected by their
-    /// properties, it is asked about the threads of all processes.
+    /// Calls `visit` for each running thread of the traced processes for which `selects` returns true. If the process
+    /// filter has conditions, `selects` is called for the threads of all processes.
     ///
     /// # Errors
     ///
-    /// Errors of the iterator, as without memory.
+    /// Errors of the iterator, such as a lack of memory.
     pub fn running(
         &mut self,
         mut selects: impl FnMut(ProcessStart) -> bool,

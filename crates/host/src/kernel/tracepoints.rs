@@ -1,4 +1,4 @@
-//! Programs at the tracepoints of processes and system calls.
+//! BPF programs at the tracepoints of processes, cgroups and system calls.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -15,13 +15,13 @@ use crate::procfs;
 struct Tracepoint {
     name: &'static str,
     first: &'static str,
-    /// Programs that do the work of `first` when the kernel skips it.
+    /// Programs that do the work of `first` if the kernel skips it.
     redundant: [&'static str; REDUNDANT_PROGRAMS as usize - 1],
     /// Program that prefetches VMAs. Nothing is lost if the kernel skips it.
     prefetch: Option<&'static str>,
 }
 
-/// Tracepoints of processes. Redundant programs count how often they replaced the first one.
+/// Tracepoints of processes. The redundant programs count the events that they handle in place of the first program.
 const PROCESS: &[Tracepoint] = &[
     Tracepoint {
         name: "sched_process_exec",
@@ -43,7 +43,7 @@ const PROCESS: &[Tracepoint] = &[
     },
 ];
 
-/// The tracepoint of new names, which is needed if processes are selected by name.
+/// Tracepoint at which a thread gets a new name. It is needed if processes are selected by name.
 const RENAME: Tracepoint = Tracepoint {
     name: "task_rename",
     first: "task_rename",
@@ -51,20 +51,21 @@ const RENAME: Tracepoint = Tracepoint {
     prefetch: None,
 };
 
-/// Tracepoints of cgroups, each with a program of the same name: moves of processes, which are needed if processes are
-/// selected by cgroup.
+/// Tracepoints at which processes move to another cgroup. They are needed if processes are selected by cgroup. Each
+/// program has the name of its tracepoint.
 const CGROUP_MOVES: [&str; 2] = ["cgroup_attach_task", "cgroup_transfer_tasks"];
 
-/// The tracepoint of the removal of a cgroup, and its program.
+/// Name of the tracepoint at which a cgroup is removed, and of its program.
 const CGROUP_REMOVAL: &str = "cgroup_rmdir";
 
-/// The program of faults in the kernel. It runs with interrupts disabled (`handle_page_fault`, arch/x86/mm/fault.c), so that the
-/// kernel skips it only for faults within a run. These are of reads with page faults disabled: the reads fail, and no page
-/// becomes present.
+/// Program at faults in the kernel. It runs with interrupts disabled (`handle_page_fault`, arch/x86/mm/fault.c), so the
+/// kernel skips it only for a fault that the program itself causes. The program reads memory with page faults disabled:
+/// such a read fails, and no page becomes present.
 const FAULTS_IN_KERNEL: &str = "page_fault_kernel";
 
-/// Tracepoints of system calls. Most calls are not relevant: the number of missed calls is at most the number of skipped runs
-/// of any of the programs. If only `first` is attached, it prefetches too.
+/// Tracepoints of system calls. A call is missed only if all programs are skipped, and most skipped calls are not
+/// relevant. The missed calls are therefore at most the skipped runs of any one program. If only `first` is attached,
+/// it prefetches too.
 const SYSCALLS: [Tracepoint; SYSCALL_TRACEPOINTS as usize] = [
     Tracepoint { name: "sys_enter", first: "sys_enter", redundant: ["sys_enter_2", "sys_enter_3"], prefetch: None },
     Tracepoint {
@@ -76,7 +77,7 @@ const SYSCALLS: [Tracepoint; SYSCALL_TRACEPOINTS as usize] = [
 ];
 
 impl Tracepoint {
-    /// Interchangeable programs.
+    /// Returns the interchangeable programs: `first` and the redundant ones.
     fn programs(&self) -> impl Iterator<Item = &'static str> {
         iter::once(self.first).chain(self.redundant)
     }
@@ -90,12 +91,12 @@ impl Tracepoint {
     }
 }
 
-/// Attaches the programs of processes. They run in the order in which they are attached (`func_add`, kernel/tracepoint.c).
+/// Attaches the programs of processes. Programs run in the order of their attachment (`func_add`, kernel/tracepoint.c).
 pub(super) fn attach_process(bpf: &mut Bpf) -> Result<(), KernelError> {
     PROCESS.iter().try_for_each(|tracepoint| tracepoint.attach(bpf))
 }
 
-/// Attaches the programs of the changes after which `filter` may select other processes.
+/// Attaches the programs at changes of a process that can change the result of `filter`.
 pub(super) fn attach_filter(bpf: &mut Bpf, filter: &ProcessFilter) -> Result<(), KernelError> {
     if filter.is_by(filter_key::COMM) {
         RENAME.attach(bpf)?;
@@ -106,7 +107,7 @@ pub(super) fn attach_filter(bpf: &mut Bpf, filter: &ProcessFilter) -> Result<(),
     Ok(())
 }
 
-/// Attaches the program of removed cgroups.
+/// Attaches the program at the removal of cgroups.
 pub(super) fn attach_cgroup_removal(bpf: &mut Bpf) -> Result<(), KernelError> {
     bpf.attach_tracepoint(CGROUP_REMOVAL, CGROUP_REMOVAL)
 }
@@ -125,8 +126,9 @@ pub(super) fn programs_per_syscall() -> u32 {
     if has_preemptible_programs() { REDUNDANT_PROGRAMS } else { 1 }
 }
 
-/// Returns true if programs at tracepoints can be preempted ("tracing: Guard __DECLARE_TRACE() use of __DO_TRACE_CALL() with
-/// SRCU-fast", Linux 7.0). This cannot be found by a trial. A wrong `true` only costs redundant programs.
+/// Returns true if programs at tracepoints can be preempted ("tracing: Guard __DECLARE_TRACE() use of
+/// __DO_TRACE_CALL() with SRCU-fast", Linux 7.0). A trial cannot detect this. A wrong `true` only costs redundant
+/// programs.
 fn has_preemptible_programs() -> bool {
     procfs::kernel_release().is_some_and(|release| is_preemptible_in(&release))
 }
@@ -135,7 +137,7 @@ fn is_preemptible_in(release: &str) -> bool {
     procfs::kernel_version(release).is_some_and(|(major, _)| major >= 7)
 }
 
-/// Returns the number of missed events, from the number of skipped runs of each program.
+/// Returns the number of missed events. `by_program` has the number of skipped runs of each program.
 pub(super) fn missed(by_program: &BTreeMap<&str, u64>, redundant_runs: RedundantRuns) -> u64 {
     let syscalls = SYSCALLS.iter().zip(redundant_runs.all_busy);
     let in_syscalls: u64 =
@@ -152,7 +154,8 @@ pub(super) fn missed(by_program: &BTreeMap<&str, u64>, redundant_runs: Redundant
     in_syscalls + in_processes.saturating_sub(redundant_runs.stood_in) + in_others
 }
 
-/// With several programs, a system call can only be missed if all of them were running.
+/// Returns an upper bound of the missed system calls at `tracepoint`. With several programs, a call is missed only if
+/// all of them were in progress.
 fn missed_syscalls(tracepoint: &Tracepoint, by_program: &BTreeMap<&str, u64>, all_busy: u64) -> u64 {
     let programs: Vec<u64> = tracepoint.programs().filter_map(|program| by_program.get(program).copied()).collect();
     if programs.len() > 1 && all_busy == 0 { 0 } else { programs.into_iter().min().unwrap_or_default() }

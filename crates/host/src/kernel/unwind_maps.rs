@@ -1,6 +1,7 @@
-//! BPF maps with unwind tables, written by user space. `memtrace_common::unwind` defines their layout.
+//! BPF maps with unwind tables, which user space writes. `memtrace_common::unwind` defines their layout.
 //!
-//! Rules, pages and rows are written once, at positions chosen by the caller, before the table of an object refers to them.
+//! The caller chooses the positions of rules, pages and rows. They are written before the table of an object refers to
+//! them.
 //! The BPF programs request the tables of unknown objects through [`TableRequestReader`].
 
 mod region;
@@ -25,7 +26,7 @@ use super::error::KernelError;
 use super::map_sizes::MapSizes;
 use super::wire_type::MapEntry;
 
-/// User space may map the array (`BPF_F_MMAPABLE`, include/uapi/linux/bpf.h).
+/// `BPF_F_MMAPABLE` (include/uapi/linux/bpf.h): user space may map the array.
 const MMAPABLE: u32 = 1 << 10;
 
 /// Unwind tables of all processes.
@@ -77,9 +78,9 @@ impl UnwindMaps {
             .map_err(|error| KernelError::from_error("set the unwind table of an object", &error))
     }
 
-    /// Removes the table of an object. The programs then request it again.
+    /// Removes the table of an object. The BPF programs then request the table again.
     pub fn forget_object(&mut self, object: ObjectKey) {
-        // The kernel may have evicted it.
+        // The kernel may have evicted the object: the map is an LRU hash table.
         let _ = self.objects.remove(&MapEntry(object));
     }
 
@@ -92,8 +93,8 @@ impl UnwindMaps {
         self.rules.write(first, rules).ok_or_else(|| full("unwind rules"))
     }
 
-    /// Writes pages from index `first` on; pages are numbered across objects. Programs may be reading them, so their
-    /// rows must have been written.
+    /// Writes pages from index `first` on. The numbers of pages are unique across objects. The rows of the pages must
+    /// be written before, because BPF programs may read the pages at once.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl UnwindMaps {
         self.pages.write(first, pages).ok_or_else(|| full("code pages"))
     }
 
-    /// Marks pages: their rows are written later.
+    /// Marks `pages` as pending: their rows are written later.
     ///
     /// # Errors
     ///
@@ -112,7 +113,7 @@ impl UnwindMaps {
         self.write_pages(pages.start, &vec![PENDING_PAGE; pages.len()])
     }
 
-    /// Empties those of `pages` that are marked still.
+    /// Replaces pages that are still pending by empty pages.
     ///
     /// # Errors
     ///
@@ -127,11 +128,11 @@ impl UnwindMaps {
         self.pages.get(page) == Some(PENDING_PAGE)
     }
 
-    /// Writes rows at index `offset` of a blob, which is created on first use.
+    /// Writes rows at index `offset` of a blob. The first write to a blob creates it.
     ///
     /// # Errors
     ///
-    /// [`KernelError::Failed`] if the blob is full or there are too many; errors of its creation.
+    /// [`KernelError::Failed`] if the blob is full or there are too many blobs. Errors of the creation of a blob.
     pub fn write_rows(&mut self, blob: u32, offset: u32, rows: &[u32]) -> Result<(), KernelError> {
         self.writable_blob(blob)?.write(offset, rows).ok_or_else(|| full("unwind rows"))
     }
@@ -158,13 +159,13 @@ impl UnwindMaps {
         self.blobs.get_mut(&number).ok_or_else(|| full("unwind rows"))
     }
 
-    /// Makes the look-ups of a process's mappings void that the BPF programs have cached.
+    /// Invalidates the mappings of a process that the BPF programs have cached.
     pub fn forget_process(&mut self, pid: Pid) {
-        // The BPF programs remove a process on exec.
+        // The BPF programs may have removed the process, as they do at an exec.
         let _ = self.processes.remove(&pid.0);
     }
 
-    /// Waits until all programs have ended that were running at the call.
+    /// Waits until all BPF programs that were running at the call have ended.
     ///
     /// # Errors
     ///
@@ -180,7 +181,7 @@ impl UnwindMaps {
     }
 }
 
-/// Tables as the BPF programs read them.
+/// The tables, for the lookup code that user space shares with the BPF programs.
 impl Store for UnwindMaps {
     fn page(&self, index: u32) -> Option<u64> {
         self.pages.get(index)

@@ -1,7 +1,7 @@
-//! Probes by uprobe_multi links (Linux 6.6), which aya does not support. One link attaches a program to many instructions.
+//! uprobe_multi links (Linux 6.6), which aya does not support. One link attaches a program to many instructions.
 //!
-//! aya creates the maps and loads all other programs. The programs for probes are loaded here from the same object, because
-//! their attach type has to be given when they are loaded.
+//! aya creates the maps and loads all other programs. The programs for probes are loaded here, from the same object,
+//! because the attach type of a program is set when the program is loaded.
 
 mod bpf_object;
 
@@ -21,7 +21,7 @@ use super::bpf_syscall::{self, LinkPoints};
 use super::error::KernelError;
 use super::helper_process;
 
-/// Loader and attacher of the programs for probes.
+/// Loads and attaches the programs for probes.
 pub(super) struct UprobeMulti {
     object: BpfObject,
     programs: BTreeMap<String, LoadedProgram>,
@@ -33,8 +33,8 @@ struct LoadedProgram {
 }
 
 impl UprobeMulti {
-    /// Prepares the programs of `object`, which use the maps of `ebpf`, loaded from the same object. `None` if the kernel has
-    /// no uprobe_multi links.
+    /// Prepares the programs of `object` for the maps of `ebpf`, which was loaded from the same object. Returns `None`
+    /// if the kernel has no uprobe_multi links.
     pub(super) fn new(object: &[u8], ebpf: &Ebpf) -> Result<Option<Self>, KernelError> {
         if !bpf_features::has_uprobe_multi() {
             log::debug!("the kernel has no uprobe_multi links: each probe takes a perf event");
@@ -82,7 +82,7 @@ impl UprobeMulti {
         }
     }
 
-    /// Names and descriptors of the loaded programs.
+    /// Returns the names and descriptors of the loaded programs.
     pub(super) fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
         self.programs.iter().map(|(name, loaded)| (name.as_str(), loaded.program.as_fd()))
     }

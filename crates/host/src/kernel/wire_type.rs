@@ -1,4 +1,4 @@
-//! Conversion between bytes and the types shared with the BPF programs.
+//! Conversion between bytes and the types that user space shares with the BPF programs.
 
 use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
@@ -8,7 +8,7 @@ use memtrace_common::wire::{
     TagKey, ThreadRecord, ThreadState,
 };
 
-/// Type for which any bytes are a valid value, and which has no padding.
+/// Type without padding for which any bytes are a valid value.
 ///
 /// # Safety
 ///
@@ -17,7 +17,8 @@ pub(super) unsafe trait WireType: Copy + 'static {}
 
 macro_rules! wire_types {
     ($($name:ty),+ $(,)?) => {$(
-        // SAFETY: the type is `repr(C)` and consists of integers; its size, asserted where it is defined, leaves no padding.
+        // SAFETY: the type is `repr(C)` and consists of integers; its size, asserted where it is defined, leaves no
+        // padding.
         unsafe impl WireType for $name {}
     )+};
 }
@@ -67,7 +68,7 @@ pub(super) struct MapEntry<T>(pub(super) T);
 // SAFETY: guaranteed by `WireType`.
 unsafe impl<T: WireType> aya::Pod for MapEntry<T> {}
 
-/// Reads a `T` from the start of `bytes`; `None` if they are too short.
+/// Reads a `T` from the start of `bytes`; `None` if there are too few bytes.
 pub(super) fn read<T: WireType>(bytes: &[u8]) -> Option<T> {
     let bytes = bytes.get(..size_of::<T>())?;
     // SAFETY: there are as many bytes as a `T` has, and any bytes are a `T`.

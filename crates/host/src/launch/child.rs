@@ -1,8 +1,8 @@
 //! The child between fork and exec.
 //!
-//! If another thread of memtrace holds a lock during the fork, such as the heap's, it stays locked in the child
-//! forever. So the child only makes system calls, on data that is prepared in a [`Plan`]: it does not allocate, free or
-//! panic.
+//! If another thread of memtrace holds a lock during the fork, such as the lock of the heap, the lock stays locked in
+//! the child forever. Therefore the child only makes system calls, on data that is prepared in a [`Plan`]: it does not
+//! allocate, free or panic.
 
 use std::ffi::{CStr, CString, c_char};
 use std::io;
@@ -112,7 +112,7 @@ fn run(plan: &Plan, shell: &mut [*const c_char], waiting: RawFd, barrier: RawFd,
         Err(errno) => Failure { step: Step::Identity, errno },
     };
     let report = failure.encode();
-    // SAFETY: `report` is valid for its length. A failure cannot be reported.
+    // SAFETY: `report` is valid for its length. A failure of this call cannot be reported.
     unsafe { libc::write(reporting, report.as_ptr().cast(), report.len()) };
     exit();
 }
@@ -144,9 +144,9 @@ fn switch_identity(identity: &Identity) -> Result<(), i32> {
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) })
 }
 
-/// Executes the first possible path; returns the error number if there is none.
+/// Executes the first path that can be executed; returns the error number if there is none.
 ///
-/// The errors that continue with the next path are those of `execvp` (glibc, posix/execvpe.c).
+/// After the same errors as in `execvp` (glibc, posix/execvpe.c), the next path is tried.
 fn exec(plan: &Plan, shell: &mut [*const c_char]) -> i32 {
     let mut result = libc::ENOENT;
     for path in &plan.paths {
@@ -158,7 +158,7 @@ fn exec(plan: &Plan, shell: &mut [*const c_char]) -> i32 {
             error = execve(SHELL, shell, &plan.environment.pointers);
         }
         match error {
-            // A better answer than "not found" if no other path can be executed.
+            // If no other path can be executed, this error is more useful than "not found".
             libc::EACCES => result = error,
             libc::ENOENT | libc::ENOTDIR | libc::ESTALE | libc::ENODEV | libc::ETIMEDOUT => {}
             _ => return error,

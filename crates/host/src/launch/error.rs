@@ -38,7 +38,7 @@ pub enum LaunchError {
     BadIdentity {
         /// Name of the variable.
         variable: &'static str,
-        /// Its value.
+        /// Value of the variable.
         value: OsString,
     },
 }

@@ -1,4 +1,4 @@
-//! Identity of a command: under sudo, that of the calling user.
+//! Identity of a command: under sudo, the user that called sudo.
 
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::mem;
@@ -7,10 +7,10 @@ use std::ptr;
 
 use super::error::LaunchError;
 
-/// Maximum size of a record of the user database.
+/// Maximum size of a record of the user database, in bytes.
 const MAX_RECORD: usize = 1 << 20;
 
-/// User with groups, looked up before the fork: the child cannot call the C library.
+/// User with groups. It is looked up before the fork, because the child may only make system calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     pub(super) uid: libc::uid_t,
@@ -27,7 +27,7 @@ struct Account {
 }
 
 impl Identity {
-    /// Returns the user that called sudo; `None` if memtrace does not run as root or was not started by sudo.
+    /// Returns the user that called sudo; `None` if memtrace does not run as root, or root or nobody called sudo.
     ///
     /// # Errors
     ///
@@ -70,7 +70,7 @@ fn id(variable: &'static str, value: OsString) -> Result<u32, LaunchError> {
     number.ok_or(LaunchError::BadIdentity { variable, value })
 }
 
-/// Returns the environment as `NAME=VALUE`, with the home directory and name of the identity.
+/// Returns the environment as `NAME=VALUE`. If the identity has an account, `HOME`, `USER` and `LOGNAME` are replaced.
 pub(super) fn environment(
     variables: impl Iterator<Item = (OsString, OsString)>,
     identity: Option<&Identity>,

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// Default of `PATH` (glibc, confstr(3), `_CS_PATH`).
 const DEFAULT: &str = "/bin:/usr/bin";
 
-/// Returns the candidate files of a command: the command itself if it contains a slash, else one in each directory of
-/// `path`. An empty directory is the current one.
+/// Returns the candidate files of a command: the command itself if it contains a slash, else one file in each directory
+/// of `path`. An empty entry of `path` is the current directory.
 pub fn candidates(command: &OsStr, path: Option<&OsStr>) -> Vec<PathBuf> {
     if has_slash(command) {
         return vec![command.into()];

@@ -10,7 +10,7 @@ use harness::fixtures::assert_root;
 
 use super::*;
 
-/// Timeout after which a test fails.
+/// Time limit for the exit of a command.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn argv(words: &[&str]) -> Vec<OsString> {

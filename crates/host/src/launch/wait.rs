@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 
 use memtrace_model::Pid;
 
-/// Child process of memtrace. Dropping this does not affect the process.
+/// Child process of memtrace. Dropping this value does not affect the process.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
@@ -40,7 +40,7 @@ impl Child {
         self.waitpid(libc::WNOHANG)
     }
 
-    /// Waits for the exit.
+    /// Waits for the exit, and returns the exit status.
     ///
     /// # Errors
     ///

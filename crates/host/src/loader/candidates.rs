@@ -1,9 +1,9 @@
 //! Prediction of the objects and allocators that a command may use, before it runs.
 //!
-//! Probes must be attached before the command's first instruction, when nothing is mapped yet. So all files are
-//! examined that the dynamic loader could choose. Some of them may not be loaded: a probe on a library that the command
-//! never maps costs nothing, since probes are limited to the command's process. The actual mappings are read after the
-//! exec.
+//! Probes must be attached before the command's first instruction, when nothing is mapped yet. Therefore all files that
+//! the dynamic loader could choose are examined. Some of them may not be loaded. A probe on a library that the command
+//! never maps costs nothing, because probes are limited to the command's process. The actual mappings are read after
+//! the exec.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -22,19 +22,19 @@ use crate::launch::path;
 use crate::procfs::Inode;
 use crate::procfs::{Objects, Opened, regular};
 
-/// Limit of examined files.
+/// Maximum number of examined files.
 const MAX_FILES: usize = 512;
-/// Limits of the library names to search, and of the directories from `DT_RUNPATH` and `DT_RPATH`.
+/// Maximum numbers of library names to search, and of directories from `DT_RUNPATH` and `DT_RPATH`.
 const MAX_NAMES: usize = 4096;
 const MAX_DIRECTORIES: usize = 64;
-/// Limit of nested script interpreters, as in the kernel (`exec_binprm`, fs/exec.c).
+/// Maximum number of nested script interpreters, as in the kernel (`exec_binprm`, fs/exec.c).
 const MAX_SCRIPTS: usize = 5;
 /// Number of bytes that the kernel reads for a script's first line (`BINPRM_BUF_SIZE`, include/uapi/linux/binfmts.h).
 const FIRST_LINE: usize = 256;
 
 /// Debian's multiarch tuple: the subdirectory of `/lib` and `/usr/lib` for this architecture.
 const TUPLE: &str = if cfg!(target_arch = "aarch64") { "aarch64-linux-gnu" } else { "x86_64-linux-gnu" };
-/// Default search directories of loaders: glibc as built by Debian and by others, and musl (ldso/dynlink.c).
+/// Default search directories of the loaders of glibc, in Debian and elsewhere, and of musl (ldso/dynlink.c).
 const DIRECTORIES: &[&str] = &["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"];
 /// Subdirectories that glibc prefers on newer processors (sysdeps/x86_64/dl-hwcaps-subdirs.c).
 const CAPABILITIES: &[&str] = &["glibc-hwcaps/x86-64-v4", "glibc-hwcaps/x86-64-v3", "glibc-hwcaps/x86-64-v2"];
@@ -42,11 +42,11 @@ const CAPABILITIES: &[&str] = &["glibc-hwcaps/x86-64-v4", "glibc-hwcaps/x86-64-v
 /// Objects that a command may map when it starts.
 #[derive(Debug, Default)]
 pub struct Candidates {
-    /// The allocators among them, each once, and the verdict on each examined file.
+    /// Allocators among the objects, each once, and the verdict on each examined file.
     pub survey: Survey,
-    /// The executables and libraries.
+    /// Executables and libraries.
     pub objects: Vec<Arc<Object>>,
-    /// Reason why the command cannot be traced whichever libraries it loads later.
+    /// Reason why the command cannot be traced, if its executable loads no library.
     pub untraceable: Option<AllocatorError>,
 }
 
@@ -79,7 +79,7 @@ pub fn candidates(command: &OsStr, objects: &mut Objects, hooks: &UserHooks) -> 
     candidates
 }
 
-/// Returns true for an executable that is statically linked, or that is for another architecture.
+/// Returns true if an executable is statically linked, or built for another architecture.
 fn loads_no_library(opened: &Opened) -> bool {
     match Elf::parse(&opened.file) {
         Ok(elf) => elf.is_static().unwrap_or(false),
@@ -87,8 +87,9 @@ fn loads_no_library(opened: &Opened) -> bool {
     }
 }
 
-/// Returns the reason why the first of `executables` that is no script, which is the one that the kernel starts, has no
-/// traced allocator. Only one that loads no library is judged: others can load any at run time.
+/// Returns the reason why the executable that the kernel starts has no traced allocator. The kernel starts the first of
+/// `executables` that is not a script. Returns `None` for an executable that loads libraries: it can load any library
+/// at run time.
 fn untraceable(survey: &Survey, executables: &[PathBuf], alone: &HashSet<PathBuf>) -> Option<AllocatorError> {
     let is_of = |path: &PathBuf| survey.examined.iter().find(|examined| examined.path == *path);
     let first = executables.iter().find_map(is_of).filter(|first| alone.contains(&first.path))?;
@@ -98,7 +99,7 @@ fn untraceable(survey: &Survey, executables: &[PathBuf], alone: &HashSet<PathBuf
 }
 
 /// Predicts the libraries that a process maps in its mount namespace, given the executable that it has just started.
-/// Its environment is not considered. Returns none if the namespace cannot be accessed.
+/// The environment of the process is not considered. Returns no library if the namespace cannot be accessed.
 #[must_use]
 pub fn libraries(executable: &Object, objects: &mut Objects) -> Vec<Arc<Object>> {
     let Some(directory) = executable.root.as_deref() else { return Vec::new() };
@@ -126,8 +127,8 @@ fn executables(command: &OsStr, path: Option<&OsStr>) -> Vec<PathBuf> {
     executables
 }
 
-/// Returns the interpreter of a script and, if that is `env`, the command that `env` executes. The shell executes a
-/// file that is neither a script nor ELF.
+/// Returns the interpreter of a script and, if the interpreter is `env`, the command that `env` executes. Returns the
+/// shell for a file that is neither a script nor ELF, because the shell executes it.
 fn interpreters(script: &Path, path: Option<&OsStr>) -> Vec<PathBuf> {
     let Ok(opened) = regular(script) else { return Vec::new() };
     let mut line = Vec::new();
@@ -182,7 +183,7 @@ impl Search {
         }
     }
 
-    /// Default search paths in the root directory `root`.
+    /// Returns the default search paths below the root directory `root`.
     fn in_root(root: Root) -> Self {
         let directories = DIRECTORIES.iter().map(Path::new);
         let directories = directories.flat_map(|directory| [directory.join(TUPLE), directory.to_owned()]).collect();
@@ -190,7 +191,8 @@ impl Search {
         Self { root, path: None, preload: OsString::new(), directories, cache }
     }
 
-    /// Returns the files that a library name could refer to. `run_path` lists the directories of the requesting object.
+    /// Returns the existing files that a library name could refer to. `run_path` lists the directories from
+    /// `DT_RUNPATH` and `DT_RPATH`.
     fn library(&self, name: &[u8], run_path: &[PathBuf]) -> Vec<PathBuf> {
         let file = Path::new(OsStr::from_bytes(name));
         if name.contains(&b'/') {
@@ -205,12 +207,12 @@ impl Search {
     }
 }
 
-/// Walk through an object's dependencies.
+/// Walk through the dependencies of objects.
 struct Walk<'a> {
     search: &'a Search,
     /// Directories from `DT_RUNPATH` and `DT_RPATH` of the objects so far.
     run_path: Vec<PathBuf>,
-    /// Names that were searched, each with the number of directories at that time.
+    /// Names that were searched, each with the length of `run_path` at that time.
     searched: HashSet<(Vec<u8>, usize)>,
     visited: HashSet<Inode>,
 }
@@ -220,8 +222,8 @@ impl<'a> Walk<'a> {
         Self { search, run_path: Vec::new(), searched: HashSet::new(), visited: HashSet::new() }
     }
 
-    /// Visits the files of the queue and their dependencies, each once, from the end: the executable must be last,
-    /// since the directories that it names apply to all its libraries.
+    /// Visits the files of the queue and their dependencies, each once, beginning with the last file. The executable
+    /// must be the last file, because its `DT_RUNPATH` and `DT_RPATH` apply to all its libraries.
     fn visit_all(mut self, mut queue: Vec<PathBuf>, mut visitor: impl FnMut(&Path, Opened)) {
         while let Some(path) = queue.pop() {
             if self.visited.len() >= MAX_FILES {
@@ -231,7 +233,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Visits a file, unless it was visited before, and returns its dependencies.
+    /// Visits a file, unless the file was visited before, and returns its dependencies.
     fn visit(&mut self, path: &Path, visitor: &mut impl FnMut(&Path, Opened)) -> Vec<PathBuf> {
         let Ok(opened) = self.search.root.open(path) else { return Vec::new() };
         if !self.visited.insert(opened.inode) {
@@ -270,8 +272,8 @@ fn split(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     parts.filter(move |_| !list.is_empty()).map(|part| if part.is_empty() { b"." } else { part })
 }
 
-/// Returns the directories that a list entry may mean: `$ORIGIN` is the object's directory, `$LIB` differs between
-/// distributions, `$PLATFORM` is the processor type (ld.so(8), "Dynamic string tokens").
+/// Returns the directories that an entry of a list can stand for. `$ORIGIN` is the object's directory, `$LIB` differs
+/// between distributions, and `$PLATFORM` is the processor type (ld.so(8), "Dynamic string tokens").
 fn expand(part: &[u8], origin: &Path) -> Vec<PathBuf> {
     let part = String::from_utf8_lossy(part);
     let with = |text: &str, token: &str, value: &str| {

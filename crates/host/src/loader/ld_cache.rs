@@ -9,7 +9,7 @@ use std::path::PathBuf;
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
 /// Magic of the old format, which the new one may follow (`struct cache_file`).
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0\0";
-/// Sizes of the header and of each entry, in the new and in the old format.
+/// Sizes in bytes of the header and of each entry, in the new and in the old format.
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
 const OLD_HEADER: usize = 16;
@@ -29,7 +29,7 @@ pub(super) fn parse(cache: &[u8]) -> HashMap<Vec<u8>, Vec<PathBuf>> {
     libraries
 }
 
-/// Returns the part in the new format. Its offsets are relative to the start of that part.
+/// Returns the part of the cache in the new format. Offsets in this part are relative to its start.
 fn new_format(cache: &[u8]) -> Option<&[u8]> {
     if cache.starts_with(MAGIC) {
         return Some(cache);

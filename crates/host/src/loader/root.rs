@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::procfs::descriptor_path;
 use crate::procfs::{Opened, regular};
 
-/// A root directory.
+/// Root directory for path resolution: memtrace's own, or an open directory.
 #[derive(Debug, Default)]
 pub(super) struct Root(Option<OwnedFd>);
 
@@ -46,7 +46,7 @@ impl Root {
         }
     }
 
-    /// Returns the path without symbolic links; `None` if that fails, and always in another root directory.
+    /// Returns the path without symbolic links; `None` if they cannot be resolved, or for another root directory.
     pub(super) fn resolved(&self, path: &Path) -> Option<PathBuf> {
         match &self.0 {
             None => fs::canonicalize(path).ok(),

@@ -4,8 +4,8 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 
-/// `struct perf_event_attr` (include/uapi/linux/perf_event.h) up to `PERF_ATTR_SIZE_VER5`, which every kernel with BPF has.
-/// The kernel takes later fields as zero.
+/// `struct perf_event_attr` (include/uapi/linux/perf_event.h) up to `PERF_ATTR_SIZE_VER5`, which every kernel with
+/// BPF has. The kernel takes later fields as zero.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 struct Attributes {
@@ -33,7 +33,7 @@ struct Attributes {
 const _: () = assert!(size_of::<Attributes>() == 112, "PERF_ATTR_SIZE_VER5");
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
-/// Counts nothing, but its records are written.
+/// Event that counts nothing. The kernel writes its records all the same.
 const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
@@ -69,7 +69,7 @@ pub(super) fn open(cpu: u32) -> io::Result<OwnedFd> {
             | flag::COMM_EXEC
             | flag::USE_CLOCKID
             | flag::BUILD_ID,
-        // The rings are polled.
+        // No wakeups: the rings are polled.
         wakeup_watermark: u32::MAX,
         clockid: libc::CLOCK_MONOTONIC,
         ..Attributes::default()
@@ -95,7 +95,7 @@ pub(super) fn open(cpu: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Monotonic clock in nanoseconds, as in the records.
+/// Returns the time of the monotonic clock in nanoseconds, as in the records.
 pub(super) fn now() -> io::Result<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the pointer is to a local timespec.

@@ -1,4 +1,4 @@
-//! Parser of perf records (include/uapi/linux/perf_event.h, `enum perf_event_type`). Pure.
+//! Parser of perf records (include/uapi/linux/perf_event.h, `enum perf_event_type`), without I/O.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use memtrace_model::{AbsAddr, BuildId, FileOffset, Pid, Tid};
 
-/// Change of a process' mappings.
+/// Event of a process: a new mapping, an exec, a new name, or the start or exit of a process or thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MmapEvent {
     pub pid: Pid,
     pub tid: Tid,
-    /// Monotonic clock.
+    /// Time of the monotonic clock, in nanoseconds.
     pub time_ns: u64,
     pub kind: MmapEventKind,
 }
@@ -24,10 +24,10 @@ pub enum MmapEventKind {
         start: AbsAddr,
         /// First address after the mapping.
         end: AbsAddr,
-        /// Offset in the file of `start`.
+        /// Offset of `start` in the file.
         offset: FileOffset,
-        /// Path in the process' mount namespace, with ` (deleted)` appended if the file is unlinked; or a special name, such
-        /// as `[vdso]` and `//anon`.
+        /// Path in the process' mount namespace, with ` (deleted)` appended if the file is unlinked; or a special
+        /// name, such as `[vdso]` and `//anon`.
         path: PathBuf,
         identity: FileIdentity,
         /// `PROT_*` bits.
@@ -35,13 +35,13 @@ pub enum MmapEventKind {
     },
     /// The process replaced its executable and dropped its mappings.
     Exec { comm: String },
-    /// The thread changed its name. The name of the main thread is that of the process.
+    /// The thread changed its name. The process has the name of its main thread.
     Comm { comm: String },
     /// The process was forked and has its parent's mappings.
     Fork { parent: Pid },
     /// The thread was started and has the name of its creator.
     ThreadStart { creator: Tid },
-    /// The process' main thread exited.
+    /// The main thread of the process exited.
     Exit,
 }
 
@@ -60,7 +60,7 @@ pub(super) enum Record {
     Event(MmapEvent),
     /// Number of records that the kernel dropped.
     Lost(u64),
-    /// Record that is not needed, such as those about threads.
+    /// Record that is not needed, such as the exit of another thread than the main thread.
     Other,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
                 (true, true) => (tid, MmapEventKind::Fork { parent }),
                 (true, false) => (tid, MmapEventKind::ThreadStart { creator }),
                 (false, true) => (tid, MmapEventKind::Exit),
-                // The exit of another thread than the main thread does not concern the process.
+                // The process continues after the exit of another thread than the main thread.
                 (false, false) => return Some(Record::Other),
             }
         }
@@ -122,7 +122,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
 }
 
 impl MmapEvent {
-    /// Returns true for the start and the name of another thread than the main thread, which do not concern the process.
+    /// Returns true for the start and the name of a thread that is not the main thread.
     pub(super) fn is_of_thread(&self) -> bool {
         let is_of_thread = matches!(self.kind, MmapEventKind::Comm { .. } | MmapEventKind::ThreadStart { .. });
         is_of_thread && self.tid.0 != self.pid.0
@@ -147,7 +147,7 @@ fn mapped(fields: &mut Fields<'_>, has_build_id: bool) -> Option<MmapEventKind> 
     Some(MmapEventKind::Mapped { start: AbsAddr(start), end, offset, path, identity, protection })
 }
 
-/// Rest of a record.
+/// Unread rest of a record.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -169,7 +169,7 @@ impl<'a> Fields<'a> {
         Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
     }
 
-    /// Returns the rest up to the first zero byte: the kernel pads strings with zeros.
+    /// Returns the rest of the record up to the first zero byte. The kernel pads strings with zeros.
     fn text(&self) -> &'a [u8] {
         self.0.split(|&byte| byte == 0).next().unwrap_or_default()
     }
@@ -181,7 +181,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Encodes a record like perf_event_open(2).
+    /// Encodes a record as the kernel does (perf_event_open(2)).
     pub(in super::super) fn record(kind: u32, misc: u16, body: &[&[u8]], pid: u32, time: u64) -> Vec<u8> {
         let mut bytes = [kind.to_ne_bytes().as_slice(), &misc.to_ne_bytes(), &[0; 2], &body.concat()].concat();
         while bytes.len() % 8 != 0 {

@@ -1,4 +1,4 @@
-//! Ring buffer of one CPU, shared with the kernel (perf_event_open(2), "MMAP layout").
+//! Perf ring buffer of one CPU, shared with the kernel (perf_event_open(2), "MMAP layout").
 
 use std::io;
 use std::mem::offset_of;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::HEADER_BYTES;
 
-/// Part of `struct perf_event_mmap_page`. By definition, the positions begin at 1 KiB.
+/// Part of `struct perf_event_mmap_page`. By its definition, the positions begin at offset 1 KiB.
 #[repr(C)]
 struct ControlPage {
     unused: [u8; 1024],
@@ -19,12 +19,12 @@ struct ControlPage {
 const _: () = assert!(offset_of!(ControlPage, head) == 1024, "data_head");
 const _: () = assert!(offset_of!(ControlPage, tail) == 1032, "data_tail");
 
-/// Ring of one CPU. Closing it ends the event.
+/// Ring of one CPU. Dropping it closes the perf event.
 #[derive(Debug)]
 pub(super) struct Ring {
     view: View,
     mapped: usize,
-    /// The event lives as long as its descriptor.
+    /// The perf event lives as long as its descriptor.
     _event: OwnedFd,
 }
 
@@ -34,7 +34,7 @@ impl Ring {
         // SAFETY: the call has no conditions.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         let page = usize::try_from(page).map_err(|_| io::Error::last_os_error())?;
-        // The kernel takes a power of two of pages, at least one.
+        // The kernel requires the number of pages to be a power of two.
         let size = size.max(page);
         let mapped = page + size;
         // SAFETY: the kernel chooses the address, so the mapping replaces no memory in use.
@@ -58,7 +58,7 @@ impl Ring {
         Ok(Self { view, mapped, _event: event })
     }
 
-    /// Passes each record in the ring to `record`, and frees their space.
+    /// Passes each record in the ring to `record`, and frees the space of the records.
     pub(super) fn drain(&mut self, record: impl FnMut(&[u8])) {
         self.view.drain(record);
     }
@@ -66,12 +66,12 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: base and length are those of the mapping, and the view is not used after this.
+        // SAFETY: the mapping has this base and length, and nothing uses the view after this.
         unsafe { libc::munmap(self.view.control.as_ptr().cast(), self.mapped) };
     }
 }
 
-/// Control page and the data after it.
+/// The control page, and the data after it.
 #[derive(Debug)]
 struct View {
     control: NonNull<ControlPage>,
@@ -86,8 +86,8 @@ unsafe impl Send for View {}
 impl View {
     /// # Safety
     ///
-    /// `page + size` bytes at `base` must be valid while the view is used, be aligned to 8, and be written only like the
-    /// kernel does: the head, and data between head and tail.
+    /// `page + size` bytes at `base` must be valid while the view is used, and aligned to 8. Others may write only what
+    /// the kernel writes: the head, and the free space of the data.
     unsafe fn new(base: NonNull<u8>, page: usize, size: usize) -> Self {
         // SAFETY: the data begins one page after the base, within the bytes that the caller guarantees.
         let data = unsafe { base.add(page) };
@@ -97,7 +97,8 @@ impl View {
     fn drain(&mut self, mut record: impl FnMut(&[u8])) {
         // SAFETY: the control page is valid as `new` requires, and its positions are atomics.
         let control = unsafe { self.control.as_ref() };
-        // Pairs with the kernel's barrier between writing data and head (kernel/events/ring_buffer.c, perf_output_put_handle).
+        // Pairs with the kernel's barrier between writing data and head (kernel/events/ring_buffer.c,
+        // perf_output_put_handle).
         let head = control.head.load(Ordering::Acquire);
         let mut tail = control.tail.load(Ordering::Relaxed);
         let mut bytes = std::mem::take(&mut self.record);
@@ -116,7 +117,7 @@ impl View {
             tail += length as u64;
         }
         self.record = bytes;
-        // From here on the kernel may overwrite the data.
+        // After this store, the kernel may overwrite the data.
         control.tail.store(tail, Ordering::Release);
     }
 
@@ -130,8 +131,8 @@ impl View {
         into.resize(length, 0);
         // SAFETY: `start` is within the ring.
         let source = unsafe { self.data.add(start) };
-        // SAFETY: `first` bytes lie between `start` and the ring's end, and the kernel writes none of them before the tail
-        // passes them. `into` is at least that long.
+        // SAFETY: `first` bytes lie between `start` and the ring's end, and the kernel writes none of them before the
+        // tail passes them. `into` has at least `first` bytes.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), into.as_mut_ptr(), first) };
         // SAFETY: `into` has at least `first` bytes.
         let rest = unsafe { into.as_mut_ptr().add(first) };
@@ -147,7 +148,7 @@ mod tests {
     const PAGE: usize = 4096;
     const SIZE: usize = 4096;
 
-    /// Ring that the test writes in place of the kernel.
+    /// Ring that a test fills in place of the kernel.
     struct Fake {
         words: Vec<u64>,
         head: u64,

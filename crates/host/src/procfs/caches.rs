@@ -7,7 +7,7 @@ use memtrace_model::{Bytes, CacheSize};
 /// Caches of the first processor (Documentation/ABI/testing/sysfs-devices-system-cpu).
 const DIRECTORY: &str = "/sys/devices/system/cpu/cpu0/cache";
 
-/// Returns the caches for data from level 2 on, the smallest level first; none if the kernel does not know them.
+/// Returns the caches for data from level 2 on, the smallest level first; no cache if the kernel does not list them.
 #[must_use]
 pub fn data_caches() -> Vec<CacheSize> {
     let read = |index: u32, name: &str| fs::read_to_string(format!("{DIRECTORY}/index{index}/{name}")).ok();
@@ -17,18 +17,19 @@ pub fn data_caches() -> Vec<CacheSize> {
     caches
 }
 
-/// Parses a cache: `2`, `Unified` and `1024K`. Returns `None` for a cache of instructions.
+/// Parses the level, type and size of a cache, such as `2`, `Unified` and `1024K`. Returns `None` for an instruction
+/// cache.
 fn cache(level: &str, kind: &str, size: &str) -> Option<CacheSize> {
     let kibibytes: u64 = size.trim().strip_suffix('K')?.parse().ok()?;
     let size = Bytes(kibibytes.checked_mul(1024)?);
     (kind.trim() != "Instruction").then_some(CacheSize { level: level.trim().parse().ok()?, size })
 }
 
-/// Size of a page in the TLBs that are counted.
+/// Size in bytes of a small page. Only TLBs for small pages count.
 #[cfg(target_arch = "x86_64")]
 const SMALL_PAGE: u64 = 4096;
 
-/// Returns the memory that the entries of the largest TLB for data cover; `None` if the processor does not tell.
+/// Returns the memory that the entries of the largest data TLB cover; `None` if the processor does not report its size.
 #[must_use]
 pub fn tlb_reach() -> Option<Bytes> {
     #[cfg(target_arch = "x86_64")]
@@ -40,7 +41,8 @@ pub fn tlb_reach() -> Option<Bytes> {
     None
 }
 
-/// Entries of the L2 data TLB for small pages (AMD64 Architecture Programmer's Manual, volume 3, function 8000_0006h).
+/// Returns the number of entries of the L2 data TLB for small pages (AMD64 Architecture Programmer's Manual, volume 3,
+/// function 8000_0006h).
 #[cfg(target_arch = "x86_64")]
 fn amd_tlb_entries() -> Option<u64> {
     use std::arch::x86_64::__cpuid;
@@ -49,7 +51,8 @@ fn amd_tlb_entries() -> Option<u64> {
     (__cpuid(0x8000_0000).eax >= FUNCTION && entries > 0).then_some(entries)
 }
 
-/// Entries of the largest TLB for data and small pages (Intel 64 Software Developer's Manual, CPUID leaf 18H).
+/// Returns the number of entries of the largest data TLB for small pages (Intel 64 Software Developer's Manual, CPUID
+/// leaf 18H).
 #[cfg(target_arch = "x86_64")]
 fn intel_tlb_entries() -> Option<u64> {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -60,7 +63,7 @@ fn intel_tlb_entries() -> Option<u64> {
     tlbs.filter_map(|tlb| intel_tlb(tlb.ebx, tlb.ecx, tlb.edx)).max()
 }
 
-/// Returns the entries of a TLB; `None` if it is for instructions or large pages.
+/// Returns the number of entries of a TLB; `None` for a TLB that has no data or no small pages.
 #[cfg(target_arch = "x86_64")]
 fn intel_tlb(ebx: u32, ecx: u32, edx: u32) -> Option<u64> {
     const DATA: u32 = 1;

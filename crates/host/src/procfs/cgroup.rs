@@ -1,4 +1,4 @@
-//! Parser of `/proc/PID/cgroup`: the cgroup of a process, with its systemd unit, container and pod. Pure.
+//! Parser of `/proc/PID/cgroup`: the cgroup of a process, with its systemd unit, container and pod. It does no I/O.
 //!
 //! The names in the paths are conventions of user space: systemd names units, container runtimes name containers, the
 //! kubelet names pods. The tests have a table of real paths.
@@ -10,7 +10,7 @@ use memtrace_model::{Cgroup, Container};
 /// Suffixes of the systemd units that contain processes. Slices only contain other units.
 const UNITS: &[&str] = &[".service", ".scope", ".mount", ".socket", ".swap"];
 
-/// Prefixes that runtimes put before a container's id, which may be followed by `.scope`. Their monitors, as in
+/// Prefixes that runtimes put before a container's id. `.scope` may follow the id. Monitors of a runtime, such as
 /// `libpod-conmon-ID.scope`, do not match: `conmon-ID` is not an id.
 const RUNTIMES: &[(&str, &str)] = &[
     ("docker-", "docker"),
@@ -33,15 +33,15 @@ pub(super) fn parse(text: &str) -> Option<Cgroup> {
         .map(|(_, cgroup)| cgroup)
 }
 
-/// As [`parse`], for a process that is exiting. The kernel shows it in the root of each hierarchy of version 1
-/// (`proc_cgroup_show`, kernel/cgroup/cgroup.c), so these lines say nothing.
+/// Same as [`parse`], for a process that is exiting. The kernel shows such a process in the root of each hierarchy of
+/// version 1 (`proc_cgroup_show`, kernel/cgroup/cgroup.c), so lines of version 1 are ignored.
 pub(super) fn parse_exiting(text: &str) -> Option<Cgroup> {
     let (version_2, version_1): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("0::"));
     let cgroup = parse(&version_2.join("\n"))?;
     (version_1.is_empty() || cgroup.path != "/").then_some(cgroup)
 }
 
-/// Parses a line; returns its cgroup with the rank of its hierarchy, which decides between equally specific cgroups.
+/// Parses a line. Returns its cgroup with the rank of its hierarchy. Of equally specific cgroups, the lowest rank wins.
 fn line(line: &str) -> Option<(u32, Cgroup)> {
     let mut fields = line.splitn(3, ':');
     let (number, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
@@ -51,7 +51,7 @@ fn line(line: &str) -> Option<(u32, Cgroup)> {
         (_, controllers) if controllers.split(',').any(|name| name == "memory") => 2,
         _ => 3,
     };
-    // The kernel appends this to the path of a removed cgroup (`proc_cgroup_show`, kernel/cgroup/cgroup.c).
+    // The kernel appends ` (deleted)` to the path of a removed cgroup (`proc_cgroup_show`, kernel/cgroup/cgroup.c).
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     path.starts_with('/').then(|| (rank, parse_path(path)))
 }
@@ -70,7 +70,7 @@ fn parse_path(path: &str) -> Cgroup {
     Cgroup { path: path.to_owned(), unit: unit.map(|&unit| unit.to_owned()), container, pod }
 }
 
-/// Returns the container if the last of `names` is the cgroup of one.
+/// Returns the container if the last of `names` is the cgroup of a container.
 fn container(names: &[&str]) -> Option<Container> {
     let (&name, ancestors) = names.split_last()?;
     let parent = ancestors.last().copied().unwrap_or_default();
@@ -92,7 +92,7 @@ fn container(names: &[&str]) -> Option<Container> {
     }
     if let Some(machine) = name.strip_prefix("machine-").and_then(|name| name.strip_suffix(".scope")) {
         let machine = unescaped(machine);
-        // libvirt registers virtual machines too; their cgroups contain the emulator.
+        // libvirt registers virtual machines too. The process in such a cgroup is the emulator.
         return if machine.starts_with("qemu-") { None } else { named("nspawn", &machine) };
     }
     if let Some(instance) = name.strip_prefix("systemd-nspawn@").and_then(|name| name.strip_suffix(".service")) {
@@ -113,11 +113,11 @@ fn is_hex(text: &str) -> bool {
     text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Returns the uid of the pod if `name` is the cgroup of one: the uid follows `pod` at the start or after a dash.
+/// Returns the uid of the pod if `name` is the cgroup of a pod. The uid follows `pod`, at the start or after a dash.
 fn pod(name: &str) -> Option<String> {
     let bare = name.strip_suffix(".slice").unwrap_or(name);
     let uid = bare.strip_prefix("pod").or_else(|| bare.rsplit_once("-pod").map(|(_, uid)| uid))?;
-    // In names of systemd slices, where dashes separate levels, they are underscores.
+    // Dashes separate the levels of systemd slices, so names of slices have underscores in place of the uid's dashes.
     let uid = uid.replace('_', "-");
     is_uid(&uid).then_some(uid)
 }

@@ -1,5 +1,5 @@
-//! The cgroup hierarchies in which a process has a meaningful group: version 2, and `name=systemd` and the memory
-//! controller of version 1.
+//! Cgroup hierarchies with meaningful groups of processes: version 2, and the hierarchies of version 1 with
+//! `name=systemd` or the memory controller.
 
 use std::fs;
 use std::io;
@@ -20,7 +20,7 @@ pub struct Hierarchies(Vec<Hierarchy>);
 struct Hierarchy {
     /// Number in `/proc/PID/cgroup`; 0 for version 2.
     number: u32,
-    /// As in `/proc/PID/cgroup`.
+    /// List of controllers in `/proc/PID/cgroup`.
     controllers: String,
     mount: Mount,
 }
@@ -49,13 +49,13 @@ impl Hierarchies {
         Self(groups.lines().filter_map(hierarchy).take(HIERARCHIES).collect())
     }
 
-    /// Numbers of the hierarchies, in the order in which BPF programs report the cgroups of a process.
+    /// Returns the numbers of the hierarchies. BPF programs report the cgroups of a process in this order.
     pub fn numbers(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().map(|hierarchy| hierarchy.number)
     }
 
-    /// Returns the hierarchy and the id of a cgroup, given by its directory or by its path in one of the hierarchies,
-    /// such as `system.slice`. Version 2 comes first.
+    /// Returns the number of the hierarchy and the id of a cgroup. `path` is the directory of the cgroup, or its path
+    /// in one of the hierarchies, such as `system.slice`. Version 2 comes first.
     ///
     /// # Errors
     ///
@@ -78,8 +78,8 @@ impl Hierarchies {
         as_directory.or(as_path).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// Returns the cgroups of a process and their ancestors, with the numbers of their hierarchies; none if it has
-    /// exited.
+    /// Returns the cgroups of a process and their ancestors, with the numbers of their hierarchies; no cgroup if the
+    /// process has exited.
     #[must_use]
     pub fn of_process(&self, pid: Pid) -> Vec<(u32, CgroupId)> {
         let groups = fs::read_to_string(proc_path(pid, "cgroup")).unwrap_or_default();
@@ -97,8 +97,8 @@ impl Hierarchies {
         self.0.iter().flat_map(|hierarchy| hierarchy.with_ancestors(path)).collect()
     }
 
-    /// Lists all cgroups with their hierarchy and path. A cgroup that is created or removed at the same time may be
-    /// missing.
+    /// Lists all cgroups with the number of their hierarchy and their path. A cgroup that is created or removed at the
+    /// same time may be missing.
     #[must_use]
     pub fn all(&self) -> Vec<(u32, CgroupId, String)> {
         let mut groups = Vec::new();
@@ -115,7 +115,8 @@ impl Hierarchies {
                 for entry in fs::read_dir(directory).into_iter().flatten().filter_map(Result::ok) {
                     if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                         let path: PathBuf = entry.path();
-                        // The kernel's id of a cgroup is the inode of its directory (`cgroup_id`, include/linux/cgroup.h).
+                        // The kernel's id of a cgroup is the inode of its directory (`cgroup_id`,
+                        // include/linux/cgroup.h).
                         add(entry.ino(), &path);
                         queue.push(path);
                     }
@@ -125,7 +126,8 @@ impl Hierarchies {
         groups
     }
 
-    /// Returns the most specific cgroup of a process, from its path in each of the hierarchies.
+    /// Returns the most specific cgroup of a process. `paths` has its path in each hierarchy, in the order of
+    /// [`Self::numbers`].
     #[must_use]
     pub fn most_specific(&self, paths: &[&str]) -> Option<Cgroup> {
         let line = |(hierarchy, path): (&Hierarchy, &&str)| {
@@ -136,7 +138,7 @@ impl Hierarchies {
 }
 
 impl Hierarchy {
-    /// Returns the cgroup at `path` and its ancestors, as far as they exist.
+    /// Returns the existing cgroups among the one at `path` and its ancestors.
     fn with_ancestors(&self, path: &str) -> Vec<(u32, CgroupId)> {
         let Some(directory) = self.mount.directory(Path::new(path)) else { return Vec::new() };
         let directories = directory.ancestors().take_while(|directory| directory.starts_with(&self.mount.point));

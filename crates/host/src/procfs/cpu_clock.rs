@@ -8,7 +8,7 @@ use memtrace_model::Pid;
 
 use super::process::{proc_path, stat_fields};
 
-/// Returns the CPU time of all threads of a process so far, in nanoseconds; `None` if it has exited.
+/// Returns the CPU time of all threads of a process so far; `None` if the process has exited.
 #[must_use]
 pub fn processor_time(pid: Pid) -> Option<Duration> {
     let mut clock = MaybeUninit::<libc::clockid_t>::zeroed();
@@ -25,8 +25,8 @@ pub fn processor_time(pid: Pid) -> Option<Duration> {
         .then(|| Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
-/// Returns the CPU time of the children that a process has waited for, with that of their own such children; `None` if it
-/// has exited.
+/// Returns the CPU time of the children that a process has waited for, including the children that these have waited
+/// for; `None` if the process has exited.
 #[must_use]
 pub fn processor_time_of_children(pid: Pid) -> Option<Duration> {
     let text = fs::read(proc_path(pid, "stat")).ok()?;
@@ -36,7 +36,7 @@ pub fn processor_time_of_children(pid: Pid) -> Option<Duration> {
     Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second()?))
 }
 
-/// Returns the rate of the ticks in `/proc`.
+/// Returns the number of ticks per second of times in `/proc`.
 pub(super) fn ticks_per_second() -> Option<u64> {
     // SAFETY: the call has no preconditions.
     let ticks_per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };

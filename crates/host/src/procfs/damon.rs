@@ -1,4 +1,5 @@
-//! DAMON, the kernel's sampling monitor of data accesses, by its files in sysfs (Documentation/admin-guide/mm/damon/usage.rst).
+//! DAMON, the kernel's sampling monitor of data accesses, through its files in sysfs
+//! (Documentation/admin-guide/mm/damon/usage.rst).
 
 use std::fmt::Display;
 use std::fs;
@@ -14,24 +15,26 @@ use super::pagemap::page_size;
 use super::process::{failure, proc_path};
 use super::undo::Undo;
 
-/// Kernel modules that use DAMON alone while they are enabled.
+/// Kernel modules that use DAMON exclusively while they are enabled.
 const EXCLUSIVE: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
 
 const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 
-/// Ends the monitors in the directory `$0`, and removes them.
+/// Shell script that stops the monitors in the directory `$0`, and removes them.
 const REMOVE: &str = "for each in \"$0\"/[0-9]*; do echo off >\"$each/state\"; done; echo 0 >\"$0/nr_kdamonds\"";
 
-/// Most processes at a time: each has a thread of the kernel.
+/// Maximum number of processes at a time. Each takes a kernel thread.
 pub(super) const MAX_PROCESSES: usize = 16;
 
-/// Fewest aggregation intervals of a measurement. Each page of a region is taken for accessed if a sample of them was.
+/// Number of aggregation intervals of a measurement, unless [`INTERVALS`] limits their length. If an access to a
+/// sampled page of a region is found, all pages of the region count as accessed.
 const AGGREGATIONS: u32 = 10;
-/// Samples of an aggregation interval.
+/// Number of samples in an aggregation interval.
 const SAMPLES: u32 = 20;
-/// Shortest and longest aggregation interval. Reading waits for the end of one.
+/// Shortest and longest aggregation interval. A read waits for the end of an interval.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// Numbers of regions: few at the start, and more where accesses differ.
+/// Minimum and maximum number of regions of a process. DAMON starts with few regions, and splits them where accesses
+/// differ.
 const REGIONS: (u32, u32) = (10, 1000);
 
 /// Reason why DAMON cannot be used.
@@ -49,7 +52,7 @@ pub enum DamonError {
     Failed(#[from] io::Error),
 }
 
-/// Monitors, one for each process. They are removed when this is dropped, and also if memtrace is killed.
+/// Monitors, one for each process. They are removed when this value is dropped, even if memtrace is killed.
 #[derive(Debug)]
 pub struct Damon {
     processes: Vec<Pid>,
@@ -57,14 +60,14 @@ pub struct Damon {
     _undo: Undo,
 }
 
-/// A region of addresses, and how often it was accessed.
+/// A region of addresses, and the number of its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Region {
     start: u64,
     end: u64,
-    /// Samples of the last aggregation interval in which it was accessed.
+    /// Number of samples of the last aggregation interval that found an access.
     accesses: u64,
-    /// Aggregation intervals since the number of accesses changed.
+    /// Number of aggregation intervals since `accesses` changed.
     age: u64,
 }
 
@@ -73,7 +76,8 @@ impl Damon {
     ///
     /// # Errors
     ///
-    /// The kernel lacks DAMON for virtual addresses, or another program uses it.
+    /// There are more than [`MAX_PROCESSES`] processes, the kernel lacks DAMON for virtual addresses, or another user
+    /// has DAMON in use.
     pub fn prepare(processes: &[Pid], duration: Duration) -> Result<Self, DamonError> {
         if processes.len() > MAX_PROCESSES {
             return Err(DamonError::TooMany(processes.len()));
@@ -85,11 +89,11 @@ impl Damon {
         Ok(damon)
     }
 
-    /// Finds out whether the kernel has DAMON for virtual addresses.
+    /// Checks that DAMON for virtual addresses can be used.
     ///
     /// # Errors
     ///
-    /// It has not, or another program uses it.
+    /// The kernel lacks DAMON for virtual addresses, or another user has DAMON in use.
     pub fn find() -> Result<(), DamonError> {
         Self::create(&[Pid(0)], INTERVALS.0).map(drop)
     }
@@ -100,7 +104,7 @@ impl Damon {
             io::ErrorKind::NotFound => DamonError::Missing,
             _ => DamonError::Failed(error),
         })?;
-        // Writing the number would remove the monitors of the other program.
+        // A write of the number would remove the monitors of another user.
         let is_enabled = |module: &&str| {
             let enabled = fs::read_to_string(format!("/sys/module/{module}/parameters/enabled"));
             enabled.is_ok_and(|text| text.trim() == "Y")
@@ -148,7 +152,7 @@ impl Damon {
         Ok(())
     }
 
-    /// Starts the monitor of a process.
+    /// Starts the monitor of a process, and returns the time of the start.
     ///
     /// # Errors
     ///
@@ -163,7 +167,8 @@ impl Damon {
         Ok(Instant::now())
     }
 
-    /// Reads which resident pages of a process are estimated to have been accessed since its monitor started.
+    /// Returns the tracked resident pages of a process, with DAMON's estimate of the pages that were accessed since
+    /// `started`, the start of the process's monitor.
     ///
     /// # Errors
     ///
@@ -171,7 +176,7 @@ impl Damon {
     pub fn read(&self, pid: Pid, started: Instant) -> Result<TouchedPages, ProcessError> {
         let state = self.state_of(pid)?;
         let regions = || {
-            // Waits until the end of the aggregation interval.
+            // This write waits until the end of the aggregation interval.
             fs::write(&state, "update_schemes_tried_regions")?;
             regions(&state.with_file_name("contexts").join("0/schemes/0/tried_regions"))
         };
@@ -202,16 +207,17 @@ impl Damon {
 }
 
 impl Region {
-    /// Returns true if it was accessed within these intervals since the start. The age of other regions is their number, less those
-    /// that the start and the end cut.
+    /// Returns true if the region was accessed since the start, `intervals` aggregation intervals ago. Without an
+    /// access, the age of a region is this number, less the intervals that the start and the end cut.
     const fn was_accessed(&self, intervals: u64) -> bool {
         const CUT: u64 = 2;
         self.accesses > 0 || self.age + CUT < intervals
     }
 }
 
-/// Returns the number of aggregation intervals in a time. On a busy machine they take longer than configured: the oldest region then has
-/// their number, unless all were accessed in the second half.
+/// Returns the number of aggregation intervals in `elapsed`. On a busy machine, intervals take longer than configured,
+/// so the age of the oldest region is used. It is too small if all regions were accessed in the second half. In this
+/// case, the number is computed from the configured length.
 fn intervals_in(elapsed: Duration, aggregation: Duration, regions: &[Region]) -> u64 {
     let configured = u64::try_from(elapsed.as_nanos() / aggregation.as_nanos().max(1)).unwrap_or(u64::MAX);
     let oldest = regions.iter().map(|region| region.age).max().unwrap_or(0);
@@ -257,7 +263,7 @@ mod tests {
         assert!(region(1, 10).was_accessed(10));
         assert!(!region(0, 10).was_accessed(10));
         assert!(!region(0, 8).was_accessed(10));
-        // It was accessed at first.
+        // This region was accessed at the start.
         assert!(region(0, 4).was_accessed(10));
     }
 

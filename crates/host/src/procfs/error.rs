@@ -7,7 +7,7 @@ use memtrace_model::{Comm, Pid, printable};
 
 use super::refusal::ReadRefusal;
 
-/// Reason why a process cannot be read. Every message says what to do about it.
+/// Reason why a process cannot be read. The message says what the user can do about it, if anything.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessError {
     /// There is no process with this pid.

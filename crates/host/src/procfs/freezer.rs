@@ -11,12 +11,12 @@ use super::memcg_limits::find_mount;
 use super::process::proc_path;
 use super::undo::Undo;
 
-/// Maximum time in which a group must be frozen: a task in the kernel delays it until it returns to user space.
+/// Time limit for the freeze of a group. A task in the kernel delays the freeze until the task returns to user space.
 const LONGEST: Duration = Duration::from_secs(1);
 /// Interval at which the state is read while the group freezes.
 const POLL: Duration = Duration::from_micros(100);
 
-/// Thaws the group with the file `$0`.
+/// Shell script that thaws a group. `$0` is the group's file `cgroup.freeze`.
 const THAW: &str = "echo 0 >\"$0\"";
 
 /// Reason why a process cannot be paused.
@@ -44,7 +44,7 @@ pub struct Freezer {
     group: PathBuf,
 }
 
-/// Frozen group. It is thawed when this is dropped, and also if memtrace is killed.
+/// Frozen group. It is thawed when this value is dropped, even if memtrace is killed.
 #[derive(Debug)]
 pub struct FrozenGroup {
     file: PathBuf,
@@ -56,7 +56,8 @@ impl Freezer {
     ///
     /// # Errors
     ///
-    /// The process is in the root group, or its group contains processes other than `own`.
+    /// The process has exited or is in the root group, its group contains processes other than `own`, or cgroup
+    /// version 2 is not mounted.
     pub fn of(pid: Pid, own: &[Pid]) -> Result<Self, PauseError> {
         let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
         let mount = find_mount(&mounts, "cgroup2", None).ok_or(PauseError::NotMounted)?;
@@ -86,7 +87,7 @@ impl Freezer {
         if fs::read_to_string(&file).map_err(failed)?.trim() == "1" {
             return Err(PauseError::Frozen(self.group.clone()));
         }
-        // This first, so that no moment remains in which the group would stay frozen.
+        // Prepare the undo first: a kill of memtrace at any later moment then thaws the group.
         let undo = Undo::at_end(THAW, file.as_os_str()).map_err(failed)?;
         let frozen = FrozenGroup { file, _undo: undo };
         fs::write(&frozen.file, "1").map_err(failed)?;
@@ -103,14 +104,14 @@ impl Freezer {
 
 impl Drop for FrozenGroup {
     fn drop(&mut self) {
-        // At once; starting the script takes longer.
+        // Thaw the group here, because the start of the undo script takes longer.
         if let Err(error) = fs::write(&self.file, "0") {
             log::warn!("cannot write {}: {error}", printable(&self.file));
         }
     }
 }
 
-/// Adds the processes of a group and its descendants.
+/// Adds the processes of a group and its descendants to `members`.
 fn add_members(group: &Path, members: &mut Vec<Pid>) -> io::Result<()> {
     let procs = fs::read_to_string(group.join("cgroup.procs"))?;
     members.extend(procs.lines().filter_map(|line| line.parse().ok()).map(Pid));

@@ -1,4 +1,4 @@
-//! Threads that wait for a futex now.
+//! Reader of futex waits that are in progress.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use memtrace_model::{AbsAddr, Pid, Tid};
 use crate::procfs::mem::read_memory;
 use crate::procfs::process::proc_path;
 
-/// Operations of the call that wait (include/uapi/linux/futex.h), without their flags: `FUTEX_WAIT`, `FUTEX_LOCK_PI`,
+/// Futex operations that wait (include/uapi/linux/futex.h), without their flags: `FUTEX_WAIT`, `FUTEX_LOCK_PI`,
 /// `FUTEX_WAIT_BITSET`, `FUTEX_WAIT_REQUEUE_PI` and `FUTEX_LOCK_PI2`.
 const WAITS: [u64; 5] = [0, 6, 9, 11, 13];
 
@@ -17,16 +17,16 @@ const OPERATION: u64 = 0x7f;
 /// `FUTEX_TID_MASK`, include/uapi/linux/futex.h.
 const HOLDER: u32 = 0x3fff_ffff;
 
-/// A wait of a thread.
+/// Futex wait of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FutexWaiter {
-    /// The futex.
+    /// Address of the futex.
     pub address: AbsAddr,
-    /// Thread that may hold it, as in the BPF program at the call.
+    /// Thread that may hold the futex, by the same rule as in the BPF program at the futex call.
     pub holder: Option<Tid>,
 }
 
-/// Returns the wait of a thread for a futex; `None` if it does not wait for one, or has exited.
+/// Returns the futex wait of a thread; `None` if the thread does not wait for a futex, or has exited.
 pub fn futex_wait(pid: Pid, tid: Tid) -> Option<FutexWaiter> {
     let call = fs::read_to_string(proc_path(pid, &format!("task/{}/syscall", tid.0))).ok()?;
     let (address, operation, expected) = parse(&call)?;
@@ -43,8 +43,8 @@ pub fn futex_wait(pid: Pid, tid: Tid) -> Option<FutexWaiter> {
     Some(FutexWaiter { address, holder: holder.filter(|holder| *holder != 0).map(Tid) })
 }
 
-/// Parses `/proc/PID/task/TID/syscall`: the number of the call, and its arguments. Returns the address, the operation and the
-/// expected value of a call that waits for a futex.
+/// Parses `/proc/PID/task/TID/syscall`: the number of the call, and its arguments. Returns the address, the operation
+/// and the expected value of a call that waits for a futex.
 fn parse(call: &str) -> Option<(AbsAddr, u64, u64)> {
     let mut words = call.split_ascii_whitespace();
     if words.next()?.parse() != Ok(libc::SYS_futex) {

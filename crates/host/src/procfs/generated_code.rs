@@ -15,7 +15,7 @@ use super::own_process::descriptor_path;
 use super::process::proc_path;
 use super::process_metadata::field;
 
-/// Largest command line or environment that is searched.
+/// Maximum number of bytes of the command line and of the environment that are searched.
 const MAX_ARGUMENTS: u64 = 1 << 20;
 
 /// Identity of a process that generates code.
@@ -23,13 +23,13 @@ const MAX_ARGUMENTS: u64 = 1 << 20;
 pub struct CodeGenerator {
     /// Pid in the innermost pid namespace, which names the perf map.
     pub inner_pid: u32,
-    /// Effective user, to whom the perf map has to belong.
+    /// Id of the effective user. The perf map must belong to this user or to root.
     pub uid: u32,
-    /// True if generated code keeps frame pointers in HotSpot, as far as its options say.
+    /// True if the options of HotSpot make generated code keep frame pointers.
     pub keeps_frame_pointers: bool,
 }
 
-/// Reads the identity of `pid`; `None` if it has exited.
+/// Returns the identity of the process `pid`; `None` if it has exited.
 pub fn code_generator(pid: Pid) -> Option<CodeGenerator> {
     let status = fs::read(proc_path(pid, "status")).ok()?;
     let status = String::from_utf8_lossy(&status);
@@ -38,8 +38,8 @@ pub fn code_generator(pid: Pid) -> Option<CodeGenerator> {
     Some(CodeGenerator { inner_pid: inner_pid.unwrap_or(pid.0), uid, keeps_frame_pointers: keeps_frame_pointers(pid) })
 }
 
-/// Returns true if Java's options ask for frame pointers, or for the interpreter, which has them. Java reads options
-/// from its command line and from variables such as `JAVA_TOOL_OPTIONS`.
+/// Returns true if Java's options request frame pointers, or the interpreter, which has frame pointers. Java reads
+/// options from its command line and from environment variables such as `JAVA_TOOL_OPTIONS`.
 fn keeps_frame_pointers(pid: Pid) -> bool {
     let read = |name| read_bounded(&proc_path(pid, name)).unwrap_or_default();
     let options = [read("environ"), read("cmdline")].concat();
@@ -55,12 +55,12 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Opens the perf map of a process with the root directory `root`.
 ///
-/// A process can put anything in the place of the file. Only a regular file of its own user or of root is opened, and
-/// links are followed below `root` only; a link in the file's own place is refused.
+/// A process can put anything in the place of the file. Only a regular file of the process's user or of root is opened.
+/// A symbolic link in the place of the file is refused. Links in the path are followed below `root` only.
 ///
 /// # Errors
 ///
-/// The reason for which there is no perf map.
+/// Reason why there is no perf map.
 pub fn perf_map(root: &Path, generator: CodeGenerator) -> Result<File, NoPerfMap> {
     let path = format!("tmp/perf-{}.map", generator.inner_pid);
     let seen = open_below(root, Path::new(&path)).map_err(|error| {
@@ -83,7 +83,7 @@ pub fn perf_map(root: &Path, generator: CodeGenerator) -> Result<File, NoPerfMap
 ///
 /// # Errors
 ///
-/// The reason for which there is no perf map.
+/// Reason why there is no perf map.
 pub fn perf_map_of(pid: Pid, generator: CodeGenerator) -> Result<File, NoPerfMap> {
     perf_map(&proc_path(pid, "root"), generator)
 }
@@ -104,7 +104,7 @@ fn open_below(root: &Path, path: &Path) -> io::Result<File> {
     let path = CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: all fields are integers.
     let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
-    // With O_PATH and O_NOFOLLOW, a link itself would be opened (open(2)); it is no regular file then.
+    // With O_PATH and O_NOFOLLOW, the call opens a link itself (open(2)), which the caller refuses.
     how.flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
     how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
     // SAFETY: the path and the structure are valid for the length of the call.
@@ -181,7 +181,7 @@ mod tests {
         let outside = root_with_tmp();
         fs::write(outside.path("tmp/perf-7.map"), "content").unwrap();
         let root = Scratch::new();
-        // Both are in the same directory.
+        // Both directories have the same parent.
         let outside = outside.path("");
         let link = Path::new("..").join(outside.file_name().unwrap()).join("tmp");
         assert!(root.path("").join(&link).join("perf-7.map").exists());

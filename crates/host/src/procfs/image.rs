@@ -13,7 +13,7 @@ use super::maps::{MapsEntry, entries};
 use super::objects::{Objects, regular};
 use super::process::{failure, proc_path, program};
 
-/// Reads the executable mappings of a process and its name.
+/// Reads the executable mappings of a process, its comm and the path of its executable.
 ///
 /// # Errors
 ///

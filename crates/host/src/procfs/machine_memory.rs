@@ -39,8 +39,8 @@ const VMSTAT: [(&str, &str); 12] = [
     ("oom_kill", "vmstat.oom_kill"),
 ];
 
-/// Returns the memory of the machine, the counters of its memory management, and its memory pressure. Those that the kernel
-/// lacks are missing.
+/// Returns the memory of the machine, the counters of its memory management, and its memory pressure, each with its
+/// name. Values that the kernel lacks are absent.
 pub fn machine_memory() -> Vec<(&'static str, u64)> {
     let mut values = Vec::with_capacity(MEMINFO.len() + VMSTAT.len() + 2);
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -54,7 +54,7 @@ pub fn machine_memory() -> Vec<(&'static str, u64)> {
     values
 }
 
-/// Returns the values of the rows that have a name in `names`. A row is `KEY SEPARATOR VALUE`.
+/// Returns the values of the rows with keys in `names`. A row is `KEY SEPARATOR VALUE`.
 pub(super) fn rows<'t, N: Copy>(
     text: &'t str,
     separator: char,
@@ -68,7 +68,7 @@ pub(super) fn rows<'t, N: Copy>(
     })
 }
 
-/// Parses a value of `/proc/meminfo`.
+/// Parses a value of `/proc/meminfo`, and returns it in bytes.
 pub(super) fn bytes(value: &str) -> Option<u64> {
     Some(kilobytes(value.as_bytes())?.0)
 }

@@ -9,20 +9,21 @@ use super::cpu_clock::ticks_per_second;
 use super::machine_memory::{bytes, rows};
 use super::pressure;
 
-/// Sectors of `/proc/diskstats` have 512 bytes (Documentation/admin-guide/iostats.rst).
+/// Size in bytes of a sector of `/proc/diskstats` (Documentation/admin-guide/iostats.rst).
 const SECTOR: u64 = 512;
 
-/// Prefixes of block devices whose I/O other devices count again, or that are memory.
+/// Prefixes of block devices that do not count: memory, floppy disks, and devices that pass their I/O on to other
+/// devices, which count it too.
 const NO_DISKS: [&str; 6] = ["loop", "ram", "zram", "dm-", "md", "fd"];
 
-/// Rows of `/proc/meminfo` (proc_meminfo(5)).
+/// Rows of `/proc/meminfo` (proc_meminfo(5)), with their values.
 const MEMINFO: [(&str, MachineValue); 3] = [
     ("MemAvailable", MachineValue::MemoryAvailable),
     ("MemTotal", MachineValue::MemoryTotal),
     ("SwapFree", MachineValue::SwapFree),
 ];
 
-/// Reads the usage of the machine since its start. Values that the kernel lacks are `None`.
+/// Reads the usage of the machine since its boot. Values that the kernel lacks are `None`.
 pub fn machine_usage() -> MachineUsage {
     let mut usage = MachineUsage::default();
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -46,7 +47,7 @@ pub fn machine_usage() -> MachineUsage {
     usage
 }
 
-/// Parses the sum over all processors: `cpu user nice system idle iowait irq softirq steal …`, in ticks
+/// Parses the times of all processors together: `cpu user nice system idle iowait irq softirq steal …`, in ticks
 /// (proc_stat(5)).
 fn processor_times(stat: &str) -> Option<[(MachineValue, u64); 5]> {
     let ticks: Vec<u64> = stat.strip_prefix("cpu ")?.lines().next()?.split_whitespace().map_while(number).collect();
@@ -70,7 +71,8 @@ fn tick_ns() -> u64 {
     1_000_000_000 / ticks_per_second().unwrap_or(100)
 }
 
-/// Returns the bytes read from and written to disks: `MAJOR MINOR NAME READS MERGED SECTORS MS WRITES MERGED SECTORS …`.
+/// Returns the bytes that were read from disks and written to disks. A row is
+/// `MAJOR MINOR NAME READS MERGED SECTORS MS WRITES MERGED SECTORS …`.
 fn disk_bytes(diskstats: &str, is_disk: impl Fn(&str) -> bool) -> Option<(u64, u64)> {
     if diskstats.is_empty() {
         return None;
@@ -84,7 +86,7 @@ fn disk_bytes(diskstats: &str, is_disk: impl Fn(&str) -> bool) -> Option<(u64, u
     Some((read * SECTOR, written * SECTOR))
 }
 
-/// Returns true for whole disks: partitions have no directory in `/sys/block`.
+/// Returns true for a whole disk. Partitions have no directory in `/sys/block`.
 fn is_disk(name: &str) -> bool {
     !NO_DISKS.iter().any(|prefix| name.starts_with(prefix)) && Path::new("/sys/block").join(name).is_dir()
 }

@@ -1,4 +1,5 @@
-//! Reader of another process's memory, without stopping it and without faulting pages in.
+//! Readers of another process's memory. They do not stop the process. [`MemoryView`] reads resident pages only, and
+//! faults no page in.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +11,7 @@ use crate::procfs::pagemap::{PageMap, ResidentPages};
 use crate::procfs::process::proc_path;
 use crate::procfs::remote_words::RemoteWords;
 
-/// Size of a read.
+/// Maximum size of a read.
 const WINDOW: Bytes = Bytes(1 << 20);
 
 /// Reader of a process's memory.
@@ -32,7 +33,7 @@ impl MemoryReader {
     /// Reads two words at each of `places` with few system calls; `None` for unreadable places.
     pub fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
         let mut pairs = Vec::with_capacity(places.len());
-        // An error ends the read: the process has ended.
+        // After an error, no place can be read: the process has ended.
         if RemoteWords::default().read(self.pid, places, &mut pairs).is_err() {
             pairs.resize(places.len(), None);
         }
@@ -82,7 +83,7 @@ impl MemoryView<'_> {
         word.try_into().map(u64::from_ne_bytes).ok()
     }
 
-    /// Fills the buffer from the page of `address` on, up to the next page that is not resident.
+    /// Fills the buffer from the page of `address` up to the next page that is not resident, with at most `most` bytes.
     fn fill_buffer(&mut self, address: AbsAddr, most: Bytes) -> Option<()> {
         self.buffer.clear();
         let run = self.residence.run(address, most);

@@ -17,23 +17,23 @@ pub struct MemoryGroups {
     mount: Mount,
 }
 
-/// Memory counters of a cgroup at one point in time; `None` for those that it does not have.
+/// Memory counters of a cgroup at one point in time; `None` for counters that the cgroup does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GroupReading {
-    /// Hard limit.
+    /// Hard limit of the usage.
     pub limit: Option<Bytes>,
-    /// Limit above which it is throttled.
+    /// Usage above which the cgroup is throttled.
     pub high: Option<Bytes>,
     /// Current usage.
     pub current: Option<Bytes>,
     /// Number of workingset refaults so far.
     pub refaults: Option<u64>,
-    /// Memory PSI.
+    /// Memory pressure (PSI).
     pub pressure: Option<Pressure>,
 }
 
 impl MemoryGroups {
-    /// Finds the mounted hierarchy; returns `None` if there is none.
+    /// Finds the mounted hierarchy with the memory controller; returns `None` if there is none.
     #[must_use]
     pub fn find() -> Option<Self> {
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -69,15 +69,15 @@ impl MemoryGroups {
         groups
     }
 
-    /// Returns the ids of the cgroup at a directory, or at a path such as `system.slice`, and of its descendants; none if this hierarchy
-    /// does not have it.
+    /// Returns the ids of a cgroup and its descendants. `path` is a directory, or a path such as `system.slice`. There
+    /// are none if this hierarchy has no such cgroup.
     #[must_use]
     pub fn below(&self, path: &Path) -> Vec<CgroupId> {
         let name = self.mount.name(path).unwrap_or_else(|| Path::new("/").join(path));
         self.all().into_iter().filter(|(_, group)| group.starts_with(&name)).map(|(id, _)| id).collect()
     }
 
-    /// Returns true if the cgroup itself has a limit.
+    /// Returns true if the cgroup at `path` has a limit of its own.
     #[must_use]
     pub fn is_limited(&self, path: &Path) -> bool {
         let Some(directory) = self.mount.directory(path) else { return false };
@@ -93,8 +93,8 @@ impl MemoryGroups {
         Some(GroupReading { refaults: sum(&stat, self.files.refaults), ..reading })
     }
 
-    /// Returns the id and the counters of a cgroup without those of `memory.stat`, which are expensive; `None` if it does
-    /// not exist.
+    /// Returns the id and the counters of a cgroup; `None` if it does not exist. Counters in `memory.stat` are left
+    /// out, because the kernel takes long to compute them.
     #[must_use]
     pub fn usage(&self, path: &Path) -> Option<(CgroupId, GroupReading)> {
         let directory = self.mount.directory(path)?;
@@ -118,8 +118,8 @@ fn id_of(directory: &fs::Metadata) -> Option<CgroupId> {
     CgroupId::of(directory.ino())
 }
 
-/// Returns the sum of the counters with names that begin with `start`; `None` if `stat` has no such counter. Version 1 of
-/// cgroups has none on older kernels.
+/// Returns the sum of the counters with names that begin with `start`; `None` if `stat` has no such counter, as in
+/// version 1 on older kernels.
 fn sum(stat: &str, start: &str) -> Option<u64> {
     let counters =
         stat.lines().filter_map(|line| line.strip_prefix(start)?.split_once(' ')?.1.trim().parse::<u64>().ok());

@@ -17,7 +17,7 @@ pub fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
     of_group(files, &mount, &path)
 }
 
-/// Returns the lowest `memory.high` of the cgroup of `pid` and its ancestors; `None` if there is none.
+/// Returns the lowest `memory.high` of the cgroup of `pid` and its ancestors; `None` if none of them has such a limit.
 #[must_use]
 pub fn memory_high(pid: Pid) -> Option<Bytes> {
     let (files, mount, path) = group_of(pid)?;
@@ -39,7 +39,7 @@ fn group_of(pid: Pid) -> Option<(&'static Files, Mount, String)> {
 pub(super) struct Files {
     pub current: &'static str,
     pub limit: &'static str,
-    /// Limit above which a cgroup is throttled and reclaimed.
+    /// File with the usage above which a cgroup is throttled and reclaimed.
     pub high: Option<&'static str>,
     anonymous: &'static str,
     file: &'static str,
@@ -49,7 +49,7 @@ pub(super) struct Files {
     mounted_as: (&'static str, Option<&'static str>),
 }
 
-/// Documentation/admin-guide/cgroup-v2.rst, "Memory".
+/// Names in version 2 (Documentation/admin-guide/cgroup-v2.rst, "Memory").
 pub(super) const VERSION_2: Files = Files {
     current: "memory.current",
     limit: "memory.max",
@@ -60,7 +60,8 @@ pub(super) const VERSION_2: Files = Files {
     mounted_as: ("cgroup2", None),
 };
 
-/// Documentation/admin-guide/cgroup-v1/memory.rst; counters that include descendants start with `total_`.
+/// Names in version 1 (Documentation/admin-guide/cgroup-v1/memory.rst). Counters that include descendants begin with
+/// `total_`.
 pub(super) const VERSION_1: Files = Files {
     current: "memory.usage_in_bytes",
     limit: "memory.limit_in_bytes",
@@ -71,8 +72,8 @@ pub(super) const VERSION_1: Files = Files {
     mounted_as: ("cgroup", Some("memory")),
 };
 
-/// Returns the version with the memory controller, and the cgroup's path. A controller is in a single hierarchy; one of
-/// version 1 names it (`HIERARCHY:CONTROLLERS:PATH`, cgroups(7)).
+/// Returns the version with the memory controller, and the cgroup's path. A controller is in a single hierarchy. A line
+/// of version 1 names its controllers (`HIERARCHY:CONTROLLERS:PATH`, cgroups(7)).
 pub(super) fn controller(groups: &str) -> Option<(&'static Files, &str)> {
     let lines = || {
         groups.lines().filter_map(|line| {
@@ -85,7 +86,7 @@ pub(super) fn controller(groups: &str) -> Option<(&'static Files, &str)> {
         Some(line) => (&VERSION_1, line),
         None => (&VERSION_2, lines().find(|(number, controllers, _)| (*number, *controllers) == ("0", ""))?),
     };
-    // The kernel appends this to the path of a removed cgroup (`proc_cgroup_show`, kernel/cgroup/cgroup.c).
+    // The kernel appends ` (deleted)` to the path of a removed cgroup (`proc_cgroup_show`, kernel/cgroup/cgroup.c).
     Some((files, path.strip_suffix(" (deleted)").unwrap_or(path)))
 }
 
@@ -95,8 +96,8 @@ pub(super) fn mount_of(mounts: &[u8], files: &Files) -> Option<Mount> {
     find_mount(mounts, kind, option)
 }
 
-/// Finds the mount of a file system type with a super option: `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE SOURCE SUPER_OPTIONS`
-/// (proc_pid_mountinfo(5)).
+/// Finds a mount by its file system type and a super option. A line is
+/// `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE SOURCE SUPER_OPTIONS` (proc_pid_mountinfo(5)).
 pub(super) fn find_mount(mounts: &[u8], kind: &str, option: Option<&str>) -> Option<Mount> {
     mounts.split(|&byte| byte == b'\n').find_map(|line| {
         let words: Vec<_> = line.split(|&byte| byte == b' ').collect();
@@ -109,7 +110,7 @@ pub(super) fn find_mount(mounts: &[u8], kind: &str, option: Option<&str>) -> Opt
     })
 }
 
-/// Mount of a hierarchy.
+/// Mount of a cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     /// Cgroup at the mount point.
@@ -120,7 +121,7 @@ pub(super) struct Mount {
 impl Mount {
     /// Returns the directory of the cgroup at `path`; `None` if it is outside of the mount.
     pub(super) fn directory(&self, path: &Path) -> Option<PathBuf> {
-        // The path of a cgroup outside of the mount's root, as of a process outside of the container, leaves it by `..`.
+        // The path of a cgroup outside of the root begins with `..`, as for a process outside of the container.
         let below = path.strip_prefix(&self.root).ok().filter(|below| !below.starts_with(".."))?;
         Some(self.point.join(below))
     }
@@ -152,12 +153,12 @@ fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
     })
 }
 
-/// Reads a limit; returns `None` if there is none.
+/// Reads a limit; returns `None` if no limit is set.
 pub(super) fn limit(path: &Path) -> Option<Bytes> {
     bytes(path).filter(|limit| limit.0 < NO_LIMIT)
 }
 
-/// Version 1 writes its maximum for no limit (`PAGE_COUNTER_MAX`); real limits are below an exbibyte.
+/// Bound in bytes for real limits: an exbibyte. Without a limit, version 1 shows its maximum (`PAGE_COUNTER_MAX`).
 const NO_LIMIT: u64 = 1 << 60;
 
 /// Reads a file with one number; returns `None` for `max`.

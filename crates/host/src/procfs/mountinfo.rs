@@ -1,4 +1,4 @@
-//! Reader of `/proc/PID/mountinfo`: classifies mappings with the tmpfs devices.
+//! Reader of `/proc/PID/mountinfo`: finds the tmpfs devices, to classify mappings.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,7 +15,7 @@ use crate::procfs::process::proc_path;
 pub struct Tmpfs(HashSet<u64>);
 
 impl Tmpfs {
-    /// Reads the mounts of `pid`; returns none if that fails.
+    /// Reads the mounts of the process `pid`. If they cannot be read, no device is a tmpfs.
     pub fn of(pid: Pid) -> Self {
         Self::parse(&fs::read(proc_path(pid, "mountinfo")).unwrap_or_default())
     }
@@ -32,12 +32,12 @@ impl Tmpfs {
         Self(mounts.split(|&byte| byte == b'\n').filter_map(device).collect())
     }
 
-    /// Returns the kind of a mapping read from `maps`, which shows device memory and hugetlb pages only by their names.
+    /// Returns the kind of a mapping that was read from `maps`. Only the name shows device memory and hugetlb pages.
     pub fn kind_of(&self, entry: &MapsEntry) -> MappingKind {
         MappingKind::of(&self.traits(entry))
     }
 
-    /// Returns the kind of a VMA read from `smaps`.
+    /// Returns the kind of a VMA that was read from `smaps`.
     pub fn kind(&self, vma: &Vma) -> MappingKind {
         let traits = self.traits(&vma.entry);
         MappingKind::of(&MappingTraits { hugetlb: vma.hugetlb, device_memory: vma.device_memory, ..traits })

@@ -1,5 +1,5 @@
-//! Store of object files. Each file stays open as long as its object is used, so that it can be read after the target has
-//! exited or deleted it, and from another mount namespace.
+//! Store of object files. Each file stays open as long as its object is used. Therefore it can be read after the target
+//! has exited or deleted it, and from another mount namespace.
 
 mod open;
 mod open_files;
@@ -21,25 +21,25 @@ pub use open::{Opened, regular};
 use open_files::{Need, OpenFiles};
 use roots::Roots;
 
-/// Limit of stored objects. Further objects are created at each request.
+/// Maximum number of objects in an index. Further objects are created again at each request.
 const MAX_OBJECTS: usize = 1 << 16;
-/// Limit of open root directories.
+/// Maximum number of open root directories.
 const MAX_ROOTS: usize = 64;
 
-/// Object files, one [`Object`] per inode and path, with the open files of [`Object::handle`].
+/// Store of object files: one [`Object`] for each inode and path, and the open files of the handles.
 ///
-/// A handle is valid until [`Objects::close_unused`] returns it.
+/// [`Object::handle`] is valid until [`Objects::close_unused`] returns it.
 #[derive(Debug)]
 pub struct Objects {
-    /// By the inode in `maps`. On overlayfs and btrfs it differs from that of `stat`.
+    /// Objects by the inode in `maps`. On overlayfs and btrfs, it differs from the inode of stat(2).
     by_mapping: HashMap<Inode, Arc<Object>>,
-    /// By the inode of `stat`.
+    /// Objects by the inode of stat(2).
     by_stat: HashMap<Inode, Arc<Object>>,
-    /// By handle and path: one file can have several names, such as hard links and bind mounts.
+    /// Objects by handle and path. One file can have several names, such as hard links and bind mounts.
     by_name: HashMap<(PathBuf, PathBuf), Arc<Object>>,
-    /// By build ID and path: mmap events can arrive after the process has exited and the file was deleted.
+    /// Objects by build ID and path. Mmap events can arrive after the process has exited and the file was deleted.
     by_build_id: HashMap<(BuildId, PathBuf), Arc<Object>>,
-    /// Code without a file, by name.
+    /// Objects of code without a file, by name.
     nameless: HashMap<PathBuf, Arc<Object>>,
     files: OpenFiles,
     roots: Roots,
@@ -58,7 +58,7 @@ impl Objects {
         Self::with_limit(open::descriptor_limit() / 2)
     }
 
-    /// Creates a store of at most `max_files` open files; further objects have no handle.
+    /// Creates a store with at most `max_files` open files. Further objects have no handle.
     #[must_use]
     pub fn with_limit(max_files: usize) -> Self {
         Self {
@@ -72,24 +72,24 @@ impl Objects {
         }
     }
 
-    /// Lowers the limit of open files to `most`, and adapts it to the limit of memtrace's file descriptors.
+    /// Sets the limit of open files to `most`, but to at most half of memtrace's file descriptors.
     pub fn limit_files(&mut self, most: usize) {
         self.files.limit(most.min(open::descriptor_limit() / 2));
     }
 
-    /// Returns the handles of all open files, the least recently used first.
+    /// Returns the handles of all open files, least recently used first.
     pub fn handles(&self) -> Vec<PathBuf> {
         self.files.handles()
     }
 
-    /// Closes files that no process image and no other user has. `named` has the objects that are kept only for the names
-    /// of functions, with one reference each. These files are closed:
+    /// Closes files of objects that no process image and no other part of memtrace uses. `named` lists the objects that
+    /// are kept only for the names of functions, once for each reference. Closes:
     ///
-    /// - the least recently used ones if the limit is near, first those without names;
-    /// - those in root directories without a used file if there is no room for another root directory;
-    /// - deleted ones if `with_deleted` is true or many files were opened. A share of those with names stays open.
+    /// - if the limit is near, the least recently used files, beginning with files that are not in `named`;
+    /// - if there is no room for another root directory, the files in root directories without a used file;
+    /// - if `with_deleted` is true or many files were opened, deleted files. A share of the ones in `named` stays open.
     ///
-    /// Returns their handles, which can belong to other files from now on.
+    /// Returns the handles of the closed files. They can belong to other files afterwards.
     pub fn close_unused<'a>(
         &mut self,
         with_deleted: bool,
@@ -124,7 +124,7 @@ impl Objects {
         let (mut need_of, mut abandoned) = (HashMap::new(), HashSet::new());
         for (object, need) in &needs {
             let Some(handle) = object.handle.as_deref() else { continue };
-            // One file can have several names.
+            // The file of a handle can have several names. Its strongest need counts.
             let known = need_of.entry(handle).or_insert(*need);
             *known = (*known).max(*need);
             if is_abandoned(object) {
@@ -136,7 +136,7 @@ impl Objects {
         let handles: HashSet<&PathBuf> = closed.iter().collect();
         let is_open = |object: &Arc<Object>| match &object.handle {
             Some(handle) => !handles.contains(handle),
-            // It is created again if it is mapped again.
+            // An object without a handle is created again when it is mapped again.
             None => Arc::strong_count(object) > 1,
         };
         self.by_mapping.retain(|_, object| is_open(object));
@@ -146,8 +146,8 @@ impl Objects {
         closed
     }
 
-    /// Opens the file of an object that was closed, if a file with its build ID is still at its path. Returns the file
-    /// and its handle.
+    /// Opens the closed file of an object again, if a file with the object's build ID is still at its path. Returns the
+    /// file and its handle.
     pub fn reopen(object: &Object) -> Option<(File, PathBuf)> {
         let build_id = object.build_id.as_ref()?;
         let relative = object.path.strip_prefix("/").ok()?;
@@ -161,11 +161,11 @@ impl Objects {
         Some((file, handle))
     }
 
-    /// Returns the object of an mmap event, identified by its build ID, or by its device (encoded like `st_dev`) and
-    /// inode. `addresses` are the start and the end of the mapping.
+    /// Returns the object of an mmap event. `build_id`, or `device_inode` with a device encoded like `st_dev`,
+    /// identifies its file. `addresses` are the start and the end of the mapping.
     ///
-    /// If neither is given, the object has no handle: a wrong file would give wrong symbols. Nor has it one if the process
-    /// has ended, `path` is another file by now, and the file is not open yet.
+    /// Without an identity, the object has no handle, because a wrong file would give wrong symbols. It has no handle
+    /// either if the process has exited, `path` leads to another file by now, and the file is not open.
     pub fn resolve(
         &mut self,
         pid: Pid,
@@ -185,7 +185,7 @@ impl Objects {
             inode == Some(opened.inode)
                 || build_id.as_ref().is_some_and(|build_id| has_build_id(&opened.file, build_id))
         };
-        // The mapping first: the path can lead to another file by now, even to one with the same build ID.
+        // Try the mapping first: the path can lead to another file by now, even to one with the same build ID.
         let mapped = addresses.and_then(|(start, end)| open::by_addresses(pid, start, end)).filter(is_expected);
         let opened = mapped.or_else(|| open::by_path(pid, path, is_expected));
         let open = || match (inode, &build_id) {
@@ -237,8 +237,8 @@ impl Objects {
         Arc::clone(self.nameless.entry(name.to_owned()).or_insert_with(object))
     }
 
-    /// Returns the stored object of an inode. The inode of an object without a handle may have been reused, so its path
-    /// must match too, and it is created again if a handle is available.
+    /// Returns the stored object of an inode. The inode of an object without a handle may have been reused, so the path
+    /// must match too. If a handle is available, such an object is not returned, so that it is created again.
     fn known(&mut self, inode: Inode, path: &Path) -> Option<Arc<Object>> {
         let object = self.by_mapping.get(&inode)?;
         let valid = object.handle.is_some() || self.files.is_full() && object.path == path;
@@ -246,7 +246,7 @@ impl Objects {
         valid.then(|| Arc::clone(object))
     }
 
-    /// Returns the object of an open file, which is created if it is new.
+    /// Returns the object of an open file, or creates one.
     fn intern(
         &mut self,
         root: RootOf<'_>,
@@ -280,7 +280,7 @@ impl Objects {
         object
     }
 
-    /// Returns the object of the same file as `known` with the name `path`: processes can map it by several hard links.
+    /// Returns the object with the file of `known` and the name `path`. Processes can map a file by several hard links.
     fn named(&mut self, known: Arc<Object>, root: RootOf<'_>, path: &Path) -> Arc<Object> {
         let is_named = |path: &Path| known.path == path;
         let Some(handle) = known.handle.clone().filter(|_| !is_named(path) && !is_named(&open::without_deleted(path)))
@@ -318,8 +318,8 @@ fn remember<K: Eq + Hash>(index: &mut HashMap<K, Arc<Object>>, key: K, object: &
     }
 }
 
-/// Returns true if the file has this build ID, or if it is for another architecture: its build ID is not read, and as it
-/// is not symbolized either, another version of the file does no harm.
+/// Returns true if the file has this build ID, or is for another architecture. Files for another architecture are not
+/// parsed or symbolized, so another version of such a file does no harm.
 fn has_build_id(file: &File, expected: &BuildId) -> bool {
     match Elf::parse(file) {
         Ok(elf) => notes::build_id(&elf).ok().flatten().as_ref() == Some(expected),

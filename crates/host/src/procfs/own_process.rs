@@ -5,12 +5,12 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-/// Returns memtrace's status, as in proc_pid_status(5).
+/// Returns memtrace's own `/proc/PID/status` (proc_pid_status(5)).
 pub fn own_status() -> Option<String> {
     fs::read_to_string("/proc/self/status").ok()
 }
 
-/// Returns the effective capabilities of a process, one bit each, from its status.
+/// Returns the effective capabilities in `status`, the content of a `/proc/PID/status`. Each capability is a bit.
 pub fn effective_capabilities(status: &str) -> Option<u64> {
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(mask.trim(), 16).ok()
@@ -21,18 +21,17 @@ pub fn own_uid_map() -> Option<String> {
     fs::read_to_string("/proc/self/uid_map").ok()
 }
 
-/// Returns memtrace's pid namespace, as in `pid:[4026531836]`.
+/// Returns memtrace's pid namespace, such as `pid:[4026531836]`.
 pub fn own_pid_namespace() -> Option<String> {
     fs::read_link("/proc/self/ns/pid").ok().map(|link| link.to_string_lossy().into_owned())
 }
 
 /// Returns the offset of `CLOCK_MONOTONIC` in memtrace's time namespace, in nanoseconds (time_namespaces(7)).
 pub fn monotonic_offset() -> i128 {
-    // Kernels without time namespaces have no such file.
     clock_offset("monotonic")
 }
 
-/// As [`monotonic_offset`], for the clock that counts suspended time too.
+/// Returns the offset of `CLOCK_BOOTTIME`, which includes suspended time, in nanoseconds.
 pub fn boot_offset() -> i128 {
     clock_offset("boottime")
 }
@@ -48,7 +47,7 @@ fn parse_offset(text: &str, clock: &str) -> Option<i128> {
     Some(seconds * 1_000_000_000 + nanoseconds)
 }
 
-/// Sets the score by which the OOM killer chooses memtrace, from -1000 for never (proc_pid_oom_score_adj(5)).
+/// Sets the OOM score adjustment of memtrace. With -1000, the OOM killer never selects it (proc_pid_oom_score_adj(5)).
 ///
 /// # Errors
 ///
@@ -57,12 +56,12 @@ pub fn set_own_oom_score(score: i32) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score.to_string())
 }
 
-/// Returns the path of this program, also after its file was replaced.
+/// Returns a path of memtrace's executable. It stays valid after the file was replaced.
 pub fn own_program() -> &'static Path {
     Path::new("/proc/self/exe")
 }
 
-/// Returns a path that opens the file of a descriptor again, as long as that is open.
+/// Returns a path that opens the file of a descriptor again. The path is valid while the descriptor is open.
 pub fn descriptor_path(descriptor: &impl AsRawFd) -> PathBuf {
     Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string())
 }

@@ -1,4 +1,4 @@
-//! Touches of single pages: by the idle flags of the pages, or by the soft-dirty bits of the page tables.
+//! Tracker of touched pages, by the idle flags of the pages or by the soft-dirty bits of the page tables.
 
 mod frames;
 mod idle_bitmap;
@@ -23,9 +23,9 @@ use super::resident::{HUGE, resident};
 /// Finds the pages that processes touch.
 #[derive(Debug)]
 pub enum PageTracker {
-    /// The idle flags of the pages, which any process clears that touches them.
+    /// By the idle flags of the pages. Any process that touches a page clears its flag.
     Idle { bitmap: IdleBitmap, flags: PageFlags },
-    /// The soft-dirty bits of the page tables: writes only.
+    /// By the soft-dirty bits of the page tables, which only writes set.
     Written,
 }
 
@@ -36,11 +36,11 @@ pub struct ClearedPages {
     unmarked: FxHashSet<Frame>,
 }
 
-/// Touched pages of a process.
+/// Pages of a process, with their state.
 #[derive(Debug)]
 pub struct PageReading {
     pub pages: TouchedPages,
-    /// Resident pages that are locked in memory (`mlock`); `None` if they are not determined.
+    /// Resident bytes that are locked in memory (`mlock`); `None` with [`PageTracker::Written`].
     pub locked: Option<Bytes>,
 }
 
@@ -49,7 +49,7 @@ impl PageTracker {
     ///
     /// # Errors
     ///
-    /// The kernel has none (`CONFIG_IDLE_PAGE_TRACKING`), or permission is missing.
+    /// The kernel has no idle bitmap (`CONFIG_IDLE_PAGE_TRACKING`), or permission is missing.
     pub fn idle() -> io::Result<Self> {
         let tracker = Self::Idle { bitmap: IdleBitmap::open()?, flags: PageFlags::open()? };
         // The kernel shows frames as 0 without CAP_SYS_ADMIN (`pagemap_read`, fs/proc/task_mmu.c).
@@ -73,16 +73,17 @@ impl PageTracker {
                 cleared.unmarked.extend(others.iter().map(|folio: &&Folio| folio.head));
                 bitmap.mark(tracked.iter().map(|folio| folio.head))
             };
-            // Pages wait in lists of each processor until they are put on an LRU list.
+            // New pages are in per-CPU lists before they are put on an LRU list.
             idle_bitmap::drain_lru_lists();
             each_batch(pid, &tracked_ranges(pid)?, mark)?;
         }
-        // Clearing the accessed bit flushes no TLB (`page_idle_clear_pte_refs_one`, mm/page_idle.c), but this does.
+        // The kernel clears accessed bits without a TLB flush (`page_idle_clear_pte_refs_one`, mm/page_idle.c). It
+        // flushes the TLB when it clears soft-dirty bits.
         clear_soft_dirty(pid)?;
         Ok(cleared)
     }
 
-    /// Reads which pages of a process were touched since then.
+    /// Returns the pages of a process that were touched since [`Self::clear`], which has returned `cleared`.
     ///
     /// # Errors
     ///
@@ -96,7 +97,8 @@ impl PageTracker {
     }
 }
 
-/// Returns true if the kernel keeps soft-dirty bits (`CONFIG_MEM_SOFT_DIRTY`): a page that was just written has its bit set.
+/// Returns true if the kernel keeps soft-dirty bits (`CONFIG_MEM_SOFT_DIRTY`). Tests the bit of a page that was just
+/// written.
 #[must_use]
 pub fn has_soft_dirty() -> bool {
     own_entry().is_ok_and(|entry| entry & SOFT_DIRTY != 0)
@@ -111,7 +113,7 @@ pub struct UnmappedCache<'a> {
 }
 
 impl PageTracker {
-    /// Finds the page cache of control groups; `None` for a method that finds mapped pages only.
+    /// Finds the page cache of control groups; `None` for [`Self::Written`], which finds mapped pages only.
     ///
     /// # Errors
     ///
@@ -123,7 +125,7 @@ impl PageTracker {
 }
 
 impl UnmappedCache<'_> {
-    /// Marks its pages as not touched.
+    /// Marks the pages of the cache as not touched.
     ///
     /// # Errors
     ///
@@ -132,7 +134,8 @@ impl UnmappedCache<'_> {
         self.cache.mark(self.flags, self.bitmap)
     }
 
-    /// Returns its size, and the part that was read or written since then. New pages count as touched.
+    /// Returns the bytes of the cache, and the bytes that were read or written since [`Self::clear`]. New pages count
+    /// as touched.
     ///
     /// # Errors
     ///
@@ -144,14 +147,14 @@ impl UnmappedCache<'_> {
     }
 }
 
-/// Returns the resident pages, without those that no method tracks.
+/// Returns the resident pages of a process, without hugetlb pages, which no method tracks.
 pub fn tracked_ranges(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     let mut ranges = resident(pid)?;
     ranges.retain(|range| range.kind != MappingKind::Hugetlb);
     Ok(ranges)
 }
 
-/// Calls `each` with the frames of the pages, in batches.
+/// Calls `each` with batches of the frames of the pages in `ranges`.
 fn each_batch(
     pid: Pid,
     ranges: &[ResidentRange],
@@ -164,7 +167,7 @@ fn each_batch(
         for range in ranges {
             let mut result = Ok(());
             map.each(range.begin, range.end, |address, entry| {
-                // The entry of a page that was swapped out since then has no frame.
+                // The entry of a page that was swapped out since `ranges` were read has no frame.
                 if entry & PRESENT != 0 {
                     batch.add(address, Frame(entry & FRAME));
                 }
@@ -189,7 +192,7 @@ fn read_idle(
     let page = page_size().map_err(|error| failure(pid, &proc_path(pid, "pagemap"), error))?;
     let mut pages = TouchedPages::new(page);
     let mut locked = 0;
-    // Larger pages of which a page was counted.
+    // First frames of the large folios with a page that was counted as touched.
     let mut counted = FxHashSet::default();
     each_batch(pid, ranges, |mut batch| {
         let folios = batch.folios(flags)?;
@@ -217,11 +220,11 @@ fn read_soft_dirty(pid: Pid, ranges: &[ResidentRange]) -> Result<PageReading, Pr
         let mut pages = TouchedPages::new(map.page());
         for range in ranges {
             map.each(range.begin, range.end, |address, entry| {
-                // It was swapped out since then.
+                // The page was swapped out since `ranges` were read.
                 if entry & PRESENT == 0 {
                     return;
                 }
-                // The entry of a huge page has one bit.
+                // A huge page has a single soft-dirty bit.
                 let is_part = range.huge && !address.0.is_multiple_of(HUGE) && address != range.begin;
                 let state = match (entry & SOFT_DIRTY != 0, is_part) {
                     (false, _) => PageState::Untouched,

@@ -8,21 +8,21 @@ use memtrace_model::{AbsAddr, Bytes, Pid};
 
 use crate::procfs::process::proc_path;
 
-/// Bits of a page's 8-byte entry (Documentation/admin-guide/mm/pagemap.rst).
+/// The page is resident. Bit of the 8-byte entry of a page (Documentation/admin-guide/mm/pagemap.rst).
 pub(super) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
-/// Written since the bits were cleared, or part of a mapping that was made since then.
+/// The page was written since the bits were cleared, or its mapping was made since then.
 pub(super) const SOFT_DIRTY: u64 = 1 << 55;
-/// Page of a file or of shared memory.
+/// The page belongs to a file or to shared memory.
 pub(super) const FILE: u64 = 1 << 61;
-/// Frame number of a present page; 0 without CAP_SYS_ADMIN.
+/// Mask of the frame number of a resident page. The number is 0 without CAP_SYS_ADMIN.
 pub(super) const FRAME: u64 = (1 << 55) - 1;
 const ENTRY: usize = 8;
 
-/// Number of entries per read.
+/// Maximum number of entries of a read.
 const AT_ONCE: u64 = 8192;
 
-/// Maximum size of a range: with one bit per page of 4 KiB, the result takes 8 MiB.
+/// Maximum size of a range in bytes. With one bit for each page of 4 KiB, the result takes 8 MiB.
 const MAX_RANGE: u64 = 256 << 30;
 
 /// Page map of a process.
@@ -122,7 +122,7 @@ impl ResidentPages {
         self.page_of(address).is_some_and(|page| self.has(page))
     }
 
-    /// Returns the number of bytes from `start` to `end` on resident pages.
+    /// Returns the number of bytes from `start` to `end` that are on resident pages.
     pub fn resident(&self, start: AbsAddr, end: AbsAddr) -> Bytes {
         let mut sum = 0;
         let mut at = start.0;
@@ -136,7 +136,7 @@ impl ResidentPages {
         Bytes(sum)
     }
 
-    /// Returns the number of contiguous resident bytes from the page of `address` on, at most `most`.
+    /// Returns the number of contiguous resident bytes from the start of the page of `address`, at most `most`.
     pub fn run(&self, address: AbsAddr, most: Bytes) -> Bytes {
         let pages = self.page_of(address).map_or(0, |first| {
             (first..)
@@ -167,7 +167,7 @@ impl ResidentPages {
         word.is_some_and(|word| word & 1 << (page % 64) != 0)
     }
 
-    /// Creates a range of 4 KiB pages, resident as given.
+    /// Creates a range of 4 KiB pages. Pages that are not `present` are swapped out.
     #[cfg(test)]
     pub fn of(start: u64, present: &[bool]) -> Self {
         let mut residence = Self { start: AbsAddr(start), page: Bytes(4096), ..Self::default() };

@@ -13,7 +13,7 @@ use super::process::proc_path;
 pub(super) struct Users(HashMap<u32, String>);
 
 impl Users {
-    /// Reads `/etc/passwd`; returns none if that fails.
+    /// Reads `/etc/passwd`. If it cannot be read, no user has a name.
     pub(super) fn read() -> Self {
         Self(read(Path::new("/etc/passwd")))
     }
@@ -23,8 +23,8 @@ impl Users {
         User { uid, name: self.0.get(&uid).cloned() }
     }
 
-    /// Returns a user with its name on the host, else its name in the root directory of process `pid`, such as a
-    /// container's.
+    /// Returns a user with its name on the host, or else with its name in the root directory of the process `pid`, such
+    /// as the root of a container.
     pub(super) fn user(&self, pid: Pid, uid: u32) -> User {
         let own = || read(&proc_path(pid, "root/etc/passwd")).remove(&uid);
         User { uid, name: self.0.get(&uid).cloned().or_else(own) }
@@ -32,7 +32,7 @@ impl Users {
 }
 
 fn read(path: &Path) -> HashMap<u32, String> {
-    // A container's file can have any content: ignore a large one.
+    // The file of a container can have any content, so a large one is ignored.
     const MAX_SIZE: u64 = 1 << 20;
     let is_small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= MAX_SIZE);
     let text = if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() };

@@ -18,7 +18,7 @@ pub(crate) fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns true if there is no process `pid`, or none of its threads runs.
+/// Returns true if there is no process `pid`, or all its threads have exited.
 pub fn has_ended(pid: Pid) -> bool {
     match open_pidfd(pid) {
         Ok(pidfd) => has_exited(pidfd.as_fd()),
@@ -26,7 +26,7 @@ pub fn has_ended(pid: Pid) -> bool {
     }
 }
 
-/// Returns true if the process has exited, with or without having been waited for.
+/// Returns true if the process has exited, even if its parent has not waited for it.
 pub(super) fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
     exits_within(pidfd, Duration::ZERO)
 }

@@ -16,7 +16,8 @@ pub(super) fn read(path: &Path) -> Option<Pressure> {
     parse(&fs::read_to_string(path).ok()?)
 }
 
-/// Parses `some avg10=0.00 avg60=0.00 avg300=0.00 total=0` and a line of `full` (Documentation/accounting/psi.rst).
+/// Parses the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=0` and, if there is one, the line of `full`
+/// (Documentation/accounting/psi.rst).
 fn parse(text: &str) -> Option<Pressure> {
     let line = |kind: &str| text.lines().find_map(|line| stalled(line.strip_prefix(kind)?.strip_prefix(' ')?));
     Some(Pressure { some: line("some")?, full: line("full") })

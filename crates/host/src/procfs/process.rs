@@ -15,10 +15,10 @@ use super::refusal::ReadRefusal;
 /// `PF_KTHREAD`: the task is a kernel thread (include/linux/sched.h).
 const PF_KTHREAD: u64 = 0x0020_0000;
 
-/// `PF_EXITING`, from the same file.
+/// `PF_EXITING`: the task is exiting (include/linux/sched.h).
 const PF_EXITING: u64 = 4;
 
-/// Grace period for the exit of a process after that of its main thread.
+/// Time limit for the exit of a process after the exit of its main thread.
 const EXIT_GRACE: Duration = Duration::from_millis(200);
 
 /// Process that can be traced, identified by a pidfd.
@@ -26,27 +26,27 @@ const EXIT_GRACE: Duration = Duration::from_millis(200);
 pub struct Process {
     pub pid: Pid,
     pub comm: Comm,
-    /// Path of its executable in its root directory.
+    /// Path of the executable in the root directory of the process.
     pub exe: PathBuf,
-    /// True in another mount namespace than memtrace's.
+    /// True if the process is in another mount namespace than memtrace.
     pub foreign_mounts: bool,
-    /// True in another pid namespace than memtrace's.
+    /// True if the process is in another pid namespace than memtrace.
     pub foreign_pids: bool,
     pidfd: OwnedFd,
 }
 
 impl Process {
-    /// Returns true if it has exited.
+    /// Returns true if the process has exited.
     #[must_use]
     pub fn has_exited(&self) -> bool {
         pidfd::has_exited(self.pidfd.as_fd())
     }
 
-    /// Returns true if its memory cannot be read any more: it has exited, or its main thread is exiting. The pidfd becomes readable
-    /// after the kernel has freed the memory.
+    /// Returns true if the memory of the process cannot be read any more: the process has exited, or its main thread is
+    /// exiting. The pidfd becomes readable only after the kernel has freed the memory.
     #[must_use]
     pub fn is_ending(&self) -> bool {
-        // Until it has exited, the pid belongs to it.
+        // If the process has not exited, the pid still belongs to it.
         self.has_exited() || is_exiting(self.pid) == Some(true)
     }
 
@@ -72,7 +72,8 @@ pub fn inspect(pid: Pid) -> Result<Process, ProcessError> {
         return Err(ProcessError::Exited(pid));
     }
     let (stat, exe) = read.map_err(|error| match error {
-        // `exe` is empty while the kernel frees the memory of the process; the pidfd becomes readable after that (`do_exit`, kernel/exit.c).
+        // `exe` is empty while the kernel frees the memory of the process. The pidfd becomes readable after that
+        // (`do_exit`, kernel/exit.c).
         ProcessError::Exited(pid) if is_exiting(pid) != Some(true) => hidden(pid),
         error => error,
     })?;
@@ -86,8 +87,8 @@ pub fn inspect(pid: Pid) -> Result<Process, ProcessError> {
     })
 }
 
-/// Returns the error for a running process that `/proc` does not show: with the mount option `hidepid`, it shows other
-/// processes only to those that may read them (`proc_pid_permission`, fs/proc/base.c).
+/// Returns the error for a running process that `/proc` does not show. With the mount option `hidepid`, `/proc` shows a
+/// process only if the reader may read its memory (`proc_pid_permission`, fs/proc/base.c).
 fn hidden(pid: Pid) -> ProcessError {
     let path = Path::new("/proc/self").to_owned();
     match fs::read_link(&path) {
@@ -118,19 +119,19 @@ fn read(pid: Pid) -> Result<(Stat, PathBuf), ProcessError> {
     if stat.flags & PF_KTHREAD != 0 {
         return Err(ProcessError::KernelThread { pid, comm: stat.comm.into() });
     }
-    // The caller checks that some thread is alive, so only the main thread is a zombie.
+    // The caller checks that a thread is alive. If so, only the main thread is a zombie.
     if matches!(stat.state, b'Z' | b'X') {
         return Err(ProcessError::MainThreadExited(pid));
     }
     Ok((stat, program(pid)?))
 }
 
-/// Returns the fields of a process in `/proc/PID/stat`; `None` if it cannot be read.
+/// Reads `/proc/PID/stat`; returns `None` if it cannot be read.
 fn stat(pid: Pid) -> Option<Stat> {
     Stat::parse(&fs::read(proc_path(pid, "stat")).ok()?)
 }
 
-/// Returns true if the main thread of a process is exiting or has exited; `None` if it cannot be read.
+/// Returns true if the main thread of a process is exiting or has exited; `None` if its state cannot be read.
 pub(super) fn is_exiting(pid: Pid) -> Option<bool> {
     stat(pid).map(|stat| stat.flags & PF_EXITING != 0)
 }
@@ -152,7 +153,7 @@ pub(super) fn program(pid: Pid) -> Result<PathBuf, ProcessError> {
     Ok(inside_root(pid, &exe))
 }
 
-/// Converts an absolute path from the kernel to one in the root directory of the process.
+/// Converts an absolute path from the kernel to a path in the root directory of the process.
 pub(super) fn inside_root(pid: Pid, path: &Path) -> PathBuf {
     let below =
         fs::read_link(proc_path(pid, "root")).ok().and_then(|root| path.strip_prefix(root).ok().map(PathBuf::from));
@@ -197,7 +198,7 @@ struct Stat {
 }
 
 impl Stat {
-    /// Parses `PID (COMM) STATE …`. The name may contain blanks and parentheses, so it ends at the last one.
+    /// Parses `PID (COMM) STATE …`. The name may contain blanks and parentheses. It ends at the last parenthesis.
     fn parse(text: &[u8]) -> Option<Self> {
         let open = text.iter().position(|&byte| byte == b'(')?;
         let close = text.iter().rposition(|&byte| byte == b')')?;
@@ -209,7 +210,7 @@ impl Stat {
     }
 }
 
-/// Returns the fields of `/proc/PID/stat` from the third on, which follows the name.
+/// Returns the fields of `/proc/PID/stat` after the name, beginning with the third field.
 pub(super) fn stat_fields(text: &[u8]) -> Option<Vec<&str>> {
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(text.get(close + 1..)?).ok()?;

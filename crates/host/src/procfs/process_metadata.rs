@@ -16,7 +16,7 @@ pub struct MetadataReader {
     last: Option<(String, Arc<Cgroup>)>,
 }
 
-/// User, cgroup and number of threads of a process; `None` if unreadable.
+/// User, cgroup and number of threads of a process. A value that cannot be read is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcessMetadata {
     /// Effective user.
@@ -47,7 +47,7 @@ impl MetadataReader {
     pub fn of(&mut self, pid: Pid) -> ProcessMetadata {
         let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
         let status = String::from_utf8_lossy(&status);
-        // real, effective, saved and file system uid
+        // The line has the real, effective, saved and file system uid.
         let uid = field(&status, "Uid:").and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
         ProcessMetadata {
             user: uid.map(|uid| self.users.user(pid, uid)),
@@ -73,21 +73,21 @@ impl MetadataReader {
     }
 }
 
-/// Returns the threads of `pid`; none if it has exited.
+/// Returns the threads of the process `pid`; no thread if it has exited.
 #[must_use]
 pub fn threads(pid: Pid) -> Vec<Tid> {
     let Ok(entries) = fs::read_dir(proc_path(pid, "task")) else { return Vec::new() };
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(Tid)).collect()
 }
 
-/// Returns the name of a thread of `pid`; `None` if it has exited.
+/// Returns the name of a thread of `pid`; `None` if the thread has exited.
 #[must_use]
 pub fn thread_name(pid: Pid, tid: Tid) -> Option<String> {
     let name = fs::read(proc_path(pid, &format!("task/{}/comm", tid.0))).ok()?;
     Some(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
 }
 
-/// Returns the names of the threads of `pid`; none if it has exited.
+/// Returns the threads of the process `pid` with their names; no thread if it has exited.
 #[must_use]
 pub fn thread_names(pid: Pid) -> Vec<(Tid, String)> {
     threads(pid).into_iter().filter_map(|tid| Some((tid, thread_name(pid, tid)?))).collect()

@@ -1,4 +1,4 @@
-//! Reader of the memory and the descriptors of a process at a moment, without its mmap lock.
+//! Reader of the memory and the number of descriptors of a process, without its mmap lock.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,9 +8,11 @@ use memtrace_model::{Pid, ProcessValue, ProcessValues};
 use super::process::proc_path;
 use super::status::counted;
 
-/// Reads the values of a process, except for its number of threads. `None` if it has exited, or has no memory any more.
+/// Reads the values of a process, except for its number of threads. Returns `None` if it has exited, or has no memory
+/// any more.
 ///
-/// `/proc/PID/status` has counters, for which the kernel takes no lock of the memory (`task_mem`, fs/proc/task_mmu.c).
+/// The values in `/proc/PID/status` are counters. The kernel reads them without the mmap lock (`task_mem`,
+/// fs/proc/task_mmu.c).
 pub fn process_values(pid: Pid) -> Option<ProcessValues> {
     let memory = counted(pid).ok()?;
     let mut values = ProcessValues::default();
@@ -22,7 +24,8 @@ pub fn process_values(pid: Pid) -> Option<ProcessValues> {
     Some(values)
 }
 
-/// Returns the number of open descriptors: the size of their directory since Linux 6.2 (`proc_fd_getattr`, fs/proc/fd.c).
+/// Returns the number of open descriptors. Since Linux 6.2, it is the size of the directory `fd` (`proc_fd_getattr`,
+/// fs/proc/fd.c); older kernels have the size 0.
 fn descriptors(pid: Pid) -> Option<u64> {
     let size = fs::metadata(proc_path(pid, "fd")).ok()?.size();
     (size > 0).then_some(size)

@@ -12,20 +12,21 @@ use super::process::{failure, proc_path};
 const CLEAR_ALL: &[u8] = b"1";
 const CLEAR_SOFT_DIRTY: &[u8] = b"4";
 
-/// Clears the references of all pages that a process has mapped. Those that are made after the return are seen.
+/// Clears the references of all pages that a process has mapped. References after the return are seen.
 ///
-/// The kernel clears the accessed bits without flushing the TLBs (`clear_refs_pte_range`). A processor with an entry for a page
-/// would not set the bit again. Clearing the soft-dirty bits flushes the TLBs of the address space (`clear_refs_write`), and
-/// leaves the accessed bits alone.
+/// The kernel clears the accessed bits without a TLB flush (`clear_refs_pte_range`). A processor with a TLB entry for a
+/// page would not set the bit again. When the kernel clears the soft-dirty bits, it flushes the TLBs of the address
+/// space (`clear_refs_write`), and leaves the accessed bits alone.
 ///
 /// # Errors
 ///
-/// The process has exited, or permission is missing: the file belongs to the owner of the process.
+/// The process has exited, or permission is missing: `clear_refs` belongs to the owner of the process.
 pub fn clear_references(pid: Pid) -> Result<(), ProcessError> {
     clear(pid, &[CLEAR_ALL, CLEAR_SOFT_DIRTY])
 }
 
-/// Clears the soft-dirty bits of all pages that a process has mapped, and flushes its TLBs, also on kernels without such bits.
+/// Clears the soft-dirty bits of all pages that a process has mapped, and flushes its TLB entries. The flush happens
+/// even on kernels without soft-dirty bits.
 ///
 /// # Errors
 ///
@@ -43,13 +44,13 @@ fn clear(pid: Pid, values: &[&[u8]]) -> Result<(), ProcessError> {
     write().map_err(|error| failure(pid, &path, error))
 }
 
-/// Returns true if the kernel has accessed bits for user space (`CONFIG_PROC_PAGE_MONITOR`).
+/// Returns true if user space can clear accessed bits (`CONFIG_PROC_PAGE_MONITOR`).
 #[must_use]
 pub fn has_clear_refs() -> bool {
     fs::exists("/proc/self/clear_refs").unwrap_or(false)
 }
 
-/// Returns the size of the huge pages that the kernel maps on its own; 0 if it has none.
+/// Returns the size of transparent huge pages; 0 if the kernel has none.
 #[must_use]
 pub fn huge_page_size() -> Bytes {
     let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");

@@ -21,9 +21,9 @@ const ROOT_USER_NAMESPACE: &str = "user:[4026531837]";
 pub enum ReadRefusal {
     /// memtrace has no CAP_SYS_PTRACE.
     Capability,
-    /// memtrace has the capability in a user namespace to which the process does not belong.
+    /// memtrace has the capability, but only in its own user namespace. The process does not belong to this namespace.
     UserNamespace,
-    /// memtrace has the capability, which leaves the security modules: they come last.
+    /// memtrace has the capability, so a security module must have refused: the kernel asks these modules last.
     SecurityModule,
 }
 
@@ -43,7 +43,7 @@ impl ReadRefusal {
         }
     }
 
-    /// Returns advice for the user; `None` if memtrace needs the capability.
+    /// Returns advice for the user; `None` if memtrace lacks the capability.
     pub fn remedy(self) -> Option<&'static str> {
         match self {
             Self::Capability => None,
@@ -55,7 +55,7 @@ impl ReadRefusal {
     }
 }
 
-/// Returns true if the capabilities of this thread count for all processes.
+/// Returns true if this thread is in the root user namespace, so that its capabilities apply to all processes.
 pub fn in_root_user_namespace() -> bool {
     fs::read_link("/proc/thread-self/ns/user").is_ok_and(|link| link == Path::new(ROOT_USER_NAMESPACE))
 }
@@ -84,7 +84,7 @@ fn lacking(capabilities: u64) -> Vec<&'static str> {
     if !has(capabilities, DAC_READ_SEARCH) && !has(capabilities, DAC_OVERRIDE) {
         names.push("CAP_DAC_READ_SEARCH");
     }
-    // For the links in `map_files` (`proc_map_files_get_link`, fs/proc/base.c).
+    // The links in `map_files` need one of these (`proc_map_files_get_link`, fs/proc/base.c).
     if !has(capabilities, CHECKPOINT_RESTORE) && !has(capabilities, SYS_ADMIN) {
         names.push("CAP_CHECKPOINT_RESTORE");
     }

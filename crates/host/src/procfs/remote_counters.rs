@@ -1,8 +1,8 @@
-//! Reader of counters in another process that never waits longer than asked.
+//! Reader of counters in the memory of another process. It never waits longer than its deadline.
 //!
-//! A read of another process's memory waits for the lock of its mappings, and for swapped-out pages. Each process therefore has
-//! a thread of its own for its reads. If a read takes too long, the last values are repeated, and no other read is sent until it
-//! has returned.
+//! A read of another process's memory waits for the mmap lock, and for swapped-out pages. Therefore memtrace has a
+//! separate thread to read each process. If a read takes too long, the last values are repeated, and no other read is
+//! sent until the read has returned.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -13,7 +13,7 @@ use memtrace_model::{AbsAddr, Pid};
 
 use super::remote_words::RemoteWords;
 
-/// Places with the words that are read there. It travels to the thread and back, so that no buffer is allocated again.
+/// Places to read, and the words there. A batch is sent to the thread and back, so that its buffers are reused.
 #[derive(Debug, Default)]
 struct Batch {
     places: Vec<AbsAddr>,
@@ -26,9 +26,9 @@ struct Batch {
 pub struct RemoteCounters {
     requests: SyncSender<Batch>,
     answers: Receiver<Batch>,
-    /// A read has been sent and has not returned.
+    /// True if a read was sent and has not returned.
     is_pending: bool,
-    /// Result of the last read that has returned.
+    /// Result of the last read that has returned. Empty before the first.
     last: Batch,
     spare: Option<Batch>,
 }
@@ -36,7 +36,7 @@ pub struct RemoteCounters {
 /// Result of a read.
 #[derive(Debug)]
 pub struct CounterReading<'a> {
-    /// The read has not returned in time: the values, and their places, are those of an earlier one.
+    /// True if the read has not returned in time. The places and values are then from an earlier read.
     pub is_stale: bool,
     /// Error of the read: the process has ended, or permission is missing.
     pub error: Option<&'a io::Error>,
@@ -45,15 +45,15 @@ pub struct CounterReading<'a> {
 }
 
 impl CounterReading<'_> {
-    /// Returns the places with their values; `None` for an unreadable place.
+    /// Returns the places with their values. The value of an unreadable place is `None`.
     pub fn values(&self) -> impl Iterator<Item = (AbsAddr, Option<u64>)> {
         self.places.iter().zip(self.values).map(|(place, value)| (*place, value.map(|[word]| word)))
     }
 }
 
 impl RemoteCounters {
-    /// Starts the thread. `pid` may be the ID of any thread of the process, which must be alive during reads: the kernel refuses to
-    /// read by the ID of a main thread that has exited.
+    /// Starts the thread. `pid` may be the id of any thread of the process. This thread must be alive during reads: the
+    /// kernel refuses a read by the id of a main thread that has exited.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl RemoteCounters {
         self.is_pending = self.requests.send(batch).is_ok();
     }
 
-    /// Waits for the read until `deadline`, and returns its result or the last one.
+    /// Waits for the read until `deadline`. Returns its result, or the result of the last read that has returned.
     pub fn wait(&mut self, deadline: Instant) -> CounterReading<'_> {
         if self.is_pending {
             match self.answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -98,8 +98,8 @@ impl RemoteCounters {
         self.spare = Some(std::mem::replace(&mut self.last, batch));
     }
 
-    /// Starts the thread with the function that it reads with. It ends when the reader is dropped, after a read in progress: nothing
-    /// waits for it.
+    /// Starts the thread. `create` makes the function that reads in the thread. After the reader was dropped, the
+    /// thread ends when its current read returns. Nothing waits for the thread.
     fn with_reader<Read>(create: impl FnOnce() -> Read + Send + 'static) -> io::Result<Self>
     where
         Read: FnMut(&[AbsAddr], &mut Vec<Option<[u64; 1]>>) -> io::Result<()>,

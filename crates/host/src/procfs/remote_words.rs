@@ -7,7 +7,7 @@ use memtrace_model::{AbsAddr, Pid};
 /// Maximum number of ranges per call (`UIO_MAXIOV`, include/uapi/linux/uio.h).
 const AT_ONCE: usize = 1024;
 
-/// Reader of `WORDS` consecutive words at each address. It keeps its buffer.
+/// Reader of `WORDS` consecutive words at each address. The reader reuses its buffers.
 #[derive(Debug, Default)]
 pub(super) struct RemoteWords<const WORDS: usize> {
     ranges: Vec<libc::iovec>,
@@ -17,8 +17,8 @@ pub(super) struct RemoteWords<const WORDS: usize> {
 impl<const WORDS: usize> RemoteWords<WORDS> {
     const SIZE: usize = size_of::<[u64; WORDS]>();
 
-    /// Replaces `values` by the words at `places`; `None` for unreadable places. A page that is swapped out is read back, and a
-    /// call waits for the lock of the process's mappings.
+    /// Replaces `values` by the words at `places`; `None` for unreadable places. The call waits for the mmap lock of
+    /// the process, and reads swapped-out pages back into memory.
     ///
     /// # Errors
     ///
@@ -34,7 +34,7 @@ impl<const WORDS: usize> RemoteWords<WORDS> {
             let batch = &rest[..rest.len().min(AT_ONCE)];
             let count = self.read_batch(pid, batch)?;
             values.extend(self.words[..count].iter().copied().map(Some));
-            // The first missing place cannot be read; the next call continues after it.
+            // The first missing place cannot be read. The next call continues after it.
             if count < batch.len() {
                 values.push(None);
             }

@@ -20,7 +20,7 @@ use crate::procfs::{
 /// Start of the kernel's half of the address space.
 const KERNEL: u64 = 1 << 63;
 
-/// Number of regions that one call returns.
+/// Maximum number of regions that a call returns.
 const RANGES: usize = 1024;
 
 /// Page categories of `PAGEMAP_SCAN` (Linux 6.7; include/uapi/linux/fs.h).
@@ -79,8 +79,8 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     Ok(ranges)
 }
 
-/// Returns true if only page cache pages count in the RSS. Of the special mappings, such as vdso and vvar, some consist
-/// of such pages and others of pages that count in no RSS; this differs between kernels.
+/// Returns true if only pages of the page cache count in the RSS of a mapping. Some special mappings, such as vdso and
+/// vvar, consist of such pages, others of pages that count in no RSS. This differs between kernels.
 fn counts_like_files(kind: MappingKind) -> bool {
     kind == MappingKind::Special
 }
@@ -89,7 +89,7 @@ fn counts_like_files(kind: MappingKind) -> bool {
 struct Reader {
     map: PageMap,
     can_scan: bool,
-    /// Frames of the zero pages, once they were determined.
+    /// Frames of the zero pages, after the first use.
     zeros: Option<ZeroFrames>,
 }
 
@@ -137,8 +137,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Reads one word per page, for kernels before 6.7. The words have no flag for huge pages; in private memory,
-    /// contiguous frames show them.
+    /// Reads one word for each page, on kernels before 6.7. The words have no flag for huge pages. In private memory,
+    /// huge pages are detected by their contiguous frames.
     fn read(&mut self, entry: &MapsEntry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         let zeros = match self.zeros {
             Some(zeros) => zeros,
@@ -164,7 +164,7 @@ impl Reader {
     }
 }
 
-/// Adds a range, merged with the last one if possible.
+/// Adds a range. Merges it with the last range if possible.
 fn push(ranges: &mut Vec<ResidentRange>, begin: AbsAddr, end: AbsAddr, kind: MappingKind, huge: bool) {
     match ranges.last_mut() {
         Some(last) if last.end == begin && last.kind == kind && last.huge == huge => last.end = end,
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn privileged_special_mappings_have_the_rss_of_smaps() {
         let own = Pid(std::process::id());
-        // Touches vvar.
+        // This call touches vvar.
         let _ = std::time::Instant::now();
         let is_special = |name: &str| ["[vvar]", "[vvar_vclock]", "[vdso]"].contains(&name);
         let counted = || rss_of(is_special);
@@ -233,7 +233,7 @@ mod tests {
         loop {
             let before = counted();
             let ranges = resident(own).unwrap();
-            // Another test may have read the clock in between.
+            // Another test may have read the clock between the two calls.
             if counted() == before {
                 let special = ranges.iter().filter(|range| spans.iter().any(|span| span.contains(&range.begin.0)));
                 assert_eq!(special.map(|range| range.end.0 - range.begin.0).sum::<u64>(), before);

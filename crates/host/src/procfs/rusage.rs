@@ -8,7 +8,7 @@ use super::process::{proc_path, stat_fields};
 use super::process_metadata::field;
 
 /// Returns the page faults of all threads of a process since its start, including exited threads, and the peak RSS
-/// since its last exec; `None` if the process does not exist. A zombie has page faults and no memory.
+/// since its last exec; `None` if the process does not exist. A zombie has page faults and a peak RSS of 0.
 #[must_use]
 pub fn kernel_counts(pid: Pid) -> Option<Rusage> {
     let faults = page_faults(pid)?;

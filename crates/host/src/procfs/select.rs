@@ -1,4 +1,4 @@
-//! Properties that select processes: name, user and executable.
+//! Properties that select processes: name, user, executable and cgroups.
 
 use std::fs;
 use std::io;
@@ -9,7 +9,7 @@ use memtrace_model::{Pid, Traits};
 use super::cgroup_hierarchies::Hierarchies;
 use super::process::{is_kernel_thread, proc_path};
 
-/// Lists all processes with an executable, that is, without kernel threads. They include those that memtrace may not
+/// Lists all processes with an executable, so without kernel threads. The list includes processes that memtrace may not
 /// read.
 ///
 /// # Errors
@@ -37,14 +37,14 @@ fn has_executable(pid: Pid) -> bool {
     }
 }
 
-/// Returns the current traits of a process, with its cgroups if `hierarchies` are given; `None` if it has exited. The
-/// executable is not known if memtrace may not read it.
+/// Returns the current traits of a process, with its cgroups if `hierarchies` are given; `None` if the process has
+/// exited. The executable is `None` if memtrace may not read it.
 #[must_use]
 pub fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
     let comm = fs::read(proc_path(pid, "comm")).ok()?;
     let status = fs::read(proc_path(pid, "status")).ok()?;
     let cgroups = hierarchies.map(|hierarchies| hierarchies.of_process(pid)).unwrap_or_default();
-    // The last to be read: once it is gone, the rest may be that of an exiting process.
+    // Read the executable last: without it, the process is exiting, and the other traits may be wrong.
     let exe = match fs::metadata(proc_path(pid, "exe")) {
         Ok(exe) => Some((exe.dev(), exe.ino())),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
@@ -63,7 +63,7 @@ fn real_user(line: &str) -> Option<u32> {
     line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok()
 }
 
-/// Returns the id of a user given by name or number; `None` if there is no such user.
+/// Returns the id of a user. `user` is a name or a number. Returns `None` if there is no such user.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub(crate) fn user_id(user: &str) -> io::Result<Option<u32>> {
     Ok(find_uid(&fs::read_to_string("/etc/passwd")?, user))
 }
 
-/// Finds a line `NAME:PASSWORD:UID:...` (passwd(5)).
+/// Finds the line `NAME:PASSWORD:UID:...` of a user (passwd(5)), and returns its uid.
 fn find_uid(passwd: &str, user: &str) -> Option<u32> {
     passwd.lines().find_map(|line| {
         let mut fields = line.split(':');

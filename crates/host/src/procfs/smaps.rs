@@ -15,19 +15,19 @@ use crate::procfs::process::{failure, proc_path};
 pub struct Sizes {
     /// Size of the address range; 0 in `smaps_rollup`.
     pub reserved: Bytes,
-    /// Resident.
+    /// Resident memory (RSS).
     pub resident: Bytes,
-    /// Resident, each page divided by the number of its mappings.
+    /// Resident memory with each page divided by the number of its mappings (PSS).
     pub pss: Bytes,
     /// Resident pages that were referenced since the references were cleared (`clear_references`).
     pub referenced: Bytes,
     /// Resident anonymous pages, including copies of a private file's pages.
     pub anonymous: Bytes,
-    /// Resident, mapped by transparent huge pages of any kind.
+    /// Resident memory in transparent huge pages of any kind.
     pub huge: Bytes,
     /// hugetlb pages, which are not part of `resident`.
     pub hugetlb: Bytes,
-    /// Swapped out.
+    /// Swapped-out memory.
     pub swap: Bytes,
 }
 
@@ -36,13 +36,14 @@ pub struct Sizes {
 pub struct Vma {
     pub entry: MapsEntry,
     pub sizes: Sizes,
-    /// `VM_HUGETLB`.
+    /// True for hugetlb memory (`VM_HUGETLB`).
     pub hugetlb: bool,
-    /// `VM_PFNMAP` or `VM_IO`.
+    /// True for device memory (`VM_PFNMAP` or `VM_IO`).
     pub device_memory: bool,
-    /// `VM_GROWSDOWN`.
+    /// True if the VMA grows down, as a stack does (`VM_GROWSDOWN`).
     pub grows_down: bool,
-    /// `VM_SOFTDIRTY`: it was made, or has grown, since the soft-dirty bits were cleared. All its pages count as written.
+    /// True if the VMA was made, or has grown, since the soft-dirty bits were cleared (`VM_SOFTDIRTY`). All its pages
+    /// count as written.
     pub soft_dirty: bool,
 }
 
@@ -64,13 +65,13 @@ impl AddAssign for Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes that a report shows.
+    /// Returns the sizes that reports show.
     pub const fn held(self) -> MemorySizes {
         MemorySizes { reserved: self.reserved, resident: self.resident, swap: self.swap, huge: self.huge }
     }
 }
 
-/// Reads the VMAs of a process, ordered by address, without overlaps.
+/// Reads the VMAs of a process. They are ordered by address and do not overlap.
 pub fn vmas(pid: Pid) -> Result<Vec<Vma>, ProcessError> {
     let mut vmas = Vec::new();
     read_file(pid, "smaps", |vma| push_in_order(&mut vmas, vma, |vma| &mut vma.entry))?;
@@ -92,7 +93,8 @@ fn read_file(pid: Pid, name: &str, each: impl FnMut(Vma)) -> Result<(), ProcessE
     read_vmas(BufReader::with_capacity(64 << 10, file), each).map_err(failed)
 }
 
-/// Parses VMAs: a line of `maps`, then lines of `NAME: NUMBER kB`. Unknown names are ignored.
+/// Parses VMAs, and calls `each` with each of them. A VMA is a line as in `maps`, and lines `NAME: NUMBER kB`. Unknown
+/// names are ignored.
 pub fn read_vmas(mut text: impl BufRead, mut each: impl FnMut(Vma)) -> io::Result<()> {
     let mut line = Vec::new();
     let mut current: Option<Vma> = None;

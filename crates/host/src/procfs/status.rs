@@ -8,7 +8,7 @@ use super::smaps::kilobytes;
 use crate::procfs::error::ProcessError;
 use crate::procfs::process::{failure, proc_path};
 
-/// Reads the memory counters. From Linux 6.2 to 6.16 they may be off by some pages per CPU
+/// Reads the memory counters. From Linux 6.2 to 6.16, they may be wrong by some pages per CPU
 /// (`percpu_counter_read_positive` in `get_mm_counter`, include/linux/mm.h).
 ///
 /// # Errors
@@ -21,7 +21,7 @@ pub fn counted(pid: Pid) -> Result<StatusCounters, ProcessError> {
     parse(&text).ok_or(ProcessError::Exited(pid))
 }
 
-/// Returns `None` without an RSS, as for a kernel thread.
+/// Parses the counters; returns `None` without an RSS, as for a kernel thread.
 fn parse(text: &[u8]) -> Option<StatusCounters> {
     let mut counted = StatusCounters::default();
     let mut has_rss = false;

@@ -28,7 +28,7 @@ pub fn kernel_release() -> Option<String> {
     sysctl("kernel.osrelease")
 }
 
-/// Returns the major and minor version of a release, as in `6.1.0-30-amd64`.
+/// Returns the major and minor version of a release such as `6.1.0-30-amd64`.
 #[must_use]
 pub fn kernel_version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|letter: char| !letter.is_ascii_digit()).map(str::parse);
@@ -40,7 +40,7 @@ pub fn sysctl(name: &str) -> Option<String> {
     read(&format!("/proc/sys/{}", name.replace('.', "/")))
 }
 
-/// Returns the modes of lockdown with the active one in brackets: `none [integrity] confidentiality`.
+/// Returns the lockdown modes, with the active mode in brackets: `none [integrity] confidentiality`.
 pub fn lockdown_modes() -> Option<String> {
     read("/sys/kernel/security/lockdown")
 }
@@ -49,12 +49,12 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
 }
 
-/// File with the kernel's type information.
+/// Returns the path of the kernel's BTF.
 pub(crate) fn kernel_btf() -> &'static Path {
     Path::new("/sys/kernel/btf/vmlinux")
 }
 
-/// File with the type number of uprobe perf events. It exists if the kernel has uprobes.
+/// Returns the path of the file with the type number of uprobe perf events. It exists if the kernel has uprobes.
 pub(crate) fn uprobe_type() -> &'static Path {
     Path::new("/sys/bus/event_source/devices/uprobe/type")
 }

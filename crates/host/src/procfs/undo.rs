@@ -1,31 +1,31 @@
-//! Undoes changes of the kernel's state, also if memtrace is killed.
+//! Undoes changes of the kernel's state, even if memtrace is killed.
 
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
-/// Process that runs a shell script when this is dropped, and at the latest when memtrace ends for any reason.
+/// Process that runs a shell script when this value is dropped, or when memtrace ends for any reason.
 #[derive(Debug)]
 pub(super) struct Undo {
     shell: Child,
 }
 
 impl Undo {
-    /// Starts it. In the script, `$0` is the argument.
+    /// Starts the process. In the script, `$0` is `argument`.
     ///
     /// # Errors
     ///
-    /// There is no shell.
+    /// Errors of the start, such as a missing shell.
     pub(super) fn at_end(script: &str, argument: &OsStr) -> io::Result<Self> {
         let shell = Command::new("sh")
-            // Its input ends when no process has its other end.
+            // `read` returns when no process holds the other end of the pipe.
             .args(["-c", &format!("read _; {script}")])
             .arg(argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // Ctrl-C must not end it.
+            // Ctrl-C must not end the shell.
             .process_group(0)
             .spawn()?;
         Ok(Self { shell })
@@ -35,7 +35,7 @@ impl Undo {
 impl Drop for Undo {
     fn drop(&mut self) {
         drop(self.shell.stdin.take());
-        // The script's changes are complete when it has exited.
+        // The changes are complete after the shell has exited.
         if let Err(error) = self.shell.wait() {
             log::warn!("cannot wait for the shell that restores the state of the kernel: {error}");
         }

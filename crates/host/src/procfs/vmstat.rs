@@ -5,7 +5,7 @@ use std::io;
 
 use memtrace_model::VmCounters;
 
-/// Reads the counters. Those that the kernel lacks are 0.
+/// Reads the counters. Counters that the kernel lacks are 0.
 ///
 /// # Errors
 ///
@@ -14,7 +14,7 @@ pub fn vm_counters() -> io::Result<VmCounters> {
     fs::read_to_string("/proc/vmstat").map(|text| parse(&text))
 }
 
-/// Returns true if there is a swap device or file: `/proc/swaps` has a line for each after its head.
+/// Returns true if there is a swap device or file. `/proc/swaps` has a line for each of them after its head.
 #[must_use]
 pub fn has_swap() -> bool {
     fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
@@ -35,7 +35,7 @@ fn parse(text: &str) -> VmCounters {
             "pswpout" => &mut counters.swapped_out,
             "pgmajfault" => &mut counters.major_faults,
             "oom_kill" => &mut counters.oom_kills,
-            // Counted by `balance_pgdat` (mm/vmscan.c), once for each wakeup that finds too little free memory.
+            // `balance_pgdat` (mm/vmscan.c) counts each wakeup of kswapd that finds too little free memory.
             "pageoutrun" => &mut counters.kswapd_runs,
             _ => continue,
         };

@@ -1,4 +1,4 @@
-//! Programs that count blocks, for each hooked function.
+//! Attach points of the programs that count blocks and record nothing.
 
 use memtrace_common::vocabulary::counting;
 use memtrace_common::vocabulary::counting::SizeCookie;
@@ -7,7 +7,7 @@ use memtrace_model::{FileOffset, Signature};
 use super::probe::{LoadedWordSite, Probe};
 use crate::kernel::attach_point::AttachPoint;
 
-/// Programs and attach points of a function, returns first.
+/// Returns the programs and attach points for a function, with its returns first.
 pub(super) fn points(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let point = |offset, cookie| AttachPoint { offset, cookie, semaphore: None };
     if probe.has_sizes && probe.signature == (Signature::Free { block: 0 }) {

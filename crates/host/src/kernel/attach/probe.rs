@@ -1,40 +1,40 @@
-//! Probe of a function.
+//! Description of the probes of one hooked function.
 
 use memtrace_common::vocabulary::ResultCookie;
 use memtrace_model::{AllocatorId, FileOffset, Signature};
 
-/// Probe of one function.
+/// Probes of one hooked function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Calling signature of the function.
     pub signature: Signature,
     /// Probed instruction.
     pub offset: FileOffset,
-    /// Return instructions to probe instead of using a uretprobe, which changes the return address: the unwinder cannot find
-    /// the handler of an exception that passes such a frame. Empty: a uretprobe is used.
+    /// File offsets of the return instructions to probe. If there are none, a uretprobe is used. A uretprobe replaces
+    /// the return address, so an exception that passes the frame finds no handler.
     pub return_sites: Vec<FileOffset>,
-    /// Allocator of the function, if events contain it.
+    /// Allocator of the function; [`AllocatorId::UNKNOWN`] if events do not contain it.
     pub allocator: AllocatorId,
     /// Number of the function, if its calls are timed.
     pub function: Option<u16>,
-    /// Each block of the allocator has its size before it, as in glibc, and the usable sizes are recorded.
+    /// True if the allocator stores the size in front of each block, as glibc does, and usable sizes are recorded.
     pub has_sizes: bool,
-    /// The function calls no other hooked function.
+    /// True if the function calls no other hooked function.
     pub is_leaf: bool,
     /// Instruction at which a register has the size of the block that the function frees.
     pub loaded_word: Option<LoadedWordSite>,
-    /// Instructions at which registers have the block and its size; `None` if the entry and the return are probed.
+    /// Instructions at which registers have the block and its size; `None` to probe the entry and the return instead.
     pub results: Option<ResultProbes>,
 }
 
 /// Instructions of a function at which registers have the block or its size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultProbes {
-    /// Those with the block.
+    /// File offsets of the instructions at which a register has the block.
     pub results: Vec<(FileOffset, ResultCookie)>,
-    /// Those with the size only.
+    /// File offsets of the instructions at which a register has the size, but none has the block.
     pub sizes: Vec<(FileOffset, ResultCookie)>,
-    /// Functions that return a block in place of this one.
+    /// File offsets of functions that return a block in place of this one, by a tail call.
     pub slow: Vec<FileOffset>,
 }
 
@@ -45,6 +45,6 @@ pub struct LoadedWordSite {
     pub offset: FileOffset,
     /// DWARF number of the register.
     pub register: u8,
-    /// Bytes by which the stack pointer is lower than at the entry.
+    /// Bytes between the stack pointer at the instruction and its higher value at the function's entry.
     pub lowered: u8,
 }

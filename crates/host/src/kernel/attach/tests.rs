@@ -15,14 +15,14 @@ extern "C" fn probed() {
     core::arch::naked_asm!("nop", "nop", "ret");
 }
 
-/// Distance between the probed instructions.
+/// Distance between the probed instructions, in bytes.
 const STEP: u64 = if cfg!(target_arch = "x86_64") { 2 } else { 4 };
 
 fn address() -> u64 {
     probed as *const () as u64
 }
 
-/// First bytes of the instructions in memory.
+/// Returns the first byte of each probed instruction in memory. A breakpoint replaces it.
 fn code() -> [u8; 2] {
     // SAFETY: the addresses are within the function's code, which is readable.
     [0, STEP].map(|distance| unsafe { ((address() + distance) as *const u8).read_volatile() })
@@ -79,7 +79,8 @@ fn privileged_probes_stay_attached_until_they_are_dropped() {
         probes
     };
     for by_perf_event in [false, true] {
-        // A map for tail calls can only be used by programs of one attach type (`bpf_prog_map_compatible`, kernel/bpf/core.c).
+        // A map for tail calls can only be used by programs of one attach type (`bpf_prog_map_compatible`,
+        // kernel/bpf/core.c).
         let mut kernel = kernel();
         let mut backend = if by_perf_event { kernel.perf_event_backend() } else { kernel.attach_backend() };
         for scope in [own(), Scope::AllProcesses] {
@@ -105,7 +106,7 @@ fn privileged_probes_are_attached_once_per_scope() {
     let mut kernel = kernel();
     let mut backend = kernel.attach_backend();
     let mut probes = Probes::default();
-    // Two names of one function.
+    // Two names of one function have the same probe.
     let duplicates = [probe(address() + 2 * STEP), probe(address() + 2 * STEP)];
     for (scope, count) in [(own(), 1), (own(), 1), (Scope::Process(Pid(1)), 2)] {
         probes.attach(&mut backend, scope, Path::new("/proc/self/exe"), &duplicates).unwrap();

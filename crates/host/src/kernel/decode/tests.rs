@@ -4,7 +4,7 @@ use super::*;
 
 const ADDRESS: AbsAddr = AbsAddr(0x7f00_dead_beef);
 
-/// Header of a record: kind, thread 12, process 11, tick 7.
+/// Returns the header of a record: `kind`, thread 12, process 11, tick 7.
 fn header(kind: u32) -> Vec<u8> {
     [kind, 12, 11, 7].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect()
 }

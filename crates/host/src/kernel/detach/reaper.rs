@@ -1,4 +1,4 @@
-//! Child process that inherits all descriptors and exits after its parent.
+//! Reaper: a child process that inherits all descriptors of memtrace and exits after it.
 
 use std::io;
 use std::ptr;
@@ -9,12 +9,12 @@ static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 /// Number of standard streams.
 const STREAMS: libc::c_int = 3;
 
-/// Starts the reaper. It closes the standard streams, so that readers of a pipe do not wait for it.
+/// Starts the reaper. The reaper closes its standard streams, so that the reader of a pipe does not wait for its exit.
 pub(super) fn start() -> io::Result<()> {
     // SAFETY: the call has no conditions.
     let parent = unsafe { libc::getpid() };
-    // SAFETY: the child has only this thread, makes only async-signal-safe calls (signal-safety(7)), and does not return from
-    // `wait`.
+    // SAFETY: the child has only this thread, makes only async-signal-safe calls (signal-safety(7)), and does not
+    // return from `wait`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => wait(parent),
@@ -30,7 +30,7 @@ fn wait(parent: libc::pid_t) -> ! {
         // SAFETY: nothing in this process uses the streams.
         unsafe { libc::close(stream) };
     }
-    // The parent changes after the parent has closed its descriptors (`do_exit`, kernel/exit.c).
+    // The result of getppid(2) changes after the parent has closed its descriptors (`do_exit`, kernel/exit.c).
     // SAFETY: the call has no conditions.
     while unsafe { libc::getppid() } == parent {
         // SAFETY: the time is a constant, and the call writes no memory.

@@ -5,8 +5,8 @@ use memtrace_model::Bytes;
 use super::*;
 use crate::kernel::{MapSizes, ProcessFilter, bpf_syscall};
 
-/// Limit of this test. The kernel's is 1,000,000 (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); verifiers of other
-/// kernels process up to twice as many instructions.
+/// Maximum number of instructions that the verifier may process for a program. The kernel's limit is 1,000,000
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h), but other kernels process up to twice as many for a program.
 const LIMIT: u32 = 300_000;
 
 #[test]

@@ -11,24 +11,24 @@ use memtrace_model::{Pid, StackId};
 
 use crate::kernel::wire_type;
 
-/// Limit of incomplete copies. There is one for each thread that is copying. Copies stay incomplete if their end did not
-/// fit into the ring: they are removed when the limit is reached.
+/// Maximum number of incomplete copies. Each thread that is copying has one. A copy stays incomplete if its end did not
+/// fit into the ring. At the limit, all incomplete copies are removed.
 const MAX_OPEN: usize = 1024;
 
-/// Limit of the length of a copy: the pieces, and a page of 4 KiB before each that was left out.
+/// Maximum length of a copy in bytes: all pieces, each after an omitted page of 4 KiB.
 const MAX_BYTES: usize = MAX_PIECES as usize * (PIECE_BYTES as usize + (4 << 10));
 
-/// A user stack with the state of its walk, which was cut.
+/// A user stack, with the state of the walk that was cut.
 #[derive(Clone, Debug)]
 pub struct StackCopy {
-    /// Time of the walk, since tracing began.
+    /// Time of the walk since tick 0.
     pub taken: Duration,
     pub(super) end: CopyEnd,
-    /// Frames of the walk, the leaf first.
+    /// Frames that the walk has found, the leaf first.
     pub(super) frames: Vec<u64>,
     /// Address of the first byte of `bytes`.
     pub(super) begin: u64,
-    /// Contents of the stack.
+    /// Contents of the stack. Omitted pages are filled with zeros.
     pub(super) bytes: Vec<u8>,
 }
 
@@ -58,7 +58,6 @@ impl StackCopy {
     }
 }
 
-/// An incomplete copy.
 #[derive(Debug)]
 struct Open {
     taken: Duration,
@@ -103,7 +102,7 @@ impl Assembly {
         if open.bytes.is_empty() {
             open.begin = address;
         }
-        // Pages that were never written are left out. No walk reads them.
+        // The records omit pages of the stack that were never written. No walk reads them.
         let at = usize::try_from(address.checked_sub(open.begin)?).ok()?;
         if open.bytes.len() <= at && at <= MAX_BYTES - words.len() {
             open.bytes.resize(at, 0);

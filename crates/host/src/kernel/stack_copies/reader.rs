@@ -8,7 +8,7 @@ use super::assembly::{Assembly, StackCopy};
 use crate::kernel::bpf::Bpf;
 use crate::kernel::error::KernelError;
 
-/// Reader of stack copies.
+/// Reader of the ring with stack copies.
 pub struct StackCopyReader {
     ring: RingBuf<MapData>,
     assembly: Assembly,
@@ -20,7 +20,7 @@ impl StackCopyReader {
         Ok(Self { ring, assembly: Assembly::default() })
     }
 
-    /// Reads up to `limit` records, and passes the complete copies to `sink`. Returns the number of records.
+    /// Reads up to `limit` records, and passes complete copies to `sink`. Returns the number of records that were read.
     pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(StackCopy)) -> usize {
         for read in 0..limit {
             let Some(record) = self.ring.next() else { return read };
@@ -31,7 +31,7 @@ impl StackCopyReader {
         limit
     }
 
-    /// Descriptor that becomes readable when the ring fills.
+    /// Returns a descriptor that becomes readable when a BPF program wakes the reader.
     #[must_use]
     pub fn descriptor(&self) -> RawFd {
         self.ring.as_raw_fd()

@@ -1,4 +1,4 @@
-//! The rest of a walk, in a copy of the stack. It uses the code of the BPF programs and their tables.
+//! Finishes a cut walk in a stack copy, with the code and the unwind tables of the BPF programs.
 
 use std::ops::ControlFlow;
 
@@ -15,9 +15,9 @@ use crate::kernel::unwind_maps::{Mapping, UnwindMaps};
 pub enum CodeLookup {
     /// The mapping that contains the address, with its table.
     Mapping(Mapping),
-    /// The table of the object is not there yet.
+    /// The object has no unwind table yet.
     Pending,
-    /// The mapping is not known in user space, although the BPF programs may know it.
+    /// User space does not know the mapping. The BPF programs may know it.
     Unknown,
 }
 
@@ -26,9 +26,9 @@ pub enum CodeLookup {
 pub enum FinishedWalk {
     /// The stack that the BPF programs would have found with all tables, and its id.
     Stack(StackId, Box<Stack>),
-    /// A table is missing still.
+    /// An unwind table is still missing.
     Pending,
-    /// The page of a table with the code at this address is missing still.
+    /// The table page for the code at this address is still pending.
     PendingPage(AbsAddr),
     /// The BPF programs might find another stack: the copy is too short, or a mapping is unknown.
     Unknown,
@@ -39,7 +39,7 @@ struct CopiedMemory<'copy, F> {
     begin: u64,
     bytes: &'copy [u8],
     code: F,
-    /// True if a word was needed that is not in the copy.
+    /// True if the walk has read a word that is not in the copy.
     is_short: bool,
 }
 
@@ -72,9 +72,9 @@ impl<F: FnMut(AbsAddr) -> Option<u64>> Memory for CopiedMemory<'_, F> {
 struct CopiedTables<'maps, F> {
     maps: &'maps UnwindMaps,
     code_at: F,
-    /// The mapping of the last lookup: most frames are in the same one as their caller.
+    /// Mapping of the last lookup. Most frames are in the same mapping as their caller.
     mapping: Mapping,
-    /// The last lookup that prevents a result.
+    /// Reason why the walk has no result: the last lookup that found no table.
     obstacle: Option<FinishedWalk>,
 }
 
@@ -105,22 +105,24 @@ impl<F: FnMut(AbsAddr) -> CodeLookup> Table for CopiedTables<'_, F> {
         }
     }
 
-    /// The kernel's list is not copied. The trampoline that replaces a return address is an unknown mapping.
+    /// The copy lacks the kernel's list of return addresses that uretprobes have replaced. A replaced address is in the
+    /// uretprobe trampoline, which is an unknown mapping.
     fn original_return(&mut self, _slot: u64) -> Option<u64> {
         None
     }
 }
 
 impl StackCopy {
-    /// Returns the address of the code at which the walk was cut, in the instruction before the last frame's address.
+    /// Returns the address of the code at which the walk was cut: the byte before the address of the last frame, which
+    /// is in the call instruction.
     #[must_use]
     pub fn cut_at(&self) -> Option<AbsAddr> {
         let (AbsAddr(address), _) = split_frame(AbsAddr(*self.frames.last()?));
         Some(AbsAddr(address.wrapping_sub(1)))
     }
 
-    /// Finishes the walk with the tables in `maps`. `code_at` looks up the code at an address at the time of the walk,
-    /// and `code` returns eight bytes of it.
+    /// Finishes the walk with the tables in `maps`. `code_at` returns the mapping of an address at the time of the
+    /// walk. `code` returns the eight bytes of code at an address.
     pub fn finish_walk(
         &self,
         maps: &UnwindMaps,

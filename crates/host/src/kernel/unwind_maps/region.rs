@@ -1,4 +1,4 @@
-//! Memory-mapped array of a BPF map, written without system calls.
+//! Memory-mapped BPF array, which is written without system calls.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _};
@@ -6,10 +6,10 @@ use std::ptr::{self, NonNull};
 
 use aya::maps::MapData;
 
-/// Array of a BPF map, mapped into this process.
+/// BPF array, mapped into memtrace.
 #[derive(Debug)]
 pub(super) struct Region<T> {
-    /// Programs that are loaded later refer to the map by its descriptor.
+    /// Kept open, because programs that are loaded later refer to the map by its descriptor.
     map: MapData,
     first: NonNull<T>,
     entries: usize,
@@ -19,7 +19,8 @@ pub(super) struct Region<T> {
 unsafe impl<T: Send> Send for Region<T> {}
 
 impl<T: Copy> Region<T> {
-    /// Maps the array of `map` with `entries` values of `T`: elements of a multiple of 8 bytes, or all in a single element.
+    /// Maps the array of `map` with `entries` values of `T`. The size of `T` is a multiple of 8 bytes, or a single
+    /// element of the array has all values.
     pub(super) fn new(map: MapData, entries: usize) -> io::Result<Self> {
         let descriptor = map.fd().as_fd().as_raw_fd();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -49,7 +50,7 @@ impl<T: Copy> Region<T> {
         Some(unsafe { value.read() })
     }
 
-    /// Returns all values if there are `N`.
+    /// Returns all values; `None` if their number is not `N`.
     pub(super) fn as_array<const N: usize>(&self) -> Option<&[T; N]> {
         // SAFETY: the mapping has as many entries, lives as long as the reference, and only this value writes to it.
         (self.entries == N).then(|| unsafe { self.first.cast().as_ref() })

@@ -11,18 +11,18 @@ use crate::kernel::bpf::Bpf;
 use crate::kernel::error::KernelError;
 use crate::kernel::wire_type;
 
-/// Object that a process has mapped and whose table is unknown.
+/// Request for the unwind table of an object that a process has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableRequest {
-    /// The object.
+    /// File id of the object.
     pub object: ObjectKey,
     /// Process that has mapped the object.
     pub pid: Pid,
-    /// First address of the mapping, and the address after the last; `None` if the object is the process' executable.
+    /// First address of the mapping, and the address after the mapping; `None` for the executable of the process.
     pub range: Option<(AbsAddr, AbsAddr)>,
 }
 
-/// Reader of the requests.
+/// Reader of the ring with the requests.
 pub struct TableRequestReader(RingBuf<MapData>);
 
 impl TableRequestReader {
@@ -30,7 +30,7 @@ impl TableRequestReader {
         bpf.take_ring("TABLE_REQUESTS", "read requests for unwind tables").map(Self)
     }
 
-    /// Passes the requests since the last call to `sink`.
+    /// Passes all unread requests to `sink`.
     pub fn drain(&mut self, mut sink: impl FnMut(TableRequest)) {
         while let Some(record) = self.0.next() {
             if let Some(request) = parse(&record) {
@@ -41,7 +41,7 @@ impl TableRequestReader {
 }
 
 impl AsRawFd for TableRequestReader {
-    /// Descriptor that becomes readable when there is a request.
+    /// Returns a descriptor that becomes readable when there is a request.
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -12,7 +12,7 @@ use chain::{Function, address, here};
 mod chain;
 mod copies;
 
-/// First address of the chain to which a rule applies, and the rule.
+/// First address in the chain to which a rule applies, and the rule.
 type Row = (u64, Rule);
 
 fn by_sp(offset: i32) -> Rule {
@@ -23,7 +23,7 @@ fn outermost() -> Rule {
     Rule { cfa_kind: cfa::END, ..Rule::default() }
 }
 
-/// Correct unwind table of the chain.
+/// Returns the rows of the correct unwind table of the chain.
 fn chain_rows() -> Vec<Row> {
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, fp_kind: fp::AT_CFA, fp_offset: -16, ..Rule::default() };
     let realigned = Rule { cfa_kind: cfa::DEREF_FP, cfa_offset: -8, fp_kind: fp::AT_FP, ..Rule::default() };
@@ -41,7 +41,7 @@ fn chain_rows() -> Vec<Row> {
     ]
 }
 
-/// Stack of the chain in the third function, innermost frame first.
+/// Returns the stack of the chain in the third function, innermost frame first.
 fn in_third() -> Vec<u64> {
     vec![
         here!(chain_third_return),
@@ -51,7 +51,7 @@ fn in_third() -> Vec<u64> {
     ]
 }
 
-/// Mapping of the chain with its table.
+/// Returns the mapping of the chain with its table.
 fn chain_mapping() -> Mapping {
     let begin = here!(chain_begin);
     Mapping { begin, end: here!(chain_end), bias: begin, page_base: 0, pages_and_kind: 1 }
@@ -122,13 +122,13 @@ impl Trace {
     /// Runs the function and returns the stack of its allocation.
     fn stack_of(&mut self, function: Function, argument: u64) -> (Vec<u64>, StackEnd) {
         let (id, mut stacks) = self.run(function, argument);
-        // If the stack was copied, the frames so far have another id.
+        // If the stack was copied, the frames of the cut walk have another id.
         let frames = stacks.remove(&id).or_else(|| stacks.pop_first().map(|(_, cut)| cut));
         let stack = frames.expect("the frames of a new stack");
         (stack.frames.iter().map(|frame| frame.0).collect(), stack.end)
     }
 
-    /// Runs the function and returns the id of its allocation's stack, and the stacks that were sent.
+    /// Runs the function. Returns the stack id of its allocation, and the stacks in the ring.
     fn run(&mut self, function: Function, argument: u64) -> (StackId, BTreeMap<StackId, Stack>) {
         chain::run(function, argument);
         let mut allocated = None;
@@ -155,7 +155,7 @@ fn privileged_stacks_are_walked_by_tables() {
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
 }
 
-/// File id of this executable.
+/// Returns the file id of this executable.
 fn own_object() -> ObjectKey {
     let file = std::fs::metadata("/proc/self/exe").unwrap();
     ObjectKey {
@@ -166,7 +166,7 @@ fn own_object() -> ObjectKey {
     }
 }
 
-/// Table of this executable that covers the chain.
+/// Returns a table of this executable that covers the chain.
 fn chain_table() -> ObjectTable {
     let offset = chain::offset_in_file(here!(chain_begin));
     let mut table = ObjectTable { pages_and_kind: 1, ..ObjectTable::default() };
@@ -176,7 +176,7 @@ fn chain_table() -> ObjectTable {
     table
 }
 
-/// Entry for an object without a table.
+/// Returns the entry for an object without a table.
 fn unusable() -> ObjectTable {
     ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..chain_table() }
 }

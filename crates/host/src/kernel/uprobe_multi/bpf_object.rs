@@ -1,4 +1,4 @@
-//! BPF object whose programs are relocated to maps that aya has created.
+//! BPF object for uprobe_multi links. Its programs use the maps that aya has created.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -11,7 +11,7 @@ use aya_obj::{Object, ProgramSection, VerifierLog};
 use crate::kernel::bpf_syscall::{self, DebugInfo, ProgramCode, Records};
 use crate::kernel::error::KernelError;
 
-/// Programs that are ready to load.
+/// Relocated programs that are ready to load.
 pub(super) struct BpfObject {
     object: Object,
     btf: Option<OwnedFd>,
@@ -19,7 +19,7 @@ pub(super) struct BpfObject {
     _maps: Vec<OwnedFd>,
 }
 
-/// Sizes of the verifier log: it grows by a factor of ten while it is too small.
+/// First and largest size of the verifier log in bytes. The log grows tenfold while it is too small.
 const FIRST_LOG: usize = 1 << 16;
 const LONGEST_LOG: usize = 1 << 24;
 
@@ -31,7 +31,7 @@ impl BpfObject {
         const ACTION: &str = "load the BPF programs";
         let failed = |error: &(dyn std::error::Error + 'static)| KernelError::from_error(ACTION, error);
         let mut object = Object::parse(bytes).map_err(|error| failed(&error))?;
-        // Relocation copies all functions that a program calls into it. aya has the others already.
+        // Drop the programs that aya loads: relocation copies all called functions into each remaining program.
         object.programs.retain(|_, program| is_at_probe(&program.section));
         let features = aya::features();
         let btf = match features.btf() {
@@ -45,7 +45,7 @@ impl BpfObject {
         let mut maps = Vec::new();
         let mut relocations = Vec::new();
         for (name, definition) in &definitions {
-            // aya creates no map that this kernel does not need.
+            // aya creates no map for global data on kernels that do not support it.
             let Some(data) = ebpf.map(name).and_then(data) else { continue };
             let map = data.fd().as_fd().try_clone_to_owned();
             let map = map.map_err(|error| {
@@ -92,7 +92,7 @@ const fn is_at_probe(section: &ProgramSection) -> bool {
     matches!(section, ProgramSection::UProbe { .. } | ProgramSection::URetProbe { .. })
 }
 
-/// Loads a program. Only after a refusal, it loads it again with a log, which is long and takes time.
+/// Loads a program. If the kernel refuses the program, loads it again with a log. A log is long and takes time.
 fn load(code: &ProgramCode<'_>) -> Result<OwnedFd, ProgramError> {
     let mut log = Vec::new();
     loop {
@@ -110,7 +110,7 @@ fn load(code: &ProgramCode<'_>) -> Result<OwnedFd, ProgramError> {
     }
 }
 
-/// Returns the data of a map, of the kinds that the programs use.
+/// Returns the data of a map, if it has a type that the programs use.
 fn data(map: &Map) -> Option<&MapData> {
     match map {
         Map::Array(data)
@@ -122,7 +122,7 @@ fn data(map: &Map) -> Option<&MapData> {
         | Map::PerfEventArray(data)
         | Map::ProgramArray(data)
         | Map::RingBuf(data)
-        // Maps in tasks, which aya has no type for.
+        // `BPF_MAP_TYPE_TASK_STORAGE`, for which aya has no type.
         | Map::Unsupported(data) => Some(data),
         _ => None,
     }

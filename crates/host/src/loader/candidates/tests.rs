@@ -8,7 +8,7 @@ use memtrace_object::allocators::{Kind, Kinds, survey};
 use super::*;
 use crate::procfs::read_image;
 
-/// Copies its input to its output.
+/// Source of a program that copies its input to its output.
 const COPY: &str = "
     #include <unistd.h>
     int main(void) {

@@ -7,7 +7,7 @@ const OTHER: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccd
 const POD: &str = "2f3c9a1b-7d4e-4c55-9b8a-0123456789ab";
 const POD_IN_A_SLICE: &str = "2f3c9a1b_7d4e_4c55_9b8a_0123456789ab";
 
-/// Unit, runtime and container id, pod.
+/// Unit; runtime and id of the container; uid of the pod.
 type Parts<'a> = (Option<&'a str>, Option<(Option<&'a str>, &'a str)>, Option<&'a str>);
 
 fn parts(cgroup: &Cgroup) -> Parts<'_> {
@@ -136,7 +136,7 @@ fn pods_are_recognized_with_both_cgroup_drivers() {
 
 #[test]
 fn the_most_specific_cgroup_of_all_hierarchies_counts() {
-    // Docker with both versions: version 2 only has the service that started it.
+    // Docker with both versions: the cgroup of version 2 is the service that started the container.
     let hybrid = format!(
         "12:memory:/docker/{ID}\n11:cpu,cpuacct:/docker/{ID}\n1:name=systemd:/docker/{ID}\n\
          0::/system.slice/containerd.service\n"
@@ -146,7 +146,7 @@ fn the_most_specific_cgroup_of_all_hierarchies_counts() {
 
     let service = "5:memory:/system.slice/cron.service\n1:name=systemd:/system.slice/cron.service\n0::/\n";
     assert_eq!(parse(service).unwrap().path, "/system.slice/cron.service");
-    // All are equally specific: version 2 first, then systemd, then memory.
+    // All cgroups are equally specific: version 2 comes first, then systemd, then memory.
     let path_of = |text| parse(text).unwrap().path;
     assert_eq!(path_of("3:pids:/a\n2:memory:/b\n1:name=systemd:/c\n0::/d\n"), "/d");
     assert_eq!(path_of("3:pids:/a\n2:memory:/b\n1:name=systemd:/c\n0::/\n"), "/c");

@@ -48,7 +48,7 @@ fn malformed_lines_are_skipped() {
     }
 }
 
-/// Adds the lines in order and returns the ranges, in hexadecimal.
+/// Adds VMAs with these ranges one after the other, and returns the ranges of the list. Ranges are hexadecimal.
 fn ordered(ranges: &[&str]) -> Vec<String> {
     let mut entries = Vec::new();
     for range in ranges {

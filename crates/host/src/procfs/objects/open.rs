@@ -1,4 +1,4 @@
-//! Opening of the file that a process has mapped.
+//! Opens files that processes have mapped.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -25,8 +25,9 @@ pub struct Opened {
 
 /// Opens a regular file for reading.
 ///
-/// Other files are never opened: opening a device can have side effects, and opening a pipe can block forever. The path
-/// is resolved once, to an `O_PATH` descriptor, so that the file cannot be replaced between check and open.
+/// Other files are never opened, because the open of a device can have side effects, and the open of a pipe can block
+/// forever. The path is resolved once, to an `O_PATH` descriptor, so that nobody can replace the file between check and
+/// open.
 pub fn regular(path: &Path) -> io::Result<Opened> {
     let seen = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
     if !seen.metadata()?.is_file() {
@@ -39,23 +40,25 @@ pub fn regular(path: &Path) -> io::Result<Opened> {
     Ok(Opened { file, inode, deleted: metadata.nlink() == 0 })
 }
 
-/// Opens the file of a mapping through `/proc/PID/map_files`, independent of its path and mount namespace, even if it
-/// was deleted. Needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE (`proc_map_files_get_link`, fs/proc/base.c).
+/// Opens the file of a mapping through `/proc/PID/map_files`. This does not depend on the file's path and mount
+/// namespace, and works for deleted files. It needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
+/// (`proc_map_files_get_link`, fs/proc/base.c).
 pub(super) fn by_mapping(pid: Pid, entry: &MapsEntry) -> Option<Opened> {
     let opened = by_addresses(pid, entry.start, entry.end)?;
-    // The mapping may have been replaced since the line was read. The inodes also differ on overlayfs and btrfs, which
-    // show other inodes in `maps` than in `stat`; then an unchanged line proves that the mapping is the same.
+    // If the inodes differ, the mapping may have been replaced since the line was read. They also differ on overlayfs
+    // and btrfs, which show other inodes in `maps` than in `stat`. An unchanged line proves that the mapping is the
+    // same.
     let same = entry.file == Some(opened.inode) || maps::entries(pid).is_ok_and(|entries| entries.contains(entry));
     same.then_some(opened)
 }
 
-/// Opens the file of the mapping with these addresses through `/proc/PID/map_files`. The process may have mapped another
-/// file there since the addresses were recorded.
+/// Opens the file of the mapping with these addresses through `/proc/PID/map_files`. The process may have mapped
+/// another file there since the addresses were recorded.
 pub(super) fn by_addresses(pid: Pid, start: AbsAddr, end: AbsAddr) -> Option<Opened> {
     regular(&proc_path(pid, &format!("map_files/{:x}-{:x}", start.0, end.0))).ok()
 }
 
-/// Opens a path in the process's root directory, else in memtrace's, if the file is `expected`.
+/// Opens a path in the root directory of the process, or else in memtrace's, if `expected` accepts the file.
 pub(super) fn by_path(pid: Pid, path: &Path, expected: impl Fn(&Opened) -> bool) -> Option<Opened> {
     let inside = proc_path(pid, "root").join(path.strip_prefix("/").ok()?);
     [inside.as_path(), path].into_iter().filter_map(|path| regular(path).ok()).find(|opened| expected(opened))
@@ -67,7 +70,7 @@ pub(super) fn without_deleted(path: &Path) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes.strip_suffix(b" (deleted)").unwrap_or(bytes).to_vec()))
 }
 
-/// Opens the root directory of a process. The key identifies it: mount namespace and inode.
+/// Opens the root directory of a process. Returns its key, which is the mount namespace and the inode, and its file.
 pub(super) fn root(pid: Pid) -> Option<((PathBuf, Inode), File)> {
     let namespace = fs::read_link(proc_path(pid, "ns/mnt")).ok()?;
     let flags = libc::O_PATH | libc::O_DIRECTORY;
@@ -76,7 +79,7 @@ pub(super) fn root(pid: Pid) -> Option<((PathBuf, Inode), File)> {
     Some(((namespace, Inode { device: metadata.dev(), inode: metadata.ino() }), directory))
 }
 
-/// Returns the limit of memtrace's open file descriptors.
+/// Returns the maximum number of memtrace's open file descriptors.
 pub(super) fn descriptor_limit() -> usize {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit for the length of the call.

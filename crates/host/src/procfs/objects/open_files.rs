@@ -1,4 +1,4 @@
-//! The open files of a store, in the order of their last use.
+//! Open files of a store, with the time of their last use.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,17 +9,17 @@ use memtrace_model::{Bytes, Object};
 
 use crate::procfs::own_process::descriptor_path;
 
-/// Files are closed when more than this share is open, in eighths of the limit, until the second share is left.
+/// Shares of the limit in eighths. If the first share is open, files are closed until the second share is left.
 const HIGH: usize = 7;
 const LOW: usize = 4;
 
-/// Share of the limit, in eighths, of the deleted files that are open for names only.
+/// Maximum share of deleted files that are open for names only, in eighths of the limit.
 const DELETED: usize = 1;
 
-/// Maximum disk space of the deleted files that are open for names only.
+/// Maximum disk space of deleted files that are open for names only.
 const DELETED_SPACE: Bytes = Bytes(1 << 30);
 
-/// Unit of `st_blocks` (stat(3type)).
+/// Unit of `st_blocks` in bytes (stat(3type)).
 const BLOCK: u64 = 512;
 
 /// Open files by handle.
@@ -27,11 +27,11 @@ const BLOCK: u64 = 512;
 pub(super) struct OpenFiles {
     files: HashMap<PathBuf, OpenFile>,
     limit: usize,
-    /// Number of files at which unused ones are looked for.
+    /// Number of open files at which the next search for unused files starts.
     due: usize,
-    /// Number of files that were opened since deleted ones were looked for.
+    /// Number of files that were opened since the last search for deleted files.
     unchecked: usize,
-    /// Number of uses so far.
+    /// Number of uses so far, which serves as a clock.
     uses: u64,
 }
 
@@ -45,16 +45,16 @@ struct OpenFile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Need {
     None,
-    /// The names of functions in the stacks of ended processes.
+    /// Stacks of ended processes need the names of the file's functions.
     Names,
     /// A process image or another part of memtrace refers to the file.
     Use,
 }
 
-/// A file that can be closed.
+/// File that can be closed.
 struct Candidate {
     need: Need,
-    /// Space of a deleted file, which cannot be opened again.
+    /// Disk space of the file, if it was deleted. A deleted file cannot be opened again.
     deleted: Option<Bytes>,
     last_use: u64,
     handle: PathBuf,
@@ -83,7 +83,7 @@ impl OpenFiles {
         self.limit > 0 && self.files.len() >= self.due
     }
 
-    /// Returns true if so many files were opened since deleted ones were looked for that too many can be deleted.
+    /// Returns true if more files were opened since the last search for deleted files than may stay open deleted.
     pub(super) const fn may_have_deleted(&self) -> bool {
         self.limit > 0 && self.unchecked > self.most_deleted()
     }
@@ -119,9 +119,11 @@ impl OpenFiles {
         files.into_iter().map(|(handle, _)| handle.clone()).collect()
     }
 
-    /// Closes files and returns their handles: those for which `is_abandoned` returns true, the least recently used ones
-    /// if the limit is near and, with `checks_deleted`, the deleted ones that nothing needs or that exceed their share.
-    /// Files with [`Need::Use`] stay open.
+    /// Closes files, and returns their handles. Files with [`Need::Use`] stay open. Closes:
+    ///
+    /// - files for which `is_abandoned` returns true;
+    /// - if the limit is near, the least recently used files;
+    /// - with `checks_deleted`, the deleted files that nothing needs or that exceed their share.
     pub(super) fn close(
         &mut self,
         need_of: impl Fn(&Path) -> Need,
@@ -143,7 +145,7 @@ impl OpenFiles {
         for handle in &closed {
             self.files.remove(handle);
         }
-        // If most files are used, the next search waits for some more.
+        // If most files are used, the next search waits until more files are open.
         self.due = (self.files.len() + self.limit / 8).max(self.limit * HIGH / 8);
         if checks_deleted {
             self.unchecked = 0;
@@ -155,7 +157,7 @@ impl OpenFiles {
     fn take_deleted(&self, candidates: &mut Vec<Candidate>) -> Vec<PathBuf> {
         let (mut count, mut space) = (self.most_deleted(), DELETED_SPACE);
         let mut taken = Vec::new();
-        // The last used ones stay open.
+        // The most recently used files stay open.
         for index in (0..candidates.len()).rev() {
             let Candidate { need, deleted: Some(size), .. } = candidates[index] else { continue };
             if need == Need::Names && count > 0 && size <= space {
@@ -170,7 +172,7 @@ impl OpenFiles {
 }
 
 impl OpenFile {
-    /// Returns the file as one that can be closed, unless it is used.
+    /// Returns the file as a candidate for closing, unless it is used.
     fn candidate(&self, handle: &Path, need: Need) -> Option<Candidate> {
         let metadata = if need < Need::Use { self.file.metadata().ok() } else { return None };
         let deleted = metadata.filter(|file| file.nlink() == 0).map(|file| Bytes(file.blocks() * BLOCK));

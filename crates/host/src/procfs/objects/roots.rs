@@ -11,12 +11,12 @@ use super::open;
 use crate::procfs::maps::Inode;
 use crate::procfs::own_process::descriptor_path;
 
-/// Open root directories, by mount namespace and inode. An open directory keeps the mounts of its container.
+/// Open root directories, by mount namespace and inode. An open directory keeps the mounts of its container alive.
 #[derive(Debug)]
 pub(super) struct Roots {
     roots: HashMap<(PathBuf, Inode), (File, Arc<Path>)>,
     limit: usize,
-    /// There was no room for a root directory.
+    /// True if there was no room for a root directory.
     refused: bool,
 }
 
@@ -31,11 +31,11 @@ impl Roots {
     }
 
     /// Returns the root directory of the process as a path that outlives the process; `None` if it cannot be opened, or
-    /// there are too many.
+    /// there are too many root directories.
     pub(super) fn of_process(&mut self, pid: Pid) -> Option<Arc<Path>> {
         let (key, file) = open::root(pid)?;
         if !self.roots.contains_key(&key) && self.roots.len() >= self.limit {
-            // Those of ended containers.
+            // Close the root directories of ended containers.
             self.roots.retain(|_, (_, path)| Arc::strong_count(path) > 1);
             if self.roots.len() >= self.limit {
                 self.refused = true;
@@ -49,7 +49,7 @@ impl Roots {
         Some(Arc::clone(path))
     }
 
-    /// Returns a path of a root directory, which stays open if it is one of these.
+    /// Returns the shared path of a root directory. If this is an open directory, it stays open while the path is used.
     pub(super) fn of_path(&self, path: &Path) -> Arc<Path> {
         let known = self.roots.values().find(|(_, known)| **known == *path);
         known.map_or_else(|| path.into(), |(_, known)| Arc::clone(known))

@@ -194,7 +194,7 @@ fn privileged_a_deleted_executable_is_readable() {
     let program = scratch.copy("/bin/cat", "deleted program");
     let running = Running::start(&program);
     fs::remove_file(&program).unwrap();
-    // Another file of that name is a different object.
+    // Another file with the same name is a different object.
     fs::copy("/bin/true", &program).unwrap();
     let mut objects = Objects::new();
     let image = read_image(running.pid(), &mut objects).unwrap();
@@ -309,7 +309,7 @@ fn deleted_files_that_only_names_need_have_a_share() {
     let _image = Arc::clone(&named[3]);
     assert_eq!(open_deleted_files(&scratch.path("")), 45);
     let closed = objects.close_unused(false, named.iter());
-    // The newest eighth of the limit, and the one that an image uses.
+    // The newest files stay open, up to an eighth of the limit, and the file that an image uses.
     assert_eq!(open_deleted_files(&scratch.path("")), used.len() + LIMIT / 8 + 1);
     let oldest = named[..20].iter().filter(|object| !Arc::ptr_eq(object, &named[3]));
     let expected: HashSet<_> = oldest.map(|object| object.handle.clone().unwrap()).collect();
@@ -333,7 +333,7 @@ fn files_that_only_names_need_make_room_for_others() {
     fs::remove_file(&paths[0]).unwrap();
     let handles =
         |objects: &[Arc<Object>]| objects.iter().map(|object| object.handle.clone().unwrap()).collect::<Vec<_>>();
-    // The deleted file cannot be opened again.
+    // The deleted file stays open, because it cannot be opened again.
     assert_eq!(objects.close_unused(false, named.iter()), handles(&named[..6]));
     assert!(used.iter().all(|object| fs::metadata(object.handle.as_ref().unwrap()).is_ok()));
 }

@@ -1,4 +1,4 @@
-//! Page frames of a process, and the larger pages that they belong to.
+//! Page frames of a process, and the kernel's folios that contain them.
 
 use std::io;
 
@@ -6,39 +6,39 @@ use memtrace_model::AbsAddr;
 
 use super::page_flags::{self, Frame, PageFlags};
 
-/// Number of pages of a batch. Their data take 4 MiB.
+/// Number of pages of a batch. The data of a batch take 4 MiB.
 const PAGES: usize = 1 << 16;
-/// Frames that are read at once to find the first frame of a larger page.
+/// Number of frames that are read at once to find the first frame of a folio.
 const BEFORE: u64 = 512;
-/// Most frames of a larger page: those of a gigabyte.
+/// Maximum number of frames of a folio: 1 GiB.
 const LARGEST: u64 = 1 << 18;
 
 /// Pages of a process, at most [`PAGES`].
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// In the order of the addresses until [`Batch::folios`] sorts them.
+    /// Pages in the order of their addresses, until [`Batch::folios`] sorts them by frame.
     pages: Vec<(Frame, AbsAddr)>,
 }
 
-/// A page, or the larger page that a page is a part of: the kernel's folio, which has one idle flag.
+/// Folio: a page, or several contiguous pages that the kernel manages as one. It has one idle flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Folio {
-    /// Its first frame.
+    /// First frame of the folio.
     pub(super) head: Frame,
-    /// It has several frames.
+    /// True if the folio has several frames.
     pub(super) is_large: bool,
     /// Flags of the first frame.
     flags: u64,
 }
 
 impl Folio {
-    /// Returns true if it is on an LRU list. The kernel keeps idle flags of no other pages (`page_idle_get_folio`,
-    /// mm/page_idle.c).
+    /// Returns true if the folio is on an LRU list. The kernel keeps no idle flags of other folios
+    /// (`page_idle_get_folio`, mm/page_idle.c).
     pub(super) const fn is_tracked(&self) -> bool {
         self.flags & page_flags::LRU != 0
     }
 
-    /// Returns true if it is locked in memory.
+    /// Returns true if the folio is locked in memory.
     pub(super) const fn is_locked(&self) -> bool {
         self.flags & page_flags::MLOCKED != 0
     }
@@ -53,12 +53,12 @@ impl Batch {
         self.pages.len() >= PAGES
     }
 
-    /// Returns the addresses, in the order of [`Batch::folios`].
+    /// Returns the addresses of the pages. After [`Batch::folios`], they have the order of its result.
     pub(super) fn addresses(&self) -> impl Iterator<Item = AbsAddr> {
         self.pages.iter().map(|(_, address)| *address)
     }
 
-    /// Sorts the pages by their frames, and returns the folio of each.
+    /// Sorts the pages by their frames, and returns the folio of each page.
     pub(super) fn folios(&mut self, flags: &PageFlags) -> io::Result<Vec<Folio>> {
         self.pages.sort_unstable();
         let frames: Vec<Frame> = self.pages.iter().map(|(frame, _)| *frame).collect();
@@ -80,7 +80,7 @@ impl Batch {
     }
 }
 
-/// Returns the folio of a frame that is not its first one.
+/// Returns the folio that contains `frame`, which is not its first frame.
 fn head_before(frame: Frame, flags: &PageFlags) -> io::Result<Folio> {
     let mut end = frame.0;
     while end > 0 && frame.0 - end < LARGEST {
@@ -93,6 +93,6 @@ fn head_before(frame: Frame, flags: &PageFlags) -> io::Result<Folio> {
         }
         end = begin;
     }
-    // The kernel has split it in the meantime.
+    // The kernel has split the folio since the flags were read.
     Ok(Folio { head: frame, is_large: false, flags: 0 })
 }

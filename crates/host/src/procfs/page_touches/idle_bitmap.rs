@@ -10,9 +10,9 @@ use super::page_flags::Frame;
 const PATH: &str = "/sys/kernel/mm/page_idle/bitmap";
 
 const WORD: usize = 8;
-/// Frames of a word.
+/// Number of frames in a word.
 const FRAMES: u64 = 64;
-/// Most words of a call: sysfs passes on a page at a time.
+/// Maximum number of words in a system call: sysfs passes on one page at a time.
 const WORDS: usize = 512;
 
 /// Idle flags of the page frames.
@@ -36,14 +36,14 @@ impl IdleBitmap {
     pub(super) fn mark(&self, frames: impl Iterator<Item = Frame>) -> io::Result<()> {
         for run in runs(frames) {
             let bytes: Vec<u8> = run.words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            // The last word of the bitmap is not counted if it is not complete.
+            // The kernel may write fewer words: it leaves out an incomplete last word of the bitmap.
             self.file.write_at(&bytes, run.first * WORD as u64)?;
         }
         Ok(())
     }
 
-    /// Returns whether frames in ascending order are still idle; `None` for those of the last word of the bitmap, which cannot
-    /// be read if it is not complete (`page_idle_bitmap_read`, mm/page_idle.c).
+    /// Returns true for each frame that is still idle. `frames` are in ascending order. Returns `None` for the frames
+    /// of an incomplete last word of the bitmap, which cannot be read (`page_idle_bitmap_read`, mm/page_idle.c).
     pub(super) fn idle(&self, frames: impl Iterator<Item = Frame> + Clone) -> io::Result<Vec<Option<bool>>> {
         let mut idle = Vec::new();
         let mut remaining = frames.clone().peekable();
@@ -79,11 +79,12 @@ fn runs(frames: impl Iterator<Item = Frame>) -> impl Iterator<Item = Run> {
     })
 }
 
-/// Puts the pages that each processor has collected for the LRU lists on these lists. Without it, up to 31 pages for each
-/// processor have no idle flag.
+/// Makes the kernel put the pages in its per-CPU lists on the LRU lists. Otherwise, up to 31 pages of each CPU have no
+/// idle flag.
 ///
-/// The kernel does so when `POSIX_FADV_DONTNEED` cannot remove a page of a file (`generic_fadvise`, mm/fadvise.c): here one that
-/// this program has mapped. It is not necessary, so errors are ignored: such pages count as unknown.
+/// The kernel drains the lists when `POSIX_FADV_DONTNEED` cannot remove a page of a file (`generic_fadvise`,
+/// mm/fadvise.c), such as a mapped page of memtrace's executable. Errors are ignored: the state of pages without an
+/// idle flag is unknown.
 pub(super) fn drain_lru_lists() {
     let Ok(program) = File::open("/proc/self/exe") else { return };
     // SAFETY: the call has integers only, and the descriptor is open.
@@ -100,7 +101,7 @@ mod tests {
             runs(frames.iter().copied().map(Frame)).map(|run| (run.first, run.words)).collect::<Vec<_>>()
         };
         assert_eq!(runs_of(&[]), []);
-        // A frame twice, as for the pages of a large page.
+        // A frame that occurs twice, as for two pages of a folio.
         assert_eq!(runs_of(&[1, 1, 63, 64, 200]), [(0, vec![1 << 1 | 1 << 63, 1]), (3, vec![1 << 8])]);
         let long: Vec<u64> = (0..40_000).collect();
         let runs = runs_of(&long);

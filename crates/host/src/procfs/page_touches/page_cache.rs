@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 use super::idle_bitmap::IdleBitmap;
 use super::page_flags::{ANONYMOUS, COMPOUND_TAIL, Frame, LRU, MAPPED, PageFlags};
 
-/// Frames that are read at once.
+/// Number of frames that are read at once.
 const AT_ONCE: usize = 1 << 16;
 const ENTRY: usize = 8;
 
@@ -22,7 +22,7 @@ pub(super) struct PageCache {
 }
 
 impl PageCache {
-    /// Opens it for groups.
+    /// Opens `/proc/kpagecgroup` for `groups`.
     pub(super) fn open(groups: &[CgroupId]) -> io::Result<Self> {
         let groups = groups.iter().map(|group| group.number()).collect();
         Ok(Self { groups, charges: File::open("/proc/kpagecgroup")? })
@@ -33,7 +33,7 @@ impl PageCache {
         self.each_batch(flags, |heads| bitmap.mark(heads.iter().copied()))
     }
 
-    /// Returns the number of pages, and of those that are not idle any more.
+    /// Returns the number of pages, and the number of pages that are not idle any more.
     pub(super) fn count(&self, flags: &PageFlags, bitmap: &IdleBitmap) -> io::Result<(u64, u64)> {
         let (mut all, mut touched) = (0, 0);
         self.each_batch(flags, |heads| {
@@ -45,10 +45,10 @@ impl PageCache {
         Ok((all, touched))
     }
 
-    /// Calls `each` with the first frames of the folios of the pages, in ascending order.
+    /// Calls `each` with batches of frames in ascending order: for each page, the first frame of its folio.
     fn each_batch(&self, flags: &PageFlags, mut each: impl FnMut(&[Frame]) -> io::Result<()>) -> io::Result<()> {
         let mut bytes = vec![0; AT_ONCE * ENTRY];
-        // First frame of the current folio, its flags and its group. Some kernels show no group of the other frames.
+        // First frame of the current folio, its flags and its group. Some kernels show no group for the other frames.
         let mut head = (Frame(0), 0, 0);
         let mut first = 0;
         loop {
@@ -73,7 +73,7 @@ impl PageCache {
     }
 }
 
-/// Returns true for flags of a folio of the page cache that no process maps.
+/// Returns true if a folio with these flags is in the page cache and no process maps it.
 const fn is_unmapped_cache(flags: u64) -> bool {
     flags & (LRU | MAPPED | ANONYMOUS) == LRU
 }

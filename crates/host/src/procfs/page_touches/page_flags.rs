@@ -4,17 +4,17 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
-/// On a list of reclaim (`KPF_LRU`, include/uapi/linux/kernel-page-flags.h).
+/// The page is on an LRU list (`KPF_LRU`, include/uapi/linux/kernel-page-flags.h).
 pub(super) const LRU: u64 = 1 << 5;
-/// Mapped by a process (`KPF_MMAP`).
+/// A process has mapped the page (`KPF_MMAP`).
 pub(super) const MAPPED: u64 = 1 << 11;
-/// Not of a file (`KPF_ANON`).
+/// The page is anonymous memory (`KPF_ANON`).
 pub(super) const ANONYMOUS: u64 = 1 << 12;
-/// First frame of a larger page (`KPF_COMPOUND_HEAD`).
+/// The frame is the first one of a large folio (`KPF_COMPOUND_HEAD`).
 pub(super) const COMPOUND_HEAD: u64 = 1 << 15;
-/// Other frame of a larger page (`KPF_COMPOUND_TAIL`).
+/// The frame is another one of a large folio (`KPF_COMPOUND_TAIL`).
 pub(super) const COMPOUND_TAIL: u64 = 1 << 16;
-/// Locked in memory (`KPF_MLOCKED`, include/linux/kernel-page-flags.h).
+/// The page is locked in memory (`KPF_MLOCKED`, include/linux/kernel-page-flags.h).
 pub(super) const MLOCKED: u64 = 1 << 33;
 
 const ENTRY: usize = 8;
@@ -34,7 +34,7 @@ impl PageFlags {
         Ok(Self { file: File::open("/proc/kpageflags")? })
     }
 
-    /// Returns the flags of frames in ascending order; 0 for frames without memory.
+    /// Returns the flags of `frames`, which are in ascending order; 0 for frames without memory.
     pub(super) fn of(&self, frames: &[Frame]) -> io::Result<Vec<u64>> {
         let mut flags = Vec::with_capacity(frames.len());
         let mut bytes = Vec::new();

@@ -41,7 +41,8 @@ fn this_process_can_be_inspected() {
 
 #[test]
 fn process_whose_memory_is_being_freed_has_exited() {
-    // It fills its buffer, and then waits for a reader. While the kernel frees the buffer, `exe` is empty and the pidfd not readable.
+    // `dd` fills its buffer, and then waits for a reader. While the kernel frees the buffer, `exe` is empty and the
+    // pidfd is not readable.
     let arguments = ["if=/dev/zero", "bs=512M", "count=1", "status=none"];
     let mut child = Command::new("dd").args(arguments).stdout(Stdio::piped()).spawn().unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -82,7 +83,7 @@ fn a_tid_is_an_error_with_its_process() {
 fn a_zombie_has_exited() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = Pid(child.id());
-    // Exited but not waited for: WNOWAIT leaves the zombie.
+    // Wait for the exit. WNOWAIT leaves the zombie.
     // SAFETY: siginfo_t is plain data, for which all zeros are a value.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `info` lives as long as the call.
@@ -134,9 +135,9 @@ fn privileged_another_users_process_needs_a_capability() {
     assert!(error.to_string().contains("CAP_SYS_PTRACE"));
 }
 
-/// Puts this thread into a Landlock domain, which may not read processes outside of it (landlock(7)).
+/// Puts this thread into a Landlock domain. Its threads may not read processes outside of the domain (landlock(7)).
 fn enter_landlock() {
-    /// `LANDLOCK_ACCESS_FS_MAKE_BLOCK`, which no test needs.
+    /// `LANDLOCK_ACCESS_FS_MAKE_BLOCK`. No test needs this right.
     const HANDLED: u64 = 1 << 11;
     let attributes = [HANDLED];
     // SAFETY: the pointer is to a landlock_ruleset_attr of 8 bytes, its first version.

@@ -7,7 +7,7 @@ use memtrace_model::{AbsAddr, Pid};
 
 use crate::procfs::pagemap::{FRAME, PageMap};
 
-/// Size of a huge page.
+/// Size of a huge page in bytes.
 pub(crate) const HUGE: u64 = 1 << 21;
 
 /// Frames of the zero pages that the kernel maps on a read of untouched memory.
@@ -32,9 +32,9 @@ impl ZeroFrames {
     }
 }
 
-/// Returns the frame that the kernel maps on a read of untouched memory in a page of `size`.
+/// Returns the frame that the kernel maps on a read of untouched memory in a page of `size` bytes.
 fn zero_frame(map: &PageMap, size: u64) -> io::Result<u64> {
-    // Twice the size, so that it contains an aligned page of this size.
+    // The mapping has twice the size, so that it contains an aligned page of this size.
     let length = usize::try_from(2 * size).map_err(io::Error::other)?;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: creates a new mapping and changes no other.
@@ -45,7 +45,7 @@ fn zero_frame(map: &PageMap, size: u64) -> io::Result<u64> {
     let begin = (all as u64).next_multiple_of(size);
     if size == HUGE {
         // SAFETY: the mapping belongs to this function, and the advice does not change its contents. Without huge pages
-        // the call fails, and the frame is that of the small zero page.
+        // the call fails, and the kernel maps the small zero page.
         unsafe { libc::madvise(all, length, libc::MADV_HUGEPAGE) };
     }
     // SAFETY: the address lies in the readable mapping.
@@ -57,10 +57,11 @@ fn zero_frame(map: &PageMap, size: u64) -> io::Result<u64> {
     read.map(|()| frame)
 }
 
-/// Joins pages to a huge page if their frames are contiguous and both start at a multiple of its size.
+/// Joins contiguous pages with contiguous frames to a huge page, if the first address and the first frame are multiples
+/// of its size.
 #[derive(Debug)]
 pub(super) struct HugePageJoiner {
-    /// Size of a page.
+    /// Size of a page in bytes.
     page: u64,
     begin: u64,
     frame: u64,
@@ -74,7 +75,8 @@ impl HugePageJoiner {
         Self { page, begin: 0, frame: 0, count: 0 }
     }
 
-    /// Adds the page at `begin`; pages come in ascending order. `emit` is called with ranges and true for huge pages.
+    /// Adds the page at `begin`. Pages are added in ascending order. Calls `emit` with the begin and end of each range,
+    /// and true for a huge page.
     pub(super) fn add(&mut self, begin: AbsAddr, frame: u64, emit: &mut impl FnMut(AbsAddr, AbsAddr, bool)) {
         let pages = HUGE / self.page;
         if self.count > 0 && begin.0 == self.begin + self.count * self.page && frame == self.frame + self.count {
@@ -93,7 +95,7 @@ impl HugePageJoiner {
         }
     }
 
-    /// Emits the pending pages after the last one.
+    /// Emits the pending pages.
     pub(super) fn finish(&mut self, emit: &mut impl FnMut(AbsAddr, AbsAddr, bool)) {
         if self.count > 0 {
             emit(AbsAddr(self.begin), AbsAddr(self.begin + self.count * self.page), false);
@@ -108,7 +110,7 @@ mod tests {
 
     const PAGE: u64 = 4096;
 
-    /// Joins pages given by page number and frame; returns ranges of page numbers.
+    /// Joins pages, which are pairs of page number and frame. Returns ranges of page numbers.
     fn joined(pages: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64, bool)> {
         let mut ranges = Vec::new();
         let mut emit = |begin: AbsAddr, end: AbsAddr, huge| ranges.push((begin.0 / PAGE, end.0 / PAGE, huge));
@@ -123,7 +125,7 @@ mod tests {
         let huge = |from: u64, frame: u64| (0..512).map(move |number| (from + number, frame + number));
         assert_eq!(joined(huge(1024, 512).chain([(1536, 7)])), [(1024, 1536, true), (1536, 1537, false)]);
         assert_eq!(joined(huge(1024, 512).chain(huge(1536, 1024))), [(1024, 1536, true), (1536, 2048, true)]);
-        // One page short, in addresses or in frames; unaligned frames; and hidden frames.
+        // The last page is missing; a page in between is missing; unaligned frames; hidden frames.
         assert_eq!(joined(huge(1024, 512).take(511)), [(1024, 1535, false)]);
         let gap = huge(1024, 512).filter(|(page, _)| *page != 1030);
         assert_eq!(joined(gap).first(), Some(&(1024, 1030, false)));

@@ -104,7 +104,7 @@ fn sums_saturate() {
 
 #[test]
 fn vma_sizes_of_this_process_add_up_to_the_rollup() {
-    // Memory of this test, which concurrent tests do not change.
+    // Concurrent tests do not change this memory.
     let block = std::hint::black_box(vec![1u8; 8 << 20]);
     let own = Pid(std::process::id());
     let address = AbsAddr(block.as_ptr() as u64);

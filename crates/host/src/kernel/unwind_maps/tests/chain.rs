@@ -1,4 +1,4 @@
-//! Functions whose frames are known to the byte, without a frame pointer but where they say so.
+//! Chain of functions with known frame layouts. A function uses a frame pointer only if its comment says so.
 
 use std::arch::global_asm;
 
@@ -9,14 +9,14 @@ global_asm!(
     ".globl chain_outermost, chain_outermost_return, chain_first, chain_first_return, chain_second, chain_second_return",
     ".globl chain_third, chain_third_return, chain_deep, chain_deep_return, chain_deepest_return",
     ".globl chain_interrupted, chain_interrupted_at, chain_handler, chain_handler_return, chain_restorer, chain_alloc",
-    // A name is either that of a function or of a place.
+    // Rust declares each symbol as a function or as a static, so functions have a second name.
     ".globl call_outermost, call_first, call_deep, call_interrupted",
     ".set call_outermost, chain_outermost",
     ".set call_first, chain_first",
     ".set call_deep, chain_deep",
     ".set call_interrupted, chain_interrupted",
     "chain_begin:",
-    // Calls its first argument with its second.
+    // Calls the function in its first argument with its second argument.
     "chain_outermost:",
     "push rbx",
     "mov rax, rdi",
@@ -25,14 +25,14 @@ global_asm!(
     "chain_outermost_return:",
     "pop rbx",
     "ret",
-    // A frame of 40 bytes by the stack pointer.
+    // Frame of 40 bytes, addressed by the stack pointer.
     "chain_first:",
     "sub rsp, 40",
     "call chain_second",
     "chain_first_return:",
     "add rsp, 40",
     "ret",
-    // A frame by the frame pointer.
+    // Frame with a frame pointer.
     "chain_second:",
     "push rbp",
     "mov rbp, rsp",
@@ -41,7 +41,7 @@ global_asm!(
     "chain_second_return:",
     "leave",
     "ret",
-    // Realigned, as gcc does it: where the frame begins is in memory alone.
+    // Realigns the stack as gcc does: the CFA is stored in memory only.
     "chain_third:",
     "lea r10, [rsp + 8]",
     "and rsp, -64",
@@ -57,7 +57,7 @@ global_asm!(
     "leave",
     "lea rsp, [r10 - 8]",
     "ret",
-    // Calls itself, so often as its argument says in all.
+    // Calls itself until the number of calls is its argument.
     "chain_deep:",
     "sub rsp, 24",
     "dec edi",
@@ -72,7 +72,7 @@ global_asm!(
     "chain_deepest_return:",
     "add rsp, 24",
     "ret",
-    // Sends a signal to the thread of its argument's ids, and is interrupted by it.
+    // Sends a signal to the current thread, which interrupts it. The argument points to the ids of process and thread.
     "chain_interrupted:",
     "sub rsp, 24",
     "mov rsi, [rdi + 8]",
@@ -94,7 +94,7 @@ global_asm!(
     "chain_restorer:",
     "mov eax, {sigreturn}",
     "syscall",
-    // An allocator of addresses that nobody looks at. The kernel emulates its first instruction.
+    // Allocator. Nothing uses the address that it returns. The kernel emulates its first instruction.
     "chain_alloc:",
     "push r12",
     "lea rax, [rdi + 0x1000]",
@@ -108,7 +108,7 @@ global_asm!(
     sigreturn = const libc::SYS_rt_sigreturn,
 );
 
-/// What the chain allocates.
+/// Size of the allocation of the chain, in bytes.
 pub(super) const SIZE: u64 = 64;
 
 unsafe extern "C" {
@@ -124,9 +124,9 @@ unsafe extern "C" {
 /// A function of the chain.
 pub(super) type Function = extern "C" fn(u64);
 
-/// Calls a function from the chain's outermost.
+/// Calls `function` from the outermost function of the chain.
 pub(super) fn run(function: Function, argument: u64) {
-    // SAFETY: the functions above keep to the calling convention.
+    // SAFETY: the functions above follow the calling convention.
     unsafe { call_outermost(function, argument) }
 }
 
@@ -134,7 +134,7 @@ pub(super) fn address(symbol: *const u8) -> u64 {
     symbol as u64
 }
 
-/// The address of one of the chain's symbols.
+/// Address of a symbol of the chain.
 macro_rules! here {
     ($symbol:ident) => {{
         unsafe extern "C" {
@@ -145,7 +145,7 @@ macro_rules! here {
 }
 pub(super) use here;
 
-/// Where in this program's file an address lies.
+/// Converts an address of this executable to a file offset.
 pub(super) fn offset_in_file(address: u64) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let hexadecimal = |text: &str| u64::from_str_radix(text, 16).unwrap();
@@ -160,7 +160,7 @@ pub(super) fn offset_in_file(address: u64) -> u64 {
         .unwrap()
 }
 
-/// The kernel's `struct sigaction`, which glibc does not let through.
+/// The kernel's `struct sigaction`. The sigaction function of glibc replaces the restorer.
 #[repr(C)]
 struct Action {
     handler: u64,
@@ -169,16 +169,16 @@ struct Action {
     mask: u64,
 }
 
-/// Has the chain handle the signal that it sends; returns this thread's ids for it.
+/// Makes `chain_handler` the handler of the chain's signal. Returns the ids of this process and thread.
 pub(super) fn handle_signals() -> [u64; 2] {
     /// `SA_RESTORER`, arch/x86/include/uapi/asm/signal.h.
     const RESTORER: u64 = 0x0400_0000;
     let action = Action { handler: here!(chain_handler), flags: RESTORER, restorer: here!(chain_restorer), mask: 0 };
     let nothing = std::ptr::null_mut::<Action>();
-    // SAFETY: action and mask are as large as the kernel wants them; the handler keeps to the calling convention.
+    // SAFETY: action and mask have the kernel's sizes, and the handler follows the calling convention.
     let done = unsafe { libc::syscall(libc::SYS_rt_sigaction, libc::SIGUSR2, &raw const action, nothing, 8) };
     assert_eq!(done, 0);
-    // SAFETY: takes nothing and cannot fail.
+    // SAFETY: the call has no conditions.
     let thread = unsafe { libc::gettid() };
     [u64::from(std::process::id()), thread.try_into().unwrap()]
 }

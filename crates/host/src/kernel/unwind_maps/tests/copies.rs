@@ -1,9 +1,9 @@
-//! Copies of stacks: the walk in user space finds the stack that the BPF programs find.
+//! Tests of stack copies: the walk in user space finds the same stack as the BPF programs.
 
 use super::*;
 use crate::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy};
 
-/// Copies of the stacks of a function that is called `calls` times without a table, and the id of each.
+/// Calls `function` `calls` times without a table, and returns a stack copy for each call.
 fn copies_of(trace: &mut Trace, function: Function, calls: usize) -> Vec<StackCopy> {
     let mut reader = trace.kernel.take_stack_copies().unwrap();
     let ids: Vec<_> = (0..calls).map(|_| trace.run(function, 30).0).collect();
