@@ -6,7 +6,8 @@ mod compile;
 use std::env;
 use std::path::PathBuf;
 
-/// Optimized as in a release, but all calls remain: the compiler could remove unused blocks and turn recursion into loops.
+/// Flags for all victims. They optimize as for a release, but all calls remain: the compiler could otherwise remove
+/// unused blocks, and turn recursion into loops.
 const FLAGS: &[&str] = &[
     "-std=c11",
     "-O2",
@@ -19,15 +20,15 @@ const FLAGS: &[&str] = &[
     "-pthread",
 ];
 
-/// With frame pointers in all functions, `bpf_get_stack` finds every caller.
+/// Frame pointers in all functions, so that `bpf_get_stack` finds every caller.
 const FRAME_POINTERS: &[&str] = &["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
 const NO_FRAME_POINTERS: &[&str] = &["-fomit-frame-pointer"];
 
-/// With exported functions, and the probes by which a program names its spans.
+/// Exported functions, and the header with the probes that mark spans.
 const SPANS: &[&str] =
     &["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-rdynamic", "-I../../memtrace-probes/include"];
 
-/// Name, source and additional flags of each victim.
+/// Name, source file and additional flags of each victim.
 const VICTIMS: &[(&str, &str, &[&str])] = &[
     ("pairs", "pairs.c", FRAME_POINTERS),
     ("gate", "gate.c", FRAME_POINTERS),

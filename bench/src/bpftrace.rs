@@ -1,4 +1,4 @@
-//! A bpftrace script that records the same as memtrace: size and stack of each live block.
+//! A bpftrace script that records the same data as memtrace: size and stack of each live block.
 
 use std::env;
 use std::fs;
@@ -11,10 +11,11 @@ use harness::Process;
 use crate::children::start_tracer;
 use crate::victim::FRAMES;
 
-/// More than the number of live blocks of any target. bpftrace drops entries beyond it; its default is 4,096.
+/// Maximum number of entries of a map: more than the live blocks of any target. bpftrace drops further entries. Its
+/// default is 4,096.
 const MAP_ENTRIES: &str = "65536";
 
-/// bpftrace, attached.
+/// Attached bpftrace.
 pub(crate) struct Bpftrace {
     process: Process,
 }
@@ -25,19 +26,19 @@ pub(crate) fn find() -> Option<PathBuf> {
 }
 
 impl Bpftrace {
-    /// Traces malloc and free of `library` in `pid`. The script is written to `folder`.
+    /// Traces malloc and free of `library` in process `pid`. Writes the script to `folder`.
     pub(crate) fn attach(program: &Path, library: &Path, pid: u32, folder: &Path) -> Result<Self> {
         let path = folder.join("blocks.bt");
         fs::write(&path, script(library, pid)).with_context(|| format!("cannot write {}", path.display()))?;
         let mut command = Command::new(program);
         command.args(["-q", "-p", &pid.to_string()]).arg(&path).env("BPFTRACE_MAP_KEYS_MAX", MAP_ENTRIES);
         let mut process = start_tracer(&mut command);
-        // The script prints the line after all probes are attached; bpftrace may print others before.
+        // The script prints this line when all probes are attached. bpftrace may print other lines before it.
         while process.read_line() != "attached" {}
         Ok(Self { process })
     }
 
-    /// Waits until bpftrace exits, which it does after its target.
+    /// Waits until bpftrace exits. It exits after its target.
     pub(crate) fn finish(mut self) {
         self.process.wait();
     }

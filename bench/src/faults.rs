@@ -1,5 +1,4 @@
-//! Slowdown of a parallel build while memtrace traces all page faults of the machine, sampled or exactly, and the accuracy of
-//! the sample.
+//! Slowdown of a parallel build while memtrace traces the page faults of the machine, and accuracy of a sampled trace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -18,32 +17,32 @@ use crate::processors::Processors;
 use crate::programs::{self, Program};
 use crate::statistics::Spread;
 
-/// One page in 64 is traced.
+/// The sampled trace contains one page in `SAMPLE`.
 const SAMPLE: u64 = 64;
 
-/// Number of files that a build compiles, and number of compilers that run at a time.
+/// Number of files that a build compiles, and number of compilers at a time.
 const UNITS: usize = 8;
 const CONCURRENT: usize = 2;
 
-/// The compiler's name in the kernel.
+/// Comm of the compiler.
 const COMPILER: &str = "cc1plus";
 
-/// Number of sites that are compared, those with the most bytes.
+/// Number of sites that are compared in a round: the sites with the most bytes.
 const SITES: usize = 10;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Faults {
     does: &'static str,
     sample: u64,
-    /// Duration of an untraced build in seconds.
+    /// Duration of an untraced build, in seconds.
     seconds: Spread,
     sampled: Cost,
     exact: Cost,
-    /// Page faults of one build in the exact trace.
+    /// Page faults of the compilers in the last exact trace.
     touched: u64,
-    /// Lost events of all rounds by loss reason.
+    /// Lost events in the traces of all timed builds, by loss reason.
     lost: BTreeMap<String, u64>,
-    /// Number of compared sites, and number of accurate estimates: those within the error that memtrace states.
+    /// Number of compared sites in all rounds, and number of their estimates within the error that memtrace states.
     sites: usize,
     within: usize,
 }
@@ -56,15 +55,15 @@ struct Cost {
     processor: Spread,
 }
 
-/// Duration of a build, in seconds.
+/// Duration and processor time of a build, in seconds.
 #[derive(Clone, Copy)]
 struct BuildTime {
     wall: f64,
-    /// Time on all processors, including memtrace's.
+    /// Time on all processors, including the time of memtrace.
     processor: f64,
 }
 
-/// A traced build between two untraced ones.
+/// Traced build between two untraced builds.
 struct Round {
     before: BuildTime,
     traced: BuildTime,
@@ -103,7 +102,7 @@ pub(crate) fn run(options: &Options, processors: &Processors, scratch: &Scratch)
             rounds.push(Round { before, traced, after });
             before = after;
         }
-        // Both trace the same build, so that differences are due to sampling.
+        // Both traces cover the same build, so that differences are due to sampling.
         let (sampling, full) = (trace(SAMPLE)?, trace(1)?);
         introduce(&empty)?;
         build(&program, None)?;
@@ -134,13 +133,13 @@ fn cost(rounds: &[Round]) -> Cost {
     Cost { time: relative(|time| time.wall), processor: relative(|time| time.processor) }
 }
 
-/// Runs the compiler briefly, so that memtrace reads its call frame information before the measurement. A long-running
-/// memtrace has done so for all programs that run often.
+/// Runs the compiler briefly, so that memtrace reads the call frame information of the compiler before the measurement.
+/// A long-running memtrace has already read the call frame information of all programs that run often.
 fn introduce(empty: &Program) -> Result<()> {
     (0..5).try_for_each(|_| finish(start(empty)?))
 }
 
-/// Runs one build, traced by `memtrace`.
+/// Runs one build. The result includes the processor time of `memtrace`, if it traces the build.
 fn build(program: &Program, memtrace: Option<&Memtrace>) -> Result<BuildTime> {
     let processor = || -> Result<f64> {
         let tracer = memtrace.map(|memtrace| processor_time::process(memtrace.pid())).transpose()?;
@@ -170,8 +169,8 @@ fn finish(mut compiler: Child) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("the compiler ended with {status}") }
 }
 
-/// Compares the largest sites of `reference` by touched bytes. Returns their number, and the number of estimates
-/// within the error that they state.
+/// Compares the sites of `reference` with the most bytes. Returns the number of these sites, and the number of their
+/// estimates within the error that memtrace states.
 fn compare(reference: &Report, estimate: &Report) -> (usize, usize) {
     let mut sites: Vec<_> = sites_of(reference).into_iter().collect();
     sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.bytes));
@@ -183,7 +182,7 @@ fn compare(reference: &Report, estimate: &Report) -> (usize, usize) {
     (sites.len().min(SITES), accurate.count())
 }
 
-/// Pages that compilers touched with one stack.
+/// Touched pages of the compilers with one stack.
 #[derive(Clone, Copy, Default)]
 struct Site {
     bytes: u64,
@@ -191,8 +190,8 @@ struct Site {
     variance: f64,
 }
 
-/// Returns the sites of the compilers by their stack. Other processes, such as the other tracer, start and end at different
-/// times for the two tracers.
+/// Returns the sites of the compilers, by stack. Other processes, such as the other tracer, are left out: the two
+/// traces start and end at different times.
 fn sites_of(report: &Report) -> BTreeMap<String, Site> {
     let mut sites: BTreeMap<String, Site> = BTreeMap::new();
     for stack in report.stacks.iter().filter(|stack| report.processes[stack.process].comm == COMPILER) {
@@ -204,7 +203,7 @@ fn sites_of(report: &Report) -> BTreeMap<String, Site> {
     sites
 }
 
-/// Returns the frames of a stack, which identify it across processes.
+/// Returns the frames of a stack as text. It identifies the stack in all processes.
 fn folded(stack: &Stack) -> String {
     let frames = stack.frames.iter().map(|frame| match (&frame.name, &frame.object) {
         (Some(name), _) => name.to_string(),

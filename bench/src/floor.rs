@@ -1,4 +1,5 @@
-//! Minimal BPF programs at memtrace's probe sites. They measure the cost of the probes alone and of a stack walk in the kernel.
+//! Minimal BPF programs at memtrace's probe sites. They measure the cost of the probes alone, and the cost of a stack
+//! walk in the kernel.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -11,7 +12,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeScope};
 
 use crate::probes::{Event, ProbeSite};
 
-/// Action of the program at a function's return.
+/// Action of the BPF program at a function's return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReturnAction {
     Nothing,
@@ -28,17 +29,17 @@ impl ReturnAction {
     }
 }
 
-/// Attached programs; dropping this detaches them.
+/// Attached BPF programs. Dropping this value detaches them.
 pub(crate) struct Floor {
     ebpf: Ebpf,
     return_action: ReturnAction,
 }
 
-/// The program at function entries, which does nothing.
+/// Name of the BPF program at function entries. It does nothing.
 const ENTRY_PROGRAM: &str = "empty_entry";
 
 impl Floor {
-    /// Attaches the programs of `object` at `sites` in `library`, for process `pid` only.
+    /// Attaches the programs of `object` at `sites` in `library`. The probes fire only in process `pid`.
     pub(crate) fn attach(
         object: &Path,
         library: &Path,

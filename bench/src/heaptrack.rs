@@ -1,4 +1,4 @@
-//! heaptrack, run as its script does: a preloaded library writes to a pipe, from which an interpreter reads.
+//! heaptrack, run as by its script: a preloaded library writes to a pipe, and an interpreter reads from the pipe.
 //!
 //! The compressor of the script is omitted, which favours heaptrack.
 
@@ -14,11 +14,11 @@ use anyhow::{Context as _, Result, bail};
 const PRELOADED: &str = "/usr/lib/heaptrack/libheaptrack_preload.so";
 const INTERPRETER: &str = "/usr/lib/heaptrack/libexec/heaptrack_interpret";
 
-/// The interpreter, which waits for a target or reads its output.
+/// Running interpreter of heaptrack.
 pub(crate) struct Heaptrack {
     pipe: PathBuf,
     interpreter: Child,
-    /// Keeps the pipe open for writing until the target has opened it.
+    /// Keeps the pipe open for writing, so that the interpreter does not read its end before the target opens it.
     writer: Option<File>,
 }
 
@@ -27,33 +27,33 @@ pub(crate) fn is_installed() -> bool {
 }
 
 impl Heaptrack {
-    /// Starts the interpreter, which writes to `folder`.
+    /// Starts the interpreter. It writes to `folder`.
     pub(crate) fn start(folder: &Path) -> Result<Self> {
         let pipe = folder.join("heaptrack.pipe");
         let made = Command::new("mkfifo").arg(&pipe).status().context("cannot run mkfifo")?;
         if !made.success() {
             bail!("cannot make {}", pipe.display());
         }
-        // Opening one end blocks until the other is open (fifo(7)).
+        // The open of one end blocks until the other end is open (fifo(7)), so this opens both.
         let writer = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(&pipe)?;
         let output = File::create(folder.join("heaptrack.data"))?;
         let reader = File::open(&pipe)?;
         let interpreter = Command::new(INTERPRETER)
             .stdin(reader)
             .stdout(output)
-            // Statistics.
+            // The interpreter prints statistics.
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| format!("cannot run {INTERPRETER}"))?;
         Ok(Self { pipe, interpreter, writer: Some(writer) })
     }
 
-    /// Returns the environment of the target.
+    /// Returns the environment variables that the target needs.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         vec![("LD_PRELOAD", PRELOADED.into()), ("DUMP_HEAPTRACK_OUTPUT", self.pipe.clone().into_os_string())]
     }
 
-    /// Waits until the interpreter has read all output of the target, which must have exited.
+    /// Waits until the interpreter has read all output of the target. The target must have exited.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.writer = None;
         let status = self.interpreter.wait().context("cannot wait for heaptrack")?;
@@ -67,7 +67,7 @@ impl Heaptrack {
 
 impl Drop for Heaptrack {
     fn drop(&mut self) {
-        // Both fail only if it has exited.
+        // These calls fail only if the interpreter has exited.
         let _ = self.interpreter.kill();
         let _ = self.interpreter.wait();
     }

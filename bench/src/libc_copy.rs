@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result};
 const LIBRARY: &str = "libc.so.6";
 const LOADER: &str = "ld-linux-";
 
-/// A copy of the C library and of its dynamic linker.
+/// Copy of the C library and its dynamic linker.
 pub(crate) struct LibcCopy {
     folder: PathBuf,
     loader: PathBuf,
 }
 
 impl LibcCopy {
-    /// Copies those of this process into `folder`.
+    /// Copies the C library and the dynamic linker of this process to `folder`.
     pub(crate) fn make(folder: PathBuf) -> Result<Self> {
         let maps = fs::read_to_string("/proc/self/maps").context("cannot read /proc/self/maps")?;
         let mapped = |name: &str| {
@@ -25,7 +25,7 @@ impl LibcCopy {
         Self::copy(folder, mapped(LIBRARY)?, mapped(LOADER)?)
     }
 
-    /// Copies those in the folder `source` into `folder`.
+    /// Copies the C library and the dynamic linker in the folder `source` to `folder`.
     pub(crate) fn make_from(source: &Path, folder: PathBuf) -> Result<Self> {
         let entries = fs::read_dir(source).with_context(|| format!("cannot read {}", source.display()))?;
         let loader = entries.flatten().find(|entry| entry.file_name().to_string_lossy().starts_with(LOADER));
@@ -52,7 +52,7 @@ impl LibcCopy {
         self.folder.join(LIBRARY)
     }
 
-    /// Returns the words that, before a command line, run it with this library (ld.so(8)).
+    /// Returns the words before a command line that make it run with this library (ld.so(8)).
     pub(crate) fn launcher(&self) -> [PathBuf; 3] {
         [self.loader.clone(), PathBuf::from("--library-path"), self.folder.clone()]
     }
@@ -66,7 +66,7 @@ impl LibcCopy {
     }
 }
 
-/// Returns the first mapped file with this name. A `name` that ends with a dash is a prefix.
+/// Returns the first mapped file with this name. If `name` ends with a dash, it is a prefix.
 fn mapped_file<'text>(maps: &'text str, name: &str) -> Option<&'text Path> {
     let mut paths = maps.lines().filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
     paths.find(|path| {

@@ -4,12 +4,12 @@ use std::fs;
 
 use serde::Serialize;
 
-/// The machine on which the benchmark ran.
+/// Machine on which the benchmark ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Machine {
     cpu: String,
     processors: usize,
-    /// True in a guest of a hypervisor, where single-stepping is much slower.
+    /// True in a guest of a hypervisor. Single-stepping is much slower there.
     is_virtual: bool,
     kernel: String,
     system: String,
@@ -36,7 +36,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-/// Returns the first field with this name (proc_cpuinfo(5)).
+/// Returns the value of the first field with this name (proc_cpuinfo(5)).
 fn field<'text>(cpuinfo: &'text str, name: &str) -> Option<&'text str> {
     cpuinfo.lines().find_map(|line| Some(line.strip_prefix(name)?.trim_start().strip_prefix(':')?.trim()))
 }

@@ -1,9 +1,12 @@
-//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `bench real`, `bench unwind` and `bench spans` build this
-//! program and run it as root.
+//! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `bench real`, `bench unwind` and `bench spans`
+//! build this program and run it as root.
 //!
-//! Each round measures all variants in turn, so that other load on the machine affects all of them equally. Targets run on
-//! processors of their own and with C libraries of their own: a uprobe belongs to a file, and a uprobe in the system's C
-//! library would slow the whole machine. The result is written to standard output as JSON, progress to standard error.
+//! Each round measures all variants in turn, so that other load on the machine affects all of them equally.
+//!
+//! Except in the measurement of page faults, targets do not run on the processor of the tracers, and they use copies of
+//! the C library: a uprobe belongs to a file, and a uprobe in the system's C library would slow the whole machine.
+//!
+//! The result is written to standard output as JSON, and progress to standard error.
 
 mod bpftrace;
 mod children;

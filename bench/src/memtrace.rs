@@ -12,19 +12,19 @@ use crate::children::start_tracer;
 /// Exit code of a run that wrote its report but lost events.
 const EVENTS_LOST: i32 = 20;
 
-/// memtrace, attached.
+/// Attached memtrace.
 pub(crate) struct Memtrace {
     process: Process,
     report: PathBuf,
 }
 
 impl Memtrace {
-    /// Attaches `program` to `pid` and waits until all probes are attached.
+    /// Attaches `program` to process `pid`, and waits until all probes are attached.
     pub(crate) fn attach(program: &Path, pid: u32, options: &[&str], report: PathBuf) -> Result<Self> {
         Self::start(Command::new(program).args(["--pid", &pid.to_string()]), options, report)
     }
 
-    /// Traces all processes and waits until all probes are attached.
+    /// Traces all processes, and waits until all probes are attached.
     pub(crate) fn trace_system(program: &Path, options: &[&str], report: PathBuf) -> Result<Self> {
         Self::start(Command::new(program).arg("--all"), options, report)
     }
@@ -41,13 +41,13 @@ impl Memtrace {
         self.process.pid()
     }
 
-    /// Ends the trace and returns its report.
+    /// Ends the trace, and returns the report.
     pub(crate) fn stop(self) -> Result<Report> {
         self.process.signal(libc::SIGTERM);
         self.finish()
     }
 
-    /// Waits until memtrace exits, which it does after its target, and returns its report.
+    /// Waits until memtrace exits, and returns the report. memtrace exits after its target.
     pub(crate) fn finish(mut self) -> Result<Report> {
         let status = self.process.wait();
         if !matches!(status.code(), Some(0 | EVENTS_LOST)) {
@@ -59,11 +59,12 @@ impl Memtrace {
     }
 }
 
-/// `memtrace threads`, attached.
+/// Attached `memtrace threads`.
 pub(crate) struct ThreadMonitor(Process);
 
 impl ThreadMonitor {
-    /// Attaches `program` to `pid` and waits until all probes are attached. It reads the counters rarely.
+    /// Attaches `program` to process `pid`, and waits until all probes are attached. memtrace reads the counters only
+    /// every 10 s, so that the reads cost little.
     pub(crate) fn attach(program: &Path, pid: u32) -> Result<Self> {
         let pid = pid.to_string();
         let mut command = Command::new(program);
@@ -79,7 +80,7 @@ impl ThreadMonitor {
         self.0.pid()
     }
 
-    /// Waits until it exits, which it does after its target.
+    /// Waits until memtrace exits. It exits after its target.
     pub(crate) fn finish(mut self) -> Result<()> {
         let status = self.0.wait();
         if !status.success() {
@@ -89,7 +90,7 @@ impl ThreadMonitor {
     }
 }
 
-/// Returns true if `program` has this option.
+/// Returns true if the help text of `program` contains this option.
 pub(crate) fn has_option(program: &Path, option: &str) -> Result<bool> {
     let output = Command::new(program).arg("--help").output();
     let output = output.with_context(|| format!("cannot run {}", program.display()))?;

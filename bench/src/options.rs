@@ -1,4 +1,4 @@
-//! Command line.
+//! Command line of the benchmarks.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,21 +12,21 @@ pub(crate) enum Benchmark {
     Overhead,
     /// Slowdown of real programs.
     Real,
-    /// Time per stack by its depth.
+    /// Time per stack, by stack depth.
     Unwind,
-    /// Time per span of the activity of threads.
+    /// Time per span of a thread's activity.
     Spans,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) benchmark: Benchmark,
-    /// Path of the memtrace to measure.
+    /// Path of the measured memtrace.
     pub(crate) memtrace: PathBuf,
     /// Path of the object with the minimal BPF programs.
     pub(crate) floor: PathBuf,
     pub(crate) rounds: usize,
-    /// Duration of a measurement, for victims with adjustable work.
+    /// Duration of a measurement, for victims that get a number of pairs or spans.
     pub(crate) slice: Duration,
     /// Work of the real programs, in percent of the default.
     pub(crate) scale: u64,

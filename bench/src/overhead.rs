@@ -17,10 +17,10 @@ use crate::processors::Processors;
 use crate::statistics::Spread;
 use crate::{bpftrace, heaptrack, memtrace, victim};
 
-/// Number of pairs before the measurement: enough to estimate the number of pairs per slice.
+/// Number of pairs in a run before the measurement: enough to estimate the number of pairs per slice.
 const WARM_UP: u64 = 20_000;
 
-/// Modes of the victim; see `victims/pairs.c`.
+/// Modes of the victim (`victims/pairs.c`).
 const MODES: [&str; 3] = ["loop", "live", "threads"];
 
 #[derive(Debug, Serialize)]
@@ -29,7 +29,7 @@ pub(crate) struct Overhead {
     machine: Machine,
     rounds: usize,
     slice_ms: u128,
-    /// Probe sites in malloc and free, by the name of the variant with minimal BPF programs there.
+    /// Probe sites in malloc and free, by the name of the variant with minimal BPF programs at these sites.
     sites: BTreeMap<&'static str, Vec<ProbeSite>>,
     modes: Vec<Mode>,
     left_out: Vec<LeftOut>,
@@ -39,12 +39,12 @@ pub(crate) struct Overhead {
 #[derive(Debug, Serialize)]
 struct Mode {
     name: &'static str,
-    /// Processors of the victim.
+    /// Numbers of the victim's processors.
     processors: String,
     variants: Vec<Variant>,
 }
 
-/// Results of one tracer.
+/// Results of one variant.
 #[derive(Debug, Serialize)]
 struct Variant {
     name: &'static str,
@@ -52,16 +52,16 @@ struct Variant {
     ns: Vec<f64>,
     #[serde(flatten)]
     spread: Spread,
-    /// Median relative to that of the minimal BPF programs.
+    /// Median, divided by the median of the minimal BPF programs ([`Kind::floor`]).
     to_floor: Option<f64>,
-    /// Median relative to that of the untraced victim.
+    /// Median, divided by the median of the untraced victim.
     to_bare: Option<f64>,
-    /// Number of lost events and stack depth, if the tracer reports them.
+    /// Number of lost events, and depth of the stack with the most allocations, if the tracer reports them.
     lost: Option<u64>,
     frames: Option<usize>,
 }
 
-/// A variant that was not measured.
+/// Variant that was not measured.
 #[derive(Debug, Serialize)]
 struct LeftOut {
     name: &'static str,
@@ -108,7 +108,8 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Overhead
     Ok(overhead)
 }
 
-/// Returns the variants that this machine can measure. Minimal BPF programs follow the variants with the same probe sites.
+/// Returns the variants that this machine can measure, and the variants that it cannot. Minimal BPF programs come after
+/// the variant with the same probe sites.
 fn available_kinds(options: &Options) -> Result<(Vec<Kind>, Vec<LeftOut>)> {
     let mut kinds = vec![
         Kind::WithoutStacks,
@@ -139,7 +140,7 @@ fn available_kinds(options: &Options) -> Result<(Vec<Kind>, Vec<LeftOut>)> {
 fn summarize(victims: Vec<TracedVictim>, measured: Vec<Vec<f64>>) -> Result<Vec<Variant>> {
     let mut variants = Vec::new();
     let kinds: Vec<_> = victims.iter().map(TracedVictim::kind).collect();
-    // All victims end first, so that their tracers wait for RCU grace periods at the same time.
+    // End all victims first, so that their tracers wait for RCU grace periods at the same time.
     let tracers: Vec<_> = victims.into_iter().map(TracedVictim::end_victim).collect();
     for (tracer, ns) in tracers.into_iter().zip(measured) {
         let name = tracer.name();
@@ -164,7 +165,7 @@ pub(crate) fn usual_depth(report: &Report) -> usize {
     report.stacks.iter().max_by_key(|stack| stack.totals.alloc_count).map_or(0, harness::report::Stack::depth)
 }
 
-/// Warns of stacks with another depth than the victim's: their cost is not comparable.
+/// Prints a warning for each variant with another stack depth than [`victim::FRAMES`]: its cost is not comparable.
 fn check_depths(variants: &[Variant]) {
     let without_stacks = [Kind::WithoutStacks, Kind::AtReturnWithoutStacks].map(Kind::name);
     for variant in variants.iter().filter(|variant| !without_stacks.contains(&variant.name)) {

@@ -11,7 +11,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Event {
-    /// Its instruction is executed.
+    /// A thread executes the probed instruction.
     Entry,
     /// The function returns.
     Return,
@@ -20,30 +20,30 @@ pub(crate) enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
     pub(crate) event: Event,
-    /// File offset of its instruction.
+    /// File offset of the probed instruction.
     pub(crate) offset: u64,
-    /// Id of its BPF program.
+    /// Id of the probe's BPF program.
     pub(crate) program: u32,
 }
 
-/// A probe and its function.
+/// Probe and its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ProbeSite {
     pub(crate) function: &'static str,
     pub(crate) event: Event,
-    /// Offset of the instruction from the start of the function.
+    /// Offset of the probed instruction from the start of the function.
     pub(crate) offset: u64,
     #[serde(skip)]
     pub(crate) probe: Probe,
 }
 
-/// Returns the probes of tracer `pid` in malloc and free of `library`, by function.
+/// Returns the probes of tracer `pid` in malloc of `library`, followed by its probes in free.
 pub(crate) fn malloc_and_free(pid: u32, library: &Path) -> Result<Vec<ProbeSite>> {
     let functions = ["malloc", "free"].map(|name| in_function(pid, library, name));
     Ok(functions.into_iter().collect::<Result<Vec<_>>>()?.concat())
 }
 
-/// Returns the probes of tracer `pid` in an exported function of `path`, by their places.
+/// Returns the probes of tracer `pid` in an exported function of the file `path`, ordered by offset.
 pub(crate) fn in_function(pid: u32, path: &Path, function: &'static str) -> Result<Vec<ProbeSite>> {
     let file = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let range = function_range(&file, function);
@@ -58,12 +58,12 @@ pub(crate) fn in_function(pid: u32, path: &Path, function: &'static str) -> Resu
     Ok(probes.into_iter().map(site).collect())
 }
 
-/// Returns the probes of a process. The kernel describes them since Linux 6.16 (`bpf_perf_link_show_fdinfo`,
+/// Returns the probes of a process. The kernel describes them in fdinfo since Linux 6.16 (`bpf_perf_link_show_fdinfo`,
 /// kernel/bpf/syscall.c, and `bpf_uprobe_multi_show_fdinfo`, kernel/trace/bpf_trace.c).
 fn list(pid: u32) -> Result<Vec<Probe>> {
     let folder = format!("/proc/{pid}/fdinfo");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {folder}"))?;
-    // A descriptor that was closed since then is skipped.
+    // A descriptor that was closed since the listing is skipped.
     let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
     let probes: Vec<Probe> = texts.flat_map(|text| parse(&text)).collect();
     if probes.is_empty() {
@@ -72,7 +72,7 @@ fn list(pid: u32) -> Result<Vec<Probe>> {
     Ok(probes)
 }
 
-/// Parses the probes of one descriptor: one for a perf event, several for a uprobe_multi link.
+/// Parses the probes of one descriptor: one probe for a link to a perf event, several for a uprobe_multi link.
 fn parse(fdinfo: &str) -> Vec<Probe> {
     let field = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
     let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
@@ -90,7 +90,7 @@ fn parse(fdinfo: &str) -> Vec<Probe> {
     if let Some(offset) = field("offset").and_then(number) {
         return vec![probe(event, offset)];
     }
-    // A table with the names of its columns in the first row.
+    // The offsets are in a table with the names of the columns in the first row.
     let rows = fdinfo.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut rows = rows.skip_while(|row| !row.contains(&"offset"));
     let column = rows.next().and_then(|header| header.iter().position(|&name| name == "offset"));
@@ -98,7 +98,7 @@ fn parse(fdinfo: &str) -> Vec<Probe> {
     offsets.map(|offset| probe(event, offset)).collect()
 }
 
-/// Returns the file offset and the length of a function.
+/// Returns the file offset and the size of an exported function.
 fn function_range(file: &[u8], name: &str) -> Option<(u64, u64)> {
     let elf = object::File::parse(file).ok()?;
     let symbol = elf

@@ -5,11 +5,11 @@ use std::mem;
 
 use anyhow::{Context as _, Result, bail};
 
-/// Returns the processor time of all children that were waited for, and of their descendants.
+/// Returns the processor time of all children for which this process has waited, and of their descendants.
 pub(crate) fn children() -> Result<f64> {
     // SAFETY: all zeros is a valid rusage.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };
-    // SAFETY: the pointer is to a whole rusage.
+    // SAFETY: the pointer is valid for the rusage that the call writes.
     if unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) } != 0 {
         return Err(io::Error::last_os_error()).context("cannot read the processor time of the children");
     }
@@ -21,13 +21,13 @@ pub(crate) fn children() -> Result<f64> {
 pub(crate) fn process(pid: u32) -> Result<f64> {
     let mut clock: libc::clockid_t = 0;
     let pid = i32::try_from(pid).context("a pid fits into pid_t")?;
-    // SAFETY: the pointer is to a whole clockid_t.
+    // SAFETY: the pointer is valid for the clockid_t that the call writes.
     if unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) } != 0 {
         bail!("process {pid} has exited");
     }
     // SAFETY: all zeros is a valid timespec.
     let mut time: libc::timespec = unsafe { mem::zeroed() };
-    // SAFETY: the pointer is to a whole timespec.
+    // SAFETY: the pointer is valid for the timespec that the call writes.
     if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
         return Err(io::Error::last_os_error()).with_context(|| format!("cannot read the clock of process {pid}"));
     }

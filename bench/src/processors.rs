@@ -15,18 +15,18 @@ pub(crate) struct Processors {
 }
 
 impl Processors {
-    /// Returns one processor, for a target with one thread.
+    /// Returns the number of one processor, for a target with one thread.
     pub(crate) fn one(&self) -> String {
         self.list(1)
     }
 
-    /// Returns the processors for a target with several threads.
+    /// Returns the numbers of the processors for a target with several threads, separated by commas.
     pub(crate) fn all(&self) -> String {
         self.list(MAX_PER_TARGET)
     }
 
-    /// Allows this process and its future children to run on all processors, so that tracer and target compete for them as
-    /// on a busy machine.
+    /// Allows this process and its future children to run on all processors. Tracer and target then compete for
+    /// processors, as on a busy machine.
     pub(crate) fn share(&self) -> Result<()> {
         set_affinity(self.targets.iter().copied().chain([self.tracers]))
     }
@@ -36,15 +36,15 @@ impl Processors {
     }
 }
 
-/// Restricts this process and its children to the first processor. Targets choose from the others themselves.
+/// Restricts this process and its future children to the first processor. Targets move to other processors themselves.
 pub(crate) fn assign() -> Result<Processors> {
     // SAFETY: all zeros is an empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-    // SAFETY: the size is that of the set behind the pointer.
+    // SAFETY: the size is the size of the set at the pointer.
     if unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) } != 0 {
         return Err(io::Error::last_os_error()).context("cannot read the processor affinity");
     }
-    // SAFETY: the number is below the set's size.
+    // SAFETY: the number is below `CPU_SETSIZE`.
     let allowed = (0..libc::CPU_SETSIZE as usize).filter(|&number| unsafe { libc::CPU_ISSET(number, &set) });
     let allowed: Vec<usize> = allowed.collect();
     let Some((&first, targets)) = allowed.split_first().filter(|(_, targets)| !targets.is_empty()) else {
@@ -54,15 +54,15 @@ pub(crate) fn assign() -> Result<Processors> {
     Ok(Processors { tracers: first, targets: targets.to_vec() })
 }
 
-/// Restricts this process and its children to these processors, which were allowed at its start.
+/// Restricts this process and its future children to `processors`. They must have been allowed at the start.
 fn set_affinity(processors: impl IntoIterator<Item = usize>) -> Result<()> {
     // SAFETY: all zeros is an empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
     for number in processors {
-        // SAFETY: the number was in a set of the same size.
+        // SAFETY: the number is below `CPU_SETSIZE`, because it was in a set.
         unsafe { libc::CPU_SET(number, &mut set) };
     }
-    // SAFETY: the size is that of the set behind the pointer.
+    // SAFETY: the size is the size of the set at the pointer.
     if unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) } != 0 {
         return Err(io::Error::last_os_error()).context("cannot set the processor affinity");
     }

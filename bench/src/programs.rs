@@ -8,29 +8,29 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-/// A program and its work.
+/// Real program and its work.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// Description of its work.
+    /// Description of the program's work.
     pub(crate) does: &'static str,
     pub(crate) words: Vec<OsString>,
     pub(crate) environment: &'static [(&'static str, &'static str)],
-    /// Client of a server; the server runs until it is told to end.
+    /// Client, if the program is a server. A server runs until a signal ends it.
     pub(crate) client: Option<Client>,
 }
 
-/// A client. Its duration is measured.
+/// Client of a server. The benchmark measures the client's run time.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) words: Vec<OsString>,
-    /// Unix socket at which the server listens.
+    /// Path of the Unix socket at which the server listens.
     pub(crate) socket: PathBuf,
 }
 
-/// Index of the input file in the compiler's command line.
+/// Index of the input file in the command line of the compiler.
 const COMPILER_INPUT: usize = 4;
 
-/// Builds and drops dicts of lists. With PYTHONMALLOC=malloc each object is a block of malloc.
+/// Python script that builds and drops dicts of lists. With PYTHONMALLOC=malloc, each object is a block of malloc.
 const PYTHON: &str = "
 for _ in range(5):
     table = {number: [number, str(number)] for number in range(SIZE)}
@@ -39,7 +39,7 @@ for _ in range(5):
     del table
 ";
 
-/// Returns all programs; their input is written to `folder`. `scale` is the amount of work in percent.
+/// Returns all programs. Writes their input to `folder`. `scale` is the amount of work, in percent.
 pub(crate) fn all(folder: &Path, scale: u64) -> Result<Vec<Program>> {
     Ok(vec![python(scale), sqlite(folder, scale)?, compiler(folder, scale)?, redis(folder, scale)])
 }
@@ -94,14 +94,14 @@ fn redis(folder: &Path, scale: u64) -> Program {
     }
 }
 
-/// Returns a command that compiles an empty file.
+/// Returns the compiler with an empty input.
 pub(crate) fn compiler_of_nothing(compiler: &Program) -> Program {
     let mut words = compiler.words.clone();
     words[COMPILER_INPUT] = OsString::from("/dev/null");
     Program { words, client: None, ..*compiler }
 }
 
-/// Returns the compiler, cc1plus, and its input.
+/// Returns the compiler, cc1plus. Writes its input to `folder`.
 pub(crate) fn compiler(folder: &Path, scale: u64) -> Result<Program> {
     let mut source = String::from("#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n");
     for number in 0..scale.div_ceil(4) {
@@ -124,7 +124,7 @@ pub(crate) fn compiler(folder: &Path, scale: u64) -> Result<Program> {
     }
     let (plain, preprocessed) = (folder.join("rows.cpp"), folder.join("rows.ii"));
     fs::write(&plain, source).with_context(|| format!("cannot write {}", plain.display()))?;
-    // `g++` only starts other programs; cc1plus is the one to trace.
+    // `g++` only starts other programs. cc1plus compiles, so it is the traced program.
     let status = Command::new("g++").arg("-E").arg(&plain).arg("-o").arg(&preprocessed).status();
     if !status.context("cannot run g++")?.success() {
         bail!("g++ cannot preprocess {}", plain.display());

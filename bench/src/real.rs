@@ -1,7 +1,7 @@
 //! Slowdown of real programs.
 //!
-//! Each program is started by the victim `gate`, which waits until a tracer has attached and then executes the program. The
-//! program is therefore a child of this process, which can time it without the tracer.
+//! The victim `gate` waits until a tracer has attached, and then executes the program. The program is therefore a
+//! child of this process, and its time does not include the start of the tracer.
 
 use std::ffi::OsString;
 use std::process::{Command, Stdio};
@@ -37,7 +37,7 @@ pub(crate) struct Real {
 struct ProgramResult {
     name: &'static str,
     does: &'static str,
-    /// Number of allocations of one run, as memtrace counts them.
+    /// Number of allocations in the last run under memtrace.
     allocations: u64,
     /// Duration without a tracer, in seconds.
     seconds: Spread,
@@ -50,13 +50,13 @@ struct ProgramResult {
 #[derive(Debug, Serialize)]
 struct TracerResult {
     seconds: Spread,
-    /// Relative to the untraced run of the same round.
+    /// Duration, divided by the duration of the untraced run in the same round.
     slowdown: Spread,
     /// Number of lost events in all rounds, if the tracer reports it.
     lost: Option<u64>,
 }
 
-/// A program or tracer that was not measured.
+/// Tracer that was not measured.
 #[derive(Debug, Serialize)]
 struct LeftOut {
     name: &'static str,
@@ -116,7 +116,7 @@ fn measure(gate: &Gate, program: &Program, options: &Options) -> Result<ProgramR
     })
 }
 
-/// Starts programs with the same copy of the C library.
+/// Starter of programs. All programs use the same copy of the C library.
 struct Gate {
     libc: LibcCopy,
     processors: String,
@@ -142,7 +142,8 @@ impl Gate {
         Ok(seconds)
     }
 
-    /// Starts the gate. `env` sets the variables for the program only, because heaptrack's library would trace the gate.
+    /// Starts the gate. `env` sets `variables` for the program only: heaptrack's library would otherwise trace the
+    /// gate too.
     fn start<'program>(
         &'program self,
         program: &'program Program,
@@ -163,7 +164,7 @@ impl Gate {
     }
 }
 
-/// A program at its gate.
+/// Program that waits at the gate.
 struct GatedProgram<'program> {
     program: &'program Program,
     processors: &'program str,
@@ -171,7 +172,7 @@ struct GatedProgram<'program> {
 }
 
 impl GatedProgram<'_> {
-    /// Opens the gate; returns the seconds until the program exits, or those of its client.
+    /// Opens the gate. Returns the run time of the program, or of its client, in seconds.
     fn run(mut self) -> Result<f64> {
         let start = Instant::now();
         self.victim.process().write_line("");
@@ -184,10 +185,10 @@ impl GatedProgram<'_> {
         Ok(served.unwrap_or(duration).as_secs_f64())
     }
 
-    /// Runs the client and ends the server; returns the client's duration.
+    /// Runs the client, and ends the server. Returns the run time of the client.
     fn serve(&mut self, client: &Client) -> Result<Duration> {
         drop(socket::connect(&client.socket));
-        // It shares the processors of the server. On that of the tracer, it would cause a backlog of events.
+        // The client shares the processors of the server. On the processor of the tracer, it would delay the tracer.
         let mut command = Command::new("taskset");
         command.args(["--cpu-list", self.processors]).args(&client.words).stdout(Stdio::null());
         let start = Instant::now();

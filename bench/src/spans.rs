@@ -1,7 +1,7 @@
-//! Time per span of the activity of threads: tasks, events, locks and calls of a function, untraced and traced.
+//! Time per span of a thread's activity: tasks, events, locks and calls of a function, untraced and traced.
 //!
-//! The floor has empty BPF programs at the probes that memtrace places. Another one has a uretprobe instead of probes at the
-//! return instructions of a function. The victim allocates nothing.
+//! The floor has empty BPF programs at memtrace's probe sites. The uretprobe floor has a uretprobe in place of the
+//! probes at a function's return instructions. The victim allocates nothing.
 
 mod variant;
 
@@ -17,7 +17,7 @@ use crate::processors::Processors;
 use crate::statistics::Spread;
 use crate::victim;
 
-/// Number of spans before the measurement: enough to estimate the number of spans per slice.
+/// Number of spans in a run before the measurement: enough to estimate the number of spans per slice.
 const WARM_UP: u64 = 5_000;
 
 #[derive(Debug, Serialize)]
@@ -38,7 +38,7 @@ struct Measured {
     variants: Vec<Variant>,
 }
 
-/// Results of one tracer.
+/// Results of one variant.
 #[derive(Debug, Serialize)]
 struct Variant {
     name: &'static str,
@@ -46,9 +46,9 @@ struct Variant {
     ns: Vec<f64>,
     #[serde(flatten)]
     spread: Spread,
-    /// Median without that of the untraced victim, by that of the floor without it.
+    /// Increase of the median over the untraced victim, divided by the increase of the floor.
     to_floor: Option<f64>,
-    /// Number of events that memtrace has lost.
+    /// Number of lost events, if the tracer is memtrace.
     lost: Option<u64>,
 }
 

@@ -11,13 +11,13 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// All three values are NaN if there are no measurements.
+    /// Returns the median and the range. All values are NaN if there are no measurements.
     pub(crate) fn new(measurements: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = measurements.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
         let nth = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
         let last = sorted.len().saturating_sub(1);
-        // The two values in the middle, which are the same value if their number is odd.
+        // The median is the mean of the two middle values. They are one value if the number of measurements is odd.
         Self { median: f64::midpoint(nth(last / 2), nth(last.div_ceil(2))), min: nth(0), max: nth(last) }
     }
 }

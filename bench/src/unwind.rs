@@ -1,9 +1,9 @@
-//! Time per stack by its depth: memtrace's walk by unwind tables against the kernel's walk by frame pointers.
+//! Time per stack, by stack depth: memtrace's walk by unwind tables, compared with the kernel's walk by frame pointers.
 //!
-//! The first is the whole BPF program of memtrace at malloc's return, with a victim without frame pointers: walk, hash of the
-//! frames, lookup among the stacks that were sent, and the event of the block. The second is a BPF program that only calls
-//! `bpf_get_stack`, with the same victim compiled with frame pointers. memtrace's reports and the map of the second program
-//! verify that all stacks had the intended depth.
+//! memtrace's time is the time of its whole BPF program at malloc's return: walk, hash of the frames, lookup among the
+//! stacks that were sent, and event of the block. Its victim has no frame pointers. The kernel's time is the time of
+//! a BPF program that only calls `bpf_get_stack`. Its victim is the same program, compiled with frame pointers.
+//! memtrace's reports and the map of the second BPF program verify that all stacks had the intended depth.
 
 mod run_time;
 mod variant;
@@ -24,11 +24,11 @@ use crate::probes::ProbeSite;
 use crate::processors::Processors;
 use crate::statistics::Spread;
 
-/// Stack depths.
+/// Measured stack depths, in frames.
 const DEPTHS: [usize; 4] = [5, 10, 20, 50];
 
-/// Number of pairs per depth before the measurement, executed twice: enough to estimate the number of pairs per slice, and to
-/// send each stack once.
+/// Number of pairs in a run before the measurement: enough to estimate the number of pairs per slice, and to send each
+/// stack once.
 const WARM_UP: u64 = 5_000;
 
 /// memtrace is first, because the minimal BPF programs need its probe sites.
@@ -40,7 +40,7 @@ pub(crate) struct Unwind {
     machine: Machine,
     rounds: usize,
     slice_ms: u128,
-    /// Probe sites of memtrace on malloc and free. The program at malloc's return is timed.
+    /// Probe sites of memtrace in malloc and free. The kernel times the BPF program at malloc's return.
     sites: Vec<ProbeSite>,
     depths: Vec<Depth>,
 }
@@ -50,18 +50,19 @@ pub(crate) struct Unwind {
 struct Depth {
     frames: usize,
     variants: Vec<Variant>,
-    /// Run time of memtrace's program with unwind tables relative to that of `bpf_get_stack`, by round.
+    /// Run time of memtrace's BPF program, divided by the run time of the BPF program with `bpf_get_stack` in the same
+    /// round.
     ratio: Spread,
-    /// As `ratio`, after subtraction of the same program without stacks in the same round.
+    /// Same as `ratio`, but the run time of the same BPF program without stacks is first subtracted from both times.
     ratio_of_stacks: Spread,
 }
 
 #[derive(Debug, Serialize)]
 struct Variant {
     name: &'static str,
-    /// Nanoseconds per run of the BPF program, by the kernel's statistics.
+    /// Nanoseconds per run of the BPF program, from the kernel's statistics.
     program_ns: Spread,
-    /// Nanoseconds per pair of malloc and free with all probes, by the victim's clock.
+    /// Nanoseconds per pair of malloc and free with all probes, from the victim's clock.
     pair_ns: Spread,
 }
 
@@ -104,7 +105,8 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Unwind> 
     })
 }
 
-/// Runs each victim once. Returns memtrace's probe sites, and the number of frames outside of the victim's nested functions.
+/// Runs each victim once with one nested function. Returns memtrace's probe sites, and the number of frames outside the
+/// nested functions.
 fn find_outer_frames(starter: &Starter<'_>) -> Result<(Vec<ProbeSite>, BTreeMap<Kind, usize>)> {
     eprintln!("    measuring the depth of the stacks");
     let (mut sites, mut outer_frames, mut victims) = (Vec::new(), BTreeMap::new(), Vec::new());
@@ -128,7 +130,7 @@ fn find_outer_frames(starter: &Starter<'_>) -> Result<(Vec<ProbeSite>, BTreeMap<
     Ok((sites, outer_frames))
 }
 
-/// Starts variants.
+/// Starter of variants.
 struct Starter<'run> {
     scratch: &'run Scratch,
     options: &'run Options,
@@ -144,8 +146,8 @@ impl Starter<'_> {
     }
 }
 
-/// Returns the times by depth, variant and round. Each round measures all variants at one depth before the next depth, so that
-/// variants are compared at nearly the same time.
+/// Returns the times, by depth, variant and round. A round measures all variants at one depth before the next depth, so
+/// that the compared measurements are close in time.
 fn measure(victims: &mut [(TracedVictim, usize)], options: &Options) -> Result<Vec<Vec<Vec<Times>>>> {
     let mut measured = vec![vec![Vec::new(); victims.len()]; DEPTHS.len()];
     let mut pairs = Vec::new();
@@ -174,7 +176,7 @@ fn measure(victims: &mut [(TracedVictim, usize)], options: &Options) -> Result<V
     Ok(measured)
 }
 
-/// Summarizes the rounds at one depth; `measured` is in the order of [`KINDS`].
+/// Summarizes the rounds at one depth. `measured` is in the order of [`KINDS`].
 fn summarize(frames: usize, measured: &[Vec<Times>]) -> Depth {
     let program_ns = |kind: Kind| {
         let rounds = KINDS.iter().zip(measured).find(|(other, _)| **other == kind);
@@ -199,8 +201,8 @@ fn summarize(frames: usize, measured: &[Vec<Times>]) -> Depth {
     }
 }
 
-/// Checks a report against the victim's `pairs` by number of nested functions: each stack has `outer` further frames. Stacks
-/// with another depth or another end would have another cost.
+/// Fails if the stacks in a report have other depths or another stack end than expected: their cost would not be
+/// comparable. `pairs` are the victim's pairs, by number of nested functions. Each stack has `outer` further frames.
 fn check(kind: Kind, outer: Option<usize>, pairs: &BTreeMap<usize, u64>, report: &Report) -> Result<()> {
     let mut actual = BTreeMap::new();
     for stack in &report.stacks {

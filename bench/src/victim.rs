@@ -1,4 +1,4 @@
-//! The victims of the benchmarks.
+//! Victims of the benchmarks.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,25 +7,25 @@ use serde::Deserialize;
 
 use crate::options::Options;
 
-/// Number of the victim's own frames above malloc in `pairs`.
+/// Number of frames of the victim `pairs` above malloc.
 pub(crate) const FRAMES: usize = 5;
 
-/// Returns the path of an executable of `victims/`.
+/// Returns the path of a compiled victim.
 pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(env!("OUT_DIR")).join(name)
 }
 
-/// The victim's timing of a number of pairs of malloc and free.
+/// Duration of a number of pairs of malloc and free, or of spans, as the victim measures it.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct PairTiming {
     pairs: u64,
     ns: u64,
-    /// Number of its threads that ran at a time.
+    /// Number of the victim's threads that ran at a time.
     processors: u64,
 }
 
 impl PairTiming {
-    /// Returns the processor time per pair in nanoseconds.
+    /// Returns the processor time per pair, in nanoseconds.
     pub(crate) fn ns_per_pair(&self) -> f64 {
         (self.ns * self.processors) as f64 / self.pairs.max(1) as f64
     }
@@ -37,8 +37,8 @@ impl PairTiming {
     }
 }
 
-/// Returns the nanoseconds per pair by victim and round: each round measures all victims in turn. `work` runs a number of
-/// pairs in a victim; `warm_up` pairs are enough to estimate the number of pairs per slice.
+/// Returns the nanoseconds per pair, by victim and round. Each round measures all victims in turn. `work` runs a number
+/// of pairs in a victim. `warm_up` pairs are enough to estimate the number of pairs per slice.
 pub(crate) fn measure_in_turn<V>(
     victims: &mut [V],
     warm_up: u64,

@@ -1,8 +1,8 @@
 //! A small service with a memory leak, for the demonstration of memtrace.
 //!
-//! Its threads use memory in three ways. The session table (C) leaks: it only grows. The price cache (Rust) has a constant
-//! size. Requests (C and Rust) free all that they allocate. The service prints `ready pid N` when the cache is full, and exits
-//! after a time limit, so that it never uses all memory of the machine.
+//! Its threads use memory in three ways. The session table (C) leaks: it only grows. The price cache (Rust) has a
+//! constant size. Requests (C and Rust) free all blocks that they allocate. The service prints `ready pid N` when the
+//! cache is full. It exits after a time limit, so that it never uses all memory of the machine.
 
 mod arguments;
 mod native;
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use prices::PriceCache;
 
-/// Interval in which each thread does its work.
+/// Pause of a thread between two turns of its work.
 const BEAT: Duration = Duration::from_millis(5);
-/// With 2 KiB per session: about 0.8 MiB/s.
+/// A session has 2 KiB, so the table grows by about 0.8 MiB/s.
 const LOGINS_PER_BEAT: u64 = 2;
 const PRICES_PER_BEAT: u64 = 4;
 const REQUESTS_PER_BEAT: u64 = 8;
@@ -64,7 +64,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<thread:
     thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-/// Calls `work` with the number of the beat until `end`.
+/// Calls `work` with the number of the beat, in a loop until `end`.
 fn every_beat(end: Instant, mut work: impl FnMut(u64)) {
     for beat in 0.. {
         if Instant::now() >= end {

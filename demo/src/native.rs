@@ -1,4 +1,4 @@
-//! The part of the service in C.
+//! Calls of the part of the service in C.
 
 unsafe extern "C" {
     fn login_with_password(user: u64) -> i32;
@@ -6,7 +6,8 @@ unsafe extern "C" {
     fn serve_request(number: u64) -> u64;
 }
 
-/// Logs a user in; every third one has a token. Only one thread may call this, because the table has no lock.
+/// Logs a user in. Every third user has a token, the others have a password. Only one thread may call this, because the
+/// table has no lock.
 pub(crate) fn login(user: u64) {
     let opened = if user.is_multiple_of(3) {
         // SAFETY: any user number is valid, and only this thread uses the table.
@@ -18,7 +19,7 @@ pub(crate) fn login(user: u64) {
     assert!(opened != 0, "out of memory for a session");
 }
 
-/// Parses request `number` and returns the length of its first header.
+/// Parses request `number`, and returns the length of its first header.
 pub(crate) fn request(number: u64) -> u64 {
     // SAFETY: any number is valid, and calls share no data.
     unsafe { serve_request(number) }

@@ -1,4 +1,4 @@
-//! A cache of constant size: each new entry replaces the oldest one.
+//! Cache of constant size: each new entry replaces the oldest one.
 
 use std::collections::VecDeque;
 
@@ -20,7 +20,7 @@ impl PriceCache {
         cache
     }
 
-    /// Inserts the price list of an article and drops the oldest one.
+    /// Inserts the price list of an article, and drops the oldest price list.
     #[inline(never)]
     pub(crate) fn look_up(&mut self, article: u64) {
         self.entries.pop_front();

@@ -1,4 +1,4 @@
-//! Responses, which are formatted and dropped.
+//! Responses of the service. The service formats and drops them.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,7 @@
 //! Downloads and unpacks packages of other Debian releases for the tests, without installing them.
 //!
-//! Uses the machine's apt with its proxies, credentials and mirrors, but another release and separate state folders.
+//! Uses the machine's apt with its proxies, credentials and mirrors, but with another release and with separate state
+//! folders.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,22 +11,22 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::command;
 
-/// Keys of Debian's releases (package debian-archive-keyring), for sources without `signed-by`.
+/// File with the keys of Debian's releases (package debian-archive-keyring), for sources without `signed-by`.
 const DEBIAN_KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Index files that apt may be configured to download but that contain no packages.
+/// Kinds of index files that apt may be configured to download, but that list no packages.
 const NEEDLESS: &[&str] = &["DEP-11", "DEP-11-icons", "DEP-11-icons-small", "Contents-deb", "CNF"];
 
-/// A source of Debian packages.
+/// Source of Debian packages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mirror {
     uri: String,
-    /// File of the keys that sign it, if the source names one.
+    /// File with the keys of the source, if the source names one.
     signed_by: Option<String>,
 }
 
 impl Mirror {
-    /// Returns the line of sources.list(5) for one of its suites.
+    /// Returns the line of sources.list(5) for a suite of this source.
     pub(crate) fn source(&self, suite: &str) -> String {
         let named = self.signed_by.as_deref();
         let keys = named.or_else(|| Path::new(DEBIAN_KEYS).exists().then_some(DEBIAN_KEYS));
@@ -41,12 +42,12 @@ pub(crate) fn codename() -> Result<String> {
     Ok(codename.trim_matches('"').to_owned())
 }
 
-/// Returns the sources of the machine's release as configured in apt.
+/// Returns the sources of the machine's release that apt uses.
 pub(crate) fn mirrors() -> Result<Vec<Mirror>> {
     Ok(sources(&targets()?, &codename()?))
 }
 
-/// Returns all sources of the machine's release and its updates as lines of sources.list(5).
+/// Returns all sources of the machine's release and its updates, as lines of sources.list(5).
 pub(crate) fn own_sources() -> Result<String> {
     let (targets, codename) = (targets()?, codename()?);
     let updates = ["", "-updates", "-security"].map(|end| format!("{codename}{end}"));
@@ -100,7 +101,7 @@ impl Apt {
         let folder = self.folder.display();
         for option in [
             format!("Dir::State={folder}/state"),
-            // An empty status, else apt may prefer installed versions.
+            // Without an empty status, apt may prefer installed versions.
             String::from("Dir::State::status=/dev/null"),
             format!("Dir::Cache={folder}/cache"),
             String::from("Dir::Etc::sourcelist=/dev/null"),
@@ -108,7 +109,7 @@ impl Apt {
             String::from("Dir::Etc::preferences=/dev/null"),
             String::from("Dir::Etc::preferencesparts=/dev/null"),
             String::from("Acquire::Languages=none"),
-            // Only this user may write to the folders, not apt's sandbox user.
+            // apt's sandbox user may not write to the folders.
             String::from("APT::Sandbox::User="),
         ] {
             command.args(["-o", &option]);
@@ -134,7 +135,7 @@ impl Apt {
         command::run(self.command("apt-get").args(["-q", "update"]))
     }
 
-    /// Returns the names of all packages with a prefix.
+    /// Returns the names of all packages that begin with `prefix`.
     pub(crate) fn names(&self, prefix: &str) -> Vec<String> {
         let names = command::answer(self.command("apt-cache").args(["pkgnames", prefix])).unwrap_or_default();
         names.lines().map(str::to_owned).collect()
@@ -146,8 +147,8 @@ impl Apt {
         text.lines().filter_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned).collect()
     }
 
-    /// Downloads a package, unpacks it to the existing `folder`, and returns its name with its version. `package` may
-    /// select a version: `name=version`.
+    /// Downloads a package, unpacks it to the existing `folder`, and returns the name of its file, which contains the
+    /// version. `package` may select a version: `name=version`.
     pub(crate) fn unpack(&self, package: &str, folder: &Path) -> Result<String> {
         command::run(self.command("apt-get").args(["-q", "download", package]))?;
         let file = self.downloaded(package.split('=').next().unwrap_or(package))?;
@@ -157,7 +158,7 @@ impl Apt {
         Ok(name)
     }
 
-    /// Returns the package's file: `NAME_VERSION_ARCHITECTURE.deb`.
+    /// Returns the path of the downloaded package: `NAME_VERSION_ARCHITECTURE.deb`.
     fn downloaded(&self, package: &str) -> Result<PathBuf> {
         let prefix = format!("{package}_");
         for entry in fs::read_dir(self.folder.join("packages")).context("cannot list the downloaded packages")? {

@@ -20,14 +20,14 @@ use crate::privilege::Root;
 use crate::workspace::Workspace;
 use crate::{bpf, command, setup, ui};
 
-/// Time limit of a measurement, in case that a target hangs.
+/// Time limit of a measurement, if a target hangs.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
-/// A measurement of the tracing overhead.
+/// Measurement of the tracing overhead.
 struct Measurement {
-    /// Name of the command of `memtrace-bench`, the result file and the section of the document.
+    /// Name of the `memtrace-bench` command, of the result file and of the section of the document.
     name: &'static str,
-    /// Formats its result.
+    /// Formats the result as a table.
     table: fn(&Value) -> Result<String>,
 }
 
@@ -36,7 +36,7 @@ const REAL: Measurement = Measurement { name: "real", table: real::table };
 const SPANS: Measurement = Measurement { name: "spans", table: spans::table };
 const UNWIND: Measurement = Measurement { name: "unwind", table: unwind::table };
 
-/// The crates with microbenchmarks.
+/// Crates with microbenchmarks.
 const CRATES: [&str; 4] = ["memtrace-history", "memtrace-host", "memtrace-object", "memtrace-report"];
 
 /// Builds and runs the microbenchmarks.
@@ -65,7 +65,7 @@ pub(crate) fn unwind(workspace: &Workspace, options: &[String]) -> Result<()> {
     UNWIND.run(workspace, options)
 }
 
-/// Measures the time of a span of the activity of threads.
+/// Measures the time of each kind of span, with and without tracing.
 pub(crate) fn spans(workspace: &Workspace, options: &[String]) -> Result<()> {
     setup::for_building()?;
     SPANS.run(workspace, options)
@@ -128,11 +128,11 @@ impl Measurement {
         Ok(())
     }
 
-    /// Runs the measurement as root. It prints the result, so that this process writes the file as the user.
+    /// Runs the measurement as root, and returns its output. The caller writes the result file as the user.
     fn measure(&self, workspace: &Workspace, root: Root, options: &[String]) -> Result<String> {
         let mut command = root.command("timeout");
-        // In the foreground, Ctrl-C reaches all processes. Processes left at the end exit by themselves, because their
-        // input is closed or their target has exited.
+        // In the foreground, Ctrl-C reaches all processes. Processes that remain at the end exit by themselves, because
+        // their input is closed or their target has exited.
         command.args(["--foreground", "--kill-after=10", &DEADLINE.as_secs().to_string()]);
         command.arg(workspace.join("target/release/memtrace-bench")).arg(self.name);
         command.args([OsStr::new("--memtrace"), workspace.join("target/release/memtrace").as_os_str()]);

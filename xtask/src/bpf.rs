@@ -10,14 +10,14 @@ use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
 use crate::{command, ui, verifier};
 
-/// The linker makes BTF of debug information; the programs cannot be loaded without it. `v3` enables 32-bit ALU and jump
-/// instructions (Linux 5.1).
+/// Flags of the build. The linker makes BTF from debug information; the programs cannot be loaded without BTF. `v3`
+/// enables 32-bit ALU and jump instructions (Linux 5.1).
 const RUSTFLAGS: &str = "-Cdebuginfo=2 -Clink-arg=--btf -Ctarget-cpu=v3";
 
-/// Number of builds to try if the sources change during the build.
+/// Maximum number of builds. A build is repeated if the sources change during it.
 const ATTEMPTS: usize = 3;
 
-/// Selects the architecture of the registers (read by aya-build).
+/// Environment variable with the architecture of the registers, which aya-build reads.
 const REGISTERS_OF: &str = "AYA_BPF_TARGET_ARCH";
 
 /// Builds the objects for this machine and checks the verified instruction counts.
@@ -80,7 +80,7 @@ fn stamp(workspace: &Workspace, machine: Machine, sources: &str) -> Result<()> {
     Ok(())
 }
 
-/// Copies `built` unless `object` is identical: a new modification time would rebuild memtrace.
+/// Copies `built` to `object`, unless they are identical. A new modification time would make Cargo rebuild memtrace.
 fn copy(built: &Path, object: &Path) -> Result<()> {
     let unchanged = fs::read(object).is_ok_and(|old| fs::read(built).is_ok_and(|new| old == new));
     if !unchanged {

@@ -1,4 +1,4 @@
-//! Runs programs. Each command line is printed before it runs and repeated in errors.
+//! Runs commands. A command line is printed before it runs, and repeated in the error if it fails.
 
 use std::env;
 use std::ffi::OsString;
@@ -9,12 +9,13 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::ui;
 
-/// Returns a command of the cargo that runs this program.
+/// Returns a command of the cargo that has started xtask.
 pub(crate) fn cargo() -> Command {
     Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")))
 }
 
-/// Prints the command, runs it, and fails if it fails. Standard input is closed, so no command waits for an answer.
+/// Prints and runs a command. Returns an error if the command fails. Its standard input is empty, so it does not wait
+/// for an answer.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = shown(command);
     ui::note(&shown);
@@ -31,7 +32,7 @@ pub(crate) fn answer(command: &mut Command) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Returns the files called `name` in the folders of `PATH`, in their order.
+/// Returns the files called `name` in the folders of `PATH`, in the order of the folders.
 pub(crate) fn in_path(name: &str) -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).map(|folder| folder.join(name)).filter(|file| file.is_file()).collect()

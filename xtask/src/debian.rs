@@ -11,17 +11,17 @@ use crate::privilege::Root;
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// The release for which the emulator comes from backports: installing its own version would remove qemu-utils from
-/// backports.
+/// Debian release with the emulator from backports. The release's own emulator would remove backports' qemu-utils.
 const BACKPORTED: &str = "bookworm";
 
-/// Installs `packages` with apt, or fails with the list of packages to install by hand. `why` completes "needed for ...".
+/// Installs `packages` with apt, or fails with the list of packages to install by hand. `why` completes the message
+/// "needed for ...".
 pub(crate) fn install(packages: &[&str], why: &str) -> Result<()> {
     install_from(packages, why, &[])
 }
 
-/// Installs the package of a guest emulator, on Debian 12 from backports on the machine's own mirror. The machine's apt
-/// sources are not changed.
+/// Installs the package of a guest emulator. On Debian 12, it comes from the backports on the machine's own mirror. The
+/// machine's apt sources are not changed.
 pub(crate) fn install_emulator(workspace: &Workspace, package: &str) -> Result<()> {
     const WHY: &str = "the guest tests";
     let packages = &[package];
@@ -58,7 +58,7 @@ fn install_from(packages: &[&str], why: &str, options: &[String]) -> Result<()> 
         apt
     };
     if let Err(error) = command::run(apt().args(["-q", "update"])) {
-        // One source may be broken; the installation below shows whether the packages are available.
+        // One source may be broken. The installation below fails if a package is not available.
         ui::warning(&format!("{error:#}"));
     }
     // Never remove an installed package.
@@ -66,7 +66,7 @@ fn install_from(packages: &[&str], why: &str, options: &[String]) -> Result<()> 
         .with_context(|| format!("needed for {why}: {list}"))
 }
 
-/// Writes a folder of apt sources: the machine's mirrors with its release and with `suite`.
+/// Writes a folder of apt sources: the machine's mirrors, each with the release and with `suite`.
 fn sources_with(folder: &Path, suite: &str) -> Result<PathBuf> {
     let sources = folder.join("sources");
     for part in [&sources, &folder.join("lists/partial")] {

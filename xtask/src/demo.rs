@@ -16,7 +16,6 @@ use crate::{bpf, command, setup, ui};
 /// Duration of the trace.
 const DURATION: &str = "10s";
 
-/// The function that leaks.
 const LEAKING_FUNCTION: &str = "session_table_remember";
 
 const PICTURE: &str = "memtrace-demo.svg";
@@ -46,7 +45,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         cargo()
             .args(["build", "--release", "--package", "memtrace-demo", "--target-dir"])
             .arg(&target)
-            // The flag needs a separate target folder, else it would rebuild everything else.
+            // The flag needs a separate target folder: in a shared one, Cargo would rebuild everything else.
             .env("RUSTFLAGS", "-Cforce-frame-pointers=yes"),
     )?;
 

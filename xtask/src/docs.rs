@@ -1,5 +1,5 @@
-//! `cargo xtask docs`: writes docs/json.md and docs/json.schema.json from the types of the JSON, and docs/reference.md from
-//! the definition of the command line.
+//! `cargo xtask docs`: writes docs/json.md and docs/json.schema.json from the types of the JSON, and
+//! docs/reference.md from the definition of the command line.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::workspace::Workspace;
 use crate::{bpf, command, ui};
 
-/// A format: the heading of its part of the page, and its type.
+/// JSON format: the heading of its part of the page, and the schema of its type.
 type Format = (&'static str, fn(&mut SchemaGenerator) -> schemars::Schema);
 
 const FORMATS: [Format; 7] = [
@@ -33,7 +33,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         fs::write(workspace.join(path), text).with_context(|| format!("cannot write {path}"))?;
         ui::note(path);
     }
-    // A program of its own: only memtrace knows its command line.
+    // A separate program writes this page, because only the package memtrace has the definition of the command line.
     bpf::run(workspace)?;
     let mut example = command::cargo();
     example.current_dir(workspace.root()).args(["run", "--quiet", "--package", "memtrace", "--example", "reference"]);
@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 fn files() -> Result<[(&'static str, String); 2]> {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let roots = FORMATS.map(|(heading, schema)| (heading, schema(&mut generator).to_value()));
-    // No key has these types: their keys are among those of others.
+    // Add two types that no key has. Their keys are among the keys of other types.
     generator.subschema_for::<json::GroupRuns<'static>>();
     generator.subschema_for::<json::KernelCounts>();
     let page = Page { definitions: generator.take_definitions(true) };
@@ -61,7 +61,7 @@ fn files() -> Result<[(&'static str, String); 2]> {
     Ok([("docs/json.md", page.text(&roots)), ("docs/json.schema.json", schema)])
 }
 
-/// The documentation of the types by name.
+/// Documentation of the types, by name.
 struct Page {
     definitions: Map<String, Value>,
 }
@@ -89,7 +89,7 @@ impl Page {
                 }
                 let mut next = referenced(definition);
                 next.extend(parts.iter().map(|(name, _)| *name));
-                // Parts of a value follow it, before the values that follow it.
+                // The sections of the next types follow immediately, before the sections that were waiting.
                 for name in next.into_iter().filter(|name| known.insert(name)).collect::<Vec<_>>().into_iter().rev() {
                     waiting.push_front(name);
                 }
@@ -99,7 +99,8 @@ impl Page {
         text
     }
 
-    /// Returns the other types whose keys are all among the keys of the type `name`, and these keys, the largest first.
+    /// Returns the parts of the type `name`: other types with at least two keys, which are all keys of `name` too. Each
+    /// part has its keys. The largest part is first.
     fn parts(&self, name: &str) -> Vec<(&str, Vec<Property<'_>>)> {
         let all = properties(&self.definitions[name]);
         let is_other =
@@ -112,7 +113,7 @@ impl Page {
     }
 }
 
-/// A key and the schema of its values.
+/// Key, and the schema of its values.
 type Property<'a> = (&'a String, &'a Value);
 
 fn properties(definition: &Value) -> Vec<Property<'_>> {
@@ -123,7 +124,7 @@ fn description(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_default()
 }
 
-/// Returns a table of the keys of a type. The keys of each of its parts are one row.
+/// Returns a table of the keys of a type. The keys of a part share one row.
 fn keys(definition: &Value, parts: &[(&str, Vec<Property<'_>>)]) -> String {
     let required = definition["required"].as_array();
     let mut rows: Vec<String> = Vec::new();
@@ -179,7 +180,7 @@ fn title(name: &str) -> String {
     title
 }
 
-/// Returns the type of a value, as a link if it has a section.
+/// Returns the name of a type, as a link if the type has a section. `many` selects the plural.
 fn type_of(schema: &Value, many: bool) -> String {
     let plural = |word: &str| if many { format!("{word}s") } else { word.to_owned() };
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {

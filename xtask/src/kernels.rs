@@ -1,7 +1,7 @@
 //! Tests on other kernels, in guests under software emulation.
 //!
-//! A guest has this machine's files through an overlay that takes its writes, so it runs the test binaries built here. A
-//! guest of another architecture ([`arm64`]) has its own files.
+//! A guest has this machine's files below an overlay, which takes its writes. So it runs the test binaries that were
+//! built on this machine. A guest of another architecture ([`arm64`]) has its own files.
 
 mod arm64;
 mod boot;
@@ -33,7 +33,7 @@ use crate::tier::Tier;
 use crate::workspace::Workspace;
 use crate::{parallel, ui};
 
-/// Returns the kernel that `cargo xtask test` always runs on.
+/// Returns the kernel on which `cargo xtask test` always runs.
 pub(crate) fn default_kernels() -> Vec<&'static Kernel> {
     supported::ALL.iter().filter(|kernel| kernel.name == supported::DEFAULT).collect()
 }
@@ -43,7 +43,7 @@ pub(crate) fn all() -> Vec<&'static Kernel> {
     supported::ALL.iter().collect()
 }
 
-/// Downloads the kernels. A failure is only a warning here; it is an error when the kernel is booted.
+/// Downloads or builds the kernels. A failure is only a warning here. It becomes an error when the kernel is booted.
 pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     for kernel in kernels {
         images::busybox(workspace, kernel)?;
@@ -58,7 +58,7 @@ pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resul
 ///
 /// # Errors
 ///
-/// If no guest can run. Problems of a kernel are added to `results`.
+/// The programs for arm64 cannot be built. Problems of a kernel are added to `results`.
 pub(crate) fn run_tests(
     workspace: &Workspace,
     kernels: &[&'static Kernel],

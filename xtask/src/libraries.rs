@@ -10,7 +10,7 @@ use crate::ui;
 use crate::workspace::{Workspace, create_empty};
 
 struct Library {
-    /// Name of the folder that it is unpacked to.
+    /// Name of the folder with the unpacked library.
     name: &'static str,
     /// Name of the Debian release.
     suite: &'static str,
@@ -25,7 +25,7 @@ const LIBRARIES: &[Library] = &[
     Library { name: "musl", suite: "bookworm", package: "musl" },
 ];
 
-/// File with the package's version, written last.
+/// Name of the file with the version of the package. It is written last.
 const COMPLETE: &str = "VERSION";
 
 /// Temporary folder of apt.
@@ -48,7 +48,7 @@ pub(crate) fn ensure(workspace: &Workspace) -> Result<()> {
     fs::remove_dir_all(all.join(APT)).context("cannot remove apt's temporary folder")
 }
 
-/// Unpacks the library from the first mirror that has it.
+/// Downloads and unpacks the library from the first mirror that has it.
 fn fetch(all: &Path, library: &Library, mirrors: &[Mirror]) -> Result<()> {
     let folder = all.join(library.name);
     let mut problem = None;

@@ -14,7 +14,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     tidy::run(workspace)
 }
 
-/// Checks the formatting and clippy's lints. The BPF objects must exist, since clippy compiles memtrace.
+/// Checks the formatting and clippy's lints. The BPF objects must exist, because clippy compiles memtrace.
 pub(crate) fn check_code(workspace: &Workspace) -> Result<()> {
     ensure_components()?;
     ui::step("Checking the formatting");
@@ -31,7 +31,7 @@ pub(crate) fn check_code(workspace: &Workspace) -> Result<()> {
     ]))
 }
 
-/// Adds rustfmt and clippy to a minimal Rust toolchain.
+/// Adds rustfmt and clippy to the Rust toolchain if they are missing.
 fn ensure_components() -> Result<()> {
     let missing: Vec<&str> = ["fmt", "clippy"]
         .into_iter()

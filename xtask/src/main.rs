@@ -29,9 +29,9 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use workspace::Workspace;
 
-/// A row of the command table.
+/// Row of the command table.
 struct Task {
-    /// One or more words.
+    /// Name of the command: one or more words.
     name: &'static str,
     does: &'static str,
     run: Run,
@@ -153,7 +153,7 @@ fn dispatch(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     }
 }
 
-/// Returns the longest command that is a prefix of the arguments, and the remaining arguments.
+/// Returns the command with the longest name at the start of the arguments, and the remaining arguments.
 fn find(arguments: &[String]) -> Result<(&'static Task, &[String])> {
     let rest_of = |task: &Task| {
         let mut rest = arguments;

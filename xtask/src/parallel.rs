@@ -8,8 +8,8 @@ pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Applies `work` to the items on `threads` threads, each of which takes the next item when it is idle. Returns the results
-/// in the items' order. `work` also gets the number of its thread, from 0.
+/// Applies `work` to the items on `threads` threads. An idle thread takes the next item. Returns the results in the
+/// order of the items. `work` also gets the number of its thread, from 0.
 pub(crate) fn map<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
     let next = Mutex::new(items.iter().enumerate());
     let done = Mutex::new(Vec::new());
@@ -18,7 +18,7 @@ pub(crate) fn map<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(u
             let (next, done, work) = (&next, &done, &work);
             scope.spawn(move || {
                 loop {
-                    // A poisoned lock comes from a panic that is reported already.
+                    // A lock is poisoned only after a panic of another thread, which the scope reports.
                     let Some((index, item)) = lock(next).next() else { return };
                     let result = work(number, item);
                     lock(done).push((index, result));

@@ -1,4 +1,4 @@
-//! Runs commands as root: directly if this process is root, else with sudo.
+//! Runs commands as root: directly if xtask runs as root, else with sudo.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,17 +8,17 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Result, bail};
 
-/// Method of running programs as root.
+/// Method to run programs as root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Root {
-    /// This process is root.
+    /// xtask runs as root.
     Direct,
-    /// sudo permits it.
+    /// sudo runs the programs.
     Sudo,
 }
 
 impl Root {
-    /// Finds a method. sudo asks for a password only if standard input is a terminal.
+    /// Finds a method. sudo may ask for a password only if standard input is a terminal.
     pub(crate) fn obtain() -> Result<Self> {
         // The owner of /proc/self is the effective user (proc(5)).
         if fs::metadata("/proc/self")?.uid() == 0 {

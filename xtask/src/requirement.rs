@@ -1,6 +1,6 @@
-//! A program or file that a build or a test requires.
+//! Requirement of a build or a test.
 
-/// A required program or file, and the Debian package that contains it.
+/// Required program or file, and the Debian package that contains it.
 #[derive(Clone, Copy)]
 pub(crate) struct Requirement {
     /// Name of a program in `PATH`, or an absolute path.

@@ -11,7 +11,7 @@ use crate::tier::Tier;
 use crate::workspace::Workspace;
 use crate::{command, debian, libraries, toolchain, ui, viewers};
 
-/// Requirements of the demo and the build.
+/// Requirements of the demo and of builds.
 const BUILD: &[Requirement] = &[Requirement { name: "gcc", package: "gcc" }];
 
 /// Requirements of the tests of the short tier.
@@ -28,7 +28,7 @@ const TESTS: &[Requirement] = &[
     Requirement { name: "/usr/bin/redis-server", package: "redis-server" },
     Requirement { name: "/usr/bin/node", package: "nodejs" },
     Requirement { name: "/usr/bin/pg_createcluster", package: "postgresql" },
-    // Installs the messages of Perfetto.
+    // pip installs the protobuf messages of Perfetto.
     Requirement { name: "pip", package: "python3-pip" },
     Requirement { name: "/usr/include/jemalloc/jemalloc.h", package: "libjemalloc-dev" },
     Requirement { name: "/usr/include/gperftools/tcmalloc.h", package: "libgoogle-perftools-dev" },
@@ -43,20 +43,20 @@ const VIEWERS: &[Requirement] = &[
     Requirement { name: "npm", package: "npm" },
 ];
 
-/// Requirements for unpacking kernels.
+/// Programs that unpack kernels.
 const GUESTS: &[Requirement] = &[
     Requirement { name: "depmod", package: "kmod" },
     Requirement { name: "xz", package: "xz-utils" },
     Requirement { name: "zstd", package: "zstd" },
 ];
 
-/// Requirements for building for arm64.
+/// Requirements of builds for arm64.
 const CROSS: &[Requirement] = &[
     Requirement { name: "aarch64-linux-gnu-gcc", package: "gcc-aarch64-linux-gnu" },
     Requirement { name: "/usr/aarch64-linux-gnu/include/stdio.h", package: "libc6-dev-arm64-cross" },
 ];
 
-/// Programs that `cargo xtask bench real` measures, and the compiler of its tools.
+/// Programs that `cargo xtask bench real` measures, and the compiler of the benchmarks.
 const REAL_PROGRAMS: &[Requirement] = &[
     Requirement { name: "gcc", package: "gcc" },
     Requirement { name: "g++", package: "g++" },
@@ -64,7 +64,7 @@ const REAL_PROGRAMS: &[Requirement] = &[
     Requirement { name: "/usr/bin/sqlite3", package: "sqlite3" },
 ];
 
-/// Programs that `cargo xtask soak` traces.
+/// Programs that `cargo xtask soak` needs and traces.
 const SOAK: &[Requirement] = &[
     Requirement { name: "gcc", package: "gcc" },
     Requirement { name: "g++", package: "g++" },
@@ -72,7 +72,7 @@ const SOAK: &[Requirement] = &[
     Requirement { name: "taskset", package: "util-linux" },
 ];
 
-/// Installs the requirements of the builds, the demo and the tests; with `--long`, of the long tier too.
+/// Installs the requirements of builds, the demo and the tests; with `--long`, of the long tier too.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
     let tier = match options {
         [] => Tier::Short,
@@ -101,7 +101,7 @@ pub(crate) fn for_real_programs() -> Result<()> {
     ensure(REAL_PROGRAMS, "the benchmarks of real programs")
 }
 
-/// Installs the programs that `cargo xtask soak` traces.
+/// Installs the programs that `cargo xtask soak` needs.
 pub(crate) fn for_soak() -> Result<()> {
     ensure(SOAK, "the soak test")
 }
@@ -116,7 +116,7 @@ pub(crate) fn for_tests(workspace: &Workspace, tier: Tier) -> Result<()> {
     viewers::ensure(workspace, tier)
 }
 
-/// Installs the emulators and downloads the kernels for guest tests.
+/// Installs the emulators and downloads or builds the kernels for guest tests.
 pub(crate) fn for_guests(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     const WHY: &str = "the guest tests";
     ensure(GUESTS, WHY)?;
@@ -135,7 +135,7 @@ pub(crate) fn for_guests(workspace: &Workspace, kernels: &[&'static Kernel]) -> 
     kernels::fetch(workspace, kernels)
 }
 
-/// Returns true if the absolute path, or the program in `PATH`, exists.
+/// Returns true if `name` is an absolute path of a file, or the name of a program in `PATH`.
 fn exists(name: &str) -> bool {
     if name.starts_with('/') { Path::new(name).is_file() } else { !command::in_path(name).is_empty() }
 }

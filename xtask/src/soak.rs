@@ -28,7 +28,7 @@ use crate::{bpf, command, setup, ui};
 ///
 /// # Errors
 ///
-/// If a step fails, or if a measured value is beyond its limit.
+/// A step fails, or a measured value is beyond its limit.
 pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<()> {
     let options = Options::parse(words)?;
     let root = Root::obtain().context("memtrace traces as root")?;
@@ -39,17 +39,18 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<()> {
     measure(workspace, root, &options)
 }
 
-/// Traces the machine as a tier of the tests does. `memtrace` is the build of the tests. The BPF objects must be current.
+/// Traces the machine with the options of a tier of the tests. `memtrace` is the build of the tests, which the short
+/// tier uses. The BPF objects must be current.
 ///
 /// # Errors
 ///
-/// If a step fails, or if a measured value is beyond its limit.
+/// A step fails, or a measured value is beyond its limit.
 pub(crate) fn run_in_tests(workspace: &Workspace, root: Root, tier: Tier, memtrace: PathBuf) -> Result<()> {
     setup::for_soak()?;
     measure(workspace, root, &Options::of_tier(tier, memtrace))
 }
 
-/// Builds memtrace, unless it was built before from the same sources.
+/// Builds memtrace with optimisations, and returns its path.
 fn build(workspace: &Workspace) -> Result<PathBuf> {
     ui::step("Building memtrace");
     let mut cargo = command::cargo();
@@ -68,7 +69,7 @@ fn measure(workspace: &Workspace, root: Root, options: &Options) -> Result<()> {
     let samples = trace.sample(start + options.duration)?;
     ui::step("Ending the programs, then the trace");
     let turns = workload.stop()?;
-    // The report has the allocations up to now.
+    // The report has the allocations up to this moment.
     let (cpu, traced) = (trace.processor_time()?, start.elapsed());
     let report_time = trace.stop()?;
     fs::write(folder.join("rss.csv"), memory::csv(&samples)).context("cannot write the samples")?;

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: sets up and runs all checks and tests. A test that could not run is a failure.
+//! `cargo xtask test`: installs the requirements, and runs all checks and tests. A test that cannot run is a failure.
 
 mod binaries;
 mod execute;
@@ -26,7 +26,7 @@ use crate::tier::Tier;
 use crate::workspace::Workspace;
 use crate::{bpf, lint, setup, soak, ui};
 
-/// Name prefix of tests in other packages that run as root.
+/// Name prefix of the tests in other packages than [`PRIVILEGED_PACKAGE`] that run as root.
 const PRIVILEGED_PREFIX: &str = "privileged_";
 
 /// Runs the tests of a tier, or with `--kernels` only the guest tests.
@@ -50,7 +50,8 @@ fn run_on(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     conclude(results, &steps)
 }
 
-/// Builds memtrace, the victims and the tests: cargo builds the programs of a package with its integration tests.
+/// Builds memtrace, the victims and the tests. Cargo builds the programs of a package together with its integration
+/// tests.
 fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
     ui::step("Building the programs and the tests");
     binaries::build(workspace, &["--workspace"])
@@ -64,7 +65,7 @@ fn conclude(results: Results, steps: &Steps) -> Result<()> {
 
 fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
     let mut steps = Steps::begin();
-    // First, so that sudo asks for a password before the build.
+    // Obtain root first, so that sudo asks for a password before the build.
     let root = Root::obtain();
     if let Err(error) = &root {
         ui::warning(&format!("the privileged tests cannot run, so this command will fail: {error:#}"));
@@ -76,7 +77,7 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
         ui::warning(&format!("the guest tests cannot run, so this command will fail: {error:#}"));
     }
     steps.time("BPF objects", || bpf::run(workspace))?;
-    // A test of this package checks the tidy rules.
+    // A test of xtask checks the tidy rules.
     steps.time("formatting, clippy lints", || lint::check_code(workspace))?;
     let binaries = steps.time("build", || build(workspace))?;
 

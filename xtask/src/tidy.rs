@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: project rules for source files. A test of this package checks them too.
+//! `cargo xtask tidy`: project rules for source files. A test of xtask checks them too.
 
 mod attributes;
 mod bpf_side;
@@ -24,7 +24,7 @@ use violation::Violation;
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// The function of a rule.
+/// Function that checks a rule.
 type Check = fn(&Tree) -> Vec<Violation>;
 
 const RULES: &[Check] = &[

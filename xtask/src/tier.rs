@@ -1,10 +1,10 @@
 //! Tiers of the tests.
 
-/// Extent of a run.
+/// Extent of a test run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
-    /// For each change.
+    /// Tests for each change.
     Short,
-    /// Everything: also the tests in modules `long`, all kernels, and a soak with limits of times.
+    /// All tests, including tests in modules `long`, all kernels, and a long soak test with all limits.
     Long,
 }

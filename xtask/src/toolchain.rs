@@ -1,4 +1,4 @@
-//! The toolchain of the BPF programs: a compiler with `core` for BPF, and a linker that reads this compiler's bitcode.
+//! Toolchain of the BPF programs: a compiler with `core` for BPF, and a linker that reads the compiler's bitcode.
 
 mod compiler;
 mod linker;
@@ -14,17 +14,17 @@ use compiler::Compiler;
 use crate::workspace::Workspace;
 use crate::{debian, ui};
 
-/// Debian's stable compiler with a compiled `core` for BPF.
+/// Packages with Debian's stable compiler and a compiled `core` for BPF.
 const COMPILER_PACKAGES: &[&str] = &["rustc-web", "libstd-rust-web-dev-bpf"];
 
-/// A compatible pair of compiler and linker.
+/// Compatible pair of compiler and linker.
 pub(crate) struct Toolchain {
     compiler: Compiler,
     linker: PathBuf,
 }
 
 impl Toolchain {
-    /// Returns a `cargo build` for BPF, without package and folders.
+    /// Returns a `cargo build` for BPF. The caller adds the package and the folders.
     pub(crate) fn cargo_build(&self) -> Command {
         let mut cargo = self.compiler.cargo_build();
         cargo.args(["--target", "bpfel-unknown-none"]);
@@ -37,7 +37,7 @@ impl Toolchain {
 ///
 /// # Errors
 ///
-/// If a part is missing and cannot be installed. The error says how to install it by hand.
+/// A part is missing and cannot be installed. The error says how to install it by hand.
 pub(crate) fn obtain(workspace: &Workspace) -> Result<Toolchain> {
     let mut compilers = compiler::find();
     if compilers.is_empty() {
@@ -49,7 +49,7 @@ pub(crate) fn obtain(workspace: &Workspace) -> Result<Toolchain> {
     let Some(first) = compilers.first() else {
         bail!("no Rust compiler can build for BPF, although these packages are installed: {COMPILER_PACKAGES:?}");
     };
-    // An installed pair is preferred to the first compiler, which may have no linker.
+    // Prefer an installed pair to the first compiler, which may have no linker.
     let ready = compilers.iter().find_map(|compiler| Some((compiler, linker::find(workspace, compiler.llvm)?)));
     let (compiler, linker) = match ready {
         Some(pair) => pair,

@@ -18,21 +18,21 @@ use crate::workspace::Workspace;
 pub(crate) enum Verdict {
     /// Number of verified instructions.
     Accepted(u64),
-    /// The end of the verifier's log.
+    /// End of the verifier's log.
     Refused(String),
 }
 
 /// Verdicts by program name.
 pub(crate) type Verdicts = BTreeMap<String, Verdict>;
 
-/// File with the name of a program and its number of verified instructions per line.
+/// File with a program and its number of verified instructions on each line.
 const BASELINE: &str = "xtask/verified-instructions.txt";
 
-/// Permitted increase over the baseline in percent. Kernels differ a little.
+/// Permitted increase over the baseline, in percent. Kernels differ a little.
 const TOLERANCE: u64 = 25;
 
-/// Prints the instruction counts of the running kernel's verifier, and fails if one is far above the baseline. Without
-/// root it only prints a note.
+/// Prints the instruction counts of the running kernel's verifier. Fails if a count is more than [`TOLERANCE`] above
+/// the baseline. Without root, it only prints a note.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     if fs::metadata("/proc/self")?.uid() != 0 {
         ui::note("not root: the verified instruction counts are not checked");
@@ -57,7 +57,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     compare(&counts, &baseline).map_err(|reason| anyhow!("{reason}; if this is intended, update {BASELINE}"))
 }
 
-/// Prints the name and the verdict of each program. `cargo xtask bpf --kernels` runs this in guests.
+/// Prints the name and the verdict of each program. `cargo xtask bpf --kernels` calls this in guests.
 pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
     for (program, verdict) in verify(workspace)? {
         ui::result(&match verdict {
@@ -68,10 +68,10 @@ pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Stands for the maps of an object, in place of the name of a program.
+/// Name in the verdicts for the maps of the object. If the kernel refuses a map, no program is loaded.
 const MAPS: &str = "maps";
 
-/// Printed before the log of a refusal.
+/// Text before the log of a refusal.
 const REFUSED: &str = "refused:";
 
 /// Parses the lines of [`print_verdicts`].
@@ -87,12 +87,12 @@ pub(crate) fn parse_verdicts(text: &str) -> Verdicts {
     text.lines().filter_map(row).collect()
 }
 
-/// Loads all programs.
+/// Loads all programs, and returns the verifier's verdicts.
 fn verify(workspace: &Workspace) -> Result<Verdicts> {
     let mut verdicts = BTreeMap::new();
     let object = workspace.bpf().object(Machine::OWN);
     let object = fs::read(&object).with_context(|| format!("cannot read {}", object.display()))?;
-    // aya has no type for maps in tasks.
+    // aya has no type for `BPF_MAP_TYPE_TASK_STORAGE`.
     let mut ebpf = match EbpfLoader::new().allow_unsupported_maps().load(&object) {
         Ok(ebpf) => ebpf,
         Err(error) => return Ok([(String::from(MAPS), Verdict::Refused(error.to_string()))].into()),

@@ -1,4 +1,5 @@
-//! Viewers of report formats that are no Debian packages, for the tests. They are installed into a folder of the workspace.
+//! Viewers of report formats, for the tests. Debian does not package them, so they are installed into a folder of the
+//! workspace.
 
 use std::fs;
 use std::path::Path;
@@ -10,24 +11,24 @@ use crate::tier::Tier;
 use crate::workspace::{Workspace, create_empty};
 use crate::{command, ui};
 
-/// Packages of npm: the command line of the Firefox Profiler, with the version of Node.js that it needs; speedscope, which contains
-/// the schema of its format; a validator of schemas.
+/// Packages of npm: the command line of the Firefox Profiler, with the version of Node.js that it needs; speedscope,
+/// which contains the schema of its format; a validator of schemas.
 const NPM: &[&str] = &["@firefox-devtools/profiler-cli@0.10.0", "node@24.21.0", "speedscope@1.25.0", "ajv@8.20.0"];
 
-/// Packages of PyPI: the messages of Perfetto. Its trace processor is no package.
+/// Packages of PyPI: the messages of Perfetto. The trace processor of Perfetto is not in a package.
 const PYPI: &[&str] = &["perfetto==0.59.1", "protobuf==7.36.2"];
 
 /// Folder of the viewers.
 const FOLDER: &str = "target/viewers";
 
-/// Folder in it with packages of PyPI.
+/// Folder below [`FOLDER`] with packages of PyPI.
 const PYTHON: &str = "python";
 
-/// Files with the names of the packages, written last.
+/// Files with the names of the installed packages. They are written last.
 const COMPLETE_NPM: &str = "PACKAGES.npm";
 const COMPLETE_PYPI: &str = "PACKAGES.pypi";
 
-/// Installs missing viewers. Those of npm are for the long tier.
+/// Installs missing viewers. Only the long tier uses the viewers from npm.
 pub(crate) fn ensure(workspace: &Workspace, tier: Tier) -> Result<()> {
     let folder = workspace.join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -38,7 +39,7 @@ pub(crate) fn ensure(workspace: &Workspace, tier: Tier) -> Result<()> {
     }
 }
 
-/// Installs the packages, unless the file `complete` has their names.
+/// Installs the packages, unless the file `complete` lists them.
 fn install(folder: &Path, complete: &str, packages: &[&str], work: fn(&Path) -> Result<()>) -> Result<()> {
     let names: String = packages.iter().map(|package| format!("{package}\n")).collect();
     let complete = folder.join(complete);

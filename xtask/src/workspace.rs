@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// The checkout that the commands work on.
+/// Checkout on which the commands work.
 pub(crate) struct Workspace {
     root: PathBuf,
 }
 
 impl Workspace {
-    /// Returns the checkout that cargo runs this program in, or else the one that it was built from.
+    /// Returns the checkout in which cargo runs xtask, or else the checkout from which xtask was built.
     pub(crate) fn find() -> Result<Self> {
         let package =
             env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
@@ -20,12 +20,12 @@ impl Workspace {
         Ok(Self { root: root.to_path_buf() })
     }
 
-    /// The top folder.
+    /// Returns the top folder.
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Returns the path of a file or folder by its path from the top folder.
+    /// Returns the absolute path of a file or folder. `path` is relative to the top folder.
     pub(crate) fn join(&self, path: &str) -> PathBuf {
         self.root.join(path)
     }
@@ -36,7 +36,7 @@ impl Workspace {
     }
 }
 
-/// Creates a folder, or removes all its content.
+/// Creates an empty folder. Removes the content of an existing one.
 pub(crate) fn create_empty(folder: &Path) -> Result<()> {
     if folder.exists() {
         fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;

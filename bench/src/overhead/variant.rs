@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::probes::{self, ProbeSite};
 use crate::victim::{self, FRAMES, PairTiming};
 
-/// memtrace's option that chooses the probed instruction.
+/// Option of memtrace that selects the probed instructions.
 pub(super) const SITE_OPTION: &str = "--probe-site";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,18 +30,18 @@ pub(super) enum Kind {
     WithStacks,
     /// Minimal BPF programs at the probe sites of [`Kind::AtReturn`].
     ReturnFloor,
-    /// As [`Kind::WithoutStacks`], with probes at the entry and the return of malloc.
+    /// Same as [`Kind::WithoutStacks`], with probes at the entry and the return of malloc.
     AtReturnWithoutStacks,
-    /// As [`Kind::WithStacks`], with probes at the entry and the return of malloc.
+    /// Same as [`Kind::WithStacks`], with probes at the entry and the return of malloc.
     AtReturn,
-    /// As [`Kind::AtReturn`], with probes on the first instruction of each function.
+    /// Same as [`Kind::AtReturn`], with probes on the first instruction of each function.
     AtEntry,
     /// bpftrace with an equivalent script.
     Bpftrace,
     Heaptrack,
     /// Minimal BPF programs at the probe sites of [`Kind::Threads`].
     ThreadsFloor,
-    /// `memtrace threads`, which counts without records.
+    /// `memtrace threads`. It counts, and records no blocks.
     Threads,
 }
 
@@ -64,7 +64,7 @@ impl Kind {
         }
     }
 
-    /// Returns the variant with minimal programs at the same probe sites.
+    /// Returns the variant with minimal BPF programs to which this variant is compared.
     pub(super) const fn floor(self) -> Self {
         match self {
             Self::ThreadsFloor | Self::Threads => Self::ThreadsFloor,
@@ -73,13 +73,13 @@ impl Kind {
         }
     }
 
-    /// Returns true if the minimal programs use the probe sites of this variant.
+    /// Returns true if minimal BPF programs use the probe sites of this variant.
     pub(super) const fn has_sites_of_floor(self) -> bool {
         matches!(self, Self::WithoutStacks | Self::AtReturn | Self::Threads)
     }
 }
 
-/// A victim that waits for work, and its tracer.
+/// Victim that waits for work, and its tracer.
 pub(super) struct TracedVictim {
     kind: Kind,
     victim: Victim,
@@ -96,7 +96,7 @@ enum Tracer {
     Heaptrack(Heaptrack),
 }
 
-/// A tracer after its victim has exited.
+/// Tracer after the exit of its victim.
 pub(super) struct EndedTracer {
     kind: Kind,
     tracer: Tracer,
@@ -141,7 +141,7 @@ impl TracedVictim {
         Ok(Self { kind, victim, library, tracer })
     }
 
-    /// Returns the tracer's probe sites in malloc and free, if minimal programs are to use them.
+    /// Returns the tracer's probe sites in malloc and free. Returns `None` if no minimal BPF programs use them.
     pub(super) fn sites_of_floor(&self) -> Result<Option<Vec<ProbeSite>>> {
         let pid = match &self.tracer {
             Tracer::Memtrace(memtrace) => memtrace.pid(),
@@ -155,7 +155,7 @@ impl TracedVictim {
         self.kind
     }
 
-    /// Runs this number of pairs in the victim.
+    /// Runs `pairs` pairs of malloc and free in the victim.
     pub(super) fn work(&mut self, pairs: u64) -> PairTiming {
         self.victim.process().write_line(&pairs.to_string());
         self.victim.read_json()
@@ -172,7 +172,7 @@ impl EndedTracer {
         self.kind.name()
     }
 
-    /// Ends the tracer; returns memtrace's report.
+    /// Ends the tracer. Returns the report, if the tracer is memtrace.
     pub(super) fn finish(self) -> Result<Option<Report>> {
         match self.tracer {
             Tracer::None => {}

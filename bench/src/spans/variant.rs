@@ -14,25 +14,25 @@ use crate::options::Options;
 use crate::probes::{self, Event, Probe, ProbeSite};
 use crate::victim::{self, PairTiming};
 
-/// A kind of span of the victim; see `victims/spans.c`.
+/// Kind of span of the victim (`victims/spans.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpanKind {
-    /// Two probes of `memtrace.h`.
+    /// Task, with two probes of `memtrace.h`.
     Task,
-    /// One probe of `memtrace.h`.
+    /// Event, with one probe of `memtrace.h`.
     Event,
-    /// Three probes of `memtrace.h`.
+    /// Lock, with three probes of `memtrace.h`.
     Lock,
-    /// A call of a function with an emulated first instruction.
+    /// Call of a function. The kernel emulates the function's first instruction.
     Call,
-    /// A call of a function with a single-stepped first instruction.
+    /// Call of a function. The kernel single-steps the function's first instruction.
     Leaf,
 }
 
 impl SpanKind {
     pub(super) const ALL: [Self; 5] = [Self::Task, Self::Event, Self::Lock, Self::Call, Self::Leaf];
 
-    /// Returns the name, which is that of the function with the probes.
+    /// Returns the name of the kind and of the function with the probes.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Task => "task",
@@ -75,7 +75,7 @@ impl Kind {
     }
 }
 
-/// A victim that waits for work, and its tracer.
+/// Victim that waits for work, and its tracer.
 pub(super) struct TracedVictim {
     kind: Kind,
     span: SpanKind,
@@ -90,15 +90,15 @@ enum Tracer {
     Memtrace(Memtrace),
 }
 
-/// A tracer after its victim has exited.
+/// Tracer after the exit of its victim.
 pub(super) struct EndedTracer {
     kind: Kind,
     tracer: Tracer,
 }
 
 impl TracedVictim {
-    /// Starts the victim and its tracer in `folder`, with a program and a C library of their own: no variant executes the
-    /// probes of another.
+    /// Starts the victim and its tracer. The victim's program and its C library are copies in `folder`, so that no
+    /// variant executes the probes of another.
     pub(super) fn start(
         kind: Kind,
         span: SpanKind,
@@ -138,7 +138,7 @@ impl TracedVictim {
         Ok(Self { kind, span, victim, program, tracer })
     }
 
-    /// Returns memtrace's probe sites in the function of the span; none for other tracers.
+    /// Returns memtrace's probe sites in the function of the span. Returns no sites for other tracers.
     pub(super) fn probe_sites(&self) -> Result<Vec<ProbeSite>> {
         match &self.tracer {
             Tracer::Memtrace(memtrace) => probes::in_function(memtrace.pid(), &self.program, self.span.name()),
@@ -146,7 +146,7 @@ impl TracedVictim {
         }
     }
 
-    /// Runs this number of spans in the victim.
+    /// Runs `spans` spans in the victim.
     pub(super) fn work(&mut self, spans: u64) -> PairTiming {
         self.victim.process().write_line(&spans.to_string());
         self.victim.read_json()
@@ -163,7 +163,7 @@ impl EndedTracer {
         self.kind.name()
     }
 
-    /// Ends the tracer; returns the number of events that memtrace has lost.
+    /// Ends the tracer. Returns the number of lost events, if the tracer is memtrace.
     pub(super) fn finish(self) -> Result<Option<u64>> {
         match self.tracer {
             Tracer::None => Ok(None),

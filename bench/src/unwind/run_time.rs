@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result};
 use aya::programs::loaded_programs;
 
-/// The kernel's run-time statistics of a BPF program.
+/// Number of runs and total run time of a BPF program, from the kernel's statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RunTime {
     runs: u64,
@@ -19,7 +19,7 @@ impl RunTime {
         Ok(Self { runs: info.run_count(), ns: info.run_time().as_nanos() })
     }
 
-    /// Returns the difference to an earlier reading.
+    /// Returns the runs and the run time since an earlier reading.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self { runs: self.runs - earlier.runs, ns: self.ns - earlier.ns }
     }

@@ -17,15 +17,15 @@ use crate::victim::{self, PairTiming};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// memtrace with unwind tables, victim without frame pointers.
+    /// memtrace with unwind tables. The victim has no frame pointers.
     Tables,
-    /// As `Tables`, with functions that were not unwound for a long time.
+    /// Same as `Tables`, with functions that were not unwound for a long time.
     Cold,
     /// memtrace without stacks.
     WithoutStacks,
-    /// `bpf_get_stack` only, victim with frame pointers.
+    /// A BPF program that only calls `bpf_get_stack`. The victim has frame pointers.
     Helper,
-    /// Minimal BPF programs at memtrace's probe sites.
+    /// Empty BPF programs at memtrace's probe sites.
     Empty,
 }
 
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// Returns the variant that takes stacks of the same victim, which may be this one.
+    /// Returns the variant that takes stacks of the same victim. It may be this variant.
     pub(super) const fn depth_reference(self) -> Self {
         match self {
             Self::Tables | Self::WithoutStacks | Self::Empty => Self::Tables,
@@ -50,7 +50,7 @@ impl Kind {
         }
     }
 
-    /// Returns the stack end in memtrace's report.
+    /// Returns the expected stack end in memtrace's report.
     pub(super) const fn stack_end(self) -> &'static str {
         match self {
             Self::Tables | Self::Cold => "complete",
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A victim that waits for work, and its tracer.
+/// Victim that waits for work, and its tracer.
 pub(super) struct TracedVictim {
     kind: Kind,
     victim: Victim,
@@ -75,7 +75,7 @@ pub(super) struct TracedVictim {
     tracer: Tracer,
     /// Id of the BPF program at malloc's return.
     program: u32,
-    /// Number of pairs by number of nested functions.
+    /// Number of executed pairs, by number of nested functions.
     pairs: BTreeMap<usize, u64>,
 }
 
@@ -84,7 +84,7 @@ enum Tracer {
     Floor(Floor),
 }
 
-/// A tracer after its victim has exited.
+/// Tracer after the exit of its victim.
 pub(super) struct EndedTracer {
     kind: Kind,
     tracer: Tracer,
@@ -108,7 +108,7 @@ impl TracedVictim {
             Ok::<_, anyhow::Error>((Tracer::Floor(floor), program))
         };
         let memtrace = |words: &[&str]| {
-            // The program at the return of malloc takes the stacks.
+            // With this option, the BPF program at malloc's return takes the stacks.
             let words = [&["--probe-site", "return"], words].concat();
             let memtrace = Memtrace::attach(&options.memtrace, pid, &words, libc.folder().join("report.json"))?;
             let sites = probes::malloc_and_free(memtrace.pid(), &library)?;
@@ -125,7 +125,7 @@ impl TracedVictim {
         Ok(Self { kind, victim, library, tracer, program, pairs: BTreeMap::new() })
     }
 
-    /// Returns memtrace's probe sites on malloc and free; none for other tracers.
+    /// Returns memtrace's probe sites in malloc and free. Returns no sites for other tracers.
     pub(super) fn probe_sites(&self) -> Result<Vec<ProbeSite>> {
         match &self.tracer {
             Tracer::Memtrace(memtrace) => probes::malloc_and_free(memtrace.pid(), &self.library),
@@ -133,7 +133,8 @@ impl TracedVictim {
         }
     }
 
-    /// Runs `pairs` pairs in the victim below `nested` functions. Returns the victim's time and the BPF program's.
+    /// Runs `pairs` pairs of malloc and free in the victim, inside `nested` nested functions. Returns the time of the
+    /// victim and the run time of the BPF program.
     pub(super) fn work(&mut self, nested: usize, pairs: u64) -> Result<(PairTiming, RunTime)> {
         let before = RunTime::read(self.program)?;
         self.victim.process().write_line(&nested.to_string());
@@ -147,7 +148,7 @@ impl TracedVictim {
         Ok((timing, run_time))
     }
 
-    /// Returns the depth of the last stack of `bpf_get_stack`; `None` for other variants.
+    /// Returns the depth of the last stack from `bpf_get_stack`. Returns `None` for other variants.
     pub(super) fn frame_count(&self) -> Result<Option<usize>> {
         match &self.tracer {
             Tracer::Memtrace(_) => Ok(None),
@@ -166,12 +167,12 @@ impl EndedTracer {
         self.kind
     }
 
-    /// Returns the number of pairs by number of nested functions.
+    /// Returns the number of executed pairs, by number of nested functions.
     pub(super) fn pairs(&self) -> &BTreeMap<usize, u64> {
         &self.pairs
     }
 
-    /// Ends the tracer; returns memtrace's report.
+    /// Ends the tracer. Returns the report, if the tracer is memtrace.
     pub(super) fn finish(self) -> Result<Option<Report>> {
         match self.tracer {
             Tracer::Floor(floor) => {

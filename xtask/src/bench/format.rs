@@ -1,4 +1,4 @@
-//! Formatting of the common parts of results: the machine, numbers.
+//! Formats the common parts of results: the machine, omitted variants and numbers.
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub(super) fn machine(result: &Value) -> Result<String> {
     Ok(format!("{}, {processors} processors, {guest}, {}, Linux {}", text("cpu")?, text("system")?, text("kernel")?))
 }
 
-/// Returns sentences about the variants that were not measured, with titles from `title`.
+/// Returns sentences about the variants that were not measured. `title` returns the title of a variant.
 pub(super) fn left_out(result: &Value, title: impl Fn(&str) -> String) -> String {
     let mut sentences = String::new();
     for left_out in list(&result["left_out"]) {
@@ -22,17 +22,18 @@ pub(super) fn left_out(result: &Value, title: impl Fn(&str) -> String) -> String
     sentences
 }
 
-/// Returns the elements of an array, or none for another type.
+/// Returns the elements of an array; no elements for another type.
 pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Returns a required number.
+/// Returns the number in the member `name`.
 pub(super) fn number(value: &Value, name: &str) -> Result<f64> {
     value[name].as_f64().with_context(|| format!("the result has no {name}"))
 }
 
-/// Formats a number by its size, since measurements have few significant digits: `0.12`, `7.2`, `58`, `1,370`.
+/// Formats a number with a precision that depends on its size, because measurements have few significant digits:
+/// `0.12`, `7.2`, `58`, `1,370`.
 pub(super) fn short(number: f64) -> String {
     match number.abs() {
         size if size < 1.0 => format!("{number:.2}"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::format::{self, list, number, short};
 
-/// The variants, in the order of the rows.
+/// Variants and their titles, in the order of the rows.
 const VARIANTS: &[(&str, &str)] = &[
     ("bare", "untraced"),
     ("floor", "floor: empty BPF programs at memtrace's probes"),
@@ -21,7 +21,7 @@ const VARIANTS: &[(&str, &str)] = &[
     ("memtrace-threads", "`memtrace threads`, which counts without records"),
 ];
 
-/// The modes, in the order of the columns.
+/// Modes and their titles, in the order of the columns.
 const MODES: &[(&str, &str)] =
     &[("loop", "one block after the other"), ("live", "20,000 live blocks"), ("threads", "4 threads")];
 
@@ -77,7 +77,7 @@ fn cell(result: &Value, mode: &str, name: &str) -> Result<Option<String>> {
     }))
 }
 
-/// Returns the number of processors of the threads: `one` or `2`.
+/// Returns the number of processors on which the threads run, as text: `one` or `2`.
 fn threads(result: &Value) -> Result<String> {
     let processors = mode(result, "threads")?["processors"].as_str().context("a mode has no processors")?;
     Ok(match processors.split(',').count() {
@@ -86,7 +86,7 @@ fn threads(result: &Value) -> Result<String> {
     })
 }
 
-/// Returns the offsets of the probes: `malloc +0` etc.
+/// Returns a sentence with the offsets of the probes, such as `malloc +0`.
 fn sites(result: &Value) -> Result<String> {
     let sites = list(&result["sites"]["floor"]).iter().map(|site| {
         let function = site["function"].as_str().context("a site has no function")?;
@@ -101,7 +101,7 @@ fn sites(result: &Value) -> Result<String> {
     Ok(format!("Probe offsets of memtrace and the floor: {}.", sites.join(", ")))
 }
 
-/// Returns sentences about lost events, which make a tool look faster than it is.
+/// Returns sentences about lost events. Lost events make a tool look faster than it is.
 fn losses(result: &Value) -> String {
     let mut sentences = String::new();
     for (mode, mode_title) in MODES {

@@ -1,8 +1,8 @@
-//! The sections of docs/guide/overhead.md that contain results.
+//! Replaces the sections with results in docs/guide/overhead.md.
 
 use anyhow::{Context as _, Result};
 
-/// Replaces the section `name`, which is between two comments.
+/// Replaces the section `name`. Two comments enclose a section.
 pub(super) fn with_section(text: &str, name: &str, content: &str) -> Result<String> {
     let begin = format!("<!-- {name}: written by `cargo xtask bench readme` -->\n");
     let end = format!("<!-- {name}: end -->\n");

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::format::{self, list, number, short};
 
-/// The variants, in the order of the rows.
+/// Variants and their titles, in the order of the rows.
 const VARIANTS: &[(&str, &str)] = &[
     ("empty", "an empty program"),
     ("helper", "only `bpf_get_stack`, target with frame pointers"),
@@ -14,13 +14,14 @@ const VARIANTS: &[(&str, &str)] = &[
     ("cold", "memtrace, stacks by unwind tables, frames not in the cache"),
 ];
 
-/// The ratios, in the order of the rows.
+/// Ratios and their titles, in the order of the rows.
 const RATIOS: &[(&str, &str)] = &[
     ("ratio", "memtrace by unwind tables / only `bpf_get_stack`"),
     ("ratio_of_stacks", "(memtrace by unwind tables − no stacks) / (`bpf_get_stack` − an empty program)"),
 ];
 
-/// Maximum accepted ratio of memtrace's program with a walk by tables to the kernel's walk alone.
+/// Limit of the first ratio: the run time of memtrace's program with a walk by tables to the run time of a program that
+/// only calls `bpf_get_stack`.
 const MAX_RATIO: f64 = 1.2;
 
 /// Returns the table and the conditions of the measurement.

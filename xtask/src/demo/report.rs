@@ -9,11 +9,11 @@ use harness::report::{Frame, Stack};
 /// Number of sites in the summary.
 const SHOWN: usize = 5;
 
-/// Returns a summary of the sites.
+/// Returns a summary of the sites with the most live bytes.
 ///
 /// # Errors
 ///
-/// If the largest site is not `expected`.
+/// The report has no live memory, or the largest site is not `expected`.
 pub(super) fn summarize(report: &Report, expected: &str) -> Result<String> {
     let sites = sites(report);
     let (largest, bytes) = sites.first().context("the report has no live memory")?;

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 /// Time after which the service exits by itself. The demo is shorter.
 const LIMIT: &str = "120s";
 
-/// The running service, killed on drop.
+/// The running service. Dropping this value kills it.
 pub(super) struct Service {
     child: Child,
 }
@@ -41,7 +41,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Fails if it has exited already.
+        // The call fails if the service has already exited.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

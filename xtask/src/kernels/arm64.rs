@@ -1,8 +1,8 @@
-//! The arm64 guest: its builds, its files and the check of a trace in it.
+//! arm64 guest: its builds, its files, and the check of a trace in it.
 //!
-//! This machine's files are for another architecture, so the guest has its own files in memory: memtrace and a victim,
-//! cross-compiled here, and the C library of Debian's arm64 packages. The BPF programs must load, and their counts must
-//! equal the victim's totals.
+//! The files of this machine are for another architecture. So the guest has its own files in memory: memtrace and a
+//! victim, which were cross-compiled, and the C library of Debian's arm64 packages. The BPF programs must load, and the
+//! report must equal the victim's totals.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -31,7 +31,7 @@ const LIBRARY_PACKAGE: &str = "libstd-rust-web-dev";
 /// Packages with the libraries that memtrace and the victim load.
 const SYSTEM_PACKAGES: [&str; 2] = ["libc6", "libgcc-s1"];
 
-/// Files of these packages that programs in the guest load.
+/// Files of these packages that memtrace and the victim load.
 const SYSTEM_FILES: [&str; 4] = [
     "lib/ld-linux-aarch64.so.1",
     "lib/aarch64-linux-gnu/libc.so.6",
@@ -51,7 +51,7 @@ pub(super) const MEMTRACE: &str = "/bin/memtrace";
 /// Command that traces a victim in the guest.
 pub(super) const TRACE: [&str; 2] = ["sh", "/trace.sh"];
 
-/// Downloads the requirements of the builds and the guest.
+/// Downloads the libraries that the builds and the guest need.
 pub(super) fn fetch(workspace: &Workspace) -> Result<()> {
     let folder = folder(workspace);
     let system = folder.join("system");
@@ -111,10 +111,10 @@ pub(super) fn build(workspace: &Workspace) -> Result<()> {
     command::run(gcc.arg(victims.join("exact.c")).arg(victims.join("ledger.c")))
 }
 
-/// Returns the guest's files: path in the guest, path on this machine.
+/// Returns the files of the guest: the path in the guest, and the path on this machine.
 pub(super) fn files(workspace: &Workspace) -> Vec<(String, PathBuf)> {
     let folder = folder(workspace);
-    // Unoptimised: for one trace, optimisation takes longer than it saves.
+    // A debug build: for a single trace, optimisation would take longer than it saves.
     let built = folder.join("target").join(TARGET).join("debug");
     let system = SYSTEM_FILES.iter().map(|file| ((*file).to_owned(), folder.join("system").join(file)));
     let object = format!("checkout/target/bpf/{}/{OBJECT}", Machine::Aarch64.name());
@@ -129,7 +129,7 @@ pub(super) fn files(workspace: &Workspace) -> Vec<(String, PathBuf)> {
     system.chain(own).collect()
 }
 
-/// Compares the report of a trace with the victim's totals, both from the output of [`TRACE`].
+/// Compares the report of a trace with the victim's totals. `output` is the output of [`TRACE`], which contains both.
 pub(super) fn compare(output: &str) -> Result<()> {
     let find = |name: &str| {
         output.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("the output has no {name}"))

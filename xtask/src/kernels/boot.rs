@@ -12,8 +12,8 @@ use super::{arm64, images};
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// Runs the script in a guest. `name` distinguishes parallel guests. Returns its output, and the reason if the script did
-/// not finish.
+/// Runs the script in a guest. `name` distinguishes parallel guests. Returns the output of the script, and the reason
+/// if the script did not finish.
 pub(super) fn boot(
     workspace: &Workspace,
     kernel: &Kernel,
@@ -31,7 +31,7 @@ pub(super) fn boot(
     let guest = Guest { image: &image, busybox: &busybox, files: &files, folder: &folder };
     let mut transcript = Transcript::default();
     let exit = guest::run(&guest, &script.finish(), deadline, |line| {
-        // Output of parallel guests is interleaved.
+        // The name starts each line, because the output of parallel guests is interleaved.
         ui::result(&format!("{name:<9} {line}"));
         transcript.read_line(line);
     })?;

@@ -10,7 +10,6 @@ use crate::apt::Apt;
 use crate::requirement::Requirement;
 use crate::{command, ui};
 
-/// Requirements of the build.
 pub(crate) const REQUIREMENTS: &[Requirement] = &[
     Requirement { name: "gcc", package: "gcc" },
     Requirement { name: "make", package: "make" },
@@ -21,8 +20,8 @@ pub(crate) const REQUIREMENTS: &[Requirement] = &[
     Requirement { name: "/usr/include/libelf.h", package: "libelf-dev" },
 ];
 
-/// Builds the kernel with this number in `folder`, with the options of `config` over the smallest configuration. Returns the version of
-/// the source package.
+/// Builds the kernel with this number in `folder`, and writes it to `kernel`. The configuration is `tinyconfig` with
+/// the options of `config`. Returns the name of the source package with its version.
 pub(super) fn build(apt: &Apt, number: &str, config: &str, folder: &Path, kernel: &Path) -> Result<String> {
     let name = format!("linux-source-{number}");
     let version = apt.unpack(&name, folder)?;
@@ -43,7 +42,7 @@ pub(super) fn build(apt: &Apt, number: &str, config: &str, folder: &Path, kernel
     make("olddefconfig")?;
     check(&source.join(".config"), config)?;
     make("vmlinux")?;
-    // Its debugging information would take a large part of the guest's memory.
+    // The debug information would take a large part of the guest's memory.
     command::run(Command::new("objcopy").arg("--strip-debug").arg(source.join("vmlinux")).arg(kernel))?;
     Ok(version)
 }

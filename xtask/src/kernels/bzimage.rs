@@ -1,11 +1,11 @@
-//! Unpacks the kernel in Debian's `vmlinuz`, which saves some seconds of each boot under emulation.
+//! Unpacks the kernel in Debian's `vmlinuz`. This saves some seconds of each boot under emulation.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Magic number of a compression format, and the command that unpacks it.
+/// Compression formats: the magic number, and the program that unpacks the format with its arguments.
 const FORMATS: &[(&[u8], &str, &[&str])] = &[(b"\xfd7zXZ", "xz", &["-dc"]), (b"\x28\xb5\x2f\xfd", "zstd", &["-dcq"])];
 
 /// Magic number of an unpacked kernel.
@@ -40,7 +40,8 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>> {
         .with_context(|| format!("cannot run {program} to unpack the kernel"))?;
     let mut stdin = child.stdin.take();
     std::thread::scope(|scope| {
-        // On another thread, since both pipes have a limited size. A failed write shows in the exit status.
+        // Another thread writes the input, because both pipes have a limited size. If the write fails, the program
+        // fails too.
         scope.spawn(move || stdin.take().map(|mut stdin| stdin.write_all(input)));
         let output = child.wait_with_output().with_context(|| format!("cannot wait for {program}"))?;
         if output.status.success() { Ok(output.stdout) } else { bail!("{program} failed to unpack the kernel") }

@@ -1,6 +1,6 @@
 //! Writer of an initramfs archive in the "newc" format (Documentation/driver-api/early-userspace/buffer-format.rst).
 
-/// An archive under construction.
+/// Archive under construction.
 #[derive(Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -63,7 +63,7 @@ mod tests {
         archive.directory("bin");
         archive.file("a", b"hello");
         let text = String::from_utf8(archive.finish()).unwrap();
-        // By hand: a header of 110 characters, the name with its NUL, padded to 4.
+        // Computed by hand: a header of 110 characters, and the name with its NUL, padded to a multiple of 4.
         let zeros = "0".repeat(8);
         let directory = format!(
             "07070100000001000041ed{zeros}{zeros}00000001{zeros}{zeros}{zeros}{zeros}{zeros}{zeros}00000004{zeros}bin\0\0\0"

@@ -1,4 +1,4 @@
-//! Kernel features as found by `memtrace doctor` in guests, and their table in the documentation.
+//! Kernel features that `memtrace doctor` finds in guests, and their table in the documentation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,16 +11,16 @@ use super::supported::{self, Kernel};
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// The document with the table.
+/// Document with the table.
 const DOCUMENT: &str = "docs/kernels.md";
 const BEGIN: &str = "<!-- written by `cargo xtask kernels table` -->";
 const END: &str = "<!-- end -->";
 
-/// The subjects of doctor's findings that depend on the kernel.
+/// Subjects of doctor's findings that depend on the kernel.
 const SUBJECTS: &[&str] =
     &["type information", "uprobes", "ring buffers", "BPF programs", "probes", "control groups", "perf mmap events"];
 
-/// Features of a kernel: verdict and detail by subject. The detail of a good verdict is empty.
+/// Features of a kernel: the verdict and the detail of each subject. The detail of a good verdict is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Features(BTreeMap<String, (String, String)>);
 
@@ -39,7 +39,7 @@ impl Features {
         }
     }
 
-    /// Saves doctor's output for the table.
+    /// Saves the output of doctor for the table.
     pub(super) fn save(workspace: &Workspace, kernel: &Kernel, json: &str) -> Result<()> {
         let path = workspace.join("target/kernels").join(format!("{}.json", kernel.name));
         fs::write(&path, json).with_context(|| format!("cannot write {}", path.display()))
@@ -94,7 +94,8 @@ fn split(text: &str) -> Result<(&str, &str, &str)> {
     Ok((before, table, after))
 }
 
-/// Returns a table of subjects by kernel, followed by the details of verdicts that are not good.
+/// Returns a table with a row for each subject and a column for each kernel, and the details of verdicts that are not
+/// good.
 fn table(columns: &[(&str, Features)]) -> String {
     let names: Vec<&str> = columns.iter().map(|(name, _)| *name).collect();
     let mut text = format!("| | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
@@ -111,7 +112,7 @@ fn table(columns: &[(&str, Features)]) -> String {
     text
 }
 
-/// Returns the cells of a kernel's column by subject.
+/// Returns the cells in the column of a kernel, by subject.
 fn column<'table>(table: &'table str, kernel: &str) -> BTreeMap<&'table str, &'table str> {
     let rows = || table.lines().filter(|line| line.starts_with('|'));
     let cells = |line: &'table str| line.trim_matches('|').split('|').map(str::trim);

@@ -1,4 +1,4 @@
-//! Boots a guest: an emulated machine with this machine's files through an overlay, or with its own files.
+//! Boots a guest: an emulated machine with this machine's files below an overlay, or with its own files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use super::images::Image;
 use crate::requirement::Requirement;
 use crate::{command, ui};
 
-/// Returns the emulator of a machine and its package.
+/// Returns the emulator of an architecture and its package.
 pub(crate) const fn emulator(machine: Machine) -> Requirement {
     match machine {
         Machine::X86_64 => Requirement { name: "qemu-system-x86_64", package: "qemu-system-x86" },
@@ -23,7 +23,7 @@ pub(crate) const fn emulator(machine: Machine) -> Requirement {
     }
 }
 
-/// The memory of a guest, in MiB.
+/// Memory of a guest, in MiB.
 const MEMORY: &str = "2048";
 
 /// Folders of the guest's initramfs.
@@ -31,9 +31,9 @@ const FOLDERS: &[&str] = &["bin", "proc", "sys", "dev", "modules", "lower", "lay
 
 /// Files of a guest.
 pub(super) enum Files {
-    /// This machine's.
+    /// The files of this machine.
     Host,
-    /// These files: path in the guest, path on this machine.
+    /// These files: the path in the guest, and the path on this machine.
     Own(Vec<(String, PathBuf)>),
 }
 
@@ -42,14 +42,14 @@ pub(super) struct Guest<'a> {
     pub(super) image: &'a Image,
     pub(super) busybox: &'a Path,
     pub(super) files: &'a Files,
-    /// Folder of the files behind its serial ports.
+    /// Folder with the initramfs, and with the files of the serial ports.
     pub(super) folder: &'a Path,
 }
 
-/// End of a guest.
+/// Outcome of a guest.
 #[derive(Debug)]
 pub(super) struct GuestExit {
-    /// Exit status of its script, if the guest reported one.
+    /// Exit status of the script, if the guest reported it.
     pub(super) status: Option<i32>,
     /// Exit status of the emulator.
     emulator: ExitStatus,
@@ -60,7 +60,7 @@ pub(super) struct GuestExit {
 }
 
 impl GuestExit {
-    /// Describes why there is no exit status, with the last output of guest and emulator.
+    /// Returns a message about a missing exit status, with the last output of the guest and the emulator.
     pub(super) fn explain(&self, deadline: Duration) -> String {
         const LINES: usize = 30;
         let reason = if self.emulator.code() == Some(124) {
@@ -74,11 +74,11 @@ impl GuestExit {
     }
 }
 
-/// Boots the guest, runs the shell commands in it, and passes each line of output to `line`.
+/// Boots the guest, and runs the shell commands in it. Passes each line of their output to `line`.
 ///
 /// # Errors
 ///
-/// If the emulator cannot run. Errors of the guest are in the returned value.
+/// The emulator cannot run. The returned value has the errors of the guest.
 pub(super) fn run(
     guest: &Guest<'_>,
     commands: &str,
@@ -144,14 +144,14 @@ fn initramfs(guest: &Guest<'_>, commands: &str) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-/// Returns the emulator's command. It never uses `/dev/kvm`, which may fail with these kernels even if it can be opened.
+/// Returns the command of the emulator. It never uses `/dev/kvm`, with which these kernels may fail.
 fn machine(guest: &Guest<'_>, deadline: Duration) -> Command {
     let Guest { image, folder, files, .. } = guest;
     let mut command = Command::new("timeout");
     command.args(["--kill-after=10", &deadline.as_secs().to_string(), emulator(image.machine).name]);
     command.args(["-accel", "tcg,thread=multi", "-smp", "1", "-m", MEMORY]);
     command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-    // The console, the output, the exit status.
+    // The ports of the console, the output and the exit status.
     command.arg("-serial").arg(format!("file:{}", folder.join("console").display()));
     command.args(["-chardev", "stdio,id=output,signal=off"]);
     let status = format!("file,id=status,path={}", folder.join("status").display());

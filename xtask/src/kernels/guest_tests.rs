@@ -16,24 +16,24 @@ use crate::workspace::Workspace;
 /// Time limit of a guest that runs tests.
 const DEADLINE: Duration = Duration::from_secs(1800);
 
-/// Time limit of a program in a guest, in seconds.
+/// Time limit of a part of a script, in seconds.
 pub(super) const PART_SECONDS: u64 = 600;
 
 const DOCTOR: &str = "memtrace doctor";
 
-/// Results of a share of a kernel's tests.
+/// Results of a [`Share`].
 #[derive(Default)]
 pub(super) struct Outcome {
-    /// Result of each topic by name.
+    /// Names and results of the topics.
     pub(super) rows: Vec<(String, BinaryResult)>,
     /// Problems that are not failed tests.
     pub(super) problems: Vec<String>,
 }
 
-/// Runs a share of the guest tests with this machine's files. The first share also checks the kernel's features.
+/// Runs a share of the guest tests, with the files of this machine. The first share also checks the kernel's features.
 pub(super) fn run(workspace: &Workspace, share: &Share, binaries: &[Binary]) -> Result<Outcome> {
     let kernel = share.kernel;
-    // The features of a kernel with few options say nothing about others.
+    // A kernel with few options lacks features that other kernels of its version have.
     let is_first = share.number == 1 && kernel.config.is_none() && kernel.is_supported;
     let binary = privileged(binaries)?;
     let memtrace = binary.neighbour("memtrace")?;

@@ -1,4 +1,4 @@
-//! Downloads Debian's kernels and prepares them for booting; kept in `target/kernels`.
+//! Downloads Debian's kernels and prepares them for boot. They are kept in `target/kernels`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,38 +13,38 @@ use crate::apt::{self, Apt, Mirror};
 use crate::workspace::{Workspace, create_empty};
 use crate::{command, ui};
 
-/// Modules of Debian's kernels that a guest needs: the host's files by 9p, and an overlay on them.
+/// Modules of Debian's kernels that a guest needs for the host's files (9p) and the overlay on them.
 const MODULES: &[&str] = &["virtio_pci", "9p", "9pnet_virtio", "overlay"];
 
-/// File of the kernel.
+/// Name of the file with the kernel.
 const KERNEL: &str = "vmlinux";
 
-/// File with the packages' versions, written last.
+/// Name of the file with the versions of the packages. It is written last.
 const COMPLETE: &str = "VERSION";
 
-/// File with the options of a kernel that is built here, empty for others.
+/// Name of the file with the options of a kernel that is built on this machine. The file is empty for other kernels.
 const OPTIONS: &str = "OPTIONS";
 
-/// A kernel ready to boot.
+/// Kernel that is ready to boot.
 pub(super) struct Image {
     folder: PathBuf,
     pub(super) machine: Machine,
 }
 
 impl Image {
-    /// Path of the kernel.
+    /// Returns the path of the kernel.
     pub(super) fn kernel(&self) -> PathBuf {
         self.folder.join(KERNEL)
     }
 
-    /// Returns the modules to load, in order. A kernel that is built here has none.
+    /// Returns the modules to load, in order. A kernel that is built on this machine has no modules.
     pub(super) fn modules(&self) -> Result<Vec<PathBuf>> {
         let folder = self.folder.join("modules");
         if folder.exists() { files(&folder) } else { Ok(Vec::new()) }
     }
 }
 
-/// Downloads or builds the kernel if it is missing, or if it was built with other options.
+/// Returns the kernel. Downloads or builds it if it is missing, or if it was built with other options.
 pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
     let all = workspace.join("target/kernels");
     let folder = all.join(kernel.name);
@@ -66,7 +66,7 @@ pub(super) fn kernel(workspace: &Workspace, kernel: &Kernel) -> Result<Image> {
     Ok(Image { folder, machine: kernel.machine })
 }
 
-/// Returns the busybox for the initramfs of the kernel's guest; downloads it if it is missing.
+/// Returns the path of busybox for the initramfs of the kernel's guest. Downloads it if it is missing.
 pub(super) fn busybox(workspace: &Workspace, kernel: &Kernel) -> Result<PathBuf> {
     let all = workspace.join("target/kernels");
     let folder = match kernel.machine {
@@ -97,7 +97,8 @@ fn apt_for(all: &Path, mirror: &Mirror, suite: &str, kernel: &Kernel) -> Result<
     Ok(Apt::prepare(&all.join("apt").join(name), &mirror.source(suite))?.for_architecture(kernel.architecture()))
 }
 
-/// Unpacks the newest kernel with this version number from the first mirror and suite that has one, or builds it from its source.
+/// Unpacks the newest kernel with this version number, or builds it from its source. Uses the first mirror and suite
+/// that has the kernel. Returns the names of the packages with their versions.
 fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path, built: &Path) -> Result<String> {
     let mut problem = None;
     for mirror in apt::mirrors()? {
@@ -133,7 +134,7 @@ fn fetch_from(apt: &Apt, kernel: &Kernel, unpacked: &Path) -> Result<String> {
     Ok(versions)
 }
 
-/// Returns the newest of the packages with this prefix, without a flavour such as cloud or rt.
+/// Returns the newest package with this prefix that has no flavour, such as cloud or rt.
 fn newest<'names>(names: &'names [String], prefix: &str, architecture: &str) -> Option<&'names str> {
     let numbers = |name: &str| -> Vec<u32> {
         let parts = name[prefix.len()..].split(|letter: char| !letter.is_ascii_digit());
@@ -151,7 +152,7 @@ fn newest<'names>(names: &'names [String], prefix: &str, architecture: &str) -> 
 
 /// Unpacks the kernel and the modules that a guest needs to `folder`.
 fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
-    // From Debian 13 on, modules are below `usr`.
+    // Since Debian 13, modules are below `usr`.
     let below_usr = unpacked.join("usr");
     let base = if unpacked.join("lib/modules").is_dir() { unpacked } else { below_usr.as_path() };
     let releases = files(&base.join("lib/modules"))?;
@@ -187,7 +188,7 @@ fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
     Ok(())
 }
 
-/// Returns the files of the modules and their dependencies in load order. A built-in module has no file.
+/// Returns the files of the modules and of their dependencies, in load order. A built-in module has no file.
 fn in_order(base: &Path, release: &str) -> Result<Vec<PathBuf>> {
     let mut modules = Vec::new();
     for name in MODULES {

@@ -1,6 +1,6 @@
 //! Selection of the tests that run in guests.
 //!
-//! Emulation is slow: a trace takes about three seconds. So guests run only tests that depend on the kernel.
+//! Emulation is slow: a trace takes about three seconds. Therefore guests run only tests that depend on the kernel.
 
 use std::collections::BTreeSet;
 
@@ -10,20 +10,20 @@ use bpf_artifact::Machine;
 use super::supported::Kernel;
 use crate::tier::Tier;
 
-/// A topic of the privileged tests that runs in guests.
+/// Topic of the privileged tests that runs in guests.
 pub(super) struct TestTopic {
-    /// Path of its module.
+    /// Path of the topic's module.
     pub(super) name: &'static str,
-    /// The first tier in which it runs.
+    /// First tier that runs the topic.
     tier: Tier,
-    /// Its tests that do not run in guests.
+    /// Tests of the topic that do not run in guests.
     pub(super) omitted: &'static [OmittedTest],
 }
 
-/// A test that does not run in guests.
+/// Test that does not run in guests.
 pub(super) struct OmittedTest {
     pub(super) test: &'static str,
-    /// The reason, a clause for messages.
+    /// Reason for the omission, as a clause for messages.
     pub(super) reason: &'static str,
 }
 
@@ -39,8 +39,8 @@ const NOT_THE_KERNEL: &str = "it tests processing in user space, and the other t
 
 const NO_DISK: &str = "it waits for a disk, and guests have none";
 
-/// The topics of the guests, ordered so that the [`Share`]s take about the same time. Where a kernel lacks a feature,
-/// the tests check the error or the fallback.
+/// Topics of the guests. Their order makes the [`Share`]s take about the same time. If a kernel lacks a feature, the
+/// tests check the error or the fallback.
 pub(super) const TOPICS: &[TestTopic] = &[
     TestTopic { name: "kernels", tier: Tier::Short, omitted: &[] },
     TestTopic {
@@ -138,21 +138,21 @@ pub(super) const TOPICS: &[TestTopic] = &[
     },
 ];
 
-/// The topic of kernels that are not supported.
+/// Topic of kernels that are not supported.
 const REFUSED_KERNEL: &[TestTopic] = &[TestTopic { name: "releases", tier: Tier::Long, omitted: &[] }];
 
-/// The topic of the kernel with page tracking. On other kernels, its tests check that the methods are refused.
+/// Topic of the kernel with page tracking. On other kernels, its tests check that the methods are refused.
 const PAGE_TRACKING: &[TestTopic] = &[TestTopic { name: "page_tracking", tier: Tier::Long, omitted: &[] }];
 
-/// Number of guests that share the tests of a kernel, so that no processor is idle at the end.
+/// Number of guests that share the tests of a kernel. Several guests keep all processors busy until the end.
 const SHARES: usize = 2;
 
-/// The part of a kernel's tests that one guest runs.
+/// Part of a kernel's tests, which one guest runs.
 pub(super) struct Share {
     pub(super) kernel: &'static Kernel,
-    /// Counted from 1.
+    /// Number of the share, from 1.
     pub(super) number: usize,
-    /// Empty in a guest of another architecture, which traces a victim instead.
+    /// Topics of the share. A guest of another architecture has none: it traces a victim instead.
     pub(super) topics: Vec<&'static TestTopic>,
 }
 
@@ -174,11 +174,11 @@ impl Share {
 }
 
 impl TestTopic {
-    /// Returns the paths of the tests that must run, from those of the test binary.
+    /// Returns the paths of the tests that must run. `all` has the paths of all tests in the test binary.
     ///
     /// # Errors
     ///
-    /// If an omitted test does not exist.
+    /// An omitted test does not exist.
     pub(super) fn expected(&self, all: &[String]) -> Result<BTreeSet<String>> {
         let path = format!("{}::", self.name);
         let own = all.iter().filter_map(|test| test.strip_prefix(&path));

@@ -1,25 +1,24 @@
-//! The kernels that memtrace is tested on, and their selection by options.
+//! Kernels on which memtrace is tested, and their selection by options.
 
 use anyhow::{Result, bail};
 use bpf_artifact::Machine;
 
-/// A kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Kernel {
-    /// Version number, with the architecture unless it is x86_64.
+    /// Version number, with a suffix for a special configuration or for another architecture than x86_64.
     pub(crate) name: &'static str,
     pub(crate) machine: Machine,
     /// Debian suites that have, or recently had, this version.
     pub(super) suites: &'static [&'static str],
-    /// Options with which it is built from Debian's source; `None` for Debian's build.
+    /// Options to build the kernel from Debian's source; `None` for Debian's build.
     pub(crate) config: Option<&'static str>,
-    /// Without support, only the refusal is tested.
+    /// True if memtrace supports the kernel. Otherwise, only the refusal is tested.
     pub(crate) is_supported: bool,
 }
 
 const X86: Machine = Machine::X86_64;
 
-/// The kernels, oldest first.
+/// All kernels, Debian's builds for x86_64 first and the oldest of them first.
 pub(crate) const ALL: &[Kernel] = &[
     Kernel { name: "5.10", machine: X86, suites: &["bullseye"], config: None, is_supported: false },
     Kernel { name: "6.1", machine: X86, suites: &["bookworm"], config: None, is_supported: true },
@@ -36,16 +35,16 @@ pub(crate) const ALL: &[Kernel] = &[
     Kernel { name: "6.1-arm64", machine: Machine::Aarch64, suites: &["bookworm"], config: None, is_supported: true },
 ];
 
-/// The kernel that `cargo xtask test` always runs on.
+/// Kernel on which `cargo xtask test` always runs.
 pub(crate) const DEFAULT: &str = "6.1";
 
 impl Kernel {
-    /// Returns its version number.
+    /// Returns the version number.
     pub(super) fn number(&self) -> &'static str {
         self.name.split('-').next().unwrap_or(self.name)
     }
 
-    /// Returns Debian's name of its architecture.
+    /// Returns Debian's name of the architecture.
     pub(super) const fn architecture(&self) -> &'static str {
         match self.machine {
             Machine::X86_64 => "amd64",
@@ -72,7 +71,7 @@ pub(crate) fn by_names(list: &str) -> Result<Vec<&'static Kernel>> {
     Ok(kernels)
 }
 
-/// Parses `--kernels LIST`. Without a list it means all kernels.
+/// Parses `--kernels LIST`. Without a list, the option selects all kernels.
 pub(crate) fn from_options(options: &[String]) -> Result<Option<Vec<&'static Kernel>>> {
     match options {
         [] => Ok(None),

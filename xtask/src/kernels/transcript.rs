@@ -1,4 +1,4 @@
-//! The script that a guest runs, and the parser of its output.
+//! Script that a guest runs, and the parser of its output.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt as _;
@@ -9,13 +9,13 @@ use anyhow::{Context as _, Result};
 
 use crate::test::{BinaryResult, TestLine};
 
-/// Start of the lines that separate the parts.
+/// Start of the lines that separate parts.
 const MARK: &str = "@@guest";
 
-/// Marks the last line.
+/// Word after [`MARK`] in the last line.
 const DONE: &str = "done";
 
-/// A script under construction.
+/// Script under construction.
 pub(super) struct Script(String);
 
 impl Script {
@@ -25,7 +25,7 @@ impl Script {
         Self(exports.collect())
     }
 
-    /// Adds a program that runs in a folder with a time limit.
+    /// Adds the command `words`, which runs in `folder` with a time limit.
     pub(super) fn part(&mut self, name: &str, folder: &str, seconds: u64, words: &[&str]) {
         let words: Vec<_> = words.iter().map(|word| quoted(word)).collect();
         let (folder, words) = (quoted(folder), words.join(" "));
@@ -46,12 +46,12 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Output of one part.
+/// Output of one command of a script.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) name: String,
     pub(super) lines: Vec<String>,
-    /// Exit status, if it finished.
+    /// Exit status, if the command finished.
     pub(super) status: Option<i32>,
 }
 
@@ -111,12 +111,12 @@ impl Part {
     pub(super) fn result(&self) -> BinaryResult {
         let mut result = BinaryResult::default();
         self.lines.iter().for_each(|line| result.read_line(line));
-        // A program without a status was killed with the guest.
+        // A command without a status was killed with the guest.
         result.end(ExitStatus::from_raw(self.status.unwrap_or(255) << 8));
         result
     }
 
-    /// Compares the tests that ran with the expected ones and returns the differences.
+    /// Returns the differences between the tests that ran and the expected tests.
     pub(super) fn compare(&self, expected: &BTreeSet<String>) -> Vec<String> {
         let tests = self.lines.iter().filter_map(|line| TestLine::parse(line));
         let ran: BTreeSet<String> =
@@ -127,7 +127,7 @@ impl Part {
     }
 }
 
-/// Returns a path as text, as scripts contain it.
+/// Returns a path as text for a script.
 pub(super) fn text(path: &Path) -> Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }

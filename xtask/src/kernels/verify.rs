@@ -17,12 +17,12 @@ use crate::{bpf, parallel, setup, ui};
 /// Time limit of a guest.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Limit of verified instructions, with a margin for other compilers and kernels. The kernel's limit is 1,000,000
-/// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h).
+/// Maximum number of instructions that a verifier may process for a program. The kernel's limit is 1,000,000
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); the rest is a margin for other compilers and kernels.
 const MAX_VERIFIED: u64 = 600_000;
 
-/// Builds the BPF objects: with `--kernels`, runs the verifiers of these kernels on them; with `--machine`, builds them for
-/// another architecture.
+/// Builds the BPF objects. With `--kernels`, runs the verifiers of these kernels on them. With `--machine`, builds them
+/// for another architecture.
 pub(crate) fn build_bpf(workspace: &Workspace, options: &[String]) -> Result<()> {
     if let [option, name] = options
         && option == "--machine"
@@ -45,7 +45,7 @@ pub(crate) fn build_bpf(workspace: &Workspace, options: &[String]) -> Result<()>
 ///
 /// # Errors
 ///
-/// If a kernel cannot boot, or refuses a program.
+/// A kernel cannot boot, or a verifier refuses a program or processes too many instructions for it.
 fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     let mut problems = Vec::new();
     let mut columns = Vec::new();
@@ -99,7 +99,7 @@ fn verify_on(workspace: &Workspace, kernel: &Kernel) -> Result<(Transcript, Opti
     boot(workspace, kernel, kernel.name, script, DEADLINE)
 }
 
-/// Returns the programs that a kernel refuses, or accepts only just.
+/// Returns a message about each program that a kernel refuses, or that has more than [`MAX_VERIFIED`] instructions.
 fn problems_of(name: &str, verdicts: &Verdicts) -> Vec<String> {
     let problem = |(program, verdict): (&String, &Verdict)| match verdict {
         Verdict::Refused(log) => Some(format!("Linux {name} refuses {program}: {log}")),

@@ -1,4 +1,4 @@
-//! The limits, and the table of measured values.
+//! Limits of the soak test, and the table of measured values.
 
 use super::memory;
 use super::options::{LONG, Limited, Options};
@@ -6,19 +6,19 @@ use super::trace::Measured;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Most growth of the RSS in MiB per 10 minutes.
+/// Maximum growth of the RSS in MiB per 10 minutes.
 const GROWTH: f64 = 1.0;
 
-/// Allocations a second for which the processor time has a limit: faster machines run more of the loops.
+/// Allocations a second to which the measured processor time is scaled, because faster machines run more of the loops.
 const RATE: f64 = 230_000.0;
 
-/// A measured value and its limit.
+/// Measured value and its limit.
 pub(super) struct Row {
     pub(super) name: &'static str,
     unit: &'static str,
     measured: f64,
     limit: Limit,
-    /// Further facts.
+    /// Further facts for the table.
     note: String,
 }
 
@@ -38,7 +38,7 @@ impl Row {
     }
 }
 
-/// Compares the values with the limits.
+/// Returns a row for each measured value.
 pub(super) fn compare(measured: &Measured, options: &Options) -> Vec<Row> {
     let settle = options.settle();
     let other = |limit| if options.limited == Limited::All { limit } else { Limit::None };

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-/// RSS at a moment.
+/// RSS of memtrace at a moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
-    /// Time since the programs started.
+    /// Time since the start of the workload.
     pub(super) at: Duration,
     pub(super) rss: u64,
 }
@@ -32,19 +32,19 @@ pub(super) fn slope(samples: &[Sample], settle: Duration) -> f64 {
     if spread > 0.0 { points().map(|(at, rss)| (at - mean_at) * (rss - mean_rss)).sum::<f64>() / spread } else { 0.0 }
 }
 
-/// Length of a block of [`certain_growth`]. The memory of ended processes is merged every few seconds, so that the RSS rises
-/// and falls by a tenth. The lowest RSS of a block is that after a merge: all memory that stays.
+/// Length of a block of [`certain_growth`]. memtrace merges ended processes every few seconds, so its RSS rises and
+/// falls by a tenth. The RSS is lowest after a merge. The lowest RSS of a block is therefore the memory that stays.
 const BLOCK: Duration = Duration::from_secs(20);
 
-/// Standard normal deviate that is exceeded with a probability of 1 %.
+/// Standard normal deviate for a probability of 1 % above it.
 const DEVIATE: f64 = 2.326;
 
-/// Returns the growth in bytes per second since `settle` that is exceeded with a probability of 99 %; `None` for fewer than
-/// six blocks.
+/// Returns a lower bound of the growth in bytes per second since `settle`, with a confidence of 99 %; `None` for fewer
+/// than six blocks.
 ///
-/// It is the lower confidence limit of Sen's slope, the median of the slopes between all pairs of blocks (Sen, "Estimates of
-/// the Regression Coefficient Based on Kendall's Tau", 1968). No distribution of the RSS is assumed, and single outliers
-/// have no influence.
+/// The bound is the lower confidence limit of Sen's slope, the median of the slopes between all pairs of blocks (Sen,
+/// "Estimates of the Regression Coefficient Based on Kendall's Tau", 1968). No distribution of the RSS is assumed, and
+/// single outliers have no influence.
 pub(super) fn certain_growth(samples: &[Sample], settle: Duration) -> Option<f64> {
     let mut lowest: BTreeMap<u64, u64> = BTreeMap::new();
     for Sample { at, rss } in samples.iter().filter(|one| one.at >= settle) {
@@ -57,7 +57,7 @@ pub(super) fn certain_growth(samples: &[Sample], settle: Duration) -> Option<f64
     let mut slopes: Vec<f64> = pairs.map(|(one, other)| (other.1 - one.1) / (other.0 - one.0)).collect();
     slopes.sort_by(f64::total_cmp);
     let blocks = points.len() as f64;
-    // Variance of the number of pairs that rise minus that of pairs that fall, without a trend (Kendall).
+    // Variance of the number of rising pairs minus the number of falling pairs, if there is no trend (Kendall).
     let variance = blocks * (blocks - 1.0) * 2.0f64.mul_add(blocks, 5.0) / 18.0;
     let rank = (slopes.len() as f64 - DEVIATE * variance.sqrt()) / 2.0;
     slopes.into_iter().zip(1..).take_while(|&(_, nth)| f64::from(nth) <= rank).last().map(|(slope, _)| slope)
@@ -91,12 +91,13 @@ mod tests {
     #[test]
     fn slope_of_steady_growth_is_its_rate() {
         assert!((slope(&samples(&[100, 600, 1100, 1600]), Duration::ZERO) - 100.0).abs() < 1e-9);
-        // Worked out by hand: times 0, 5, 10 have mean 5; Σ(t−5)(r−m) = −5·(0−10) + 5·(30−10) = 150; Σ(t−5)² = 50.
+        // Computed by hand: times 0, 5, 10 have mean 5; Σ(t−5)(r−m) = −5·(0−10) + 5·(30−10) = 150; Σ(t−5)² = 50.
         assert!((slope(&samples(&[0, 0, 30]), Duration::ZERO) - 3.0).abs() < 1e-9);
         assert!(slope(&samples(&[7]), Duration::ZERO).abs() < 1e-9);
     }
 
-    /// Returns samples of each second: a growth, and a sawtooth with a period of 10 s like that of groups of processes.
+    /// Returns a sample for each second: a growth in bytes per second, and a sawtooth with a period of 10 s, as merges
+    /// of ended processes cause it.
     fn sawtooth(seconds: u64, growth: u64) -> Vec<Sample> {
         const MIB: u64 = 1 << 20;
         let rss = |second: u64| 160 * MIB + second * 7 % 10 * 2 * MIB + growth * second;
@@ -124,7 +125,7 @@ mod tests {
             let samples = lowest.iter().enumerate().map(|(block, &rss)| Sample { at: at(block), rss });
             certain_growth(&samples.collect::<Vec<_>>(), Duration::ZERO).unwrap()
         };
-        // Worked out by hand: the rank among the 15 slopes is (15 - 2.326 * sqrt(6 * 5 * 17 / 18)) / 2 = 1.3, the lowest.
+        // Computed by hand: the rank among the 15 slopes is (15 - 2.326 * sqrt(6 * 5 * 17 / 18)) / 2 = 1.3, the lowest.
         assert!((growth([0, 20, 40, 60, 80, 200]) - 1.0).abs() < 1e-9);
         assert!((growth([0, 20, 40, 60, 80, 60]) + 1.0).abs() < 1e-9);
         assert!(growth([100, 100, 100, 100, 100, 900]).abs() < 1e-9);

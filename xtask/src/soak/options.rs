@@ -1,4 +1,4 @@
-//! Options of the command.
+//! Options of `cargo xtask soak`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,21 +7,20 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::tier::Tier;
 
-/// Memory may grow for this time, in which all programs, libraries and their stacks occur for the first time.
+/// Time during which memory may grow, because programs, libraries and stacks occur for the first time.
 const SETTLE: Duration = Duration::from_secs(5 * 60);
 
 /// Duration in the short tier of `cargo xtask test`.
 const SHORT: Duration = Duration::from_secs(60);
 
-/// Duration in the long tier, and the shortest in which the slope of all samples has a limit. The RSS rises and falls by some
-/// 10 MiB, which gives the slope of 3 minutes a standard error of about 10 MiB per 10 minutes, and that of 25 minutes one of
-/// 0.4.
+/// Duration in the long tier. In shorter runs, the slope of all samples has no limit: the RSS rises and falls by some
+/// 10 MiB, so the standard error of the slope is about 10 MiB per 10 minutes for 3 minutes, and 0.4 for 25 minutes.
 pub(super) const LONG: Duration = Duration::from_secs(30 * 60);
 
 /// Values that have limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limited {
-    /// Memory and losses. The others depend on the build, on the machine and on the duration.
+    /// Memory and losses. The other values depend on the build, on the machine and on the duration.
     MemoryAndLosses,
     All,
 }
@@ -30,7 +29,7 @@ pub(super) enum Limited {
 pub(super) struct Options {
     pub(super) duration: Duration,
     pub(super) limited: Limited,
-    /// The memtrace under test; without it, one is built.
+    /// Path of the memtrace to run; `None` to build it.
     pub(super) memtrace: Option<PathBuf>,
     /// Further options of memtrace.
     pub(super) arguments: Vec<String>,
@@ -52,7 +51,7 @@ impl Options {
         Ok(options)
     }
 
-    /// Returns the options of `cargo xtask test`. The short tier runs `memtrace`, the build of the tests.
+    /// Returns the options for a tier of `cargo xtask test`. The short tier runs `memtrace`, the build of the tests.
     pub(super) fn of_tier(tier: Tier, memtrace: PathBuf) -> Self {
         match tier {
             Tier::Short => {
@@ -66,7 +65,7 @@ impl Options {
         Self { duration, limited: Limited::All, memtrace: None, arguments: Vec::new() }
     }
 
-    /// Returns the time after which the slope of the memory is measured: five minutes, or two fifths of a short run.
+    /// Returns the time from the start to the measurement of the slope: five minutes, or two fifths of a short run.
     pub(super) fn settle(&self) -> Duration {
         SETTLE.min(self.duration * 2 / 5)
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench recording`: the cost of a recording. Traces of the machine with and without a recording alternate while
-//! the loops run.
+//! `cargo xtask bench recording`: the cost of a recording. Traces of the machine with and without a recording alternate
+//! while the loops of the soak test run.
 
 use std::fs;
 use std::path::Path;
@@ -15,14 +15,14 @@ use crate::privilege::Root;
 use crate::workspace::{self, Workspace};
 use crate::{bpf, command, setup, ui};
 
-/// Default time from the attachment to the measurement. In it, unwind tables are built, and the stacks of short processes are
-/// recorded one by one.
+/// Default time from the attachment to the measurement. During this time, unwind tables are built, and the stacks of
+/// short processes are recorded one by one.
 const WARM_UP: Duration = Duration::from_secs(60);
 
-/// Highest median of the ratios.
+/// Limit for the median of the ratios.
 const MAX_RATIO: f64 = 1.1;
 
-/// Largest recording of an hour.
+/// Limit for the size of a recording, in MiB per hour.
 const MAX_MIB_PER_HOUR: f64 = 100.0;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -32,7 +32,7 @@ struct Options {
     rounds: u32,
     /// Time from the attachment to the measurement.
     warm_up: Duration,
-    /// Time of a measurement.
+    /// Duration of a measurement.
     time: Duration,
 }
 
@@ -57,10 +57,10 @@ impl Options {
 
 /// Results of a round.
 struct Round {
-    /// Processor time with a recording, divided by that without one.
+    /// Processor time with a recording, divided by the processor time without a recording.
     ratio: f64,
     mib_per_hour: f64,
-    /// Time of `memtrace report`.
+    /// Run time of `memtrace report`.
     report: Duration,
 }
 
@@ -68,7 +68,7 @@ struct Round {
 ///
 /// # Errors
 ///
-/// If a step fails.
+/// A step fails.
 pub(crate) fn compare(workspace: &Workspace, words: &[String]) -> Result<()> {
     let options = Options::parse(words)?;
     let root = Root::obtain().context("memtrace traces as root")?;
@@ -85,7 +85,7 @@ pub(crate) fn compare(workspace: &Workspace, words: &[String]) -> Result<()> {
     let workload = Workload::start(&folder)?;
     let mut rounds = Vec::new();
     for number in 0..options.rounds {
-        // Each of them comes first in every other round.
+        // The order of the two traces alternates.
         let (with, without) = if number % 2 == 0 {
             let without = processor_time(root, &memtrace, &folder, false, &options)?;
             (processor_time(root, &memtrace, &folder, true, &options)?, without)
@@ -113,7 +113,7 @@ fn processor_time(root: Root, memtrace: &Path, folder: &Path, is_recorded: bool,
     Ok(share)
 }
 
-/// Returns the results of a round. Its recording lasted `time`.
+/// Returns the results of a round. `time` is the duration of its recording.
 fn round(root: Root, ratio: f64, memtrace: &Path, folder: &Path, time: Duration) -> Result<Round> {
     let recording = folder.join("run.memtrace");
     let bytes = fs::metadata(&recording).with_context(|| format!("no {}", recording.display()))?.len();
@@ -122,7 +122,7 @@ fn round(root: Root, ratio: f64, memtrace: &Path, folder: &Path, time: Duration)
     report.arg("report").arg("-o").arg(folder.join("again.json")).arg(&recording);
     report.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let status = report.status().with_context(|| format!("cannot run {}", command::shown(&report)))?;
-    // 20 reports losses.
+    // Exit code 20 means that events were lost.
     if !matches!(status.code(), Some(0 | 20)) {
         bail!("failed with {status}: {}", command::shown(&report));
     }

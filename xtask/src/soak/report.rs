@@ -1,4 +1,4 @@
-//! The reports of the trace.
+//! Reports of the trace.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ pub(super) struct Report {
     content: Content,
 }
 
-/// The JSON report. Groups, frames, stacks and activity can be long and are not compared, so the reader skips them.
+/// JSON report. Groups, frames, stacks and activity can be long and are not compared, so the reader skips them.
 type Content = memtrace_json::Report<'static, Vec<Process<'static>>, IgnoredAny, IgnoredAny, IgnoredAny, IgnoredAny>;
 
 /// Reads the reports in `folder`.
@@ -35,7 +35,7 @@ impl Report {
         self.content.totals.alloc_count
     }
 
-    /// Returns the losses that occurred.
+    /// Returns the losses that are not 0.
     pub(super) fn losses(&self) -> BTreeMap<&str, u64> {
         let losses = self.content.losses.iter().filter(|&(_, &count)| count > 0);
         losses.map(|(name, &count)| (name.as_ref(), count)).collect()
@@ -46,7 +46,7 @@ impl Report {
         self.content.stack_quality.get("complete").copied().unwrap_or_default()
     }
 
-    /// Returns the stack ends of the other stacks and their shares, the most frequent first.
+    /// Returns the ends of incomplete stacks and their shares, the most frequent end first.
     pub(super) fn incomplete(&self) -> Vec<(&str, f64)> {
         let ends = self.content.stack_quality.iter();
         let mut ends: Vec<_> = ends.map(|(name, &share)| (name.as_ref(), share)).collect();
@@ -55,7 +55,7 @@ impl Report {
         ends
     }
 
-    /// Returns the number of entries, and the number of processes in them.
+    /// Returns the number of entries for processes, and the number of processes in these entries.
     pub(super) fn processes(&self) -> (usize, u64) {
         let processes = &self.content.processes;
         (processes.len(), processes.iter().map(|process| process.group.as_ref().map_or(1, |group| group.runs)).sum())

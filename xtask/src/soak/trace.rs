@@ -19,7 +19,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Time limit of the attachment.
 const ATTACH: Duration = Duration::from_secs(120);
 
-/// Units of the times in `/proc/PID/stat` per second (`USER_HZ`, include/asm-generic/param.h).
+/// Ticks per second of the times in `/proc/PID/stat` (`USER_HZ`, include/asm-generic/param.h).
 const USER_HZ: f64 = 100.0;
 
 /// Results of a run.
@@ -36,7 +36,7 @@ pub(super) struct Measured {
     pub(super) turns: u64,
 }
 
-/// A running memtrace; dropping it ends it.
+/// Running memtrace. Dropping this value ends it.
 pub(super) struct Trace {
     root: Root,
     child: Child,
@@ -48,7 +48,7 @@ impl Trace {
     pub(super) fn start(root: Root, memtrace: &Path, folder: &Path, arguments: &[String]) -> Result<Self> {
         let (pid_file, log) = (folder.join("pid"), folder.join("memtrace.log"));
         let mut command = root.command("sh");
-        // sudo has a pid of its own.
+        // The pid of the child is the pid of sudo, so the shell writes the pid of memtrace.
         command.args(["-c", r#"echo $$ > "$0" && exec "$@""#]).arg(&pid_file).arg(memtrace).arg("--all");
         command.arg("-o").arg(folder.join("report.json")).arg("-o").arg(folder.join("report.svg")).args(arguments);
         ui::note(&command::shown(&command));
@@ -74,7 +74,7 @@ impl Trace {
         fs::read_to_string(format!("/proc/{}/{file}", self.pid)).context("memtrace has ended")
     }
 
-    /// Samples the memory until `end`.
+    /// Samples memtrace's memory until `end`.
     pub(super) fn sample(&mut self, end: Instant) -> Result<Vec<Sample>> {
         let start = Instant::now();
         let mut samples = Vec::new();
@@ -88,17 +88,17 @@ impl Trace {
         Ok(samples)
     }
 
-    /// Returns the processor time of all its threads so far.
+    /// Returns the processor time of all threads of memtrace so far.
     pub(super) fn processor_time(&self) -> Result<Duration> {
         parse_processor_time(&self.read("stat")?)
     }
 
-    /// Ends the trace and waits for its reports. Returns the time that this takes.
+    /// Ends the trace and waits for its reports. Returns the time from the signal to the exit.
     pub(super) fn stop(mut self) -> Result<Duration> {
         let start = Instant::now();
         self.signal()?;
         let status = self.child.wait().context("cannot wait for memtrace")?;
-        // 20 reports losses, which are compared with their limit.
+        // Exit code 20 means that events were lost. The losses are compared with their limit.
         if !matches!(status.code(), Some(0 | 20)) {
             bail!("memtrace failed with {status}");
         }
@@ -112,7 +112,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // Until it has been waited for, the pid is its own.
+        // The pid still belongs to memtrace, because nobody has waited for it.
         if matches!(self.child.try_wait(), Ok(None)) && self.signal().is_ok() {
             let _ = self.child.wait();
         }

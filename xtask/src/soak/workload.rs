@@ -1,4 +1,4 @@
-//! The traced programs: on each processor a loop of a compiler, python and `ls`.
+//! Workload: on each processor, a loop of a compiler, python and `ls`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, bail};
 /// Number of generated C++ files, which the loops compile in turn.
 const SOURCES: usize = 4;
 
-/// One turn compiles a file, runs python once and `ls` ten times. The loop ends if the file `running` is removed, or
-/// with its parent. Each turn appends a byte to the loop's file of turns.
+/// Shell script of a loop. A turn compiles a file, runs python once and `ls` ten times, and appends a byte to the
+/// loop's file of turns. The loop ends if the file `running` is removed, or if its parent exits.
 const LOOP: &str = r#"
 turn=$1
 while [ -e running ] && kill -0 "$PPID" 2>/dev/null; do
@@ -31,7 +31,7 @@ text = json.dumps(rows)
 assert len(json.loads(text)) == len(re.findall('visitor', text)) == 3000
 ";
 
-/// The running loops. Dropping them ends them after the current programs.
+/// Running loops. Dropping this value ends them after their current turns.
 pub(super) struct Workload {
     running: PathBuf,
     loops: Vec<Child>,
@@ -62,7 +62,7 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// If a program of a loop has failed.
+    /// A program of a loop has failed.
     pub(super) fn stop(mut self) -> Result<u64> {
         fs::remove_file(&self.running).context("cannot end the loops")?;
         for child in &mut self.loops {
@@ -80,7 +80,7 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // Both fail if `stop` has ended the loops.
+        // These calls fail if `stop` has ended the loops.
         let _ = fs::remove_file(&self.running);
         for child in &mut self.loops {
             let _ = child.wait();
@@ -88,7 +88,8 @@ impl Drop for Workload {
     }
 }
 
-/// Returns a C++ file that instantiates templates of the standard library; files with other numbers have other types.
+/// Returns a C++ file that instantiates templates of the standard library. The files differ in the number of their
+/// types.
 fn source(number: usize) -> String {
     let mut text = String::from("#include <algorithm>\n#include <map>\n#include <string>\n#include <vector>\n");
     for function in 0..4 + 4 * number {

@@ -1,4 +1,4 @@
-//! Builds the test binaries, so that each can run with or without root.
+//! Builds the test binaries. Each can run with or without root.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,23 +11,23 @@ use crate::privilege::Root;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
-/// All tests of this package run as root.
+/// Package with tests that all run as root.
 pub(super) const PRIVILEGED_PACKAGE: &str = "memtrace-tests";
 
 /// A test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binary {
-    /// Name of its package.
+    /// Name of the binary's package.
     pub(crate) package: String,
     /// Name of the library, program or test file.
     pub(crate) target: String,
     pub(crate) program: PathBuf,
-    /// The package's folder, the working directory of its tests.
+    /// Folder of the package, which is the working directory of the tests.
     pub(crate) folder: PathBuf,
 }
 
 impl Binary {
-    /// Name in the summary.
+    /// Returns the name for the summary.
     pub(super) fn name(&self) -> String {
         if self.package == self.target { self.package.clone() } else { format!("{} {}", self.package, self.target) }
     }
@@ -38,13 +38,13 @@ impl Binary {
         Ok(folder.join(name))
     }
 
-    /// Returns a command that runs it.
+    /// Returns a command that runs the binary.
     pub(super) fn command(&self) -> Command {
         self.with_cargo_environment(Command::new(&self.program))
     }
 
-    /// Returns a command that runs it as root, one test at a time since a probe on a shared library slows all its users.
-    /// `wrapper` are the words before the program. After `deadline` it is killed.
+    /// Returns a command that runs the binary as root. The tests run one at a time, because a probe on a shared library
+    /// slows all its users. `wrapper` has the words before the program. After `deadline`, the binary is killed.
     pub(super) fn privileged_command(&self, root: Root, deadline: Duration, wrapper: &[String]) -> Command {
         let mut command = root.command("timeout");
         command.args(["--kill-after=10", &deadline.as_secs().to_string()]).args(wrapper);
@@ -76,8 +76,8 @@ pub(super) fn build(workspace: &Workspace, arguments: &[&str]) -> Result<Vec<Bin
     Ok(binaries)
 }
 
-/// Returns the test binary of a message of cargo, if it is an artifact message of one
-/// (the Cargo Book, "External tools", "Artifact messages").
+/// Returns the test binary if a message of cargo is the artifact message of a test binary (the Cargo Book, "External
+/// tools", "Artifact messages").
 fn parse(message: &Value) -> Option<Binary> {
     (message["reason"] == "compiler-artifact" && message["profile"]["test"] == true).then_some(())?;
     let folder = Path::new(message["manifest_path"].as_str()?).parent()?.to_path_buf();
@@ -89,8 +89,8 @@ fn parse(message: &Value) -> Option<Binary> {
     })
 }
 
-/// A package id ends in `#name@version`, or in `#version` when the folder has the package's name
-/// (the Cargo Book, "Package ID Specifications").
+/// Returns the name of a package. A package id ends in `#name@version`, or in `#version` if the folder has the name of
+/// the package (the Cargo Book, "Package ID Specifications").
 fn package_name(id: &str, folder: &Path) -> Option<String> {
     let (_, end) = id.rsplit_once('#')?;
     match end.split_once('@') {

@@ -10,20 +10,20 @@ use super::results::BinaryResult;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
-/// Options with which a test binary prints the duration of each test. They are unstable, so the compiler's switch for
-/// unstable features is needed too.
+/// Options that make a test binary print the duration of each test. They are unstable, so the variable that enables
+/// unstable features ([`UNSTABLE`]) is needed too.
 pub(crate) const REPORT_TIME: &[&str] = &["-Zunstable-options", "--report-time"];
 pub(crate) const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
-/// Time limit of a process that runs privileged tests, in case that a target hangs.
+/// Time limit of a process that runs privileged tests, if a target hangs.
 pub(super) const PRIVILEGED_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
 /// Selection of the tests of a binary.
 #[derive(Clone, Copy)]
 pub(super) enum Selection<'a> {
-    /// Tests with this in their path.
+    /// Tests with this text in their path.
     Only(&'a str),
-    /// Tests without any of these in their path.
+    /// Tests without any of these texts in their path.
     Without(&'a [&'a str]),
 }
 
@@ -41,12 +41,12 @@ pub(super) fn run(mut command: Command, selection: Selection<'_>) -> Result<Bina
     stream(with_times(command), ui::result)
 }
 
-/// Runs these tests of the binary that `command` runs.
+/// Runs `tests` of the binary that `command` runs.
 pub(super) fn run_listed(command: Command, tests: &[String]) -> Result<BinaryResult> {
     stream(with_names(command, tests), ui::result)
 }
 
-/// Runs these tests of the binary that `command` runs. Returns the output, too.
+/// Runs `tests` of the binary that `command` runs. Returns the output instead of printing it.
 pub(super) fn run_silently(command: Command, tests: &[String]) -> Result<(BinaryResult, String)> {
     let mut output = String::new();
     let result = stream(with_names(command, tests), |line| {

@@ -1,7 +1,7 @@
-//! Lanes: traces that run at the same time. Each lane's processes have their own copy of the C library.
+//! Lanes: sequences of tests that run at the same time. The processes of a lane have their own copy of the C library.
 //!
-//! Two traces of one file slow each other down, because every process that maps the file executes the probes of a trace of
-//! several processes. A copy that is mounted over the C library is another file, with the usual path.
+//! Two traces with probes in one file slow each other down: if a trace covers several processes, every process that
+//! maps the file executes its probes. A copy that is mounted over the C library is another file, with the usual path.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,16 +17,16 @@ use crate::privilege::Root;
 use crate::workspace::{self, Workspace};
 use crate::{command, parallel, ui};
 
-/// A trace and its victim use about one processor of two.
+/// Number of lanes. A trace and its victim use about one processor of two.
 const LANES: usize = 2;
 
-/// Variable that is set for tests in a lane.
+/// Environment variable with the number of the lane, for tests in a lane.
 const VARIABLE: &str = "MEMTRACE_LANE";
 
-/// Mounts the copy `$0` over the file `$1`, and runs the other words.
+/// Shell script that mounts the copy `$0` over the file `$1`, and runs the other words as a command.
 const MOUNT: &str = r#"mount --bind "$0" "$1" && shift && exec "$@""#;
 
-/// Runs the topics in lanes.
+/// Runs the topics in lanes. An idle lane runs the next topic.
 pub(super) fn run(
     workspace: &Workspace,
     root: Root,
@@ -69,7 +69,7 @@ fn add(results: &mut Results, topic: &Topic, result: BinaryResult) {
     results.add_required(Group::Privileged, &topic.name, result);
 }
 
-/// Returns the words before a command that runs in a lane.
+/// Returns the words before a command that make it run in a lane.
 fn wrapper(lane: usize, copy: &Path, library: &Path) -> Vec<String> {
     let words = ["env", &format!("{VARIABLE}={lane}"), "unshare", "--mount", "sh", "-c", MOUNT].map(str::to_owned);
     let files = [copy, library].map(|path| path.display().to_string());
@@ -82,7 +82,7 @@ fn c_library() -> Result<PathBuf> {
     fs::canonicalize(&path).with_context(|| format!("there is no C library at {path}"))
 }
 
-/// Copies the library for each lane.
+/// Makes a copy of the library for each lane.
 fn copy(workspace: &Workspace, library: &Path) -> Result<Vec<PathBuf>> {
     let folder = workspace.join("target/lanes");
     workspace::create_empty(&folder)?;

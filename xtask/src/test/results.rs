@@ -17,13 +17,13 @@ pub(crate) struct BinaryResult {
     failures: Vec<String>,
     /// Tests that ran, with their durations.
     tests: Vec<(String, Option<Duration>)>,
-    /// Its exit status, if it failed without a failed test.
+    /// Message with the exit status, if the binary failed without a failed test.
     crash: Option<String>,
     duration: Duration,
 }
 
 impl BinaryResult {
-    /// Parses a line of its output.
+    /// Parses a line of the binary's output.
     pub(crate) fn read_line(&mut self, line: &str) {
         if let Some(TestLine { name, result, duration }) = TestLine::parse(line).filter(|line| line.result != "ignored")
         {
@@ -44,7 +44,7 @@ impl BinaryResult {
         }
     }
 
-    /// Records the exit status. An error without a failed test means that the binary crashed.
+    /// Records the exit status. A failure without a failed test means that the binary crashed.
     pub(crate) fn end(&mut self, status: ExitStatus) {
         if !status.success() && self.failed == 0 {
             self.failed = 1;
@@ -57,7 +57,7 @@ impl BinaryResult {
         self.duration = duration;
     }
 
-    /// Returns the tests of a list that did not run.
+    /// Returns the tests of `expected` that did not run.
     pub(super) fn missing<'list>(&self, expected: &'list [String]) -> Vec<&'list str> {
         let ran = |name: &String| self.tests.iter().any(|(test, _)| test == name);
         expected.iter().filter(|name| !ran(name)).map(String::as_str).collect()
@@ -73,12 +73,12 @@ impl BinaryResult {
 pub(crate) enum Group {
     Unprivileged,
     Privileged,
-    /// In guests with other kernels.
+    /// Tests in guests with other kernels.
     Guests,
 }
 
 impl Group {
-    /// The groups that `cargo xtask test` runs.
+    /// Groups that `cargo xtask test` runs.
     pub(super) const ALL: &[Self] = &[Self::Unprivileged, Self::Privileged, Self::Guests];
 
     const fn name(self) -> &'static str {
@@ -92,21 +92,21 @@ impl Group {
 
 /// Results of all test binaries.
 pub(crate) struct Results {
-    /// The groups that must run.
+    /// Groups that must run.
     groups: &'static [Group],
     rows: Vec<(Group, String, BinaryResult)>,
     problems: Vec<String>,
-    /// Checks that are no tests, for the summary.
+    /// Names of the passed checks that are not tests, for the summary.
     checks: Vec<String>,
 }
 
 impl Results {
-    /// Creates an empty list. Each of these groups must run.
+    /// Creates an empty list. Each of `groups` must run.
     pub(super) const fn of_groups(groups: &'static [Group]) -> Self {
         Self { groups, rows: Vec::new(), problems: Vec::new(), checks: Vec::new() }
     }
 
-    /// Adds a check that is no test.
+    /// Adds a passed check that is not a test.
     pub(super) fn check(&mut self, name: String) {
         self.checks.push(name);
     }
@@ -116,7 +116,7 @@ impl Results {
         self.problems.push(problem);
     }
 
-    /// Adds a binary that may have no tests of the group.
+    /// Adds the result of a binary that may have no tests of the group.
     pub(super) fn add(&mut self, group: Group, name: &str, result: BinaryResult) {
         if result.ignored > 0 {
             self.problems.push(format!("{name}: {} tests were ignored", result.ignored));
@@ -126,7 +126,7 @@ impl Results {
         self.rows.push((group, name.to_owned(), result));
     }
 
-    /// Adds a binary that must have tests of the group.
+    /// Adds the result of a binary that must have tests of the group.
     pub(crate) fn add_required(&mut self, group: Group, name: &str, result: BinaryResult) {
         if result.count() == 0 {
             self.problems.push(format!("{name}: no test ran"));
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(result.crash.as_deref(), Some("did not finish: exit status: 124"));
     }
 
-    /// Returns the problems of these results. The last value of a row is true for a topic.
+    /// Returns the problems of these results. The last value of a row is true if the binary must have tests.
     fn problems(rows: &[(Group, &str, BinaryResult, bool)]) -> Vec<String> {
         let mut results = Results::of_groups(SOME);
         for (group, name, result, required) in rows {

@@ -1,11 +1,11 @@
-//! Options of the command: the tier, or the kernels.
+//! Options of `cargo xtask test`: the tier, or the kernels.
 
 use anyhow::Result;
 
 use crate::kernels::{self, Kernel};
 use crate::tier::Tier;
 
-/// Returns the kernels of the guests of a tier.
+/// Returns the kernels on which the guest tests of a tier run.
 pub(super) fn kernels_of(tier: Tier) -> Vec<&'static Kernel> {
     match tier {
         Tier::Short => kernels::default_kernels(),

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use crate::ui;
 
-/// The line that a test binary prints for a test: `test NAME ... RESULT <SECONDSs>`.
+/// Line that a test binary prints for a test: `test NAME ... RESULT <SECONDSs>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TestLine<'line> {
     pub(crate) name: &'line str,
     /// `ok`, `FAILED` or `ignored`.
     pub(crate) result: &'line str,
-    /// Printed with `--report-time` only.
+    /// Duration of the test, which is printed only with `--report-time`.
     pub(crate) duration: Option<Duration>,
 }
 
@@ -37,7 +37,7 @@ pub(super) fn slowest(mut tests: Vec<(String, Duration)>, count: usize) -> Vec<(
     tests
 }
 
-/// The steps of a run with their durations.
+/// Steps of a run, with their durations.
 pub(super) struct Steps {
     start: Instant,
     rows: Vec<(&'static str, Duration)>,
@@ -48,7 +48,7 @@ impl Steps {
         Self { start: Instant::now(), rows: Vec::new() }
     }
 
-    /// Performs a step.
+    /// Runs `work` as a step, and records its duration.
     pub(super) fn time<T>(&mut self, name: &'static str, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let result = work();
@@ -58,14 +58,14 @@ impl Steps {
         result
     }
 
-    /// Returns a line for each step, and one with the duration of the run.
+    /// Returns a line for each step, and a line with the duration of the run.
     pub(super) fn lines(&self) -> Vec<String> {
         let total = ("total", self.start.elapsed());
         self.rows.iter().chain([&total]).map(|(name, duration)| line(name, *duration)).collect()
     }
 }
 
-/// Returns a row of a table: a duration and its subject.
+/// Returns a row of a table: `duration`, and `name` as its subject.
 pub(super) fn line(name: &str, duration: Duration) -> String {
     format!("  {:>7.1} s  {name}", duration.as_secs_f64())
 }

@@ -1,7 +1,7 @@
-//! Topics of the privileged tests: one for each module.
+//! Topics of the privileged tests. Each module is a topic.
 //!
-//! A module's path says where its tests run. Tests in a module `alone` run by themselves, and so do tests in a module `long`,
-//! which belong to the long tier. All others run in lanes.
+//! The path of a module selects the place of its tests. Tests in a module `long` belong to the long tier, and run
+//! alone. Tests in a module `alone` run alone too. All other tests run in lanes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::command;
 
-/// Name of the modules with tests that run by themselves.
+/// Name of the modules with tests that run alone.
 const ALONE: &str = "alone";
 
 /// Name of the modules with tests of the long tier.
@@ -32,7 +32,7 @@ pub(super) struct Topic {
 /// All topics.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Topics {
-    /// Topics of the lanes, the largest first: then no lane has much to do when the others are finished.
+    /// Topics of the lanes. The largest topic is first, so that all lanes finish at about the same time.
     pub(super) lanes: Vec<Topic>,
     pub(super) alone: Vec<Topic>,
     pub(super) long: Vec<Topic>,
@@ -43,7 +43,7 @@ impl Topics {
     ///
     /// # Errors
     ///
-    /// If the binary cannot run, or if a test is in no module.
+    /// The binary cannot run, or a test is in no module.
     pub(super) fn of(program: &Path) -> Result<Self> {
         Self::from_names(list(program)?)
     }

@@ -1,4 +1,4 @@
-//! Every `allow` and `expect` has a reason, no test is ignored, and no `dbg!` remains.
+//! Rule: every `allow` and `expect` has a reason, no test is ignored, and no `dbg!` remains.
 
 use proc_macro2::TokenTree;
 use syn::spanned::Spanned as _;

@@ -1,4 +1,4 @@
-//! Rules for the BPF programs: probes do not import each other, and only one module accesses the rings.
+//! Rules for the BPF programs: probes do not import each other, and only the module `emit` accesses the rings.
 
 use proc_macro2::{TokenStream, TokenTree};
 
@@ -9,10 +9,10 @@ use super::violation::Violation;
 const SOURCES: &str = "memtrace-ebpf/src/";
 const PROBES: &str = "memtrace-ebpf/src/probes/";
 
-/// The module that declares the rings and writes to them.
+/// File of the module that declares the rings and writes to them.
 const EMIT: &str = "memtrace-ebpf/src/emit.rs";
 
-/// Its parts.
+/// Folder of the module's parts.
 const PARTS_OF_EMIT: &str = "memtrace-ebpf/src/emit/";
 
 /// Prefixes of ring identifiers: the map, its type and the BPF helpers.

@@ -1,4 +1,4 @@
-//! No file imports, directly or through others, a file that imports it.
+//! Rule: the imports between the files of a crate have no cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::product::CRATES;
 use super::tree::Tree;
 use super::violation::Violation;
 
-/// The sources of the project's commands.
+/// Sources of xtask.
 const OWN: &str = "xtask/src/";
 
 /// Returns a violation for each group of files that import each other.
@@ -35,7 +35,7 @@ fn violation(graph: &FileGraph<'_>, group: &BTreeSet<usize>, edges: &[Edge], fir
     Violation::new(graph.source(first), 0, message)
 }
 
-/// Returns the strongly connected components that have more than one of `files` files.
+/// Returns the strongly connected components with more than one file. Files have the numbers below `files`.
 fn cyclic_groups(files: usize, edges: &[Edge]) -> BTreeSet<BTreeSet<usize>> {
     let mut next: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for edge in edges {

@@ -1,6 +1,6 @@
-//! The import graph of a crate: which file uses an item that another file defines.
+//! Import graph of a crate. An edge leads from a file that uses an item to the file that defines the item.
 //!
-//! Re-exports are followed to the file that defines the item. Code under `#[cfg(test)]` is ignored.
+//! A re-export is followed to the file that defines the item. Code under `#[cfg(test)]` is ignored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +12,25 @@ use super::paths::{self, PathRef};
 use super::product::{self, ProductFile};
 use super::tree::{Source, Tree};
 
-/// Re-exports of re-exports are followed up to this depth.
+/// Maximum number of re-exports that are followed from an import to the definition.
 const MAX_REEXPORTS: usize = 16;
 
-/// The files of a crate and their imports.
+/// Files of a crate, and their imports.
 pub(super) struct FileGraph<'a> {
     files: Vec<FileFacts<'a>>,
-    /// The index in `files` by module path.
+    /// Index in `files` of each module path.
     modules: BTreeMap<Vec<String>, usize>,
 }
 
-/// A file uses an item of another file.
+/// Use of an item that another file defines.
 pub(super) struct Edge {
     /// Index of the file that uses the item.
     pub(super) from: usize,
-    /// Index of the file that defines it.
+    /// Index of the file that defines the item.
     pub(super) to: usize,
     /// Line of the use, from 1.
     pub(super) line: usize,
-    /// The path as resolved.
+    /// Resolved path of the item.
     pub(super) path: String,
 }
 
@@ -41,34 +41,34 @@ struct FileFacts<'a> {
     definitions: BTreeSet<String>,
     /// Modules that the file declares.
     children: BTreeSet<String>,
-    /// Single names that its code uses.
+    /// Names that the code uses as a path or as its first segment, outside of `use`.
     names: BTreeSet<String>,
 }
 
 impl<'a> FileGraph<'a> {
-    /// Builds the graph of the crate with its sources below `folder`.
+    /// Builds the graph of the crate with sources below `folder`.
     pub(super) fn of_crate(tree: &'a Tree, folder: &'a str) -> Self {
         let files: Vec<_> = product::files_below(tree, folder).into_iter().map(FileFacts::collect).collect();
         let modules = files.iter().enumerate().map(|(index, file)| (file.module.clone(), index)).collect();
         Self { files, modules }
     }
 
-    /// Number of files.
+    /// Returns the number of files.
     pub(super) fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// The module of the file with this index.
+    /// Returns the module path of the file with this index.
     pub(super) fn module(&self, index: usize) -> &[String] {
         &self.files[index].module
     }
 
-    /// The file with this index.
+    /// Returns the file with this index.
     pub(super) fn source(&self, index: usize) -> &'a Source {
         self.files[index].source
     }
 
-    /// Returns the imports, without those of a file from itself.
+    /// Returns the imports between different files.
     pub(super) fn edges(&self) -> Vec<Edge> {
         let of_file = |(from, file): (usize, &FileFacts<'_>)| {
             let edge = |path: &PathRef| {
@@ -84,7 +84,7 @@ impl<'a> FileGraph<'a> {
     fn target(&self, file: &FileFacts<'_>, path: &PathRef) -> Option<usize> {
         let absolute = file.absolute(&path.segments, 0)?;
         match &path.import {
-            // A re-export alone is no use of the item.
+            // A re-export is a use only if the file itself uses the name.
             Some(import) if import.is_public && !import.name.as_ref().is_some_and(|name| file.names.contains(name)) => {
                 None
             }
@@ -95,8 +95,8 @@ impl<'a> FileGraph<'a> {
         }
     }
 
-    /// Returns the file that defines the item at a path from the crate's root. A module itself is no item: its uses name
-    /// the items.
+    /// Returns the file that defines the item at `path`, a path from the root of the crate. Returns `None` for a
+    /// module: the paths that use the module name its items.
     fn definition(&self, path: &[String], depth: usize) -> Option<usize> {
         if depth > MAX_REEXPORTS {
             return None;
@@ -107,7 +107,7 @@ impl<'a> FileGraph<'a> {
         self.definition_in(index, &path[length..], depth)
     }
 
-    /// Returns the file that defines an item of the module in the file `index`.
+    /// Returns the file that defines `item`, an item of the module in the file `index`.
     fn definition_in(&self, index: usize, item: &[String], depth: usize) -> Option<usize> {
         let file = &self.files[index];
         let (name, rest) = item.split_first()?;
@@ -116,7 +116,7 @@ impl<'a> FileGraph<'a> {
         }
         if let Some(import) = file.import(name) {
             let reexported = [import.segments.as_slice(), rest].concat();
-            // An item of another crate has no file here.
+            // An item of another crate has no file in this graph.
             return self.definition(&file.absolute(&reexported, depth)?, depth + 1);
         }
         if file.children.contains(name) {
@@ -128,7 +128,7 @@ impl<'a> FileGraph<'a> {
             let target = *self.modules.get(&module)?;
             self.files[target].defines_or_imports(name).then(|| self.definition_in(target, item, depth + 1))?
         });
-        // What is left was defined by a macro.
+        // A macro in this file defines any other item.
         through_glob.or(Some(index))
     }
 }
@@ -160,7 +160,7 @@ impl<'a> FileFacts<'a> {
         self.definitions.contains(name) || self.import(name).is_some()
     }
 
-    /// Returns a path from the crate's root, without `crate`; `None` for a path into another crate.
+    /// Converts a path to a path from the root of the crate, without `crate`; `None` for a path into another crate.
     fn absolute(&self, segments: &[String], depth: usize) -> Option<Vec<String>> {
         let (first, rest) = segments.split_first()?;
         if first == "crate" {
@@ -174,7 +174,7 @@ impl<'a> FileFacts<'a> {
     }
 }
 
-/// The single names that code uses, outside of `use`.
+/// Collector of the names that code uses as a path or as its first segment, outside of `use`.
 struct Names {
     names: BTreeSet<String>,
 }
@@ -226,7 +226,7 @@ fn name_of(item: &Item) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// The imports of a crate as `from -> to`, without the folder and `.rs`.
+    /// Returns the imports of a crate as `from -> to`, without the folder and `.rs`.
     fn edges(files: &[(&str, &str)]) -> Vec<String> {
         let paths: Vec<String> = files.iter().map(|(path, _)| format!("c/src/{path}.rs")).collect();
         let files: Vec<(&str, &str)> =

@@ -1,4 +1,4 @@
-//! The methods of a type are in at most two files: a type that needs more of them has several tasks.
+//! Rule: the methods of a type are in at most two files. A type with methods in more files has several tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::product::{CRATES, ProductFile, files_below};
 use super::tree::Tree;
 use super::violation::Violation;
 
-/// Most files with methods of a type.
+/// Maximum number of files with methods of a type.
 const MOST: usize = 2;
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
@@ -25,7 +25,7 @@ fn check_crate(files: &[ProductFile<'_>]) -> Vec<Violation> {
     let mut places: BTreeMap<(String, &[String]), BTreeSet<&str>> = BTreeMap::new();
     for file in files {
         for name in file.syntax.items.iter().filter_map(with_methods) {
-            // Several modules can have a type of this name: the nearest is meant.
+            // If several modules have a type of this name, the nearest one is assumed.
             let of_name = definitions.get(&name).into_iter().flatten();
             if let Some(nearest) = of_name.max_by_key(|module| common(module, &file.module)) {
                 places.entry((name, nearest)).or_default().insert(&file.source.path);
@@ -55,14 +55,14 @@ fn defined(item: &Item) -> Option<String> {
     }
 }
 
-/// Returns the name of the type if an item has methods of it that belong to no trait.
+/// Returns the name of the type if an item is its inherent `impl`.
 fn with_methods(item: &Item) -> Option<String> {
     let Item::Impl(ItemImpl { trait_: None, self_ty, .. }) = item else { return None };
     let Type::Path(path) = &**self_ty else { return None };
     Some(path.path.segments.last()?.ident.to_string())
 }
 
-/// Returns the number of segments that two paths begin with in common.
+/// Returns the length of the common prefix of two paths, in segments.
 fn common(one: &[String], other: &[String]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
@@ -82,7 +82,7 @@ mod tests {
             sources: vec![
                 source("a.rs", &own),
                 source("a/b.rs", method),
-                // A trait and a test do not count, nor does another type of this name.
+                // The impl of a trait, a test and another type of this name do not count.
                 source("a/c.rs", &with_test),
                 source("other.rs", &own),
                 source("a/d.rs", last),

@@ -1,4 +1,4 @@
-//! Paths in `/proc` and `/sys` occur only in the module `procfs` of the crate `host`.
+//! Rule: paths in `/proc` and `/sys` occur only in the module `procfs` of the crate `host`.
 
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -8,7 +8,7 @@ use super::product;
 use super::tree::{Source, Tree};
 use super::violation::Violation;
 
-/// The crate and the module that may contain the paths.
+/// Crate and module that may contain the paths.
 const READER: (&str, &str) = ("crates/host/src/", "procfs");
 
 /// Folders of the kernel's file systems. cgroupfs, tracefs and bpffs are mounted below `/sys`.
@@ -71,7 +71,7 @@ impl<'ast> Visit<'ast> for Checker<'_> {
     }
 }
 
-/// Returns true if a literal is a path of the kernel. A text with a space is a message that mentions one.
+/// Returns true if a literal is a path of the kernel. A text with blanks is a message that mentions a path.
 fn is_kernel_path(text: &str) -> bool {
     let is_below = |folder| text.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
     !text.contains(char::is_whitespace) && FOLDERS.into_iter().any(is_below)

@@ -1,4 +1,4 @@
-//! Modules of the program import each other only as the table permits.
+//! Rule: modules of the crate memtrace import each other only as the table permits.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub(super) fn check(tree: &Tree) -> Vec<Violation> {
     [missing_rows(&graph), refused(&graph, &edges), unused(&graph, &edges)].concat()
 }
 
-/// Returns the permissions that no file uses, so that the table stays tight.
+/// Returns a violation for each permission that no file uses, so that the table permits no more than necessary.
 fn unused(graph: &FileGraph<'_>, edges: &[Edge]) -> Vec<Violation> {
     let used: BTreeSet<_> = edges.iter().filter_map(|edge| modules_of(graph, edge)).collect();
     if used.is_empty() {
@@ -53,7 +53,7 @@ fn refused(graph: &FileGraph<'_>, edges: &[Edge]) -> Vec<Violation> {
     edges.iter().filter_map(violation).collect()
 }
 
-/// Returns the two modules of an import, unless they are the same.
+/// Returns the importing and the imported module of an edge; `None` if they are the same, or the root of the crate.
 fn modules_of<'a>(graph: &'a FileGraph<'_>, edge: &Edge) -> Option<(&'a str, &'a str)> {
     let (from, to) = (module(graph, edge.from)?, module(graph, edge.to)?);
     (from != to).then_some((from, to))

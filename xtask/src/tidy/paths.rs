@@ -1,4 +1,4 @@
-//! Collects the paths in a Rust file and resolves them as far as the file alone allows.
+//! Collects the paths in a Rust file, and resolves them as far as this is possible with the file alone.
 
 use std::collections::BTreeSet;
 
@@ -7,44 +7,44 @@ use syn::spanned::Spanned as _;
 use syn::visit::{self, Visit};
 use syn::{File, ItemMod, ItemUse, Macro, MetaList, Path, UseTree, Visibility};
 
-/// A path in a file.
+/// Path in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathRef {
-    /// Its segments. A path that starts with `self` or `super` is resolved to one that starts with `crate`.
+    /// Segments of the path. A path that starts with `self` or `super` is resolved to a path that starts with `crate`.
     pub(super) segments: Vec<String>,
-    /// Its line, from 1.
+    /// Line of the path, from 1.
     pub(super) line: usize,
-    /// Set if the path is a leaf of a `use` item.
+    /// Effect of the import, if the path is a leaf of a `use` item.
     pub(super) import: Option<Import>,
 }
 
-/// The local effect of a leaf of a `use` item.
+/// Local effect of a leaf of a `use` item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Import {
-    /// The name that it brings into scope; `None` for a glob.
+    /// Name that the leaf brings into scope; `None` for a glob.
     pub(super) name: Option<String>,
-    /// True if the item has a visibility, so that it re-exports the name.
+    /// True if the `use` item has a visibility, so that it re-exports the name.
     pub(super) is_public: bool,
 }
 
-/// Returns the paths in `text`, a file of the module `module`: `["report", "svg"]` for `report/svg.rs`.
+/// Returns the paths in `text`, the file of the module `module`, such as `["report", "svg"]` for `report/svg.rs`.
 ///
 /// # Errors
 ///
-/// If `text` is not Rust.
+/// `text` is not Rust.
 pub(super) fn in_text(text: &str, module: &[String]) -> syn::Result<Vec<PathRef>> {
     Ok(in_file(&syn::parse_file(text)?, module))
 }
 
-/// Returns the paths in `file` without local names: paths that start with a module of the file itself, and single names
-/// outside of `use`.
+/// Returns the paths in `file`, except single names outside of `use`, and paths that start with a module of the file
+/// itself.
 pub(super) fn in_file(file: &File, module: &[String]) -> Vec<PathRef> {
     let (mut paths, local) = with_local(file, module);
     paths.retain(|path| path.segments.first().is_some_and(|first| !local.contains(first)));
     paths
 }
 
-/// Returns the paths in `file`, including those that start with one of its own modules, and the names of these modules.
+/// Returns the paths in `file`, except single names outside of `use`, and the names of the modules of the file itself.
 pub(super) fn with_local(file: &File, module: &[String]) -> (Vec<PathRef>, BTreeSet<String>) {
     let mut collector = Collector { module: module.to_vec(), paths: Vec::new(), local: BTreeSet::new() };
     collector.visit_file(file);
@@ -54,7 +54,7 @@ pub(super) fn with_local(file: &File, module: &[String]) -> (Vec<PathRef>, BTree
 struct Collector {
     module: Vec<String>,
     paths: Vec<PathRef>,
-    /// Modules of this file. They hide crates of the same name.
+    /// Names of the modules of this file. They hide crates of the same name.
     local: BTreeSet<String>,
 }
 
@@ -90,7 +90,8 @@ impl Collector {
         }
     }
 
-    /// The arguments of a macro are tokens, not paths: every run of names with colons between them counts as a path.
+    /// Adds the paths in the arguments of a macro. These are tokens, so every run of names with `::` between them
+    /// counts as a path.
     fn add_tokens(&mut self, tokens: TokenStream) {
         let mut run: Vec<String> = Vec::new();
         let mut line = 0;

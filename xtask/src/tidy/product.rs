@@ -1,4 +1,4 @@
-//! Parses the product code of a crate: its files without code under `#[cfg(test)]`.
+//! Parses the product code of a crate: its files, without code under `#[cfg(test)]`.
 
 use std::ops::RangeInclusive;
 
@@ -7,7 +7,7 @@ use syn::{Attribute, File, ImplItem, Item, ItemMod};
 
 use super::tree::{Source, Tree};
 
-/// Folders of the sources that users run or link. Tools, tests and benchmarks are not part of the product.
+/// Source folders of the crates that users run or link. Tools, tests and benchmarks are not part of the product.
 pub(super) const CRATES: [&str; 11] = [
     "crates/history/src/",
     "crates/host/src/",
@@ -22,17 +22,17 @@ pub(super) const CRATES: [&str; 11] = [
     "memtrace-unwind/src/",
 ];
 
-/// A parsed file of a crate.
+/// Parsed file of a crate.
 pub(super) struct ProductFile<'a> {
     pub(super) source: &'a Source,
     pub(super) module: Vec<String>,
     pub(super) syntax: File,
-    /// Lines of the tests in the file, from 1.
+    /// Line ranges of the tests in the file, from 1.
     tests: Vec<RangeInclusive<usize>>,
 }
 
 impl ProductFile<'_> {
-    /// Returns the number of lines without tests, blank lines and lines that are only comments.
+    /// Returns the number of lines, except tests, blank lines and lines with only a comment.
     pub(super) fn code_lines(&self) -> usize {
         let is_code = |(number, line): &(usize, &str)| {
             let line = line.trim_start();
@@ -42,7 +42,7 @@ impl ProductFile<'_> {
     }
 }
 
-/// Returns the files of the crate with its sources below `folder`. Files that are not Rust are skipped.
+/// Returns the files of the crate with sources below `folder`. Files that are not Rust are skipped.
 pub(super) fn files_below<'a>(tree: &'a Tree, folder: &'a str) -> Vec<ProductFile<'a>> {
     let mut files = Vec::new();
     let mut tests = Vec::new();
@@ -58,8 +58,8 @@ pub(super) fn files_below<'a>(tree: &'a Tree, folder: &'a str) -> Vec<ProductFil
     files
 }
 
-/// Returns the module of a file by its path in the crate: `report/svg.rs` is `report::svg`; `lib.rs` and `main.rs` are
-/// the root.
+/// Returns the module path of a file. `path` is its path in the crate: `report/svg.rs` is `report::svg`, and `lib.rs`
+/// and `main.rs` are the root.
 pub(super) fn module_of(path: &str) -> Vec<String> {
     let path = path.strip_suffix(".rs").unwrap_or(path);
     if matches!(path, "lib" | "main") { Vec::new() } else { path.split('/').map(String::from).collect() }

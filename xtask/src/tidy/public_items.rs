@@ -1,6 +1,7 @@
-//! A library crate exports only what another package uses: the compiler reports dead code only within a crate.
+//! Rule: a library crate exports an item only if another package uses it. The compiler reports dead code only within a
+//! crate.
 //!
-//! Names are compared, not resolved, so an item counts as used if another package uses anything of that name.
+//! Names are compared and not resolved. So an item counts as used if another package uses anything of the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,17 +13,17 @@ use super::product::{self, ProductFile};
 use super::tree::{Source, Tree};
 use super::violation::Violation;
 
-/// The crates without users outside of this workspace, by the folder of their sources.
+/// Source folders of the crates without users outside of this workspace.
 const INTERNAL: [&str; 5] =
     ["crates/history/src/", "crates/host/src/", "crates/model/src/", "crates/object/src/", "crates/report/src/"];
 
-/// A public item of a crate, or another declaration that needs items.
+/// Public item of a crate, or another declaration that needs items.
 struct PublicItem<'a> {
     name: String,
     source: &'a Source,
-    /// `None` if it is no item itself.
+    /// Line of the item, from 1; `None` for another declaration.
     line: Option<usize>,
-    /// Names in its declaration, which its users need too.
+    /// Names in the declaration. A user of the item needs them too.
     names: BTreeSet<String>,
 }
 
@@ -48,7 +49,8 @@ fn check_crate(tree: &Tree, folder: &str, names: &BTreeMap<&str, BTreeSet<String
     unused.into_iter().filter_map(violation).collect()
 }
 
-/// Returns the folder of the package with a file at `path`. Integration tests and benchmarks of a package use it from outside.
+/// Returns the folder of the package with a file at `path`. Integration tests and benchmarks are packages of their own,
+/// because they use their package from outside.
 fn package(path: &str) -> &str {
     path.split_once("/src/")
         .map_or_else(|| path.rsplit_once('/').map_or("", |(folder, _)| folder), |(package, _)| package)

@@ -1,9 +1,9 @@
-//! Size and names of files.
+//! Rule for the sizes and names of files.
 
 use super::tree::{Source, Tree};
 use super::violation::Violation;
 
-/// A longer file probably has two responsibilities.
+/// Numbers of lines above which a file is a warning, or a violation. A longer file probably has two responsibilities.
 const LONG: usize = 700;
 const TOO_LONG: usize = 800;
 const MAIN: &str = "memtrace/src/main.rs";

@@ -12,7 +12,7 @@ struct Size {
     lines: usize,
 }
 
-/// Returns a table of the parts of the product: the crates, and the modules of memtrace.
+/// Returns a table of the parts of the product: crates, or the modules of a crate with independent modules.
 pub(super) fn table(tree: &Tree) -> String {
     let mut parts: BTreeMap<String, Size> = BTreeMap::new();
     let mut total = Size::default();
@@ -37,7 +37,7 @@ pub(super) fn table(tree: &Tree) -> String {
     parts.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns true for a crate of independent modules. The files of others belong together.
+/// Returns true for a crate with independent modules. The files of another crate belong together.
 fn has_modules(name: &str) -> bool {
     matches!(name, "host" | "memtrace" | "object")
 }

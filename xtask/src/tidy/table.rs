@@ -1,13 +1,13 @@
-//! The import rules between the modules of the program as data: Cargo checks only those between crates.
+//! Table of the permitted imports between the modules of the crate memtrace. Cargo checks only imports between crates.
 
-/// A module of the program.
+/// Module of the crate memtrace.
 pub(super) struct Module {
     pub(super) name: &'static str,
-    /// Modules that it may import.
+    /// Modules that this module may import.
     pub(super) imports: &'static [&'static str],
 }
 
-/// In dependency order: each module may import only modules above it. Products do not import each other.
+/// Modules in dependency order: each may import only modules above it. Products do not import each other.
 pub(super) const MODULES: &[Module] = &[
     Module { name: "run_kit", imports: &[] },
     Module { name: "targets", imports: &["run_kit"] },

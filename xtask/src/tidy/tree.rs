@@ -1,4 +1,4 @@
-//! The source files that the rules apply to.
+//! Files to which the rules apply.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use crate::command;
 /// Folders without sources.
 const SKIPPED: [&str; 3] = ["target", "memtrace-ebpf/target", ".git"];
 
-/// All text files of the checkout that git does not ignore.
+/// Text files of the checkout, except files that git ignores.
 pub(super) struct Tree {
     pub(super) sources: Vec<Source>,
 }
 
-/// A text file.
+/// Text file.
 pub(super) struct Source {
-    /// Relative to the top folder of the checkout, with slashes.
+    /// Path relative to the top folder of the checkout, with slashes.
     pub(super) path: String,
     pub(super) text: String,
 }
@@ -38,7 +38,7 @@ impl Tree {
         let mut sources = Vec::new();
         for path in paths {
             let file = root.join(&path);
-            // Git lists deleted files, and symbolic links, whose targets are listed too.
+            // Git also lists deleted files, and symbolic links. It lists the targets of the links too.
             if !file.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
                 continue;
             }
@@ -62,16 +62,16 @@ impl Source {
         self.path.ends_with(".rs")
     }
 
-    /// Returns the name without the folder.
+    /// Returns the name of the file without its folder.
     pub(super) fn file_name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or(&self.path)
     }
 }
 
-/// Returns `None` for an unpacked archive without a git repository.
+/// Returns the paths that git does not ignore; `None` without a git repository, as in an unpacked archive.
 fn listed_by_git(root: &Path) -> Option<Vec<String>> {
     root.join(".git").exists().then_some(())?;
-    // Root may run this on another user's checkout, which git refuses by default.
+    // Root may run xtask in the checkout of another user. By default, git refuses this.
     let files =
         command::answer(
             Command::new("git")
@@ -100,7 +100,7 @@ fn walk(folder: &Path, prefix: &str, paths: &mut Vec<String>) -> Result<()> {
 
 #[cfg(test)]
 impl Tree {
-    /// Creates a checkout of these paths and texts.
+    /// Creates a tree of these paths and texts.
     pub(super) fn of(files: &[(&str, &str)]) -> Self {
         let source = |&(path, text): &(&str, &str)| Source { path: path.to_owned(), text: text.to_owned() };
         Self { sources: files.iter().map(source).collect() }

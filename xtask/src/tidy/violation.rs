@@ -1,14 +1,14 @@
-//! A violation of a rule, and how it is shown.
+//! Violation of a rule, and its text.
 
 use std::fmt;
 
 use super::tree::Source;
 
-/// A violation of a rule.
+/// Violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Violation {
     pub(super) path: String,
-    /// The line, from 1; 0 for the whole file.
+    /// Line of the violation, from 1; 0 for the whole file.
     pub(super) line: usize,
     pub(super) message: String,
 }

@@ -1,15 +1,15 @@
-//! Forbidden words: markers of unfinished work, paths of one machine, hosts of package registries.
+//! Rule: files do not contain markers of unfinished work, paths of one machine, or hosts of package registries.
 
 use super::tree::{Source, Tree};
 use super::violation::Violation;
 
-/// Markers of unfinished work, written in two parts so that this table is not a violation.
+/// Markers of unfinished work. They are written in two parts, so that this table is not a violation.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Folders of one machine.
 const FOLDERS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
-/// Hosts of package registries: the machine's configuration selects them.
+/// Hosts of package registries. The configuration of the machine selects them instead.
 const HOSTS: [&str; 4] = [
     concat!("://index.", "crates.io"),
     concat!("://static.", "crates.io"),
@@ -17,7 +17,7 @@ const HOSTS: [&str; 4] = [
     concat!("://deb.", "debian.org"),
 ];
 
-/// Source of a crate from the public registry in a lock file.
+/// Source of a crate from the public registry, as in a lock file.
 const PUBLIC_REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
 pub(super) fn check(tree: &Tree) -> Vec<Violation> {
@@ -50,13 +50,14 @@ fn check_file(source: &Source) -> Vec<Violation> {
     violations
 }
 
-/// Returns true if a path in `line` starts with `folder`. A path such as `/proc/7/root/usr` contains it elsewhere.
+/// Returns true if a path in `line` starts with `folder`. A path such as `/proc/7/root/usr` contains a folder
+/// elsewhere.
 fn contains_path(line: &str, folder: &str) -> bool {
     let continues = |c: char| c.is_alphanumeric() || "_-.*}>)]$~".contains(c);
     line.match_indices(folder).any(|(start, _)| !line[..start].ends_with(continues))
 }
 
-/// Returns true if `line` contains `word`, but not as a part of a longer word such as a template for `mkstemp`.
+/// Returns true if `line` contains `word`, and not only as a part of longer words such as a template for `mkstemp`.
 fn contains_word(line: &str, word: &str) -> bool {
     let joins = |c: char| c.is_alphanumeric() || c == '_';
     line.match_indices(word).any(|(start, _)| {

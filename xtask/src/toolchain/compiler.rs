@@ -9,12 +9,12 @@ use std::process::Command;
 use super::version::{ask, llvm_major};
 use crate::command;
 
-/// A Rust compiler that can build for BPF.
+/// Rust compiler that can build for BPF.
 #[derive(Clone, Debug)]
 pub(super) struct Compiler {
     kind: Kind,
     version: String,
-    /// Major version of its LLVM; the linker must read its bitcode.
+    /// Major version of the compiler's LLVM. The linker must read the bitcode of this version.
     pub(super) llvm: u32,
 }
 
@@ -32,7 +32,7 @@ impl Compiler {
         match &self.kind {
             Kind::Nightly { toolchain } => {
                 let mut command = Command::new("rustup");
-                // The cargo that runs this program sets RUSTC to its own compiler.
+                // The cargo that has started xtask sets RUSTC to its own compiler.
                 command.args(["run", toolchain, "cargo", "build", "-Zbuild-std=core"]).env_remove("RUSTC");
                 command
             }

@@ -9,13 +9,13 @@ use super::version::ask;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
-/// The version to build. Versions with the same major and minor number are compatible.
+/// Version to build. Versions with the same major and minor number are compatible.
 const VERSION: &str = "0.13.0";
 const COMPATIBLE: &str = "0.13.";
 
-/// Returns a linker that was built here for LLVM `llvm` or later, or else one in `PATH`.
+/// Returns a linker in the target folder for LLVM `llvm` or later, or else a linker in `PATH`.
 ///
-/// A linker does not report its LLVM version, so one in `PATH` is used as it is.
+/// A linker does not report its LLVM version, so the version of a linker in `PATH` is not checked.
 pub(super) fn find(workspace: &Workspace, llvm: u32) -> Option<PathBuf> {
     let own = (llvm..=*super::llvm::SUPPORTED.end()).map(|major| folder(workspace, major).join("bin/bpf-linker"));
     own.chain(command::in_path("bpf-linker"))
@@ -31,7 +31,7 @@ pub(super) fn install(workspace: &Workspace, llvm: &Llvm) -> Result<PathBuf> {
             .args(["install", "bpf-linker", "--version", VERSION, "--locked", "--force", "--no-default-features"])
             .args(["--features", &format!("llvm-{}", llvm.major), "--root"])
             .arg(&folder)
-            // Outside the workspace, so that its cargo configuration does not apply.
+            // Outside of the workspace, the cargo configuration of the workspace does not apply.
             .current_dir(std::env::temp_dir())
             // The build uses the first llvm-config in PATH.
             .env("PATH", command::path_with(&llvm.bin)?),
@@ -40,7 +40,7 @@ pub(super) fn install(workspace: &Workspace, llvm: &Llvm) -> Result<PathBuf> {
     Ok(folder.join("bin/bpf-linker"))
 }
 
-/// Returns the folder of the linker for a version of LLVM. A linker reads bitcode of its own LLVM and earlier ones.
+/// Returns the folder of the linker for a version of LLVM. A linker reads bitcode of its own LLVM and of earlier ones.
 fn folder(workspace: &Workspace, llvm: u32) -> PathBuf {
     workspace.join(&format!("target/tools/llvm-{llvm}"))
 }

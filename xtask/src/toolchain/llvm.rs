@@ -1,4 +1,4 @@
-//! Installed LLVM libraries, required for building the linker.
+//! LLVM libraries that are installed. The build of the linker needs them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,18 +10,18 @@ use anyhow::Result;
 use super::version::{ask, llvm_major};
 use crate::{command, debian};
 
-/// Versions of LLVM that bpf-linker has a feature for.
+/// Major versions of LLVM for which bpf-linker has a feature.
 pub(super) const SUPPORTED: RangeInclusive<u32> = 21..=23;
 
-/// Packages required for building the linker, except LLVM.
+/// Packages that the build of the linker needs, except LLVM.
 const BUILD_PACKAGES: [&str; 6] = ["libzstd-dev", "zlib1g-dev", "pkg-config", "gcc", "g++", "make"];
 
-/// An installed LLVM with its development files.
+/// Installed LLVM with its development files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Llvm {
-    /// The major version.
+    /// Major version.
     pub(super) major: u32,
-    /// The folder of its `llvm-config`.
+    /// Folder with `llvm-config`.
     pub(super) bin: PathBuf,
 }
 
@@ -30,7 +30,7 @@ pub(super) fn find(compiler: u32) -> Option<Llvm> {
     choose(&installed(), compiler)
 }
 
-/// Installs LLVM of version `compiler` and the packages required for building the linker.
+/// Installs LLVM of version `compiler`, and the packages that the build of the linker needs.
 pub(super) fn install(compiler: u32) -> Result<()> {
     let llvm = [format!("llvm-{compiler}-dev"), format!("libpolly-{compiler}-dev")];
     let packages: Vec<&str> = llvm.iter().map(String::as_str).chain(BUILD_PACKAGES).collect();
@@ -54,7 +54,7 @@ fn installed() -> BTreeSet<Llvm> {
 
 fn inspect(config: &Path) -> Option<Llvm> {
     let major = llvm_major(&ask(config, "--version")?)?;
-    // Only the tools are installed if there are no headers.
+    // Without headers, only the tools are installed.
     let headers = PathBuf::from(ask(config, "--includedir")?).join("llvm-c/Core.h");
     headers.is_file().then_some(())?;
     Some(Llvm { major, bin: config.parent()?.to_path_buf() })

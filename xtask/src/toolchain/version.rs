@@ -10,7 +10,7 @@ pub(super) fn llvm_major(version: &str) -> Option<u32> {
     version.split('.').next()?.trim().parse().ok()
 }
 
-/// Returns the output of a program called with one argument.
+/// Returns the output of `program` with one argument.
 pub(super) fn ask(program: &Path, argument: &str) -> Option<String> {
     command::answer(Command::new(program).arg(argument))
 }
