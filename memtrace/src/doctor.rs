@@ -1,4 +1,4 @@
-//! Checks of the kernel, the capabilities and the target, by trial if possible.
+//! Checks of the kernel, the capabilities and the target; features are tried where possible.
 
 mod allocators;
 mod finding;
@@ -16,7 +16,7 @@ use memtrace_model::Pid;
 pub(crate) use finding::{Area, Finding, Verdict};
 use permissions::Capabilities;
 
-/// Checks everything that tracing needs and, with `pid`, that process.
+/// Checks the requirements of tracing and, if `pid` is given, that process.
 pub(crate) fn examine(pid: Option<Pid>) -> Vec<Finding> {
     let capabilities = Capabilities::from_status(procfs::own_status().as_deref());
     let (mut findings, probe_cost) = kernel::examine(&capabilities);

@@ -34,7 +34,8 @@ use memtrace_object::elf::{self, Elf};
 /// Number of attempts to read the VMAs while the RSS changes.
 const ATTEMPTS: u32 = 5;
 
-/// Attributes the memory of `process` to its owners. `survey` has its allocators, `objects` its mapped files.
+/// Attributes the memory of `process` to its owners. `survey`: the allocators of the process. `objects`: the cache of
+/// its mapped files.
 ///
 /// # Errors
 ///
@@ -122,7 +123,8 @@ fn variables(process: &Process, vmas: &[Vma], objects: &mut Objects) -> Vec<(usi
     continued.filter_map(end).collect()
 }
 
-/// Inspector of a process, without permission `None` for each range.
+/// Inspector of the memory of a process. Without permission to read it, the sizes of each range are
+/// `None`.
 struct ProcessInspector<'reader>(&'reader io::Result<MemoryReader>);
 
 impl RangeInspector for ProcessInspector<'_> {

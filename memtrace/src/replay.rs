@@ -35,25 +35,25 @@ pub(crate) struct Config {
     pub(crate) path: PathBuf,
     pub(crate) view: View,
     pub(crate) span: Span,
-    /// Moments of additional heap profiles in formats with several of them.
+    /// Moments of additional heap profiles, in formats that hold several.
     pub(crate) heap_profiles: Vec<Moment>,
     pub(crate) outputs: Vec<Output>,
-    /// Metric to draw; `None` for that of the run.
+    /// Metric to draw; `None` selects the metric of the run.
     pub(crate) metric: Option<Metric>,
-    /// Grouping key of stacks; `None` for that of the run.
+    /// Grouping key of stacks; `None` selects the key of the run.
     pub(crate) by: Option<GroupBy>,
-    /// Rules for tags; `None` for those of the run.
+    /// Rules for tags; `None` selects the rules of the run.
     pub(crate) tags: Option<TagRules>,
-    /// Number of sites, and of processes, in texts.
+    /// Number of sites, and of processes, in text reports.
     pub(crate) top: usize,
     /// Number of ended processes with rows of their own.
     pub(crate) keep_ended: usize,
-    /// Write every stack and process.
+    /// True to write every stack and process.
     pub(crate) all_stacks: bool,
 }
 
 impl Config {
-    /// Returns true if an output shows something.
+    /// Returns true if the format of an output passes `is_shown`.
     fn shows(&self, is_shown: fn(Format) -> bool) -> bool {
         self.outputs.iter().any(|output| is_shown(output.format))
     }
@@ -79,16 +79,16 @@ impl Config {
 /// Part of a recording that a report shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum View {
-    /// Stacks of the event classes.
+    /// Stacks of each event class.
     #[default]
     Stacks,
-    /// Accounts, sorted by this column.
+    /// Accounts, sorted by the column.
     Accounts(AccountColumn),
-    /// Usage of threads. Tables are sorted by this column.
+    /// Usage of threads, in tables sorted by the column.
     Threads(ThreadColumn),
 }
 
-/// Number of ended processes in a comparison, besides the groups of the others.
+/// Number of ended processes with rows of their own in a comparison; the others are grouped.
 const LISTED: usize = 1000;
 
 /// Writes the reports of a recording, one for each event class.
@@ -109,7 +109,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
-/// Returns the report on one event class of a recording: `class`, or else the first of the trace.
+/// Returns the report on `class`, or on the first event class of the recording.
 ///
 /// # Errors
 ///
@@ -139,7 +139,8 @@ fn open(config: &Config) -> Result<Recording, Error> {
     Recording::open(&config.path).map_err(|source| unreadable(&config.path, source))
 }
 
-/// Returns the source of names that are not recorded: the file of an object, if it has the recorded build ID.
+/// Returns the symbolizer for frames without a recorded name. It reads an object's file only if the file has the
+/// recorded build ID.
 fn symbolizer() -> Symbolizer {
     Symbolizer::new().with_reopen(Objects::reopen)
 }
@@ -177,7 +178,7 @@ fn reports_of<'a>(config: &Config, book: &'a dyn Book) -> Result<BookReports<'a>
     Ok(BookReports { book, path: config.path.clone(), facts, moments, options })
 }
 
-/// Writes the report of each event class, and returns the losses.
+/// Writes the report of each event class, and returns the largest losses among the classes.
 fn write_stacks(
     reports: &BookReports<'_>,
     mut outputs: BTreeMap<EventClass, Outputs>,
@@ -266,7 +267,7 @@ fn write_threads(
     Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
 }
 
-/// Returns the grouping of the report. `recorded` is that of the run.
+/// Returns the grouping of the report. `recorded`: the grouping of the run.
 fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
     let by = config.by.unwrap_or(recorded.by);
     let tags = config.tags.as_ref().or(recorded.tags.as_ref()).filter(|_| by.is_tag());
@@ -292,8 +293,7 @@ fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
     Ok(Grouping { by, tags: tags.cloned(), program_tags })
 }
 
-/// Returns true if the report has the parts of processes, and false if it has whole processes. `recorded` is the grouping of
-/// the run.
+/// Returns true if the report divides processes into parts. `recorded`: the grouping of the run.
 fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> {
     let by = grouping.by;
     if grouping.parts() == PartKeys::NONE {

@@ -1,4 +1,5 @@
-//! What the commands share that is not about targets: configuration, outputs, reports, marks, messages, clocks and errors.
+//! Code that the commands share, apart from `targets`: configuration, outputs, reports, marks, messages, clocks and
+//! errors.
 
 pub(crate) mod clock;
 pub(crate) mod config;

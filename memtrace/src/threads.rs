@@ -31,15 +31,16 @@ use crate::run_kit::event_loop::{Signals, event_loop, process_exit, register, un
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 
-/// Interval at which new mappings are processed. Few processes map an allocator after their start.
+/// Interval at which new mappings are processed. Few processes map an allocator after their start,
+/// so it can be long.
 const MAPPINGS: Duration = Duration::from_millis(100);
 
 /// Monitors threads as `config` says.
 ///
 /// # Errors
 ///
-/// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, the counters
-/// could not be read, or the trace could not be written.
+/// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, only unreadable
+/// counters or a trace that cannot be written are errors.
 pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     event_loop()?.block_on(async {
         let mut signals = Signals::listen()?;

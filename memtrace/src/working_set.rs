@@ -1,4 +1,4 @@
-//! Measurement of working sets: references are cleared, and read after a time.
+//! Measurement of working sets: clear the access records of pages, wait, and read them.
 
 mod cache_meter;
 mod cleared;
@@ -29,7 +29,8 @@ use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::{Signals, event_loop, until};
 use crate::run_kit::observer::Observer;
 
-/// Shorter times are slept through: the timer of the event loop has a resolution of a millisecond.
+/// Length of the last part of a wait, which is a `thread::sleep`: the timer of the event loop has a
+/// resolution of a millisecond.
 const SHORT: Duration = Duration::from_millis(20);
 
 /// Measures working sets as `config` says. Returns false if readings are missing in the outputs.
@@ -39,7 +40,7 @@ const SHORT: Duration = Duration::from_millis(20);
 /// No process can be measured, or an output cannot be written.
 pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<bool, Error> {
     let method = Method::open(config.method, &config.target)?;
-    // A pidfd for each process.
+    // The measurement holds a pidfd for each process.
     descriptors::raise_limit();
     let selection = Selection::resolve(&config.target)?;
     let mut outputs = WorkingSetOutputs::open(config)?;
@@ -59,7 +60,7 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
     measured.and(written)
 }
 
-/// Clears and reads until the schedule, the duration or all processes end, or a signal arrives.
+/// Clears and reads until a signal arrives, or the schedule, the duration or the last process ends.
 async fn measure(
     config: &WorkingSetConfig,
     method: &Method,
@@ -86,7 +87,8 @@ async fn measure(
         let mut reading = 0;
         while let Some(wait) = config.mode.wait(reading).filter(|_| !cleared.is_empty()) {
             let is_over = !sleep(at + wait, deadline, &mut signals, &mut machine).await;
-            // A shorter time than requested is better than nothing.
+            // If there is no reading yet, one over a shorter time than requested is better than
+            // none.
             if is_over && !cost.is_empty() {
                 break 'measurements cleared.unmeasured();
             }
@@ -111,7 +113,7 @@ async fn measure(
             return Ok(());
         }
         let unmeasured = cleared.unmeasured();
-        // Monitors of DAMON end before the pause.
+        // Dropping ends the monitors of DAMON before the pause.
         drop(cleared);
         let next = config.mode.next(start.elapsed()).map(|time| start + time).filter(|_| !selection.has_ended());
         let has_time = |next: &Instant| deadline.is_none_or(|deadline| *next + first_wait <= deadline);
@@ -131,7 +133,7 @@ fn unreadable(error: &std::io::Error) -> Error {
     Error::Failed(format!("cannot read the page cache of the control groups: {error}"))
 }
 
-/// Returns the memory that processes need.
+/// Estimates the memory that the measured processes need.
 fn fit(sets: &WorkingSets) -> Fit {
     let cache = sets.unmapped_cache.map(|(_, touched)| touched).unwrap_or_default();
     let high = if let [process] = &sets.processes[..] { procfs::memory_high(process.pid) } else { None };
@@ -157,7 +159,8 @@ fn nothing_measured(unmeasured: UnmeasuredProcesses) -> Error {
     }
 }
 
-/// Waits until `time`. Returns false if the deadline is before it, or a signal arrives.
+/// Waits until `time` or an earlier deadline. Returns false if the deadline or a signal ended the
+/// wait.
 async fn sleep(time: Instant, deadline: Option<Instant>, signals: &mut Signals, machine: &mut MachineReader) -> bool {
     let is_last = deadline.is_some_and(|deadline| deadline < time);
     let end = if is_last { deadline.unwrap_or(time) } else { time };

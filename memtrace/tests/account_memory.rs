@@ -10,7 +10,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 const THREADS: u32 = 50_000;
 const LIMIT: usize = 220;
 
-/// Returns the memory of a ledger in which each thread has allocated a block.
+/// Returns the memory of a ledger after each thread has allocated a block, in bytes.
 fn memory(accounts: Option<PartKeys>) -> usize {
     let before = heap::allocated();
     let mut ledger = Ledger::new(Settings { parts: PartKeys::THREAD, accounts, ..Settings::UNLIMITED });

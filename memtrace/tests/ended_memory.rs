@@ -15,7 +15,7 @@ use memtrace_object::symbolize::ImageCode;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The defaults of a system-wide trace.
+/// Default settings of a system-wide trace.
 const SETTINGS: EndedSettings = EndedSettings {
     keep: 1000,
     max_stack_entries: 1 << 20,
@@ -26,8 +26,8 @@ const SETTINGS: EndedSettings = EndedSettings {
 
 const DEPTH: u64 = 20;
 
-/// Returns an ended process that ran /usr/bin/gcc at a load address of its own. Each of its stacks has a function of its
-/// own in a common one.
+/// Returns an ended process that ran /usr/bin/gcc at a load address of its own. Each of its stacks has another leaf
+/// function, and many have common callers.
 fn process(number: u32, stacks: u64) -> CompletedImage {
     let base = 0x5500_0000_0000 + u64::from(number) * 0x10_0000;
     let (mut usage, mut frames) = (ImageUsage::default(), Stacks::default());
@@ -76,7 +76,7 @@ fn add(ended: &mut EndedProcesses, completed: CompletedImage) {
     ended.add(completed, &mut code);
 }
 
-/// Returns the memory in use after `processes` with 20 stacks each, and the collection.
+/// Returns the memory in use after `processes` processes with 20 stacks each, and the collection.
 fn memory_of(processes: u32) -> (usize, EndedProcesses) {
     let before = heap::allocated();
     let mut ended = EndedProcesses::new(SETTINGS);
@@ -86,7 +86,7 @@ fn memory_of(processes: u32) -> (usize, EndedProcesses) {
     (heap::allocated() - before, ended)
 }
 
-/// One test, since the counters are those of the whole program.
+/// There is only one test, since the counters of the allocator are global.
 #[test]
 fn memory_depends_on_distinct_code() {
     let (of_100, few) = memory_of(100);
@@ -95,7 +95,7 @@ fn memory_depends_on_distinct_code() {
     assert!(of_10_000 <= of_100 * 12 / 10 + 64 * 10_000, "{of_10_000} bytes, and {of_100} for 100 processes");
     drop((few, many));
 
-    // A compiler.
+    // Processes with as many stacks as a compiler.
     let stacks = 60_000;
     let compilers: Vec<_> = (0..3).map(|number| process(number, stacks)).collect();
     let before = heap::allocated();

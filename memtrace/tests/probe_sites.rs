@@ -1,4 +1,5 @@
-//! Probe sites in the C libraries of several Debian releases and in other allocators, compared with a reviewed golden file and with `objdump`.
+//! Probe sites in the C libraries of several Debian releases and in other allocators, compared with a golden file and
+//! with `objdump`.
 //!
 //! `cargo xtask setup` fetches the libraries.
 
@@ -38,7 +39,8 @@ fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Path of the library, with links resolved. A link of an unpacked package must not lead to a file of the host.
+/// Returns the path of the library, with links resolved. A link of an unpacked package must not lead to a file of the
+/// host.
 fn library(name: &str) -> PathBuf {
     if let Some((_, path)) = INSTALLED.iter().find(|(installed, _)| *installed == name) {
         return PathBuf::from(path);
@@ -66,7 +68,7 @@ fn allocator(path: &Path) -> Allocator {
     survey.allocators.remove(0)
 }
 
-/// Describes a probe site by its properties that are the same for two builds of the same source, without addresses.
+/// Describes a probe site by the properties that two builds of the same source share, without addresses.
 fn line(function: &HookedFunction) -> String {
     let names: Vec<_> = function.functions.iter().map(|row| row.name).collect();
     let site = &function.site;
@@ -82,7 +84,7 @@ fn line(function: &HookedFunction) -> String {
     )
 }
 
-/// Describes the result sites by the registers, or the reason why there are none.
+/// Describes the result sites by their registers, or by the reason why there are none.
 fn result_lines(function: &HookedFunction) -> Vec<String> {
     let sites = match &function.results {
         None => return Vec::new(),

@@ -1,5 +1,5 @@
-//! Replay of 24 hours of synthetic events through the shards and the collection of ended processes: the totals are exact, and
-//! memory does not grow. `MEMTRACE_REPLAY_PROCESSES` sets the number of processes of the day.
+//! Replay of 24 hours of synthetic events through the shards and the collection of ended processes. The totals must be
+//! exact, and memory must not grow. `MEMTRACE_REPLAY_PROCESSES` sets the number of processes of the day.
 
 use std::collections::{BTreeMap, HashMap};
 use std::env;
@@ -31,28 +31,29 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const HOURS: u64 = 24;
 
 const SHARDS: u64 = 2;
-/// Steps of the day that a process lives.
+/// Lifetime of a process in steps of the day.
 const LIFE: u64 = 16;
-/// Steps that the shards may be ahead of the collection, so that a fast replay fills no queue that a day would not fill.
+/// Number of steps that the shards may be ahead of the collection, so that a fast replay fills no queue that a day
+/// would not fill.
 const AHEAD: u64 = 64;
-/// The pids wrap around.
+/// Number of pids before they wrap around.
 const PIDS: u64 = 3000;
 const EXECUTABLES: u64 = 40;
-/// Stacks of a process.
+/// Number of stacks of a process.
 const STACKS: u64 = 8;
 /// Number of versions of the code during the day, each with call paths of its own.
 const VERSIONS: u64 = 200;
-/// Long-running processes, with the pids from 2 on.
+/// Number of long-running processes. Their pids start at 2.
 const DAEMONS: u64 = 2;
-/// Live blocks of a daemon, one allocated in each step.
+/// Number of live blocks of a daemon. It allocates one block in each step.
 const KEPT: u64 = 50;
-/// Steps for which a daemon has the same mappings, and thus the same stack.
+/// Number of steps during which a daemon keeps its mappings, and thus its stack.
 const GENERATION: u64 = 10;
 
 const FIRST_PID: u64 = 10;
 const DAEMON_BLOCK: Bytes = Bytes(100);
 
-/// A day with this number of short-lived processes: one starts in each step, and exits [`LIFE`] steps later.
+/// Schedule of a day with short-lived processes: one starts in each step, and exits [`LIFE`] steps later.
 #[derive(Clone, Copy)]
 struct Schedule {
     processes: u64,
@@ -67,7 +68,8 @@ impl Schedule {
         Tick(u32::try_from(u64::from(Tick::at(DAY).0) * step / self.steps()).expect("a step is in the day"))
     }
 
-    /// Passes the events of a step with the shard that receives each; `None` for all shards.
+    /// Passes the events of a step to `emit`, with the shard that receives the event; `None` stands
+    /// for all shards.
     fn step(self, step: u64, mut emit: impl FnMut(Option<u64>, Pid, EventKind)) {
         for daemon in 0..DAEMONS {
             let pid = Pid(2 + daemon as u32);
@@ -103,7 +105,7 @@ fn frames_of(id: StackId, frames: Box<[AbsAddr]>) -> EventKind {
     EventKind::Stack { id, stack: Box::new(stack) }
 }
 
-/// A short-lived process. Each eighth one executes another file in the middle of its life.
+/// A short-lived process. One in eight executes another file in the middle of its life.
 #[derive(Clone, Copy)]
 struct Process {
     number: u64,
@@ -124,7 +126,7 @@ impl Process {
         (self.number * 31 + if after { 17 } else { 0 }) % EXECUTABLES
     }
 
-    /// Load address, different for each process.
+    /// Returns the load address, which differs between processes.
     const fn base(self, after: bool) -> u64 {
         0x5500_0000_0000 + (self.number % 4096) * 0x200_0000 + if after { 0x100_0000 } else { 0 }
     }
@@ -194,7 +196,7 @@ impl Process {
         }
     }
 
-    /// Returns the totals of the images of the process, by their executable.
+    /// Returns the totals of the images of the process, by executable.
     fn totals(self) -> Vec<(String, Totals)> {
         let mut images = vec![Totals { runs: 1, ..Totals::default() }];
         for block in 0..2 * LIFE {
@@ -230,7 +232,7 @@ impl AddAssign for Totals {
     }
 }
 
-/// The part of the events that one shard receives.
+/// Source of the events that one shard receives.
 struct Part {
     schedule: Schedule,
     shard: u64,
@@ -257,14 +259,14 @@ impl Source for Part {
     }
 
     fn wait(&mut self, timeout: Duration) {
-        // The other side is the collection, which takes less time than this.
+        // The shard waits for the collection, which takes less time than this.
         thread::sleep(timeout.min(Duration::from_millis(1)));
     }
 }
 
 const SETTINGS: Settings = Settings {
     blocks: 1 << 20,
-    // Fewer than the daemons use during the day.
+    // The limit is lower than the number of stacks of the daemons during the day.
     stacks: 1024,
     processes: 1024,
     track_peak: false,
@@ -286,7 +288,7 @@ const ENDED: EndedSettings = EndedSettings {
 struct Outcome {
     totals: RunTotals,
     ended: EndedProcesses,
-    /// Memory after each hour.
+    /// Allocated memory after each hour, in bytes.
     memory: Vec<usize>,
 }
 
@@ -301,7 +303,7 @@ fn replay(schedule: Schedule) -> Outcome {
     let mut parts = EndedParts::new(SHARDS as usize);
     let mut ended = EndedProcesses::new(ENDED);
     let mut memory = Vec::new();
-    // The number of the process that has a pid.
+    // Number of the current process with each pid.
     let mut numbers: HashMap<Pid, u64> = HashMap::new();
     let mut exited = 0;
     while exited < schedule.processes {
@@ -327,7 +329,7 @@ fn replay(schedule: Schedule) -> Outcome {
     Outcome { totals, ended, memory }
 }
 
-/// One test, since the counters are those of the whole program.
+/// There is only one test, since the counters of the allocator are global.
 #[test]
 fn a_day_has_exact_totals_and_bounded_memory() {
     let processes = env::var("MEMTRACE_REPLAY_PROCESSES").map_or(12_000, |text| text.parse().unwrap());

@@ -1,4 +1,4 @@
-//! Every format against a golden file and, in a module each, against properties that hold for any golden file.
+//! Tests of every format against a golden file. Modules test the properties that hold for any golden file.
 
 #[path = "report_golden/activity_sample.rs"]
 mod activity_sample;
@@ -14,7 +14,7 @@ mod host;
 mod json;
 #[path = "report_golden/languages.rs"]
 mod languages;
-/// Tests of the long tier: browsers and other viewers read the formats.
+/// Tests of the long tier, in which browsers and other viewers read the formats.
 #[path = "report_golden"]
 mod long {
     pub(crate) mod html;

@@ -18,13 +18,14 @@ use serde_json::Value;
 const HOSTILE: &str =
     "a\u{1b}]0;b\u{7}c\nattached\r\0\t;d;<e>&\"'\u{7f}\u{85}\u{9b}31m\u{200f}\u{202e}f\u{2066}\u{2028}\u{feff}g";
 
-/// The characters of [`HOSTILE`] that no report may contain. Line ends and semicolons have a meaning in reports.
+/// Returns true for the characters of [`HOSTILE`] that no report may contain. Line ends and semicolons have a meaning
+/// in reports.
 fn is_forbidden(character: char) -> bool {
     character.is_control() && character != '\n'
         || !character.is_control() && !character.is_ascii() && HOSTILE.contains(character)
 }
 
-/// A text of the same length that needs no escape.
+/// Returns a text of the same length that needs no escape.
 fn harmless() -> String {
     "x".repeat(HOSTILE.chars().count())
 }
@@ -89,7 +90,7 @@ fn profile(class: EventClass, part: Part, text: &str) -> Profile {
     }
 }
 
-/// Grouping keys with the part of a process that each needs.
+/// Grouping keys, with the part of a process that each key needs.
 fn groupings() -> [(GroupBy, Part); 6] {
     [
         (GroupBy::Process, Part::WHOLE),
@@ -128,7 +129,7 @@ fn every_report(check: impl Fn(Format, &str, &str)) {
 #[test]
 fn hostile_text_cannot_control_a_terminal() {
     every_report(|format, hostile, _| match format {
-        // Numbers between the texts are binary.
+        // The numbers between the texts are binary.
         Format::Pprof | Format::Perfetto => {
             assert!(!["\x1b]", "\u{9b}31m", "\u{202e}"].iter().any(|text| hostile.contains(text)), "{hostile:?}");
         }
@@ -171,7 +172,7 @@ fn hostile_text_does_not_break_xml() {
                 _ => {}
             }
         }
-        // One each for all stacks, the group, and two frames.
+        // The titles are of all stacks, the group, and two frames.
         assert_eq!(titles, 4);
     }
 }

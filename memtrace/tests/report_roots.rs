@@ -1,4 +1,4 @@
-//! For every grouping, the groups add up to the total, and every format has the same groups.
+//! The groups of every grouping add up to the total, and every format has the same groups.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn any_amount() -> impl Strategy<Value = Amount> {
     (0..1000u64, 0..10u64).prop_map(|(bytes, count)| Amount { bytes: Bytes(bytes), count })
 }
 
-/// A stack of any process.
+/// Strategy for a stack of any process.
 fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let part = prop_oneof![
         Just(Part::WHOLE),
@@ -122,8 +122,8 @@ proptest! {
                     }
                 }
 
-                // The folded stacks have the groups with a value of the metric.
-                // The growth of a trace is that of its live bytes.
+                // The folded stacks have the groups in which the metric is not zero. The growth of
+                // a trace equals its live bytes.
                 let is_growth = matches!(metric, Metric::NetGrowth | Metric::Growth);
                 let key = match metric {
                     _ if is_growth => String::from("live_bytes"),
@@ -144,7 +144,7 @@ proptest! {
                 }
                 prop_assert_eq!(&found, &expected, "{} by {}", metric.name(), by.name());
 
-                // The titles of the flame graph have them too.
+                // The titles of the flame graph have these groups too.
                 let svg = report(Format::Svg, &profile, metric, by);
                 for (name, value) in &expected {
                     let title = format!("<title>{name} ({value} {}", unit(metric));
@@ -152,7 +152,7 @@ proptest! {
                     prop_assert!(value.len() > 3 || svg.contains(&title), "{} not in\n{}", title, svg);
                 }
 
-                // Each site of the text that names a group names one of these.
+                // Each site of the text names one of these groups.
                 if profile.processes.len() > 1 || by != GroupBy::Process {
                     let text = report(Format::Text, &profile, metric, by);
                     let listed = text.lines().filter(|line| line.contains("%  "));

@@ -17,7 +17,7 @@ const DEPTH: usize = 40;
 const FRAMES: usize = 200_000;
 const PROCESSES: usize = 10_000;
 
-/// Bytes that were written, in total and at most by one call.
+/// Numbers of bytes that were written: in total, and the most by one call.
 #[derive(Default)]
 struct Written {
     all: usize,
@@ -36,7 +36,7 @@ impl io::Write for Written {
     }
 }
 
-/// Stacks of 40 frames in 10,000 processes, most of which have ended, with long names.
+/// Returns stacks of 40 frames with long names in 10,000 processes. Most processes have ended.
 fn profile() -> Profile {
     let object = ObjectName { path: PathBuf::from("/usr/lib/x86_64-linux-gnu/libservice.so.1.2.3"), build_id: None };
     let frame = |index: usize| Frame {

@@ -22,13 +22,14 @@ const SHARDS: usize = 2;
 /// Maximum number of stacks in a shard.
 const STACKS: u32 = 5_000;
 
-/// Bytes of a stack in a running process.
+/// Maximum bytes of a stack in a running process.
 const RUNNING: u64 = 512;
 
-/// Bytes for a moment, while stacks are merged or tables grow.
+/// Maximum bytes of a stack for a moment, while stacks are merged or tables grow.
 const PEAK: u64 = 640;
 
-/// Bytes for a moment, while the process is added to the ended ones. Its call paths are not limited yet.
+/// Maximum bytes of a stack for a moment, while the process is added to the ended ones. Its call paths are not limited
+/// yet.
 const PEAK_AT_END: u64 = 1152;
 
 const PID: Pid = Pid(7);
@@ -38,15 +39,16 @@ fn event(kind: EventKind) -> Event {
     Event { pid: PID, tid: Tid(7), tick: Tick(1), kind }
 }
 
-/// Returns the frames of the nth stack. Ten of twenty are its own, as of a compiler on average.
+/// Returns the frames of the nth stack. Ten of its twenty frames are its own, which is the average
+/// of a compiler.
 fn stack(nth: u64) -> Stack {
     let own = (0..10).map(|depth| 1000 + nth * 10 + depth);
     let frames = own.chain(0..10).map(|call| AbsAddr(CODE.0 + 1 + call * 4)).collect();
     Stack { frames, end: StackEnd::Complete, taken: Duration::ZERO }
 }
 
-/// Allocates a block with the nth stack, in the shard of its address, and frees it. Half of the frames come through
-/// another shard.
+/// Allocates a block with the nth stack, in the shard of its address, and frees it. The frames of half of the stacks
+/// arrive in another shard.
 fn allocate(shards: &mut [Ledger], nth: u64) {
     let id = StackId(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(nth + 1) | 2);
     let address = AbsAddr(0x7000_0000_0000 + nth * 16);
@@ -70,7 +72,7 @@ fn image() -> ProcessImage {
     ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }
 }
 
-/// Bytes for each stack of the limit.
+/// Returns the bytes for each stack of the limit.
 fn per_stack(bytes: usize) -> u64 {
     bytes as u64 / u64::from(STACKS) / SHARDS as u64
 }

@@ -1,4 +1,4 @@
-//! Compares unwind tables with gimli: for each row of the call frame information of installed executables and
+//! Comparison of unwind tables with gimli. For each row of the call frame information of installed executables and
 //! libraries, both must find the same caller, given the same arbitrary registers and memory.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test's helpers are tests as well")]
@@ -27,10 +27,10 @@ use reference::Reference;
 
 /// Number of files compared.
 const FILES: usize = 50;
-/// A smaller gap between two FDEs is padding.
+/// Minimum size of a gap between two FDEs. A smaller gap is padding.
 const GAP: u64 = 16;
 
-/// Counts of one file, or of all.
+/// Counts of one file, or of all files.
 #[derive(Debug, Default)]
 struct Counts {
     rows: u64,
@@ -42,7 +42,7 @@ struct Counts {
     /// Points that are also covered by an FDE that starts later.
     covered_twice: u64,
     gaps: u64,
-    /// Kinds of rules: of the CFA, the frame pointer and the return address.
+    /// Kinds of rules that occurred: of the CFA, the frame pointer and the return address.
     kinds: [BTreeSet<u8>; 3],
 }
 

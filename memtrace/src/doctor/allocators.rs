@@ -1,4 +1,5 @@
-//! Allocators of a target: their hooked functions, or the examined objects if there are none.
+//! Allocators of a target with their hooked functions, or the examined objects of a target without
+//! an allocator.
 
 use std::path::Path;
 use std::time::Duration;
@@ -32,7 +33,8 @@ fn examine_one(allocator: &Allocator, any_supported: bool) -> Vec<Finding> {
             "{path}: has no probeable function that allocates, or none that frees; its blocks are not in the report"
         );
         let remedy = "use the distribution's build, or name its functions with --hook";
-        // With another allocator it is a gap; alone it is a failure, which `no_allocator` reports.
+        // If another allocator is supported, the report only has a gap. Otherwise nothing can be
+        // traced.
         let judge = if any_supported { Finding::warn } else { Finding::fail };
         return vec![judge(AREA, &subject, &detail, remedy)];
     }
@@ -70,8 +72,8 @@ fn skipped(allocator: &Allocator) -> Vec<(SkipReason, Vec<&str>)> {
     reasons
 }
 
-/// Reports the probe site of each hooked function with its cost and the reason for its choice. Functions that return blocks have
-/// their result sites, or the reason why these are not probed.
+/// Reports the probe site of each hooked function, with its cost and the reason for the choice. For a function that
+/// returns blocks, reports the result sites too, or the reason why they are not probed.
 pub(super) fn probes(allocator: &Allocator, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
     let hooked = allocator.functions.iter().filter(|_| allocator.is_supported());
     let price = |cost: &dyn Fn(ProbeCost) -> Duration| {
@@ -101,7 +103,8 @@ pub(super) fn probes(allocator: &Allocator, probe_cost: Option<ProbeCost>) -> Ve
     hooked.flat_map(findings).collect()
 }
 
-/// Returns the C library's functions that the allocator does not define; none if it has no malloc.
+/// Returns the standard functions that the allocator does not define; none if the allocator has no
+/// `malloc`.
 fn lacking(allocator: &Allocator) -> Vec<&'static str> {
     let hooked = || allocator.functions.iter().flat_map(|found| &found.functions).map(|function| function.name);
     let skipped = || allocator.skipped.iter().map(|skipped| skipped.symbol.split('@').next().unwrap_or_default());

@@ -5,14 +5,14 @@ use memtrace_model::plain;
 /// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// Determines the exit code of a failure.
+    /// Area of the check; determines the exit code if the check fails.
     pub(crate) area: Area,
     /// The checked object, in one to three words: `ring buffers`.
     pub(crate) subject: String,
     pub(crate) verdict: Verdict,
-    /// The result, in one line.
+    /// Result of the check, in one line.
     pub(crate) detail: String,
-    /// Exact steps to repair a warning or a failure.
+    /// Exact steps to repair a warning or a failure; `None` for other verdicts.
     pub(crate) remedy: Option<String>,
 }
 
@@ -33,14 +33,14 @@ impl Finding {
         Self::new(area, subject, Verdict::Fail, detail.as_ref(), Some(remedy.as_ref()))
     }
 
-    /// Escapes the texts, which contain names of the target's files and processes.
+    /// Replaces control characters in the texts, which contain names of the target's files and
+    /// processes.
     fn new(area: Area, subject: &str, verdict: Verdict, detail: &str, remedy: Option<&str>) -> Self {
         let plain = |text: &str| plain(text).into_owned();
         Self { area, subject: plain(subject), verdict, detail: plain(detail), remedy: remedy.map(plain) }
     }
 }
 
-/// Area of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Area {
     /// Features of the kernel.
@@ -49,17 +49,16 @@ pub(crate) enum Area {
     Permissions,
     /// Existence of the target.
     Process,
-    /// Kind of the target.
+    /// Kind of the target: a kernel thread, for example, cannot be traced.
     Traceable,
     /// Allocators of the target.
     Allocator,
 }
 
-/// Verdict of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Verdict {
     Ok,
-    /// Neither good nor bad.
+    /// Information that is neither good nor bad.
     Info,
     /// Tracing works, but slower or less exactly.
     Warn,
@@ -68,7 +67,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// Returns the name in every output.
+    /// Returns the name that all outputs use.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",

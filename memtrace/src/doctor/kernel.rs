@@ -60,8 +60,8 @@ fn worked<E: Into<Refusal>>(outcome: Result<(), E>, detail: &'static str) -> Res
     outcome.map(|()| detail).map_err(Into::into)
 }
 
-/// Distributions port features to older kernels, so an old release alone is no failure. Without the features, the BPF programs
-/// are refused.
+/// Distributions port features to older kernels, so an old release alone is a warning. If a feature is missing, the
+/// verifier refuses the BPF programs.
 fn check_release(release: Option<&str>) -> Finding {
     const SUBJECT: &str = "release";
     match (release, release.and_then(procfs::kernel_version)) {
@@ -77,7 +77,7 @@ fn check_release(release: Option<&str>) -> Finding {
     }
 }
 
-/// Only traces of a cgroup need cgroups.
+/// Only `--cgroup` needs cgroups, so their absence is a warning.
 fn check_cgroups(are_supported: bool) -> Finding {
     const SUBJECT: &str = "control groups";
     if are_supported {
@@ -121,7 +121,6 @@ fn describe(ProbeCost { emulated, stepped }: ProbeCost, together: bool) -> Strin
     )
 }
 
-/// Formats a time in microseconds.
 pub(super) fn microseconds(time: Duration) -> String {
     format!("{:.1} µs", time.as_secs_f64() * 1e6)
 }

@@ -1,4 +1,5 @@
-//! Namespaces of memtrace itself: in a container capabilities do not count, or pids differ.
+//! Namespaces of memtrace itself: in a user namespace its capabilities do not count, and in a pid
+//! namespace pids differ.
 
 use memtrace_host::procfs;
 
@@ -14,7 +15,7 @@ pub(super) fn examine() -> Vec<Finding> {
 }
 
 /// BPF, perf events and probes need capabilities in the root user namespace (`bpf_capable` and `perfmon_capable`,
-/// include/linux/capability.h). There, every id maps to itself.
+/// include/linux/capability.h). In the root user namespace, every id maps to itself.
 fn check_user_namespace(map: &str) -> Option<Finding> {
     let fields: Vec<&str> = map.split_whitespace().collect();
     if fields == ["0", "0", "4294967295"] {

@@ -12,11 +12,11 @@ use super::finding::{Area, Finding};
 pub(super) struct Capability {
     pub(super) name: &'static str,
     number: u32,
-    /// CAP_SYS_ADMIN includes it (`bpf_capable`, `perfmon_capable` and `checkpoint_restore_ns_capable`,
-    /// include/linux/capability.h).
+    /// True if CAP_SYS_ADMIN includes the capability (`bpf_capable`, `perfmon_capable` and
+    /// `checkpoint_restore_ns_capable`, include/linux/capability.h).
     admin_has_it: bool,
     purpose: &'static str,
-    /// Tracing fails without it.
+    /// True if tracing fails without the capability.
     required: bool,
 }
 
@@ -62,7 +62,7 @@ const ALL: [Capability; 6] = [
         purpose: "to read mapped files that were deleted or replaced",
         required: false,
     },
-    // `/proc/PID/map_files` is a directory for its owner alone (fs/proc/base.c).
+    // Only the owner may open `/proc/PID/map_files` (mode 0500, fs/proc/base.c).
     Capability {
         name: "CAP_DAC_READ_SEARCH",
         number: 2,
@@ -72,11 +72,12 @@ const ALL: [Capability; 6] = [
     },
 ];
 
-/// The effective capabilities of memtrace.
+/// Effective capabilities of memtrace, as a bit mask.
 pub(super) struct Capabilities(u64);
 
 impl Capabilities {
-    /// Reads them from proc_pid_status(5).
+    /// Parses the text of `/proc/self/status` (proc_pid_status(5)). Without it, no capability is
+    /// held.
     pub(super) fn from_status(status: Option<&str>) -> Self {
         Self(status.and_then(procfs::effective_capabilities).unwrap_or(0))
     }
@@ -86,17 +87,18 @@ impl Capabilities {
         bit(capability.number) || capability.admin_has_it && bit(SYS_ADMIN.number)
     }
 
-    /// Returns the names of those in `needed` that memtrace lacks; `None` if it lacks none.
+    /// Returns the names of the capabilities in `needed` that memtrace lacks; `None` if it has all
+    /// of them.
     pub(super) fn missing(&self, needed: &[Capability]) -> Option<String> {
         let names: Vec<_> = needed.iter().filter(|&one| !self.has(one)).map(|one| one.name).collect();
         (!names.is_empty()).then(|| names.join(" and "))
     }
 }
 
-/// Returns the steps to get every capability.
+/// Returns the remedy: the steps to get every capability.
 pub(super) fn remedy() -> String {
     let path = env::current_exe().map_or_else(|_| "$(which memtrace)".into(), |path| printable(&path).into_owned());
-    // CAP_SYS_ADMIN includes the others.
+    // CAP_SYS_ADMIN includes the capabilities that are left out here.
     let capabilities = ALL.iter().filter(|&capability| *capability == SYS_ADMIN || !capability.admin_has_it);
     let names: Vec<_> = capabilities.map(|capability| capability.name.to_lowercase()).collect();
     let names = names.join(",");
@@ -107,7 +109,7 @@ pub(super) fn examine(held: &Capabilities) -> Vec<Finding> {
     let mut findings: Vec<_> = ALL.iter().map(|capability| judge(held, capability)).collect();
     for name in ["kernel.perf_event_paranoid", "kernel.unprivileged_bpf_disabled"] {
         let value = procfs::sysctl(name);
-        // Listed since users look for it.
+        // Users look for these sysctls, although they do not matter with the capabilities.
         findings.extend(value.map(|value| {
             Finding::info(Area::Permissions, name, format!("{value} (does not matter with the capabilities)"))
         }));

@@ -11,7 +11,7 @@ use super::{allocators, symbols};
 use crate::run_kit::error::{AllocatorUser, Error, from_engines};
 use crate::run_kit::probe_cost::ProbeCost;
 
-/// Examines the process `pid`, and reports the errors that a run would end with.
+/// Examines the process `pid`. An error that would end a run becomes a finding.
 pub(super) fn examine(pid: Pid, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Err(error) = examine_into(pid, probe_cost, &mut findings) {
@@ -47,7 +47,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
         "stacks",
         "unwound by tables (.eh_frame), which compilers write by default; generated code by frame pointers",
     ));
-    // A run ends with an exit code of its own for damaged files.
+    // A run on a damaged file ends with an exit code of its own.
     if let Err(error @ AllocatorError::BadObject { .. }) = survey.supported() {
         findings.push(failure(pid, &from_engines::allocators(AllocatorUser::Process(pid), error)));
     }
@@ -80,7 +80,6 @@ fn container(process: &Process) -> Option<Finding> {
     Some(Finding::info(Area::Process, &subject(process.pid), detail))
 }
 
-/// Returns the object of the executable.
 fn executable<'image>(image: &'image ProcessImage, process: &Process) -> Option<&'image Object> {
     let objects = image.objects().map(|object| &**object);
     let exe = image.exe.as_deref().unwrap_or(&process.exe);
@@ -98,7 +97,7 @@ fn go(executable: &Object) -> Option<Finding> {
     })
 }
 
-/// Warns that a linked-in allocator may be missed.
+/// Notes that an allocator in a stripped executable may be missed.
 fn stripped(executable: &Object) -> Option<Finding> {
     (!elf::is_go(executable) && elf::is_stripped(executable)).then(|| {
         let detail = "the executable has no symbol table: an allocator that is linked into it, as in Rust, is found only if \

@@ -15,7 +15,7 @@ pub(super) fn examine(executable: Option<&Object>, survey: &Survey) -> Vec<Findi
     let libraries =
         libraries.map(|Allocator { object, kinds, .. }| (object.as_ref(), kinds.all().iter().find_map(package)));
     let mut findings = Vec::new();
-    // The allocator may be linked into the executable.
+    // An allocator that is linked into the executable is not judged twice.
     let libraries = libraries.filter(|(object, _)| executable.is_none_or(|executable| executable.path != object.path));
     for (object, package) in executable.map(|object| (object, None)).into_iter().chain(libraries) {
         findings.push(judge(object, &symbolizer.name_source(object), package));

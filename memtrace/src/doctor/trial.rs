@@ -1,4 +1,4 @@
-//! Trials of kernel features, with the outcome: works, not permitted, or fails.
+//! Trials of kernel features. A feature works, is not permitted, or fails.
 
 use std::io;
 
@@ -25,7 +25,7 @@ impl From<KernelError> for Refusal {
 }
 
 impl Refusal {
-    /// Converts the error of an action.
+    /// Converts the error of an action; `action` is a verb with its object.
     pub(super) fn from_io(action: &str, error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::PermissionDenied {
             Self::NotPermitted(format!("not permitted to {action}: {error}"))
@@ -50,12 +50,12 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Returns the finding for the outcome of a trial with these capabilities.
+    /// Returns the finding for the outcome of a trial. `held`: the capabilities of memtrace.
     pub(super) fn judge(&self, held: &Capabilities, outcome: Result<impl AsRef<str>, Refusal>) -> Finding {
         let Self { subject, needs, remedy } = *self;
         match (outcome, held.missing(needs)) {
             (Ok(detail), _) => Finding::ok(Area::Kernel, subject, detail),
-            // The kernel may well have the feature.
+            // A refusal for lack of a capability says nothing about the feature.
             (Err(Refusal::NotPermitted(_)), Some(missing)) => {
                 let detail = format!("not known: the trial needs {missing}");
                 Finding::warn(Area::Kernel, subject, detail, permissions::remedy())
@@ -85,7 +85,7 @@ impl From<probe_cost::Error> for Refusal {
     }
 }
 
-/// Attaches probes to memtrace's own process as to a target, and removes them.
+/// Attaches probes to memtrace's own process, measures their cost, and removes them.
 pub(super) fn probe_own_process(kernel: &mut Kernel) -> Result<ProbeCost, Refusal> {
     Ok(probe_cost::measure(kernel, &mut Probes::default(), &mut Objects::new())?)
 }

@@ -7,7 +7,7 @@ use memtrace_model::{Pid, WorkingSetMethod};
 
 use super::finding::{Area, Finding};
 
-/// A method, and the reason why it is not available.
+/// A method, with the reason why it is not available, if it is not.
 type Availability = (WorkingSetMethod, Option<&'static str>);
 
 pub(super) fn examine() -> Finding {

@@ -2,32 +2,32 @@
 
 use memtrace_object::allocators::{Allocator, Kind, Survey};
 
-/// Allocator that implements `malloc`.
+/// Allocator that implements `malloc` for a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MallocProvider {
-    /// glibc, or a wrapper that may call it: its heap is worth a walk.
+    /// glibc, or an unknown object that may call it: the heap may have glibc's chunk headers.
     Glibc,
-    /// Name of another allocator, which has no block headers.
+    /// Another allocator, by name. Its blocks have no headers.
     Other(String),
     /// No known allocator; the brk heap may still be glibc's.
     Unknown,
 }
 
 pub(super) fn malloc_provider(survey: &Survey) -> MallocProvider {
-    // Calls of malloc reach the symbol without a prefix.
+    // A prefixed symbol such as `je_malloc` does not receive the calls of `malloc`.
     let is_malloc = |symbol: &String| symbol.split('@').next() == Some("malloc");
     let provides = |allocator: &&Allocator| allocator.functions.iter().any(|found| found.symbols.iter().any(is_malloc));
     let mut kinds = survey.allocators.iter().filter(provides).flat_map(|allocator| allocator.kinds.all());
     let preferred = kinds.clone().find(|kind| matches!(kind, Kind::Known(allocator) if !allocator.has_glibc_chunks));
     match preferred {
-        // It interposes the C library's.
+        // This allocator interposes the `malloc` of the C library.
         Some(kind) => MallocProvider::Other(kind.to_string()),
         None if kinds.next().is_some() => MallocProvider::Glibc,
         None => MallocProvider::Unknown,
     }
 }
 
-/// Returns the names of other allocators with their own memory, such as prefixed ones.
+/// Returns the names of the known allocators that are not a C library.
 pub(super) fn other_allocators(survey: &Survey) -> Vec<String> {
     let kinds = survey.allocators.iter().flat_map(|allocator| allocator.kinds.all());
     let mut names: Vec<_> = kinds

@@ -1,4 +1,5 @@
-//! Attribution of each byte of each VMA to one part: heap, stacks, files and others. Pure.
+//! Attribution of each byte of each VMA to one part: heap, stacks, files and others. Memory is read
+//! only through a `RangeInspector`.
 
 mod anonymous;
 mod memory;
@@ -68,7 +69,8 @@ pub(super) fn assemble(memory: &ProcessMemory, inspector: &impl RangeInspector) 
     parts
 }
 
-/// Returns the name without `(deleted)` for memory that never had a name in a directory.
+/// Returns the name of a shared mapping. Memory that never had a name in a directory loses the
+/// suffix `(deleted)`.
 fn shared_name(path: &Path) -> String {
     let name = path.to_string_lossy();
     let is_unlinked = ["/memfd:", "/dev/zero", "/SYSV"].iter().any(|start| name.starts_with(start));

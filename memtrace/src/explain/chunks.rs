@@ -1,47 +1,47 @@
-//! Walk through the chunks of glibc's malloc by their headers. Pure.
+//! Walk through the chunks of glibc's malloc by their headers.
 //!
-//! A chunk starts with the size of the previous chunk, valid if that is free, and its own size, whose lowest bits are
-//! flags. So each chunk gives the address of the next one, and whether the previous one is in use (`struct
-//! malloc_chunk`, malloc/malloc.c; the same from 2.26 to 2.43). Memory that changed during the read fails the
+//! A chunk starts with two words: the size of the previous chunk, which is valid if that chunk is
+//! free, and its own size with flags in the lowest bits. So each chunk gives the address of the
+//! next one, and its flags say if the previous one is in use (`struct malloc_chunk`,
+//! malloc/malloc.c; the same from 2.26 to 2.43). Memory that changed during the read fails the
 //! consistency checks.
 
 use memtrace_host::procfs::WordReader;
 use memtrace_model::{AbsAddr, Bytes};
 
-/// The previous chunk is in use.
+/// Flag: the previous chunk is in use.
 const PREV_INUSE: u64 = 1;
-/// The chunk has its own mmap.
+/// Flag: the chunk has its own mmap.
 const IS_MMAPPED: u64 = 2;
-/// The chunk belongs to a non-main arena.
+/// Flag: the chunk belongs to a non-main arena.
 const NON_MAIN_ARENA: u64 = 4;
 const FLAGS: u64 = PREV_INUSE | IS_MMAPPED | NON_MAIN_ARENA;
 
 /// Alignment of the addresses and sizes of chunks (`MALLOC_ALIGNMENT`).
 pub(super) const ALIGNMENT: u64 = 16;
-/// Minimum size of a chunk (`MINSIZE`), and size of a fencepost at the end of a region (`sysmalloc`).
+/// Minimum size of a chunk (`MINSIZE`). Only a fencepost, at the end of a region, is smaller (`sysmalloc`).
 const MIN_SIZE: u64 = 32;
 const FENCE: u64 = 16;
 
 /// Totals of a region of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ChunkTotals {
-    /// Chunks in use.
+    /// Total size of the chunks in use.
     pub(super) in_use: Bytes,
     pub(super) blocks: u64,
-    /// Resident part of them.
+    /// Resident bytes of the chunks in use.
     pub(super) in_use_resident: Bytes,
-    /// Free chunks, including the top chunk.
+    /// Total size of the free chunks, including the top chunk.
     pub(super) free: Bytes,
-    /// Fenceposts.
+    /// Total size of the fenceposts.
     pub(super) fences: Bytes,
     /// Address after the last chunk or fencepost that was read.
     pub(super) end: AbsAddr,
 }
 
-/// Inconsistent or unreadable chunk.
+/// Address of an inconsistent or unreadable chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WalkError {
-    /// Address of the chunk.
     pub(super) at: AbsAddr,
 }
 
@@ -51,12 +51,12 @@ struct Head {
     flags: u64,
 }
 
-/// Walks the chunks from `first` to `end`, or to fenceposts before it.
+/// Walks the chunks from `first` to `end`, or to the fenceposts before `end`.
 pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl WordReader) -> Result<ChunkTotals, WalkError> {
     let mut tally = ChunkTotals::default();
     let mut at = first;
     let mut head = head(at, words)?;
-    // The first chunk has no predecessor, which counts as in use.
+    // The first chunk has no predecessor; its flag `PREV_INUSE` is set.
     if head.flags & PREV_INUSE == 0 || !first.0.is_multiple_of(ALIGNMENT) {
         return Err(WalkError { at });
     }
@@ -98,8 +98,8 @@ pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl WordReader) ->
     }
 }
 
-/// Returns the end of the fenceposts at `at`: two fenceposts in the main arena, a fencepost and a header of size 0 in a
-/// heap of another arena (`sysmalloc`).
+/// Returns the end of the fenceposts that start at `at`. The main arena has two fenceposts; a heap of another arena has
+/// a fencepost and a header of size 0 (`sysmalloc`).
 fn fences_end(at: AbsAddr, fence: Head, end: AbsAddr, words: &mut impl WordReader) -> Result<AbsAddr, WalkError> {
     let second = AbsAddr(at.0 + fence.size);
     let closed = AbsAddr(second.0 + FENCE);
@@ -117,9 +117,10 @@ fn head(at: AbsAddr, words: &mut impl WordReader) -> Result<Head, WalkError> {
     if head.size.is_multiple_of(ALIGNMENT) && head.flags & IS_MMAPPED == 0 { Ok(head) } else { Err(error) }
 }
 
-/// Returns address and size of the mapping of a chunk with its own mmap at `at`, given the two words of its header. The
-/// first is the chunk's offset in the mapping, for an aligned block (`_int_memalign`). The second is its size: up to
-/// 2.42 the rest of the mapping, since then without the header of a following chunk (`mmap_size`).
+/// Returns the address and size of the mapping of a chunk with its own mmap. `at`: address of the chunk. `before`,
+/// `size`: the two words of its header. `before` is the offset of an aligned block's chunk in the mapping
+/// (`_int_memalign`). Up to glibc 2.42, `size` is the rest of the mapping; since 2.43, it excludes the header of a
+/// following chunk (`mmap_size`).
 pub(super) fn mapped(at: AbsAddr, before: u64, size: u64, page: Bytes) -> Option<(AbsAddr, Bytes)> {
     let (size, flags) = (size & !FLAGS, size & FLAGS);
     // Since 2.43 the first word may contain a flag.

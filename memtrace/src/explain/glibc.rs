@@ -26,9 +26,9 @@ pub(super) struct Region {
 #[derive(Debug, Default)]
 pub(super) struct HeapWalk {
     pub(super) stats: HeapStats,
-    /// Address ranges of the heap, in order.
+    /// Address ranges of the heap, ordered by address.
     pub(super) spans: Vec<Span>,
-    /// Error of a region that could not be walked.
+    /// Error of the last region that could not be walked.
     pub(super) error: Option<HeapError>,
 }
 

@@ -11,7 +11,6 @@ use crate::run_kit::config::Output;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::outputs::{Content, Outputs};
 
-/// Configuration of `memtrace explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) pid: Pid,
@@ -19,7 +18,7 @@ pub(crate) struct Config {
     pub(crate) outputs: Vec<Output>,
     /// Number of entries in each list of the text.
     pub(crate) top: usize,
-    /// Text on standard output has colours.
+    /// True if text on standard output has colours.
     pub(crate) colour: bool,
 }
 
@@ -27,7 +26,7 @@ pub(crate) struct Config {
 ///
 /// # Errors
 ///
-/// If the process does not exist or may not be read, or if an output cannot be written.
+/// The process does not exist or may not be read, or an output cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), Error> {
     let outputs = Outputs::open(&config.outputs)?;
     let explanation = analyse(config.pid).map_err(|error| user_error(config.pid, error))?;
@@ -54,7 +53,7 @@ fn analyse(pid: Pid) -> Result<Explanation, ProcessError> {
     if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
 }
 
-/// Converts an error; reading a process needs fewer capabilities than tracing it.
+/// Converts an error of reading a process, which needs fewer capabilities than tracing it.
 fn user_error(pid: Pid, error: ProcessError) -> Error {
     match error {
         ProcessError::Permission { pid, refusal: ReadRefusal::Capability } => Error::Permission {

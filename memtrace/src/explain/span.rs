@@ -2,7 +2,7 @@
 
 use memtrace_model::{AbsAddr, Bytes};
 
-/// Addresses from `start` to `end`, exclusive.
+/// Addresses from `start` up to, but not including, `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) start: AbsAddr,
@@ -24,7 +24,8 @@ impl Span {
         (both.start < both.end).then_some(both)
     }
 
-    /// Returns the parts outside of `taken`, whose spans are ordered by address and do not overlap.
+    /// Returns the parts outside of `taken`. The spans of `taken` are ordered by address and do not
+    /// overlap.
     pub(super) fn without(self, taken: &[Self]) -> Vec<Self> {
         let mut left = Vec::new();
         let mut start = self.start;

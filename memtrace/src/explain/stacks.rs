@@ -1,7 +1,8 @@
 //! Detection of thread stacks.
 //!
-//! The kernel names only the main thread's stack. Those of other threads contain their stack pointer, which the kernel
-//! does not report while a thread runs. But glibc and musl put the thread control block at the top of the stack, and it
+//! The kernel names only the stack of the main thread. The stack of another thread is the mapping
+//! that contains the thread's stack pointer, but the kernel reports no stack pointer of a running
+//! thread. glibc and musl put the thread control block at the top of the stack, and this block
 //! starts with its own address.
 
 use std::fs;
@@ -12,23 +13,23 @@ use memtrace_model::{AbsAddr, Bytes, Pid, Tid};
 
 use super::span::Span;
 
-/// Threads of a process with their stack pointers.
+/// Threads of a process, and the stack pointers of the threads that are not running.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Threads {
     pub(super) count: u32,
     pub(super) pointers: Vec<(Tid, AbsAddr)>,
 }
 
-/// Largest distance of the thread control block from the stack's top: size of `struct pthread` and alignment.
+/// Largest distance of the thread control block from the top of the stack: the size of `struct pthread`, and alignment.
 const TOP: Bytes = Bytes(8 << 10);
-/// Alignment of the thread control block (`TCB_ALIGNMENT`, 64, in glibc; 16 before 2.37; more if thread-local variables
-/// need it).
+/// Smallest alignment of the thread control block: 16 in glibc before 2.37, 64 since then (`TCB_ALIGNMENT`), and more
+/// if thread-local variables need it.
 const ALIGNMENT: usize = 16;
 
 /// Lowest mapped address (`vm.mmap_min_addr`, and the link addresses of executables).
 const LOWEST: u64 = 1 << 16;
 
-/// Reads the threads, with the stack pointers of those that are not running.
+/// Reads the threads, and the stack pointers of the threads that are not running.
 pub(super) fn threads(pid: Pid) -> Threads {
     let Ok(entries) = fs::read_dir(proc_path(pid, "task")) else { return Threads::default() };
     let mut threads = Threads::default();
@@ -41,7 +42,8 @@ pub(super) fn threads(pid: Pid) -> Threads {
     threads
 }
 
-/// Parses `running`, `-1 SP PC` or `NUMBER ARGUMENT... SP PC` (`proc_pid_syscall`, fs/proc/base.c).
+/// Parses a text of the form `running`, `-1 SP PC` or `NUMBER ARGUMENT... SP PC`
+/// (`proc_pid_syscall`, fs/proc/base.c).
 fn stack_pointer(text: &str) -> Option<AbsAddr> {
     let mut words = text.split_ascii_whitespace().rev();
     let _instruction = words.next()?;
@@ -49,9 +51,9 @@ fn stack_pointer(text: &str) -> Option<AbsAddr> {
     u64::from_str_radix(pointer, 16).ok().map(AbsAddr)
 }
 
-/// Returns true if a thread control block lies at the top of `span`. It starts with its own address. glibc repeats the
-/// address (`tcbhead_t`: `tcb`, `dtv`, `self`), in musl three other pointers follow (`struct pthread`: `self`, `dtv`,
-/// `prev`, `next`).
+/// Returns true if a thread control block lies at the top of `span`. The block starts with its own address. In glibc,
+/// the third word repeats the address (`tcbhead_t`: `tcb`, `dtv`, `self`). In musl, three other pointers follow the
+/// address (`struct pthread`: `self`, `dtv`, `prev`, `next`).
 pub(super) fn has_thread_block(reader: &MemoryReader, span: Span) -> bool {
     let start = AbsAddr(span.end.0.saturating_sub(TOP.0).max(span.start.0));
     let Ok(mut view) = reader.view(start, span.end) else { return false };
@@ -96,7 +98,7 @@ mod tests {
             wait.recv().unwrap_err();
         });
         let (tid, variable) = is_ready.recv().unwrap();
-        // The thread is ready and about to wait.
+        // The stack pointer is available once the thread waits.
         let pointer = loop {
             let own = threads(Pid(std::process::id()));
             assert!(own.count >= 2);

@@ -1,4 +1,4 @@
-//! Comparison of two saved reports, or moments of recordings.
+//! Comparison of two saved reports, or of moments of recordings.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -15,27 +15,26 @@ use crate::run_kit::outputs::{Content, Outputs};
 /// Configuration of `memtrace diff`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// The first report.
     pub(crate) before: Source,
-    /// The second report.
     pub(crate) after: Source,
-    /// Event class of recordings; by default the first of the trace.
+    /// Event class to compare if a report is a recording; `None` selects the first class of the
+    /// recording.
     pub(crate) events: Option<EventClass>,
-    /// Metric to compare; by default that of the reports.
+    /// Metric to compare; `None` selects the metric of the reports.
     pub(crate) metric: Option<Metric>,
     pub(crate) outputs: Vec<Output>,
-    /// Number of sites in the text.
+    /// Number of sites in the text output.
     pub(crate) top: usize,
 }
 
 /// A report to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
-    /// Its name as given: the file, and the moment.
+    /// Name of the report as the user gave it: the file, and the moment.
     pub(crate) name: String,
-    /// A report in JSON, or a recording.
+    /// File with the report in JSON, or recording.
     pub(crate) path: PathBuf,
-    /// Moment of a recording; `None` for its end.
+    /// Moment of a recording; `None` selects its end.
     pub(crate) at: Option<Moment>,
 }
 
@@ -43,7 +42,7 @@ pub(crate) struct Source {
 ///
 /// # Errors
 ///
-/// If a report cannot be read, if the reports cannot be compared, or if an output cannot be written.
+/// A report cannot be read, the reports cannot be compared, or an output cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), Error> {
     let [before, after] = [&config.before, &config.after].map(|source| read(source, config.events));
     let (before, after) = (before?, after?);
@@ -75,7 +74,7 @@ fn read(source: &Source, class: Option<EventClass>) -> Result<SavedReport, Error
     memtrace_report::read_json(&text).map_err(|error| bad(error.to_string()))
 }
 
-/// Returns true for a report in JSON, by the name or the first character, and false for a recording.
+/// Returns true for a report in JSON, and false for a recording. The name or the first character decides.
 fn is_json(path: &Path) -> io::Result<bool> {
     let mut start = [0];
     let length = File::open(path)?.read(&mut start)?;
@@ -83,7 +82,7 @@ fn is_json(path: &Path) -> io::Result<bool> {
     Ok(is_named || start.get(..length) == Some(b"{"))
 }
 
-/// Returns the metric to compare.
+/// Returns `chosen`, or the metric that both reports have.
 fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<Metric>) -> Result<Metric, Error> {
     let (first, second) = (before.profile.run.class, after.profile.run.class);
     if first != second {

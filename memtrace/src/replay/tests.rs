@@ -74,13 +74,12 @@ fn change(path: u32, live: i64) -> Change {
     Change { key, usage }
 }
 
-/// An interval of the second `number`.
+/// An interval of one second that starts at second `number`.
 fn second(number: u64, changes: Vec<Change>) -> Interval {
     let span = Duration::from_secs(number)..Duration::from_secs(number + 1);
     Interval { span, changes, ..Interval::default() }
 }
 
-/// A process with two calls of `main`, of which `grow` has names, and `shrink` has none on this machine.
 fn image(ended: Option<(ImageEnd, Tick)>) -> RecordedImage {
     RecordedImage {
         id: IMAGE,
@@ -96,7 +95,8 @@ fn image(ended: Option<(ImageEnd, Tick)>) -> RecordedImage {
     }
 }
 
-/// Writes a recording of four seconds: `grow` has 100 bytes more in each, `shrink` 300 bytes, of which 200 are freed later.
+/// Writes a recording of four seconds. In each second, `grow` gains 100 bytes. The call at offset 0x30, which has no
+/// name, allocates 300 bytes in the first second and frees 200 of them in the third.
 fn record(path: &Path, complete: bool) {
     let writer = Writer::create(path, &header(), Settings::default()).unwrap();
     let object = ObjectNumber(0);
@@ -127,7 +127,7 @@ fn record(path: &Path, complete: bool) {
     writer.push(first);
     let mark = |at, text: &str, epoch| Mark { at: Duration::from_secs(at), text: text.to_owned(), epoch };
     writer.push(Interval { marks: vec![mark(2, "begin", 1)], ..second(1, vec![change(2, 100)]) });
-    // The freed blocks are from before the first mark.
+    // The freed blocks were allocated before the first mark.
     let freed = |kind, value: i64| Detail { key: change(3, 0).key, kind, index: 0, value: value.cast_unsigned() };
     writer.push(Interval {
         marks: vec![mark(3, "end", 2)],
@@ -138,13 +138,13 @@ fn record(path: &Path, complete: bool) {
     if complete {
         assert_eq!(writer.finish().gaps, 0);
     } else {
-        // As if memtrace was killed.
+        // The file remains as if memtrace had been killed.
         wait_for(&writer, 4);
         std::mem::forget(writer);
     }
 }
 
-/// Waits until the writer has stored this number of intervals, because it merges intervals that queue up.
+/// Waits until the writer has stored this number of intervals. The writer merges intervals that queue up.
 fn wait_for(writer: &Writer, intervals: u64) {
     while writer.status().intervals < intervals {
         std::thread::yield_now();
@@ -189,10 +189,10 @@ fn report_has_the_totals_of_the_moment() {
     assert_eq!(lines(Span::At(Moment::BeforeEnd(Duration::from_secs(1)))), at(300, 100));
     let clock = |seconds: u64| Moment::Clock(SystemTime::UNIX_EPOCH + Duration::from_secs(1000 + seconds));
     assert_eq!(lines(Span::At(clock(1))), at(100, 300));
-    // Of a window, the growth is drawn.
+    // A window shows the growth.
     assert_eq!(lines(Span::Window(Some(after(1)), None)), "service (7);main;grow 300\n");
     assert_eq!(lines(Span::Marks("begin".into(), "end".into())), "service (7);main;grow 100\n");
-    // The end has as many live bytes.
+    // The end has as many live bytes as the peak, but the first moment counts.
     assert_eq!(lines(Span::Peak), at(200, 300));
 }
 
@@ -310,7 +310,7 @@ fn blocks_of_an_ended_process_are_held_at_exit() {
     let path = scratch.path("run.memtrace");
     let writer = Writer::create(&path, &header(), Settings::default()).unwrap();
     writer.push(Interval { images: vec![image(None)], ..second(0, vec![change(0, 300)]) });
-    // A shard has lost the end, and its live amounts stay in the recording.
+    // A shard has lost the end of the process, so the live amounts stay in the recording.
     let ended = Some((ImageEnd::Exit, Tick::at(Duration::from_millis(1500))));
     writer.push(Interval { images: vec![image(ended)], ..second(1, Vec::new()) });
     assert_eq!(writer.finish().gaps, 0);
@@ -321,7 +321,8 @@ fn blocks_of_an_ended_process_are_held_at_exit() {
     );
 }
 
-/// Writes a recording of sixteen seconds. One stack grows by 4 KiB in each, and one by 40 KiB in the sixth.
+/// Writes a recording of sixteen seconds. One stack grows by 4 KiB in each second, and another one by 40 KiB in the
+/// sixth. `age`: the minimum age of blocks.
 fn record_trends(path: &Path, age: Option<Duration>) {
     let header = Header { older: age, ..header() };
     let writer = Writer::create(path, &header, Settings::default()).unwrap();
@@ -365,10 +366,10 @@ fn sites_of_a_recording_have_trends() {
     ] {
         assert!(json.contains(part), "{part} is not in {json}");
     }
-    // Seven intervals are too few.
+    // Seven intervals are too few for a trend.
     let text = written(&scratch, "run.memtrace", Span::At(after(7)), Format::Text).unwrap();
     assert!(!text.contains("growth:"), "{text}");
-    // In a window, changes are those since its start.
+    // A window shows the changes since its start.
     let text = written(&scratch, "run.memtrace", Span::Window(Some(after(6)), None), Format::Text).unwrap();
     assert!(text.contains("steady growth: +4.00 KiB/s in 10 of 10 parts from +6 s to +16 s\n"), "{text}");
     assert!(!text.contains("single growth"), "{text}");
@@ -404,7 +405,7 @@ fn touched_pages_have_no_trend() {
         writer.push(Interval { images, ..second(number, vec![pages(4096)]) });
         wait_for(&writer, number + 1);
     }
-    // The page tables show at the end that most pages are gone.
+    // The page tables at the end show that most pages are no longer resident.
     let span = Duration::from_secs(16)..Duration::from_nanos(16_000_000_001);
     writer.push(Interval { span, changes: vec![pages(-14 * 4096)], ..Interval::default() });
     assert_eq!(writer.finish().gaps, 0);

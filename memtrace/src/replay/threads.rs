@@ -18,18 +18,19 @@ use memtrace_report::{
 };
 use rustc_hash::FxHashMap;
 
-/// Time since boot that stands for the start of the recording: threads may have started before it.
+/// Time since boot, in nanoseconds, that stands for the start of the recording. The large value
+/// leaves room for the start times of threads that are older than the recording.
 const ORIGIN: i64 = 1 << 62;
 
-/// Values of earlier rows that hold until the next one.
+/// Values of earlier rows. A value holds until the next row of the same thread or process.
 #[derive(Default)]
 struct Held {
     states: FxHashMap<ThreadNumber, TaskState>,
-    /// Origin of the heap counters, and number of threads without usage of their own.
+    /// Origin of the heap counters, and number of threads without usage of their own, by process.
     sources: FxHashMap<ImageId, (SourceState, u64)>,
 }
 
-/// Threads of a recording, without their usage.
+/// Threads and processes of a part of a recording. Rows of thread usage are read later.
 pub(super) struct RecordedThreads<'a> {
     recording: &'a Recording,
     from: Boundary,
@@ -120,7 +121,7 @@ impl<'a> RecordedThreads<'a> {
         }
     }
 
-    /// Calls `each` for the intervals in their order.
+    /// Calls `each` with every interval, in order of time.
     fn for_each_interval(&self, mut each: impl FnMut(&MonitorInterval) -> io::Result<()>) -> io::Result<()> {
         let selected = |row: &&IntervalRow| self.from < row.end() && row.end() <= self.to;
         let mut intervals = self.recording.intervals().iter().filter(selected).peekable();
@@ -202,7 +203,8 @@ impl<'a> RecordedThreads<'a> {
         let shown: ThreadUsage = threads.iter().map(|thread| thread.usage).sum();
         let rest = usage.since(shown);
         let ended = row.map_or(0, |row| row.usage.ended_threads);
-        // The rest belongs to threads that have ended, unless there are none.
+        // The rest of the usage belongs to threads that ended in the interval. If none ended, it
+        // belongs to threads without rows.
         let (of_ended, of_others) =
             if ended > 0 { (rest, ThreadUsage::default()) } else { (ThreadUsage::default(), rest) };
         let values = self.values.get(&id).and_then(|values| {
@@ -231,7 +233,7 @@ impl<'a> RecordedThreads<'a> {
     }
 }
 
-/// Returns true if a thread runs at the end of an interval, as those do that the monitor lists.
+/// Returns true if the thread runs at the end of the interval. The monitor lists only such threads.
 fn runs_at_end(thread: &RecordedThread, row: &IntervalRow) -> bool {
     let end = i64::try_from(row.span.end.as_nanos()).unwrap_or(i64::MAX);
     thread.start_ns < end && thread.end.is_none_or(|at| at > row.span.end)

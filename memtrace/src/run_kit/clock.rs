@@ -1,4 +1,4 @@
-//! Clocks that BPF programs and perf events read too.
+//! Clocks that memtrace shares with BPF programs and perf events.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -6,22 +6,22 @@ use std::time::{Duration, SystemTime};
 
 use memtrace_host::procfs;
 
-/// Returns the time of `CLOCK_MONOTONIC` in the initial time namespace. The kernel's own readings of the clock do not have
-/// the offset of a time namespace (time_namespaces(7)).
+/// Returns the time of `CLOCK_MONOTONIC` in the initial time namespace. The kernel's own readings of the clock lack the
+/// offset of a time namespace (time_namespaces(7)).
 pub(crate) fn monotonic() -> Duration {
     static OFFSET: OnceLock<i128> = OnceLock::new();
     without_offset(read(libc::CLOCK_MONOTONIC), *OFFSET.get_or_init(procfs::monotonic_offset))
 }
 
-/// Returns the time since the boot of the machine in nanoseconds, as in the initial time namespace.
+/// Returns the nanoseconds since the boot of the machine, as in the initial time namespace.
 pub(crate) fn boot_ns() -> u64 {
     static OFFSET: OnceLock<i128> = OnceLock::new();
     let time = without_offset(read(libc::CLOCK_BOOTTIME), *OFFSET.get_or_init(procfs::boot_offset));
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the time of the wall clock at a start, since which `elapsed` has passed, with the error of one reading of a clock: a
-/// thread that is interrupted between two readings reads both again.
+/// Returns the wall-clock time of a start. `elapsed` returns the time since the start. A thread can be interrupted
+/// between the readings of the two clocks, so the closest of five pairs counts.
 pub(crate) fn wall_time_of_start(elapsed: impl Fn() -> Duration) -> SystemTime {
     let reading = |_| {
         let before = elapsed();
@@ -36,7 +36,7 @@ fn read(clock: libc::clockid_t) -> Duration {
     let mut time = MaybeUninit::<libc::timespec>::zeroed();
     // SAFETY: the clock exists on every Linux, and the pointer is to a whole timespec.
     unsafe { libc::clock_gettime(clock, time.as_mut_ptr()) };
-    // SAFETY: all zeros is a valid timespec, whatever the call did.
+    // SAFETY: all zeros is a valid timespec, even if the call fails.
     let time = unsafe { time.assume_init() };
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

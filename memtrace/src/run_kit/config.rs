@@ -1,4 +1,4 @@
-//! What the user chooses for several commands: outputs, recordings and moments.
+//! Settings that several commands have: outputs, recordings and moments.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use memtrace_report::Format;
 /// A moment of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// By the wall clock.
+    /// Time of the wall clock.
     Clock(SystemTime),
     /// Time since the start of tracing.
     AfterStart(Duration),
@@ -21,11 +21,11 @@ pub(crate) enum Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recording {
     pub(crate) path: PathBuf,
-    /// Time between two recorded moments.
+    /// Length of an interval.
     pub(crate) interval: Duration,
-    /// Largest size of the file.
+    /// Largest size of the file in bytes.
     pub(crate) size_limit: Bytes,
-    /// Socket for marks; `None` for one in the directory of the user.
+    /// Path of the socket for marks; `None` selects a socket in the user's directory.
     pub(crate) socket: Option<PathBuf>,
     /// Functions that set a mark when they are entered.
     pub(crate) mark_functions: Vec<MarkFunction>,
@@ -34,14 +34,14 @@ pub(crate) struct Recording {
 /// A function that sets a mark when it is entered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MarkFunction {
-    /// The executable or library.
+    /// Executable or library that contains the function.
     pub(crate) object: PathBuf,
-    /// Its symbol, or its demangled name.
+    /// Symbol or demangled name of the function.
     pub(crate) name: String,
 }
 
 impl MarkFunction {
-    /// Returns the text of its marks: the name of the file and the function.
+    /// Returns the text of the marks: the names of the file and the function.
     pub(crate) fn text(&self) -> String {
         let file = self.object.file_name().unwrap_or(self.object.as_os_str());
         format!("{}:{}", file.to_string_lossy(), self.name)
@@ -55,10 +55,9 @@ pub(crate) struct Output {
     pub(crate) format: Format,
 }
 
-/// Destination of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Destination {
     Stdout,
-    /// A file, replaced when the report is complete.
+    /// A file. The complete report replaces an earlier one.
     File(PathBuf),
 }

@@ -10,16 +10,16 @@ use tokio::time::{Instant, interval_at};
 use super::event_loop::Signals;
 use super::observer::Observer;
 
-/// Interval at which the progress is shown.
+/// Interval at which the progress of a detach is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
 
-/// Delay before the progress of a detach is shown; most take less.
+/// Delay before the progress of a detach is shown. Most detaches take less.
 const SHOW_DETACH_AFTER: Duration = Duration::from_millis(300);
 
-/// Removal in progress.
+/// Removal of the probes in the background.
 pub(crate) struct Detach {
     detaching: kernel::Detach,
-    /// Notified when probes are removed.
+    /// Notified at each step of the removal.
     removed: Arc<Notify>,
 }
 
@@ -31,7 +31,8 @@ impl Detach {
         Self { detaching: probes.detach(move || notify.notify_one()), removed }
     }
 
-    /// Waits until all are removed, or until a signal.
+    /// Waits until all probes are removed. If a signal arrives first, another process takes over
+    /// the removal.
     pub(crate) async fn wait(self, signals: &mut Signals, observer: &mut dyn Observer) {
         let show = |detaching: &kernel::Detach| observer.detaching(detaching.removed(), detaching.total());
         if wait_for_detach(signals, &self.detaching, &self.removed, show).await {

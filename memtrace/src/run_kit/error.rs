@@ -12,8 +12,8 @@ use memtrace_report::Format;
 
 pub(crate) mod from_engines;
 
-/// Number of descriptors of a run: one for each BPF program, map and link, with a margin. Without uprobe_multi links, each
-/// probe takes one more.
+/// Number of descriptors of a run: one for each BPF program, map and link, with a margin. Without uprobe_multi links,
+/// each probe needs another one.
 const NEEDED_DESCRIPTORS: u64 = 512;
 
 /// Error of a run. [`Error::remedy`] returns the advice for the user.
@@ -42,10 +42,10 @@ pub(crate) enum Error {
         /// Advice, as a sentence without its full stop.
         remedy: String,
     },
-    /// No mapped object of the process contains an allocator that memtrace knows.
+    /// No mapped object of the target contains an allocator that memtrace knows.
     #[error("{target} has no allocator that memtrace knows; examined: {}", paths(examined))]
     NoAllocator { target: AllocatorUser, examined: Vec<PathBuf> },
-    /// No process in scope could be traced. Found at the end of the run.
+    /// No process in scope could be traced. Detected at the end of the run.
     #[error(
         "no process in scope can be traced; the largest is {} ({}): {}",
         .0.comm,
@@ -53,48 +53,48 @@ pub(crate) enum Error {
         .0.reason.explanation()
     )]
     NoneTraced(UntracedProcess),
-    /// An output cannot be opened. Found before the first probe is attached.
+    /// An output cannot be opened. Detected before the first probe is attached.
     #[error("cannot write to {}: {source}", printable(path))]
     Output {
-        /// The output; `-` for standard output.
+        /// Path of the output; `-` for standard output.
         path: PathBuf,
         source: io::Error,
     },
-    /// The socket for marks cannot be used. Found before the first probe is attached.
+    /// The socket for marks cannot be used. Detected before the first probe is attached.
     #[error("cannot listen on {}: {source}", printable(path))]
     Socket { path: PathBuf, source: io::Error },
-    /// A function that is to set marks is not found. Found before tracing starts.
+    /// A function that is to set marks is not found. Detected before tracing starts.
     #[error("cannot set marks on {}: {source}", printable(std::path::Path::new(function)))]
     MarkFunction {
-        /// The file and the function: `server:handle`.
+        /// File and function: `server:handle`.
         function: String,
         source: FunctionError,
     },
-    /// A function that is to change the current tag is not found. Found before tracing starts.
+    /// A function that is to change the current tag is not found. Detected before tracing starts.
     #[error("cannot take tags from {}: {source}", printable(std::path::Path::new(function)))]
     TagFunction {
-        /// The function, with its file if it is given.
+        /// Name of the function, with its file if the user gave one.
         function: String,
         source: FunctionError,
     },
-    /// There are no probes that change the current tag. Found before tracing starts.
+    /// No probe changes the current tag. Detected before tracing starts.
     #[error("cannot take tags from the probes of {}: {source}", probed(object.as_deref()))]
     TagProbes {
-        /// The file; `None` for all objects of the targets.
+        /// File with the probes; `None` for all objects of the targets.
         object: Option<PathBuf>,
         source: FunctionError,
     },
-    /// There are no probes of tasks, locks or events. Found before tracing starts.
+    /// There are no probes of tasks, locks or events. Detected before tracing starts.
     #[error("cannot trace tasks by the probes of {}: {source}", probed(object.as_deref()))]
     SpanProbes {
-        /// The file; `None` for all objects of the targets.
+        /// File with the probes; `None` for all objects of the targets.
         object: Option<PathBuf>,
         source: FunctionError,
     },
-    /// A function of `--span` is not found. Found before tracing starts.
+    /// A function of `--span` is not found. Detected before tracing starts.
     #[error("cannot trace calls of {function}: {source}")]
     SpanFunction { function: String, source: FunctionError },
-    /// The returns of a function of `--span` cannot be probed. Found before tracing starts.
+    /// The returns of a function of `--span` cannot be probed. Detected before tracing starts.
     #[error(
         "cannot trace calls of {function}: its return instructions cannot all be found, and a uretprobe would disturb exceptions or the runtime of the program"
     )]
@@ -136,7 +136,7 @@ pub(crate) enum Error {
         program: OsString,
         source: io::Error,
     },
-    /// Processes are selected by an attribute value that does not exist.
+    /// No process matches the selection.
     #[error("{message}")]
     NothingSelected {
         /// The error: `there is no user frobnicator`.
@@ -160,7 +160,7 @@ pub(crate) enum Error {
         /// Advice, as a sentence without its full stop.
         remedy: String,
     },
-    /// A recording that cannot be read.
+    /// A recording cannot be read.
     #[error("cannot read the recording {}: {source}", printable(path))]
     Recording { path: PathBuf, source: memtrace_history::Error },
     /// The recording lacks something that an option needs.
@@ -171,18 +171,18 @@ pub(crate) enum Error {
         /// Advice, as a sentence without its full stop.
         remedy: String,
     },
-    /// Reports that could not be written at the end.
+    /// Reports could not be written at the end of the run.
     #[error("{}", failures(.0))]
     NotWritten(Vec<NotWritten>),
-    /// The smallest maps, rings and ledgers exceed the limit.
+    /// The smallest maps, rings and ledgers exceed the memory limit.
     #[error("memtrace needs {required} of memory, and {} {limit}", if *is_option { "--memory-limit allows" } else { "its memory cgroup leaves" })]
     Memory {
         limit: Bytes,
         required: Bytes,
-        /// The limit is that of the option, not that of a cgroup.
+        /// True if the option sets the limit, false if a cgroup does.
         is_option: bool,
     },
-    /// The kernel refuses memory.
+    /// The kernel refuses an allocation of memory.
     #[error("cannot {action}: out of memory")]
     OutOfMemory {
         /// The failed operation.
@@ -202,10 +202,10 @@ pub(crate) enum Error {
 /// A report that could not be written to its output.
 #[derive(Debug)]
 pub(crate) struct NotWritten {
-    /// The output; `-` for standard output.
+    /// Path of the output; `-` for standard output.
     pub(crate) path: PathBuf,
     pub(crate) source: io::Error,
-    /// The file that contains the report instead.
+    /// Rescue file with the report.
     pub(crate) rescue: Option<PathBuf>,
 }
 
@@ -305,14 +305,14 @@ fn failures(failures: &[NotWritten]) -> String {
     format!("cannot write the report to {}", list.collect::<Vec<_>>().join("; and to "))
 }
 
-/// Returns the location of the reports that could not be written to their outputs.
+/// Returns the rescue files of the reports that could not be written to their outputs.
 fn rescued(failures: &[NotWritten]) -> Option<String> {
     let paths = failures.iter().filter_map(|failure| failure.rescue.as_deref());
     let paths = paths.map(printable).collect::<Vec<_>>();
     (!paths.is_empty()).then(|| format!("the report was written to {} instead", paths.join(" and ")))
 }
 
-/// A process or command with an allocator to trace.
+/// Subject of an error about allocators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllocatorUser {
     Process(Pid),

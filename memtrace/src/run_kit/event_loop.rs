@@ -1,4 +1,4 @@
-//! The event loop of a command, and what it waits for.
+//! The event loop of a command, and its events: signals, exits of processes and deadlines.
 
 use std::future;
 use std::io;
@@ -17,7 +17,7 @@ use super::error::Error;
 ///
 /// # Errors
 ///
-/// Errors of the kernel.
+/// A system call fails.
 pub(crate) fn event_loop() -> Result<Runtime, Error> {
     Builder::new_current_thread()
         .enable_all()
@@ -33,7 +33,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. Must be called inside the runtime.
+    /// Installs the signal handlers. Must be called inside the runtime.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Signals {
     }
 }
 
-/// Registers a descriptor with the runtime. It must stay open.
+/// Registers a descriptor with the runtime. The descriptor must stay open while it is registered.
 pub(crate) fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
     // SAFETY: an OwnedFd names one open descriptor for as long as it lives, and nothing takes it out of the AsyncFd;
     // for other descriptors the caller guarantees that they stay open.
@@ -82,7 +82,7 @@ pub(crate) async fn process_exit(pidfds: &mut Vec<AsyncFd<OwnedFd>>) -> bool {
     pidfds.is_empty()
 }
 
-/// Waits until `deadline`, or forever without one.
+/// Waits until `deadline`; without a deadline, forever.
 pub(crate) async fn until(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => sleep_until(deadline).await,

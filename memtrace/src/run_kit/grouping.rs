@@ -9,20 +9,20 @@ use memtrace_model::{GroupBy, PartKeys, Profile, StackLabels};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grouping {
     pub(crate) by: GroupBy,
-    /// Rules for [`GroupBy::Tag`].
+    /// Rules for tags, which [`GroupBy::Tag`] uses.
     pub(crate) tags: Option<TagRules>,
-    /// Blocks have the tags that programs set.
+    /// True if blocks have the tags that programs set.
     pub(crate) program_tags: bool,
 }
 
 impl Grouping {
-    /// Returns the grouping of a recorded run. A newer version can have had other rules.
+    /// Returns the grouping of a recorded run. Rules that this version cannot parse are left out.
     pub(crate) fn of_recorded(recorded: RecordedGrouping) -> Self {
         let RecordedGrouping { by, tags, program_tags } = recorded;
         Self { by, tags: tags.and_then(|text| TagRules::parse(&text).ok()), program_tags }
     }
 
-    /// Returns the grouping for a recording.
+    /// Returns the grouping in the form that a recording stores.
     pub(crate) fn to_recorded(&self) -> RecordedGrouping {
         let tags = self.tags.as_ref().map(|rules| rules.text().to_owned());
         RecordedGrouping { by: self.by, tags, program_tags: self.program_tags }
@@ -37,12 +37,13 @@ impl Grouping {
         }
     }
 
-    /// Returns the labels of the stacks; `None` if groups do not depend on labels.
+    /// Returns the labels of the stacks; `None` if the groups do not depend on labels.
     pub(crate) fn labels(&self, profile: &Profile) -> Option<StackLabels> {
         self.labels_by(self.by, profile)
     }
 
-    /// Returns the labels of the stacks; `None` if groups by `by` do not depend on labels.
+    /// Returns the labels of the stacks for groups by `by`; `None` if these do not depend on
+    /// labels.
     pub(crate) fn labels_by(&self, by: GroupBy, profile: &Profile) -> Option<StackLabels> {
         match (by, &self.tags) {
             (GroupBy::Object, _) => Some(memtrace_report::object_labels(profile)),

@@ -1,4 +1,4 @@
-//! Requests for marks while a run or a monitor is in progress: through its socket, and by SIGUSR2.
+//! Requests for marks during a run or a monitor: through a socket, and by SIGUSR2.
 
 use std::future;
 use std::path::Path;
@@ -10,22 +10,22 @@ use super::error::Error;
 use super::marks::{LastAnswers, MarkRequest, MarkServer, Service};
 use super::observer::Observer;
 
-/// Text of marks by the signal.
+/// Text of a mark that the signal requests.
 const SIGNAL: &str = "SIGUSR2";
 
-/// The socket that marks are requested through.
+/// Settings of the socket for requests.
 pub(crate) struct MarkSocket<'a> {
     pub(crate) service: Service,
-    /// `None` for a socket in the directory of the user.
+    /// Path of the socket; `None` selects a socket in the user's directory.
     pub(crate) path: Option<&'a Path>,
-    /// Name of the recording, or of the service.
+    /// Name of the recording, or of the targets.
     pub(crate) name: &'a str,
 }
 
 /// Sources of requests for marks.
 pub(crate) struct MarkRequests {
     signal: Signal,
-    /// `None` without a socket.
+    /// Server of the socket; `None` without a socket.
     server: Option<MarkServer>,
 }
 
@@ -34,8 +34,8 @@ impl MarkRequests {
     ///
     /// # Errors
     ///
-    /// The handler cannot be installed, or the socket that the user has given cannot be used. If the user has given none,
-    /// marks can only be set by the signal then.
+    /// The handler cannot be installed, or the socket at a given path cannot be used. Without a given path, an unusable
+    /// socket is a note, and only the signal can set marks.
     pub(crate) fn listen(socket: Option<&MarkSocket<'_>>, observer: &mut dyn Observer) -> Result<Self, Error> {
         let signal = signal(SignalKind::user_defined2())
             .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
@@ -75,7 +75,7 @@ impl MarkRequests {
         }
     }
 
-    /// Stops listening.
+    /// Stops listening. Returns the connections that may still wait for an answer.
     pub(crate) fn close(self) -> Option<LastAnswers> {
         self.server.map(MarkServer::close)
     }

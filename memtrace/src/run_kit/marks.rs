@@ -1,4 +1,4 @@
-//! Requests from the user through a Unix socket: for marks of running recordings, and for new water marks of accounts.
+//! Requests from the user through a Unix socket: marks in running recordings, and new water marks of accounts.
 
 mod client;
 mod protocol;

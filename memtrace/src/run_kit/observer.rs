@@ -1,4 +1,4 @@
-//! Observer of a run, which displays its messages.
+//! Observer of a run, which shows its messages.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use memtrace_model::Bytes;
 pub(crate) struct Progress {
     /// Time since all probes were in place.
     pub(crate) elapsed: Duration,
-    /// Bytes allocated since then and not freed, in all targets.
+    /// Live bytes of all targets: allocated since all probes were in place, and not freed.
     pub(crate) live: Bytes,
-    /// Number of events since then.
+    /// Number of events since all probes were in place.
     pub(crate) events: u64,
-    /// Rate of events since the last progress.
+    /// Number of events per second since the last progress.
     pub(crate) events_per_second: f64,
-    /// Number of losses since then, of any reason.
+    /// Number of losses since all probes were in place, for any reason.
     pub(crate) lost: u64,
 }
 
-/// Room for a table.
+/// Space for a table on the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableSize {
     /// Width of a line, in characters.
@@ -28,34 +28,35 @@ pub(crate) struct TableSize {
     pub(crate) lines: usize,
 }
 
-/// Receives messages of a run.
+/// Receiver of the messages of a run.
 pub(crate) trait Observer {
-    /// All probes are in place. `description` continues the word "attached": `to pid 4711 (redis-server), 12 probes`.
+    /// Called when all probes are in place. `description` continues the word "attached": `to pid 4711 (redis-server),
+    /// 12 probes`.
     fn attached(&mut self, description: &str);
 
-    /// Called a few times a second at most.
+    /// Called with the progress, a few times a second at most.
     fn progress(&mut self, progress: &Progress);
 
-    /// The debug file of `object`, which is number `number` of `total`, is being downloaded. Called a few times a second
-    /// at most. A signal stops the download.
+    /// Called during the download of a debug file for `object`, a few times a second at most. `number`: position of the
+    /// object among `total` objects. `received`, `size`: bytes of the file. A signal stops the download.
     fn downloading(&mut self, object: &Path, number: usize, total: usize, received: Bytes, size: Option<Bytes>);
 
-    /// The report is written, and `removed` of `total` probes are removed. Called a few times a second at most, and
-    /// only if the removal takes longer than a moment. A second signal stops the wait.
+    /// Called after the report is written, while `removed` of `total` probes are removed. Called a few times a second
+    /// at most, and only if the removal takes long. A second signal stops the wait.
     fn detaching(&mut self, removed: usize, total: usize);
 
-    /// Returns the room for a table; `None` if it is not limited.
+    /// Returns the space for a table; `None` if it is not limited.
     fn table_size(&self) -> Option<TableSize>;
 
-    /// Table of several lines that replaces the previous one, if the display can do so.
+    /// Shows a table of several lines. It replaces the previous table if the display can do so.
     fn table(&mut self, text: &str);
 
-    /// Erases the table, before other text is written to the same terminal.
+    /// Erases the table. Called before other text is written to the same terminal.
     fn erase_table(&mut self);
 
-    /// Message of one line: `wrote memtrace.svg`.
+    /// Shows a message of one line: `wrote memtrace.svg`.
     fn note(&mut self, text: &str);
 
-    /// Summary of several lines at the end of the run.
+    /// Shows a summary of several lines at the end of the run.
     fn summary(&mut self, text: &str);
 }

@@ -3,7 +3,7 @@
 //! A file is written without a name and linked in one step at the end: a reader never sees half a report, an earlier
 //! report survives a failed run, and a killed run leaves no file.
 //!
-//! If a report cannot be written, it goes to a rescue file: what a trace has recorded cannot be recorded again.
+//! If a report cannot be written, it goes to a rescue file, because a trace cannot be repeated.
 
 mod content;
 mod rescue;
@@ -25,7 +25,7 @@ use self::sink::Sink;
 use super::error::{Error, NotWritten};
 use crate::run_kit::config::{Destination, Output};
 
-/// Writes the content of an output in a format. The flag is true for standard output.
+/// Function that writes the content of an output in a format. The flag is true for standard output.
 pub(crate) type Content<'content> = dyn Fn(Format, bool, &mut dyn Write) -> io::Result<()> + 'content;
 
 /// Open outputs.
@@ -37,13 +37,14 @@ struct OpenOutput {
 }
 
 impl Outputs {
-    /// Opens every output, or none.
+    /// Opens every output. If one fails, none is opened.
     pub(crate) fn open(outputs: &[Output]) -> Result<Self, Error> {
         outputs.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Opens every output for the report of each class, or none. If there are several classes, file names contain the class
-    /// before the extension. An output is left out for classes that its format cannot hold, but not for all.
+    /// Opens every output for the report of each class. If there are several classes, file names contain the class
+    /// before the extension. An output is left out for a class that its format cannot hold. A format that can hold none
+    /// of the classes is an error.
     pub(crate) fn open_for(classes: &[EventClass], outputs: &[Output]) -> Result<Vec<(EventClass, Self)>, Error> {
         let is_held = |output: &Output| classes.iter().any(|&class| output.format.holds(class));
         if let (Some(output), Some(&class)) = (outputs.iter().find(|output| !is_held(output)), classes.first()) {
@@ -63,8 +64,8 @@ impl Outputs {
         classes.iter().map(open).collect()
     }
 
-    /// Writes the profile to every output, or to a rescue file in one of `rescue_directories` if that fails. Returns
-    /// the paths of the written outputs, and the failures.
+    /// Writes the profile to every output. If an output fails, writes a rescue file in one of `rescue_directories`.
+    /// Returns the paths of the written files, and the failures.
     pub(crate) fn write(
         self,
         profile: &Profile,
@@ -95,7 +96,7 @@ impl Outputs {
     }
 }
 
-/// Returns the directories for rescue files, the first choice first.
+/// Returns the directories for rescue files, in order of preference.
 pub(crate) fn rescue_directories() -> Vec<PathBuf> {
     rescue::directories()
 }
@@ -128,7 +129,7 @@ impl OpenOutput {
             Sink::Stdout => {
                 let mut out = BufWriter::new(io::stdout().lock());
                 let written = content(self.format, true, &mut out).and_then(|()| out.flush());
-                // The reader has closed the pipe, as `| head` does.
+                // A reader that closes the pipe, such as `head`, has enough: this is no error.
                 written.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
             }
             Sink::Device { ref file, .. } | Sink::Unnamed { ref file, .. } | Sink::Named { ref file, .. } => {

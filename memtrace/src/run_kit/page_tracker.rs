@@ -1,4 +1,4 @@
-//! Methods that examine the touches of single pages, if the kernel has them.
+//! Trackers of single pages, if the kernel has them.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use memtrace_model::WorkingSetMethod;
 
 use crate::run_kit::error::Error;
 
-/// Advice for a kernel without a method.
+/// Advice for a kernel without the chosen tracker.
 const OTHER_METHOD: &str = "use --method referenced, or a kernel with this option";
 
 /// Opens the idle page bitmap.
@@ -26,11 +26,11 @@ pub(crate) fn idle() -> Result<PageTracker, Error> {
     })
 }
 
-/// Returns the soft-dirty bits.
+/// Returns the tracker that reads soft-dirty bits.
 ///
 /// # Errors
 ///
-/// The kernel has none.
+/// The kernel has no soft-dirty bits.
 pub(crate) fn written() -> Result<PageTracker, Error> {
     match procfs::has_soft_dirty() {
         true => Ok(PageTracker::Written),
@@ -38,7 +38,7 @@ pub(crate) fn written() -> Result<PageTracker, Error> {
     }
 }
 
-/// Returns a method: the idle flags if possible, else the soft-dirty bits.
+/// Returns a tracker: idle flags if possible, and otherwise soft-dirty bits.
 ///
 /// # Errors
 ///
@@ -55,7 +55,7 @@ pub(crate) fn any() -> Result<(PageTracker, WorkingSetMethod), Error> {
     }
 }
 
-/// Returns the error for a missing method.
+/// Returns the error for a missing kernel feature.
 pub(crate) fn lacks(missing: &str, remedy: &str) -> Error {
     Error::Kernel { missing: missing.to_owned(), remedy: remedy.to_owned() }
 }

@@ -10,12 +10,12 @@ use memtrace_host::procfs::{Objects, ProcessError};
 use memtrace_model::{AbsAddr, AllocatorId, FileOffset, Pid, Signature};
 use memtrace_object::probe_site::Cost as SiteCost;
 
-/// Duration of a call that is probed at its entry and its return, without the work of the BPF programs.
+/// Duration of a call with probes at its entry and its return, without the work of the BPF programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProbeCost {
-    /// If the kernel emulates the probed instruction.
+    /// Duration if the kernel emulates the probed instruction.
     pub(crate) emulated: Duration,
-    /// If the kernel single-steps the probed instruction.
+    /// Duration if the kernel single-steps the probed instruction.
     pub(crate) stepped: Duration,
 }
 
@@ -36,13 +36,12 @@ impl ProbeCost {
         self.without_return(SiteCost::Emulated)
     }
 
-    /// Returns the cost of a call without its return probe.
+    /// Returns the cost of a call that has only an entry probe.
     pub(crate) fn without_return(self, site: SiteCost) -> Duration {
         self.per_call(site).saturating_sub(self.emulated.mul_f64(1.0 - ENTRY_PART))
     }
 }
 
-/// Reason why the cost could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
@@ -53,8 +52,8 @@ pub(crate) enum Error {
     NotMapped,
 }
 
-/// Measures both kinds of probe. The probes stay in `probes`, since detaching them takes a while; the probed functions
-/// are not called again.
+/// Measures both kinds of probe. Detaching takes a while, so the probes stay in `probes`; the probed functions are not
+/// called again.
 pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<ProbeCost, Error> {
     let mut time = |dummy: CalibrationFunction| {
         let (object, offset) = locate(dummy.address(), objects)?;
@@ -79,7 +78,7 @@ fn own_pid() -> Pid {
     Pid(process::id())
 }
 
-/// Returns the file and the file offset of memtrace's code at `address`.
+/// Returns the file with memtrace's code at `address`, and the file offset of the code.
 fn locate(address: AbsAddr, objects: &mut Objects) -> Result<(PathBuf, FileOffset), Error> {
     let image = procfs::read_image(own_pid(), objects)?;
     let mapping = image.mapping_at(address).ok_or(Error::NotMapped)?;

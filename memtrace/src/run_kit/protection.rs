@@ -6,21 +6,22 @@ use std::process;
 use memtrace_host::procfs;
 use memtrace_model::Pid;
 
-/// Score with which the OOM killer never chooses a process (`OOM_SCORE_ADJ_MIN`, include/uapi/linux/oom.h).
+/// The OOM killer never chooses a process with this score (`OOM_SCORE_ADJ_MIN`,
+/// include/uapi/linux/oom.h).
 const NEVER: i32 = -1000;
 
-/// Score with which the OOM killer chooses a process after all others.
+/// The OOM killer chooses a process with this score after all others.
 const LAST: i32 = -999;
 
 /// Bit of the capability that exempts from the limit of locked memory (include/uapi/linux/capability.h).
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
-/// Protects memtrace. Processes that it starts later inherit the score, so a command must have been started. Returns a
-/// warning for each part that the system denies.
+/// Protects memtrace. Processes that memtrace starts later inherit the score, so call this after the start of a
+/// command. Returns a warning for each part that the system denies.
 pub(crate) fn protect() -> Vec<String> {
     let memory = procfs::cgroup_memory(Pid(process::id()));
-    // If no process of a full cgroup may be killed, all of them hang in page faults: the charge fails, and the fault is
-    // repeated (`mem_cgroup_out_of_memory`, mm/memcontrol.c).
+    // If the OOM killer may choose no process of a full cgroup, all processes of the cgroup hang in page faults: the
+    // charge fails, and the fault is repeated (`mem_cgroup_out_of_memory`, mm/memcontrol.c).
     let score = if memory.is_some_and(|memory| memory.limit.is_some()) { LAST } else { NEVER };
     let mut warnings = Vec::new();
     if let Err(error) = procfs::set_own_oom_score(score) {
@@ -34,9 +35,9 @@ pub(crate) fn protect() -> Vec<String> {
     warnings
 }
 
-/// Locks the memory of memtrace: that which is resident now, and each page when it is first used.
+/// Locks the memory of memtrace: pages that are resident now, and other pages at their first use.
 fn lock_memory() -> io::Result<()> {
-    // With a limit, allocations would fail as soon as it is reached.
+    // Under a limit, allocations would fail when the locked memory reaches the limit.
     if !has_capability() {
         raise_limit()?;
     }

@@ -1,4 +1,4 @@
-//! The file of a recording that a run or a monitor creates.
+//! Creation of the file of a recording, by a run or a monitor.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use memtrace_host::procfs;
 use super::error::Error;
 use crate::run_kit::config::Recording;
 
-/// Returns the header of a history that starts at a time of the wall clock. It has no event classes.
+/// Returns the header of a history that starts at the wall-clock time `start`. Its list of event classes is empty.
 pub(crate) fn header(start: SystemTime, interval: Duration) -> Header {
     Header {
         version: String::from(env!("CARGO_PKG_VERSION")),

@@ -1,4 +1,5 @@
-//! Reports of a history: its views, written to outputs. At the end of a run and for a recording they are the same.
+//! Reports of a history: its views, written to outputs. The reports at the end of a run equal the reports of its
+//! recording.
 
 pub(crate) mod accounts;
 pub(crate) mod accounts_over_time;
@@ -21,41 +22,42 @@ use super::grouping::Grouping;
 use super::observer::Observer;
 use super::outputs::{self, Content, Outputs};
 
-/// Totals at earlier moments, in order of time.
+/// Profiles of earlier moments by event class, in order of time.
 pub(crate) type EarlierProfiles = BTreeMap<EventClass, Vec<(Duration, Profile)>>;
 
-/// A history, and what its reports show.
+/// A history, and the settings of its reports.
 pub(crate) struct BookReports<'a> {
     pub(crate) book: &'a dyn Book,
-    /// File of the history, for errors.
+    /// Path of the history's file, for error messages.
     pub(crate) path: PathBuf,
     pub(crate) facts: RecordedFacts,
     pub(crate) moments: Moments,
     pub(crate) options: ReportOptions,
 }
 
-/// What the reports of a history show.
+/// Settings of the reports of a history.
 #[derive(Clone)]
 pub(crate) struct ReportOptions {
     pub(crate) grouping: Grouping,
-    /// Processes have parts by the grouping key.
+    /// True if processes are divided into parts by the grouping key.
     pub(crate) keeps_parts: bool,
-    /// Memory over time is shown.
+    /// True if memory over time is shown.
     pub(crate) has_timeline: bool,
-    /// Metric to draw; `None` for the one that the profile suggests.
+    /// Metric to draw; `None` selects the metric that the profile suggests.
     pub(crate) metric: Option<Metric>,
-    /// Moments of additional heap profiles besides the marks; `None` if no output shows several of them.
+    /// Moments of heap profiles, in addition to the marks; `None` if no output shows several heap profiles.
     pub(crate) heap_profiles: Option<Vec<Moment>>,
-    /// Number of sites, and of processes, in texts.
+    /// Number of sites, and of processes, in text reports.
     pub(crate) top: usize,
     /// Number of ended processes with rows of their own.
     pub(crate) keep_ended: usize,
-    /// Every stack and process is written.
+    /// True if every stack and process is written.
     pub(crate) all_stacks: bool,
 }
 
 impl BookReports<'_> {
-    /// Returns the totals at earlier moments of each event class in order of time, if an output shows them.
+    /// Returns the profiles of earlier moments, by event class and in order of time. The result is empty if no output
+    /// shows them.
     pub(crate) fn earlier_profiles(&self, names: &dyn Names) -> Result<EarlierProfiles, Error> {
         let Self { book, path, facts, moments, options } = self;
         let mut all = EarlierProfiles::new();
@@ -79,7 +81,8 @@ impl BookReports<'_> {
         Ok(all)
     }
 
-    /// Reads what the reports show. Calls without recorded names get those that `names` finds.
+    /// Reads the views that the reports show. `names`: source of names for frames without a
+    /// recorded name.
     pub(crate) fn views(&self, names: &dyn Names) -> Result<Views<'_>, Error> {
         let ReportOptions { keeps_parts, keep_ended, metric, has_timeline, .. } = self.options;
         let options = ViewOptions { keeps_parts, keep_ended, counts_growth: counts_growth(metric), has_timeline };
@@ -87,8 +90,8 @@ impl BookReports<'_> {
         views.map_err(|source| unreadable(&self.path, source))
     }
 
-    /// Passes the report of each event class to `each`. The profiles contain the `earlier` ones. `late` returns facts that are
-    /// measured when the stacks of a class are complete.
+    /// Passes the report of each event class to `each`. `earlier`: profiles to include in the reports. `late`: returns
+    /// facts that are measured when the stacks of a class are complete.
     pub(crate) fn for_each_class(
         &self,
         mut views: Views<'_>,
@@ -125,9 +128,9 @@ pub(crate) fn unreadable(path: &Path, source: memtrace_history::Error) -> Error 
     Error::Recording { path: path.to_owned(), source }
 }
 
-/// Writes the outputs, and returns those that failed.
+/// Writes the outputs, and returns the failures.
 pub(crate) fn fill(outputs: Outputs, content: &Content<'_>, observer: &mut dyn Observer) -> Vec<NotWritten> {
-    // The report can be made again, but the recording may be gone by then.
+    // A report can be made again, but the recording may no longer exist then, so use rescue files.
     let (written, failures) = outputs.fill(content, &outputs::rescue_directories());
     for path in written {
         observer.note(&format!("wrote {}", printable(&path)));
@@ -135,12 +138,12 @@ pub(crate) fn fill(outputs: Outputs, content: &Content<'_>, observer: &mut dyn O
     failures
 }
 
-/// Returns the failures of outputs that cannot be written for this reason.
+/// Writes no output, and returns a failure with this reason for each.
 pub(crate) fn fail(outputs: Outputs, reason: &str, observer: &mut dyn Observer) -> Vec<NotWritten> {
     fill(outputs, &|_, _, _| Err(io::Error::other(reason)), observer)
 }
 
-/// Returns the metric of a profile: the growth of live memory in place of live memory in a window.
+/// Returns the metric of a profile. In a window, net growth replaces live memory.
 fn metric_of(profile: &Profile, metric: Option<Metric>) -> Metric {
     match metric {
         Some(Metric::Growth) if has_epochs(profile.run.class) => Metric::Growth,

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 
-/// Set of at most `limit` values, for work that may be repeated but not without end: when it is full, it starts empty.
+/// Set of at most `limit` values, for work that may be repeated now and then. A value that is added to a full set
+/// replaces all others.
 #[derive(Debug)]
 pub(crate) struct BoundedSet<T> {
     values: HashSet<T>,

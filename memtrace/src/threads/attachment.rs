@@ -24,19 +24,19 @@ use crate::targets::select::Selection;
 use crate::targets::select::{AllocatorProbes, LateProbes, Targets, filter};
 use crate::targets::track::{Changes, Coverage, ProcessTracker};
 
-/// Size of the ring of mmap events of each processor.
+/// Size of the ring of mmap events, for each processor.
 const MMAP_RING: Bytes = Bytes(1 << 17);
 
-/// Attached probes. Dropping it removes them.
+/// Probes of a monitor, and its state of the processes. Dropping it removes the probes.
 pub(super) struct Attachment {
     kernel: Kernel,
     probes: Probes,
     tracker: ProcessTracker,
     targets: Targets,
     filter: ProcessFilter,
-    /// Processes with counters of jemalloc.
+    /// Processes with readable counters of jemalloc.
     jemalloc: BTreeSet<Pid>,
-    /// Number of allocators that were mapped before their probes.
+    /// Number of allocators that were mapped before their probes were placed.
     late: u64,
 }
 
@@ -54,7 +54,7 @@ impl Attachment {
         let mut tracker = new_tracker();
         let probe_site = (config.source != SourceChoice::Allocator).then_some(ProbeSite::Best);
         let (mut targets, allocators) = match Targets::find(&config.target, probe_site, &mut tracker) {
-            // The other counters are the kernel's.
+            // Without an allocator, the kernel's counters remain.
             Err(error @ Error::NoAllocator { .. }) => {
                 tracker = new_tracker();
                 let (mut targets, allocators) = Targets::find(&config.target, None, &mut tracker)?;
@@ -110,7 +110,7 @@ impl Attachment {
         &self.targets.name
     }
 
-    /// Returns the paths of the cgroups of the processes of an interval.
+    /// Returns the paths of the cgroups of all processes in the interval.
     pub(super) fn cgroups(&self, interval: &MonitorInterval) -> BTreeSet<&str> {
         let images = interval.processes.iter().filter_map(|process| self.tracker.image(process.pid));
         images.filter_map(|image| image.cgroup.as_deref()).map(|cgroup| cgroup.path.as_str()).collect()
@@ -140,7 +140,7 @@ impl Attachment {
         self.kernel.flush_log();
     }
 
-    /// Removes the processes that have ended.
+    /// Removes the processes that have ended from the tracker.
     fn forget_ended(&mut self) {
         let ended: Vec<_> = self.tracker.ended_before(Tick(u32::MAX)).collect();
         for (id, end, at) in ended {
@@ -170,7 +170,7 @@ impl Attachment {
         }
     }
 
-    /// Adds a note about the allocators that were mapped late, if there is no room for a note about each.
+    /// Adds a note about the late allocators that did not get a note each.
     pub(super) fn count_late_notes(&mut self, observer: &mut dyn Observer) {
         let before = self.targets.notes.len();
         self.targets.count_late_notes();
@@ -203,26 +203,26 @@ impl Attachment {
     }
 }
 
-/// An allocator with counters of its own, which needs no probes.
+/// An allocator with counters of its own, which therefore needs no probes.
 struct CountedAllocator {
     pid: Pid,
-    /// Handle of its object.
+    /// Handle of the object that contains the allocator.
     object: PathBuf,
-    /// It replaces the allocator of the C library.
+    /// True if the allocator replaces the allocator of the C library.
     is_malloc: bool,
 }
 
 impl CountedAllocator {
-    /// Returns true if `probes` would count its blocks, or those of an allocator that the process does not use.
+    /// Returns true if `probes` belong to this allocator, or to an allocator that the process does not use.
     fn replaces(&self, probes: &AllocatorProbes) -> bool {
         self.pid == probes.pid && (self.is_malloc || self.object == probes.object)
     }
 }
 
-/// Locates the counters of jemalloc in the processes that were named.
+/// Locates the counters of jemalloc in the processes that the user named.
 fn find_jemalloc(targets: &Targets, tracker: &ProcessTracker, reader: &mut JemallocReader) -> Vec<CountedAllocator> {
     let mut counted = Vec::new();
-    // If probes are shared, those of other processes count anyway.
+    // Shared probes count the blocks of these processes anyway.
     if targets.command_pid().is_some() || targets.scopes().contains(&Scope::AllProcesses) {
         return counted;
     }

@@ -8,10 +8,11 @@ use memtrace_host::procfs::MemoryGroups;
 use memtrace_model::CgroupId;
 use rustc_hash::FxHashMap;
 
-/// Reads the memory cgroups. `None` if the machine has none.
+/// Reader of the memory cgroups. If the machine has none, it returns no values.
 pub(super) struct CgroupReadings {
     groups: Option<MemoryGroups>,
-    /// Time in which a task waited for memory so far, in nanoseconds.
+    /// Total time at the last reading, in nanoseconds, during which at least one task of the cgroup
+    /// waited for memory.
     last_pressure: FxHashMap<CgroupId, u64>,
 }
 

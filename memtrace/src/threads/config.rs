@@ -10,21 +10,20 @@ use memtrace_object::allocators::UserHooks;
 use crate::run_kit::config::Recording;
 use crate::targets::select::Target;
 
-/// Configuration of the thread monitor.
 #[derive(Clone, Debug)]
 pub(crate) struct MonitorConfig {
     pub(crate) target: Target,
-    /// `None` to monitor until a signal or the end of the target.
+    /// Duration of the run; `None` until a signal or the end of the target.
     pub(crate) duration: Option<Duration>,
     /// Time between two readings.
     pub(crate) interval: Duration,
-    /// End after the first interval.
+    /// True to end after the first interval.
     pub(crate) once: bool,
     /// Format on standard output; `None` for none.
     pub(crate) output: Option<MonitorFormat>,
-    /// File for a trace for Perfetto; `None` for none.
+    /// File for a trace for Perfetto, if one is written.
     pub(crate) trace: Option<PathBuf>,
-    /// `None` to record nothing.
+    /// Recording to write, if any.
     pub(crate) recording: Option<Recording>,
     /// Number of threads in tables.
     pub(crate) rows: usize,
@@ -32,7 +31,7 @@ pub(crate) struct MonitorConfig {
     pub(crate) max_threads: usize,
     pub(crate) source: SourceChoice,
     pub(crate) user_hooks: UserHooks,
-    /// Exempt memtrace from the OOM killer, and lock its memory.
+    /// True to exempt memtrace from the OOM killer, and to lock its memory.
     pub(crate) protect: bool,
     /// Priority of the readings among real-time tasks; `None` for the usual scheduling.
     pub(crate) realtime: Option<u8>,
@@ -40,7 +39,7 @@ pub(crate) struct MonitorConfig {
     pub(crate) sort: ThreadColumn,
     /// Conditions of triggers.
     pub(crate) conditions: Vec<Condition>,
-    /// Trace that a trigger starts; `None` for none.
+    /// Trace that a trigger starts, if any.
     pub(crate) then: Option<TriggeredTrace>,
 }
 
@@ -50,7 +49,7 @@ impl MonitorConfig {
     }
 }
 
-/// Format of the output.
+/// Format on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MonitorFormat {
     Table,
@@ -72,10 +71,10 @@ impl MonitorFormat {
     }
 }
 
-/// Origin of the counters of the heap, as the user has chosen.
+/// Origin of the heap counters, as the user has chosen it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SourceChoice {
-    /// The counters of the allocator if it has any, otherwise probes.
+    /// The counters of the allocator, if it has any, and otherwise probes.
     #[default]
     Auto,
     /// The counters of the allocator.
@@ -98,7 +97,7 @@ impl SourceChoice {
     }
 }
 
-/// Full trace that a trigger starts.
+/// Complete trace that a trigger starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TriggeredTrace {
     pub(crate) duration: Duration,

@@ -12,20 +12,21 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::reading::Reading;
 
-/// Time that reads of all processes may take.
+/// Time limit for reading the counters of all processes.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// Counters of a process.
+/// Counters of jemalloc in a process.
 struct JemallocProcess {
     counters: JemallocCounters,
-    /// Distance of jemalloc's state of a thread from the thread pointer.
+    /// Offset of jemalloc's state of a thread from the thread pointer, in bytes.
     tp_offset: i64,
     remote: RemoteCounters,
-    /// Threads and counters at the places that were read last.
+    /// Thread and counter at each address that was read last.
     places: FxHashMap<AbsAddr, (MonitoredThread, UsageCounter)>,
-    /// Counters of the running threads.
+    /// Counters of the running threads, as they were last read.
     running: FxHashMap<MonitoredThread, ThreadUsage>,
-    /// Sum of the counters of exited threads, as they were last read.
+    /// Sum of the counters of exited threads. Each thread counts with the values that were read
+    /// last.
     ended: ThreadUsage,
 }
 
@@ -36,7 +37,7 @@ pub(super) struct JemallocReader {
 }
 
 impl JemallocReader {
-    /// Adds a process with jemalloc in the object of `mapping`, which is the file.
+    /// Adds a process. `mapping`: a mapping of the object with jemalloc. `file`: this object.
     ///
     /// # Errors
     ///
@@ -90,7 +91,7 @@ impl JemallocReader {
                     thread.usage = thread.usage.plus(*usage);
                 }
             }
-            // Those of a process that has exited remain as they were last read.
+            // The threads of a process that has exited count with the values that were read last.
             let exited = reading.turnover.iter().find(|((of, _), changes)| of == pid && changes.has_exited);
             if let Some((&process_start, _)) = exited {
                 process.end_missing(|_| false);
@@ -105,7 +106,7 @@ impl JemallocReader {
 }
 
 impl JemallocProcess {
-    /// Sends a read of the counters of the running threads.
+    /// Requests a read of the counters of the running threads.
     fn request<'a>(&mut self, threads: impl Iterator<Item = &'a RunningThread>) {
         let mut places = FxHashMap::default();
         let mut running = FxHashSet::default();
@@ -120,7 +121,7 @@ impl JemallocProcess {
         self.places = places;
     }
 
-    /// Waits for the counters. Returns true if they are those of an earlier read.
+    /// Waits for the counters. Returns true if the values are from an earlier read.
     fn wait(&mut self, deadline: Instant) -> bool {
         let reading = self.remote.wait(deadline);
         for (place, value) in reading.values() {
@@ -133,7 +134,7 @@ impl JemallocProcess {
         reading.is_stale || reading.error.is_some()
     }
 
-    /// Adds the counters of threads that have exited to the sum.
+    /// Adds the counters of threads that no longer run to the sum of exited threads.
     fn end_missing(&mut self, is_running: impl Fn(&MonitoredThread) -> bool) {
         let ended = &mut self.ended;
         self.running.retain(|thread, usage| {
@@ -146,7 +147,7 @@ impl JemallocProcess {
     }
 }
 
-/// Reads a word of a process.
+/// Reads a word from the memory of a process.
 fn read_word(pid: Pid, address: AbsAddr) -> io::Result<u64> {
     let mut remote = RemoteCounters::start(pid)?;
     remote.request([address]);

@@ -49,7 +49,7 @@ impl Marks {
         if has_room {
             self.waiting.push(request);
         } else if let Some(reply) = request.reply {
-            // The client may have gone.
+            // The client may have closed the connection.
             let _ = reply.send(Err(String::from("too many marks are not stored yet")));
         }
         has_room
@@ -60,7 +60,8 @@ impl Marks {
         self.waiting.iter().map(|request| request.text.clone())
     }
 
-    /// Notes that the marks of an interval that ends at `at` were sent to the recording, with these texts there.
+    /// Notes that the recording has received the marks of the interval that ends at `at`. `texts`: the texts that the
+    /// marks have in the recording.
     pub(super) fn set_sent(&mut self, at: Duration, texts: Vec<String>) {
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         for (mut request, text) in waiting.zip(texts) {
@@ -69,7 +70,7 @@ impl Marks {
         }
     }
 
-    /// Answers the requests for marks that are stored.
+    /// Answers the requests for marks at times up to `stored_until`.
     pub(super) fn answer(&mut self, stored_until: Duration) {
         for (at, request) in self.sent.extract_if(.., |(at, _)| *at <= stored_until) {
             if let Some(reply) = request.reply {

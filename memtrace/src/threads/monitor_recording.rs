@@ -13,18 +13,18 @@ use crate::run_kit::error::Error;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::recording_file;
 
-/// A recording that is being written.
+/// Recording of a monitor in progress.
 pub(super) struct MonitorRecording {
     path: PathBuf,
     writer: Writer,
-    /// `None` before the first reading.
+    /// Converter of the intervals; `None` before the first reading.
     recorder: Option<MonitorRecorder>,
     /// Description of the targets, recorded with the first interval.
     target: Option<String>,
 }
 
 impl MonitorRecording {
-    /// Creates the file. The times of the monitor began at `clock_start` of the monotonic clock.
+    /// Creates the file. `clock_start`: origin of the monitor's times on the monotonic clock.
     pub(super) fn create(recording: &Recording, target: &str, clock_start: Duration) -> Result<Self, Error> {
         let start = clock::wall_time_of_start(|| clock::monotonic().saturating_sub(clock_start));
         let header = recording_file::header(start, recording.interval);
@@ -32,12 +32,12 @@ impl MonitorRecording {
         Ok(Self { path: recording.path.clone(), writer, recorder: None, target: Some(target.to_owned()) })
     }
 
-    /// Notes the first reading, `since_boot` after the boot of the machine less the time since the origin.
+    /// Notes the first reading. `since_boot`: time from the boot of the machine to the origin of the monitor's times.
     pub(super) fn start(&mut self, since_boot: Duration, machine: MachineUsage) {
         self.recorder = Some(MonitorRecorder::new(since_boot, machine));
     }
 
-    /// Adds an interval. Returns the texts of its marks as they are stored.
+    /// Adds an interval. Returns the texts that its marks have in the recording.
     pub(super) fn write(&mut self, interval: &MonitorInterval) -> Vec<String> {
         let Some(recorder) = &mut self.recorder else { return Vec::new() };
         let mut recorded = recorder.convert(interval);

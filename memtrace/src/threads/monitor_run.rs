@@ -27,7 +27,7 @@ use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::{clock, own_allocator, protection};
 
-/// Maximum number of triggers in an interval with a line and a mark of their own.
+/// Maximum number of triggers in an interval with a line and an event of their own.
 const MOST_FIRINGS: usize = 20;
 
 /// A monitor in progress. Dropping it removes its probes.
@@ -39,37 +39,38 @@ pub(super) struct MonitorRun {
     monitor: Monitor,
     outputs: Outputs,
     triggers: Triggers,
-    /// `None` if no condition is about cgroups.
+    /// Reader of the cgroups; `None` if no condition is about cgroups.
     cgroups: Option<CgroupReadings>,
-    /// `None` if triggers start no traces.
+    /// Traces that triggers start; `None` if triggers start no traces.
     traces: Option<TriggeredTraces>,
     once: bool,
     seen: Seen,
 }
 
-/// What a monitor has seen so far.
+/// Counts of a monitor in progress.
 #[derive(Default)]
 struct Seen {
-    /// Number of intervals.
+    /// Number of intervals so far.
     intervals: u64,
-    /// Number of readings that came too late.
+    /// Number of readings that were dropped because the monitor was too slow.
     skipped: u64,
-    /// A monitored process has had counters of the heap.
+    /// True if a monitored process has had counters of the heap.
     has_source: bool,
 }
 
-/// A monitor that has ended.
+/// Result of a monitor.
 pub(super) struct FinishedRun {
     pub(super) outcome: Outcome,
     pub(super) detach: Detach,
-    /// The clients of the socket wait for them.
+    /// Answers that clients of the socket still wait for.
     pub(super) answers: Option<LastAnswers>,
     /// Result of writing the trace.
     pub(super) trace: Result<(), NotWritten>,
 }
 
 impl MonitorRun {
-    /// Attaches the probes, reads the counters a first time, and lets the command run. Returns the pidfds of the targets too.
+    /// Attaches the probes, reads the counters a first time, and lets the command run. Returns the monitor and the
+    /// pidfds of the targets.
     pub(super) async fn start(
         config: &MonitorConfig,
         observer: &mut dyn Observer,
@@ -107,7 +108,7 @@ impl MonitorRun {
             once: config.once,
             seen: Seen::default(),
         };
-        // What happens from now on counts.
+        // Usage counts from this first reading on.
         match run.sampling.next().await {
             Some(reading) => {
                 run.outputs.start(&reading)?;
@@ -125,7 +126,8 @@ impl MonitorRun {
         Ok((run, pidfds))
     }
 
-    /// Probes newly mapped allocators, and answers requests for marks.
+    /// Probes newly mapped allocators, answers requests for marks, and reports the end of a
+    /// triggered trace.
     pub(super) fn update(&mut self, observer: &mut dyn Observer) {
         self.attachment.update(observer);
         self.marks.answer(self.outputs.stored_until());
@@ -134,14 +136,14 @@ impl MonitorRun {
         }
     }
 
-    /// Sets a mark: the interval ends now.
+    /// Sets a mark, which ends the interval now.
     pub(super) fn mark(&mut self, request: MarkRequest) {
         if self.marks.add(request) {
             self.sampling.request(Request::Read);
         }
     }
 
-    /// Adds a reading, which ends an interval. Returns false if the monitor is to end.
+    /// Adds a reading, which ends an interval. Returns false if the monitor has to end.
     pub(super) fn observe(&mut self, reading: Reading, observer: &mut dyn Observer) -> bool {
         self.seen.skipped += reading.skipped;
         let attachment = &self.attachment;
@@ -165,7 +167,8 @@ impl MonitorRun {
         !self.outputs.is_closed() && !self.once
     }
 
-    /// Adds the triggers whose conditions have become true.
+    /// Tests the conditions of the triggers, and adds an event for each condition that has become
+    /// true.
     fn fire_triggers(&mut self, interval: &mut MonitorInterval, observer: &mut dyn Observer) {
         let cgroups = match &mut self.cgroups {
             Some(readings) => readings.read(self.attachment.cgroups(interval)),
@@ -193,7 +196,7 @@ impl MonitorRun {
         attachment.count_late_notes(observer);
         let losses = attachment.losses();
         let (complete, trace) = outputs.finish(observer);
-        // The outputs have what was read before.
+        // An error of the sampler is returned only now: the outputs contain the readings before it.
         sampled?;
         marks.answer(Duration::MAX);
         let answers = marks.close();

@@ -8,16 +8,16 @@ use std::thread::JoinHandle;
 
 use crate::run_kit::error::Error;
 
-/// Number of intervals that wait for the reader.
+/// Maximum number of texts in the queue.
 const QUEUE: usize = 64;
 
 /// Writer of standard output.
 pub(super) struct OutputThread {
     texts: SyncSender<Vec<u8>>,
     thread: JoinHandle<()>,
-    /// The reader has closed the pipe, or an error has occurred.
+    /// True if the reader has closed the pipe, or an error has occurred.
     is_closed: Arc<AtomicBool>,
-    /// Number of texts that were not written because the reader is too slow.
+    /// Number of texts that were not written because the reader was too slow.
     skipped: u64,
 }
 
@@ -45,22 +45,22 @@ impl OutputThread {
         Ok(Self { texts, thread, is_closed, skipped: 0 })
     }
 
-    /// Writes a text after those before it. It is skipped if too many wait.
+    /// Queues a text. If the queue is full, the text is skipped.
     pub(super) fn write(&mut self, text: Vec<u8>) {
         if let Err(TrySendError::Full(_)) = self.texts.try_send(text) {
             self.skipped += 1;
         }
     }
 
-    /// Returns true if nobody reads the output any more.
+    /// Returns true if the output can no longer be written.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Waits until everything is written. Returns the number of texts that were not.
+    /// Waits until all queued texts are written. Returns the number of skipped texts.
     pub(super) fn finish(self) -> u64 {
         drop(self.texts);
-        // The thread does not panic.
+        // The thread does not panic, so there is no error to report.
         let _ = self.thread.join();
         self.skipped
     }

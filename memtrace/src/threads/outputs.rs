@@ -18,13 +18,13 @@ use super::trace_thread::TraceThread;
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::observer::{Observer, TableSize};
 
-/// Lines of a table besides those of threads.
+/// Number of lines of a table that are not rows of threads.
 const OTHER_LINES: usize = 10;
 
-/// Fewest threads in a table.
+/// Minimum number of threads in a table.
 const FEWEST_ROWS: usize = 3;
 
-/// Part of the interval, as a divisor, of which a table is worth showing.
+/// Divisor of the usual interval. A shorter interval gets no table.
 const SHORTEST_TABLE: u32 = 10;
 
 /// Outputs of a thread monitor.
@@ -33,21 +33,21 @@ pub(super) struct Outputs {
     trace: Option<TraceThread>,
     format: Option<MonitorFormat>,
     stdout: OutputThread,
-    /// The table changes in place.
+    /// True if the table is redrawn in place.
     in_place: bool,
     history: ThreadHistory,
     options: ThreadTableOptions,
-    /// Maximum number of threads in a table that need not fit.
+    /// Maximum number of threads in a table, if the terminal has room for them.
     rows: usize,
     /// The last table that was shown in place.
     last_table: Vec<u8>,
     intervals: u64,
-    /// Length of the intervals.
+    /// Usual length of an interval.
     interval: Duration,
 }
 
 impl Outputs {
-    /// Creates the recording, and starts the thread that writes. The times of the monitor began at `clock_start` of the
+    /// Creates the recording, and starts the output thread. `clock_start`: origin of the monitor's times on the
     /// monotonic clock.
     pub(super) fn create(
         config: &MonitorConfig,
@@ -88,9 +88,9 @@ impl Outputs {
         self.trace.as_mut().map_or(Ok(()), |trace| trace.start(since_boot.as_nanos() as u64))
     }
 
-    /// Writes an interval. Returns the texts of its marks as they are recorded.
+    /// Writes an interval. Returns the texts that its marks have in the recording.
     pub(super) fn write(&mut self, interval: &MonitorInterval, observer: &mut dyn Observer) -> Vec<String> {
-        // First of all: the other outputs may fail.
+        // The recording comes first, because the other outputs may fail.
         let marks = self.recording.as_mut().map(|recording| recording.write(interval)).unwrap_or_default();
         if let Some(trace) = &mut self.trace {
             trace.add(interval);
@@ -112,13 +112,13 @@ impl Outputs {
         marks
     }
 
-    /// Returns false for the table of the moment between the last interval and the end. Its rates mean nothing, and nobody
-    /// would see those of the interval before.
+    /// Returns false for the table of the short interval between the last full one and the end. Its rates mean nothing,
+    /// and the table would replace the previous one.
     fn shows(&self, format: MonitorFormat, interval: &MonitorInterval) -> bool {
         format != MonitorFormat::Table || self.intervals == 0 || is_worth_a_table(interval, self.interval)
     }
 
-    /// Fits the table in the terminal. Its size may have changed.
+    /// Fits the table into the terminal. The size of the terminal may have changed.
     fn fit(&mut self, size: Option<TableSize>) {
         let lines = size.map_or(usize::MAX, |size| size.lines.saturating_sub(OTHER_LINES).max(FEWEST_ROWS));
         self.options.rows = self.rows.min(lines);
@@ -154,7 +154,7 @@ impl Outputs {
         self.recording.as_ref().map_or(Duration::MAX, MonitorRecording::stored_until)
     }
 
-    /// Returns true if nobody reads the output any more, and no file is written.
+    /// Returns true if standard output can no longer be written, and no file is written.
     pub(super) fn is_closed(&self) -> bool {
         self.stdout.is_closed() && self.recording.is_none() && self.trace.is_none()
     }
@@ -175,7 +175,7 @@ impl Outputs {
     }
 }
 
-/// Returns true if an interval is long enough, or has events or losses.
+/// Returns true if an interval is long enough for a table, or has events or losses.
 fn is_worth_a_table(interval: &MonitorInterval, usual: Duration) -> bool {
     let length = interval.span.end.saturating_sub(interval.span.start);
     length >= usual / SHORTEST_TABLE || !interval.events.is_empty() || interval.losses.total() > 0

@@ -5,26 +5,27 @@ use memtrace_host::procfs;
 use memtrace_model::{ProcessValue, ProcessValues};
 use rustc_hash::FxHashMap;
 
-/// Number of readings after which an idle process is read again: reclaim may have taken its pages.
+/// Number of readings after which an idle process is read again, since reclaim may have taken its
+/// pages.
 const VALID_READINGS: u32 = 10;
 
 #[derive(Clone, Copy, Default)]
 struct LastReading {
     values: ProcessValues,
-    /// Processor time of its threads.
+    /// Processor time of the process's threads at the time of the reading.
     ran: u64,
-    /// Number of readings since then.
+    /// Number of samples since the values were read.
     age: u32,
 }
 
-/// Reads the values of processes that have run since the last reading.
+/// Reader of the values of processes. An idle process keeps its last values for a while.
 #[derive(Default)]
 pub(super) struct ProcessReadings {
     last: FxHashMap<ProcessStart, LastReading>,
 }
 
 impl ProcessReadings {
-    /// Returns the values of the processes of `threads`.
+    /// Returns the values of the processes that own `threads`.
     pub(super) fn read(&mut self, threads: &[RunningThread]) -> FxHashMap<ProcessStart, ProcessValues> {
         let mut running: FxHashMap<ProcessStart, (u64, u64)> = FxHashMap::default();
         for thread in threads {

@@ -1,11 +1,11 @@
-//! Processes that are monitored, by the properties that the filter compares.
+//! Selection of the monitored processes by the properties that the filter compares.
 
 use memtrace_host::kernel::{ProcessFilter, ProcessStart};
 use rustc_hash::FxHashMap;
 
 use crate::targets::select::RunningSelection;
 
-/// Number of readings for which a decision holds: a process may change its name, user or cgroup.
+/// Number of readings for which a decision holds. A process may change its name, user or cgroup.
 const VALID_READINGS: u32 = 10;
 
 struct Decision {
@@ -15,7 +15,8 @@ struct Decision {
     is_used: bool,
 }
 
-/// Decides which processes are monitored. Without conditions, the BPF programs have decided.
+/// Selection of the monitored processes. If the filter has no conditions, the BPF programs have
+/// selected them.
 pub(super) struct ProcessSelection {
     selection: RunningSelection,
     decisions: FxHashMap<ProcessStart, Decision>,
@@ -38,12 +39,13 @@ impl ProcessSelection {
         is_selected
     }
 
-    /// Returns true if the process was selected when it ran. The BPF programs have decided on others that have ended.
+    /// Returns true if the process was selected when it ran. If it was never seen running, the BPF programs have
+    /// selected it.
     pub(super) fn has_selected(&self, process: ProcessStart) -> bool {
         self.decisions.get(&process).is_none_or(|decision| decision.is_selected)
     }
 
-    /// Ends a reading: forgets processes that were not asked for.
+    /// Ends a reading: forgets the processes that the reading did not contain.
     pub(super) fn end_reading(&mut self) {
         self.decisions.retain(|_, decision| {
             decision.age += 1;

@@ -1,4 +1,4 @@
-//! Thread that reads the counters at each interval. It waits for no process that it reads.
+//! Sampler: reads the counters at each interval, without waiting for the processes.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -17,16 +17,16 @@ use crate::run_kit::clock;
 /// Request to the sampler.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
-    /// Read now, as well as at the end of the interval.
+    /// Read now, in addition to the end of the interval.
     Read,
-    /// Read a last time, and end.
+    /// Read for the last time, and end.
     Stop,
 }
 
-/// Reads counters at each interval.
+/// Reader of all counters.
 pub(super) struct Sampler {
     pub(super) reader: ThreadUsageReader,
-    /// Origin of times on the monotonic clock.
+    /// Origin of the monitor's times on the monotonic clock.
     pub(super) clock_start: Duration,
     pub(super) interval: Duration,
     pub(super) selection: ProcessSelection,
@@ -35,12 +35,12 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Sends a reading now, at the end of each interval and for each request. Returns after [`Request::Stop`], or if the
-    /// receiver is gone.
+    /// Sends a reading now, at the end of each interval and for each request. Returns after [`Request::Stop`], or if
+    /// the sender of requests is gone.
     ///
     /// # Errors
     ///
-    /// Errors of the kernel.
+    /// The counters of the BPF programs cannot be read.
     pub(super) fn run(mut self, requests: &Receiver<Request>, readings: &Sender<Reading>) -> io::Result<()> {
         let start = Instant::now();
         let mut skipped = 0;
@@ -79,10 +79,10 @@ impl Sampler {
             boot_ns: clock::boot_ns(),
             ..Reading::default()
         };
-        // Before the running threads: the counters of a thread that exits in between are missing until the next reading,
-        // instead of being counted twice.
+        // Read the turnover before the running threads. If a thread exits between the two reads, its counters are
+        // missing until the next reading, instead of being counted twice.
         for (process, turnover) in self.reader.turnover() {
-            // The BPF programs have decided on a process that was never seen running.
+            // The BPF programs have selected a process that was never seen running.
             let is_selected = match turnover.has_exited {
                 true => self.selection.has_selected(process),
                 false => self.selection.contains(process),
@@ -105,7 +105,7 @@ impl Sampler {
     }
 }
 
-/// Returns the time until the next multiple of `interval`. An interval that was missed is not made up for.
+/// Returns the time until the next multiple of `interval`. Missed intervals are skipped.
 fn until_next(elapsed: Duration, interval: Duration) -> Duration {
     let interval = interval.as_nanos().max(1);
     let wait = interval - elapsed.as_nanos() % interval;

@@ -1,4 +1,4 @@
-//! Samples for the monitor, from a reading of the kernel's counters.
+//! Samples for the monitor, made from a reading of the counters.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use rustc_hash::FxHashSet;
 
 use super::reading::Reading;
 
-/// Number of readings without any sign of a process after which it is gone. A process whose last thread is exiting has
-/// neither running threads nor exited ones for a moment.
+/// Number of consecutive readings without a sign of a process after which it is gone. While its last thread exits, a
+/// process has neither running threads nor exited ones for a moment.
 const MISSING_READINGS: u32 = 2;
 
-/// What the last readings said about a process.
+/// State of a process in the last readings.
 #[derive(Default)]
 struct KnownProcess {
     comm: Comm,
     values: ProcessValues,
     source: SourceState,
-    /// Number of readings without it.
+    /// Number of consecutive readings without the process.
     missing: u32,
 }
 
@@ -42,7 +42,7 @@ impl KnownProcesses {
         for thread in &threads {
             let is_new = !self.0.contains_key(&(thread.thread.pid, thread.process_start_ns));
             let known = self.0.entry((thread.thread.pid, thread.process_start_ns)).or_default();
-            // The first thread has the name of the process. It may have exited before the others.
+            // The main thread has the name of the process. It may have exited before the others.
             if is_new || thread.thread.tid.0 == thread.thread.pid.0 {
                 known.comm = thread.comm.clone();
             }
@@ -64,7 +64,7 @@ impl KnownProcesses {
         let exited = turnover.iter().filter(|(_, changes)| has_heap(&changes.ended)).map(|(process, _)| *process);
         let counted: FxHashSet<ProcessStart> = counted.chain(exited).collect();
         for (process, known) in &mut self.0 {
-            // A process that has exited is no longer known to have an allocator, but its counters prove it.
+            // A process that has exited has no known allocator any more, but its counters prove that it had one.
             match source(process.0) {
                 found if found.source != CounterSource::None => known.source = found,
                 _ if counted.contains(process) => {

@@ -10,10 +10,11 @@ use super::reading::Reading;
 use super::sampler::{Request, Sampler};
 use crate::run_kit::error::Error;
 
-/// Number of readings that wait. Output to a slow disk or pipe may take this many intervals.
+/// Maximum number of readings that wait. Output to a slow disk or pipe may take this many
+/// intervals.
 const QUEUE: usize = 64;
 
-/// A running sampler. It ends when this is dropped.
+/// A running sampler. Dropping it ends the sampler.
 pub(super) struct SamplingThread {
     requests: Sender<Request>,
     readings: mpsc::Receiver<Reading>,
@@ -21,7 +22,7 @@ pub(super) struct SamplingThread {
 }
 
 impl SamplingThread {
-    /// Starts the sampler, with a priority among real-time tasks if it is given.
+    /// Starts the sampler. `realtime`: priority among real-time tasks, if given.
     pub(super) fn start(sampler: Sampler, realtime: Option<u8>) -> Result<Self, Error> {
         let (requests, receiver) = channel();
         let (sender, readings) = mpsc::channel(QUEUE);
@@ -40,17 +41,17 @@ impl SamplingThread {
         Ok(Self { requests, readings, thread })
     }
 
-    /// Waits for a reading; `None` if the sampler has ended.
+    /// Waits for a reading; returns `None` if the sampler has ended.
     pub(super) async fn next(&mut self) -> Option<Reading> {
         self.readings.recv().await
     }
 
-    /// Sends a request. A sampler that has ended receives none.
+    /// Sends a request. It has no effect if the sampler has ended.
     pub(super) fn request(&self, request: Request) {
         let _ = self.requests.send(request);
     }
 
-    /// Returns the error that has ended the sampler, if there was one.
+    /// Returns the error that ended the sampler, if there was one.
     pub(super) fn finish(self) -> Result<(), Error> {
         drop(self.requests);
         match self.thread.join() {
@@ -61,12 +62,12 @@ impl SamplingThread {
     }
 }
 
-/// Schedules the calling thread before all threads that are not real-time tasks (sched(7), `SCHED_FIFO`).
+/// Gives the calling thread precedence over all threads that are not real-time tasks (sched(7), `SCHED_FIFO`).
 fn set_realtime(priority: u8) -> io::Result<()> {
     // SAFETY: all zeros is a valid sched_param.
     let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
     parameters.sched_priority = priority.into();
-    // SAFETY: the pointer is to whole parameters; 0 is the calling thread.
+    // SAFETY: the pointer refers to a whole sched_param; 0 is the calling thread.
     match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

@@ -13,19 +13,19 @@ use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outputs::{self, StreamedOutput, Written};
 
-/// Number of intervals that wait to be written. Further ones become one longer interval.
+/// Maximum number of intervals that wait to be written. Further intervals are joined to one.
 const QUEUE: usize = 4;
 
-/// A trace that is being written.
+/// Trace for Perfetto that is being written.
 pub(super) struct TraceThread {
     output: StreamedOutput,
-    /// `None` before the first reading.
+    /// Thread that writes; `None` before the first reading.
     writer: Option<Writer>,
 }
 
 struct Writer {
     intervals: SyncSender<MonitorInterval>,
-    /// Intervals that did not fit into the queue.
+    /// Joined intervals that did not fit into the queue.
     waiting: Option<MonitorInterval>,
     thread: JoinHandle<Written>,
 }
@@ -35,12 +35,12 @@ impl TraceThread {
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The file cannot be written.
     pub(super) fn open(path: &Path) -> Result<Self, Error> {
         Ok(Self { output: StreamedOutput::open(path, Format::Perfetto.extension())?, writer: None })
     }
 
-    /// Starts the thread. `origin` is the start of the monitor since the boot of the machine, in nanoseconds.
+    /// Starts the thread. `origin`: origin of the monitor's times, in nanoseconds since the boot of the machine.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl TraceThread {
         Ok(())
     }
 
-    /// Adds an interval. Does not wait for the disk.
+    /// Adds an interval, without waiting for the disk.
     pub(super) fn add(&mut self, interval: &MonitorInterval) {
         let Some(writer) = &mut self.writer else { return };
         let next = match writer.waiting.take() {
@@ -72,7 +72,7 @@ impl TraceThread {
             }
             None => interval.clone(),
         };
-        // After an error, the thread takes no more.
+        // After an error, the thread has ended, and the interval is dropped.
         if let Err(TrySendError::Full(next)) = writer.intervals.try_send(next) {
             writer.waiting = Some(next);
         }
@@ -82,15 +82,15 @@ impl TraceThread {
     ///
     /// # Errors
     ///
-    /// It is not written, or only in part.
+    /// The file is not written, or only in part.
     pub(super) fn finish(self, observer: &mut dyn Observer) -> Result<(), NotWritten> {
         let Some(Writer { intervals, waiting, thread }) = self.writer else { return Ok(()) };
         if let Some(waiting) = waiting {
-            // After an error, the thread takes no more.
+            // After an error, the thread has ended, and the intervals are dropped.
             let _ = intervals.send(waiting);
         }
         drop(intervals);
-        // The thread does not panic.
+        // The thread does not panic, so there is no error to report.
         let Ok(written) = thread.join() else { return Ok(()) };
         let path = self.output.finish(written, &outputs::rescue_directories())?;
         observer.note(&format!("wrote {}", printable(&path)));
@@ -106,7 +106,7 @@ fn write(file: &File, origin: u64, intervals: &Receiver<MonitorInterval>) -> Wri
         for interval in intervals {
             trace.add(&interval)?;
             trace.flush()?;
-            // A pipe has no position, and cannot be read again.
+            // A pipe has no position. It cannot be read again anyway.
             complete = (&mut &*file).stream_position().unwrap_or_default();
         }
         trace.flush()

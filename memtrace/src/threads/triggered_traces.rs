@@ -1,4 +1,4 @@
-//! Full traces that triggers start, by another memtrace.
+//! Complete traces that triggers start in another memtrace process.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use memtrace_model::{Pid, printable};
 use super::config::TriggeredTrace;
 use crate::run_kit::error::Error;
 
-/// Starts traces, and waits for their ends.
+/// Starts the traces of triggers, and waits for their ends.
 pub(super) struct TriggeredTraces {
     config: TriggeredTrace,
     budget: TraceBudget,
@@ -28,7 +28,7 @@ impl TriggeredTraces {
         Ok(Self { config, budget: TraceBudget::default(), running: None, count: 0 })
     }
 
-    /// Starts a trace of `pid`. Returns a line for the user.
+    /// Starts a trace of `pid`. Returns a line for the user. `at`: time of the trigger.
     pub(super) fn start(&mut self, pid: Option<Pid>, at: Duration) -> String {
         let Some(pid) = pid else { return String::from("no trace: the condition is not about a process") };
         if let Err(refusal) = self.budget.start(at) {
@@ -63,7 +63,7 @@ impl TriggeredTraces {
         let status = child.try_wait();
         let line = match status {
             Ok(None) => return None,
-            // 20 means that the report is written and lists losses.
+            // Exit code 20: the report is written and lists losses.
             Ok(Some(status)) if matches!(status.code(), Some(0 | 20)) => format!("wrote {}", printable(path)),
             Ok(Some(status)) => format!("the trace into {} has failed: {status}", printable(path)),
             Err(error) => format!("cannot wait for a trace: {error}"),
@@ -73,10 +73,10 @@ impl TriggeredTraces {
         Some(line)
     }
 
-    /// Waits for the trace that runs. Returns the number of traces that were not started, with the reasons.
+    /// Waits for the running trace. Returns the number of traces that were not started, by reason.
     pub(super) fn finish(mut self) -> Vec<(TraceRefusal, u64)> {
         if let Some((child, _)) = &mut self.running {
-            // It ends by its duration.
+            // The trace ends after its duration.
             let _ = child.wait();
         }
         let refused = TraceRefusal::ALL.map(|reason| (reason, self.budget.refused(reason)));

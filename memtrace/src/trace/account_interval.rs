@@ -3,12 +3,11 @@
 use memtrace_history::{AccountNames, RecordedAccount};
 use memtrace_model::Tick;
 
-/// Accounts that have changed in one interval.
 #[derive(Debug)]
 pub(super) struct AccountInterval {
     /// End of the interval.
     pub(super) until: Tick,
     pub(super) accounts: Vec<RecordedAccount>,
-    /// Names of new accounts, and of those with another name.
+    /// Names of accounts that are new or were renamed.
     pub(super) names: Vec<AccountNames>,
 }

@@ -10,8 +10,8 @@ pub(super) fn text_of_accounts(table: &AccountTable, top: usize) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns a table as text of at most `lines` lines, if possible: with fewer rows than `top`, but with the total and the
-/// losses.
+/// Returns a table as text of at most `lines` lines, if possible. It may have fewer rows than `top`, but always has the
+/// total and the losses.
 pub(super) fn fitting_text(table: &AccountTable, top: usize, lines: Option<usize>) -> String {
     let mut rows = top.min(table.rows.len());
     loop {

@@ -1,19 +1,19 @@
-//! New activity of threads, for a recording.
+//! Activity of threads since the last changes, for a recording.
 
 use std::collections::BTreeMap;
 
 use memtrace_model::{ActivityChanges, CallSums, ImageId, Stacks};
 
-/// Changes for a recording, and the frames of their stacks.
+/// Changes of the activity for a recording, with the frames of their stacks.
 pub(super) struct RecordedChanges {
     pub(super) changes: ActivityChanges,
     pub(super) frames: BTreeMap<ImageId, Stacks>,
-    /// Calls of allocators since the last changes, by the number of the name of the function.
+    /// Sums of allocator calls since the last changes, by the number of the function's name.
     pub(super) calls: BTreeMap<u32, CallSums>,
 }
 
 impl RecordedChanges {
-    /// Adds later changes.
+    /// Adds later changes, except for their sums of calls.
     pub(super) fn append(&mut self, other: Self) {
         self.changes.append(other.changes);
         for (id, stacks) in other.frames {

@@ -1,4 +1,4 @@
-//! What all parts of a run use.
+//! State that all parts of a run use.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
 use crate::targets::unwind_tables::UnwindTables;
 
-/// What all parts of a run use. Dropping it removes the probes in `probes`.
+/// State that all parts of a run use. Dropping it removes the probes in `probes`.
 pub(super) struct Context {
     pub(super) kernel: Kernel,
     /// Probes in the targets.
@@ -38,14 +38,14 @@ pub(super) struct Context {
 pub(super) struct RunClock {
     /// Origin of ticks on the monotonic clock.
     pub(super) origin: Duration,
-    /// Time at which all probes were in place.
+    /// Time when all probes were in place.
     pub(super) start: Instant,
-    /// The same time as a tick.
+    /// Time when all probes were in place, as a tick.
     pub(super) start_tick: Tick,
 }
 
 impl RunClock {
-    /// Starts a clock now. Ticks began at `origin`.
+    /// Starts a clock now. `origin`: origin of ticks on the monotonic clock.
     pub(super) fn start(origin: Duration) -> Self {
         Self { origin, start: Instant::now(), start_tick: tick_since(origin) }
     }

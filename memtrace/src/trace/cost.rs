@@ -7,7 +7,7 @@ use memtrace_host::kernel::ProgramTime;
 use memtrace_host::procfs;
 use memtrace_model::{Bytes, Cost, Pid, ProgramCost};
 
-/// Returns the processor time of memtrace so far.
+/// Returns the processor time that memtrace has used so far.
 pub(super) fn processor_time() -> Duration {
     procfs::processor_time(own_pid()).unwrap_or_default()
 }
@@ -25,7 +25,7 @@ pub(super) fn cost_so_far(
         nested,
         cpu: processor_time(),
         cpu_tracing,
-        // `ru_maxrss` may be that of the process image before memtrace's exec (`setmax_mm_hiwater_rss`, fs/exec.c).
+        // `ru_maxrss` may be from the process image before memtrace's exec (`setmax_mm_hiwater_rss`, fs/exec.c).
         peak_rss: procfs::counted(own_pid()).map_or(Bytes(0), |counted| counted.peak),
         programs: extrapolate(programs, events, allocations),
     }
@@ -35,8 +35,8 @@ fn own_pid() -> Pid {
     Pid(process::id())
 }
 
-/// Extrapolates the time of the timed runs to all hits. Each event is a hit, and each allocation another one, at its
-/// return; failed calls are not counted.
+/// Extrapolates the time of the timed runs to all hits. Each event is a hit, and each allocation is another one, at the
+/// return of the function. Failed calls are not counted.
 fn extrapolate(programs: &ProgramTime, events: u64, allocations: u64) -> Option<ProgramCost> {
     let hits = events.saturating_add(allocations);
     (programs.runs > 0 && hits > 0)

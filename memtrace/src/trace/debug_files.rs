@@ -17,10 +17,10 @@ use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::Signals;
 use crate::run_kit::observer::Observer;
 
-/// Time in which a stopped download removes its incomplete file.
+/// Time that a stopped download has to remove its incomplete file.
 const STOP: Duration = Duration::from_millis(200);
 
-/// Interval of the progress.
+/// Interval at which the progress is shown.
 const SHOW: Duration = Duration::from_millis(100);
 
 /// Reads the settings, and creates the cache directory; `None` if no server is to be contacted.
@@ -64,7 +64,7 @@ pub(super) async fn find(
     let stopped = Arc::new(AtomicBool::new(false));
     let (settings, build_ids) = (settings.clone(), search.wanted.keys().cloned().collect::<Vec<_>>());
     let is_stopped = Arc::clone(&stopped);
-    // A blocked read can outlast a signal, so nothing waits for the end of the thread.
+    // A blocked read can outlast a signal, so nothing joins the thread.
     let thread = thread::Builder::new().name(String::from("debuginfod")).spawn(move || {
         let proceed = |step| sender.send(step).is_ok() && !is_stopped.load(Ordering::Relaxed);
         debuginfod::find(&settings, &build_ids, &proceed).inspect_err(|error| log::warn!("{error}"))
@@ -78,23 +78,23 @@ pub(super) async fn find(
             stopped.store(true, Ordering::Relaxed);
         }
     }
-    // The end of the thread closes the channel.
+    // The end of the thread closes the channel and ends the wait.
     let _ = timeout(STOP, search.follow(&mut steps, symbolizer, observer)).await;
     search.into_counts()
 }
 
 /// State of the search.
 struct Search {
-    /// Paths of the objects.
+    /// Paths of the objects without debug information, by build ID.
     wanted: BTreeMap<BuildId, PathBuf>,
-    /// Number of the current object, from 1.
+    /// Number of the current object, counted from 1.
     next: usize,
     finished: usize,
     counts: DebugFileCounts,
 }
 
 impl Search {
-    /// Applies the steps until the search ends.
+    /// Applies the steps of the search until it ends.
     async fn follow(
         &mut self,
         steps: &mut UnboundedReceiver<Step>,
@@ -128,7 +128,7 @@ impl Search {
         self.next = self.wanted.len().min(self.finished + 1);
     }
 
-    /// Counts the objects that the search did not reach as skipped.
+    /// Returns the counts. Objects that the search did not reach count as skipped.
     fn into_counts(mut self) -> DebugFileCounts {
         for _ in self.finished..self.wanted.len() {
             self.counts.add(DebugFileOutcome::Skipped);

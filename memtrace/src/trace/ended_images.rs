@@ -22,20 +22,21 @@ use super::stack_copies::find_copy;
 use crate::targets::select::Selection;
 use crate::targets::track::{Coverage, generated_code};
 
-/// Batches of parts that the shards can send before they keep them.
+/// Number of batches of parts that the channel holds. If it is full, the shards keep their parts.
 const BATCHES: usize = 256;
 
-/// Time after its end at which an image is completed. Its mmap events have arrived by then: they are in other buffers than
-/// the record of its end.
+/// Delay from the end of an image to its completion. Its mmap events are in other buffers than the record of its end,
+/// and have arrived after this time.
 pub(super) const SETTLED: Duration = Duration::from_millis(200);
 
-/// Time that a part or an mmap event may take.
+/// Age at which a missing part or mmap event is overdue.
 const OVERDUE: Duration = Duration::from_secs(5);
 
-/// Time between two looks for overdue parts.
+/// Interval of the checks for overdue parts.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Time that stacks may take that are finished in user space: until the tables of all objects of a new program are built.
+/// Age at which stacks are overdue that user space finishes. By then, the tables of all objects of a new program are
+/// built.
 const STACKS_OVERDUE: Duration = Duration::from_secs(30);
 
 /// Images that have ended during a run.
@@ -46,19 +47,19 @@ pub(super) struct EndedImages {
     coverage: Coverage,
     /// Number of events without the frames of their stacks, by event class.
     frames_lost: BTreeMap<EventClass, u64>,
-    /// Time of the next look for overdue parts.
+    /// Time of the next check for overdue parts.
     next_question: Tick,
-    /// Images that the shards were asked to end, with the time of the question.
+    /// Images that the shards were asked to end, with the time of the request.
     asked: BTreeMap<ImageId, Tick>,
 }
 
-/// Returns the channel from the shards.
+/// Returns the channel for parts from the shards.
 pub(super) fn channel() -> (EndedSink, Receiver<(usize, Vec<EndedImage>)>) {
     mpsc::sync_channel(BATCHES)
 }
 
 impl EndedImages {
-    /// Returns the empty collection, which receives the parts of `shards` shards.
+    /// Returns an empty collection, which receives parts from `shards` shards.
     pub(super) fn new(parts: Receiver<(usize, Vec<EndedImage>)>, shards: usize, settings: EndedSettings) -> Self {
         Self {
             parts,
@@ -71,15 +72,15 @@ impl EndedImages {
         }
     }
 
-    /// Completes the images that have ended some time before `now`, and asks the shards for overdue parts. All mmap events
-    /// up to `now` must be applied.
+    /// Completes the images that ended at least [`SETTLED`] before `now`, and asks the shards for overdue parts. All
+    /// mmap events up to `now` must be applied.
     pub(super) fn complete(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         self.receive();
         let (settled, overdue) = (earlier(now, SETTLED), earlier(now, OVERDUE));
         let stacks_overdue = earlier(now, STACKS_OVERDUE);
         let images = self.assembly.take_complete(|image| {
             let has_ended = image.at < overdue || image.at < settled && !context.tracker.awaits_end(image.id);
-            // Ticks end after 52 days.
+            // The largest tick is reached after 52 days; from then on, ages are unknown.
             now == Tick(u32::MAX) || has_ended && (image.at < stacks_overdue || context.tables.completes(image))
         });
         context.tracker.set_owners(images.iter().filter_map(|image| Some((image.id, image.owner?))).collect());
@@ -110,14 +111,14 @@ impl EndedImages {
         self.processes.forget_files(closed);
     }
 
-    /// Adds the parts that have arrived.
+    /// Receives the parts that have arrived.
     fn receive(&mut self) {
         while let Ok((_, parts)) = self.parts.try_recv() {
             self.assembly.add(parts);
         }
     }
 
-    /// Adds an image to the ended processes at `now`.
+    /// Adds an image to the ended processes. `now`: time of the addition.
     fn add(
         &mut self,
         mut ended: EndedImage,
@@ -177,7 +178,7 @@ impl EndedImages {
         }
     }
 
-    /// Asks the shards to end the images of which the record of the end was lost. An image that no shard knows leaves the
+    /// Asks the shards to end the images that lack the record of their end. An image that no shard knows leaves the
     /// registry without a report.
     fn ask(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         let overdue = earlier(now, OVERDUE);
@@ -209,8 +210,8 @@ impl EndedImages {
         }
     }
 
-    /// Returns the ended processes and their coverage, and adds the images that were not completed to `snapshots`, together
-    /// with `left`, the parts that the shards have kept. Returns the stacks of these images that no delta has, too.
+    /// Returns the ended processes, their coverage, and the stacks that no delta contains. Adds the images that were
+    /// not completed to `snapshots`. `left`: parts that the shards have kept.
     pub(super) fn finish(
         &mut self,
         left: Vec<(usize, Vec<EndedImage>)>,

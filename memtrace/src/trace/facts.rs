@@ -1,4 +1,4 @@
-//! What the parts of a run know at its end.
+//! Facts about a run at its end, to which each part adds.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,14 +13,14 @@ use memtrace_model::{
 
 use super::account_interval::AccountInterval;
 
-/// What is known at the end of a run. The parts complete it.
+/// Facts at the end of a run. The parts complete them.
 pub(super) struct Facts {
     pub(super) measured: Measured,
     /// Losses outside of the ledgers.
     pub(super) losses: Losses,
-    /// Totals of all processes.
+    /// Totals of all processes, by event class.
     pub(super) snapshots: Snapshots,
-    /// Number of allocations by size.
+    /// Number of allocations, by size.
     pub(super) calls: CallsBySize,
     /// Changes of accounts that the shards have kept.
     pub(super) account_changes: Vec<(u64, AccountChanges)>,
@@ -28,15 +28,16 @@ pub(super) struct Facts {
     pub(super) accounts: Option<AccountTable>,
     /// Accounts since the last recorded interval.
     pub(super) last_accounts: Option<AccountInterval>,
-    /// `None` if the activity of threads was not traced.
+    /// Activity of threads; `None` if it was not traced.
     pub(super) activity: Option<UnnamedActivity>,
     pub(super) reclaim: Option<MeasuredReclaim>,
 }
 
-/// Activity of threads. The argument has the names of the stacks of waits.
+/// Function that returns the activity of threads. Its argument has the names of the stacks of
+/// waits.
 pub(super) type UnnamedActivity = Box<dyn FnOnce(&dyn Names) -> Activity>;
 
-/// What memtrace and the kernel have counted when tracing stops.
+/// Measurements by memtrace and the kernel, at the moment when tracing stops.
 pub(super) struct Measured {
     pub(super) window: Range<Tick>,
     pub(super) duration: Duration,
@@ -44,7 +45,7 @@ pub(super) struct Measured {
     pub(super) cpu: Duration,
     pub(super) counters: Counters,
     pub(super) programs: ProgramTime,
-    /// Tags that programs have set.
+    /// Tags that programs have set, by their IDs.
     pub(super) tags: BTreeMap<TagId, TagName>,
 }
 

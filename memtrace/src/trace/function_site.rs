@@ -10,8 +10,8 @@ use memtrace_object::symbolize::FunctionPlace;
 
 use crate::targets::select::ProbeSite;
 
-/// Returns the instruction to probe in a function of `object`: the cheapest one, if it is equivalent to the entry for a probe
-/// with these needs.
+/// Returns the instruction to probe in a function of `object`: the cheapest one that serves the `needs` of the probe as
+/// well as the entry.
 pub(super) fn choose(object: &Path, place: FunctionPlace, needs: Needs, probe_site: ProbeSite) -> FileOffset {
     let FunctionPlace { virt, size, offset } = place;
     let function =

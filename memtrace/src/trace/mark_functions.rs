@@ -14,13 +14,13 @@ use crate::targets::select::ProbeSite;
 use crate::targets::select::Targets;
 use crate::trace::function_site;
 
-/// Probes at the functions, and the entries that they record.
+/// Probes at functions that set marks, and the entries that they record.
 pub(super) struct MarkFunctions {
-    /// Texts of the marks, by the number of the function.
+    /// Texts of the marks; the index is the number of the function.
     texts: Vec<String>,
     reader: MarkEntryReader,
     probes: Probes,
-    /// Entries for which no mark could be set.
+    /// Number of entries for which no mark could be set.
     lost: u64,
 }
 
@@ -56,7 +56,7 @@ impl MarkFunctions {
         Ok(Some(Self { texts, reader, probes, lost: 0 }))
     }
 
-    /// Returns the requests for marks since the last call, in order.
+    /// Returns the requests for marks since the last call, in order of time.
     pub(super) fn take_requests(&mut self) -> Vec<MarkRequest> {
         let mut requests = Vec::new();
         self.reader.drain(|entry| {
@@ -71,14 +71,13 @@ impl MarkFunctions {
         self.lost += 1;
     }
 
-    /// Returns the entries without a mark.
+    /// Returns the entries without a mark as losses.
     pub(super) fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         losses.add(LossReason::MarkLost, self.lost);
         losses
     }
 
-    /// Returns the probes.
     pub(super) fn into_probes(self) -> Probes {
         self.probes
     }

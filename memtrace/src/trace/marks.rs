@@ -1,4 +1,4 @@
-//! Requests for marks during a run: from the user, and from functions that are entered.
+//! Requests for marks during a run: from the user, and from functions that set marks.
 
 use std::future;
 use std::os::fd::RawFd;
@@ -12,27 +12,27 @@ use crate::run_kit::marks::{LastAnswers, MarkRequest, Service};
 use crate::run_kit::observer::Observer;
 use crate::trace::config::Config;
 
-/// Name of a run without a recording that the user has named.
+/// Name of a run without a recording file.
 const UNNAMED: &str = "a trace";
 
 /// Sources of marks.
 pub(super) struct MarkSources {
     requests: MarkRequests,
-    /// Readable when a function is entered that sets a mark.
+    /// Ring of function entries, readable after an entry.
     functions: Option<AsyncFd<RawFd>>,
 }
 
-/// Something that sets marks.
+/// Source of the next mark.
 #[derive(Debug)]
 pub(super) enum MarkSource {
     Request(MarkRequest),
-    /// Functions have been entered.
+    /// Functions that set marks have been entered.
     Functions,
 }
 
 impl MarkSources {
-    /// Listens for requests: on the socket of a recording, of a trace with memory over time or with accounts, and for the
-    /// signal. Must be called inside the runtime.
+    /// Listens for the signal, and on the socket of a recording, of a trace with memory over time, or of a trace with
+    /// accounts. Must be called inside the runtime.
     ///
     /// # Errors
     ///
@@ -51,7 +51,8 @@ impl MarkSources {
         Ok(Self { requests: requests?, functions: None })
     }
 
-    /// Waits for entries of functions too: `functions` is readable then.
+    /// Adds function entries as a source. `functions`: ring of the entries, readable after an
+    /// entry.
     pub(super) fn add_functions(&mut self, functions: AsyncFd<RawFd>) {
         self.functions = Some(functions);
     }
@@ -61,12 +62,12 @@ impl MarkSources {
         self.requests.close()
     }
 
-    /// Waits for something that sets marks.
+    /// Waits for the next mark.
     pub(super) async fn next(&mut self) -> MarkSource {
         let Self { requests, functions } = self;
         let entered = async {
             match functions {
-                // Clear readiness before the ring is read, so that an entry during the read wakes again.
+                // Clear the readiness before the ring is read, so that an entry during the read wakes the loop again.
                 Some(functions) => functions.readable().await.map(|mut ready| ready.clear_ready()),
                 None => future::pending().await,
             }

@@ -16,7 +16,7 @@ use crate::trace::config::Config;
 pub(super) struct MemoryPlan {
     pub(super) maps: MapSizes,
     pub(super) ring_size: Bytes,
-    /// Size of the ring of mmap events of each processor.
+    /// Size of the ring of mmap events, for each processor.
     pub(super) mmap_ring: Bytes,
     /// Maximum number of live blocks of all shards.
     pub(super) live: u64,
@@ -29,9 +29,9 @@ pub(super) struct MemoryPlan {
     pub(super) unwinding: UnwindLimits,
     /// Maximum memory of the names of generated code.
     pub(super) generated_names: Bytes,
-    /// Stacks have histograms.
+    /// True if stacks have histograms.
     pub(super) has_histograms: bool,
-    /// `None` if no deltas are needed.
+    /// Limits of the recorder; `None` if no deltas are needed.
     pub(super) recorder: Option<RecorderLimits>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct EndedLimits {
 pub(super) struct UnwindLimits {
     /// Maximum memory of stack copies.
     pub(super) copies: Bytes,
-    /// Maximum memory of call frame information that unwind tables are to be built from. One object can exceed it.
+    /// Maximum size of the call frame information that waits to be built into unwind tables. One object can exceed it.
     pub(super) frame_data: Bytes,
 }
 
@@ -60,30 +60,31 @@ pub(super) struct RecorderLimits {
     pub(super) call_paths: usize,
     /// Maximum number of stacks of groups that wait to be recorded.
     pub(super) grouped_stacks: usize,
-    /// Maximum number of stacks with rows that the writer knows.
+    /// Maximum number of stacks with rows that the writer of the recording knows.
     pub(super) known_totals: usize,
     /// Number of rows of waiting intervals above which intervals are merged.
     pub(super) queued_rows: usize,
-    /// Maximum memory of a history without a file.
+    /// Maximum memory of a history that has no file.
     pub(super) book: Bytes,
     /// Maximum number of stacks in deltas that wait for the recorder. One delta of each shard can exceed it.
     pub(super) waiting_stacks: usize,
 }
 
-/// memtrace without its state: its program, and the kernel's descriptions of types.
+/// Memory of memtrace without its state: its executable, and the kernel's type information.
 const PROGRAM: u64 = 20 << 20;
 
-/// Memory that the report takes at the end, for symbols, while the state is still there. It is left free in a memory cgroup,
-/// where the kernel ends a process that takes more than the limit.
+/// Memory for symbols that the report takes at the end, while the state still exists. It is left free in a memory
+/// cgroup, because the kernel ends a process that exceeds the limit.
 const REPORT: u64 = 8 << 20;
 
-/// Default limit of the memory if processes are selected by their properties: such a trace may run for weeks.
+/// Default memory limit of a trace that selects processes by their properties. Such a trace may run for weeks.
 const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
 
-/// Default limit of such a trace with a recording, which leaves as much for the rest.
+/// Default memory limit of such a trace with a recording. It leaves as much for the other state as
+/// without a recording.
 const RECORDED_LIMIT: Bytes = Bytes(352 << 20);
 
-/// Shares of the memory without the program, one in these numbers.
+/// Divisors of the memory without the executable: each share is one in this number.
 const MAPS: u64 = 4;
 const RINGS: u64 = 4;
 const UNWIND_ROWS: u64 = 8;
@@ -91,7 +92,7 @@ const FRAME_DATA: u64 = 32;
 const GENERATED_NAMES: u64 = 64;
 const RECORDER: u64 = 8;
 
-/// Shares, in sixteenths, of the memory that these leave.
+/// Shares, in sixteenths, of the memory that the shares above leave.
 mod sixteenths {
     pub(super) const LIVE_BLOCKS: u64 = 4;
     pub(super) const STACKS: u64 = 4;
@@ -102,7 +103,7 @@ mod sixteenths {
     pub(super) const MMAP_RINGS: u64 = 1;
 }
 
-/// Shares, in eighths, of the memory of the registry and its objects.
+/// Shares, in eighths, of the memory of the registry and its object files.
 mod eighths {
     pub(super) const IMAGES: u64 = 2;
     pub(super) const MAPPINGS: u64 = 3;
@@ -119,25 +120,27 @@ mod recorder_ninths {
     pub(super) const WAITING_STACKS: u64 = 1;
 }
 
-/// Memory of one entry of each kind. A file includes the kernel's descriptions and its unwind table's position. Totals of an
-/// ended stack are encoded in about ten bytes; when paths are removed, a list has their numbers.
+/// Memory of one entry of each kind, in bytes. A file includes the kernel's structures and the position of its unwind
+/// table. The totals of an ended stack are encoded in about ten bytes; while paths are removed, a list has the numbers
+/// of the paths.
 ///
-/// A stack takes up to twice its share if all stacks of the limit exist (`tests/stack_memory.rs`): the other shares are not full
-/// at that time, and with half as many stacks, 10 % of the allocations in the soak have merged stacks
+/// If the maximum number of stacks exists, a stack takes up to twice its share (`tests/stack_memory.rs`). At that time,
+/// the other shares are not full. With half as many stacks, 10 % of the allocations in the soak test have merged stacks
 /// (docs/design/0062).
 const BLOCK: u64 = 80;
 const STACK: u64 = 288;
-/// Path of a stack of a running image that is recorded.
+/// Additional memory of a stack of a running image in a recorded run, for its path.
 const RECORDED_STACK: u64 = 48;
 const ENDED_STACK: u64 = 16;
 /// Additional memory of a stack for its histograms: two headers, and 8 bytes for each of 26 buckets. Most stacks have
-/// fewer than ten.
+/// fewer than ten buckets.
 const HISTOGRAMS: u64 = 256;
 /// Additional memory of the histograms of an ended stack: a bucket takes about three bytes.
 const ENDED_HISTOGRAMS: u64 = 32;
 const KNOWN_TOTAL: u64 = 48;
 const QUEUED_ROW: u64 = 192;
-/// Totals of a changed stack, or the frames of a new one.
+/// Memory of a change in a waiting delta: the totals of a changed stack, or the frames of a new
+/// one.
 const WAITING_STACK: u64 = 256;
 /// A call path: its call and callers, their entry in a hash table, and its number in the recording.
 const CALL_PATH: u64 = 36;
@@ -150,10 +153,10 @@ const ROWS: u64 = 1 << 20;
 /// Smallest ring that absorbs a burst of some thousand events.
 const SMALLEST_RING: u64 = 1 << 18;
 
-/// Smallest ring of mmap events: 50 mappings between two polls.
+/// Smallest ring of mmap events: space for 50 mappings between two polls.
 const SMALLEST_MMAP_RING: u64 = 1 << 13;
 
-/// Limit of a cgroup below which memtrace adapts to it.
+/// Free memory of a cgroup below which memtrace adapts to it.
 const LOW_LIMIT: Bytes = Bytes(512 << 20);
 
 /// Origin of a limit.
@@ -162,12 +165,12 @@ enum Origin {
     Option,
     /// memtrace's own memory cgroup.
     Cgroup,
-    /// The default of traces that may run for weeks.
+    /// The default limit of traces that may run for weeks.
     Default,
 }
 
 impl MemoryPlan {
-    /// Limits of a run without a limit of its memory.
+    /// Returns the limits of a run without a memory limit.
     fn full(config: &Config) -> Self {
         let has_intervals = config.views_moments() || config.every.or(config.timeline).is_some();
         let recorder = has_intervals.then_some(match config.recording {
@@ -183,7 +186,7 @@ impl MemoryPlan {
             ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23 },
             registry: registry::Limits::default(),
             files: 1 << 16,
-            // Six compilers have that much call frame information.
+            // 16 MiB is the call frame information of six compilers.
             unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
             generated_names: Bytes(32 << 20),
             has_histograms: config.lifetimes,
@@ -191,8 +194,8 @@ impl MemoryPlan {
         }
     }
 
-    /// Returns the largest limits within `limit`, none larger than those of `full`; `None` if the smallest do not fit.
-    /// There is a ring of mmap events for each of `processors`.
+    /// Returns the largest limits within `limit`, none larger than in `full`; `None` if the smallest limits do not fit.
+    /// `processors`: number of the rings of mmap events.
     fn within(limit: Bytes, rings: u32, processors: u64, full: Self) -> Option<Self> {
         let rest = limit.0.checked_sub(PROGRAM)?;
         let rings = u64::from(rings.max(1));
@@ -206,7 +209,7 @@ impl MemoryPlan {
         let recorder = full.recorder.map(|full| full.within(Bytes(rest / RECORDER)));
         let (of_recorder, recorded_stack) = if recorder.is_some() { (rest / RECORDER, RECORDED_STACK) } else { (0, 0) };
         let taken = maps.memory().0 + tables + ring_size.0 * rings + of_recorder;
-        // A recorder has names of its own.
+        // A recorder has its own names of generated code.
         let taken = taken + generated_names.0 * if recorder.is_some() { 2 } else { 1 };
         let part = rest.checked_sub(taken)? / 16;
         let mmap_ring = power_of_two(part * sixteenths::MMAP_RINGS / processors.max(1));
@@ -242,14 +245,15 @@ impl MemoryPlan {
         })
     }
 
-    /// Returns the limit of the history of a run, if something shows other moments than its end.
+    /// Returns the size limit of the run's history; `None` if only the end is shown.
     pub(super) fn history_limit(&self, config: &Config) -> Option<Bytes> {
         let of_file = config.recording.as_ref().map(|recording| recording.size_limit);
         let in_memory = self.recorder.filter(|_| config.views_moments()).map(|limits| limits.book);
         of_file.or(in_memory)
     }
 
-    /// Returns the limits of ended processes in a trace since `start`, which lists `keep` of them.
+    /// Returns the limits of ended processes. `keep`: number of processes with rows of their own.
+    /// `start`: start of the trace.
     pub(super) fn of_ended(&self, keep: usize, start: Tick) -> EndedSettings {
         EndedSettings {
             keep,
@@ -261,7 +265,7 @@ impl MemoryPlan {
     }
 }
 
-/// Returns the memory of a stack and of an ended stack.
+/// Returns the memory of a stack, and of an ended stack, in bytes.
 const fn stack_memory(has_histograms: bool) -> (u64, u64) {
     if has_histograms { (STACK + HISTOGRAMS, ENDED_STACK + ENDED_HISTOGRAMS) } else { (STACK, ENDED_STACK) }
 }
@@ -276,11 +280,11 @@ impl RecorderLimits {
         waiting_stacks: 1 << 20,
     };
 
-    /// Limits of a run with its history in memory. Ten minutes with 100 busy accounts take 4 MiB, and with 100 busy threads
+    /// Limits of a run with its history in memory. In ten minutes, 100 busy accounts take 4 MiB, and 100 busy threads
     /// 10 MiB.
     const WITHOUT_FILE: Self = Self { known_totals: 0, queued_rows: 0, book: Bytes(128 << 20), ..Self::FULL };
 
-    /// Returns the largest limits within `memory`, none larger than these.
+    /// Returns the largest limits within `memory`, none larger than in `self`.
     fn within(self, memory: Bytes) -> Self {
         let entries = |ninths: u64, bytes: u64| count(memory.0 / 9 * ninths / bytes);
         Self {
@@ -288,7 +292,8 @@ impl RecorderLimits {
             grouped_stacks: self.grouped_stacks.min(entries(recorder_ninths::GROUPED_STACKS, ENDED_STACK)),
             known_totals: self.known_totals.min(entries(recorder_ninths::KNOWN_TOTALS, KNOWN_TOTAL)),
             queued_rows: self.queued_rows.min(entries(recorder_ninths::QUEUED_ROWS, QUEUED_ROW)),
-            // A run with a file has no such history, and one without has neither known totals nor queued rows.
+            // Only a run without a file has this history. It has no known totals and no queued rows, so it uses their
+            // shares.
             book: self.book.min(Bytes(memory.0 / 9 * (recorder_ninths::KNOWN_TOTALS + recorder_ninths::QUEUED_ROWS))),
             waiting_stacks: self.waiting_stacks.min(entries(recorder_ninths::WAITING_STACKS, WAITING_STACK)),
         }
@@ -323,8 +328,8 @@ pub(super) fn plan(config: &Config, rings: u32) -> Result<(MemoryPlan, Option<St
     Ok((plan, Some(note)))
 }
 
-/// Returns the limit of the memory; `None` if there is none. `own` is that of memtrace's own cgroup, `least` the lowest
-/// possible one.
+/// Returns the memory limit and its origin; `None` without a limit. `own`: limit of memtrace's own cgroup. `least`:
+/// lowest possible limit.
 fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes, Origin)> {
     if let Some(limit) = config.memory_limit {
         return Some((limit, Origin::Option));
@@ -333,7 +338,7 @@ fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes,
     match config.target {
         Target::Selected(_) => {
             let default = if config.views_moments() { RECORDED_LIMIT } else { DEFAULT_LIMIT };
-            // A quarter of a low limit can be too little.
+            // A quarter of a low limit can be too little, so it is at least `least`.
             let quarter = own.map(|own| Bytes(own.limit.0 / 4).max(least).min(own.free));
             match quarter.filter(|quarter| *quarter < default) {
                 Some(quarter) => Some((quarter, Origin::Cgroup)),
@@ -350,23 +355,23 @@ fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes,
 #[derive(Clone, Copy, Debug)]
 struct OwnLimit {
     limit: Bytes,
-    /// Rest of it, without the memory of the report.
+    /// Unused part of the limit, minus the memory of the report.
     free: Bytes,
 }
 
 fn own_limit() -> Option<OwnLimit> {
     let memory = procfs::cgroup_memory(Pid(std::process::id()))?;
     let limit = memory.limit?;
-    // The page cache of the cgroup gives way.
+    // The kernel reclaims the page cache of the cgroup if memory is short.
     let used = limit.current.0.saturating_sub(memory.file.unwrap_or_default().0);
     Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used + REPORT)) })
 }
 
-/// Returns the lowest limit within which memtrace runs with `rings` rings and these optional parts.
+/// Returns the lowest memory limit for a run with `rings` rings and these optional parts.
 fn smallest(rings: u32, processors: u64, uses: MapUses) -> Bytes {
     let maps = MAPS * MapSizes::SMALLEST.with(uses).memory().0;
     let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));
-    // A fifth of the memory is left for the tables of a recorded run.
+    // The shares of a recorded run leave about a fifth of the memory for the sixteenths.
     let mmap_rings = 5 * 16 * SMALLEST_MMAP_RING * processors;
     Bytes((PROGRAM + maps.max(rings).max(mmap_rings).max(UNWIND_ROWS * ROWS)).next_multiple_of(1 << 20))
 }

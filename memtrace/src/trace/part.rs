@@ -14,21 +14,23 @@ use crate::run_kit::observer::Observer;
 
 /// A kind of observation.
 pub(super) trait Part {
-    /// The clock of the run has started. Adds what a recording says about the part to `facts`.
+    /// Called when the clock of the run has started. Adds the facts about the part that a recording
+    /// stores to `facts`.
     fn start(&mut self, _context: &Context, _facts: &mut Vec<Fact>) {}
 
-    /// Returns true if [`Self::poll`] has to be called every few milliseconds.
+    /// Returns true if [`Self::poll`] must be called every few milliseconds.
     fn is_frequent(&self) -> bool {
         false
     }
 
-    /// Reads what has arrived: before each tick, and as [`Self::is_frequent`] says. The mmap events up to now are applied.
+    /// Reads new data. Called before each tick, and more often if [`Self::is_frequent`] returns true. The mmap events
+    /// up to now are applied.
     fn poll(&mut self, _context: &mut Context) {}
 
-    /// Works at each tick. The mmap events up to now are applied.
+    /// Called at each tick. The mmap events up to now are applied.
     fn tick(&mut self, _context: &mut Context, _observer: &mut dyn Observer) {}
 
-    /// Handles a request for a mark, or returns it.
+    /// Handles a request for a mark, or returns it to the caller.
     fn mark(
         &mut self,
         request: MarkRequest,
@@ -41,7 +43,7 @@ pub(super) trait Part {
     /// Completes the totals of an image that has ended, before it leaves the tracker.
     fn image_ended(&mut self, _ended: &mut EndedImage, _context: &mut Context) {}
 
-    /// An image has left the tracker.
+    /// Called when an image has left the tracker.
     fn image_left(&mut self, _left: &LeftImage<'_>, _context: &mut Context) {}
 
     /// Returns the objects that the part refers to, each with one reference.
@@ -49,16 +51,16 @@ pub(super) trait Part {
         Vec::new()
     }
 
-    /// Forgets the handles of files that were closed.
+    /// Forgets the handles of closed files.
     fn forget_files(&mut self, _closed: &HashSet<PathBuf>) {}
 
-    /// Events no longer count.
+    /// Called when events no longer count.
     fn stop(&mut self, _context: &mut Context) {}
 
-    /// Reads the rest, and adds losses to `facts`. All mmap events up to the end of the trace are applied.
+    /// Reads the remaining data, and adds losses to `facts`. All mmap events up to the end of the trace are applied.
     fn read_rest(&mut self, _end: Tick, _context: &mut Context, _facts: &mut Facts) {}
 
-    /// Completes the facts: the shards have ended, and the totals contain all processes.
+    /// Completes the facts. The shards have ended, and the totals contain all processes.
     fn finish(self: Box<Self>, _context: &mut Context, _facts: &mut Facts, _observer: &mut dyn Observer) {}
 }
 
@@ -67,6 +69,6 @@ pub(super) struct LeftImage<'a> {
     pub(super) id: ImageId,
     pub(super) end: ImageEnd,
     pub(super) image: &'a ProcessImage,
-    /// Its process has exited, and the report lists it.
+    /// True if the process has exited, and the report lists it.
     pub(super) is_listed_exit: bool,
 }

@@ -31,13 +31,13 @@ use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
 use crate::run_kit::observer::Observer;
 
-/// What exists before the context of a run.
+/// Parts that are made before the context of a run exists.
 pub(super) struct Prepared {
     accounts: Option<RunAccounts>,
     overhead: Option<OverheadMonitor>,
 }
 
-/// A possible part of a run.
+/// A kind of part, and its creation.
 struct Row {
     name: &'static str,
     begins: Begins,
@@ -49,13 +49,13 @@ type Create = fn(&Config, &mut Prepared, &mut Context) -> Result<Option<Box<dyn 
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begins {
-    /// Before events count: the part receives all, or attaches probes.
+    /// Before events count: the part receives all events, or attaches probes.
     BeforeEvents,
-    /// When events count: the part reads values at the start.
+    /// As soon as events count: the part reads values at the start.
     WithEvents,
 }
 
-/// The possible parts, in the order of their work.
+/// The kinds of parts, in the order of their work.
 const ROWS: &[Row] = &[
     Row {
         name: "accounts",
@@ -104,7 +104,7 @@ impl Prepared {
     }
 }
 
-/// The parts of a run, each with its row.
+/// The parts of a run, each with the number of its row.
 pub(super) struct Parts {
     prepared: Prepared,
     parts: Vec<(usize, Box<dyn Part>)>,
@@ -118,12 +118,13 @@ impl Parts {
         Ok(parts)
     }
 
-    /// Creates the others as soon as events count: what they read now is the state before the events.
+    /// Creates the remaining parts as soon as events count: the values that they read now are the state before the
+    /// events.
     pub(super) fn begin(&mut self, config: &Config, context: &mut Context) -> Result<(), Error> {
         self.create(Begins::WithEvents, config, context)
     }
 
-    /// Starts the parts when the clock of the run has started. Returns what a recording says about them.
+    /// Starts the parts when the clock of the run has started. Returns the facts about them that a recording stores.
     pub(super) fn start(&mut self, context: &Context) -> Vec<Fact> {
         let mut facts = Vec::new();
         self.each().for_each(|part| part.start(context, &mut facts));
@@ -145,7 +146,7 @@ impl Parts {
         self.parts.iter_mut().map(|(_, part)| part)
     }
 
-    /// Returns true if a part has to be polled every few milliseconds.
+    /// Returns true if a part must be polled every few milliseconds.
     pub(super) fn are_frequent(&self) -> bool {
         self.parts.iter().any(|(_, part)| part.is_frequent())
     }
@@ -158,7 +159,7 @@ impl Parts {
         self.each().for_each(|part| part.tick(context, observer));
     }
 
-    /// Returns a request for a mark that no part has handled.
+    /// Passes a request for a mark to the parts. Returns the request if no part has handled it.
     pub(super) fn mark(
         &mut self,
         request: MarkRequest,

@@ -56,19 +56,19 @@ use crate::trace::config::Config;
 pub(in crate::trace) use self::run_book::header_of_run;
 pub(super) use self::sites::{ClassSites, Site, SiteTotals};
 
-/// Deltas of each shard that can wait. If there are more, they stay in the shard.
+/// Maximum number of waiting deltas of each shard. Further deltas stay in the shard.
 const WAITING: usize = 4;
 
-/// A history of this many bytes has one call path at most. The row of a path takes about 20 bytes.
+/// Bytes of a history's size limit for each call path. The row of a path takes about 20 bytes.
 const BYTES_PER_PATH: u64 = 64;
 
 /// Records a run, or adds up its changes for the top sites.
 pub(super) struct Recorder {
     book: RunBook,
     uses: Uses,
-    /// `None` if no sites are shown during the run.
+    /// Top sites; `None` if no sites are shown during the run.
     sites: Option<LiveSites>,
-    /// `None` if no values are read at the ends of intervals.
+    /// Readings at the ends of intervals; `None` if no values are read.
     readings: Option<IntervalReadings>,
     deltas: Receiver<(usize, Delta)>,
     open: OpenIntervals,
@@ -79,17 +79,17 @@ pub(super) struct Recorder {
     next: Next,
 }
 
-/// What reads the history.
+/// Readers of the history.
 struct Uses {
-    /// Something shows other moments than the end: the history needs names and facts.
+    /// True if something shows moments before the end. Then the history needs names and facts.
     is_viewed: bool,
-    /// An output shows memory over time.
+    /// True if an output shows memory over time.
     has_timeline: bool,
-    /// A mark starts new water marks of accounts.
+    /// True if a mark starts new water marks of accounts.
     has_resets: bool,
 }
 
-/// What waits for the interval in which it happened.
+/// Data that waits for the interval in which it was measured.
 #[derive(Default)]
 struct Waiting {
     accounts: AccountIntervals,
@@ -97,7 +97,7 @@ struct Waiting {
     marks: Marks,
 }
 
-/// Images, and what is recorded of those that have ended.
+/// Recorded images, and the data of those that have ended.
 struct OfImages {
     known: RecordedImages,
     old_blocks: OldBlocks,
@@ -105,23 +105,23 @@ struct OfImages {
     groups: GroupedImages,
 }
 
-/// What the next interval gets besides a delta.
+/// Data of the next interval that belongs to no delta.
 #[derive(Default)]
 struct Next {
     /// End of the last interval.
     start: Duration,
     /// Changes that belong to no delta: stacks that replace their sum.
     late: Vec<(ImageId, ImageUsage)>,
-    /// Losses outside of the ledgers at the last interval.
+    /// Losses outside of the ledgers at the end of the last interval.
     losses_before: Losses,
     facts: Vec<Fact>,
-    /// Values of images that belong to no delta: those of images without events are zero.
+    /// Values of images that belong to no delta. A value of zero lists an image without events.
     image_changes: Vec<ImageChange>,
 }
 
 impl Recorder {
-    /// Creates the recording, if there is one, and the receiver of the deltas of `shards` shards. Ticks began at
-    /// `clock_start`. `plan` limits the number of call paths. Returns `None` if no deltas are needed.
+    /// Creates the recorder, and the sink for the deltas of `shards` shards. Returns `None` if no deltas are needed.
+    /// `clock_start`: origin of ticks. `plan` limits the number of call paths.
     pub(super) fn create(
         config: &Config,
         shards: usize,
@@ -165,8 +165,8 @@ impl Recorder {
         Ok(Some((recorder, DeltaSink { interval, start: clock_start, sender, waiting })))
     }
 
-    /// Records the intervals that ended before `settled`, some time before `now`. All mmap events up to then are applied.
-    /// `losses` are those outside of the ledgers.
+    /// Records the intervals that ended before `settled`. `settled`: some time before `now`; all mmap events up to this
+    /// time are applied. `losses`: losses outside of the ledgers so far.
     pub(super) fn record(
         &mut self,
         now: Tick,
@@ -189,8 +189,8 @@ impl Recorder {
         }
     }
 
-    /// Converts the stacks of an image that leaves the tracker at `now`. All shards have ended it. Its last changes can
-    /// arrive later.
+    /// Converts the stacks of an image that leaves the tracker at `now`. All shards have ended the image, but its last
+    /// changes can arrive later.
     pub(super) fn end_image(
         &mut self,
         ended: &EndedImage,
@@ -215,7 +215,8 @@ impl Recorder {
         self.of_images.old_blocks.add_ended(ended);
     }
 
-    /// Adds the stacks of an image, of which no delta has one, to its group. They are live paths.
+    /// Adds the stacks of an image to its group. No delta has any of these stacks. Their paths are
+    /// in [`Self::live_paths`].
     pub(super) fn group_image(
         &mut self,
         id: ImageId,
@@ -228,22 +229,24 @@ impl Recorder {
         self.of_images.known.end(id, ended, now, Some(image), Some(group));
     }
 
-    /// Returns the call paths, to add those of ended images.
+    /// Returns the call paths, so that the paths of ended images can be added.
     pub(super) const fn live_paths(&mut self) -> &mut LivePaths {
         self.stacks.live_mut()
     }
 
-    /// Returns the age at which images have their own stacks, once: from now on, those of new images can be deferred.
+    /// Returns the age at which images get their own stacks; `Some` only once. From then on, the stacks of new images
+    /// can be deferred.
     pub(super) fn take_deferral(&mut self) -> Option<Duration> {
         self.of_images.deferral.take()
     }
 
-    /// Lists an image without totals of `classes`.
+    /// Lists an image in the reports of `classes`, although it has no totals there.
     pub(super) fn list_idle(&mut self, id: ImageId, classes: impl IntoIterator<Item = EventClass>) {
         self.next.image_changes.extend(classes.into_iter().map(|class| listed(id, class)));
     }
 
-    /// Adds the page faults of an image that has ended, of which its last delta does not know the number at its start.
+    /// Adds the page faults of an image that has ended. Its last delta lacks them, because the number at the start of
+    /// the image was not known then.
     pub(super) fn add_faults(&mut self, id: ImageId, faults: PageFaults) {
         self.next.image_changes.extend(changes::fault_values(id, EventClass::Fault, faults));
     }
@@ -260,7 +263,8 @@ impl Recorder {
         self.next.facts.extend(facts);
     }
 
-    /// Records the remaining changes, of which `left` were not sent.
+    /// Records the remaining changes. `left`: deltas that the shards did not send. `unsent`: stacks
+    /// of ended images that no delta has.
     pub(super) fn record_rest(
         &mut self,
         left: Vec<(usize, Delta)>,
@@ -290,7 +294,8 @@ impl Recorder {
         }
     }
 
-    /// Adds accounts that have changed in the intervals until `until`. They are recorded with the delta that ends then, or later.
+    /// Adds accounts that have changed in the intervals up to `until`. They are recorded with the delta that ends at
+    /// the same time or later.
     pub(super) fn add_accounts(&mut self, intervals: Vec<AccountInterval>, until: Tick) {
         self.waiting.accounts.add(intervals, until);
     }
@@ -317,7 +322,7 @@ impl Recorder {
         self.stacks.forget_files(closed);
     }
 
-    /// Returns true if something shows other moments than the end, and everything of them is kept.
+    /// Returns true if something shows moments before the end. Then names and facts are kept.
     pub(super) const fn is_viewed(&self) -> bool {
         self.uses.is_viewed
     }
@@ -364,7 +369,8 @@ impl Recorder {
         sites.map(|sites| sites.largest(top, |path| self.stacks.calls(path))).unwrap_or_default()
     }
 
-    /// Adds a mark, at which the shards have to end their deltas. Returns false if it is refused.
+    /// Adds a mark. The shards must end their deltas at the mark. Returns false if the mark is
+    /// refused.
     pub(super) fn add_mark(&mut self, request: MarkRequest) -> bool {
         self.waiting.marks.add(request)
     }
@@ -393,7 +399,7 @@ impl Recorder {
         let unknown = unknown.chain(self.changes.unknown_stacks()).collect();
         self.add_copies(unknown, tracker, find_copy);
         let (until, is_marked) = (delta.until, delta.is_marked);
-        // No two boundaries have the same time.
+        // Two boundaries never have the same time.
         let end = until.since_start().max(self.next.start + Duration::from_nanos(1));
         let mut interval = Interval {
             span: self.next.start..end,
@@ -445,7 +451,7 @@ impl Recorder {
         }
     }
 
-    /// Adds the stacks that were finished in user space.
+    /// Adds stacks that user space has finished.
     fn add_copies(
         &mut self,
         unknown: BTreeSet<(ImageId, StackId)>,
@@ -456,7 +462,7 @@ impl Recorder {
             match find_copy(id.pid, copy) {
                 Some((finished, Some(stack))) => {
                     self.add_stacks(id, &Stacks::from([(copy, stack)]), tracker);
-                    // Snapshots have this ID.
+                    // Snapshots have the ID of the finished stack.
                     if self.stacks.find(finished).is_none() {
                         self.stacks.add_alias(id, finished, copy);
                     }
@@ -468,7 +474,7 @@ impl Recorder {
     }
 }
 
-/// Returns a change of zero, by which reports list an image.
+/// Returns a change by zero, which makes reports list the image.
 const fn listed(image: ImageId, class: EventClass) -> ImageChange {
     ImageChange { image, class, kind: ImageValue::UnmatchedFrees, index: 0, value: 0 }
 }

@@ -37,9 +37,9 @@ use crate::targets::select::Targets;
 use crate::targets::track::{Coverage, ProcessTracker};
 use crate::trace::config::{AccountReport, Config};
 
-/// Open outputs, and what the reports need besides the totals.
+/// Open outputs of a run, and the settings of the search for debug files.
 pub(super) struct Reports {
-    /// Outputs of stacks.
+    /// Outputs of stacks, by event class.
     outputs: BTreeMap<EventClass, Outputs>,
     debuginfod: Option<debuginfod::Settings>,
     /// Outputs of accounts at the end.
@@ -48,27 +48,27 @@ pub(super) struct Reports {
     over_time: Option<Outputs>,
 }
 
-/// What a run has counted.
+/// Counts of a run.
 pub(super) struct Results {
     pub(super) snapshots: Snapshots,
     pub(super) ended: EndedProcesses,
-    /// The history, which has all changes, but no names; `None` if nothing reads intervals.
+    /// History with all changes, but without names; `None` if nothing reads intervals.
     pub(super) recorder: Option<Recorder>,
     /// Accounts that do not follow from stacks.
     pub(super) accounts: Option<AccountTable>,
-    /// `None` if the activity of threads was not traced.
+    /// Activity of threads; `None` if it was not traced.
     pub(super) activity: Option<UnnamedActivity>,
 }
 
-/// How a run was traced.
+/// Facts about a trace that has ended.
 pub(super) struct FinishedTrace<'run> {
-    /// With the name of the targets in reports, and notes.
+    /// Targets, with their name in reports and with the notes.
     pub(super) targets: &'run Targets,
     pub(super) tracker: &'run ProcessTracker,
     pub(super) coverage: &'run Coverage,
-    /// Files with the names of generated code.
+    /// Files with the names of generated code, by image.
     pub(super) generated_code: BTreeMap<ImageId, GeneratedCode>,
-    /// How hot and cold bytes were measured.
+    /// Method and duration of the measurement of hot and cold bytes, if there was one.
     pub(super) touches: Option<TouchWindow>,
     pub(super) measured: Measured,
     pub(super) reclaim: Option<MeasuredReclaim>,
@@ -81,7 +81,7 @@ pub(super) struct FinishedTrace<'run> {
 }
 
 impl Reports {
-    /// Opens the files of every report, or none.
+    /// Opens the files of every report. If one fails, none is opened.
     pub(super) fn open(config: &Config) -> Result<Self, Error> {
         let outputs = Outputs::open_for(&config.events, &config.outputs)?.into_iter().collect();
         let (mut account_outputs, mut over_time) = (None, None);
@@ -95,8 +95,8 @@ impl Reports {
         Ok(Self { outputs, debuginfod, account_outputs, over_time })
     }
 
-    /// Writes every report, and completes the recording. Returns the losses, and false if a part of the history could not be
-    /// recorded or read.
+    /// Writes every report, and completes the recording. Returns the losses, and true if the history was recorded and
+    /// read completely.
     pub(super) async fn write(
         self,
         config: &Config,
@@ -149,7 +149,7 @@ impl Reports {
                 false => report.write_accounts(&accounts.keys, outputs, observer),
             });
         }
-        // The writer cannot complete the file while it is read.
+        // The writer cannot complete the file while the file is read.
         drop(report);
         drop(recording);
         let mut is_complete = !is_lost;
@@ -164,14 +164,14 @@ impl Reports {
     }
 }
 
-/// Writes the report of each event class.
+/// Writer of the reports of all event classes.
 struct ReportWriter<'a> {
     config: &'a Config,
     outputs: BTreeMap<EventClass, Outputs>,
-    /// Accounts are written instead of stacks.
+    /// Accounts to write instead of stacks.
     accounts: Option<(&'a AccountReport, Option<AccountTable>, Outputs)>,
     observer: &'a mut dyn Observer,
-    /// Facts of the run.
+    /// Facts that are added to the recording.
     facts: Vec<Fact>,
     failures: Vec<NotWritten>,
     losses: Losses,
@@ -208,7 +208,8 @@ impl ReportWriter<'_> {
             self.observer.note(&format!("wrote {}", printable(&path)));
         }
         self.failures.extend(failures);
-        // Each class contains the losses of all; only lost frames belong to one class.
+        // Each class has the losses of all classes, except for lost frames, which belong to one
+        // class.
         if profile.losses.total() > self.losses.total() {
             self.losses = profile.losses;
         }
@@ -246,7 +247,7 @@ impl FinishedTrace<'_> {
         }
     }
 
-    /// Returns the cost of the run so far. `allocations` is the number of allocated blocks.
+    /// Returns the cost of the run so far. `allocations`: number of allocated blocks.
     fn cost(&self, class: EventClass, allocations: u64) -> Vec<Fact> {
         own_allocator::trim();
         let Measured { counters, cpu, programs, .. } = &self.measured;
@@ -254,7 +255,7 @@ impl FinishedTrace<'_> {
         facts::of_cost(class, &cost_so_far(self.events, counters.nested, *cpu, programs, hits))
     }
 
-    /// Records the images of the end, and returns the changes of live memory over the parts of the run.
+    /// Records the images at the end, and returns the changes of live memory in each part of the run.
     fn record_images(&self, config: &Config, recorder: &mut Recorder, snapshots: &Snapshots) -> ChangesInParts {
         if recorder.is_viewed() {
             recorder.record_images(snapshots, self.tracker.images());
@@ -273,12 +274,13 @@ impl FinishedTrace<'_> {
     }
 }
 
-/// Returns true if the report of this class has trends. Those of blocks are of any age.
+/// Returns true if the report of this class has trends. Trends of blocks are for blocks of any age,
+/// so they do not fit `--older`.
 fn shows_trends(config: &Config, class: EventClass) -> bool {
     has_trends(class) && !(config.older.is_some() && class.probes_allocators())
 }
 
-/// Shows the state of the complete recording. Returns false if intervals could not be recorded.
+/// Reports the state of the complete recording. Returns false if intervals could not be recorded.
 fn is_recorded(path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
     observer.note(&format!("recorded {}", printable(path)));
     if let Some(gap) = &status.open_gap {

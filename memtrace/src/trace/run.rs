@@ -1,4 +1,4 @@
-//! A run in progress: what happens at each tick, and when something is due.
+//! A run in progress: the work of each tick, and the work that is due in between.
 
 mod finish;
 pub(super) mod start;
@@ -26,14 +26,15 @@ use crate::run_kit::observer::{Observer, Progress};
 use crate::targets::select::{LateProbes, Selection};
 use crate::targets::track::{Changes, generated_code};
 
-/// BPF programs are timed in one tick of this number, since timing costs time itself.
+/// BPF programs are timed in one of this number of ticks, since timing costs time itself.
 const TIMED_EVERY: u32 = 10;
 
-/// Perf maps are opened in one tick of this number: a program in a container can take its map along when it exits.
+/// Perf maps are opened in one of this number of ticks. The map of a program in a container can disappear when the
+/// program exits.
 const OPENED_EVERY: u32 = 5;
 
-/// Deleted files that nothing uses are closed in one tick of this number: every five seconds. A file is in use until its
-/// process has been completed, so the number of opened files does not tell when there are too many.
+/// Deleted files that nothing uses are closed in one of this number of ticks: every five seconds. A file is in use
+/// until its process has been completed, so the number of open files does not show how many can be closed.
 const DELETED_EVERY: u32 = 50;
 
 /// A run in progress. Dropping it removes its probes.
@@ -41,14 +42,14 @@ pub(super) struct Trace {
     context: Context,
     parts: Parts,
     ended: EndedImages,
-    /// `None` if no function sets marks.
+    /// Functions that set marks; `None` if there are none.
     mark_functions: Option<MarkFunctions>,
-    /// Probes in memtrace itself, which measured the cost of a probe. They are removed with the others, since that
-    /// takes a while.
+    /// Probes in memtrace itself, which measured the cost of a probe. They are removed with the other probes, since the
+    /// removal takes a while.
     own_probes: Probes,
-    /// Processor time of memtrace at the start.
+    /// Processor time of memtrace at the start of the run.
     cpu_at_start: Duration,
-    /// Facts that were known at the start.
+    /// Facts that were known at the start of the run.
     facts: Vec<Fact>,
     /// Number of untraced processes in scope when the probes were in place.
     untraced: usize,
@@ -86,7 +87,7 @@ impl Trace {
         format!("to {}, {} probes{untraced}", targets.name, probes.len())
     }
 
-    /// Returns a descriptor that is readable if functions that set marks were entered.
+    /// Returns a descriptor that is readable after functions that set marks were entered.
     pub(super) fn mark_descriptor(&self) -> Option<RawFd> {
         self.mark_functions.as_ref().map(AsRawFd::as_raw_fd)
     }
@@ -142,11 +143,11 @@ impl Trace {
         });
     }
 
-    /// Closes files that no process has mapped, and evicts unwind tables, if there are too many. With `deleted`, deleted
-    /// files are closed too. All mmap events are applied.
+    /// Closes files that no process has mapped, and evicts unwind tables, if there are too many. With `deleted`, closes
+    /// deleted files too. All mmap events must be applied.
     fn evict_objects(&mut self, deleted: bool) {
         let Context { kernel, probes, tracker, tables, recorder, .. } = &mut self.context;
-        // Stacks that wait for tables refer to objects by their handles.
+        // Stacks that wait for unwind tables refer to objects by their handles.
         let closed = match tables.is_waiting() {
             true => HashSet::new(),
             false => {
@@ -182,7 +183,8 @@ impl Trace {
         }
         let Context { kernel, tracker, tables, .. } = &mut self.context;
         generated_code::add_of(tracker, &remapped);
-        // The BPF programs cache mappings of a process, which may be stale.
+        // The BPF programs cache the mappings of a process. After a change, the cached mappings may
+        // be stale.
         remapped.into_iter().for_each(|pid| kernel.unwind_maps().forget_process(pid));
         tables.finish_walks(kernel, tracker, copies);
         self.evict_objects(false);
@@ -199,7 +201,8 @@ impl Trace {
         }
     }
 
-    /// Records the intervals that ended before `now`. The mmap events up to then are applied.
+    /// Records the intervals that ended some time before `now`. The mmap events up to `now` are
+    /// applied.
     fn record(&mut self, now: Tick, observer: &mut dyn Observer) {
         let Context { recorder: Some(recorder), tracker, tables, losses, .. } = &mut self.context else { return };
         let mut losses = losses.clone();
@@ -211,7 +214,8 @@ impl Trace {
         }
     }
 
-    /// Sets a mark for each function that was entered. Entries that wait for others to be stored get none, and are counted.
+    /// Sets a mark for each function that was entered. If a mark is refused, because too many marks are not stored yet,
+    /// the entry is counted as lost.
     fn mark_entered_functions(&mut self) {
         let requests = self.mark_functions.as_mut().map(MarkFunctions::take_requests).unwrap_or_default();
         let now = self.context.clock.now();
@@ -225,7 +229,7 @@ impl Trace {
         }
     }
 
-    /// Sets a mark: the interval ends now.
+    /// Sets a mark, which ends the interval now.
     fn mark(&mut self, request: MarkRequest, observer: &mut dyn Observer) {
         let Some(request) = self.parts.mark(request, &mut self.context, observer) else { return };
         let Context { recorder, shards, clock, .. } = &mut self.context;
@@ -234,7 +238,7 @@ impl Trace {
                 "no mark is set, since neither a recording nor an output shows it; --record FILE records the run",
             ),
             Some(recorder) => {
-                // Nobody else learns that a mark by the signal is refused.
+                // No answer reports the refusal of a mark by the signal, so show it.
                 let is_signal = request.reply.is_none();
                 if recorder.add_mark(request) {
                     shards.mark(clock.now());

@@ -15,20 +15,20 @@ use crate::run_kit::reports::accounts_over_time::AccountsOverTime;
 use crate::run_kit::reports::moments::contains;
 use crate::run_kit::reports::{BookReports, EarlierProfiles, ReportOptions, fail, fill, unreadable};
 
-/// The reports of a run.
 pub(super) struct RunReport<'a> {
     run: &'a Config,
-    /// The file of the recording, or what errors call the history.
+    /// File of the recording, or the name of the history in error messages.
     path: PathBuf,
     book: &'a dyn Book,
     facts: RecordedFacts,
     heap_profiles: Vec<Moment>,
-    /// The history has the intervals of the run, if anything reads them.
+    /// True if the history has the intervals of the run, as far as anything reads them.
     has_intervals: bool,
 }
 
 impl<'a> RunReport<'a> {
-    /// Reports on a run with this configuration. `book` is its history, and `facts` are those at its end, except for the cost.
+    /// Prepares the reports of a run with this configuration. `book`: history of the run. `facts`: facts at its end,
+    /// except for the cost.
     pub(super) fn new(run: &'a Config, book: &'a dyn Book, facts: Vec<Fact>, observer: &mut dyn Observer) -> Self {
         let facts = RecordedFacts::new(facts);
         let heap_profiles = chosen(book, &facts, &run.heap_profiles, observer);
@@ -36,15 +36,15 @@ impl<'a> RunReport<'a> {
         Self { run, path, book, facts, heap_profiles, has_intervals: true }
     }
 
-    /// Shows the end of the run only.
+    /// Restricts the reports to the end of the run.
     pub(super) fn without_intervals(self) -> Self {
         log::warn!("the reports have neither trends nor memory over time nor heap profiles of earlier moments");
         Self { has_intervals: false, ..self }
     }
 
-    /// Passes the report of each event class to `each`. `names` has the names of calls. `cost` returns the cost of the run when
-    /// the stacks of a class are complete. Returns false if a part of the history cannot be read: the totals at the end do not
-    /// depend on it.
+    /// Passes the report of each event class to `each`. `names`: names of calls. `cost`: returns the cost of the run
+    /// when the stacks of a class are complete. Returns false if a part of the history cannot be read; the totals at
+    /// the end do not depend on that part.
     pub(super) fn for_each_class(
         &self,
         names: &dyn Names,
@@ -75,7 +75,7 @@ impl<'a> RunReport<'a> {
         Ok(is_complete)
     }
 
-    /// Writes the accounts over time. Returns the outputs that failed.
+    /// Writes the accounts over time. Returns the failures.
     pub(super) fn write_accounts(
         &self,
         keys: &AccountKeys,
@@ -107,7 +107,7 @@ impl<'a> RunReport<'a> {
     }
 }
 
-/// Returns the moments of the trace, and notes those that are not in it.
+/// Returns the moments that the trace contains, and notes that the others are missing.
 fn chosen(book: &dyn Book, facts: &RecordedFacts, moments: &[Moment], observer: &mut dyn Observer) -> Vec<Moment> {
     let (chosen, others): (Vec<_>, Vec<_>) = moments.iter().copied().partition(|moment| contains(book, facts, *moment));
     if !others.is_empty() {

@@ -1,4 +1,4 @@
-//! Loads the BPF programs for a run, and estimates the overhead with their help.
+//! Loading of the BPF programs for a run, and the estimate of its overhead with them.
 
 use std::thread;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::targets::track::ProcessTracker;
 use crate::trace::config::{ActivityConfig, BlockSizes, Config};
 use crate::trace::overhead::{self, Overhead, OverheadMonitor};
 
-/// The most shards by default; otherwise there is one for each processor. One shard takes millions of events per
-/// second.
+/// Default number of shards on machines with more processors; other machines have one shard for each processor. One
+/// shard takes millions of events per second.
 const DEFAULT_SHARDS: usize = 4;
 
 /// Loaded BPF programs, and the probes that the overhead estimate has placed.
@@ -23,19 +23,21 @@ pub(super) struct Setup {
     pub(super) kernel: Kernel,
     pub(super) readers: Vec<RingReader>,
     pub(super) filter: ProcessFilter,
-    /// The first probes in the targets.
+    /// Probes in the targets that the estimate has placed.
     pub(super) probes: Probes,
-    /// The probes in memtrace itself.
+    /// Probes in memtrace itself.
     pub(super) own_probes: Probes,
-    /// The expected overhead, for the user.
+    /// Lines about the expected overhead, for the user.
     pub(super) estimate: Vec<String>,
-    /// Measurement of the overhead during the trace; `None` if allocators are not probed, or if the estimate suffices.
+    /// Monitor of the overhead during the trace; `None` if allocators are not probed, if the processor time of all
+    /// selected processes would cost too much to read, or if the cost of a probe is not known.
     pub(super) overhead: Option<OverheadMonitor>,
 }
 
 impl Setup {
-    /// Loads the BPF programs. If the targets run already, it counts their allocations and estimates the overhead; if
-    /// that exceeds the limit, it raises the minimum size. Otherwise, the overhead is measured during the trace.
+    /// Loads the BPF programs. If the targets run already, counts their allocations and estimates the overhead. If the
+    /// estimate exceeds the limit, raises the minimum size. Also prepares the measurement of the overhead during the
+    /// trace.
     pub(super) fn load(
         config: &Config,
         plan: &MemoryPlan,
@@ -46,7 +48,8 @@ impl Setup {
     ) -> Result<Self, Error> {
         descriptors::raise_limit();
         tracker.objects().limit_files(plan.files);
-        // Programs at tracepoints, as those of page faults and of the activity of threads, run for all processes.
+        // Programs at tracepoints, such as those for page faults and for the activity of threads, run for all
+        // processes.
         let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
         let filter = filter::resolve(&config.target, only_probes)?;
         let rings = rings(config);
@@ -78,7 +81,7 @@ impl Setup {
                     }
                 }
                 let warning = estimated.warning(options.min_size);
-                // The processor time of all processes of a machine would cost much to read.
+                // Reading the processor time of all processes of a machine would cost too much.
                 if !pids.is_empty() || measured.is_empty() {
                     overhead = Some(OverheadMonitor::new(costs, options.min_size, warning.is_some()));
                 }
@@ -92,7 +95,7 @@ impl Setup {
     }
 }
 
-/// Loads the BPF programs, and lists the processes to trace.
+/// Loads the BPF programs, and tells them the processes to trace.
 fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
     let (mut kernel, readers) = Kernel::load(options).map_err(|error| from_engines::kernel(None, error))?;
     for &pid in pids {

@@ -1,11 +1,12 @@
-//! Stacks that were finished in user space.
+//! Lookup of stacks that user space has finished.
 
 use memtrace_model::{FinishedStacks, Pid, Stack, StackId};
 
-/// Stack that was finished in user space, by the id of its copy: its id, and its frames if they were not sent.
+/// Lookup of a finished stack, by its process and the ID of its copy. Returns the ID of the stack, and its frames if
+/// they were not sent.
 pub(super) type FindCopy<'a> = dyn Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + 'a;
 
-/// Returns the look-up of stacks that were finished in user space.
+/// Returns the lookup of the stacks in `finished`.
 pub(super) fn find_copy(
     finished: Option<&FinishedStacks>,
 ) -> impl Fn(Pid, StackId) -> Option<(StackId, Option<Stack>)> + '_ {

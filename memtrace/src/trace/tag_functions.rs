@@ -13,11 +13,12 @@ use crate::targets::track::ProcessTracker;
 use crate::trace::config::{Config, TagFunction};
 use crate::trace::function_site;
 
-/// Attaches probes to the functions, before the first event is recorded. A function without an object is looked up in all
-/// objects of the targets.
+/// Attaches probes to the functions, before the first event is recorded. A function without an object is looked up in
+/// all objects of the targets.
 ///
 /// # Errors
 ///
+/// A function is not found, or cannot be probed.
 /// A function is not found, or cannot be probed.
 pub(super) fn attach(
     kernel: &mut Kernel,
@@ -59,7 +60,7 @@ fn needs(effect: TagEffect) -> Needs {
     }
 }
 
-/// Finds a function in the objects of the targets.
+/// Finds a function in the objects of the targets, with the scope of each probe.
 fn find(
     function: &TagFunction,
     targets: &Targets,
@@ -78,7 +79,7 @@ fn find(
             Err(FunctionError::Missing) => {}
             Err(error) => {
                 log::debug!("{} in {}: {error}", function.name, printable(object));
-                // A file that has the function, but no probe.
+                // The file has the function, but it cannot be probed.
                 if matches!(error, FunctionError::Indirect | FunctionError::NoCode) {
                     reason = error;
                 }

@@ -31,10 +31,10 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Returns the probes of an object that have an effect.
+/// Returns the sites of an object's probes that change the current tag.
 fn sites(probes: &[UserProbe]) -> Vec<TagSite> {
     let mut sites: Vec<_> = probes.iter().filter_map(site).collect();
-    // Ends first: the end of each tag whose beginning is seen is then seen too.
+    // Ends come first, so that the end of a tag is seen if its begin is seen.
     sites.sort_by_key(|site| site.effect.action != TagAction::Leave);
     sites
 }

@@ -1,4 +1,4 @@
-//! Hot and cold memory of a trace: which pages its processes touch before the report is written.
+//! Hot and cold memory of a trace: the pages that its processes touch before the report is written.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use memtrace_model::{EventClass, Pid, Snapshots, TouchWindow, TouchedProcesses, 
 use crate::run_kit::error::Error;
 use crate::run_kit::page_tracker;
 
-/// Measures touched pages.
+/// Meter of touched pages.
 pub(super) struct TouchMeter {
     tracker: PageTracker,
     method: WorkingSetMethod,
@@ -21,7 +21,7 @@ pub(super) struct TouchMeter {
 /// Processes with pages that were marked as not touched.
 pub(super) struct MarkedProcesses {
     processes: Vec<(Pid, ClearedPages)>,
-    /// Middle of marking.
+    /// Time halfway between the start and the end of the marking of the pages.
     at: Instant,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Touches {
 }
 
 impl TouchMeter {
-    /// Chooses a method that examines single pages.
+    /// Chooses a tracker of single pages.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl TouchMeter {
         self.window
     }
 
-    /// Returns what it is about to do, for the user.
+    /// Describes the measurement that is about to start, for the user.
     pub(super) fn description(&self) -> String {
         let (name, verb) = (self.method.name(), self.method.verb());
         format!(
@@ -63,7 +63,8 @@ impl TouchMeter {
         MarkedProcesses { processes, at: start + start.elapsed() / 2 }
     }
 
-    /// Reads which pages were touched since then; `None` if all processes have ended.
+    /// Reads the pages that were touched since they were marked; `None` if all processes have
+    /// ended.
     pub(super) fn read(&self, marked: &MarkedProcesses) -> Option<Touches> {
         let start = Instant::now();
         let read =
@@ -79,7 +80,7 @@ impl TouchMeter {
     }
 }
 
-/// Returns the result for a process that can be read.
+/// Returns the result; `None` if the process has exited or cannot be read.
 fn known<T>(pid: Pid, result: Result<T, ProcessError>) -> Option<T> {
     match result {
         Ok(result) => Some(result),

@@ -14,12 +14,12 @@ use crate::trace::config::ProbesOf;
 /// Name of the provider in `memtrace.h` and in the crate `memtrace-probes`.
 const PROVIDER: &str = "memtrace";
 
-/// Returns the sites of the user probes of an object, or of all objects of the targets, with the processes in which they are to
-/// be attached. `sites_of` returns those of the probes of one object.
+/// Returns the sites of user probes, with the scope in which to attach them. Searches one object, or all objects of the
+/// targets. `sites_of` returns the sites for the probes of one object.
 ///
 /// # Errors
 ///
-/// The object has no such site, or no object has one.
+/// The object has no site, or no object has one.
 pub(super) fn find<T: Clone>(
     source: &ProbesOf,
     targets: &Targets,

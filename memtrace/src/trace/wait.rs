@@ -21,12 +21,11 @@ pub(super) enum Stop {
     TargetsExited,
 }
 
-/// Work that is due.
 #[derive(Debug)]
 pub(super) enum Due {
     /// Process new mappings and their unwind tables.
     Mappings,
-    /// All periodic work.
+    /// Do all periodic work.
     Tick,
     /// Set marks.
     Mark(MarkSource),
@@ -35,25 +34,26 @@ pub(super) enum Due {
 /// Interval of [`Due::Tick`].
 const TICK: Duration = Duration::from_millis(100);
 
-/// Interval of [`Due::Mappings`]: a new allocator is probed after this time at most. A wakeup for each mapping would
+/// Interval of [`Due::Mappings`]. A new allocator is probed after this time at most. A wakeup for each mapping would
 /// cost the mapping process several times as much as the perf record itself.
 const MAPPINGS: Duration = Duration::from_millis(4);
 
 /// Descriptors and notifications of a run.
 pub(super) struct WakeupSources {
     pub(super) pidfds: Vec<OwnedFd>,
-    /// Readable if BPF programs request unwind tables. It must stay open as long as the wakeups.
+    /// Ring of requests for unwind tables, readable after a request. It must stay open as long as
+    /// the wakeups.
     pub(super) table_requests: RawFd,
     /// Notified when an unwind table is built.
     pub(super) table_built: Arc<Notify>,
-    /// New mappings are processed each [`MAPPINGS`] instead of each [`TICK`].
+    /// True if new mappings are processed each [`MAPPINGS`] instead of each [`TICK`].
     pub(super) polls_mappings: bool,
 }
 
 /// Wakeups of a run, registered with the runtime.
 pub(super) struct Wakeups {
     pidfds: Vec<AsyncFd<OwnedFd>>,
-    /// `None` after an error.
+    /// Ring of requests for unwind tables; `None` after an error.
     table_requests: Option<AsyncFd<RawFd>>,
     table_built: Arc<Notify>,
     mappings: Option<Interval>,
@@ -75,11 +75,11 @@ impl Wakeups {
         })
     }
 
-    /// Waits until mappings or unwind tables are due.
+    /// Waits until mappings or unwind tables must be processed.
     async fn mappings_due(&mut self) {
         let requests = async {
             match &self.table_requests {
-                // Clear readiness before the ring is read, so that a request during the read wakes again.
+                // Clear the readiness before the ring is read, so that a request during the read wakes the loop again.
                 Some(requests) => requests.readable().await.map(|mut ready| ready.clear_ready()),
                 None => future::pending().await,
             }

@@ -5,7 +5,7 @@ use memtrace_model::{CacheUse, Pid};
 
 use crate::run_kit::observer::Observer;
 
-/// Measures the use of the cache, if that is possible.
+/// Meter of the use of the cache, as far as the machine has one.
 #[derive(Default)]
 pub(super) struct CacheMeter {
     counters: Option<CacheCounters>,
@@ -13,7 +13,7 @@ pub(super) struct CacheMeter {
 }
 
 impl CacheMeter {
-    /// Starts to count for these processes. If that fails, the user is informed once.
+    /// Starts to count for `pids`. If this fails, the user gets a note once.
     pub(super) fn start(&mut self, pids: &[Pid], observer: &mut dyn Observer) {
         if self.has_failed {
             return;
@@ -21,7 +21,7 @@ impl CacheMeter {
         self.counters = CacheCounters::start(pids).map_err(|error| self.fail(&error, observer)).ok();
     }
 
-    /// Returns the use since then; `None` if it is not known.
+    /// Returns the use of the cache since [`Self::start`]; `None` if it is not known.
     pub(super) fn read(&mut self, observer: &mut dyn Observer) -> Option<CacheUse> {
         let read = self.counters.as_mut()?.read();
         read.unwrap_or_else(|error| {

@@ -17,11 +17,11 @@ struct ClearedProcess {
     tmpfs: Tmpfs,
     cleared: Cleared,
     during: Range<Duration>,
-    /// To pause it while it is read.
+    /// Freezer that pauses the process while it is read, if the user has requested this.
     freezer: Option<Freezer>,
 }
 
-/// Processes with references that were cleared one after the other.
+/// Processes whose references were cleared one after the other.
 pub(super) struct ClearedProcesses<'a> {
     method: &'a Method,
     prepared: Prepared,
@@ -32,7 +32,8 @@ pub(super) struct ClearedProcesses<'a> {
 }
 
 impl<'a> ClearedProcesses<'a> {
-    /// Clears the references of all selected processes. Times are those since `start`.
+    /// Clears the references of all selected processes. `wait`: time until the first reading.
+    /// `start`: origin of times.
     ///
     /// # Errors
     ///
@@ -48,7 +49,7 @@ impl<'a> ClearedProcesses<'a> {
         let opened: Vec<_> = opened.into_iter().map(|process| (Tmpfs::of(process.pid), process)).collect();
         let own: Vec<Pid> = opened.iter().map(|(_, process)| process.pid).collect();
         let prepared = method.prepare(&own, wait)?;
-        // All of them before the first process is frozen.
+        // All freezers are made before the first process is frozen.
         let freezer = |process: &Process| match Freezer::of(process.pid, &own) {
             Ok(freezer) => Ok(Some(freezer)),
             Err(PauseError::Exited(_)) => Ok(None),
@@ -62,7 +63,7 @@ impl<'a> ClearedProcesses<'a> {
         for ((tmpfs, process), freezer) in opened.into_iter().zip(freezers) {
             let frozen = freezer.as_ref().map(Freezer::freeze).transpose().map_err(|error| cannot_pause(&error))?;
             let begin = start.elapsed();
-            // If it has exited, the pid may be that of another process.
+            // If the process has exited, the pid may belong to another process.
             let cleared = match process.has_exited() {
                 true => Err(ProcessError::Exited(process.pid)),
                 false => method.clear(&prepared, process.pid),
@@ -87,12 +88,13 @@ impl<'a> ClearedProcesses<'a> {
         self.processes.is_empty()
     }
 
-    /// Returns the number of processes that could not be measured so far.
+    /// Returns the numbers of processes that could not be measured so far.
     pub(super) const fn unmeasured(&self) -> UnmeasuredProcesses {
         self.unmeasured
     }
 
-    /// Reads the references of the processes that still run, `requested` after they were cleared.
+    /// Reads the references of the processes that still run. `requested`: requested time since they
+    /// were cleared.
     pub(super) fn read(&mut self, requested: Duration) -> WorkingSets {
         let mut read = Vec::new();
         let Self { method, prepared, start, huge_page, processes, unmeasured } = self;

@@ -10,21 +10,21 @@ use crate::targets::select::Target;
 /// Configuration of a measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WorkingSetConfig {
-    /// Running processes, or those that match rules.
+    /// Running processes, or rules that processes match.
     pub(crate) target: Target,
-    /// `None` for the default method.
+    /// Method; `None` selects the default method.
     pub(crate) method: Option<WorkingSetMethod>,
-    /// Estimate the memory limit that the processes need.
+    /// True to estimate the memory limit that the processes need.
     pub(crate) fit: bool,
-    /// Freeze the processes while they are cleared and read.
+    /// True to freeze the processes while they are cleared and read.
     pub(crate) pause: bool,
     pub(crate) mode: WorkingSetMode,
-    /// End after this time; `None` for the end of the schedule, or a signal.
+    /// Duration of the measurement; `None` until the end of the schedule, or a signal.
     pub(crate) duration: Option<Duration>,
     pub(crate) outputs: Vec<Output>,
 }
 
-/// When references are cleared and read.
+/// Schedule of clearing and reading the references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkingSetMode {
     /// Clear, wait and read once.
@@ -38,8 +38,8 @@ pub(crate) enum WorkingSetMode {
 }
 
 impl WorkingSetMode {
-    /// Returns the time from clearing to a reading, by its number since then; `None` if the references are not read again before
-    /// they are cleared.
+    /// Returns the time from clearing to a reading. `reading`: number of readings since the clearing. Returns `None` if
+    /// the references are cleared before the next reading.
     pub(super) fn wait(self, reading: u32) -> Option<Duration> {
         match self {
             Self::Once { wait } | Self::Repeated { wait, .. } => (reading == 0).then_some(wait),
@@ -51,8 +51,8 @@ impl WorkingSetMode {
         }
     }
 
-    /// Returns the time of the next clearing after `now`, both since the first one; `None` if the references are cleared once. A time that
-    /// was missed is left out.
+    /// Returns the time of the next clearing after `now`; `None` if the references are cleared only once. Both times
+    /// count from the first clearing. Missed times are left out.
     pub(super) fn next(self, now: Duration) -> Option<Duration> {
         let Self::Repeated { every, .. } = self else { return None };
         let periods = now.as_nanos().checked_div(every.as_nanos())?;

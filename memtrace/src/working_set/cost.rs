@@ -1,18 +1,18 @@
-//! Time that a measurement takes.
+//! Time that clearing and reading take in a measurement.
 
 use std::time::Duration;
 
 use memtrace_model::format::short;
 use memtrace_model::{ProcessWorkingSet, WorkingSets};
 
-/// Part of the requested time by which the estimated time may exceed it without a warning, as a divisor.
+/// Divisor of the requested time. The estimated time may exceed the requested time by this part without a warning.
 const TOLERANCE: u32 = 5;
 
 /// Times of all readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Cost {
     readings: u64,
-    /// Longest time that clearing and reading a process took together.
+    /// Longest time that clearing and reading one process took together.
     longest: Duration,
     /// Longest requested time, and the longest estimated time of a process in these readings.
     requested: Duration,
@@ -42,8 +42,8 @@ impl Cost {
         format!("clearing and reading took at most {} for a process", short(self.longest))
     }
 
-    /// Returns a warning if references were counted for much longer than requested: clearing and reading one process, or many of them one
-    /// after the other, took too long.
+    /// Returns a warning if references were counted for much longer than requested. This happens if clearing and
+    /// reading one process, or many processes one after the other, took too long.
     pub(super) fn warning(&self) -> Option<String> {
         let is_late = self.estimated > self.requested + self.requested / TOLERANCE || self.longest > self.requested;
         is_late.then(|| {

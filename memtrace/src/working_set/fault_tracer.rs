@@ -14,7 +14,7 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Target;
 use crate::targets::select::filter;
 
-/// Size of the ring, which has room for the faults of all processors in [`POLL`].
+/// Size of the ring. It has room for the faults of all processors in [`POLL`].
 const RING: Bytes = Bytes(1 << 24);
 
 /// Memory of the BPF maps.
@@ -23,17 +23,17 @@ const MAPS: Bytes = Bytes(1 << 24);
 /// Time between two readings of the ring.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Records that are read without a pause for the other thread.
+/// Maximum number of records that are read while the ring is locked.
 const BATCH: u64 = 1 << 16;
 
-/// Traces page faults until it is dropped.
+/// Tracer of page faults. Dropping it ends the trace.
 pub(super) struct FaultTracer {
     kernel: Kernel,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// State of both threads.
+/// State that the tracer and its thread share.
 struct Shared {
     ring: Mutex<Ring>,
     stop: AtomicBool,
@@ -43,7 +43,7 @@ struct Shared {
 struct Ring {
     reader: RingReader,
     pages: FaultedPages,
-    /// Records that could not be decoded.
+    /// Number of records that could not be decoded.
     bad: u64,
 }
 
@@ -87,20 +87,20 @@ impl FaultTracer {
         self.read_ring().pages.clear(pid);
     }
 
-    /// Returns the resident pages of a process, and which of them had a page fault since [`Self::clear`].
+    /// Returns the resident pages of a process, with marks on pages that had a page fault since [`Self::clear`].
     ///
     /// # Errors
     ///
     /// The process has exited, or permission is missing.
     pub(super) fn read(&self, pid: Pid) -> Result<PageReading, ProcessError> {
-        // Before the ring is locked, so that its thread can read on.
+        // Read before the ring is locked, so that the other thread can continue to empty the ring.
         let resident = procfs::tracked_ranges(pid)?;
         Ok(PageReading { pages: self.read_ring().pages.touched(pid, &resident), locked: None })
     }
 
-    /// Returns the number of page faults so far that were lost.
+    /// Returns the number of page faults that were lost so far.
     pub(super) fn lost(&self) -> u64 {
-        // Before the ring is locked, so that its thread can read on.
+        // Read before the ring is locked, so that the other thread can continue to empty the ring.
         let by_programs = self.kernel.counters().losses.total();
         let ring = self.read_ring();
         by_programs + ring.bad + ring.pages.lost()
@@ -155,7 +155,7 @@ fn add(pages: &mut FaultedPages, event: &Event) {
     }
 }
 
-/// Keeps the ring from overflowing until the tracer is dropped.
+/// Empties the ring until the tracer is dropped, so that it does not overflow.
 fn read_all(shared: &Shared) {
     RingReader::raise_priority();
     while !shared.stop.load(Ordering::Relaxed) {

@@ -7,7 +7,7 @@ use memtrace_model::{PerSecond, VmCounters};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Reads the counters of the kernel each second.
+/// Reader of the kernel's counters, once a second.
 pub(super) struct MachineReader {
     first: VmCounters,
     last: VmCounters,
@@ -26,7 +26,7 @@ impl MachineReader {
         self.next
     }
 
-    /// Ends the current second if it is over. Seconds without a call are left out.
+    /// Ends the current second if it is over. A second without a call is left out.
     pub(super) fn tick(&mut self) {
         let now = Instant::now();
         if now < self.next {
@@ -37,18 +37,18 @@ impl MachineReader {
         self.last = counters;
         self.next += SECOND;
         if self.next < now {
-            // The seconds of a long reading are one.
+            // The seconds of a long reading count as one.
             self.next = now + SECOND;
         }
     }
 
-    /// Returns the seconds so far, and the runs of kswapd in them.
+    /// Returns the seconds so far, and the number of kswapd runs in them.
     pub(super) const fn result(&self) -> (PerSecond, u64) {
         (self.seconds, self.last.since(&self.first).kswapd_runs)
     }
 }
 
-/// Returns the counters; without them, nothing has happened.
+/// Returns the counters; all are zero if they cannot be read.
 fn counters() -> VmCounters {
     procfs::vm_counters().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Methods: how touched pages are found.
+//! Methods to find touched pages.
 
 use std::time::{Duration, Instant};
 
@@ -28,10 +28,10 @@ enum Source {
     Faults(Box<FaultTracer>),
 }
 
-/// Processes of a measurement, and the monitors of those that DAMON measures.
+/// State of a measurement: the monitors of DAMON, and the lost page faults.
 pub(super) struct Prepared {
     damon: Option<Damon>,
-    /// Number of page faults that were lost before.
+    /// Number of page faults that were lost before the measurement.
     lost_faults: u64,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Cleared {
     Mappings,
     Pages(ClearedPages),
     Faults,
-    /// Its monitor started at this time.
+    /// Start time of the DAMON monitor of the process.
     Monitored(Instant),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Reading {
     pub(super) kinds: Vec<(MappingKind, ReferencedMemory)>,
     pub(super) hugetlb: Bytes,
     pub(super) locked: Option<Bytes>,
-    /// End of reading the references; that of reading the sizes may be later.
+    /// Time when the references were read. The sizes may be read later.
     pub(super) references_end: Instant,
 }
 
@@ -60,7 +60,7 @@ impl Method {
     ///
     /// The kernel does not have the method, or permission is missing.
     pub(super) fn open(requested: Option<WorkingSetMethod>, target: &Target) -> Result<Self, Error> {
-        // The other methods need the files of this option too.
+        // The other methods need the files of CONFIG_PROC_PAGE_MONITOR too.
         if !procfs::has_clear_refs() {
             return Err(page_tracker::lacks(
                 "accessed bits for user space (CONFIG_PROC_PAGE_MONITOR)",
@@ -82,7 +82,7 @@ impl Method {
         self.kind
     }
 
-    /// Prepares a measurement of processes for this time.
+    /// Prepares a measurement of processes. `time`: time until the references are read.
     ///
     /// # Errors
     ///
@@ -93,7 +93,8 @@ impl Method {
         Ok(Prepared { damon, lost_faults: self.lost_faults().unwrap_or_default() })
     }
 
-    /// Finds the page cache of control groups that no process has mapped; `None` if the method cannot, or without groups.
+    /// Returns the reader of page cache in control groups that no process has mapped; `None` if the method cannot read
+    /// it, or without groups.
     ///
     /// # Errors
     ///
@@ -112,12 +113,12 @@ impl Method {
         if let Source::Faults(tracer) = &self.source { Some(tracer.lost()) } else { None }
     }
 
-    /// Returns the number of page faults that were lost since then.
+    /// Returns the number of page faults that were lost since the measurement was prepared.
     pub(super) fn lost_faults_since(&self, prepared: &Prepared) -> Option<u64> {
         self.lost_faults().map(|lost| lost.saturating_sub(prepared.lost_faults))
     }
 
-    /// Returns the cost of tracing as a line; `None` if the method traces nothing.
+    /// Returns the cost of tracing as a line of text; `None` if the method traces nothing.
     pub(super) fn tracing_cost(&self) -> Option<String> {
         let Source::Faults(tracer) = &self.source else { return None };
         let (faults, programs) = tracer.cost();
@@ -185,7 +186,7 @@ impl Method {
     }
 }
 
-/// Returns the error if DAMON cannot be used.
+/// Returns the error for a DAMON that cannot be used.
 fn without_damon(error: &DamonError) -> Error {
     const OTHER_METHOD: &str = "use --method referenced, or a kernel with these options";
     match error {

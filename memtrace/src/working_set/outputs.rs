@@ -1,4 +1,4 @@
-//! Outputs of working sets: standard output, which is written at each reading, and files.
+//! Outputs of working sets: standard output, written at each reading, and files.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outputs::{Content, Outputs};
 
-/// Maximum number of working sets of processes for the outputs that are written at the end.
+/// Maximum number of working sets of processes that are kept for the outputs at the end.
 const MAX_KEPT: usize = 100_000;
 
 /// Outputs of a measurement.
@@ -25,10 +25,10 @@ pub(super) struct WorkingSetOutputs {
     readings: Vec<WorkingSets>,
     /// Number of working sets of processes in `readings`.
     kept: usize,
-    /// Number of working sets of processes for which there was no room.
+    /// Number of working sets of processes that were removed for lack of room.
     removed: u64,
     is_first: bool,
-    /// The reader of standard output has closed it, or writing has failed.
+    /// True if the reader of standard output has closed it, or writing has failed.
     is_closed: bool,
     failure: Option<io::Error>,
 }
@@ -63,7 +63,7 @@ impl WorkingSetOutputs {
         self.keep(sets);
     }
 
-    /// Keeps a reading. The text needs the last ones for its summary.
+    /// Keeps a reading for the outputs at the end, and for the summary in text.
     fn keep(&mut self, sets: WorkingSets) {
         if !self.keeps && self.stream != Some(Format::Text) {
             return;
@@ -98,7 +98,7 @@ impl WorkingSetOutputs {
         }
     }
 
-    /// Returns true if nobody reads the output any more, and no file is written.
+    /// Returns true if standard output can no longer be written, and no file is written.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed && !self.keeps
     }
@@ -133,7 +133,7 @@ impl WorkingSetOutputs {
     }
 }
 
-/// Returns the sizes with which the last reading is compared. A process that has ended has no limit.
+/// Returns the sizes to compare with the last reading. A process that has ended has no limit.
 fn compared_sizes(readings: &[WorkingSets]) -> ComparedSizes {
     let last = readings.last().map(|sets| sets.processes.as_slice()).unwrap_or_default();
     let memory_limit = match last {

@@ -9,7 +9,7 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Target;
 use crate::targets::select::{RunningSelection, filter};
 
-/// Selects processes.
+/// Selection of processes.
 pub(super) enum Selection {
     /// Processes that were named by their pids. They are opened once: a pid can be reused.
     Named(Vec<Rc<Process>>),
@@ -33,7 +33,7 @@ impl Selection {
         Ok(Self::Matching(RunningSelection::new(filter::resolve(target, false)?)))
     }
 
-    /// Returns the processes, by pid, and the number of those that cannot be opened. Named ones may have exited.
+    /// Returns the processes, and the numbers of processes that cannot be opened. A named process may have exited.
     pub(super) fn processes(&self) -> Result<(Vec<Rc<Process>>, UnmeasuredProcesses), Error> {
         let mut unmeasured = UnmeasuredProcesses::default();
         let mut opened = Vec::new();
@@ -72,7 +72,8 @@ impl Selection {
         }
     }
 
-    /// Counts a process if its references cannot be cleared. That is an error for a named one.
+    /// Counts a process if its references cannot be cleared. For a named process that has not
+    /// exited, this is an error.
     pub(super) fn refuse(&self, pid: Pid, error: ProcessError, sum: &mut UnmeasuredProcesses) -> Result<(), Error> {
         match (self, &error) {
             (Self::Named(_), ProcessError::Exited(_)) | (Self::Matching(_), _) => {
@@ -84,7 +85,7 @@ impl Selection {
     }
 }
 
-/// Counts a process that cannot be measured, by its reason.
+/// Counts a process that cannot be measured, by reason.
 pub(super) fn count(sum: &mut UnmeasuredProcesses, error: &ProcessError) {
     match error {
         ProcessError::Exited(_) | ProcessError::NoSuchProcess(_) => sum.exited += 1,

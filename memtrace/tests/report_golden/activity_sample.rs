@@ -39,7 +39,7 @@ const POOL: u32 = 3;
 /// End of the trace in microseconds.
 const END: u64 = 30_250_000;
 
-/// Activity of four threads of process 4711 of [`sample`], and of a process that is not in that profile.
+/// Returns the activity of four threads of process 4711 of [`sample`], and of a process that is not in that profile.
 pub(crate) fn activity() -> Activity {
     let names = [
         "GET /index",
@@ -103,7 +103,7 @@ fn threads() -> Vec<ActiveThread> {
     ]
 }
 
-/// Slice of a thread with its begin and end in microseconds.
+/// Returns a slice of a thread with its begin and end in microseconds.
 fn slice(thread: u32, kind: SliceKind, name: u32, [begin, end]: [u64; 2]) -> Slice {
     let [begin, end] = [begin, end].map(|at| Nanoseconds(at * 1_000));
     Slice { thread, kind, name, begin, end, is_open: end == Nanoseconds(END * 1_000), ..Slice::default() }
@@ -139,7 +139,7 @@ fn slices() -> Vec<Slice> {
         cache_hold(2, [6_500_000, 7_500_000]),
         futex_wait(3, [6_700_000, 7_000_000]),
         slice(3, Task, REQUEST, [25_000_000, END]),
-        // Its holder is no thread with activity.
+        // The holder is a thread without activity.
         held_by(4799, futex_wait(3, [26_000_000, END])),
         of(POOL, slice(3, LockHold, POOL_LOCK, [28_000_000, END])),
         of(LONE_FUTEX, slice(4, FutexWait, FUTEX, [4_000_000, 5_000_000])),
@@ -204,7 +204,8 @@ fn totals(slices: &[Slice]) -> Vec<SliceRow> {
     rows
 }
 
-/// Sums of calls with their numbers by the binary logarithm of their nanoseconds.
+/// Returns sums of calls. `histogram`: number of calls by the binary logarithm of their duration in
+/// nanoseconds.
 fn calls(count: u64, time: u64, histogram: &[(u32, u64)]) -> CallSums {
     let counts: BTreeMap<u32, u64> = histogram.iter().copied().collect();
     let log2 = |number| Log2::from_number(number).expect("it is below 64");

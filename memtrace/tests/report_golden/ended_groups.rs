@@ -1,4 +1,4 @@
-//! A hand-written profile of a build: a running process, an ended one, groups of ended processes, merged stacks.
+//! A hand-written profile of a build: a running process, an ended one, groups of ended processes, and merged stacks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use memtrace_model::{
     Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, User,
 };
 
-/// Two processes and two groups of them, of 1,650 executables in all.
+/// Returns a profile with two processes and two groups, of 1,650 process images in all.
 pub(crate) fn build() -> Profile {
     let ann = || Some(User { uid: 1000, name: Some(String::from("ann")) });
     let cgroup = || {
@@ -95,7 +95,8 @@ fn frame(name: &str) -> Frame {
     Frame::new(Ok(Name(String::from(name))))
 }
 
-/// `count` blocks of `bytes` in all, of which one of `held` bytes, or none, was not freed.
+/// Returns the quantities of `count` blocks with `bytes` bytes in all. If `held` is not zero, one
+/// block of `held` bytes was not freed.
 fn exit(held: u64, bytes: u64, count: u64) -> Quantities {
     let exit = Amount { bytes: Bytes(held), count: u64::from(held > 0) };
     let alloc = Amount { bytes: Bytes(bytes), count };

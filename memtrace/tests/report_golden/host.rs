@@ -1,4 +1,5 @@
-//! A hand-written profile of several processes of a host: users, services, containers; by thread and by allocator.
+//! A hand-written profile of several processes of a host with users, services and containers, also by thread and by
+//! allocator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcd
 const POD: &str = "2f3c9a1b-7d4e-4c55-9b8a-0123456789ab";
 const DURATION: Duration = Duration::from_secs(60);
 
-/// Seven programs of six processes; each process has as many stacks as parts.
+/// Returns a profile of seven images of six processes, with two stacks each.
 pub(crate) fn host() -> Profile {
     let redis = service("redis-server.service");
     let pod = Cgroup {
@@ -63,7 +64,8 @@ pub(crate) fn host() -> Profile {
     profile
 }
 
-/// Three processes, one of which has ended, with names that try to break the table.
+/// Returns three untraced processes. One of them has no RSS, and a name that tries to break the
+/// table.
 fn untraced() -> Untraced {
     let process = |pid, comm: &str, reason, rss: Option<u64>| UntracedProcess {
         pid: Pid(pid),
@@ -105,7 +107,7 @@ fn process(
     }
 }
 
-/// Adds a process with `held` bytes, which are live or held at exit, half of them by its first stack.
+/// Adds a process with `held` bytes, which are live or held at exit. Half of them are of its first stack.
 fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
     let index = profile.processes.len();
     for (stack, held) in [(vec![0, 1], held / 2), (vec![0, 1, 2], held - held / 2)] {
@@ -132,7 +134,7 @@ fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
     profile.processes.push(process);
 }
 
-/// The same after the end of every process.
+/// Returns [`host`] after the end of every process.
 pub(crate) fn all_ended() -> Profile {
     let mut profile = host();
     for process in &mut profile.processes {
@@ -147,7 +149,7 @@ pub(crate) fn all_ended() -> Profile {
     profile
 }
 
-/// The same by thread: one with a name, and one without.
+/// Returns [`host`] with stacks by thread: one thread with a name, and one without.
 pub(crate) fn by_threads() -> Profile {
     let mut profile = host();
     for (number, stack) in profile.stacks.iter_mut().enumerate() {
@@ -157,7 +159,7 @@ pub(crate) fn by_threads() -> Profile {
     profile
 }
 
-/// The same by allocator: two known ones and an unknown one.
+/// Returns [`host`] with stacks by allocator: two known allocators, and an unknown one.
 pub(crate) fn by_allocators() -> Profile {
     let mut profile = host();
     for (number, stack) in profile.stacks.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The page, operated in a browser: a script that is appended to it clicks and types, and reports what it finds.
+//! Tests of the page in a browser. A script that is appended to the page clicks and types, and reports its findings.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -18,7 +18,7 @@ use crate::{options, report};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Opens the page in a browser, runs `script`, which returns an object, and returns the object.
+/// Opens the page in a browser, and runs `script`. Returns the object that the script returns.
 #[track_caller]
 pub(super) fn operate(profile: &Profile, options: &Options, script: &str) -> Value {
     let scratch = Scratch::new();
@@ -52,7 +52,7 @@ pub(super) fn operate(profile: &Profile, options: &Options, script: &str) -> Val
     found
 }
 
-/// A profile with a timeline of four seconds, in each of which a stack grows by a mebibyte.
+/// Returns a profile with a timeline of four seconds. In each second, a stack grows by a mebibyte.
 pub(crate) fn with_timeline() -> Profile {
     let mut profile = sample();
     let mut builder = MemoryTimelineBuilder::default();
@@ -61,7 +61,7 @@ pub(crate) fn with_timeline() -> Profile {
         builder.add_change(EventClass::Heap, id, 1 << 20, 2 << 20);
         builder.set(id, MemoryCounter::RssAnonymous, 5 << 20);
         builder.set_comm(id, &Comm::from("redis-server"));
-        // A quarter of the third second.
+        // Tasks wait during a quarter of the third second.
         builder.set_pressure(PressureCounter::Some, 7_000 + if second > 2 { 250_000_000 } else { 0 });
         builder.end_interval(SECOND * second);
     }
@@ -248,7 +248,7 @@ fn text_of_the_target_is_no_markup() {
         frames: [...document.querySelectorAll('.frame')].filter((frame) => frame.textContent.includes('onerror')).length,
         notes: [...document.querySelectorAll('li')].filter((item) => item.textContent.includes('onerror')).length };";
     let found = operate(&profile, &options, script);
-    // The report, its metrics, the scripts of the page, and that of the test.
+    // Four scripts: the report, its metrics, the script of the page, and the script of the test.
     assert_eq!((&found["scripts"], &found["images"]), (&4.into(), &0.into()));
     assert_eq!(found["title"], format!("memtrace: {HOSTILE}"));
     assert!(found["frames"].as_u64() > Some(0) && found["notes"] == 1, "{found}");

@@ -1,4 +1,4 @@
-//! The lanes of threads and the tables of the page, operated in a browser.
+//! Tests of the page's lanes of threads and tables in a browser.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::html::{operate, with_timeline};
 use crate::activity_sample::{HOSTILE, activity};
 use crate::{options, report};
 
-/// A profile with activity and a timeline.
+/// Returns a profile with activity and a timeline.
 fn profile() -> Profile {
     Profile { run: RunFacts { activity: Some(Arc::new(activity())), ..with_timeline().run }, ..with_timeline() }
 }
@@ -41,7 +41,7 @@ fn lanes_have_all_slices_and_events() {
     let activity = activity();
     assert_eq!(found["whole"]["drawn"], number_in_lanes(&activity));
     assert_eq!(found["whole"]["items"], number_in_lanes(&activity) + activity.events.len());
-    // The tasks of the first thread have two levels below them, those of three other threads one.
+    // Slices nest in three levels on the first thread, and in two levels on three other threads.
     assert_eq!(found["whole"]["depths"], 3 + 2 + 2 + 2 + 1);
     assert_eq!(found["whole"]["groups"], json!(["redis-server (4711)", "batch (4800)"]));
     let by_time =
@@ -218,7 +218,7 @@ fn names_of_threads_and_slices_are_no_markup() {
             isText: names.every((cell) => cell.querySelector('script') === null) };";
     assert!(activity().names.iter().any(|name| name == HOSTILE));
     let found = operate(&profile(), &by_live(), script);
-    // The report, its metrics, the scripts of the page, and that of the test.
+    // Four scripts: the report, its metrics, the script of the page, and the script of the test.
     assert_eq!(found, json!({ "scripts": 4, "names": 2, "isText": true }));
 }
 

@@ -60,7 +60,7 @@ fn the_json_has_every_loss_and_shares_that_sum_to_one() {
     assert_eq!(occurred, ["ring_full_free", "pending_stale"]);
     let shares = json["stack_quality"].as_object().unwrap();
     assert_eq!(shares.len(), StackEnd::ALL.len());
-    // Compared as text: serde_json does not read every number exactly.
+    // The comparison is of text, since serde_json does not read every number exactly.
     assert!(sample_report(Format::Json).contains(&format!("\"complete\":{},", 1631.0 / 1671.0)));
     let whole: f64 = shares.values().map(|share| share.as_f64().unwrap()).sum();
     assert!((whole - 1.0).abs() < 1e-12, "{whole}");
@@ -110,7 +110,7 @@ fn stacks_come_in_the_order_of_the_metric() {
     }
 }
 
-/// The sample with the activity of threads.
+/// Returns the sample with the activity of threads.
 pub(super) fn with_activity() -> Profile {
     Profile { run: RunFacts { activity: Some(Arc::new(activity())), ..sample().run }, ..sample() }
 }

@@ -51,7 +51,8 @@ const ONLY_LIBRARIES: Stack = &[
     ("alloc::sync::Arc<T>::new", SERVICE, None),
 ];
 
-/// The second stack has the lines of the first; the third differs by one library frame.
+/// Returns a profile of six stacks. The second stack has the lines of the first; the third differs
+/// by one library frame.
 pub(crate) fn languages() -> Profile {
     let mut profile = Profile {
         run: RunFacts { duration: Duration::from_secs(10), ..RunFacts::default() },
@@ -71,7 +72,7 @@ pub(crate) fn languages() -> Profile {
     profile
 }
 
-/// Adds a stack with calls at `offset`, all of it live at the peak.
+/// Adds a stack with calls at `offset`. All its blocks are live.
 fn add(profile: &mut Profile, parts: &[Stack], offset: u64, usage: Quantities) {
     let frames = parts.iter().copied().flatten().map(|&(name, object, source)| Frame {
         name: if name.is_empty() { Err(Unnamed::NoSymbol) } else { Ok(Name(String::from(name))) },

@@ -1,4 +1,4 @@
-//! The formats of the thread monitor.
+//! Tests of the formats of the thread monitor.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use memtrace_report::{
 
 use super::assert_golden;
 
-/// Start of the monitor since the boot of the machine.
+/// Start of the monitor, in nanoseconds since the boot of the machine.
 pub(crate) const START: u64 = 5_000_000_000_000;
 
 /// A thread of a process, with its ID, name and state, allocated and freed KiB, and milliseconds of processor time.
@@ -57,7 +57,8 @@ fn process(pid: u32, name: &str, source: CounterSource, threads: &[Row], rss: u6
     }
 }
 
-/// Four intervals of a second: a thread that leaks, one that frees, one that ends, and a process without heap counters.
+/// Returns four intervals of a second, with a thread that leaks, one that frees, one that ends, and a process without
+/// heap counters.
 pub(crate) fn intervals() -> Vec<MonitorInterval> {
     let interval = |at: u64| {
         let mut rows = vec![

@@ -26,7 +26,7 @@ fn file(path: &str, held: MemorySizes, copied: Bytes) -> FileMemory {
     FileMemory { path: path.into(), held, copied }
 }
 
-/// 1000 MiB of RSS, 990 of them explained.
+/// Returns an explanation of 990 MiB of an RSS of 1000 MiB.
 fn page() -> Explanation {
     let waited = |minute| Stalled { ten_seconds: 9.5, minute, five_minutes: 1.0, total: Default::default() };
     let heap = MemorySizes { swap: mib(20), huge: mib(64), ..held(1800, 700) };
@@ -114,7 +114,7 @@ fn the_json_of_an_explanation_is_as_it_was() {
     assert_golden("explain.json", &json.replace(&version, "\"version\":\"VERSION\""));
 }
 
-/// Colours only add to the text. Without them no name controls the terminal or adds a line.
+/// Colours only add to the text. Without colours, no name controls the terminal or adds a line.
 #[test]
 fn the_explanation_fits_a_hundred_columns_without_colours() {
     let plain = page_text(&page(), false);

@@ -1,4 +1,4 @@
-//! Accounts over time for Perfetto.
+//! Tests of accounts over time in traces for Perfetto.
 
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use crate::long::viewers::read_perfetto;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Totals with these allocated and live bytes, and this upper bound of the high-water mark.
+/// Returns totals. `alloc`, `live`: allocated and live bytes. `high`: upper bound of the high-water
+/// mark.
 fn totals(alloc: u64, live: u64, high: u64) -> AccountTotals {
     let amount = |bytes| Amount { bytes: Bytes(bytes), count: 1 };
     let bounds = |at_least, at_most| AmountBounds { at_least: amount(at_least), at_most: amount(at_most) };
@@ -90,7 +91,7 @@ fn perfetto_accounts_without_process_have_one_track() {
     let mut start = interval(2, &[(root, totals(400, 100, 100))], Some(totals(400, 100, 100)));
     // The selected part of the recording begins here.
     start.span = Duration::from_secs(2)..Duration::from_secs(2);
-    // The amounts of another account were moved: they were not allocated now.
+    // The amounts of an account were moved to this one. They were not allocated in this interval.
     let next = interval(2, &[(root, totals(500, 200, 300)), (moved, totals(9000, 0, 0))], Some(totals(520, 200, 300)));
     let read = read(&[GroupBy::User], &[start, next]);
     let accounts = &read["counters"]["accounts"];

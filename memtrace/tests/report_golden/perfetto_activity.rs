@@ -1,4 +1,5 @@
-//! Activity of threads in traces for Perfetto, read with the messages that Perfetto publishes.
+//! Tests of the activity of threads in traces for Perfetto, read with the messages that Perfetto
+//! publishes.
 
 use harness::Scratch;
 use memtrace_model::{ActiveThread, Activity, LeftOut, Nanoseconds, Slice, SliceKind, SliceLabel, Tid};
@@ -118,7 +119,8 @@ fn perfetto_has_holds_on_the_tracks_of_locks() {
 #[test]
 fn perfetto_draws_holds_that_overlap_on_tracks_of_one_name() {
     let mut activity = activity();
-    // The reader of the second thread is seen to begin before the first one ends.
+    // The hold of the second thread begins before the hold of the first one ends, as if both were
+    // readers.
     let second = activity.slices.iter_mut().find(|slice| slice.kind == SliceKind::LockHold && slice.thread == 1);
     second.expect("it is in the sample").begin = Nanoseconds(5_999 * MS);
     let read = read("readers", activity);
@@ -139,7 +141,7 @@ fn perfetto_counts_the_threads_that_wait_for_a_lock() {
     assert_eq!(waiters("futex (0x55d000001040)"), Some(futex));
     assert_eq!(waiters("pool <lock>;\u{fffd} (0x7f00deadb080)"), Some(json!([[29_000 * MS, 1]])));
     assert_eq!(counters.keys().filter(|name| name.starts_with("futex")).count(), 1, "one wait is no track");
-    // A holder makes a futex with a single wait worth a track.
+    // A holder makes a futex with a single wait worth a track of its own.
     let mut activity = activity();
     activity.slices.iter_mut().filter(|slice| slice.thread == 4).for_each(|slice| slice.holder = Some(Tid(4801)));
     let read = self::read("holder", activity);

@@ -1,4 +1,4 @@
-//! Size of a trace for Perfetto. Its messages take half a minute to read in python.
+//! Size of a trace for Perfetto. Reading its messages takes half a minute in Python.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -27,7 +27,7 @@ fn every_flame_graph_is_well_formed_and_complete() {
     assert_well_formed(&report(Format::Svg, &Profile::default(), &options(Metric::PeakBytes)));
 }
 
-/// The sample with all freed blocks temporary.
+/// Returns the sample with all freed blocks temporary.
 fn with_temporary_blocks() -> Profile {
     let mut profile = sample();
     for stack in &mut profile.stacks {
@@ -99,7 +99,7 @@ fn strip_below_a_flame_graph_shows_memory_over_time() {
     assert_eq!(height(&picture), height(&without) + 96);
     assert!(picture.contains("Memory from 1 s to 4 s, at most 5.00 MiB:"), "{picture}");
     let points: Vec<_> = picture.split("points=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
-    // 60 pixels are 5 MiB.
+    // The height of 60 pixels stands for 5 MiB.
     let live = "0.0,48.0 333.3,36.0 666.7,24.0 1000.0,12.0";
     assert_eq!(points, [live, "0.0,0.0 333.3,0.0 666.7,0.0 1000.0,0.0"]);
     assert!(!without.contains("id=\"memory\""));

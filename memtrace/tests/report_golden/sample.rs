@@ -1,4 +1,4 @@
-//! A hand-written profile with one of everything that a report can show.
+//! A hand-written profile with one example of everything that a report can show.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,7 +14,8 @@ use memtrace_model::{
     WorkingSetMethod,
 };
 
-/// Three programs of two processes; names that try to break every format; two of the losses.
+/// Returns a profile of three images of two processes, with names that try to break every format,
+/// and with two kinds of losses.
 pub(crate) fn sample() -> Profile {
     let mut losses = Losses::default();
     losses.add(LossReason::RingFullFree, 1234);
@@ -61,7 +62,7 @@ pub(crate) fn sample() -> Profile {
     }
 }
 
-/// The sample with touches: a quarter of the live bytes is hot, and half of them cold.
+/// Returns the sample with touches: a quarter of the live bytes is hot, and half of them cold.
 pub(crate) fn with_touches() -> Profile {
     let mut profile = sample();
     let duration = Duration::from_millis(10_050);

@@ -12,8 +12,8 @@ use super::host::host;
 const ONE_IN: u64 = 64;
 const PAGE: u64 = 4096;
 
-/// The processes of [`host`] with numbers of sampled resident and released pages for both stacks of each, and with
-/// page faults, as far as known.
+/// Sampled pages of each process of [`host`]: resident pages of both stacks, released pages of the first stack, and
+/// page faults, if they are known.
 const SAMPLED: [([u64; 2], u64, Option<PageFaults>); 7] = [
     ([3000, 1800], 40, faults(310_000, 17)),
     ([900, 880], 300, faults(131_072, 0)),
@@ -56,7 +56,7 @@ pub(crate) fn sampled() -> Profile {
     for (process, (live, _, faults)) in profile.processes.iter_mut().zip(SAMPLED) {
         process.faults = faults;
         process.peak_rss = faults.map(|_| Bytes(80 << 20));
-        // The others have exited.
+        // The other processes have exited.
         if process.ended.is_none() {
             let anonymous = ResidentKind {
                 with_stack: Bytes((live[0] + live[1]) * ONE_IN * PAGE),
@@ -72,7 +72,7 @@ pub(crate) fn sampled() -> Profile {
     profile
 }
 
-/// The same by kind of memory: all resident memory is anonymous.
+/// Returns [`sampled`] by kind of memory: all resident memory is anonymous.
 pub(crate) fn by_memory() -> Profile {
     let mut profile = sampled();
     for stack in &mut profile.stacks {

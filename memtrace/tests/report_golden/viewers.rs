@@ -1,4 +1,5 @@
-//! The formats of other tools, read by these tools: their sums equal those of the JSON report.
+//! Tests of the formats of other tools. These tools read the files, and their sums must equal the
+//! sums of the JSON report.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ fn packages() -> PathBuf {
     viewers().join("node_modules")
 }
 
-/// Profiles of blocks and pages.
+/// Returns profiles of blocks and pages, with names.
 fn profiles() -> Vec<(&'static str, Profile)> {
     vec![
         ("sample", sample()),
@@ -90,7 +91,7 @@ fn pprof_reads_the_totals() {
         let types: Vec<&str> = lines.next().expect("types").split(' ').collect();
         let mut sums = vec![0_i64; types.len()];
         for line in lines.take_while(|line| *line != "Locations") {
-            // Rows of labels have an indentation too.
+            // Rows of labels are indented too.
             let Some((values, _)) = line.split_once(": ").filter(|(values, _)| !values.contains('[')) else { continue };
             let values = values.split_whitespace().map(str::parse::<i64>);
             let Ok(values) = values.collect::<Result<Vec<_>, _>>() else { continue };
@@ -323,7 +324,7 @@ fn perfetto_tracks_of_threads_have_their_usage() {
     let thread = &counters["thread redis-server"];
     assert_eq!(thread["allocated per second"], kib([900, 1000, 1100, 1200], 0));
     assert_eq!(thread["net bytes"], kib([600, 1300, 2100, 3000], 1));
-    // A value is written if it has changed.
+    // A value is written only when it changes.
     let [[at, share]] = serde_json::from_value::<[[f64; 2]; 1]>(thread["processor time"].clone()).expect("one value");
     assert!(at.abs() < f64::EPSILON && (share - 61.0).abs() < 1e-6, "{share}");
     let net: i64 = monitor::intervals().iter().map(|interval| interval.processes[0].usage.net()).sum();
@@ -335,11 +336,11 @@ fn perfetto_tracks_of_threads_have_their_usage() {
         counters["redis-server"]["RSS, anonymous"],
         json!((0..4).map(|at| [(at + 1) * SECOND, (200 + 20 * at) << 20]).collect::<Vec<_>>())
     );
-    // No allocator of it is known.
+    // No allocator of cron is known.
     assert_eq!((&counters["cron"]["net bytes"], counters["cron"]["threads"].is_array()), (&Value::Null, true));
     assert_eq!(counters["machine"]["available memory"], json!([[SECOND, 6_u64 << 30]]));
     assert_eq!(counters["machine"]["pressure, I/O"], json!([[0, 0.3]]));
-    // It ends in the third second.
+    // The thread ends in the third second.
     let ended: Vec<_> = counters.as_object().expect("tracks").keys().filter(|name| name.contains("b\"")).collect();
     let [ended] = ended[..] else { unreachable!("{counters}") };
     assert_eq!(counters[ended]["allocated per second"], json!([[0, 80 << 10], [2 * SECOND, 0]]));
@@ -394,7 +395,8 @@ fn speedscope_files_follow_the_schema_with_the_totals() {
     }
 }
 
-/// A window of a recording in which the first stack decreased, and the second one is minus the sum of stacks that replace it.
+/// Returns a window of a recording. The first stack has decreased, and the second one is minus the sum of stacks that
+/// replace it.
 fn window() -> Profile {
     let mut profile = sample();
     let second = Duration::from_secs(1);
@@ -431,7 +433,7 @@ fn decreases_in_a_window_are_no_large_numbers() {
     let sums: Vec<u64> = serde_json::from_value(read["sums"].clone()).expect("sums");
     assert_eq!([sums[0] - sums[1], sums[2] - sums[3]], live);
     assert!(sums[0] >= alloc[0] && sums[0] < alloc[0] + live[0], "{sums:?}");
-    // pprof has signed values, and a default.
+    // pprof has signed values, and a default type.
     let raw = pprof_raw(&scratch, "window", &profile);
     assert!(raw.contains("inuse_space/bytes[dflt]") && raw.contains(" -1000 "), "{raw}");
 }

@@ -14,7 +14,7 @@ use memtrace_model::{
 const EATER: Pid = Pid(4711);
 const READER: Pid = Pid(4712);
 
-/// Two processes: one that reads more than the limit of its control group, and one that is OOM-killed.
+/// Returns a profile of two processes: one reads more than the limit of its control group, and one is OOM-killed.
 pub(crate) fn waits() -> Profile {
     let stalls = [
         BTreeMap::from([(ReclaimKind::Memcg, stats_of(ReclaimKind::Memcg, &[700, 9_000, 12_000, 12_000, 4_000_000]))]),
@@ -79,7 +79,8 @@ pub(crate) fn waits() -> Profile {
     }
 }
 
-/// A group at its limit, one without a limit, one that was removed, and stalls without a group.
+/// Returns a group at its limit, one without a limit, one that was removed, and stalls without a
+/// group.
 fn cgroups(processes: &[ProcessProfile]) -> Vec<MemcgProfile> {
     let [eater, reader] = [0, 1].map(|nth| processes[nth].stalls.clone());
     let (direct, compaction) = (reader[&ReclaimKind::Direct], reader[&ReclaimKind::Compaction]);
@@ -117,7 +118,8 @@ fn cgroups(processes: &[ProcessProfile]) -> Vec<MemcgProfile> {
     ]
 }
 
-/// Stalls: for single pages if for a control group, otherwise for contiguous pages.
+/// Returns the stalls with these durations. Work for a control group is for single pages, and other
+/// work mostly for contiguous pages.
 fn stats_of(work: ReclaimKind, durations: &[u64]) -> StallStats {
     let mut stats = StallStats::default();
     for (nth, &duration) in durations.iter().enumerate() {
@@ -150,7 +152,7 @@ fn kill(pid: Pid, comm: &str, by: Pid, by_comm: &str) -> OomKill {
     OomKill { at: Tick(9000), victim, comm: comm.to_owned(), by, by_comm: by_comm.to_owned(), group: None, full: None }
 }
 
-/// The whole machine, with more activity than the two processes.
+/// Returns the reclaim of the whole machine, which exceeds the reclaim of the two processes.
 fn machine() -> MachineReclaim {
     let effort = |times, time, scanned| ReclaimActivity {
         times,
@@ -197,7 +199,7 @@ fn machine() -> MachineReclaim {
     }
 }
 
-/// The same profile with other seconds.
+/// Returns [`waits`] with other numbers of seconds.
 pub(crate) fn of_seconds(all: u64, scanning: u64, paging: u64) -> Profile {
     let mut profile = waits();
     if let Some(machine) = &mut profile.run.reclaim {

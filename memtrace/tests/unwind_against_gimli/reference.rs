@@ -1,4 +1,4 @@
-//! Evaluation by gimli.
+//! Evaluation of call frame information by gimli.
 
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EndianSlice, EvaluationResult, Expression, LittleEndian, Location, Register,
@@ -17,7 +17,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub(crate) struct Reference<'a> {
     section: EhFrame<Slice<'a>>,
     bases: BaseAddresses,
-    /// Address ranges of the FDEs, in order.
+    /// Address ranges of the FDEs, ordered by address.
     fde_ranges: Vec<(u64, u64)>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Reference<'a> {
 pub(crate) struct Row<'a> {
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// Start of the next FDE, which takes precedence from there on.
+    /// Start of the next FDE. It takes precedence from this address on.
     pub(crate) overridden_from: Option<u64>,
     section: &'a EhFrame<Slice<'a>>,
     row: &'a UnwindTableRow<usize>,
@@ -84,7 +84,7 @@ impl<'a> Reference<'a> {
         });
     }
 
-    /// Address ranges without an FDE between two FDEs.
+    /// Returns the address ranges between two FDEs that no FDE covers.
     pub(crate) fn gaps(&self) -> impl Iterator<Item = (u64, u64)> {
         self.fde_ranges.windows(2).map(|pair| (pair[0].1, pair[1].0)).filter(|(begin, end)| begin < end)
     }
@@ -120,7 +120,7 @@ impl Row<'_> {
         })
     }
 
-    /// Evaluates an expression. That of a register starts with the CFA on its stack.
+    /// Evaluates an expression. The expression of a register starts with the CFA on its stack.
     fn expression(&self, expression: UnwindExpression<usize>, frame: &Frame, cfa: Option<u64>) -> u64 {
         let expression: Expression<Slice<'_>> = expression.get(self.section).unwrap();
         let encoding = gimli::Encoding { address_size: 8, format: gimli::Format::Dwarf32, version: 4 };

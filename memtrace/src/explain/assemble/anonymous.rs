@@ -11,7 +11,7 @@ use super::sums::NameTotals;
 use crate::explain::allocator::MallocProvider;
 use crate::explain::span::Span;
 
-/// Attribution of anonymous VMAs, which are split among several owners.
+/// Attribution of anonymous VMAs. A VMA may have several owners.
 pub(super) struct AnonymousMemory<'all, I> {
     memory: &'all ProcessMemory,
     inspector: &'all I,
@@ -29,7 +29,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         Self { memory, inspector, named: NameTotals::default(), names_its_own }
     }
 
-    /// Adds the VMA at `index`, which is anonymous or the brk heap.
+    /// Attributes the VMA at `index`, which is anonymous or the brk heap.
     pub(super) fn add(&mut self, index: usize, kind: MappingKind, parts: &mut Parts) {
         let vma = &self.memory.vmas[index];
         let whole = span_of(vma);
@@ -45,7 +45,8 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
             parts.heap.held += left;
             return;
         }
-        // The kernel counted the whole VMA: measure all parts except the last, which gets the rest.
+        // The kernel counted the whole VMA. Measure all pieces except the last, which gets the
+        // rest.
         for piece in claimed {
             parts.heap.held += self.take_sizes(&mut left, piece);
         }
@@ -67,27 +68,28 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         self.memory.variables.iter().find(|(vma, _)| *vma == index).map(|(_, end)| *end)
     }
 
-    /// Takes the sizes of a piece from those left of its VMA.
+    /// Takes the sizes of a piece out of `left`, the part of its VMA that is not yet attributed.
     fn take_sizes(&self, left: &mut MemorySizes, piece: Span) -> MemorySizes {
         let measured = self.inspector.sizes(piece).unwrap_or_default();
         let held = MemorySizes {
             reserved: piece.length().min(left.reserved),
             resident: measured.resident.min(left.resident),
             swap: measured.swap.min(left.swap),
-            // The kernel does not report which pages of a VMA are huge; most likely those of the resident part.
+            // The kernel does not report the positions of huge pages. They are most likely in the resident part.
             huge: measured.resident.min(left.resident).min(left.huge),
         };
         *left = left.without(held);
         held
     }
 
-    /// Attributes a piece that is not glibc's.
+    /// Attributes a piece outside of glibc's heap.
     fn attribute(&mut self, index: usize, piece: Span, held: MemorySizes, parts: &mut Parts) {
         let vma = &self.memory.vmas[index];
         if let Some(thread) = self.stack(index, piece) {
             let stacks = &mut parts.thread_stacks;
             stacks.held += held;
-            // Guards without their own VMA (`MADV_GUARD_INSTALL`, Linux 6.13) let the kernel merge stacks.
+            // Guards without their own VMA (`MADV_GUARD_INSTALL`, Linux 6.13) let the kernel merge adjacent stacks into
+            // one VMA.
             let pointers = self.memory.threads.pointers.iter().filter(|(_, pointer)| piece.holds(*pointer));
             stacks.stacks += u32::try_from(pointers.count()).unwrap_or(u32::MAX).max(1);
             if let Some(thread) = thread
@@ -107,7 +109,8 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         }
     }
 
-    /// Returns `Some` if the piece is a thread's stack, with the thread if it is known.
+    /// Returns `Some` if the piece is the stack of a thread. The inner option has the thread, if it
+    /// is known.
     fn stack(&self, index: usize, piece: Span) -> Option<Option<Tid>> {
         let vma = &self.memory.vmas[index];
         let named = given_name(&vma.entry.path);
@@ -175,14 +178,14 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         }
     }
 
-    /// Returns the memory of the program, by name.
+    /// Returns the memory that belongs to the program, by name.
     pub(super) fn by_name(self) -> Vec<NamedMemory> {
         self.named.ranked()
     }
 }
 
-/// Returns true if the allocator names its mappings. jemalloc (`jemalloc_pg`) and tcmalloc (`tcmalloc_region_…`) have a
-/// build option for this.
+/// Returns true if the allocator names its mappings. jemalloc (`jemalloc_pg`) and tcmalloc
+/// (`tcmalloc_region_…`) have a build option for this.
 pub(super) fn names_its_own(vmas: &[Vma], allocator: &str) -> bool {
     let is_its = |vma: &Vma| {
         vma.entry.file.is_none() && given_name(&vma.entry.path).is_some_and(|name| name.contains(allocator))

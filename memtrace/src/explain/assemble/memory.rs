@@ -8,22 +8,21 @@ use crate::explain::glibc::HeapWalk;
 use crate::explain::span::Span;
 use crate::explain::stacks::Threads;
 
-/// Memory of a process.
 #[derive(Debug)]
 pub(in crate::explain) struct ProcessMemory {
     pub(in crate::explain) vmas: Vec<Vma>,
     pub(in crate::explain) tmpfs: Tmpfs,
     pub(in crate::explain) threads: Threads,
     pub(in crate::explain) provider: MallocProvider,
-    /// Allocators other than the malloc provider.
+    /// Names of the known allocators that are not a C library.
     pub(in crate::explain) other_allocators: Vec<String>,
     /// Result of the walk through glibc's heap; `None` without a walk.
     pub(in crate::explain) glibc: Option<HeapWalk>,
-    /// Indexes of the VMAs that continue a file's mapping, with the end of the file's variables (`.bss`).
+    /// Index of each VMA that continues a file's mapping, with the end of the file's variables (`.bss`).
     pub(in crate::explain) variables: Vec<(usize, AbsAddr)>,
 }
 
-/// Inspector of parts of a VMA.
+/// Reader of the pages of a part of a VMA.
 pub(in crate::explain) trait RangeInspector {
     /// Returns the sizes of the range; `None` if it cannot be read.
     fn sizes(&self, span: Span) -> Option<MemorySizes>;

@@ -1,8 +1,7 @@
-//! Result of the attribution.
+//! Result of the attribution: the memory of a process by owner.
 
 use memtrace_model::{Bytes, FileMemory, HeapMemory, MappingKind, MemorySizes, NamedMemory, ThreadStacks};
 
-/// Memory of a process by owner.
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::explain) struct Parts {
     pub(in crate::explain) heap: HeapMemory,

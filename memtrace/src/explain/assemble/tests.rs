@@ -9,7 +9,8 @@ use crate::explain::stacks::Threads;
 
 const PAGE: u64 = 4096;
 
-/// Inspector to which all memory is resident, with thread control blocks at the addresses `threads`.
+/// Inspector that reports all memory as resident, and a thread control block at the top of each span that ends at an
+/// address in `threads`.
 #[derive(Default)]
 struct FakeInspector {
     threads: Vec<u64>,

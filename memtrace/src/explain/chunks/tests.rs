@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Words from `BASE` on.
+/// Memory that consists of these words, from address `BASE` on.
 struct FakeMemory(Vec<u64>);
 
 const BASE: u64 = 0x1000;
@@ -68,15 +68,15 @@ fn flags_of_another_arena_are_ignored() {
 #[test]
 fn inconsistent_chunks_are_errors() {
     let broken: [(u64, u64); 9] = [
-        (0x8, 0x20), // nothing can be free before the first
+        (0x8, 0x20), // the first chunk has no predecessor that could be free
         (0x8, 0x20 | PREV_INUSE | IS_MMAPPED),
         (0x28, 0x68 | PREV_INUSE),   // no multiple of 16
         (0x28, 0x1000 | PREV_INUSE), // beyond the end
         (0x28, !0xe),                // far beyond
         (0x80, 0x50),                // not the size of the chunk before
         (0x88, 0),                   // no size
-        (0xc8, 0x140),               // the top chunk behind a free one
-        (0xc8, 0x130 | PREV_INUSE),  // the top chunk does not end where the memory does
+        (0xc8, 0x140),               // the top chunk after a free one
+        (0xc8, 0x130 | PREV_INUSE),  // the top chunk does not end at the end of the memory
     ];
     for (offset, word) in broken {
         let mut memory = main_arena();
@@ -93,14 +93,15 @@ fn inconsistent_chunks_are_errors() {
 
 #[test]
 fn fenceposts_end_a_region_early() {
-    // In the main arena, which continues elsewhere.
+    // Two fenceposts end a region of the main arena, which continues elsewhere.
     let mut memory = main_arena();
     memory.set(0xc8, 0x20 | PREV_INUSE);
     memory.set(0xe8, FENCE | PREV_INUSE);
     memory.set(0xf8, FENCE | PREV_INUSE);
     let tally = memory.walk().unwrap();
     assert_eq!((tally.fences, tally.end, tally.in_use), (Bytes(0x20), AbsAddr(BASE + 0x100), Bytes(0x80)));
-    // In a heap of another arena: the chunk before is free, and the last header has size 0.
+    // A fencepost and a header of size 0 end a heap of another arena. The chunk before them is
+    // free.
     let mut memory = main_arena();
     memory.set(0xc8, 0x120 | PREV_INUSE);
     memory.set(0x1e0, 0x120);
@@ -119,7 +120,7 @@ fn an_mmapped_chunk_is_found_with_its_alignment_gap() {
     let mapping_of = |at, before, size| mapped(AbsAddr(at), before, size, page);
     assert_eq!(mapping_of(0x10000, 0, 0x21000 | IS_MMAPPED), Some((AbsAddr(0x10000), Bytes(0x21000))));
     assert_eq!(mapping_of(0x10ff0, 0xff0, 0x20010 | IS_MMAPPED), Some((AbsAddr(0x10000), Bytes(0x21000))));
-    // As in 2.43.
+    // As in 2.43, the size excludes the header of a following chunk.
     assert_eq!(mapping_of(0x10000, 0, 0x20ff0 | IS_MMAPPED), Some((AbsAddr(0x10000), Bytes(0x21000))));
     assert_eq!(mapping_of(0x10ff0, 0xff0, 0x20000 | IS_MMAPPED), Some((AbsAddr(0x10000), Bytes(0x21000))));
     assert_eq!(mapping_of(0x10000, 0, 0x21000 | IS_MMAPPED | PREV_INUSE), None);

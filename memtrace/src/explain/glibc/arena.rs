@@ -12,11 +12,11 @@ use crate::explain::span::Span;
 /// (malloc/arena.c).
 const HEAP: u64 = 64 << 20;
 
-/// Accepted sizes of `struct heap_info`: four words up to 2.34, five since, padded to an even number.
+/// Accepted sizes of `struct heap_info`: four words up to glibc 2.34, five in newer versions, padded to an even number.
 const HEAP_INFO: std::ops::RangeInclusive<u64> = 32..=64;
 
-/// Accepted sizes of `struct malloc_state`, which precedes the first chunk: 0x890 bytes in 2.26, 0x898 since, with a
-/// margin.
+/// Accepted sizes of `struct malloc_state`, which precedes the first chunk: 0x890 bytes in glibc 2.26, 0x898 in newer
+/// versions, with a margin.
 const STATE: std::ops::Range<u64> = 0x600..0xc00;
 
 /// Maximum size of foreign memory before or between the chunks of the brk heap, such as a static program's thread-local
@@ -30,7 +30,7 @@ const ATTEMPTS: u32 = 10;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ArenaContents {
     pub(super) tally: ChunkTotals,
-    /// Memory of the arena's own structures, and foreign memory.
+    /// Bytes of the arena's own structures, of fenceposts and of foreign memory.
     pub(super) own: Bytes,
 }
 
@@ -49,11 +49,10 @@ pub(super) fn read_main_arena(reader: &MemoryReader, span: Span) -> Result<Arena
     })
 }
 
-/// Heap of a non-main arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Heap {
     base: AbsAddr,
-    /// Usable size.
+    /// Usable size of the heap in bytes.
     size: Bytes,
     /// Address of the arena's `malloc_state`, in its first heap.
     state: AbsAddr,
@@ -82,7 +81,8 @@ impl Heap {
         let is_whole = size.is_multiple_of(page.0) && size > 0 && size <= accessible && accessible <= within;
         let is_placed = HEAP_INFO.contains(&(state.0 % HEAP)) && state.0.is_multiple_of(8);
         let heap = Self { base, size: Bytes(size), state };
-        // The first heap has no predecessor; that of any other heap is aligned.
+        // The first heap of an arena has no predecessor. The predecessor of any other heap is
+        // aligned.
         let is_linked = previous.is_multiple_of(HEAP) && (previous == 0) == heap.is_first();
         (is_whole && is_placed && is_linked).then_some(heap)
     }
@@ -92,17 +92,16 @@ impl Heap {
         self.state.0 - self.state.0 % HEAP == self.base.0
     }
 
-    /// Reserved address range.
+    /// Returns the reserved address range.
     pub(super) const fn reserved(&self) -> Span {
         Span { start: self.base, end: AbsAddr(self.base.0 + HEAP) }
     }
 
-    /// Usable address range.
+    /// Returns the usable address range.
     pub(super) const fn usable(&self) -> Span {
         Span { start: self.base, end: AbsAddr(self.base.0 + self.size.0) }
     }
 
-    /// Reads the contents.
     pub(super) fn read(&self, reader: &MemoryReader) -> Result<ArenaContents, HeapError> {
         let Span { start, end } = self.usable();
         read_consistently(reader, self.usable(), |view| {
@@ -130,8 +129,8 @@ impl ArenaContents {
     }
 }
 
-/// Searches for the first chunk from `at` on, and walks from there. A walk that passes the search range did start at a
-/// chunk: if it fails later, another start would not help.
+/// Searches the `foreign` bytes from `at` on for the first chunk, and walks from it. If a walk fails behind the
+/// searched range, its start was a chunk, and another start would not help.
 fn walk_from(
     at: AbsAddr,
     foreign: u64,
@@ -150,7 +149,7 @@ fn walk_from(
     Err(failed)
 }
 
-/// Reads a region again until its contents are consistent.
+/// Reads a region until its contents are consistent, at most `ATTEMPTS` times.
 fn read_consistently(
     reader: &MemoryReader,
     span: Span,

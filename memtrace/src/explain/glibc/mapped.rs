@@ -7,7 +7,7 @@ use crate::explain::chunks;
 use crate::explain::span::Span;
 
 /// Minimum size of a block inside a region (`DEFAULT_MMAP_THRESHOLD`). The kernel merges adjacent mappings, so a block
-/// may start anywhere; a smaller one is accepted only at the start of a region or after another block.
+/// may start at any page. A smaller block is accepted only at the start of a region or after another block.
 const MMAP_THRESHOLD: Bytes = Bytes(128 << 10);
 
 /// Finds the blocks in `spans` of anonymous memory outside of the arenas.
@@ -20,7 +20,7 @@ fn find_blocks_in(reader: &MemoryReader, span: Span) -> Vec<Span> {
     let size = reader.pages.page();
     let pages: Vec<_> = residence.pages().collect();
     let heads = reader.pairs(&pages);
-    // A page-aligned block has its header at the end of the page before.
+    // A page-aligned block has its header at the end of the preceding page.
     let lasts = reader.pairs(&pages.iter().map(|page| AbsAddr(page.0 + size.0 - 16)).collect::<Vec<_>>());
     let mut blocks: Vec<Span> = Vec::new();
     let mut next = span.start;
@@ -46,7 +46,7 @@ fn unaligned(page: AbsAddr, head: Option<[u64; 2]>, least: Bytes, size: Bytes) -
     parse_header(page, head, size).filter(|block| block.start == page && block.length() >= least)
 }
 
-/// Returns the block with the header `head` at `place`.
+/// Returns the block of the header `head`, which is at `place`.
 fn parse_header(place: AbsAddr, head: Option<[u64; 2]>, size: Bytes) -> Option<Span> {
     let [before, block] = head?;
     let (start, length) = chunks::mapped(place, before, block, size)?;

@@ -82,13 +82,13 @@ fn a_heap_with_mismatched_chunks_is_inconsistent() {
 #[test]
 fn invalid_heap_headers_are_rejected() {
     let heads: [fn(u64) -> [u64; 4]; 8] = [
-        |base| [base + 8, 0, PAGE, PAGE],     // the state overlaps the head
-        |base| [base + 32, base, PAGE, PAGE], // a first heap has none before it
+        |base| [base + 8, 0, PAGE, PAGE],     // the state overlaps the header
+        |base| [base + 32, base, PAGE, PAGE], // a first heap has no predecessor
         |base| [base + 32, 0, PAGE + 1, 2 * PAGE],
-        |base| [base + 32, 0, 2 * PAGE, PAGE], // more in use than was opened
+        |base| [base + 32, 0, 2 * PAGE, PAGE], // more is used than is accessible
         |base| [base + 32, 0, 0, PAGE],
         |base| [base + 32, 0, 2 * HEAP, 2 * HEAP],
-        |base| [base.wrapping_sub(HEAP) + 32, base - HEAP, PAGE, PAGE], // of an arena that is nowhere
+        |base| [base.wrapping_sub(HEAP) + 32, base - HEAP, PAGE, PAGE], // the arena's first heap is in no region
         |_| [u64::MAX; 4],
     ];
     for (number, head) in heads.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Accounts over time.
+//! Tests of accounts over time.
 
 use memtrace_history::{AccountNames, RecordedAccount};
 use memtrace_model::{AccountCounters, AccountNumber, AccountTotals, MarkBounds};
@@ -11,8 +11,8 @@ fn totals(bytes: u64) -> AccountTotals {
     AccountTotals { counters, live, marks: Some(MarkBounds::at(live)), ..AccountTotals::default() }
 }
 
-/// Writes a recording of two seconds with 300 users, of whom number N has N bytes in the first second. Later there is one more,
-/// with 1000 bytes.
+/// Writes a recording of two seconds. In the first second there are 300 users, and user N has N bytes. The second one
+/// adds a user with 1000 bytes.
 fn record_accounts(path: &Path) {
     let writer = Writer::create(path, &header(), Settings::default()).unwrap();
     let account = |number: u32, bytes: u64| RecordedAccount { number: AccountNumber(number), totals: totals(bytes) };
@@ -30,7 +30,7 @@ fn record_accounts(path: &Path) {
     assert_eq!(writer.finish().gaps, 0);
 }
 
-/// Returns the number of accounts with tracks, and the trace.
+/// Returns the number of accounts with tracks, and the trace as bytes.
 fn trace(recording: &Path, output: &Path, span: Span) -> (usize, Vec<u8>) {
     let config = Config {
         path: recording.to_owned(),
@@ -71,7 +71,7 @@ fn largest_accounts_have_tracks() {
     let (tracks, bytes) = trace(&recording, &output, Span::At(Moment::AfterStart(SECOND)));
     assert_eq!(tracks, 256 + 1);
     assert!(contains(&bytes, "left out: 44 accounts ") && !contains(&bytes, "user-301: live"));
-    // Accounts without a change have their amounts at the start of a window.
+    // An account without a change has its amount at the start of the window.
     let (_, bytes) = trace(&recording, &output, Span::Window(Some(Moment::AfterStart(SECOND)), None));
     assert!(contains(&bytes, "left out: 45 accounts ") && contains(&bytes, "user-300: live"));
 }

@@ -1,8 +1,9 @@
-//! Reports of recordings with groups of processes.
+//! Tests of reports of recordings with groups of processes.
 
 use super::*;
 
-/// A second in which fifty short processes of three programs end, of which some belong to a recorded group.
+/// An interval of one second. Fifty short processes of three programs end in it, and each third process belongs to a
+/// recorded group.
 fn second_of_processes(number: u64) -> Interval {
     let mut interval = second(number, vec![change(2, 100)]);
     let group = ImageId::of_group(0);
@@ -58,8 +59,8 @@ fn second_of_processes(number: u64) -> Interval {
     interval
 }
 
-/// Records intervals in the files `all` and `merged`, of which the second one is too small for all processes. Returns the
-/// second recording, and the number of its merged processes.
+/// Records the intervals in the files `all` and `merged`. The size limit of `merged` is too small for all processes.
+/// Returns the recording in `merged`, and the number of its merged processes.
 fn record_all_and_merged(scratch: &Scratch, intervals: u64, interval: impl Fn(u64) -> Interval) -> (Recording, u64) {
     for (name, size_limit) in [("all", Bytes(1 << 30)), ("merged", Bytes(1 << 20))] {
         let settings = Settings { size_limit, ..Settings::default() };
@@ -76,7 +77,7 @@ fn record_all_and_merged(scratch: &Scratch, intervals: u64, interval: impl Fn(u6
     (recording, merged)
 }
 
-/// Returns a report without the memory over time of single processes, of which merged ones have none. The sums remain.
+/// Removes the memory over time of single processes from a report, since merged processes have none. The sums remain.
 fn without_rows_over_time(report: &str) -> String {
     let line = |line: &str| match line.split_once(",\"processes\":[") {
         Some((sums, _)) if line.starts_with("\"timeline\":") => sums.to_owned(),
@@ -94,7 +95,7 @@ fn report_of_merged_processes_equals_that_of_all() {
     for span in [Span::End, Span::At(middle), Span::Window(Some(middle), None)] {
         let report = |name| {
             let output = scratch.path("report");
-            // Those that remain are in groups too.
+            // The remaining processes are in groups too.
             let config = Config { keep_ended: 0, ..config(&scratch.path(name), span.clone(), &output, Format::Json) };
             run(&config, &mut Silent).unwrap();
             without_rows_over_time(&fs::read_to_string(output).unwrap())
@@ -107,7 +108,8 @@ fn report_of_merged_processes_equals_that_of_all() {
     }
 }
 
-/// A second in which fifty processes allocate their memory, if `number` is even, or end.
+/// An interval of one second. Fifty processes allocate memory if `number` is even, and end if
+/// `number` is odd.
 fn half_of_processes(number: u64) -> Interval {
     let all = second_of_processes(number / 2 * 2);
     let (is_end, span) = (number % 2 == 1, second(number, vec![]).span);
@@ -165,7 +167,8 @@ fn merged_processes_of_two_intervals_count_at_their_end() {
         if at.as_secs().is_multiple_of(2) {
             assert_eq!(all, merged, "at {at:?}");
         }
-        // If running processes were merged later, their numbers are those of their group, which does not count them.
+        // At an odd boundary, the processes that are merged later still run. The numbers of their group do not count
+        // them yet, so only the sums are compared.
         let sums = |report: &str| report.split("\"unmatched_frees\"").next().map(str::to_owned);
         assert_eq!(sums(&all), sums(&merged), "at {at:?}");
         let runs = |report: &str| {

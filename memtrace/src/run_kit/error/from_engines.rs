@@ -1,4 +1,4 @@
-//! Conversion of the errors of the engines to errors for the user.
+//! Conversion of errors of `host` and `object` to errors for the user.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use memtrace_object::allocators::{AllocatorError, Verdict};
 
 use super::{AllocatorUser, Error};
 
-/// Converts an error of the kernel, about the process `pid` if there is one.
+/// Converts a kernel error. `pid`: the process that the error is about, if there is one.
 pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
     match (error, pid) {
         (KernelError::Permission { action, .. }, _) => Error::Permission {
@@ -69,7 +69,7 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
 pub(crate) fn allocators(target: AllocatorUser, error: AllocatorError) -> Error {
     match error {
         AllocatorError::NotFound { examined } => {
-            // Code without a file, as in [vdso], has a name in brackets.
+            // Code without a file, such as [vdso], has a name in brackets.
             let unopened =
                 examined.iter().find(|object| object.verdict == Verdict::NotOpened && object.path.is_absolute());
             let missing = procfs::missing_for_mapped_files();

@@ -1,4 +1,4 @@
-//! Client of running traces.
+//! Client of the sockets of running traces.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,10 +11,10 @@ use memtrace_model::printable;
 use super::protocol::{MAX_LINE, Service, StoredMark, parse_answer, parse_greeting};
 use super::socket::{EXTENSION, directory};
 
-/// Time that an answer may take: longer than the recording waits for its disk.
+/// Longest wait for an answer. It exceeds the time that a recording waits for its disk.
 const ANSWER: Duration = Duration::from_secs(40);
 
-/// Reason for which a mark could not be set.
+/// Reason why a mark could not be set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MarkError {
     #[error("no {} are running", .0.plural())]
@@ -27,7 +27,7 @@ pub(crate) enum MarkError {
     NotRunning(PathBuf),
     #[error("the trace at {} needs `{}`", printable(path), service.command())]
     Other { path: PathBuf, service: Service },
-    /// The answer of the trace.
+    /// The trace refused the request, with this reason.
     #[error("the request is refused: {0}")]
     Refused(String),
     #[error("cannot talk to the trace at {}: {source}", printable(path))]
@@ -60,7 +60,7 @@ pub(crate) struct RunningTrace {
     service: Service,
     socket: PathBuf,
     pid: u32,
-    /// Printable path of its recording, or name of its targets.
+    /// Printable path of the recording, or name of the targets.
     name: String,
 }
 
@@ -70,8 +70,9 @@ fn list(traces: &[RunningTrace]) -> String {
     traces.iter().map(line).collect()
 }
 
-/// Sets a mark in the trace that listens on `socket`, by default in the only one of this user with the service. Returns when
-/// it is stored, or when new water marks have started. [`check`](super::check) has accepted the text.
+/// Sets a mark in the trace that listens on `socket`. Without `socket`, selects the only trace of this user with the
+/// service. Returns when the mark is stored, or when new water marks have started. [`check`](super::check) must have
+/// accepted the text.
 pub(crate) fn set(service: Service, socket: Option<&Path>, text: &str) -> Result<StoredMark, MarkError> {
     match socket {
         Some(path) => {
@@ -98,7 +99,7 @@ fn set_in_directory(service: Service, directory: &Path, text: &str) -> Result<St
     }
 }
 
-/// Connects to all traces with a socket in `directory`. Sockets of processes that were killed are removed.
+/// Connects to all traces with a socket in `directory`. Removes the sockets of processes that were killed.
 fn find(directory: &Path) -> Result<Vec<Connection>, MarkError> {
     let failed = |source| MarkError::Failed { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
@@ -121,7 +122,7 @@ fn find(directory: &Path) -> Result<Vec<Connection>, MarkError> {
         match Connection::open(&path) {
             Ok(connection) => running.push(connection),
             Err(MarkError::NotRunning(_)) => {
-                // If it is not permitted, the socket is ignored.
+                // A stale socket that cannot be removed is ignored.
                 let _ = fs::remove_file(&path);
             }
             Err(error) => return Err(error),
@@ -170,7 +171,7 @@ impl Connection {
     }
 }
 
-/// Reads a line; an empty one at the end of the stream.
+/// Reads a line. The line is empty at the end of the stream.
 fn read_line(stream: &mut BufReader<UnixStream>) -> io::Result<String> {
     let mut line = String::new();
     stream.take(MAX_LINE as u64).read_line(&mut line)?;
@@ -187,7 +188,7 @@ mod tests {
     use super::super::protocol::{answer, greeting};
     use super::*;
 
-    /// Answers one connection. Returns the line that the client has sent.
+    /// Answers one connection. Returns the line that the client sent.
     fn serve(path: &Path, pid: u32) -> thread::JoinHandle<String> {
         let listener = UnixListener::bind(path).unwrap();
         thread::spawn(move || {
@@ -196,7 +197,7 @@ mod tests {
             let mut line = String::new();
             BufReader::new(&stream).read_line(&mut line).unwrap();
             let mark = StoredMark { text: format!("{}#2", line.trim_end()), at: Duration::from_millis(1500) };
-            // The client of a list has closed the connection.
+            // A client that finds several traces has closed the connection.
             let _ = stream.write_all(answer(&Ok(mark)).as_bytes());
             line
         })

@@ -4,23 +4,24 @@
 
 use std::time::Duration;
 
-/// Longest text of a mark in bytes.
+/// Longest text of a mark, in bytes.
 const MAX_TEXT: usize = 200;
 
-/// Longest line in bytes. A path has at most 4096 bytes (`PATH_MAX`), of which each can be escaped.
+/// Longest line, in bytes. A path has at most 4096 bytes (`PATH_MAX`), and each byte can be
+/// escaped.
 pub(super) const MAX_LINE: usize = 1 << 15;
 
-/// What a run does with requests.
+/// Service of a run: its response to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Service {
-    /// It records, and sets marks.
+    /// The run records, and sets a mark.
     Recording,
-    /// It keeps accounts, and starts new water marks.
+    /// The run keeps accounts, and starts new water marks.
     Accounts,
 }
 
 impl Service {
-    /// Beginning of a greeting, with the version of the messages.
+    /// Returns the first field of a greeting, which contains the version of the messages.
     const fn greeting(self) -> &'static str {
         match self {
             Self::Recording => "memtrace-mark-1",
@@ -28,7 +29,7 @@ impl Service {
         }
     }
 
-    /// The command for requests.
+    /// Returns the command that sends requests.
     pub(super) const fn command(self) -> &'static str {
         match self {
             Self::Recording => "memtrace mark",
@@ -36,7 +37,7 @@ impl Service {
         }
     }
 
-    /// Noun for such runs.
+    /// Returns the plural noun for runs with the service.
     pub(super) const fn plural(self) -> &'static str {
         match self {
             Self::Recording => "recordings",
@@ -48,13 +49,13 @@ impl Service {
 /// A mark in the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredMark {
-    /// The text, different for each mark.
+    /// Text of the mark, different from the texts of all other marks.
     pub(crate) text: String,
     /// Time since the start of the trace.
     pub(crate) at: Duration,
 }
 
-/// Returns the reason for which `text` cannot be a mark.
+/// Checks that `text` can be the text of a mark. The error is the reason if it cannot.
 pub(crate) fn check(text: &str) -> Result<(), &'static str> {
     match text {
         _ if text.trim().is_empty() => Err("it is empty"),
@@ -64,7 +65,7 @@ pub(crate) fn check(text: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the greeting of a process. `name` is the printable path of its recording, or the name of its targets.
+/// Returns the greeting of a run. `name`: printable path of the recording, or name of the targets.
 pub(super) fn greeting(service: Service, pid: u32, name: &str) -> String {
     format!("{}\t{pid}\t{name}\n", service.greeting())
 }
@@ -77,7 +78,7 @@ pub(super) fn parse_greeting(line: &str) -> Option<(Service, u32, &str)> {
     Some((service, pid.parse().ok()?, name))
 }
 
-/// Returns the answer to a request: the mark, or the reason for which there is none.
+/// Returns the answer to a request: the mark, or the reason why it is refused.
 pub(super) fn answer(result: &Result<StoredMark, String>) -> String {
     match result {
         Ok(mark) => format!("stored\t{}\t{}\n", mark.at.as_nanos(), mark.text),
@@ -85,7 +86,7 @@ pub(super) fn answer(result: &Result<StoredMark, String>) -> String {
     }
 }
 
-/// Returns the result in an answer; `None` if it is incomplete.
+/// Returns the result in an answer; `None` if the answer is incomplete.
 pub(super) fn parse_answer(line: &str) -> Option<Result<StoredMark, String>> {
     match line.strip_suffix('\n')?.split_once('\t')? {
         ("stored", mark) => {

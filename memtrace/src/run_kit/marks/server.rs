@@ -1,4 +1,4 @@
-//! Socket of a running recording.
+//! Server of the socket of a running trace.
 
 use std::future::Future;
 use std::io;
@@ -15,27 +15,27 @@ use tokio::time::{sleep, timeout};
 use super::protocol::{MAX_LINE, Service, StoredMark, answer, check, greeting};
 use super::socket::{listen, listen_in_directory, own_uid};
 
-/// Most connections at a time; others wait.
+/// Largest number of connections at a time; further clients wait.
 const MAX_CONNECTIONS: usize = 16;
 
-/// Time that a client may take to send its text, or to read an answer.
+/// Time limit for a client that sends its text or reads an answer.
 const MESSAGE: Duration = Duration::from_secs(1);
 
-/// Time that an interval may take until it is stored.
+/// Time limit for the storage of a mark.
 const STORED: Duration = Duration::from_secs(30);
 
-/// Delay after a connection that could not be accepted, for example because too many files are open.
+/// Delay after a connection could not be accepted, for example because too many files are open.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Request for a mark.
 #[derive(Debug)]
 pub(crate) struct MarkRequest {
     pub(crate) text: String,
-    /// Receiver of the result, if there is one.
+    /// Channel for the result; `None` if nothing waits for it.
     pub(crate) reply: Option<oneshot::Sender<Result<StoredMark, String>>>,
 }
 
-/// Receives requests for marks through a socket, which is removed when this is dropped.
+/// Server that receives requests for marks through a socket. Dropping it removes the socket.
 #[derive(Debug)]
 pub(crate) struct MarkServer {
     path: PathBuf,
@@ -44,21 +44,21 @@ pub(crate) struct MarkServer {
     connections: Arc<Semaphore>,
 }
 
-/// Connections of a server that no longer listens.
+/// Connections of a server that has stopped listening.
 #[derive(Debug)]
 pub(crate) struct LastAnswers(Arc<Semaphore>);
 
 impl LastAnswers {
-    /// Waits until all clients have their answers. The requests must be answered, or dropped.
+    /// Waits until all clients have their answers. Each request must have been answered or dropped.
     pub(crate) async fn sent(self) {
-        // A client that reads no answer is not waited for.
+        // The time limit covers clients that do not read their answer.
         let _ = timeout(MESSAGE, self.0.acquire_many(MAX_CONNECTIONS as u32)).await;
     }
 }
 
 impl MarkServer {
-    /// Listens on `socket`, or on one in the directory of this user. `name` is the printable path of the recording, or the
-    /// name of a trace with accounts. Must be called inside the runtime.
+    /// Listens on `socket`, or on a socket in the directory of this user. `name`: printable path of the recording, or
+    /// name of the targets. Must be called inside the runtime.
     pub(crate) fn listen(service: Service, socket: Option<&Path>, name: &str) -> io::Result<Self> {
         let (listener, path) = match socket {
             Some(path) => (listen(path)?, path.to_owned()),
@@ -72,17 +72,16 @@ impl MarkServer {
         Ok(Self { path, requests, task, connections })
     }
 
-    /// Stops listening, and refuses the requests that were not received. The others can still be answered.
+    /// Stops listening, and refuses the requests that were not received. Received requests can still be answered.
     pub(crate) fn close(self) -> LastAnswers {
         LastAnswers(Arc::clone(&self.connections))
     }
 
-    /// Returns the path of the socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Waits for a request.
+    /// Waits for the next request.
     pub(crate) async fn next(&mut self) -> Option<MarkRequest> {
         self.requests.recv().await
     }
@@ -138,7 +137,7 @@ async fn talk(
     }
     in_time(write(stream, greeting)).await?;
     let text = in_time(read_line(stream)).await?;
-    // The client looks for running recordings.
+    // A client that only looks for running traces sends no text.
     let Some(text) = text else { return Ok(()) };
     let result = match check(&text) {
         Ok(()) => request(service, text, requests).await,
@@ -160,7 +159,7 @@ async fn request(service: Service, text: String, requests: &mpsc::Sender<MarkReq
     }
 }
 
-/// Waits for a message of a client.
+/// Sends or receives a message within the time limit.
 async fn in_time<T>(message: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     timeout(MESSAGE, message).await.map_err(io::Error::from)?
 }
@@ -178,7 +177,7 @@ async fn write(stream: &UnixStream, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a line; `None` if there is none.
+/// Reads a line; `None` if the client sends nothing.
 async fn read_line(stream: &UnixStream) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let mut part = [0; 1024];
@@ -210,7 +209,7 @@ mod tests {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
     }
 
-    /// Asks for a mark in another thread, since the client waits.
+    /// Requests a mark in another thread, since the client blocks.
     fn ask(socket: &Path, text: &'static str) -> JoinHandle<Result<StoredMark, String>> {
         let socket = socket.to_owned();
         tokio::task::spawn_blocking(move || {
@@ -245,7 +244,7 @@ mod tests {
             let mut server = MarkServer::listen(Service::Recording, Some(&socket), "run.memtrace").unwrap();
             let [received, waiting] = ["received", "waiting"].map(|text| ask(&socket, text));
             let mut requests = vec![server.next().await.unwrap()];
-            // The other one has arrived, but is not received.
+            // The other request has arrived, but is not received.
             while server.requests.is_empty() {
                 tokio::task::yield_now().await;
             }

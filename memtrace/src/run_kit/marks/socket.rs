@@ -1,4 +1,4 @@
-//! Sockets of running recordings, and their directory.
+//! Sockets of running traces, and their directory.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -6,10 +6,10 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-/// Extension of sockets.
+/// File name extension of the sockets.
 pub(super) const EXTENSION: &str = "sock";
 
-/// Returns the effective user of this process.
+/// Returns the effective user ID of this process.
 pub(super) fn own_uid() -> u32 {
     // SAFETY: the call has no conditions and cannot fail (geteuid(2)).
     unsafe { libc::geteuid() }
@@ -19,7 +19,7 @@ pub(super) fn own_uid() -> u32 {
 pub(super) fn directory() -> PathBuf {
     let uid = own_uid();
     let parent = match std::env::var_os("XDG_RUNTIME_DIR") {
-        // sudo can keep the variable of the user that called it.
+        // sudo can keep the variable of the calling user.
         _ if uid == 0 => PathBuf::from("/run"),
         Some(path) if Path::new(&path).is_absolute() => path.into(),
         _ => PathBuf::from(format!("/run/user/{uid}")),
@@ -35,7 +35,7 @@ pub(super) fn listen_in_directory() -> io::Result<(UnixListener, PathBuf)> {
     Ok((listen(&path)?, path))
 }
 
-/// Listens on `path`, which only this user can connect to. The socket of a process that was killed is replaced.
+/// Listens on `path`. Only this user can connect. The socket of a process that was killed is replaced.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {

@@ -1,4 +1,4 @@
-//! Content and owner of a report file.
+//! Content and ownership of a report file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -13,11 +13,11 @@ pub(super) fn fill(content: impl Fn(&mut dyn Write) -> io::Result<()>, file: &Fi
     Ok(())
 }
 
-/// Under sudo, makes the calling user the owner of the report.
+/// Makes the user that called sudo the owner of the report.
 pub(super) fn give_to_user(file: &File) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse().ok());
     if let (Some(user), Some(group)) = (number("SUDO_UID"), number("SUDO_GID")) {
-        // If that fails, the report belongs to root.
+        // After a failure, the report belongs to root.
         let _ = fchown(file, Some(user), Some(group));
     }
 }

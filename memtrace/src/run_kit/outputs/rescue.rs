@@ -11,18 +11,19 @@ use memtrace_model::printable;
 
 use super::content::fill;
 
-/// Files with the same name that are tried in a directory. Anyone can create files in `/tmp`.
+/// Number of file names that are tried in a directory. Other users may have taken some names in
+/// `/tmp`.
 const MOST_NAMES: u32 = 16;
 
-/// Returns the directories for rescue files, the first choice first: `$XDG_STATE_HOME` (XDG Base Directory
-/// Specification 0.8), and those for temporary files.
+/// Returns the directories for rescue files, in order of preference: `$XDG_STATE_HOME` (XDG Base Directory
+/// Specification 0.8), then the directories for temporary files.
 pub(super) fn directories() -> Vec<PathBuf> {
     let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     state.into_iter().chain([PathBuf::from("/var/tmp"), env::temp_dir()]).collect()
 }
 
-/// Writes a report to a new file in the first of `directories` that takes it, and returns its path. `output` and
-/// `extension` determine its name.
+/// Writes a report to a new file, in the first of `directories` where this succeeds. Returns the path of the file. Its
+/// name is made of `output` and `extension`.
 pub(super) fn write(
     directories: &[PathBuf],
     output: &Path,
@@ -35,7 +36,7 @@ pub(super) fn write(
             Ok(()) => Some(path),
             Err(error) => {
                 log::warn!("cannot write {} either: {error}", printable(&path));
-                // An incomplete file helps nobody; memtrace has created it.
+                // An incomplete file is useless.
                 let _ = fs::remove_file(&path);
                 None
             }
@@ -43,7 +44,8 @@ pub(super) fn write(
     })
 }
 
-/// Creates a file that only its owner can read. It follows no link that another user has placed.
+/// Creates a file that only its owner can read. Does not follow a link that another user has
+/// placed.
 fn create(directory: &Path, output: &Path, extension: &str) -> Option<(PathBuf, File)> {
     (1..=MOST_NAMES).find_map(|number| {
         let path = directory.join(name(output, extension, number));
@@ -53,10 +55,11 @@ fn create(directory: &Path, output: &Path, extension: &str) -> Option<(PathBuf, 
     })
 }
 
-/// Returns the name of a rescue file: `memtrace-4711-live.svg`, `memtrace-4711-live-2.svg`.
+/// Returns the name of a rescue file, such as `memtrace-4711-live.svg` or
+/// `memtrace-4711-live-2.svg`.
 fn name(output: &Path, extension: &str, number: u32) -> OsString {
     let mut name = OsString::from(format!("memtrace-{}-", process::id()));
-    // Standard output has no name.
+    // Standard output is `-`, which is no name for a file.
     let stem = output.file_stem().filter(|stem| *stem != "-");
     name.push(stem.unwrap_or("report".as_ref()));
     if number > 1 {

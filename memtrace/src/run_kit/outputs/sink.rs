@@ -30,18 +30,18 @@ pub(super) enum Sink {
     },
 }
 
-/// A temporary file, removed unless it is renamed.
+/// A temporary file. Dropping it removes the file, unless it was renamed.
 pub(super) struct Temporary(PathBuf);
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After the rename there is no such file.
+        // After the rename, no file has this name.
         let _ = fs::remove_file(&self.0);
     }
 }
 
 impl Sink {
-    /// Opens a file.
+    /// Opens the output at `path`. A file is opened without this name.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         // Resolve links: the file is replaced, not the link.
         let path = match fs::canonicalize(path) {
@@ -77,7 +77,7 @@ impl Sink {
         }
     }
 
-    /// Returns its path; `-` for standard output.
+    /// Returns the path of the output; `-` for standard output.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::Stdout => Path::new("-"),
@@ -85,7 +85,7 @@ impl Sink {
         }
     }
 
-    /// Gives a file its name.
+    /// Gives the file its name. Devices and standard output need none.
     pub(super) fn publish(self) -> io::Result<()> {
         match self {
             Self::Stdout | Self::Device { .. } => Ok(()),

@@ -1,4 +1,5 @@
-//! An output that is written during the run. As the others, it has its name when it is complete.
+//! An output that is written during the run. Like the other outputs, it gets its name when it is
+//! complete.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,7 +12,6 @@ use super::rescue;
 use super::sink::Sink;
 use crate::run_kit::error::{Error, NotWritten};
 
-/// An open output without its name.
 pub(crate) struct StreamedOutput {
     sink: Sink,
     extension: &'static str,
@@ -19,17 +19,18 @@ pub(crate) struct StreamedOutput {
 
 /// Result of writing an output.
 pub(crate) struct Written {
-    /// Number of bytes that can be read by themselves. If writing has failed, others may follow.
+    /// Number of bytes at the start of the file that are complete. After a failed write, an
+    /// incomplete part may follow.
     pub(crate) complete: u64,
     pub(crate) outcome: io::Result<()>,
 }
 
 impl StreamedOutput {
-    /// Opens an output. Rescue files have this extension.
+    /// Opens an output. `extension`: extension of a rescue file.
     ///
     /// # Errors
     ///
-    /// It cannot be written.
+    /// The output cannot be written.
     pub(crate) fn open(path: &Path, extension: &'static str) -> Result<Self, Error> {
         let sink = Sink::open(path).map_err(|source| Error::Output { path: path.to_owned(), source })?;
         Ok(Self { sink, extension })
@@ -44,7 +45,7 @@ impl StreamedOutput {
     ///
     /// # Errors
     ///
-    /// There are too many open files.
+    /// The output is standard output, or too many files are open.
     pub(crate) fn file(&self) -> io::Result<File> {
         match &self.sink {
             Sink::Stdout => Err(io::ErrorKind::Unsupported.into()),
@@ -52,7 +53,7 @@ impl StreamedOutput {
         }
     }
 
-    /// Gives the output its name. If that or writing has failed, the complete part goes to a rescue file in one of
+    /// Gives the output its name. If this or the writing has failed, the complete part goes to a rescue file in one of
     /// `rescue_directories`. Returns the path of the output.
     ///
     /// # Errors
@@ -77,7 +78,7 @@ impl StreamedOutput {
     }
 }
 
-/// Copies the first bytes of a file.
+/// Copies the first `length` bytes of a file.
 fn copy(file: &File, length: u64, out: &mut dyn io::Write) -> io::Result<()> {
     io::copy(&mut File::open(procfs::descriptor_path(file))?.take(length), out).map(drop)
 }

@@ -1,4 +1,4 @@
-//! Accounts of a book.
+//! Tables of accounts of a history.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use memtrace_history::facts::RecordedFacts;
 use memtrace_history::{Book, Boundary, Moments};
 use memtrace_model::{AccountKeys, AccountNumber, AccountRow, AccountTable, format};
 
-/// Returns the accounts by `keys` that are selected, not sorted. `notes` are those on the selection.
+/// Returns the accounts by `keys` at the selected moments, not sorted. `notes`: notes about the selection.
 pub(crate) fn table(
     book: &dyn Book,
     facts: &RecordedFacts,
@@ -46,14 +46,13 @@ pub(crate) fn table(
     })
 }
 
-/// Names of the accounts of a book.
 pub(crate) struct RecordedNames {
     names: BTreeMap<AccountNumber, Vec<String>>,
     keys: usize,
 }
 
 impl RecordedNames {
-    /// Reads the names of accounts by this number of keys.
+    /// Reads the names of accounts. `keys`: number of names of an account.
     pub(crate) fn read(book: &dyn Book, keys: usize) -> Result<Self, memtrace_history::Error> {
         let names = book.account_names()?.into_iter().map(|account| (account.number, account.names)).collect();
         Ok(Self { names, keys })

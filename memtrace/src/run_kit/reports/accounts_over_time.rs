@@ -16,17 +16,17 @@ use crate::run_kit::config::Output;
 /// Maximum number of accounts with tracks.
 const MAX_TRACKS: usize = 256;
 
-/// Part of the usual length, as a divisor, below which an interval counts as part of the one before: the last ones of a trace
-/// take no time.
+/// Divisor of the usual length of an interval. A shorter interval counts as part of the interval before it, because the
+/// last intervals of a trace take no time.
 const SHORTEST_INTERVAL: u32 = 10;
 
-/// Length of an interval below which it takes no time.
+/// Length below which an interval takes no time.
 const NO_TIME: Duration = Duration::from_micros(1);
 
-/// Totals by the number of the account.
 type Totals = BTreeMap<AccountNumber, AccountTotals>;
 
-/// Accounts of a recording over time. Reads the rows twice: first for the largest accounts.
+/// Accounts of a recording over time. The rows are read twice, the first time to find the largest
+/// accounts.
 pub(crate) struct AccountsOverTime<'a> {
     book: &'a dyn Book,
     moments: &'a Moments,
@@ -50,7 +50,7 @@ struct Group {
     live: u64,
     /// Highest known number of live bytes.
     peak: u64,
-    /// It has tracks.
+    /// True if the group has tracks.
     is_shown: bool,
 }
 
@@ -58,14 +58,14 @@ struct Group {
 struct Step<'a> {
     from: Boundary,
     to: Boundary,
-    /// Totals before.
+    /// Totals of the accounts before the step.
     known: &'a Totals,
-    /// Totals of the accounts that have changed.
+    /// Totals of the accounts that have changed in the step.
     changed: &'a Totals,
 }
 
 impl<'a> AccountsOverTime<'a> {
-    /// Reads the accounts if one of the outputs shows them over time.
+    /// Reads the accounts if one of the outputs shows accounts over time.
     pub(crate) fn for_outputs(
         outputs: &[Output],
         book: &'a dyn Book,
@@ -127,8 +127,8 @@ impl<'a> AccountsOverTime<'a> {
         }
     }
 
-    /// Returns the time of a boundary since the start of tracing. A run ends with intervals that take no time. Its recording has
-    /// more of them than the run knows when it reports.
+    /// Returns the time of a boundary since the start of tracing. Intervals that take no time are skipped: a run ends
+    /// with such intervals, and its recording has more of them than the run knows when it reports.
     fn since_start(&self, boundary: Boundary) -> Duration {
         let rows = self.book.intervals().iter().rev().skip_while(|row| row.end() > boundary);
         let mut with_time = rows.skip_while(|row| row.span.end.saturating_sub(row.span.start) < NO_TIME);
@@ -143,11 +143,12 @@ impl<'a> AccountsOverTime<'a> {
         losses
     }
 
-    /// Returns the ends of the selected intervals, without those before short ones.
+    /// Returns the ends of the selected intervals. A short interval counts as part of the interval
+    /// before it.
     fn ends(&self) -> Vec<Boundary> {
         let shortest = self.book.header().interval / SHORTEST_INTERVAL;
         let mut ends: Vec<Boundary> = Vec::new();
-        // End of the last interval that was not short.
+        // End of the last interval that was not short, as a time.
         let mut end = None;
         let all = self.book.intervals().iter();
         for row in all.filter(|row| self.moments.from() < row.end() && row.end() <= self.moments.to()) {
@@ -163,7 +164,8 @@ impl<'a> AccountsOverTime<'a> {
         ends
     }
 
-    /// Calls `each` for the start of the selected part, if it is a moment of the trace, and for its intervals.
+    /// Calls `each` for the intervals of the selected part. If the part starts later than the recording, calls `each`
+    /// for its start first.
     fn for_each_step(&self, mut each: impl FnMut(Step<'_>) -> io::Result<()>) -> io::Result<()> {
         let (from, to) = (self.moments.from(), self.moments.to());
         let ends = self.ends();
@@ -171,7 +173,7 @@ impl<'a> AccountsOverTime<'a> {
         let (mut known, mut changed) = (Totals::new(), Totals::new());
         let mut last = None;
         let mut outcome = Ok(());
-        // Ends the intervals before `until`.
+        // Ends the intervals with a boundary before `until`.
         let mut end = |until: Option<Boundary>, at: Boundary, known: &mut Totals, changed: &mut Totals| {
             if last.is_none() && from != Boundary::START && outcome.is_ok() {
                 outcome = each(Step { from, to: from, known: &Totals::new(), changed: known });
@@ -206,14 +208,15 @@ impl<'a> AccountsOverTime<'a> {
 }
 
 impl Step<'_> {
-    /// Returns the totals of an account at the end, with the water marks since the start.
+    /// Returns the totals of an account at the end of the step, with the water marks since the
+    /// start of the step.
     fn totals_of(&self, number: AccountNumber) -> Option<AccountTotals> {
         self.changed.get(&number).or_else(|| self.known.get(&number)).copied()
     }
 }
 
 impl Groups {
-    /// Adds the accounts that have changed.
+    /// Adds the accounts that have changed in the step.
     fn add(&mut self, step: &Step<'_>, names: &RecordedNames) {
         let mut changed = BTreeSet::new();
         for (number, totals) in step.changed.iter().filter(|(number, _)| **number != AccountNumber::TOTAL) {
@@ -245,14 +248,14 @@ impl Groups {
         index
     }
 
-    /// Selects the accounts with tracks: the largest ones.
+    /// Selects the largest groups, which get tracks.
     fn select(&mut self) {
         let mut all: Vec<&mut Group> = self.all.iter_mut().filter(|group| group.peak > 0).collect();
         all.sort_unstable_by(|one, other| other.peak.cmp(&one.peak).then_with(|| one.names.cmp(&other.names)));
         all.into_iter().take(MAX_TRACKS).for_each(|group| group.is_shown = true);
     }
 
-    /// Returns a note about the accounts without tracks.
+    /// Returns a note about the groups without tracks.
     fn note_of_others(&self) -> Option<String> {
         let others = self.all.iter().filter(|group| group.peak > 0 && !group.is_shown);
         let (count, peak) = others.fold((0, 0), |(count, peak), group| (count + 1, group.peak.max(peak)));

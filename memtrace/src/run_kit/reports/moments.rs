@@ -9,14 +9,14 @@ use memtrace_model::{Amount, Epoch, EventClass, Quantity, format};
 use crate::run_kit::config::Moment;
 use crate::run_kit::error::Error;
 
-/// A moment, or two moments, of which a report shows the totals or the changes.
+/// Moments that a report shows: the totals at one moment, or the changes between two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Span {
-    /// Totals at the end.
+    /// Totals at the end of the recording.
     End,
     /// Totals at a moment.
     At(Moment),
-    /// Changes from one moment to another: by default, from the start and to the end.
+    /// Changes from one moment to another. `None` stands for the start or the end of the recording.
     Window(Option<Moment>, Option<Moment>),
     /// Changes from one mark to another.
     Marks(String, String),
@@ -61,10 +61,10 @@ pub(crate) fn contains(book: &dyn Book, facts: &RecordedFacts, moment: Moment) -
     Known { book, start: facts.span().0.since_start() }.boundary(moment).is_ok()
 }
 
-/// Moments of a history.
+/// Lookup of moments in a history.
 struct Known<'a> {
     book: &'a dyn Book,
-    /// Start of tracing.
+    /// Start of tracing, since the start of the history.
     start: Duration,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Known<'a> {
         Ok(self.book.boundary_at(time))
     }
 
-    /// Fails if no interval is between two boundaries.
+    /// Fails if no interval lies between the two boundaries.
     fn check_order(&self, from: Boundary, to: Boundary) -> Result<(), Error> {
         if from < to {
             return Ok(());
@@ -137,10 +137,10 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Returns the first boundary with the most live bytes.
+/// Returns the first of the boundaries with the most live bytes.
 fn peak(amounts: Vec<(Boundary, Amount, Amount)>) -> Result<Boundary, Error> {
     let live = |amount: Amount| amount.bytes.0.cast_signed();
-    // Of equal elements, max_by_key returns the last.
+    // If several elements are equal, `max_by_key` returns the last.
     let largest = amounts.into_iter().rev().max_by_key(|&(_, amount, _)| live(amount));
     let peak = largest.filter(|&(_, amount, _)| live(amount) > 0).map(|(boundary, ..)| boundary);
     peak.ok_or_else(|| Error::NotRecorded {

@@ -1,4 +1,4 @@
-//! What the user chooses about targets and their probes.
+//! The user's choice of targets and probe sites.
 
 use std::ffi::OsString;
 
@@ -17,7 +17,7 @@ pub(crate) enum Target {
     Command {
         /// The executable and its arguments.
         argv: Vec<OsString>,
-        /// Exit with the command's exit code.
+        /// Exit with the exit code of the command.
         pass_exit_code: bool,
         /// Trace its child processes too.
         children: bool,
@@ -26,13 +26,14 @@ pub(crate) enum Target {
     Selected(Vec<FilterRule>),
 }
 
-/// Instruction to probe in each hooked function.
+/// Probed instructions of each hooked function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ProbeSite {
-    /// The first that the kernel emulates, if it is proven to be equivalent to the entry.
+    /// The instructions at which registers have the block and its size, if each call passes one of
+    /// them. Otherwise as [`Self::Return`].
     #[default]
     Best,
-    /// As [`Self::Best`], but the return of each function that returns a block is probed too.
+    /// The return, and the first instruction that the kernel emulates, if each call passes it.
     Return,
     Entry,
 }

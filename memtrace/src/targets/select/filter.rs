@@ -14,7 +14,8 @@ const OWN_NAME: &str = env!("CARGO_PKG_NAME");
 
 /// Returns the filter of the BPF programs for `target`.
 ///
-/// With `only_probes`, a single process needs none: each probe is attached to it alone.
+/// `only_probes`: only allocators are probed. Then a target without child processes needs no
+/// filter, since the probes are attached to its processes alone.
 pub(crate) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilter, Error> {
     Ok(match target {
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } if only_probes => {
@@ -23,7 +24,8 @@ pub(crate) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilte
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => ProcessFilter::Listed,
         Target::Pids { .. } | Target::Command { .. } => ProcessFilter::Families,
         Target::Selected(rules) => {
-            // The allocations of tracers say nothing about the machine. --pid selects them.
+            // Allocations of memtrace itself say nothing about the machine. `--pid` can still
+            // select memtrace.
             let own = FilterRule { attribute: ProcessAttribute::Comm(String::from(OWN_NAME)), exclude: true };
             let condition =
                 |rule: &FilterRule| Condition::resolve(rule.clone()).map_err(|error| unknown(&rule.attribute, &error));

@@ -1,4 +1,4 @@
-//! Probes of allocators that are mapped while probes are in place.
+//! Probes of allocators that are mapped during the trace.
 
 use memtrace_host::kernel::{Kernel, Probes};
 use memtrace_model::{Pid, printable};
@@ -8,15 +8,15 @@ use super::probes::AllocatorProbes;
 use super::targets::Targets;
 use crate::targets::track::ProcessTracker;
 
-/// Result of probing such an allocator.
+/// Result of probing an allocator that was mapped during the trace.
 pub(crate) struct LateProbes {
     pub(crate) are_placed: bool,
-    /// Note for the user.
     pub(crate) note: String,
 }
 
 impl LateProbes {
-    /// Probes an allocator that `pid` has newly mapped. `None` if allocators are not probed, or its file is not open.
+    /// Probes an allocator that `pid` has newly mapped. Returns `None` if allocators are not probed, or if the file of
+    /// the allocator is not open.
     pub(crate) fn place(
         pid: Pid,
         allocator: &Allocator,

@@ -11,11 +11,11 @@ use super::config::ProbeSite;
 
 /// Probes of one allocator in one process, or in all processes.
 pub(crate) struct AllocatorProbes {
-    /// The process that error messages name.
+    /// Process that log and error messages name.
     pub(crate) pid: Pid,
     pub(crate) scope: Scope,
     pub(crate) object: PathBuf,
-    /// Probe of each function with the cost of a hit, most called function first.
+    /// Probes of each function and the cost of a hit, in the order of the table of functions.
     pub(crate) probes: Vec<(Probe, SiteCost)>,
 }
 
@@ -101,7 +101,8 @@ fn result_probes(found: &FunctionResults) -> ResultProbes {
     }
 }
 
-/// Returns the number of a function: its place in the table of known functions. Functions of the user follow them.
+/// Returns the number of a function: its index in the table of known functions. All functions of the user have the next
+/// number.
 fn number_of(function: &Function) -> Option<u16> {
     let place = FUNCTIONS.iter().position(|known| known.name == function.name).unwrap_or(FUNCTIONS.len());
     u16::try_from(place).ok()

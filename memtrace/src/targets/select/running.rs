@@ -7,7 +7,7 @@ use memtrace_model::Pid;
 /// Decides which running processes a filter selects, by the same properties as the BPF programs.
 pub(crate) struct RunningSelection {
     filter: ProcessFilter,
-    /// Only if the filter compares cgroups.
+    /// Present only if the filter compares cgroups.
     hierarchies: Option<Hierarchies>,
     own: Pid,
 }

@@ -11,7 +11,7 @@ use crate::targets::track::{ProcessTracker, traits};
 /// Decides which images a filter selects, by the same properties as the BPF programs.
 pub(crate) struct Selection<'run> {
     filter: &'run ProcessFilter,
-    /// Only if the filter compares cgroups.
+    /// Present only if the filter compares cgroups.
     hierarchies: Option<Hierarchies>,
 }
 
@@ -21,7 +21,7 @@ impl<'run> Selection<'run> {
         Self { filter, hierarchies: filter.is_by_cgroup().then(hierarchies) }
     }
 
-    /// Returns true if the filter selects an image by its present properties, or by those at its end.
+    /// Returns true if the filter selects an image by its present properties, or by its properties at its end.
     pub(crate) fn contains(&self, tracker: &ProcessTracker, id: ImageId) -> bool {
         self.filter.selects(id.pid, || traits::of(tracker, id, self.hierarchies.as_ref()))
     }

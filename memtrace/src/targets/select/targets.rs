@@ -1,4 +1,4 @@
-//! The processes to trace: found, inspected, and where to probe their allocators.
+//! Finds the processes to trace, and the probes for their allocators.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,34 +21,34 @@ use crate::run_kit::error::{AllocatorUser, Error, from_engines};
 use crate::run_kit::outcome::CommandEnd;
 use crate::targets::track::ProcessTracker;
 
-/// The most notes.
+/// Maximum number of notes about late allocators.
 const MAX_NOTES: usize = 200;
 
 /// The processes to trace.
 pub(crate) struct Targets {
-    /// The running processes that were named.
+    /// Running processes that were selected by their pids.
     processes: Vec<Process>,
     command: Command,
     /// Name in reports: `pid 4711 (redis-server)`.
     pub(crate) name: String,
     /// Notes for the user about allocations that are not traced.
     pub(crate) notes: Vec<String>,
-    /// Number of notes for which there was no room.
+    /// Number of notes beyond [`MAX_NOTES`].
     more_notes: u64,
     /// Instruction to probe in allocator functions; `None` if allocators are not probed.
     pub(crate) probe_site: Option<ProbeSite>,
-    /// The objects that the command may load at its start.
+    /// Objects that the command may load at its start.
     pub(crate) objects: Vec<Arc<Object>>,
-    /// Probes are placed for all processes, and BPF programs filter the hits.
+    /// True if probes are placed for all processes. BPF programs then filter the hits.
     shares_probes: bool,
 }
 
 /// State of a command to trace.
 enum Command {
     None,
-    /// Started, and stopped before its first instruction.
+    /// The command was started, and is stopped before its first instruction.
     Stopped(Launch),
-    /// Running or ended.
+    /// The command runs or has ended.
     Released(Child),
 }
 
@@ -66,7 +66,8 @@ impl Targets {
         }
     }
 
-    /// Adds a note about an allocator that was found while tracing. Returns false if there are too many: it is counted.
+    /// Adds a note about an allocator that was found during the trace. If there are too many notes, counts the note and
+    /// returns false.
     pub(crate) fn add_late_note(&mut self, note: &str) -> bool {
         let has_room = self.notes.len() < MAX_NOTES;
         if has_room {
@@ -77,7 +78,7 @@ impl Targets {
         has_room
     }
 
-    /// Adds the number of notes for which there was no room.
+    /// Adds a note with the number of notes that were only counted.
     pub(crate) fn count_late_notes(&mut self) {
         if self.more_notes > 0 {
             self.notes.push(format!("{} further allocators were mapped while tracing", self.more_notes));
@@ -123,7 +124,7 @@ impl Targets {
                 continue;
             };
             notes.extend(coverage_gaps(pid, &survey));
-            // If the process exited during the survey, its files could not be opened: report the exit instead.
+            // If the process exited during the survey, its files could not be opened. The error is then the exit.
             let missing = |error| {
                 if process.has_exited() {
                     Error::Ended { pid }
@@ -180,7 +181,7 @@ impl Targets {
         let pid = launch.pid();
         tracker.track(pid);
         let mut probes = Vec::new();
-        // Probe every allocator that the command may load: a probe in a library that it does not load costs nothing.
+        // Every allocator that the command may load is probed. A probe in a library that is not loaded costs nothing.
         for allocator in survey.allocators {
             if let Some(probe_site) = probe_site
                 && allocator.is_supported()
@@ -242,7 +243,8 @@ impl Targets {
         }
     }
 
-    /// Returns true if the processes ran before memtrace, so that their allocation rate can be measured.
+    /// Returns true unless the target is a command that memtrace starts. The target's allocation rate can then be
+    /// measured before the trace.
     pub(crate) fn ran_before(&self) -> bool {
         matches!(self.command, Command::None)
     }
@@ -251,7 +253,7 @@ impl Targets {
         self.processes.iter().map(|process| process.pid).chain(self.command_pid())
     }
 
-    /// Returns a process that has exited.
+    /// Returns one of the processes with given pids that has exited.
     pub(crate) fn first_exited(&self) -> Option<Pid> {
         self.processes.iter().find(|process| process.has_exited()).map(|process| process.pid)
     }

@@ -13,13 +13,13 @@ pub(super) struct AllocatorIds {
 }
 
 impl AllocatorIds {
-    /// Numbers the allocator in the object at `handle`, which is of `kind` and mapped from `path`. After 65,535
-    /// objects, further ones get [`AllocatorId::UNKNOWN`].
+    /// Returns the number of the allocator in the object `handle`. A new allocator gets the next number, and a name
+    /// from `kind` and the file name of `path`. After 65,535 objects, the number is [`AllocatorId::UNKNOWN`].
     pub(super) fn assign(&mut self, handle: &Path, kind: &str, path: &Path) -> AllocatorId {
         if let Some(&id) = self.by_object.get(handle) {
             return id;
         }
-        // The first is 1: 0 is `UNKNOWN`.
+        // Numbers start at 1, because 0 is `UNKNOWN`.
         let Ok(number) = u16::try_from(self.names.len() + 1) else { return AllocatorId::UNKNOWN };
         let id = AllocatorId(number);
         self.by_object.insert(handle.to_owned(), id);
@@ -29,12 +29,11 @@ impl AllocatorIds {
         id
     }
 
-    /// Forgets objects after their files were closed. Their numbers keep the names.
+    /// Forgets objects with closed files. The names of their numbers are kept.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.by_object.retain(|handle, _| !closed.contains(handle));
     }
 
-    /// Returns the number assigned to the object at `handle`.
     pub(super) fn get(&self, handle: &Path) -> AllocatorId {
         self.by_object.get(handle).copied().unwrap_or(AllocatorId::UNKNOWN)
     }

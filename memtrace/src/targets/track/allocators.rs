@@ -18,25 +18,26 @@ use super::verdicts::{self, Verdicts};
 use crate::run_kit::clock;
 use crate::targets::bounded_set::BoundedSet;
 
-/// The most allocators that are remembered, and the most objects. An allocator that was evicted is found again when a
-/// process maps it; probes that are in place are not placed twice.
+/// Maximum number of remembered allocators, and of remembered objects. A forgotten allocator is found again when a
+/// process maps it, but its probes are not placed twice.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 /// The allocators found so far.
 pub(crate) struct Allocators {
     user_hooks: UserHooks,
-    /// Events name the allocator of a block.
+    /// True if events name the allocator of a block.
     records_allocators: bool,
-    /// Probes are placed for all processes, so each object is surveyed once.
+    /// True if probes are placed for all processes. Each object is then surveyed once.
     shares_probes: bool,
-    /// Handles of the allocators found, with the process if each process has probes of its own.
+    /// Handles of the allocators found. Each has its process if probes are placed for single
+    /// processes.
     found: BoundedSet<(Option<Pid>, PathBuf)>,
-    /// Handles of the objects surveyed, if probes are shared.
+    /// Handles of the surveyed objects, if probes are shared.
     surveyed: BoundedSet<PathBuf>,
     verdicts: Verdicts,
     ids: AllocatorIds,
     late: LateProbes,
-    /// Events count, so an allocator found now is probed late.
+    /// True after events have begun to count. An allocator that is found then is probed late.
     has_started: bool,
 }
 
@@ -55,12 +56,12 @@ impl Allocators {
         }
     }
 
-    /// Counts allocators found from now on as probed late.
+    /// Records that events count. Allocators found from now on are probed late.
     pub(super) const fn start(&mut self) {
         self.has_started = true;
     }
 
-    /// Places further probes for all processes.
+    /// Records that further probes are placed for all processes.
     pub(crate) fn share_probes(&mut self) {
         self.shares_probes = true;
     }
@@ -69,7 +70,7 @@ impl Allocators {
         self.shares_probes
     }
 
-    /// Forgets objects after their files were closed: their handles can belong to other files from now on.
+    /// Forgets objects with closed files. Their handles can belong to other files afterwards.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.found.retain(|(_, handle)| !closed.contains(handle));
         self.surveyed.retain(|handle| !closed.contains(handle));
@@ -88,7 +89,7 @@ impl Allocators {
         loader::candidates(command, objects, &self.user_hooks)
     }
 
-    /// Returns the new allocators in `object`, which `pid` has mapped.
+    /// Returns the new supported allocators in `object`, which `pid` has mapped.
     pub(super) fn find_new(&mut self, pid: Pid, object: &Arc<Object>) -> Vec<Allocator> {
         let Some(handle) = object.handle.clone() else { return Vec::new() };
         if self.shares_probes && !self.surveyed.insert(handle.clone()) {
@@ -105,7 +106,7 @@ impl Allocators {
         allocators
     }
 
-    /// Surveys one object, and remembers the result.
+    /// Surveys one object, and remembers the verdict.
     fn survey_object(&mut self, object: &Arc<Object>) -> Survey {
         let mapping = Mapping {
             start: Default::default(),
@@ -120,7 +121,7 @@ impl Allocators {
         survey
     }
 
-    /// Returns true if the allocator in a mapped object of `pid` is known to have probes.
+    /// Returns true if `image`, an image of `pid`, maps an allocator that is known to have probes.
     pub(super) fn has_probes(&self, pid: Pid, image: &ProcessImage) -> bool {
         let owner = self.owner(pid);
         let handles = image.objects().filter_map(|object| object.handle.as_ref());
@@ -148,7 +149,7 @@ impl Allocators {
         }
     }
 
-    /// Returns the process that has an allocator for itself; `None` if probes are shared.
+    /// Returns `pid` if its allocators have probes of their own; `None` if probes are shared.
     fn owner(&self, pid: Pid) -> Option<Pid> {
         if self.shares_probes { None } else { Some(pid) }
     }
@@ -173,12 +174,13 @@ impl Allocators {
         handle.map_or(AllocatorId::UNKNOWN, |handle| self.ids.get(handle))
     }
 
-    /// Returns the number of allocators that images mapped before their probes, as far as `is_selected` returns true.
+    /// Counts allocators that images mapped before the allocators had probes. Counts only images for which
+    /// `is_selected` returns true.
     pub(super) fn count_late(&self, is_selected: impl Fn(ImageId) -> bool) -> u64 {
         self.late.count(is_selected)
     }
 
-    /// Returns the images that mapped an allocator before its probes.
+    /// Returns the images that mapped an allocator before it had probes.
     pub(super) const fn late(&mut self) -> &mut LateProbes {
         &mut self.late
     }

@@ -9,11 +9,11 @@ use memtrace_host::kernel::{RemovedCgroup, RemovedCgroupReader};
 use memtrace_host::procfs::Hierarchies;
 use memtrace_model::{Cgroup, CgroupId, HIERARCHIES};
 
-/// The most removed cgroups whose names are kept: some 4 MB. A process that has ended in an earlier one keeps the cgroup
-/// that was read while it ran.
+/// Maximum number of removed cgroups with a known name. The names take about 4 MB. A process that ended in a forgotten
+/// cgroup is reported in the cgroup that was read while it ran.
 const MAX_REMOVED: usize = 16_384;
 
-/// Paths by number of the hierarchy and id.
+/// Paths of cgroups by hierarchy number and cgroup ID.
 type Paths = HashMap<(u32, CgroupId), String>;
 
 /// Names of the cgroups that are removed during a run.
@@ -21,12 +21,12 @@ type Paths = HashMap<(u32, CgroupId), String>;
 pub(super) struct CgroupNames {
     reader: Option<RemovedCgroupReader>,
     removed: Paths,
-    /// The keys of `removed`, the oldest first.
+    /// Keys of `removed`, oldest first.
     order: VecDeque<(u32, CgroupId)>,
 }
 
 impl CgroupNames {
-    /// Returns the names that `reader` provides.
+    /// Creates an empty store, which reads names from `reader`.
     pub(super) fn from_reader(reader: RemovedCgroupReader) -> Self {
         Self { reader: Some(reader), ..Self::default() }
     }
@@ -52,7 +52,7 @@ impl CgroupNames {
         }
     }
 
-    /// Finds the paths of the cgroups that exist, and adds those of the removed ones.
+    /// Returns a resolver with the paths of existing and of removed cgroups.
     pub(super) fn resolver(&self) -> CgroupResolver {
         let hierarchies = Hierarchies::read().unwrap_or_default();
         let existing = hierarchies.all().into_iter().map(|(number, id, path)| ((number, id), path));
@@ -66,18 +66,18 @@ impl CgroupNames {
     }
 }
 
-/// Finds the cgroup of a process.
+/// Finds cgroups by their IDs.
 #[derive(Default)]
 pub(super) struct CgroupResolver {
     hierarchies: Hierarchies,
     paths: Paths,
-    /// All cgroups that had a path, by number of the hierarchy.
+    /// IDs of all cgroups that had a path, by hierarchy number and path.
     ids: HashMap<(u32, PathBuf), BTreeSet<CgroupId>>,
     resolved: HashMap<[Option<CgroupId>; HIERARCHIES], Option<Arc<Cgroup>>>,
 }
 
 impl CgroupResolver {
-    /// Returns the cgroups with these ids and their ancestors, with the numbers of their hierarchies.
+    /// Returns the cgroups with these IDs and their ancestors, each with its hierarchy number.
     pub(super) fn with_ancestors(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> Vec<(u32, CgroupId)> {
         let known = self.hierarchies.numbers().zip(ids).filter_map(|(number, id)| Some((number, id?)));
         known.flat_map(|group| iter::once(group).chain(self.ancestors(group))).collect()
@@ -86,8 +86,8 @@ impl CgroupResolver {
     fn ancestors(&self, (number, id): (u32, CgroupId)) -> impl Iterator<Item = (u32, CgroupId)> + '_ {
         let path = self.paths.get(&(number, id)).map(Path::new);
         path.into_iter().flat_map(|path| path.ancestors().skip(1)).filter_map(move |path| {
-            // Ids grow (`__kernfs_new_node`, fs/kernfs/dir.c): the parent is the last that was created at its path
-            // before the child.
+            // IDs grow (`__kernfs_new_node`, fs/kernfs/dir.c). So the parent is the cgroup at the parent's path with
+            // the largest ID below the child's ID.
             let ids = self.ids.get(&(number, path.to_owned()))?;
             Some((number, *ids.range(..id).next_back()?))
         })
@@ -97,11 +97,11 @@ impl CgroupResolver {
     pub(super) fn knows(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> bool {
         let is_known =
             |(number, id): (u32, Option<CgroupId>)| id.is_none_or(|id| self.paths.contains_key(&(number, id)));
-        // Without paths, the hierarchies were not read yet.
+        // If there are no paths, the hierarchies were not read yet.
         !self.paths.is_empty() && self.hierarchies.numbers().zip(ids).all(is_known)
     }
 
-    /// Returns the cgroup with these ids; `None` if the path in one of the hierarchies is not known.
+    /// Returns the cgroup with these IDs; `None` if its path in one of the hierarchies is not known.
     pub(super) fn cgroup(&mut self, ids: [Option<CgroupId>; HIERARCHIES]) -> Option<Arc<Cgroup>> {
         if let Some(known) = self.resolved.get(&ids) {
             return known.clone();
@@ -111,7 +111,7 @@ impl CgroupResolver {
         cgroup
     }
 
-    /// Returns the path in each hierarchy; `None` if one is not known.
+    /// Returns the paths in all hierarchies; `None` if one of them is not known.
     pub(super) fn paths(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> Option<Vec<&str>> {
         let path = |(number, id): (u32, Option<CgroupId>)| self.paths.get(&(number, id?)).map(String::as_str);
         self.hierarchies.numbers().zip(ids).map(path).collect()
@@ -128,7 +128,7 @@ mod tests {
         let hierarchies = Hierarchies::read().unwrap();
         let number = hierarchies.numbers().next().unwrap();
         let mut names = CgroupNames::default();
-        // The group at /mt-jobs was removed and created again.
+        // The cgroup at /mt-jobs was removed and created again.
         let groups = [(u64::MAX - 9, "/mt-jobs"), (u64::MAX - 8, "/mt-jobs/a"), (u64::MAX - 7, "/mt-jobs")];
         let groups = groups.into_iter().chain([(u64::MAX - 6, "/mt-jobs/a"), (u64::MAX - 5, "/mt-jobs2/a")]);
         names.removed.extend(groups.map(|(own, path)| ((number, id(own)), path.to_owned())));

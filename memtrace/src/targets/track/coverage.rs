@@ -1,4 +1,4 @@
-//! The processes in scope without an allocator that is probed.
+//! Processes in scope that have no allocator with probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use memtrace_model::{
 
 use super::tracker::ProcessTracker;
 
-/// The reasons that objects give, the most specific first: a process has the first of those of its objects.
+/// Reasons of objects, most specific first. The reason of a process is the first reason in this order that one of its
+/// objects has.
 const PRECEDENCE: [UntracedReason; 8] = [
     UntracedReason::NotAttached,
     UntracedReason::UnsupportedAllocator,
@@ -25,27 +26,28 @@ const PRECEDENCE: [UntracedReason; 8] = [
     UntracedReason::NoAllocator,
 ];
 
-/// Time that the dynamic loader may take to map the C library. Until then, a new process has no allocator yet.
+/// Time that the dynamic loader can take to map the C library. A younger process without an allocator does not count as
+/// untraced.
 const LOADING: Duration = Duration::from_millis(100);
 
 /// Coverage of the processes in scope by probes in allocators.
 #[derive(Debug, Default)]
 pub(crate) struct Coverage {
-    /// A process in scope has an allocator with probes.
+    /// True if a process in scope has an allocator with probes.
     has_probed: bool,
-    /// The processes in scope without one that were in the registry.
+    /// Processes in scope without such an allocator, as far as the registry has their images.
     without: Vec<(ImageId, UntracedProcess)>,
-    /// The processes in scope that ended before, as far as a class records nothing of them.
+    /// Ended processes in scope without events of a class, by class.
     ended: BTreeMap<EventClass, Untraced>,
-    /// A class records events of a process in scope that ended before, or could have.
+    /// True if events of an ended process in scope were recorded, or could have been recorded.
     has_traced: bool,
-    /// Number of allocators that images in scope mapped before their probes.
+    /// Number of allocators that images in scope mapped before the allocators had probes.
     late: u64,
 }
 
 impl Coverage {
-    /// Returns the coverage of the images that `is_selected` returns true for. The last image of a process counts:
-    /// after an exec, nothing of the earlier ones is left.
+    /// Returns the coverage of the images for which `is_selected` returns true. An image that an exec has replaced does
+    /// not count, because nothing of it is left.
     pub(crate) fn of(tracker: &mut ProcessTracker, is_selected: &dyn Fn(&ProcessTracker, ImageId) -> bool) -> Self {
         let mut coverage = Self::default();
         let mut unclear = Vec::new();
@@ -78,10 +80,11 @@ impl Coverage {
         coverage
     }
 
-    /// Returns the processes of which `class` records nothing.
+    /// Returns the processes in scope that are not traced for `class`.
     pub(crate) fn untraced(&self, class: EventClass, snapshots: &Snapshots) -> Untraced {
         let snapshot = snapshots.0.get(&class);
-        // An event proves that the allocator has probes, although its file could not be opened for this process.
+        // A recorded event proves that an allocator has probes, even if memtrace could not open the allocator's file
+        // for this process.
         let is_recorded = |id: &ImageId| snapshot.and_then(|snapshot| snapshot.images.get(id)).is_some_and(has_events);
         let untraced = self.without.iter().filter(|(id, process)| process.reason.applies_to(class) && !is_recorded(id));
         let mut all = Untraced::new(untraced.map(|(_, process)| process.clone()).collect());
@@ -91,7 +94,7 @@ impl Coverage {
         all
     }
 
-    /// Adds the processes that ended during the run.
+    /// Adds the coverage of the processes that ended during the run.
     pub(crate) fn merge(&mut self, ended: Self) {
         self.has_probed |= ended.has_probed;
         self.has_traced |= ended.has_traced;
@@ -102,13 +105,14 @@ impl Coverage {
         }
     }
 
-    /// Returns the images of which `class` records nothing for a reason that is certain.
+    /// Returns the images that are certainly not traced for `class`.
     pub(super) fn untraced_images(&self, class: EventClass) -> BTreeSet<ImageId> {
         let is_untraced = |reason: UntracedReason| is_certain(reason) && reason.applies_to(class);
         self.without.iter().filter(|(_, process)| is_untraced(process.reason)).map(|(id, _)| *id).collect()
     }
 
-    /// Returns the largest process in scope if no class of `snapshots` traces any of them.
+    /// Returns the largest process in scope if no process in scope is traced for a class of
+    /// `snapshots`.
     pub(crate) fn largest_if_none_is_traced(&self, snapshots: &Snapshots) -> Option<UntracedProcess> {
         let is_traced = |(&class, snapshot): (&EventClass, &Snapshot)| {
             snapshot.images.values().any(has_events)
@@ -122,14 +126,14 @@ impl Coverage {
         all.listed().first().cloned()
     }
 
-    /// Returns the number of processes of which one of `classes` records nothing.
+    /// Returns the number of processes that are not traced for at least one of `classes`.
     pub(crate) fn count(&self, classes: &[EventClass]) -> usize {
         let applies = |process: &UntracedProcess| classes.iter().any(|&class| process.reason.applies_to(class));
         self.without.iter().filter(|(_, process)| applies(process)).count()
     }
 
-    /// Adds a process in scope that has ended, and whose image is still in the registry. `recorded` are the classes
-    /// with events of it. Returns the `classes` that have it as a process without events.
+    /// Adds a process in scope that has ended. The registry must still have its image. `recorded`: classes with events
+    /// of the process. Returns the other `classes` that list the process as a process without events.
     pub(crate) fn add_ended(
         &mut self,
         tracker: &mut ProcessTracker,
@@ -162,7 +166,7 @@ impl Coverage {
         idle
     }
 
-    /// Adds the late allocators of the remaining images that `is_selected` returns true for.
+    /// Adds the late allocators of the remaining images for which `is_selected` returns true.
     pub(crate) fn add_remaining_late(
         &mut self,
         tracker: &ProcessTracker,
@@ -171,12 +175,11 @@ impl Coverage {
         self.add_late(tracker.allocators.count_late(|id| is_selected(tracker, id)));
     }
 
-    /// Adds allocators that images in scope mapped before their probes.
+    /// Adds a number of allocators that images in scope mapped before the allocators had probes.
     pub(crate) const fn add_late(&mut self, allocators: u64) {
         self.late += allocators;
     }
 
-    /// Returns the number of allocators that images in scope mapped before their probes.
     pub(crate) const fn late(&self) -> u64 {
         self.late
     }
@@ -187,27 +190,27 @@ impl Coverage {
     }
 }
 
-/// Returns true unless the process may have had a traced allocator.
+/// Returns true if the reason excludes that the process had a traced allocator.
 fn is_certain(reason: UntracedReason) -> bool {
     reason != UntracedReason::Ended
 }
 
-/// Returns true if an event was recorded. It proves that the allocator has probes.
+/// Returns true if an event of the image was recorded.
 fn has_events(usage: &ImageUsage) -> bool {
     usage.total != Quantities::default() || usage.unmatched_frees > 0
 }
 
 /// Result of the examination of an image.
 enum Examination {
-    /// One of its allocators has probes.
+    /// An allocator of the image has probes.
     Probed,
     Untraced(UntracedProcess),
-    /// Nothing that could allocate.
+    /// The image has nothing that could allocate.
     NoProcess,
 }
 
 impl Examination {
-    /// Examines an image of which no allocator is known.
+    /// Examines an image without a known allocator.
     fn of(tracker: &mut ProcessTracker, id: ImageId) -> Self {
         let Some(image) = tracker.images().get(&id) else { return Self::NoProcess };
         let (comm, exe, start) = (image.comm.clone(), image.exe.clone(), image.start);
@@ -215,14 +218,15 @@ impl Examination {
         let mut objects = mapped_files(image);
         let mut is_readable = true;
         if runs {
-            // Mmap events can be lost, and a file that is mapped can be opened although its path leads elsewhere.
+            // The mappings are read again, because mmap events can be lost. procfs can open a mapped file even if
+            // another file has its path.
             match procfs::read_image(id.pid, &mut tracker.objects) {
                 Ok(image) => objects = mapped_files(&image),
                 Err(ProcessError::Permission { .. }) => is_readable = false,
                 Err(_) => runs = false,
             }
         }
-        // A kernel thread, or the child of an unknown process, which shared its memory.
+        // This is a kernel thread, or the child of a process with unknown mappings.
         if objects.is_empty() && is_readable && !matches!(start, ImageStart::Exec(_)) {
             return Self::NoProcess;
         }
@@ -244,7 +248,7 @@ impl Examination {
     }
 }
 
-/// Returns the mapped files.
+/// Returns the mapped files, each once.
 fn mapped_files(image: &ProcessImage) -> Vec<Arc<Object>> {
     let objects = image.objects();
     let mut files: Vec<Arc<Object>> = Vec::new();

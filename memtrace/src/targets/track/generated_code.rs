@@ -1,4 +1,4 @@
-//! Processes that generate code at run time, and the files with its names.
+//! Processes that generate code at run time, and the files with the names of this code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use memtrace_model::{GeneratedCode, ImageEnd, ImageId, NoPerfMap, Object, Pid, P
 use super::code_generators::Generator;
 use super::tracker::ProcessTracker;
 
-/// Files with the names of the generated code of an image that has ended. They are open as long as this lives.
+/// Files that name the generated functions of an ended image. They stay open while this value lives.
 pub(crate) struct EndedCode {
     pub(crate) files: GeneratedCode,
     _generator: Option<Generator>,
 }
 
-/// Finds the processes that generate code among those that run already.
+/// Finds running processes that generate code.
 pub(crate) fn add_running(tracker: &mut ProcessTracker) {
     let running = tracker.running().into_iter().collect();
     add_of(tracker, &running);
 }
 
-/// Finds the processes that generate code among `pids`, which have mapped memory.
+/// Finds processes that generate code among `pids`. These processes have mapped memory.
 pub(crate) fn add_of(tracker: &mut ProcessTracker, pids: &BTreeSet<Pid>) {
     for &pid in pids {
         let generates = tracker.image(pid).is_some_and(generates_code);
@@ -30,8 +30,8 @@ pub(crate) fn add_of(tracker: &mut ProcessTracker, pids: &BTreeSet<Pid>) {
     }
 }
 
-/// Finds the files with the names of generated code, of processes that run and of those that have ended. The files
-/// stay open as long as the tracker lives.
+/// Finds the files that name generated functions, of running and of ended processes. The files stay open while the
+/// tracker lives.
 pub(crate) fn all(tracker: &mut ProcessTracker) -> BTreeMap<ImageId, GeneratedCode> {
     let running = tracker.running().into_iter().collect();
     add_of(tracker, &running);
@@ -39,7 +39,7 @@ pub(crate) fn all(tracker: &mut ProcessTracker) -> BTreeMap<ImageId, GeneratedCo
     known.into_iter().filter_map(|pid| Some((tracker.latest_id(pid), code_of(tracker, pid)?))).collect()
 }
 
-/// Returns the files with the names of the generated code of an image that is the last one of its process.
+/// Returns the files that name the generated functions of an image, if it is the last image of its process.
 pub(crate) fn of_image(tracker: &mut ProcessTracker, id: ImageId) -> Option<GeneratedCode> {
     if !tracker.code_generators.known.contains_key(&id.pid) || tracker.latest_id(id.pid) != id {
         return None;
@@ -47,8 +47,8 @@ pub(crate) fn of_image(tracker: &mut ProcessTracker, id: ImageId) -> Option<Gene
     code_of(tracker, id.pid)
 }
 
-/// Returns the files that name the generated functions of the last image of `pid`, and keeps its perf map open. Returns `None`
-/// if the process is not known to generate code.
+/// Returns the files that name the generated functions of the last image of `pid`, and keeps its perf map open. Returns
+/// `None` if the process is not known to generate code.
 fn code_of(tracker: &mut ProcessTracker, pid: Pid) -> Option<GeneratedCode> {
     let clock_start = tracker.clock.origin;
     let image = tracker.image(pid)?;
@@ -58,7 +58,7 @@ fn code_of(tracker: &mut ProcessTracker, pid: Pid) -> Option<GeneratedCode> {
     let has_ended = image.ended.is_some();
     let generator = tracker.code_generators.known.get_mut(&pid)?;
     let identity = generator.identity;
-    // The file that is there now is as new as the kept one, or newer.
+    // A perf map that can be opened now is at least as new as the kept one.
     let mut opened = if has_ended { Err(NoPerfMap::Missing) } else { procfs::perf_map_of(pid, identity) };
     for root in roots {
         opened = match opened {
@@ -77,7 +77,8 @@ fn code_of(tracker: &mut ProcessTracker, pid: Pid) -> Option<GeneratedCode> {
     })
 }
 
-/// Returns the files with the names of an image's generated code, which is the last one of its process.
+/// Returns the files that name the generated functions of an ended image, if it is the last image of its process.
+/// Forgets the process unless the image ended with an exec.
 pub(crate) fn take(tracker: &mut ProcessTracker, id: ImageId, end: ImageEnd) -> Option<EndedCode> {
     let files = if tracker.latest_id(id.pid) == id { code_of(tracker, id.pid) } else { None };
     let generator = if end == ImageEnd::Exec { None } else { tracker.code_generators.known.remove(&id.pid) };
@@ -89,8 +90,8 @@ fn generates_code(image: &ProcessImage) -> bool {
     image.mappings.iter().any(|mapping| mapping.object.as_deref().is_none_or(is_jitdump))
 }
 
-/// Returns true for a jitdump file, `jit-PID.dump`. Its writer maps it as executable so that it is seen
-/// (tools/perf/Documentation/jitdump-specification.txt).
+/// Returns true for a jitdump file, `jit-PID.dump`. The process that writes the file maps it as executable, so that
+/// tracers see an mmap event (tools/perf/Documentation/jitdump-specification.txt).
 fn is_jitdump(object: &Object) -> bool {
     let name = object.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let pid = name.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));

@@ -1,4 +1,4 @@
-//! Images that mapped an allocator before memtrace probed it. Pure.
+//! Images that mapped an allocator before memtrace probed it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use memtrace_model::{ImageId, Pid};
 
-/// The most late images that wait for their end. Those beyond are counted at once, as if they were in scope.
+/// Maximum number of late images that wait for their end. The allocators of further images are counted at once, as if
+/// the images were in scope.
 const MAX_IMAGES: usize = 1 << 16;
 
-/// Allocators found while tracing, with the times of their probes.
+/// Allocators that were found during the trace, with the times of their probes.
 ///
-/// Images are counted when they have ended: only then it is known if they are in scope. A process can change its name,
-/// user and cgroup after it has mapped its allocator, and those of a process that has exited arrive later.
+/// An image is counted when it has ended. Until then, its process can change its name, user and cgroup, so it is not
+/// known if the image is in scope.
 #[derive(Debug, Default)]
 pub(super) struct LateProbes {
-    /// Time of the probes by object handle, on the monotonic clock; `None` before they are placed.
+    /// Time of the probes by object handle, on the monotonic clock; `None` before the probes are
+    /// placed.
     probed: HashMap<PathBuf, Option<Duration>>,
-    /// Handles of the objects that an image mapped before their probes.
+    /// Handles of the objects that an image mapped before the objects had probes.
     images: BTreeMap<ImageId, BTreeSet<PathBuf>>,
-    /// Allocators of images beyond [`MAX_IMAGES`].
+    /// Number of allocators of images beyond [`MAX_IMAGES`].
     beyond: u64,
 }
 
@@ -29,19 +31,19 @@ impl LateProbes {
         self.probed.insert(handle.to_owned(), None);
     }
 
-    /// Records that the allocator has its probes since `now`.
+    /// Records that the probes of the allocator are in place since `now`.
     pub(super) fn set_probed(&mut self, handle: &Path, now: Duration) {
         if let Some(since) = self.probed.get_mut(handle) {
             since.get_or_insert(now);
         }
     }
 
-    /// Forgets objects after their files were closed.
+    /// Forgets objects with closed files.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.probed.retain(|handle, _| !closed.contains(handle));
     }
 
-    /// Forgets the images of a process, to which nothing refers.
+    /// Forgets the images of a process. Nothing else may refer to these images.
     pub(super) fn forget_process(&mut self, pid: Pid) {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         while let Some((&id, _)) = self.images.range(all.clone()).next() {
@@ -68,13 +70,14 @@ impl LateProbes {
         }
     }
 
-    /// Returns the number of allocators that `image` mapped before their probes, and forgets them.
+    /// Returns the number of allocators that `image` mapped before they had probes, and forgets
+    /// them.
     pub(super) fn take(&mut self, image: ImageId) -> u64 {
         self.images.remove(&image).map_or(0, |handles| handles.len() as u64)
     }
 
-    /// Returns the number of allocators that the remaining images mapped before their probes, as far as `is_selected`
-    /// returns true for an image.
+    /// Counts the allocators that the remaining images mapped before the allocators had probes. Counts only images for
+    /// which `is_selected` returns true, and the images beyond [`MAX_IMAGES`].
     pub(super) fn count(&self, is_selected: impl Fn(ImageId) -> bool) -> u64 {
         let selected = self.images.iter().filter(|&(&id, _)| is_selected(id));
         selected.map(|(_, handles)| handles.len() as u64).sum::<u64>() + self.beyond
@@ -104,7 +107,7 @@ mod tests {
         late.record_mapping(image(1, 0), handle, SECOND(2));
         late.record_mapping(image(1, 0), handle, SECOND(2));
         late.set_probed(handle, SECOND(5));
-        // An event that arrives after the probes.
+        // This mapping event arrives after the probes were placed.
         late.record_mapping(image(2, 0), handle, SECOND(4));
         late.record_mapping(image(3, 0), handle, SECOND(5));
         late.record_mapping(image(4, 0), Path::new("/proc/self/fd/8"), SECOND(1));

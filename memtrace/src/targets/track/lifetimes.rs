@@ -8,7 +8,7 @@ use memtrace_model::{EventClass, ImageEnd, ImageId, ImageUsage, Pid, Snapshot, T
 use super::coverage::Coverage;
 use super::tracker::ProcessTracker;
 
-/// Adds the ends until `now` that are missing in `snapshot` because the rings were full, from the perf events.
+/// Adds ends up to `now` from the perf events to `snapshot`. The snapshot lacks these ends because the rings were full.
 pub(crate) fn add_missed_ends(tracker: &ProcessTracker, snapshot: &mut Snapshot, now: Tick) {
     let killed: BTreeSet<_> = snapshot.oom_kills.iter().map(|kill| kill.victim).collect();
     for (&id, image) in tracker.registry.images() {
@@ -16,7 +16,7 @@ pub(crate) fn add_missed_ends(tracker: &ProcessTracker, snapshot: &mut Snapshot,
         let is_missing = !snapshot.ends.contains_key(&id)
             && match end {
                 ImageEnd::Exec => snapshot.images.contains_key(&id),
-                // After its first thread, others may still run.
+                // Other threads may still run after the exit of the main thread.
                 ImageEnd::Exit | ImageEnd::OomKill => !tracker.registry.is_latest(id) || procfs::has_ended(id.pid),
             };
         if is_missing {
@@ -26,8 +26,8 @@ pub(crate) fn add_missed_ends(tracker: &ProcessTracker, snapshot: &mut Snapshot,
     }
 }
 
-/// Adds the traced processes that allocated nothing to the snapshot of `class`, so that the report lists every
-/// process. `is_selected` returns true for images that the filter selects.
+/// Adds the traced processes without events to the snapshot of `class`, so that the report lists every process.
+/// `is_selected` returns true for images that the filter selects.
 pub(crate) fn add_idle(
     tracker: &ProcessTracker,
     snapshot: &mut Snapshot,
@@ -46,7 +46,7 @@ pub(crate) fn add_idle(
     }
     let mut last: BTreeMap<Pid, ImageId> = BTreeMap::new();
     for &id in tracker.registry.images().keys() {
-        // Ordinals ascend, so the last one wins.
+        // Ordinals ascend, so the last image of each process stays.
         last.insert(id.pid, id);
     }
     for id in last.into_values() {

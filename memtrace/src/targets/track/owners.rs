@@ -1,4 +1,4 @@
-//! Users and cgroups of the processes that have ended.
+//! Users and cgroups of processes that have ended.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,9 @@ use memtrace_model::{CgroupId, ImageId, Owner, ProcessImage};
 
 use super::cgroup_names::{CgroupNames, CgroupResolver};
 
-/// Owners of the images that have ended, with the names of their cgroups.
+/// Owners of images that have ended, with the names of their cgroups.
 #[derive(Default)]
 pub(crate) struct Owners {
-    /// They arrive at the end of the run.
     images: BTreeMap<ImageId, Owner>,
     cgroups: CgroupNames,
     resolver: CgroupResolver,
@@ -24,13 +23,15 @@ impl Owners {
         self.cgroups = CgroupNames::from_reader(removed);
     }
 
-    /// Sets the user and the cgroup of images that have ended to those at their end.
+    /// Sets the user and the cgroup of ended images to the ones that the kernel reported at their
+    /// end.
     pub(super) fn add(&mut self, owners: BTreeMap<ImageId, Owner>, registry: &mut Registry, metadata: &MetadataReader) {
         if owners.values().any(|owner| !self.resolver.knows(owner.cgroups)) {
             self.resolver = self.cgroups.resolver();
         }
         for (&id, &Owner { uid, cgroups, .. }) in &owners {
-            // A name that was read in the process's root directory is better.
+            // A user name that was read in the process's root directory is kept, because the host
+            // can have another name for this ID.
             let known = registry.images().get(&id).and_then(|image| image.user.clone());
             let user = known.filter(|user| user.uid == uid).unwrap_or_else(|| metadata.user(uid));
             registry.set_owner(id, user, self.resolver.cgroup(cgroups));
@@ -53,8 +54,8 @@ impl Owners {
         self.images.remove(&id);
     }
 
-    /// Returns the cgroups of an image at its end. If the kernel did not report them, or a path is not known, those that
-    /// were read last are added.
+    /// Returns the cgroups of an image at its end, with their ancestors. If the kernel did not report them, or if the
+    /// path of one is not known, adds the cgroups at the path that was read last.
     pub(super) fn cgroups_of(
         &self,
         id: ImageId,

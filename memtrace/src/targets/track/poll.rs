@@ -16,7 +16,7 @@ use crate::run_kit::clock;
 /// Changes of the traced processes since the last poll.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// Newly mapped allocators.
+    /// Newly mapped allocators, each with the process that has mapped it.
     pub(crate) allocators: Vec<(Pid, Allocator)>,
     /// Processes with a new mapping, or after an exec.
     pub(crate) remapped: BTreeSet<Pid>,
@@ -91,8 +91,8 @@ impl ProcessTracker {
             MmapEventKind::Exit => {
                 self.awaiting_exe.remove(&pid);
                 if !counts || !self.is_traced(pid) {
-                    // The BPF programs report no exits of processes that are not traced, so the ledgers do not number
-                    // them.
+                    // The BPF programs do not report this exit. So the next process with this pid has the first ordinal
+                    // in the ledgers too.
                     return self.forget(pid);
                 }
                 ProcessEventKind::Exited { at }
@@ -100,7 +100,7 @@ impl ProcessTracker {
         };
         self.registry.apply(ProcessEvent { pid, kind });
         if is_exec {
-            // A launcher sets user and control group before the exec.
+            // A launcher sets the user and the cgroup before the exec.
             self.read_metadata(pid);
         }
     }
@@ -133,14 +133,14 @@ impl ProcessTracker {
         }
     }
 
-    /// Forgets the images of a process that no event refers to.
+    /// Forgets the images of a process. No recorded event may refer to these images.
     fn forget(&mut self, pid: Pid) {
         self.registry.forget(pid);
         self.allocators.late().forget_process(pid);
     }
 
-    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. Only the events
-    /// of processes that have exited are lost for good.
+    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. For a process
+    /// that has exited, they are counted as lost.
     fn read_again(&mut self, lost: u64, changes: &mut Changes) {
         let pids: Vec<_> = match &self.traced {
             Some(traced) => traced.iter().copied().collect(),

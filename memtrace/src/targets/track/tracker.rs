@@ -26,35 +26,36 @@ use crate::run_kit::clock;
 
 /// Tracks the mappings and the metadata of the traced processes.
 pub(crate) struct ProcessTracker {
-    /// `None` if the kernel refuses perf mmap events: then only mappings from before the run are known.
+    /// `None` if the kernel refuses perf mmap events. Then only mappings from before the run are known.
     pub(super) events: Option<MmapEvents>,
     pub(super) objects: Objects,
     pub(super) registry: Registry,
-    /// The traced processes; `None` for all. At most one entry for each pid of the system.
+    /// The traced processes; `None` for all. There is at most one entry for each pid of the system.
     pub(super) traced: Option<HashSet<Pid>>,
     pub(crate) allocators: Allocators,
     pub(super) metadata: MetadataReader,
     pub(crate) owners: Owners,
-    /// Processes after an exec: the next file that they map is their executable.
+    /// Processes after an exec. The next file that such a process maps is its executable.
     pub(super) awaiting_exe: HashSet<Pid>,
     pub(super) clock: TrackerClock,
     pub(super) records_thread_names: bool,
-    /// Lost mmap events of processes that exited before their mappings could be read again.
+    /// Number of lost mmap events of processes that exited before their mappings could be read
+    /// again.
     pub(super) lost: u64,
     pub(crate) code_generators: CodeGenerators,
 }
 
 /// Times of a tracker, on the monotonic clock.
 pub(super) struct TrackerClock {
-    /// Origin of ticks.
+    /// Time of tick 0.
     pub(super) origin: Duration,
     /// Time since which events count; `None` before.
     pub(super) start: Option<Duration>,
 }
 
 impl ProcessTracker {
-    /// Opens the mmap events, with a ring of `mmap_ring` for each processor. Ticks count from `clock_start` of the
-    /// monotonic clock.
+    /// Opens the mmap events, with a ring buffer of the size `mmap_ring` for each processor. Tick 0 is at `clock_start`
+    /// of the monotonic clock.
     pub(crate) fn new(
         clock_start: Duration,
         parts: PartKeys,
@@ -92,14 +93,12 @@ impl ProcessTracker {
         self.allocators.start();
     }
 
-    /// Returns the store of mapped files.
     pub(crate) fn objects(&mut self) -> &mut Objects {
         &mut self.objects
     }
 
-    /// Closes files that no known process has mapped, if too many are open or, with `deleted`, if they are deleted.
-    /// `named` has the objects of which only names are needed. Returns the handles, which can belong to other files from
-    /// now on.
+    /// Closes files that nothing uses, as [`Objects::close_unused`] does with `deleted` and `named`. Returns the
+    /// handles of the closed files. They can belong to other files afterwards.
     pub(crate) fn close_unused_files<'a>(
         &mut self,
         deleted: bool,
@@ -113,7 +112,7 @@ impl ProcessTracker {
         closed
     }
 
-    /// Returns the handles of the open files that no running process has mapped, the least recently used first.
+    /// Returns the handles of the open files that no running process has mapped, least recently used first.
     pub(crate) fn idle_files(&self) -> Vec<PathBuf> {
         let running = self.registry.images().values().filter(|image| image.ended.is_none());
         let objects = running.flat_map(ProcessImage::objects);
@@ -131,8 +130,8 @@ impl ProcessTracker {
         }
     }
 
-    /// Tracks all processes and reads the mappings of `pids`. Returns the allocators in them, each with one process
-    /// that has it.
+    /// Tracks all processes, and reads the mappings of `pids`. Returns the allocators in these mappings, each with one
+    /// process that maps it.
     pub(crate) fn track_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
         self.traced = None;
         if let Some(events) = &mut self.events {
@@ -145,7 +144,7 @@ impl ProcessTracker {
                 Err(ProcessError::Permission { .. }) => {
                     ProcessImage { comm: procfs::comm(pid).unwrap_or_default().into(), ..ProcessImage::default() }
                 }
-                // It has exited.
+                // The process has exited.
                 Err(_) => continue,
             };
             for object in image.objects() {
@@ -158,7 +157,8 @@ impl ProcessTracker {
         allocators
     }
 
-    /// Returns the mapped objects, those that most processes map first.
+    /// Returns the open objects that processes have mapped, the objects with the most mappings
+    /// first.
     pub(crate) fn objects_by_use(&self) -> Vec<Arc<Object>> {
         let mut users: HashMap<&Path, (usize, &Arc<Object>)> = HashMap::new();
         for object in self.registry.images().values().flat_map(ProcessImage::objects) {
@@ -177,13 +177,13 @@ impl ProcessTracker {
         running.map(|(id, _)| id.pid).filter(|&pid| self.is_traced(pid)).collect()
     }
 
-    /// Returns true if the image is known and has code in user space: a kernel thread has none.
+    /// Returns true if the image is known and is not a kernel thread, which has no mappings.
     pub(super) fn is_program(&self, id: ImageId) -> bool {
         let image = self.registry.images().get(&id);
         image.is_some_and(|image| self.traced.is_some() || !image.mappings.is_empty())
     }
 
-    /// Returns the time since ticks began.
+    /// Returns the time since tick 0.
     pub(super) fn now(&self) -> Duration {
         clock::monotonic().saturating_sub(self.clock.origin)
     }
@@ -192,7 +192,7 @@ impl ProcessTracker {
         self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
     }
 
-    /// Reads the mappings of `pid`.
+    /// Reads the mappings and the metadata of `pid`, and returns its image.
     pub(crate) fn read_image(&mut self, pid: Pid) -> Result<&ProcessImage, ProcessError> {
         let image = procfs::read_image(pid, &mut self.objects)?;
         let at = self.now();
@@ -221,17 +221,18 @@ impl ProcessTracker {
         self.image(pid).is_some_and(|image| self.allocators.has_probes(pid, image))
     }
 
-    /// Returns the number of allocators that an image mapped before their probes. Each is returned once.
+    /// Returns the number of allocators that an image mapped before the allocators had probes, and forgets them.
     pub(crate) fn take_late(&mut self, id: ImageId) -> u64 {
         self.allocators.late().take(id)
     }
 
-    /// Sets the user and the cgroup of images that have ended to those at their end.
+    /// Sets the user and the cgroup of ended images to the ones that the kernel reported at their
+    /// end.
     pub(crate) fn set_owners(&mut self, owners: BTreeMap<ImageId, Owner>) {
         self.owners.add(owners, &mut self.registry, &self.metadata);
     }
 
-    /// Reads the user, the control group and the threads of `pid`.
+    /// Reads the user, the cgroup and the threads of `pid`.
     pub(crate) fn read_metadata(&mut self, pid: Pid) {
         let metadata = self.metadata.of(pid);
         if metadata == ProcessMetadata::default() {
@@ -246,13 +247,13 @@ impl ProcessTracker {
         }
     }
 
-    /// Removes the names of threads that have ended, and that nothing refers to.
+    /// Removes the names of threads that have ended. Nothing may refer to these threads.
     pub(crate) fn forget_threads(&mut self, id: ImageId, ended: impl IntoIterator<Item = Tid>) {
         self.registry.forget_threads(id, ended);
     }
 
-    /// Reads the metadata of the running processes of `snapshot` again: they may have changed their control group or
-    /// their threads.
+    /// Reads the metadata of the running processes of `snapshot` again, because their cgroups or threads may have
+    /// changed.
     pub(crate) fn refresh_metadata(&mut self, snapshot: &Snapshot) {
         let runs = |id: &&ImageId| self.image(id.pid).is_some_and(|image| image.ended.is_none());
         let pids: BTreeSet<_> = snapshot.images.keys().filter(runs).map(|id| id.pid).collect();
@@ -268,18 +269,19 @@ impl ProcessTracker {
         }
     }
 
-    /// Returns the object that `pid` maps at a range, or its executable.
+    /// Returns the object that `pid` maps at `range`. Without a range, returns the executable of
+    /// `pid`.
     pub(crate) fn mapped_object(&mut self, pid: Pid, range: Option<(AbsAddr, AbsAddr)>) -> Option<Arc<Object>> {
         let Some((start, end)) = range else { return procfs::program_of(pid, &mut self.objects) };
         let mapped = procfs::object_at(pid, start, end, &mut self.objects);
-        // If the process has exited, its mmap events may have arrived before.
+        // If the process has exited, earlier mmap events may have reported its mappings.
         mapped.or_else(|| {
             let mappings = &self.image(pid)?.mappings;
             mappings.iter().find(|mapping| mapping.start <= start && start < mapping.end)?.object.clone()
         })
     }
 
-    /// Opens the objects with these paths that exist in memtrace's mount namespace.
+    /// Opens the objects at these paths that exist in memtrace's mount namespace.
     pub(crate) fn open_objects(&mut self, paths: &[PathBuf]) -> Vec<Arc<Object>> {
         let open = |path: &PathBuf| Some(self.objects.opened(Path::new("/"), path, procfs::regular(path).ok()?));
         paths.iter().filter_map(open).collect()
@@ -302,7 +304,7 @@ impl ProcessTracker {
         self.registry.images().range(all).next_back().map_or(first, |(id, _)| *id)
     }
 
-    /// Returns the image that `pid` ran at the time `at` since ticks began.
+    /// Returns the image that `pid` ran at `at`, a time since tick 0.
     pub(crate) fn image_at(&self, pid: Pid, at: Duration) -> Option<&ProcessImage> {
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
         let mut images = self.registry.images().range(all).rev().map(|(_, image)| image);
@@ -314,7 +316,7 @@ impl ProcessTracker {
         self.events.is_some() && self.registry.runs(id)
     }
 
-    /// Returns the images that ended before `before`, by the mmap events.
+    /// Returns the images that ended before `before`, according to the mmap events.
     pub(crate) fn ended_before(&self, before: Tick) -> impl Iterator<Item = (ImageId, ImageEnd, Tick)> + '_ {
         self.registry.images().iter().filter_map(move |(&id, image)| {
             let (end, at) = image.ended.filter(|(_, at)| *at < before)?;
@@ -326,7 +328,7 @@ impl ProcessTracker {
     pub(crate) fn take_ended(&mut self, id: ImageId, end: ImageEnd, at: Tick) -> Option<ProcessImage> {
         self.owners.remove(id);
         if self.registry.runs(id) {
-            // Its mmap events were lost, or there are none.
+            // The mmap events of the image's end were lost, or mmap events are not available.
             let kind = match end {
                 ImageEnd::Exec => return self.registry.images().get(&id).cloned(),
                 ImageEnd::Exit | ImageEnd::OomKill => ProcessEventKind::Exited { at },
@@ -340,7 +342,8 @@ impl ProcessTracker {
         self.registry.images()
     }
 
-    /// Returns the lost mmap events and the images beyond the registry's bounds.
+    /// Returns the losses: lost mmap events, and images and mappings beyond the limits of the
+    /// registry.
     pub(crate) fn losses(&self) -> Losses {
         let mut losses = self.registry.losses().clone();
         losses.add(LossReason::MappingsLost, self.lost);

@@ -1,4 +1,4 @@
-//! Traits of processes that filters compare: from procfs while a process runs, after that from what was recorded.
+//! Traits of processes that filters compare: from procfs while a process runs, and from the registry after its end.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,13 +8,13 @@ use memtrace_model::{ImageId, ProcessImage, Traits};
 
 use super::tracker::ProcessTracker;
 
-/// Returns the present traits of an image that runs, or those at its end, as far as they are known. Cgroups are looked
-/// up in `hierarchies`, if given.
+/// Returns the traits of an image that runs, or the known traits at its end. `hierarchies`: cgroup hierarchies, if
+/// cgroups are among the traits.
 pub(crate) fn of(tracker: &ProcessTracker, id: ImageId, hierarchies: Option<&Hierarchies>) -> Traits {
     let Some(image) = tracker.images().get(&id) else {
         return procfs::traits(id.pid, hierarchies).unwrap_or_default();
     };
-    // A pid can be reused.
+    // The pid of an ended image can belong to another process.
     let runs = image.ended.is_none() && tracker.registry.is_latest(id);
     let present = if runs { procfs::traits(id.pid, hierarchies) } else { None };
     present.unwrap_or_else(|| recorded(tracker, id, image, hierarchies))

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use memtrace_model::UntracedReason;
 use memtrace_object::allocators::Verdict;
 
-/// Maximum number of remembered verdicts. After that, objects are examined again.
+/// Maximum number of remembered verdicts. At this number, all are forgotten, and objects are
+/// examined again.
 const MAX_VERDICTS: usize = 1 << 16;
 
 /// Reason why an object has no traced allocator, by its handle; `None` if it has one.
@@ -21,7 +22,7 @@ impl Verdicts {
         self.0.insert(handle, reason);
     }
 
-    /// Removes the verdicts on objects after their files were closed.
+    /// Forgets objects with closed files.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.0.retain(|handle, _| !closed.contains(handle));
     }
@@ -31,7 +32,7 @@ impl Verdicts {
     }
 }
 
-/// Returns the reason for which an object with this verdict has no traced allocator; `None` if it has one.
+/// Returns the reason why an object with this verdict has no traced allocator; `None` if it has one.
 pub(super) const fn obstacle(verdict: &Verdict) -> Option<UntracedReason> {
     match verdict {
         Verdict::Traced(_) => None,

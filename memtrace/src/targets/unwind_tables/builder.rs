@@ -12,21 +12,22 @@ use memtrace_model::{Bytes, Object};
 use memtrace_object::eh_frame::{Begun, Built, Cache, Construction, Descriptions};
 use tokio::sync::Notify;
 
-/// Result of the thread.
+/// Progress of the thread with an object.
 pub(super) enum Progress {
-    /// The table is in construction. Until it is finished, pages of it can be made.
+    /// The object is indexed, and its table is in construction. Until the table is built, single
+    /// pages can be made from the descriptions.
     Indexed(Arc<Object>, Descriptions),
-    /// The table is finished.
+    /// The table is built.
     Built(Built),
 }
 
 /// A thread that builds unwind tables.
 pub(super) struct Builder {
-    /// `None` makes the thread end.
+    /// Objects for the thread. The thread ends when this sender is dropped.
     jobs: Option<Sender<Arc<Object>>>,
     progress: Receiver<Progress>,
     ready: Arc<Notify>,
-    /// Set when queued jobs are to be dropped.
+    /// True if the thread must end without the queued objects.
     stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -35,11 +36,11 @@ pub(super) struct Builder {
 struct Worker {
     queue: Receiver<Arc<Object>>,
     cache: Option<Arc<Cache>>,
-    /// Objects without a table, in the order in which they were queued.
+    /// Indexed objects without a table, in the order of the queue.
     begun: VecDeque<Construction>,
-    /// Memory that they take, in bytes.
+    /// Bytes of the call frame information of these objects.
     bytes: usize,
-    /// Limit of this memory. At the limit, further objects wait until a table is finished.
+    /// Limit of `bytes`. At the limit, further objects wait until a table is finished.
     max_bytes: usize,
     progress: Sender<Progress>,
     ready: Arc<Notify>,
@@ -47,8 +48,8 @@ struct Worker {
 }
 
 impl Builder {
-    /// Starts the thread, which uses tables from `cache` if it has them, and indexes an object before it builds its table. The
-    /// call frame information of the objects takes `memory` at most, except for one object.
+    /// Starts the thread. It uses tables from `cache` if they exist, and indexes an object before it builds its table.
+    /// The call frame information of the objects takes at most `memory`, plus one object.
     pub(super) fn start(cache: Option<Arc<Cache>>, memory: Bytes) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (sender, progress) = mpsc::channel();
@@ -72,7 +73,7 @@ impl Builder {
     /// Queues the object.
     pub(super) fn queue(&self, object: Arc<Object>) {
         if let Some(jobs) = &self.jobs {
-            // Without a thread there is no table, which the end of each stack shows.
+            // If the thread could not be started, there are no tables, and stacks are cut.
             let _ = jobs.send(object);
         }
     }
@@ -87,7 +88,7 @@ impl Builder {
         self.progress.recv_timeout(timeout).ok()
     }
 
-    /// Returns the notification that there is a result.
+    /// Returns the notification of new results.
     pub(super) fn ready(&self) -> Arc<Notify> {
         Arc::clone(&self.ready)
     }
@@ -96,7 +97,7 @@ impl Builder {
 impl Worker {
     fn run(&mut self) {
         while !self.stopped.load(Ordering::Relaxed) {
-            // An index takes a fraction of the time of a table, so no object waits for the table of another one.
+            // An index takes a fraction of the time of a table. So queued objects are indexed before a table is built.
             let new = if self.begun.is_empty() {
                 self.queue.recv().ok()
             } else if self.bytes < self.max_bytes {
@@ -135,7 +136,7 @@ impl Worker {
     }
 
     fn send(&self, progress: Progress) {
-        // Fails only after the builder was dropped.
+        // Sending fails only after the builder was dropped.
         let _ = self.progress.send(progress);
         self.ready.notify_one();
     }

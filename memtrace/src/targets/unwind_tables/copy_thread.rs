@@ -1,4 +1,5 @@
-//! Background thread that reads stack copies, so that their ring does not overflow while the run waits or builds tables.
+//! Background thread that reads stack copies, so that their ring buffer does not overflow while the run waits or builds
+//! tables.
 
 use std::fmt;
 use std::mem;
@@ -13,37 +14,38 @@ use memtrace_host::kernel::stack_copies::{StackCopy, StackCopyReader};
 use memtrace_model::Bytes;
 use tokio::sync::Notify;
 
-/// Limit of the copies of running processes, so that their ids leave space for other stacks in the ledgers.
+/// Maximum number of copies of running processes. It leaves IDs for other stacks in the ledgers.
 const MAX_COPIES: usize = 1 << 18;
-/// Records read between two checks of the limits.
+/// Number of records that are read between two checks of the limits.
 const BATCH: usize = 256;
-/// Pause between polls of the ring.
+/// Pause between polls of the ring buffer.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Pause after copies. Those that follow often need the same pages of a table, which are published only then.
+/// Pause after copies were read. It is shorter, because more copies follow soon: other stacks need the same pages of a
+/// table until these pages are published.
 const SHORT_PAUSE: Duration = Duration::from_millis(1);
 
-/// Copies that have been read, and the limits.
+/// Copies that were read, and the limits.
 #[derive(Default)]
 pub(super) struct Shared {
     copies: Mutex<Vec<StackCopy>>,
-    /// Memory of the copies that are not finished.
+    /// Bytes of the copies with unfinished walks.
     bytes: AtomicUsize,
-    /// Limit of this memory. A full ring comes on top.
+    /// Limit of `bytes`. The copies in a full ring buffer are not included.
     max_bytes: usize,
-    /// Number of copies that are not forgotten.
+    /// Number of copies of running processes.
     count: AtomicUsize,
     stopped: AtomicBool,
 }
 
-/// Thread that reads stack copies. If a limit is reached, it stops to read: the ring fills up, and further stacks are
-/// cut.
+/// Thread that reads stack copies. At a limit, it stops reading: the ring buffer fills up, and further stacks are cut.
 pub(super) struct CopyThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl CopyThread {
-    /// Starts the thread, which keeps unfinished copies of `memory` at most. `notify` is notified after copies were read.
+    /// Starts the thread. Copies with unfinished walks take at most `memory`. `notify` is notified after copies were
+    /// read.
     pub(super) fn start(reader: StackCopyReader, memory: Bytes, notify: Arc<Notify>) -> Self {
         let max_bytes = usize::try_from(memory.0).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared { max_bytes, ..Shared::default() });
@@ -64,12 +66,12 @@ impl CopyThread {
         self.shared.bytes.fetch_sub(copy.size(), Ordering::Relaxed);
     }
 
-    /// Forgets copies of a process that has ended.
+    /// Subtracts `copies` of an ended process from the number of copies.
     pub(super) fn forget(&self, copies: usize) {
         self.shared.count.fetch_sub(copies, Ordering::Relaxed);
     }
 
-    /// Reads what is in the ring, and ends the thread. No program may be running.
+    /// Reads the rest of the ring buffer, and ends the thread. No BPF program may be running.
     pub(super) fn stop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -89,7 +91,7 @@ impl Shared {
     fn read(&self, mut reader: StackCopyReader, notify: &Notify) {
         RingReader::raise_priority();
         loop {
-            // In this order: after the stop, the ring is read once more.
+            // `stopped` is read first, so that the ring buffer is read once more after the stop.
             let stopped = self.stopped.load(Ordering::Relaxed);
             let is_full = self.bytes.load(Ordering::Relaxed) >= self.max_bytes
                 || self.count.load(Ordering::Relaxed) >= MAX_COPIES;
@@ -124,10 +126,10 @@ impl fmt::Debug for CopyThread {
     }
 }
 
-/// Waits until the programs wake the reader, or for `pause`.
+/// Waits until BPF programs wake the reader, but at most for `pause`.
 fn wait(ring: RawFd, pause: Duration) {
     let mut ready = libc::pollfd { fd: ring, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one initialized pollfd is passed, whose descriptor lives as long as the reader. The ring is read after any
-    // outcome.
+    // SAFETY: one initialized pollfd is passed. Its descriptor lives as long as the reader. The ring buffer is read
+    // after any outcome.
     let _ = unsafe { libc::poll(&raw mut ready, 1, pause.as_millis() as libc::c_int) };
 }

@@ -1,4 +1,5 @@
-//! Stacks that were cut at an object without a table: their walks are finished in a copy once the table is there.
+//! Stacks that were cut at an object without a table. Their walks are finished in copies of the stacks when the table
+//! exists.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,22 +17,23 @@ use super::copy_thread::CopyThread;
 use super::placed_tables::{PlacedCode, PlacedTables};
 use crate::targets::track::ProcessTracker;
 
-/// Limit of the time of a call of [`CutStacks::finish_walks`], so that mappings, requests and tables are processed in
-/// between.
+/// Limit of the time of a call of [`CutStacks::finish_walks`]. Mappings, requests and tables are processed between the
+/// calls.
 const MAX_TIME: Duration = Duration::from_millis(10);
 
 /// Stacks that wait for tables, and finished ones.
 pub(super) struct CutStacks {
     reader: CopyThread,
-    /// Copies that are not finished, by the handle of the object without a table.
+    /// Copies with unfinished walks, by the handle of the object without a table.
     waiting: HashMap<PathBuf, Vec<StackCopy>>,
-    /// Copies with walks that can be finished now. The last ones come first: the pages that they need are in use.
+    /// Copies with walks that can be finished now. The last copy is finished first, because running processes use the
+    /// pages that it needs.
     ready: Vec<StackCopy>,
     finished: FinishedStacks,
 }
 
 impl CutStacks {
-    /// Starts to read copies. `notify` is notified when there are some.
+    /// Starts to read copies. `notify` is notified after copies were read.
     pub(super) fn start(reader: StackCopyReader, memory: Bytes, notify: Arc<Notify>) -> Self {
         Self {
             reader: CopyThread::start(reader, memory, notify),
@@ -41,14 +43,14 @@ impl CutStacks {
         }
     }
 
-    /// Returns the copies that have arrived since the last call, to be passed to [`Self::finish_walks`] once all mmap
-    /// events before now are applied.
+    /// Returns the copies that have arrived since the last call. They are passed to [`Self::finish_walks`] after all
+    /// mmap events before now are applied.
     pub(super) fn take(&self) -> Vec<StackCopy> {
         self.reader.take()
     }
 
-    /// Finishes the walks of `new` copies and of those with tables that were missing, for a limited time. Returns the
-    /// objects without a table.
+    /// Finishes walks for a limited time: of `new` copies, and of copies with tables that exist by now. Returns the
+    /// objects that copies wait for since this call.
     pub(super) fn finish_walks(
         &mut self,
         new: Vec<StackCopy>,
@@ -60,7 +62,8 @@ impl CutStacks {
         let ready = self.waiting.extract_if(|handle, _| tables.is_placed(handle)).flat_map(|(_, copies)| copies);
         self.ready.extend(ready);
         for copy in &new {
-            // Further stacks need the page too, and are not cut there any more.
+            // Further stacks need this page too. When it is published, they are not cut there any
+            // more.
             if let Some(address) = copy.cut_at()
                 && let Some(mapping) = Mappings::of(copy, tracker).at(address)
             {
@@ -88,7 +91,7 @@ impl CutStacks {
         missing
     }
 
-    /// Finishes a walk. Returns an object if it needs the table of that.
+    /// Finishes a walk. If the table of an object is missing, returns the object.
     fn finish_walk(
         &mut self,
         copy: &StackCopy,
@@ -98,7 +101,7 @@ impl CutStacks {
     ) -> Option<Arc<Object>> {
         let mappings = Mappings::of(copy, tracker);
         let mapping_at = |address| mappings.at(address);
-        // Each repetition has one page more.
+        // Each repetition has one more page.
         loop {
             let mut missing = None;
             let code_at = |address| match mapping_at(address).map_or(PlacedCode::Unknown, |at| tables.placed_code(at)) {
@@ -126,12 +129,12 @@ impl CutStacks {
         }
     }
 
-    /// Reads the last copies. No program may be running.
+    /// Reads the last copies. No BPF program may be running.
     pub(super) fn stop(&mut self) {
         self.reader.stop();
     }
 
-    /// Returns true if copies wait for tables, or for their turn.
+    /// Returns true if copies wait for tables, or can be finished.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waiting.is_empty() || self.is_ready()
     }
@@ -146,21 +149,21 @@ impl CutStacks {
         &self.finished
     }
 
-    /// Returns true if the frames of all stacks of an image that has ended are known. If IDs of merged stacks were forgotten,
-    /// only stacks that wait to be finished are unknown.
+    /// Returns true if the frames of all stacks of an ended image are known. If IDs of merged stacks were forgotten, it
+    /// is enough that no copy of the process waits.
     pub(super) fn completes(&self, image: &EndedImage) -> bool {
         let mut copies = self.waiting.values().flatten().chain(&self.ready);
         let has_forgotten = image.usage.iter().any(|(_, usage)| usage.has_forgotten);
         self.finished.completes(image) || has_forgotten && copies.all(|copy| copy.pid() != image.id.pid)
     }
 
-    /// Replaces the ids of copies in an image that has ended.
+    /// Replaces the IDs of copies in an ended image by the IDs of the finished stacks.
     pub(super) fn apply_to_ended(&mut self, image: &mut EndedImage) {
         let forgotten = self.finished.apply_to_ended(image);
         self.reader.forget(forgotten);
     }
 
-    /// Returns the stacks. Those that still wait for a table are cut.
+    /// Returns the finished stacks. Stacks that still wait for a table are cut.
     pub(super) fn into_finished(mut self) -> FinishedStacks {
         for copy in self.waiting.drain().flat_map(|(_, copies)| copies).chain(self.ready.drain(..)) {
             self.finished.add_cut(copy.pid(), copy.id(), copy.cut(), copy.taken);

@@ -1,8 +1,8 @@
-//! Eviction of the tables of objects that no process has mapped, so that the maps have room for others.
+//! Eviction of the tables of objects that no process has mapped, so that the BPF maps have room for other tables.
 //!
-//! An evicted table is built again, from the cache on disk, when a process maps its object. Programs that looked the
-//! table up before the eviction may still read it: its space is reused after the mmap events of their processes were
-//! applied, which invalidates the look-ups, and when no program is running that began before.
+//! When a process maps the object of an evicted table, the table is loaded again from the cache on disk. BPF programs
+//! that looked up the table before the eviction may still read it. So its space is reused only after later mmap events
+//! were applied, which invalidates these look-ups, and after the programs that were running have ended.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,28 +16,28 @@ use super::placement::Placement;
 /// Share of free space below which tables are evicted.
 const LOW: f64 = 0.25;
 
-/// Tables evicted at once.
+/// Number of tables that are evicted at once.
 const EVICTED_AT_ONCE: usize = 8;
 
-/// Rounds without a search for tables to evict after one that found none.
+/// Number of rounds without a search, after a search has found no table to evict.
 const PAUSE: u32 = 250;
 
-/// Rounds after which the space of an evicted table is reused.
+/// Number of rounds until the space of an evicted table is reused.
 const ROUNDS: u32 = 2;
 
-/// The most keys of a file: its change time is part of them.
+/// Maximum number of keys of a file. A file has another key after each change of its change time.
 const MAX_KEYS: usize = 8;
 
-/// Tables that can be evicted, and those that were.
+/// State of the eviction of tables.
 #[derive(Debug, Default)]
 pub(super) struct Eviction {
     /// Keys under which each object was published, by its handle.
     keys: HashMap<PathBuf, Vec<ObjectKey>>,
-    /// Space of evicted tables, with the rounds since.
+    /// Space of evicted tables, with the number of rounds since the eviction.
     retired: Vec<(Space, u32)>,
     /// Objects without space for their tables, by handle.
     refused: HashMap<PathBuf, Weak<Object>>,
-    /// Rounds until tables to evict are searched for.
+    /// Number of rounds until the next search for tables to evict.
     pause: u32,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Space {
 }
 
 impl Eviction {
-    /// Records a key of an object. Returns an old key to forget if there are too many.
+    /// Records a key of an object. If there are too many keys, returns an old one to forget.
     pub(super) fn add_key(&mut self, handle: &Path, key: ObjectKey) -> Option<ObjectKey> {
         let keys = self.keys.entry(handle.to_owned()).or_default();
         if keys.contains(&key) {
@@ -64,12 +64,12 @@ impl Eviction {
         self.pause > 0
     }
 
-    /// Returns true if the table of an object found no space.
+    /// Returns true if there was no space for the table of an object.
     pub(super) fn is_refused(&self, handle: &Path) -> bool {
         self.refused.contains_key(handle)
     }
 
-    /// Records that the table of an object found no space.
+    /// Records that there was no space for the table of an object.
     pub(super) fn refuse(&mut self, handle: &Path, object: &Arc<Object>) {
         self.refused.insert(handle.to_owned(), Arc::downgrade(object));
     }
@@ -82,8 +82,9 @@ impl Eviction {
         self.keys.remove(handle).unwrap_or_default()
     }
 
-    /// Returns some of the `idle` objects to evict, the first ones, if less than the share `free` is free. They are those
-    /// for which `has_table` returns true.
+    /// Returns the first of the `idle` objects for which `has_table` returns true, at most [`EVICTED_AT_ONCE`]. Returns
+    /// none if enough space is free and no table lacks space, if the space of evicted tables becomes free soon, or
+    /// shortly after a search without result. `free`: free share of the space.
     pub(super) fn choose(
         &mut self,
         free: f64,
@@ -99,7 +100,8 @@ impl Eviction {
         chosen
     }
 
-    /// Ends a round, after which all mmap events were applied. Returns the space that no later program reads.
+    /// Ends a round, after which all mmap events were applied. Returns space that no BPF program reads that starts from
+    /// now on.
     pub(super) fn end_round(&mut self) -> Vec<Space> {
         self.pause = self.pause.saturating_sub(1);
         self.retired.iter_mut().for_each(|(_, rounds)| *rounds += 1);
@@ -111,8 +113,8 @@ impl Eviction {
         self.refused.keys().cloned().collect()
     }
 
-    /// Removes the objects whose tables found no space, and returns them with their handles and keys. There is no object
-    /// if nothing uses it any more.
+    /// Removes the objects without space for their tables, and returns them with their handles and keys. The object is
+    /// `None` if nothing uses it any more.
     pub(super) fn take_refused(&mut self) -> Vec<(PathBuf, Option<Arc<Object>>, Vec<ObjectKey>)> {
         let keys = |handle: &PathBuf| self.keys.get(handle).cloned().unwrap_or_default();
         let refused = std::mem::take(&mut self.refused).into_iter();
@@ -157,7 +159,7 @@ mod tests {
         assert_eq!(eviction.choose(LOW, |_| true, idle), [] as [PathBuf; 0]);
         let chosen = eviction.choose(0.1, |handle| handle != Path::new("1"), idle);
         assert_eq!(chosen, [0, 2, 3, 4, 5, 6, 7, 8].map(|number| PathBuf::from(number.to_string())));
-        // If there are none, the next search is made later.
+        // After a search without result, the next one is made later.
         assert_eq!(eviction.choose(0.1, |_| false, idle), [] as [PathBuf; 0]);
         for _ in 0..PAUSE {
             assert_eq!(eviction.choose(0.1, |_| true, idle), [] as [PathBuf; 0]);

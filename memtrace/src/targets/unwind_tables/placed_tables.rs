@@ -1,4 +1,4 @@
-//! Tables of objects in the BPF maps, as a whole or in part.
+//! Tables of objects in the BPF maps, complete or in part.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use super::table_writer::{Error, TableWriter};
 /// Name of the vDSO in the mappings of every process.
 pub(super) const VDSO: &str = "[vdso]";
 
-/// Tables by object handle, so at most one entry for each open file.
+/// Tables by object handle. There is at most one entry for each open file.
 pub(super) struct PlacedTables {
     writer: TableWriter,
-    /// `None` if the object has no table.
+    /// Positions of the tables; `None` if an object has no table.
     placements: HashMap<PathBuf, Option<Placement>>,
-    /// Tables in construction that have a placement: pages that walks need are made and published before the others.
-    /// `None` if no more pages can be made.
+    /// Descriptions of tables in construction that have a position. Pages that walks need are made from them, and
+    /// published before the other pages. `None` if no more pages can be made.
     partial: HashMap<PathBuf, Option<Descriptions>>,
 }
 
@@ -40,7 +40,7 @@ impl PlacedTables {
         Self { writer: TableWriter::new(limits), placements: HashMap::new(), partial: HashMap::new() }
     }
 
-    /// Returns true if the object `handle` has an entry: its table, or pages of it, or that it has none.
+    /// Returns true if the object `handle` has an entry: a table, a part of a table, or the fact that it has no table.
     pub(super) fn contains(&self, handle: &Path) -> bool {
         self.placements.contains_key(handle)
     }
@@ -50,7 +50,7 @@ impl PlacedTables {
         self.placements.get(handle)?.as_ref()
     }
 
-    /// Returns true if the object `handle` has a table that is not in construction.
+    /// Returns true if the object `handle` has a complete table.
     pub(super) fn has_whole_table(&self, handle: &Path) -> bool {
         self.get(handle).is_some() && !self.partial.contains_key(handle)
     }
@@ -73,7 +73,7 @@ impl PlacedTables {
     ) -> Result<(), Error> {
         let reserved = if self.partial.contains_key(&handle) { self.get(&handle) } else { None };
         let placed = match reserved.cloned() {
-            // Without space for the whole table, there may be some for its pages.
+            // There may still be space for single pages.
             Some(reserved) => match self.writer.complete(maps, &reserved, table) {
                 Err(Error::Full(_)) => return Ok(()),
                 written => written.map(|()| reserved),
@@ -92,8 +92,8 @@ impl PlacedTables {
         Ok(())
     }
 
-    /// Reserves the pages of the table of the object `handle`, which is in construction. Returns false if they cannot be
-    /// published before the table.
+    /// Reserves the pages of the table of the object `handle`, which is in construction. Returns false if single pages
+    /// cannot be published.
     pub(super) fn insert_partial(&mut self, maps: &mut UnwindMaps, handle: &Path, descriptions: Descriptions) -> bool {
         if self.contains(handle) {
             return false;
@@ -111,8 +111,8 @@ impl PlacedTables {
         }
     }
 
-    /// Publishes the page of a table in construction with the code at `address`, which is in `mapping`, unless it is
-    /// published. Returns false if it is published only with the whole table.
+    /// Publishes the page for the code at `address` in `mapping`, from a table in construction. Returns false if the
+    /// page can be published only with the complete table.
     pub(super) fn add_page(&mut self, maps: &mut UnwindMaps, mapping: &Mapping, address: AbsAddr) -> bool {
         let Some(handle) = mapping.object.as_ref().and_then(|object| object.handle.as_ref()) else { return false };
         let Some(partial) = self.partial.get_mut(handle) else { return false };
@@ -134,7 +134,8 @@ impl PlacedTables {
         is_added
     }
 
-    /// Removes the entry of the object `handle`. Its space is not free yet.
+    /// Removes the entry of the object `handle`, and returns the position of its table. The space
+    /// of the table is not free yet.
     pub(super) fn remove(&mut self, handle: &Path) -> Option<Placement> {
         self.partial.remove(handle);
         self.placements.remove(handle).flatten()
@@ -145,18 +146,18 @@ impl PlacedTables {
         self.writer.release(space);
     }
 
-    /// Share of the space that is free.
+    /// Returns the free share of the space.
     pub(super) fn free_share(&self) -> f64 {
         self.writer.free_share()
     }
 
-    /// Converts a mapping for the BPF programs.
+    /// Converts a mapping to its form in the BPF maps.
     pub(super) fn convert(&self, mapping: &Mapping) -> unwind_maps::Mapping {
         let (begin, end) = (mapping.start.0, mapping.end.0);
         let kind = |kind: u8| u32::from(kind) << 24;
         let without = |pages_and_kind| unwind_maps::Mapping { begin, end, pages_and_kind, ..Default::default() };
         let Some(object) = &mapping.object else { return without(kind(mapping::GENERATED)) };
-        // Only the vDSO is stored by its name.
+        // The vDSO has no file, so its table is stored under its name.
         let handle = object.handle.as_deref().or_else(|| Some(&*object.path).filter(|path| *path == Path::new(VDSO)));
         let placement = handle.and_then(|handle| self.get(handle));
         match placement.and_then(|placement| Some((placement, placement.bias(mapping)?))) {
@@ -171,8 +172,8 @@ impl PlacedTables {
         }
     }
 
-    /// Returns true if walks in the object `handle` can be finished: its table or the pages that they need are published,
-    /// or it has none.
+    /// Returns true if walks in the object `handle` can be finished: the table or the needed pages are published, or
+    /// there is no table.
     pub(super) fn is_placed(&self, handle: &Path) -> bool {
         self.contains(handle) && self.partial.get(handle).is_none_or(Option::is_some)
     }

@@ -28,11 +28,11 @@ impl Placement {
         ObjectTable { page_base: self.page_base, pages_and_kind, segments }
     }
 
-    /// Returns the value to subtract from an address in `mapping` to get its distance from the table's first page;
+    /// Returns the value to subtract from an address in `mapping` to get the distance from the table's first page;
     /// `None` if the mapping contains none of the object's code.
     ///
-    /// A mapping starts at a page boundary, its code perhaps after that. So the first segment that overlaps the mapping
-    /// counts, not the one that contains the mapping's first byte.
+    /// A mapping starts at a page boundary, but its code can start later. So the first segment that overlaps the
+    /// mapping counts, not the segment at the first byte of the mapping.
     pub(super) fn bias(&self, mapping: &Mapping) -> Option<u64> {
         let first = mapping.offset.0;
         let end = first.saturating_add(mapping.end.0.saturating_sub(mapping.start.0));
@@ -43,7 +43,7 @@ impl Placement {
     }
 }
 
-/// Entry for an object without a table.
+/// Returns the entry of an object without a table.
 pub(super) fn without_table() -> ObjectTable {
     ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..ObjectTable::default() }
 }
@@ -63,7 +63,7 @@ mod tests {
         Placement { page_base: 0, pages: 6, origin: VirtOffset(0x40_2000), code: code.to_vec() }
     }
 
-    /// Distance of `address` from the table's first page.
+    /// Returns the distance of `address` from the table's first page.
     fn distance(address: u64, start: u64, end: u64, offset: u64) -> Option<u64> {
         let mapping = Mapping { start: AbsAddr(start), end: AbsAddr(end), offset: FileOffset(offset), object: None };
         placement().bias(&mapping).map(|bias| address.wrapping_sub(bias))

@@ -1,5 +1,5 @@
-//! Unwind tables, built once for each object and published to the BPF programs.
-//! Tables are published by object, and the BPF programs request those that are missing.
+//! Unwind tables, built once for each object and published by object. The BPF programs request
+//! missing tables.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -22,18 +22,19 @@ use super::placed_tables::{PlacedTables, VDSO};
 use super::placement::{Placement, without_table};
 use crate::targets::bounded_set::BoundedSet;
 
-/// Tables built in parallel before events count: enough for the objects of one process, few enough to leave it its
-/// processors.
+/// Number of threads that build tables before events count. They are enough for the objects of one process, and leave
+/// processors to it.
 const THREADS: usize = 2;
 
-/// Limit of the tables that are loaded before a command runs, as stored: a tenth of a second, and 16 MiB of the BPF maps,
-/// which take half as much as a file. Twenty compilers have that much code.
+/// Limit of the stored size of the tables that are loaded before a command runs: 16 MiB in the BPF maps, and a tenth of
+/// a second. Twenty compilers have as much code.
 const MAX_PRELOADED_BYTES: u64 = 32 << 20;
 
-/// Approximate number of bytes of a file for each byte of its stored table.
+/// Approximate ratio of the size of a file to the size of its stored table.
 const FILE_BYTES_OF_TABLE: u64 = 8;
 
-/// The most rejected requests that are remembered. After that, an object may be rejected twice.
+/// Maximum number of remembered rejected requests. At this number, all are forgotten, and an object
+/// may be rejected twice.
 const MAX_REJECTED: usize = 1 << 16;
 
 /// Publishes unwind tables.
@@ -44,12 +45,13 @@ pub(super) struct TablePublisher {
     /// Keys of the objects with a table in construction, by object handle.
     waiting: HashMap<PathBuf, Vec<ObjectKey>>,
     eviction: Eviction,
-    /// Requested objects that were replaced by a file with another change time.
+    /// Keys of requested objects with a change time that the file at the path did not have.
     rejected: BoundedSet<ObjectKey>,
 }
 
 impl TablePublisher {
-    /// Creates a publisher. Tables are built from `frame_data` at a time.
+    /// Creates a publisher. `frame_data`: limit of the call frame information of the tables in
+    /// construction.
     pub(super) fn new(cache: Option<Cache>, limits: Limits, frame_data: Bytes) -> Self {
         let cache = cache.map(Arc::new);
         Self {
@@ -72,8 +74,8 @@ impl TablePublisher {
         self.publish(kernel, Path::new(VDSO), ObjectKey::default());
     }
 
-    /// Builds and publishes the tables of `objects` before it returns. Errors are logged: stacks through an object without a
-    /// table are cut, and the report counts them.
+    /// Builds and publishes the tables of `objects` before it returns. Errors are logged: stacks through an object
+    /// without a table are cut, and the report counts them.
     pub(super) fn build_now<'a>(&mut self, kernel: &mut Kernel, objects: impl Iterator<Item = &'a Arc<Object>>) {
         let jobs = self.jobs(objects);
         let handles: Vec<_> = jobs.iter().filter_map(|job| job.object.handle.clone()).collect();
@@ -83,15 +85,15 @@ impl TablePublisher {
             if self.eviction.is_refused(handle) {
                 continue;
             }
-            // An object without a key is published when the BPF programs request it.
+            // If no key is known, the BPF programs request the object later.
             if let Some(key) = kernel.file_id(handle) {
                 self.publish(kernel, handle, key);
             }
         }
     }
 
-    /// Publishes the tables of `objects`, the first ones up to a limit. Those that the cache lacks are built: an earlier
-    /// run did not wait until they were finished.
+    /// Publishes the tables of `objects` up to a limit of their size, the first objects first. Builds the tables that
+    /// the cache lacks because an earlier run did not wait for them.
     pub(super) fn preload(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
         let Some(cache) = self.cache.clone() else { return };
         let mut left = MAX_PRELOADED_BYTES;
@@ -121,16 +123,16 @@ impl TablePublisher {
         }
     }
 
-    /// Answers a request of the BPF programs for the object `key`. `object` is the file that is there now.
+    /// Answers a request of the BPF programs for the object `key`. `object`: the file that is there now.
     pub(super) fn request(&mut self, kernel: &mut Kernel, key: ObjectKey, object: Option<Arc<Object>>) {
         let Some(object) = object else {
-            // Another process that maps the object will request it again.
+            // If another process maps the object, it is requested again.
             kernel.unwind_maps().forget_object(key);
             return;
         };
         let Some(handle) = object.handle.clone() else {
-            // Code without a file has its table under its name, or none. It is published either way, since the BPF
-            // programs would request it with each stack.
+            // Code without a file has its table under its name, or no table. The entry is published in both cases,
+            // since the BPF programs would request it again with each stack.
             self.publish(kernel, &object.path, key);
             return;
         };
@@ -140,12 +142,12 @@ impl TablePublisher {
             kernel.unwind_maps().forget_object(key);
             return;
         }
-        // An executable is requested before it is mapped, under the inode number that a stacked file system gives it.
+        // An executable is requested before it is mapped, under the inode number of the stacked file system.
         let mapped_as = kernel.file_id(&handle).filter(|other| *other != key);
         self.build_later(kernel, object, handle, [key].into_iter().chain(mapped_as));
     }
 
-    /// Builds unwind tables ahead of time for objects that are likely to be mapped.
+    /// Builds unwind tables in the background, for objects that are likely to be needed.
     pub(super) fn prefetch(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
         for object in objects {
             if let Some(handle) = object.handle.clone()
@@ -207,7 +209,7 @@ impl TablePublisher {
             Progress::Indexed(object, descriptions) => {
                 let handle = object.handle.clone().unwrap_or_default();
                 if self.tables.insert_partial(kernel.unwind_maps(), &handle, descriptions) {
-                    // The table is in construction still.
+                    // The keys stay in `waiting`, because the table is not finished.
                     for key in self.waiting.get(&handle).cloned().unwrap_or_default() {
                         self.publish(kernel, &handle, key);
                     }
@@ -230,8 +232,8 @@ impl TablePublisher {
         self.builder.ready()
     }
 
-    /// Evicts the tables of `closed` objects and, if space is short, of some `idle` ones, the first ones first. Neither
-    /// may be mapped by a process. All mmap events up to now must be applied.
+    /// Evicts the tables of `closed` objects. If space is short, also evicts tables of some `idle` objects, the first
+    /// ones first. No process may have mapped these objects. All mmap events up to now must be applied.
     pub(super) fn evict(
         &mut self,
         kernel: &mut Kernel,
@@ -262,7 +264,7 @@ impl TablePublisher {
         keys.into_iter().for_each(|key| kernel.unwind_maps().forget_object(key));
     }
 
-    /// Frees the space of evicted tables, and builds those that found none.
+    /// Frees the space of evicted tables, and builds the tables that had no space.
     fn release(&mut self, kernel: &mut Kernel, freed: &[Space]) {
         if let Err(error) = kernel.unwind_maps().wait() {
             log::debug!("the space of evicted unwind tables is lost: {error}");
@@ -278,8 +280,8 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes that there are no tables for the objects without space for them. Until then, their stacks are
-    /// copied.
+    /// Publishes that the objects without space for their tables have none. Until this is published, stacks through
+    /// them are copied.
     fn publish_refused(&mut self, kernel: &mut Kernel) {
         for handle in self.eviction.refused() {
             self.tables.insert_without_table(handle.clone());
@@ -299,7 +301,7 @@ impl TablePublisher {
         }
     }
 
-    /// Returns a job for each of `objects` without a placement, each object once.
+    /// Returns a job for each of `objects` without an entry, each object once.
     fn jobs<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Vec<BuildJob> {
         let new: HashMap<_, _> = objects
             .filter_map(|object| object.handle.as_ref().map(|handle| (handle, object)))
@@ -317,13 +319,12 @@ impl TablePublisher {
         }
     }
 
-    /// Returns the placed tables.
     pub(super) const fn tables(&mut self) -> &mut PlacedTables {
         &mut self.tables
     }
 }
 
-/// Returns true if the file's change time is that of `key`.
+/// Returns true if the file has the change time of `key`.
 fn has_change_time(handle: &Path, key: ObjectKey) -> bool {
     let is_equal = |file: fs::Metadata| file.ctime() == key.changed_s && file.ctime_nsec() == i64::from(key.changed_ns);
     fs::metadata(handle).is_ok_and(is_equal)

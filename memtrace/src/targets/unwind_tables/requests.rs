@@ -23,12 +23,12 @@ use crate::targets::select::Target;
 use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
 
-/// Number of tables built before events count if many processes are traced, for the most used objects. The background
-/// thread builds the others.
+/// Number of tables that are built before events count if rules select the targets: the tables of the objects with the
+/// most mappings. The background thread builds the others.
 const PREPARED: usize = 48;
 
-/// Limit of the time for tables that are in construction at the end of a run. The next run of the command builds the
-/// others before it lets the command run.
+/// Limit of the time that the end of a run waits for stacks, and then for tables of the command's objects. The next run
+/// of the command builds the other tables before the command runs.
 const FINISH_TIME: Duration = Duration::from_secs(10);
 
 /// The unwind tables of a run.
@@ -37,19 +37,19 @@ pub(crate) struct UnwindTables {
     requests: TableRequestReader,
     /// `None` if no stacks are taken.
     cut_stacks: Option<CutStacks>,
-    /// File of the command; `None` if there is none.
+    /// File of the command to trace; `None` if the targets run already.
     command: Option<File>,
     /// Objects that the command and its child processes had mapped when they ended.
     used: BTreeSet<Arc<Object>>,
 }
 
-/// The most objects that are remembered for the next run of a command.
+/// Number of objects after which the objects of further images are not remembered.
 const MAX_USED: usize = 1024;
 
 impl UnwindTables {
-    /// Publishes the tables of the objects that the targets have mapped or may load at their start. Unfinished stack copies
-    /// take `copy_memory` at most, and the call frame information of the objects in construction `frame_data`. Without
-    /// `takes_stacks`, there are none.
+    /// Publishes the tables of the objects that the targets have mapped or may load at their start. Without
+    /// `takes_stacks`, publishes no tables. `copy_memory`: limit of the stack copies with unfinished walks.
+    /// `frame_data`: limit of the call frame information of the tables in construction.
     pub(crate) fn prepare(
         target: &Target,
         takes_stacks: bool,
@@ -83,7 +83,8 @@ impl UnwindTables {
             }
         }
         let requests = kernel.take_table_requests().map_err(|error| from_engines::kernel(None, error))?;
-        // Without stacks, the map has to stay open for programs that are loaded later.
+        // Without stacks, the reader is not taken: its map has to stay open for BPF programs that
+        // are loaded later.
         let copies = takes_stacks.then(|| kernel.take_stack_copies()).transpose();
         let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?;
         let cut_stacks = cut_stacks.map(|reader| CutStacks::start(reader, copy_memory, publisher.ready()));
@@ -97,7 +98,7 @@ impl UnwindTables {
         }
     }
 
-    /// Finishes the walks of the stacks that were cut, and returns them. Prepares the cache for the next run of the
+    /// Finishes the walks of cut stacks, and returns the finished stacks. Prepares the cache for the next run of the
     /// command: records the objects that the command and its child processes have mapped, and stores their tables.
     pub(crate) fn finish(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker) -> FinishedStacks {
         let deadline = Instant::now() + FINISH_TIME;
@@ -123,18 +124,18 @@ impl UnwindTables {
         self.requests.as_raw_fd()
     }
 
-    /// Returns the notification that a table was built.
+    /// Returns the notification of new tables and stack copies.
     pub(crate) fn ready(&self) -> Arc<Notify> {
         self.publisher.ready()
     }
 
-    /// Returns the stack copies since the last call, to be passed to [`Self::finish_walks`] after a poll of the mmap
+    /// Returns the stack copies since the last call. They are passed to [`Self::finish_walks`] after a poll of the mmap
     /// events.
     pub(crate) fn stack_copies(&mut self) -> Vec<StackCopy> {
         self.cut_stacks.as_ref().map_or_else(Vec::new, CutStacks::take)
     }
 
-    /// Finishes the walks of stacks that were cut because a table was missing, as far as the tables are there by now.
+    /// Finishes the walks of stacks that were cut because a table was missing, as far as the tables exist by now.
     pub(crate) fn finish_walks(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker, copies: Vec<StackCopy>) {
         if let Some(stacks) = &mut self.cut_stacks {
             let missing = stacks.finish_walks(copies, kernel, self.publisher.tables(), tracker);
@@ -155,7 +156,7 @@ impl UnwindTables {
         self.cut_stacks.as_ref().map(CutStacks::finished)
     }
 
-    /// Gives the stacks of an image that has ended the ids of the stacks that were finished in user space.
+    /// Replaces the IDs of stack copies in an ended image by the IDs of the finished stacks.
     pub(crate) fn apply_to_ended(&mut self, image: &mut EndedImage) {
         if let Some(stacks) = &mut self.cut_stacks {
             stacks.apply_to_ended(image);
@@ -175,7 +176,8 @@ impl UnwindTables {
         self.requests.drain(|request| requests.push(request));
         for TableRequest { object, pid, range } in requests {
             let mapped = tracker.mapped_object(pid, range);
-            // Its table is built during the search for the libraries, which it loads next.
+            // The table of the executable is built during the search for its libraries, which are
+            // loaded next.
             self.publisher.request(kernel, object, mapped.clone());
             if let Some(executable) = mapped.filter(|_| range.is_none()) {
                 let libraries = tracker.libraries(&executable);
@@ -197,7 +199,7 @@ impl UnwindTables {
     }
 }
 
-/// Opens the file of the command to trace, which identifies it in the cache.
+/// Opens the file of the command to trace. The file identifies the command in the cache.
 fn open_command(target: &Target) -> Option<File> {
     let Target::Command { argv, .. } = target else { return None };
     let path = launch::path::find(argv.first()?, std::env::var_os("PATH").as_deref())?;

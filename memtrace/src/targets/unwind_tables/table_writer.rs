@@ -1,4 +1,4 @@
-//! Writer of tables to the BPF maps, as a whole or page by page.
+//! Writer of tables to the BPF maps, complete or page by page.
 
 use memtrace_host::kernel::KernelError;
 use memtrace_host::kernel::unwind_maps::UnwindMaps;
@@ -18,10 +18,9 @@ pub(super) enum Error {
     Kernel(#[from] KernelError),
 }
 
-/// Writes tables.
 pub(super) struct TableWriter {
     layout: Layout,
-    /// Number of unwind rules written to the BPF map.
+    /// Number of rules that are in the BPF map.
     rules: usize,
 }
 
@@ -37,7 +36,7 @@ impl TableWriter {
         Ok(Placement { page_base, pages: table.pages(), origin, code: table.code().to_vec() })
     }
 
-    /// Reserves the pages of a table that is not built yet. The BPF programs find that they are pending.
+    /// Reserves the pages of a table that is not built yet, and marks them as pending for the BPF programs.
     pub(super) fn reserve(&mut self, maps: &mut UnwindMaps, table: &Descriptions) -> Result<Placement, Error> {
         let pages = table.pages();
         let page_base = self.layout.reserve(pages)?;
@@ -45,7 +44,7 @@ impl TableWriter {
         Ok(Placement { page_base, pages, origin: table.origin(), code: table.code().to_vec() })
     }
 
-    /// Writes page `number` of a table with reserved pages, which has more.
+    /// Writes page `number` of a table with reserved pages.
     pub(super) fn place_page(
         &mut self,
         maps: &mut UnwindMaps,
@@ -60,8 +59,8 @@ impl TableWriter {
         Ok(maps.write_pages(placement.page_base + number, &[page])?)
     }
 
-    /// Writes a table with reserved pages. No page is pending after that, even if there is no table, unless there is no
-    /// space for it.
+    /// Writes a table with reserved pages. Afterwards, no page is pending, even if there is no table. If the table
+    /// finds no space, its pages stay pending.
     pub(super) fn complete(
         &mut self,
         maps: &mut UnwindMaps,
@@ -69,7 +68,7 @@ impl TableWriter {
         table: Result<Table, memtrace_object::eh_frame::Error>,
     ) -> Result<(), Error> {
         let written = table.map_err(Error::from).and_then(|table| {
-            // The pages are those of the table.
+            // Both numbers come from the same call frame information.
             let fits = table.pages() <= placement.pages;
             let plan = if fits { self.layout.place_at(&table, placement.page_base) } else { Err(Full::Pages) };
             self.write(maps, plan).map(drop)
@@ -85,13 +84,13 @@ impl TableWriter {
         self.layout.release(space.page_base, space.pages);
     }
 
-    /// Share of the space that is free.
+    /// Returns the free share of the space.
     pub(super) fn free_share(&self) -> f64 {
         self.layout.free_share()
     }
 
     fn write(&mut self, maps: &mut UnwindMaps, plan: Result<Plan, Full>) -> Result<Plan, Error> {
-        // The rules stay even if the rows do not fit.
+        // The rules stay written even if there is no space for the rows.
         self.write_rules(maps)?;
         let plan = plan?;
         write_rows(maps, &plan.chunks)?;
@@ -99,7 +98,7 @@ impl TableWriter {
         Ok(plan)
     }
 
-    /// Writes the new rules. There are far fewer than 2^32.
+    /// Writes the new rules. Their number is far below 2^32.
     fn write_rules(&mut self, maps: &mut UnwindMaps) -> Result<(), KernelError> {
         let rules = self.layout.rules().rules();
         maps.write_rules(self.rules as u32, &rules[self.rules..])?;

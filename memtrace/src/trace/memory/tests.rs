@@ -18,7 +18,7 @@ const FULL: MemoryPlan = MemoryPlan {
     recorder: Some(RecorderLimits::FULL),
 };
 
-/// Memory of everything that a plan limits. A new field of a plan does not compile without a line here.
+/// Returns the memory of everything that a plan limits. A new field of a plan does not compile without a line here.
 fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
     let MemoryPlan {
         maps,

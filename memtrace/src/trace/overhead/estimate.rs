@@ -1,4 +1,4 @@
-//! Estimate of the overhead from a count of the targets' allocator calls. Pure.
+//! Estimate of the overhead from a count of the targets' allocator calls.
 
 use memtrace_model::{Bytes, format};
 
@@ -9,7 +9,7 @@ use super::load::{CallCosts, Load};
 pub(in crate::trace) struct Estimate {
     /// Allocations per second, of any size.
     pub(super) calls_per_second: f64,
-    /// Share of one processor that tracing takes.
+    /// Processor time that tracing takes, as a share of one processor.
     pub(super) processors: f64,
     /// Additional processor time of the target for the same work, as a share; `None` if the target was idle.
     pub(super) slowdown: Option<f64>,
@@ -21,7 +21,8 @@ impl Estimate {
         self.sentence("about")
     }
 
-    /// Describes a measurement in a sentence. It does not contain all costs, such as those of a cold cache.
+    /// Describes a measurement in a sentence. Some costs, such as misses of a cold cache, are not
+    /// measured.
     pub(super) fn measured(self) -> String {
         self.sentence("at least")
     }
@@ -50,14 +51,14 @@ pub(super) fn estimate(load: &Load, costs: CallCosts, min_size: Bytes) -> Estima
     }
 }
 
-/// Returns the smallest of the [`minimum_sizes`] that keeps the slowdown within `limit`; `None` if the traps alone exceed
-/// it.
+/// Returns the smallest of the [`minimum_sizes`] that keeps the slowdown within `limit`; `None` if the cost of the
+/// traps alone exceeds `limit`.
 pub(super) fn min_size_within(load: &Load, costs: CallCosts, limit: f64) -> Option<Bytes> {
     let is_within = |&size: &Bytes| estimate(load, costs, size).slowdown.is_none_or(|slowdown| slowdown <= limit);
     minimum_sizes().find(is_within)
 }
 
-/// Returns the sizes to choose a minimum size from: 0, which filters nothing, and powers of two.
+/// Returns the candidates for a minimum size: 0, which filters nothing, and powers of two.
 pub(super) fn minimum_sizes() -> impl Iterator<Item = Bytes> {
     (0..u64::BITS).map(|power| Bytes(if power == 0 { 0 } else { 1 << power }))
 }

@@ -1,35 +1,36 @@
-//! Allocation rate of the targets, their own processor time, and the cost of tracing. Pure.
+//! Allocation rate of the targets, their own processor time, and the cost of tracing.
 
 use std::time::Duration;
 
 use memtrace_model::{Bytes, CallsBySize};
 
-/// Processor time that one allocator call costs the calling thread.
+/// Costs of an allocator call, as processor time of the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::trace) struct CallCosts {
-    /// The trap of an allocation that is only counted.
+    /// Trap of an allocation that is only counted.
     pub(super) count: Duration,
-    /// The traps of an allocation and its free, of any size.
+    /// Traps of an allocation and its free, of any size.
     pub(super) traps: Duration,
-    /// The BPF programs for a recorded allocation and its free.
+    /// BPF programs for a recorded allocation and its free.
     pub(super) record: Duration,
-    /// The stack of a recorded allocation.
+    /// Call stack of a recorded allocation.
     pub(super) stack: Duration,
 }
 
-/// Lower bound for the targets' own share of the processor time that they used.
+/// Minimum of the targets' own share of the processor time that they used.
 const LEAST_OWN: f64 = 0.02;
 
 /// Allocation calls of the targets in a period, and their processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
-    /// The calls that are recorded, unless they are below a minimum size.
+    /// Calls by size. They are recorded if they have the minimum size.
     pub(super) calls: CallsBySize,
-    /// Number of calls that are not recorded, of unknown sizes.
+    /// Number of further calls, which are not recorded and have unknown sizes.
     pub(super) filtered: u64,
     /// Length of the period.
     pub(super) during: Duration,
-    /// Processor time of the targets. The time that tracing took is in it until it is subtracted.
+    /// Processor time of the targets. It includes the time of tracing until [`Self::without`]
+    /// subtracts that.
     pub(super) own: Duration,
 }
 
@@ -45,7 +46,7 @@ impl Load {
         self.all_calls() as f64 * costs.traps.as_secs_f64() + recorded * (costs.record + costs.stack).as_secs_f64()
     }
 
-    /// Returns this load without the `spent` seconds of processor time, which were not the targets' own.
+    /// Returns this load without `spent` seconds of processor time, which tracing used.
     pub(super) fn without(self, spent: f64) -> Self {
         let busy = self.own.as_secs_f64();
         Self { own: Duration::from_secs_f64((busy - spent).max(busy * LEAST_OWN)), ..self }

@@ -19,8 +19,8 @@ use crate::trace::config::Percent;
 /// Duration of the count of allocator calls.
 const COUNT_TIME: Duration = Duration::from_millis(100);
 
-/// Time of the BPF programs for an allocation and its free: without a stack, and the addition for a stack. From `cargo
-/// xtask bench overhead`; the traps, which are most of the cost and differ most between machines, are measured.
+/// Time of the BPF programs for an allocation and its free without a stack, and the addition for a stack. From `cargo
+/// xtask bench overhead`. The traps, which are most of the cost and differ most between machines, are measured.
 const RECORD: Duration = Duration::from_nanos(150);
 const STACK: Duration = Duration::from_nanos(500);
 
@@ -31,7 +31,7 @@ pub(in crate::trace) struct Overhead {
 }
 
 impl Overhead {
-    /// Counts the allocations of `pids`. It places the entry probes of all functions that return a block without taking
+    /// Counts the allocations of `pids`. Places the entry probes of all functions that return a block without taking
     /// one; tracing needs these probes anyway.
     pub(in crate::trace) fn measure(
         kernel: &mut Kernel,

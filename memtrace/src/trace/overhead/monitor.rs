@@ -1,6 +1,7 @@
-//! Measurement of the overhead during a trace. Pure.
+//! Measurement of the overhead during a trace.
 //!
-//! A command cannot be observed before it runs, and a running process can change.
+//! An estimate does not suffice: a command cannot be observed before it runs, and a running process
+//! can change.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +11,17 @@ use super::estimate::estimate;
 use super::load::{CallCosts, Load};
 use super::warning;
 
-/// Shortest period to measure.
+/// Minimum length of a period.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Least processor time of the targets to measure. The time of child processes is known in steps of 10 ms.
+/// Minimum processor time of the targets in a period. The time of child processes is known in steps of 10 ms.
 const LEAST_BUSY: Duration = Duration::from_millis(100);
 
-/// Least processor time of the targets themselves, as a share of the time that tracing takes. The overhead is stated as at
-/// least 300 % at most.
+/// Minimum of the targets' own processor time, as a share of the time that tracing takes. The highest stated overhead
+/// is "at least 300 %".
 const LEAST_OWN: f64 = 1.0 / 3.0;
 
-/// Allocations and processor time of the targets since the start, at one moment.
+/// Allocations and processor time of the targets from the start of the trace to one moment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::trace) struct Sample {
     pub(in crate::trace) at: Instant,
@@ -29,24 +30,24 @@ pub(in crate::trace) struct Sample {
     /// Number of allocations that were filtered or lost.
     pub(in crate::trace) not_recorded: u64,
     pub(in crate::trace) processor_time: Duration,
-    /// Number of targets that have ended with an unknown time.
+    /// Number of targets that have ended, and whose processor time is unknown.
     pub(in crate::trace) missing: usize,
 }
 
-/// Measures the overhead during a trace.
+/// Monitor of the overhead during a trace.
 pub(in crate::trace) struct OverheadMonitor {
     costs: CallCosts,
     min_size: Bytes,
-    /// The user has a warning already.
+    /// True if the user has received a warning.
     has_warned: bool,
     /// Start of the current period.
     start: Option<Sample>,
-    /// Load of all periods that could be measured, with the time that tracing took.
+    /// Load of all measured periods. It includes the time that tracing took.
     total: Load,
 }
 
 impl OverheadMonitor {
-    /// Creates a monitor of a trace of allocations of at least `min_size`.
+    /// Creates a monitor of a trace. `min_size`: minimum size of a traced allocation.
     pub(in crate::trace) fn new(costs: CallCosts, min_size: Bytes, has_warned: bool) -> Self {
         Self { costs, min_size, has_warned, start: None, total: Load::default() }
     }
@@ -56,8 +57,8 @@ impl OverheadMonitor {
         self.start.is_none_or(|start| now.duration_since(start.at) >= PERIOD)
     }
 
-    /// Measures the period from the last sample to this one. Returns messages for the user when tracing takes much of the
-    /// targets' time for the first time.
+    /// Measures the period from the last sample to `sample`. Returns messages for the user when tracing takes much of
+    /// the targets' time for the first time.
     pub(in crate::trace) fn update(&mut self, sample: Sample) -> Vec<String> {
         let Some(load) = self.end_period(sample, LEAST_BUSY) else { return Vec::new() };
         let load = self.without_cost(load);
@@ -77,13 +78,13 @@ impl OverheadMonitor {
         (self.total.own >= LEAST_BUSY).then(|| warning::note(&load, self.costs, self.min_size))?
     }
 
-    /// Ends the current period if the targets used at least the processor time `least`. Returns its load, unless that is
-    /// unknown.
+    /// Ends the current period if the targets have used at least `least` of processor time. Returns the load of the
+    /// period, unless it is unknown.
     fn end_period(&mut self, sample: Sample, least: Duration) -> Option<Load> {
         let start = *self.start.get_or_insert(sample);
         let busy = sample.processor_time.checked_sub(start.processor_time);
         let Some(busy) = busy.filter(|_| sample.missing == start.missing) else {
-            // The time of a child that has just ended passes to its parent as soon as that waits for it.
+            // The time of a child that has just ended is missing until its parent waits for it.
             let may_return = sample.missing == start.missing && sample.at.duration_since(start.at) < 2 * PERIOD;
             self.start = Some(if may_return { start } else { sample });
             return None;
@@ -107,8 +108,8 @@ impl OverheadMonitor {
         Some(load)
     }
 
-    /// Returns the load without the time that tracing took. The targets' own time is at least a part of it: if tracing takes
-    /// nearly all the time, the difference is within the error of the cost.
+    /// Returns the load without the time that tracing took. At least the share [`LEAST_OWN`] of this time remains: if
+    /// tracing takes nearly all the time, the difference is within the error of the cost.
     fn without_cost(&self, load: Load) -> Load {
         let cost = load.cost(self.costs, self.min_size);
         let load = load.without(cost);
@@ -121,7 +122,7 @@ mod tests {
     use super::super::load::TEST_COSTS as COSTS;
     use super::*;
 
-    /// Makes samples of a target by the second.
+    /// Target with one sample per second.
     struct Target {
         start: Instant,
         monitor: OverheadMonitor,
@@ -160,9 +161,9 @@ mod tests {
         assert_eq!(target.update(0, 0, 50), [""; 0]);
         assert!(!target.monitor.is_due(target.start + PERIOD / 2));
         assert!(target.monitor.is_due(target.start + PERIOD));
-        // 40 ms of 240 ms are spent for tracing.
+        // Tracing takes 40 ms of 240 ms.
         assert_eq!(target.update(1, 10_000, 290), [""; 0]);
-        // 400 ms of 900 ms.
+        // Tracing takes 400 ms of 900 ms.
         let expected = [
             "at 100000 allocations per second, tracing takes at least 40 % of one processor, 80 % of the target's time",
             "warning: this is more than 25 % of the target's time; --max-depth 0 saves about 50 % of it, --min-size 128 \
@@ -170,7 +171,7 @@ mod tests {
         ];
         assert_eq!(target.update(2, 110_000, 1190), expected);
         assert_eq!(target.update(3, 210_000, 2090), [""; 0]);
-        // In all, 840 ms of 2040 ms.
+        // In all, tracing takes 840 ms of 2040 ms.
         assert!(
             target.finish(3, 210_000, 2090).unwrap().starts_with("tracing took at least 70 % of the target's time; ")
         );
@@ -208,7 +209,7 @@ mod tests {
     fn period_with_a_missing_process_is_not_measured() {
         let mut target = Target::new(0, false);
         target.update(0, 0, 500);
-        // The time of a process that has ended is missing, and the calls are still counted.
+        // The time of a process that has ended is missing, but its calls are counted.
         let one_ended = Sample { missing: 1, ..target.sample(1, 100_000, 900) };
         assert_eq!(target.monitor.update(one_ended), [""; 0]);
         let two_ended = Sample { missing: 2, ..target.sample(2, 200_000, 1300) };
@@ -221,10 +222,10 @@ mod tests {
         target.update(0, 0, 500);
         let sample = target.sample(1, 100_000, 0);
         assert_eq!(target.monitor.update(sample), [""; 0]);
-        // 400 ms of 1 s.
+        // Tracing takes 400 ms of 1 s.
         let returned = Sample { at: sample.at + PERIOD / 10, ..target.sample(1, 100_000, 1500) };
         assert_eq!(target.monitor.update(returned).len(), 2);
-        // Nobody waits for this one.
+        // No parent waits for this child.
         let mut target = Target::new(0, false);
         target.update(0, 0, 500);
         assert_eq!(target.update(2, 100_000, 0), [""; 0]);
@@ -237,7 +238,7 @@ mod tests {
         target.update(0, 0, 0);
         let few = Sample { not_recorded: 100_000, ..target.sample(1, 0, 1000) };
         assert_eq!(target.monitor.update(few), [""; 0]);
-        // 400 ms of 1 s; in all, 500 ms of 2 s.
+        // Tracing takes 400 ms of 1 s; in all, 500 ms of 2 s.
         let many = Sample { not_recorded: 500_000, ..target.sample(2, 0, 2000) };
         let warned = target.monitor.update(many);
         assert!(

@@ -1,4 +1,4 @@
-//! Warning about a high overhead, with the options that lower it. Pure.
+//! Warning about a high overhead, with the options that lower it.
 
 use std::time::Duration;
 
@@ -10,21 +10,23 @@ use super::load::{CallCosts, Load};
 /// Share of the target's processor time above which the overhead deserves a warning.
 const TOLERATED: f64 = 0.25;
 
-/// An option is named only if it leaves at most this part of the overhead.
+/// Maximum share of the overhead that remains with an option. An option that leaves more is not
+/// named.
 const WORTHWHILE: f64 = 0.9;
 
-/// A minimum size that filters this part of the calls leaves little to gain by a larger one.
+/// Share of the calls. If a minimum size filters this share, a larger size gains little.
 const MOST_CALLS: f64 = 0.9;
 
-/// Returns a warning if tracing allocations of at least `min_size` will take too much of the target's time.
+/// Returns a warning if tracing allocations of at least `min_size` is expected to take too much of the target's time.
 pub(super) fn warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
     let Excess { options, .. } = excess(load, costs, min_size)?;
     let options = options.into_iter().map(|(option, share)| (option, format::rough_percent(share)));
     Some(format!("{}; {}", headline(), advice(options.collect(), "lowers it to about", "to about", "")))
 }
 
-/// Returns a warning if tracing allocations of at least `min_size` takes too much of the target's time. The costs that are
-/// not measured, such as those of a cold cache, make the share uncertain, but not the part that an option saves.
+/// Returns a warning if tracing allocations of at least `min_size` takes too much of the target's
+/// time. Some costs, such as misses of a cold cache, are not measured. The total share is therefore
+/// uncertain, and the warning states the part that an option saves.
 pub(super) fn measured_warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
     Some(format!("{}; {}", headline(), savings(excess(load, costs, min_size)?)))
 }
@@ -45,7 +47,8 @@ fn savings(Excess { share, options }: Excess) -> String {
     advice(options.into_iter().map(saved).collect(), "saves about", "about", " of it")
 }
 
-/// Lists options with their effects. `first` precedes the effect of the first option and `then` those of the others.
+/// Lists options with their effects. `first` precedes the effect of the first option, and `then`
+/// the effects of the others.
 fn advice(options: Vec<(String, String)>, first: &str, then: &str, after_first: &str) -> String {
     let mut options = options.into_iter();
     let Some((option, effect)) = options.next() else {
@@ -57,9 +60,9 @@ fn advice(options: Vec<(String, String)>, first: &str, then: &str, after_first: 
 
 /// Overhead above [`TOLERATED`].
 struct Excess {
-    /// Share of the target's time.
+    /// Share of the target's time that tracing takes.
     share: f64,
-    /// Options that lower it, with the share that remains.
+    /// Options that lower the overhead, with the share that remains.
     options: Vec<(String, f64)>,
 }
 
@@ -76,8 +79,8 @@ fn excess(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<Excess> {
     Some(Excess { share, options: options.into_iter().filter_map(is_worthwhile).collect() })
 }
 
-/// Returns the smallest of the sizes above `min_size` with which the overhead is tolerated, or else one that filters most
-/// calls.
+/// Returns the smallest size above `min_size` that makes the overhead tolerable, or else the smallest one that filters
+/// most calls.
 fn worthwhile_size(load: &Load, costs: CallCosts, min_size: Bytes) -> Bytes {
     let sizes = || minimum_sizes().filter(|&size| size > min_size);
     let is_tolerated = |&size: &Bytes| estimate(load, costs, size).slowdown.is_some_and(|share| share <= TOLERATED);
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn quarter_of_the_targets_time_is_tolerated() {
-        // 4 µs a call.
+        // Each call costs 4 µs.
         assert_eq!(warned(&[(64, 62_500)]), None);
         assert!(warned(&[(64, 62_600)]).is_some());
         assert_eq!(warned(&[]), None);

@@ -29,23 +29,24 @@ use crate::trace::facts::{Facts, Measured};
 use crate::trace::part::{self, LeftImage};
 use crate::trace::recorder::Recorder;
 
-/// Changes that wait. The shard keeps further ones.
+/// Maximum number of changes that wait. The shard keeps further changes.
 const WAITING: usize = 16;
 
-/// Resets that wait. Further ones are refused.
+/// Maximum number of resets that wait. Further resets are refused.
 const MAX_RESETS: usize = 64;
 
-/// Groups with names of their own. Beyond it, processes that have ended are grouped by their short name, and all else is added
-/// up.
+/// Maximum number of groups with names of their own. Beyond it, processes that have ended are grouped by their short
+/// name, and all other accounts are added up.
 const MAX_GROUPS: usize = 10_000;
 
-/// Ended images with accounts of which the process is not known. Beyond it, they are added up.
+/// Maximum number of ended images that have accounts and an unknown process. Beyond it, their
+/// accounts are added up.
 const MAX_UNKNOWN: usize = 10_000;
 
-/// Accounts of a recording.
+/// Maximum number of accounts in a recording.
 const MAX_RECORDED: u32 = 100_000;
 
-/// A recording of this many bytes has one account at most.
+/// Bytes of a recording's size limit for each account.
 const BYTES_PER_ACCOUNT: u64 = 1024;
 
 /// Accounts of a run.
@@ -53,26 +54,26 @@ pub(super) struct RunAccounts {
     keys: AccountKeys,
     changes: Receiver<(u64, AccountChanges)>,
     groups: AccountGroups,
-    /// Images with accounts whose owners were read.
+    /// Running images with accounts. Their owners have been read.
     known: HashSet<ImageId>,
     refresh: Option<Refresh>,
     resets: Resets,
     /// Losses of the ledger.
     losses: Losses,
-    /// Accounts that follow from stacks have no water marks.
+    /// False for accounts that follow from stacks: they have no water marks.
     has_marks: bool,
-    /// Names of tags that programs set.
+    /// Rules that give names to tags of programs.
     rules: Option<TagRules>,
-    /// Tags that programs have set, by their names.
+    /// Names of the tags that programs have set.
     tags: BTreeMap<TagId, String>,
-    /// `None` if the accounts are not recorded.
+    /// Accounts for the recording; `None` if they are not recorded.
     recorded: Option<Recorded>,
 }
 
 /// Accounts of the intervals of a recording.
 #[derive(Default)]
 struct Recorded {
-    /// Intervals that the recorder has not taken.
+    /// Intervals that the recorder has not taken yet.
     intervals: Vec<AccountInterval>,
     /// End of the last interval.
     until: Tick,
@@ -90,7 +91,7 @@ struct Resets {
 
 /// A request for new water marks.
 struct Reset {
-    /// Its number: changes with it, or a later one, end at the reset.
+    /// Number of the reset. Changes with this number or a later one end at the reset.
     number: u64,
     /// Time since the start of the trace.
     at: Duration,
@@ -107,8 +108,8 @@ struct Refresh {
 }
 
 impl RunAccounts {
-    /// Returns the accounts, and the sink of the shard. `rules` give tags of programs other names. The accounts of each
-    /// interval are kept for the history, if it has this limit.
+    /// Returns the accounts, and the sink of the shard. `rules` give other names to tags of programs. `history`: size
+    /// limit of the history that gets the accounts of each interval, if there is one.
     pub(super) fn new(
         report: &AccountReport,
         rules: Option<&TagRules>,
@@ -151,7 +152,7 @@ impl RunAccounts {
         }
     }
 
-    /// Returns new members of groups, which the shard is to count together.
+    /// Returns new members of groups. The shard then counts the members of a group together.
     fn take_members(&mut self) -> Vec<GroupMember> {
         self.groups.take_members()
     }
@@ -162,14 +163,14 @@ impl RunAccounts {
         for (reached, changes) in last {
             self.apply_until(reached, changes, tracker);
         }
-        // The shard has panicked.
+        // A request that still waits shows that the shard has panicked.
         self.resets.waiting.drain(..).for_each(|reset| answer(reset.mark, Err("the trace has failed")));
         let keys = &self.keys;
         let unknown = ProcessImage::default();
         self.groups.finish(|id, part| key(keys, id, part, tracker.images().get(&id).unwrap_or(&unknown), tracker));
     }
 
-    /// Gives the accounts of a process that has ended their final names. All of its changes have been sent.
+    /// Gives the accounts of a process that has ended their final names. All changes of the process have arrived.
     fn complete(&mut self, id: ImageId, end: ImageEnd, image: &ProcessImage, tracker: &ProcessTracker) {
         self.known.remove(&id);
         let (keys, is_full) = (&self.keys, self.groups.number_of_groups() > MAX_GROUPS);
@@ -208,15 +209,15 @@ impl RunAccounts {
         observer.table(&fitting_text(&table, top, lines));
     }
 
-    /// Passes the accounts of the intervals that have ended to the history.
+    /// Passes the accounts of the ended intervals to the history.
     fn record(&mut self, recorder: &mut Recorder) {
         if let Some(until) = self.recorded_until() {
             recorder.add_accounts(self.take_intervals(), until);
         }
     }
 
-    /// Starts new water marks when the changes until now have arrived, which is `at` after the start of the trace. Returns the
-    /// number of the split that the shard has to make now, or the reason for which the request is refused.
+    /// Starts new water marks when the changes up to now have arrived. `at`: time since the start of the trace. Returns
+    /// the number of the split that the shard must make now, or the reason why the request is refused.
     fn reset_marks(&mut self, at: Duration, mark: MarkRequest) -> Result<u64, &'static str> {
         let refusal = if !self.has_marks {
             "accounts by object or tag have no water marks"
@@ -232,14 +233,15 @@ impl RunAccounts {
         Err(refusal)
     }
 
-    /// Shows the resets since the last call.
+    /// Notes the resets since the last call.
     fn note_resets(&mut self, observer: &mut dyn Observer) {
         for at in self.resets.done.drain(..) {
             observer.note(&format!("new water marks at {:.3} s", at.as_secs_f64()));
         }
     }
 
-    /// Returns the table of a trace that began at `start`, not sorted. Its losses are those of the ledger.
+    /// Returns the table of the accounts, not sorted. `start`: start of the trace. The table has only the losses of the
+    /// ledger.
     fn table(&self, start: Tick, elapsed: Duration, tracker: &ProcessTracker) -> AccountTable {
         let is_by_process = self.keys.are_by_process();
         let names = |key: &AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
@@ -256,7 +258,7 @@ impl RunAccounts {
         }
     }
 
-    /// Adds changes that end at the reset with the number `reached`, or later.
+    /// Adds changes. `reached`: number of the last reset before their end.
     fn apply_until(&mut self, reached: u64, changes: AccountChanges, tracker: &mut ProcessTracker) {
         self.apply(changes, tracker);
         let resets: Vec<_> = self.resets.waiting.extract_if(.., |reset| reset.number <= reached).collect();
@@ -304,8 +306,8 @@ impl RunAccounts {
         self.recorded.as_ref().map(|recorded| recorded.until)
     }
 
-    /// Returns the changes since the last interval, and all names, at the end of the run; `None` if the accounts are not
-    /// recorded.
+    /// Returns the changes since the last interval, and the names of all accounts, at the end of the run; `None` if the
+    /// accounts are not recorded.
     fn last_interval(&mut self, tracker: &ProcessTracker) -> Option<AccountInterval> {
         let RecordedInterval { totals, .. } = self.groups.end_interval()?;
         let interval = RecordedInterval { totals, keys: self.groups.recorded_keys() };
@@ -352,7 +354,7 @@ impl part::Part for RunAccounts {
         recorded.push(facts::of_accounts(&self.keys));
     }
 
-    /// Adds the changes of accounts, asks for new ones, and shows the table if it is due.
+    /// Adds the changes of accounts, requests new ones, and shows the table if it is due.
     fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
         self.receive(&mut context.tracker);
         self.note_resets(observer);
@@ -389,7 +391,7 @@ impl part::Part for RunAccounts {
     }
 
     fn image_ended(&mut self, _: &mut EndedImage, context: &mut Context) {
-        // The shard has sent the accounts before the image.
+        // The shard sends the accounts before the image.
         self.receive(&mut context.tracker);
     }
 
@@ -411,12 +413,13 @@ impl part::Part for RunAccounts {
     }
 }
 
-/// Returns the maximum number of accounts of a recording, of which each takes up to 200 bytes.
+/// Returns the maximum number of accounts of a recording. Each account takes up to 200 bytes.
 fn most_recorded(size_limit: Bytes) -> u32 {
     u32::try_from(size_limit.0 / BYTES_PER_ACCOUNT).unwrap_or(u32::MAX).min(MAX_RECORDED)
 }
 
-/// Answers a request for new water marks: with their time since the start of the trace, or the reason for which there are none.
+/// Answers a request for new water marks with their time since the start of the trace, or with the reason why it is
+/// refused.
 fn answer(MarkRequest { text, reply }: MarkRequest, result: Result<Duration, &str>) {
     if let Some(reply) = reply {
         // A client that no longer waits needs no answer.
@@ -439,13 +442,14 @@ fn key(keys: &[GroupBy], id: ImageId, part: Part, image: &ProcessImage, tracker:
             named(image.cgroup.as_ref().map_or_else(|| unknown("control group"), |cgroup| cgroup.path.clone()))
         }
         GroupBy::Tag if part.tag().is_some() => KeyPart::Tag(part.tag()),
-        // These are grouped by their stacks, at the end.
+        // Accounts by these keys are grouped by their stacks at the end of the run.
         GroupBy::Memory | GroupBy::Object | GroupBy::Tag => named(unknown(by.name())),
     };
     AccountKey(keys.iter().map(part).collect())
 }
 
-/// Returns the first allocator with the name of `id`: the same allocator can be in several files. `None` if `id` has no name.
+/// Returns the first allocator with the name of `id`, since the same allocator can be in several files. Returns `None`
+/// if `id` has no name.
 fn first_with_name(id: AllocatorId, names: &BTreeMap<AllocatorId, String>) -> Option<AllocatorId> {
     let name = names.get(&id)?;
     names.iter().find_map(|(id, other)| (other == name).then_some(*id))
@@ -471,20 +475,20 @@ fn process_name(id: ImageId, image: &ProcessImage) -> String {
     format!("{} ({})", image.comm.raw(), id.pid)
 }
 
-/// Returns the name of a thread, with that of its process.
+/// Returns the name of a thread, with the name of its process.
 fn thread_name(id: ImageId, tid: Option<Tid>, image: &ProcessImage) -> String {
     let name = match tid {
         Some(Tid::ENDED) => String::from("[ended threads]"),
         Some(tid) => match image.thread_names.get(&tid) {
             Some(name) => format!("{name} ({})", tid.0),
-            // The first thread has the name of the process.
+            // The main thread has the name of the process.
             None if tid.0 == id.pid.0 => format!("{} ({})", image.comm.raw(), tid.0),
             None => format!("thread {}", tid.0),
         },
         None => unknown("thread"),
     };
     match tid {
-        // The first thread has the ID of its process.
+        // The main thread has the ID of the process.
         Some(tid) if tid.0 == id.pid.0 => name,
         _ => format!("{name} of {}", process_name(id, image)),
     }

@@ -1,4 +1,4 @@
-//! Activity of threads during a run: attaches its probes, reads its records, and collects slices and events.
+//! Activity of threads during a run: probes, records, slices and events.
 
 mod sites;
 mod wait_stacks;
@@ -29,10 +29,10 @@ use crate::trace::part::Part;
 use crate::trace::recorder::Recorder;
 use crate::trace::stack_copies::{FindCopy, find_copy};
 
-/// Durations of calls are read for a recording in one tick of this number: each second.
+/// Durations of calls are read for a recording in one of this number of ticks: once a second.
 const CALLS_READ_EVERY: u32 = 10;
 
-/// The most records that are read in one go. The rest follows in the next tick.
+/// Maximum number of records in one read. The rest follows in the next read.
 const MAX_RECORDS: usize = 100_000;
 
 /// Activity of the threads of a run.
@@ -41,26 +41,26 @@ pub(super) struct RunActivity {
     builder: ActivityBuilder,
     collector: ActivityCollector,
     stacks: WaitStacks,
-    /// Shortest wait for a futex; `None` if they are not traced.
+    /// Shortest wait for a futex; `None` if waits are not traced.
     min_wait: Option<Duration>,
-    /// Start of tracing, since the start of the clock.
+    /// Start of tracing, as time since the start of the clock.
     start: Duration,
-    /// `None` if calls of allocators are not timed.
+    /// Durations of allocator calls; `None` if calls are not timed.
     calls: Option<TimedCalls>,
-    /// Bytes that threads allocate are known.
+    /// True if the bytes that threads allocate are known.
     counts_bytes: bool,
 }
 
 /// Durations of the calls of allocators.
 #[derive(Default)]
 struct TimedCalls {
-    /// Sums at the last reading, by the number of the name of the function.
+    /// Sums at the last reading, by the number of the function's name.
     sums: BTreeMap<u32, CallSums>,
     ticks: u32,
 }
 
 impl TimedCalls {
-    /// Returns true in one call of [`CALLS_READ_EVERY`].
+    /// Returns true in one of [`CALLS_READ_EVERY`] calls.
     const fn are_due(&mut self) -> bool {
         self.ticks = self.ticks.wrapping_add(1);
         self.ticks.is_multiple_of(CALLS_READ_EVERY)
@@ -68,11 +68,11 @@ impl TimedCalls {
 }
 
 impl RunActivity {
-    /// Attaches the probes of a run with activity; `None` without.
+    /// Attaches the probes of a run with activity; returns `None` without activity.
     ///
     /// # Errors
     ///
-    /// Those of the probes.
+    /// A function or a probe is not found, or cannot be attached.
     pub(super) fn attach(config: &Config, context: &mut Context) -> Result<Option<Self>, Error> {
         let Context { kernel, probes, targets, tracker, .. } = context;
         let Some(activity) = &config.activity else { return Ok(None) };
@@ -93,7 +93,8 @@ impl RunActivity {
         }))
     }
 
-    /// Reads the records since the last call. The mmap events up to now are applied. Returns the changes, for a recording.
+    /// Reads the records since the last call, and returns the changes for a recording. The mmap events up to now are
+    /// applied.
     fn read(&mut self, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) -> RecordedChanges {
         let mut records = Vec::new();
         self.reader.drain(MAX_RECORDS, |record| records.push(record));
@@ -107,7 +108,8 @@ impl RunActivity {
         self.take_changes(tracker, find_copy)
     }
 
-    /// Ends all slices at the end of the trace, `end` after the start of the clock, and returns the last changes.
+    /// Ends all slices at the end of the trace, and returns the last changes. `end`: end of the trace, as time since
+    /// the start of the clock.
     fn end_slices(
         &mut self,
         end: Duration,
@@ -116,7 +118,7 @@ impl RunActivity {
         find_copy: &FindCopy<'_>,
     ) -> RecordedChanges {
         let mut all = self.read(tracker, find_copy);
-        // The gate is closed, so that this ends.
+        // The gate is closed, so no new records arrive and the loop ends.
         loop {
             let more = self.read(tracker, find_copy);
             if more.changes.is_empty() {
@@ -136,8 +138,8 @@ impl RunActivity {
         all
     }
 
-    /// Reads the durations of the calls of allocators. Returns the calls since the last time, by the number of the name of the
-    /// function.
+    /// Reads the durations of allocator calls. Returns the calls since the last reading, by the number of the
+    /// function's name.
     fn take_calls(&mut self, kernel: &Kernel) -> BTreeMap<u32, CallSums> {
         let Some(calls) = &mut self.calls else { return BTreeMap::new() };
         let times = kernel.call_times().into_iter();
@@ -166,8 +168,8 @@ impl RunActivity {
         losses
     }
 
-    /// Adds the waits for futexes that last at the end of the trace, such as those of a deadlock. Those that began before the trace
-    /// began with it.
+    /// Adds the futex waits that are not over at the end of the trace, such as the waits of a
+    /// deadlock. A wait that began before the trace counts from the start of the trace.
     fn add_pending_waits(&mut self, end: Duration, min_wait: Duration, kernel: &Kernel, tracker: &ProcessTracker) {
         let begins = kernel.pending_waits();
         let pids: Vec<Pid> = tracker.images().keys().map(|id| id.pid).filter(|pid| tracker.is_traced(*pid)).collect();
@@ -190,7 +192,7 @@ impl RunActivity {
         self.builder.take_unnamed().into_iter().for_each(|thread| self.name_thread(thread));
     }
 
-    /// Names a thread that runs. It may have exited, and its name may change.
+    /// Names a running thread. It may have exited, and its name may change.
     fn name_thread(&mut self, (number, pid, tid): (u32, Pid, Tid)) {
         let process = Comm::from(procfs::comm(pid).unwrap_or_default());
         let name = Comm::from(procfs::thread_name(pid, tid).unwrap_or_default());
@@ -249,7 +251,7 @@ impl Part for RunActivity {
     }
 }
 
-/// Adds changes to the history, if something shows activity at other moments than the end.
+/// Adds changes to the history, if something shows activity before the end.
 fn record(changes: RecordedChanges, context: &mut Context) {
     let Context { recorder, tracker, tables, .. } = context;
     if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
@@ -257,8 +259,8 @@ fn record(changes: RecordedChanges, context: &mut Context) {
     }
 }
 
-/// Returns a step whose holder of a futex is a thread of the process: the BPF program takes it from memory that may not be a
-/// mutex.
+/// Returns a step that has a futex holder only if the holder is another thread of the process. The BPF program reads
+/// the holder from memory that may not be a mutex.
 fn with_checked_holder(mut step: ThreadStep) -> ThreadStep {
     if let StepKind::FutexWait { holder, .. } = &mut step.kind {
         let is_thread = |tid: &Tid| *tid != step.tid && procfs::thread_name(step.pid, *tid).is_some();
@@ -267,7 +269,6 @@ fn with_checked_holder(mut step: ThreadStep) -> ThreadStep {
     step
 }
 
-/// Returns a time in nanoseconds.
 fn nanoseconds(time: Duration) -> Nanoseconds {
     Nanoseconds(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }

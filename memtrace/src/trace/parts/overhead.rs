@@ -1,4 +1,4 @@
-//! Overhead during a run, from the processor time of the targets.
+//! Overhead during a run, measured by the processor time of the targets.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -47,7 +47,7 @@ impl MeasuredOverhead {
 }
 
 impl Part for MeasuredOverhead {
-    /// Ends the period of the measurement if it is over.
+    /// Ends the period of the measurement if it is long enough.
     fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
         if self.monitor.is_due(Instant::now()) {
             let sample = self.sample(context);
@@ -71,24 +71,24 @@ impl Part for MeasuredOverhead {
     }
 }
 
-/// Reads the processor time of the targets.
+/// Reader of the processor time of the targets.
 #[derive(Default)]
 struct TargetTime {
-    /// Images at the last reading: true if they are selected. To find that out takes several files of procfs.
+    /// Images at the last reading, with true if they are selected. The test for this reads several files of procfs.
     is_selected: HashMap<ImageId, bool>,
     /// Number of targets that have left the registry with an unknown time.
     missing: usize,
 }
 
 impl TargetTime {
-    /// Adds a target that has ended and left the registry.
+    /// Adds a target that has exited and left the registry.
     fn add_exit(&mut self, pid: Pid, targets: &Targets, filter: &ProcessFilter) {
         if !is_kept(pid, targets, filter) {
             self.missing += 1;
         }
     }
 
-    /// Returns the processor time of the targets, and the number of targets that have ended and are missing in it.
+    /// Returns the processor time of the targets, and the number of ended targets that it lacks.
     fn read(&mut self, targets: &Targets, filter: &ProcessFilter, tracker: &ProcessTracker) -> (Duration, usize) {
         let selection = Selection::of(filter);
         let is_family = *filter == ProcessFilter::Families;
@@ -113,8 +113,8 @@ impl TargetTime {
     }
 }
 
-/// Returns true for a process with a time that is not missing after its exit: a child's time passes to the parent that waits
-/// for it, and memtrace waits for its command at the end of the run.
+/// Returns true if the time of a process still counts after its exit. The time of a child passes to the parent that
+/// waits for it, and memtrace waits for its command at the end of the run.
 fn is_kept(pid: Pid, targets: &Targets, filter: &ProcessFilter) -> bool {
     let is_family = *filter == ProcessFilter::Families;
     targets.command_pid() == Some(pid) || is_family && targets.pids().all(|named| named != pid)

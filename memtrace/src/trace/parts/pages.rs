@@ -1,4 +1,4 @@
-//! Resident pages of the traced processes, read at the start and at the end of a run, which complete the totals.
+//! Resident pages of the traced processes at the start and at the end of a run. They complete the totals.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -21,7 +21,7 @@ use crate::trace::context::Context;
 use crate::trace::facts::Facts;
 use crate::trace::part::Part;
 
-/// Resident pages and rusage of the processes that ran at the start, and how pages are sampled.
+/// Resident pages and rusage of the processes that ran at the start, and the sampling of pages.
 #[derive(Debug)]
 pub(super) struct PageReader {
     first: Resident,
@@ -31,14 +31,15 @@ pub(super) struct PageReader {
 }
 
 impl PageReader {
-    /// Reads the resident pages of the processes that run; pages touched from now on are traced too. Returns `None` if neither
-    /// page faults nor mappings are traced.
+    /// Reads the resident pages of the running processes. Pages that they touch from now on are traced too. Returns
+    /// `None` if neither page faults nor mappings are traced.
     pub(super) fn start(config: &Config, context: &Context) -> Option<Self> {
         let follows_pages = config.follows(EventClass::counts_pages);
         // A command's pages from before its exec belong to memtrace.
         let running = (follows_pages && context.targets.ran_before()).then(|| context.tracker.running());
         let pids: Vec<Pid> = running.into_iter().flatten().collect();
-        // The rusage first, since it takes the least time: faults from then on are traced.
+        // The rusage is read first, since this takes the least time: faults from then on are
+        // traced.
         let rusage = pids.iter().filter_map(|&pid| Some((pid, procfs::kernel_counts(pid)?))).collect();
         // A process that has exited has no resident pages.
         let first = pids.iter().filter_map(|&pid| Some((pid, procfs::resident(pid).ok()?))).collect();
@@ -50,7 +51,7 @@ impl PageReader {
         })
     }
 
-    /// Returns the pages that were resident at the start in a process, or in the process that it was forked from.
+    /// Returns the pages that were resident at the start in a process, or in the process from which it was forked.
     fn first(&self, mut pid: Pid, parents: &BTreeMap<Pid, Pid>) -> &[ResidentRange] {
         for _ in 0..=parents.len() {
             match (self.first.get(&pid), parents.get(&pid)) {
@@ -62,7 +63,7 @@ impl PageReader {
         &[]
     }
 
-    /// Reconciles the page and mapping totals with the page tables, and with the rusage since `start`. `is_selected`
+    /// Reconciles the page and mapping totals with the page tables, and with the rusage since `start`. `is_selected`:
     /// returns true for the images that the filter selects.
     fn reconcile(
         &self,
@@ -87,7 +88,7 @@ impl PageReader {
         }
     }
 
-    /// Completes the page totals of an image that has ended. `start` is the start of tracing, `began` that of the image.
+    /// Completes the page totals of an image that has ended. `start`: start of tracing. `began`: start of the image.
     /// Returns false if the image has neither totals nor page faults.
     fn complete_ended(&self, usage: &mut ImageUsage, id: ImageId, began: ImageStart, start: Tick) -> bool {
         let is_reported = rusage::complete_ended(usage, (id, began), self.rusage.get(&id.pid).copied(), start);
@@ -133,10 +134,10 @@ impl Part for PageReader {
     }
 }
 
-/// Resident pages by process.
 type Resident = BTreeMap<Pid, Vec<ResidentRange>>;
 
-/// Returns the resident pages of `pid`, which are read once; none if it has exited.
+/// Returns the resident pages of `pid`, which are read only once. A process that has exited has
+/// none.
 fn read_once(pid: Pid, resident: &mut Resident) -> &[ResidentRange] {
     resident.entry(pid).or_insert_with(|| procfs::resident(pid).unwrap_or_default())
 }

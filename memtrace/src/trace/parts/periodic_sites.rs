@@ -1,7 +1,7 @@
-//! The top sites that are shown during a run.
+//! Top sites, shown during a run.
 //!
-//! Another thread finds the names, since it reads files. It uses symbol tables only: debug information can take seconds
-//! and much memory.
+//! Another thread finds the names, since it must read files. It uses symbol tables only, because debug information can
+//! take seconds and much memory.
 
 use std::fmt::Write as _;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -20,21 +20,21 @@ use crate::trace::context::Context;
 use crate::trace::part::Part;
 use crate::trace::recorder::{ClassSites, Site, SiteTotals};
 
-/// Functions that are shown of each site, the innermost first.
+/// Maximum number of functions that are shown for a site. The innermost comes first.
 const FUNCTIONS: usize = 6;
 
-/// Characters that are shown of a name.
+/// Maximum number of characters that are shown of a name.
 const NAME: usize = 60;
 
 /// Shows the top sites at an interval.
 pub(super) struct PeriodicSites {
     every: Duration,
-    /// Number of sites.
+    /// Maximum number of sites.
     top: usize,
     due: Instant,
     requests: Sender<TopSites>,
     texts: Receiver<String>,
-    /// A request is not answered yet.
+    /// True while a request is not answered.
     is_waiting: bool,
 }
 
@@ -65,14 +65,14 @@ impl PeriodicSites {
         Ok(Some(Self { every, due: Instant::now() + every, top: config.top, requests, texts, is_waiting: false }))
     }
 
-    /// Returns the text of the last request once, when it is ready.
+    /// Returns the text of the last request, once it is ready.
     fn take_text(&mut self) -> Option<String> {
         let text = self.texts.try_recv().ok()?;
         self.is_waiting = false;
         Some(text)
     }
 
-    /// Returns true once after each interval, unless names are still being found.
+    /// Returns true once after each interval, unless a request is not answered.
     fn is_due(&mut self, now: Instant) -> bool {
         if now < self.due || self.is_waiting {
             return false;

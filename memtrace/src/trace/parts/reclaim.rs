@@ -1,4 +1,4 @@
-//! Reclaim of the whole machine while it is traced.
+//! Reclaim on the whole machine during a trace.
 
 mod memcgs;
 
@@ -65,7 +65,7 @@ impl Part for ReclaimReader {
         let counters = counters();
         self.seconds.add(&counters.since(&self.last));
         self.last = counters;
-        // Seconds that memtrace slept through are not seconds without reclaim: skip them.
+        // Skip seconds that memtrace slept through. They are not seconds without reclaim.
         self.second_end = (self.second_end + SECOND).max(now);
     }
 

@@ -1,4 +1,4 @@
-//! Accounts that wait for the interval in which they changed.
+//! Accounts that wait for the recording of the interval in which they changed.
 
 use std::collections::VecDeque;
 
@@ -16,18 +16,18 @@ pub(super) struct AccountIntervals {
 }
 
 impl AccountIntervals {
-    /// Adds later intervals, which are all until `until`.
+    /// Adds later intervals. All intervals up to `until` are known then.
     pub(super) fn add(&mut self, intervals: Vec<AccountInterval>, until: Tick) {
         self.waiting.extend(intervals);
         self.until = Some(until);
     }
 
-    /// Returns the time until which all accounts are known, `now` at most.
+    /// Returns the time up to which all accounts are known, at most `now`.
     pub(super) fn known_until(&self, now: Tick) -> Tick {
         self.until.map_or(now, |until| until.min(now))
     }
 
-    /// Moves the accounts of all intervals until `until` to the interval that ends then.
+    /// Moves the accounts of all intervals up to `until` to `interval`, which ends at this time.
     pub(super) fn move_to(&mut self, until: Tick, interval: &mut Interval) {
         while let Some(AccountInterval { accounts, names, .. }) =
             self.waiting.pop_front_if(|interval| interval.until <= until)

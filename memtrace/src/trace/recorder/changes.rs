@@ -1,4 +1,4 @@
-//! Changes by call path.
+//! Changes of totals by call path.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,11 @@ use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
 
-/// Converts changes by stack to changes by call path.
+/// Converter of changes by stack to changes by call path.
 #[derive(Debug, Default)]
 pub(super) struct PathChanges {
-    /// Totals of stacks without frames so far, which are recorded as such. Their paths get them when the frames arrive.
+    /// Totals of stacks without frames. They are recorded as [`StackEnd::FramesLost`], and move to their paths when the
+    /// frames arrive.
     unknown: BTreeMap<(ImageId, EventClass), FxHashMap<StackKey, UnknownStack>>,
 }
 
@@ -29,7 +30,7 @@ struct UnknownStack {
     by_epoch: BTreeMap<Epoch, Amount>,
 }
 
-/// Changes by call path of an interval.
+/// Changes in an interval, by call path.
 #[derive(Debug, Default)]
 struct Sums {
     usage: FxHashMap<TotalKey, Quantities>,
@@ -38,8 +39,8 @@ struct Sums {
 }
 
 impl PathChanges {
-    /// Adds the changes of an interval. Afterwards, totals of stacks with frames that have arrived since move to their
-    /// paths.
+    /// Adds the changes of an interval. Then moves the totals of stacks to their paths, if their frames have arrived
+    /// since the last call.
     pub(super) fn add(
         &mut self,
         usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
@@ -58,7 +59,7 @@ impl PathChanges {
                     let sum = sums.usage.entry(TotalKey { image, class, path, end, part: key.part }).or_default();
                     *sum += change;
                     if key.stack == StackId::OTHER {
-                        // The number is that of the whole image: its first part has it.
+                        // Only the first part carries the image's number of merged stacks.
                         sum[Quantity::MergedStacks] =
                             sum[Quantity::MergedStacks].wrapping_add(std::mem::take(&mut merged));
                     }
@@ -116,7 +117,7 @@ impl PathChanges {
         self.unknown.iter().flat_map(|((image, _), totals)| totals.keys().map(|key| (*image, key.stack)))
     }
 
-    /// Leaves the totals of an image as they are.
+    /// Forgets the stacks without frames of an image. Their totals stay as they are recorded.
     pub(super) fn forget(&mut self, image: ImageId) {
         self.unknown.retain(|(of, _), _| *of != image);
     }
@@ -165,7 +166,8 @@ fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &
     interval.stalls.extend(usage.stalls.iter().map(|(&key, &stats)| StallChange { image, key, stats }));
 }
 
-/// Returns the numbers of page faults of an image. The number of minor faults shows that they are known.
+/// Returns the numbers of page faults of an image. The number of minor faults is present even if it is zero, to show
+/// that the numbers are known.
 pub(super) fn fault_values(image: ImageId, class: EventClass, faults: PageFaults) -> impl Iterator<Item = ImageChange> {
     let value = move |kind, value| ImageChange { image, class, kind, index: 0, value };
     let major = (faults.major > 0).then(|| value(ImageValue::MajorFaults, faults.major));
@@ -205,7 +207,8 @@ mod tests {
         Stack { frames: [AbsAddr(frame)].into(), end: StackEnd::Complete, taken: Duration::ZERO }
     }
 
-    /// Live and allocated bytes of a stack.
+    /// Returns the changes of an image by stack; each number is both the live and the allocated
+    /// bytes.
     fn bytes(stacks: &[(StackId, u64)]) -> BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>> {
         let usage = |&(id, bytes): &(StackId, u64)| {
             let amount = Amount::one(Bytes(bytes));
@@ -217,7 +220,7 @@ mod tests {
         BTreeMap::from([(EventClass::Heap, BTreeMap::from([(IMAGE, image)]))])
     }
 
-    /// Paths, ends and changes of live bytes in an interval.
+    /// Returns the paths, ends and changes of live bytes in an interval.
     fn changes(
         changes: &mut PathChanges,
         stacks: &RecordedStacks,
@@ -239,7 +242,7 @@ mod tests {
         let expected = [(0, StackEnd::Failed, 300), (0, StackEnd::FramesLost, 20), (1, StackEnd::Complete, 1)];
         assert_eq!(interval, expected);
         assert_eq!(all.unknown_stacks().collect::<Vec<_>>(), [(IMAGE, late)]);
-        // It is a copy of another stack.
+        // The late stack is a copy of another stack.
         stacks.add(IMAGE, &ProcessImage::default(), &Stacks::from([(StackId(12), stack(0x20))]), None);
         stacks.add_alias(IMAGE, late, StackId(12));
         let interval = changes(&mut all, &stacks, bytes(&[(late, 5)]));

@@ -17,8 +17,8 @@ use super::{Recorder, listed};
 use crate::trace::account_interval::AccountInterval;
 
 impl Recorder {
-    /// Records the differences between `snapshots`, which are compared with the page tables, and `before`. If pages are
-    /// sampled, their totals are scaled, and recorded ones are not.
+    /// Records the changes from `before` to `snapshots`, which result from the comparison with the page tables. Totals
+    /// of sampled pages are left out: they are scaled in `snapshots`, but not in the recording.
     pub(in crate::trace) fn record_pages(&mut self, snapshots: &Snapshots, before: &Snapshots, is_sampled: bool) {
         let mut interval = self.last_interval();
         let mut changes: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>> = BTreeMap::new();
@@ -38,8 +38,8 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the high-water marks of images, the ages of their blocks, and their hot and cold bytes. The last changes of images
-    /// with a recorded end contain theirs.
+    /// Records the high-water marks of images, the ages of their blocks, and their hot and cold bytes. An image with a
+    /// recorded end is left out: its last changes contain these values.
     pub(in crate::trace) fn record_values_at_end(&mut self, snapshots: &Snapshots) {
         let values_at_end = |(&id, usage): (&ImageId, &ImageUsage)| {
             if self.of_images.known.has_end(id) {
@@ -83,7 +83,8 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the images of `snapshots`. Some of them had no event. Their names and threads may have changed.
+    /// Records the images of `snapshots`, including images without events. Names and threads may have changed since
+    /// they were recorded.
     pub(in crate::trace) fn record_images(&mut self, snapshots: &Snapshots, images: &BTreeMap<ImageId, ProcessImage>) {
         let mut interval = self.last_interval();
         let mut described = BTreeMap::new();
@@ -100,8 +101,8 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Returns the changes of the live memory of running images, after all of them are recorded. `snapshots` are the totals
-    /// at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
+    /// Returns the changes of the live memory of running images, after all changes are recorded. `snapshots`: totals at
+    /// the end of the trace. `window`: time of the trace. Only the changes of `classes` are returned.
     pub(in crate::trace) fn live_changes(
         &self,
         classes: &[EventClass],
@@ -111,12 +112,13 @@ impl Recorder {
         live_changes(&self.book, &self.stacks, classes, snapshots, window)
     }
 
-    /// Returns the history so far, to view it. `recording` is set if that is in a file. Returns `None` if it cannot be read.
+    /// Returns the history so far, to view it; `None` if it cannot be read. `recording`: place for an opened recording,
+    /// which is used if the history is in a file.
     pub(in crate::trace) fn view<'a>(&'a mut self, recording: &'a mut Option<Recording>) -> Option<&'a mut dyn Book> {
         self.book.view(recording)
     }
 
-    /// Records the facts, and completes the history. Returns its file, if it has one, and what is stored.
+    /// Records the facts, and completes the history. Returns its file and the final status, if it has a file.
     pub(in crate::trace) fn finish(mut self) -> Option<(PathBuf, Status)> {
         let mut interval = self.last_interval();
         interval.facts = std::mem::take(&mut self.next.facts);
@@ -129,8 +131,8 @@ impl Recorder {
         finished
     }
 
-    /// Returns a further interval at the end. Tracing is over, so it takes no time; but no two boundaries have the same
-    /// time.
+    /// Returns a further interval at the end of the run. Tracing is over, so it takes almost no time: only so much that
+    /// no two boundaries have the same time.
     pub(super) fn last_interval(&mut self) -> Interval {
         let start = self.next.start;
         self.next.start += Duration::from_nanos(1);
@@ -138,7 +140,7 @@ impl Recorder {
     }
 
     pub(super) fn push(&mut self, interval: Interval) {
-        // Memory over time and trends need no more than this.
+        // Memory over time and trends need only these fields.
         let needed = match self.uses.is_viewed {
             true => interval,
             false => {
@@ -150,8 +152,8 @@ impl Recorder {
     }
 }
 
-/// Returns the high-water mark of an image, and the numbers of its stacks that are known at the end only: live bytes at that
-/// time, hot and cold bytes.
+/// Returns the high-water mark of an image, and the quantities of its stacks that are known only at the end: live bytes
+/// at the time of the mark, hot and cold bytes.
 fn peak_and_touches(usage: &ImageUsage) -> ImageUsage {
     let known = [Quantity::AtPeakBytes, Quantity::HotBytes, Quantity::ColdBytes];
     let values = |stack: &Quantities| known.iter().fold(Quantities::ZERO, |sum, &known| sum.with(known, stack[known]));

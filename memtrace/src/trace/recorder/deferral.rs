@@ -1,4 +1,4 @@
-//! Decision from which on the stacks of new images are recorded with their end.
+//! Decision to record the stacks of new images only when the images end.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use memtrace_model::{EventClass, PartKeys};
 
 use crate::trace::config::Config;
 
-/// Age at which an image gets stacks of its own in the recording.
+/// Age at which an image gets its own stacks in the recording.
 const AGE: Duration = Duration::from_secs(60);
 
-/// Stacks that are recorded as they arrive.
+/// Maximum number of stacks that are recorded as they arrive.
 const MAX_STACKS: usize = 1 << 16;
 
-/// Number of ended images and of stacks in the recording, until there are too many.
+/// Count of ended images and of stacks in the recording, up to a limit.
 pub(super) struct Deferral {
-    /// Number of images and of stacks that are still possible; `None` if there is no limit.
+    /// Number of images and of stacks until the limit; `None` if nothing is counted.
     left: Option<[usize; 2]>,
     is_due: bool,
 }
 
 impl Deferral {
-    /// Starts to count. Only blocks of any age, without histograms, peaks, touches and parts of processes, can have
-    /// deferred stacks, and top sites during the run need all stacks.
+    /// Starts to count. Stacks can only be deferred if blocks of any age are traced, without histograms, peaks, touches
+    /// and parts of processes. Top sites during the run need all stacks.
     pub(super) fn new(config: &Config) -> Self {
         let is_possible = config.views_moments()
             && config.events == [EventClass::Heap]
@@ -52,7 +52,7 @@ impl Deferral {
         }
     }
 
-    /// Returns the age at which images get stacks of their own, once, when there are too many.
+    /// Returns the age at which images get their own stacks, once, after a limit is reached.
     pub(super) const fn take(&mut self) -> Option<Duration> {
         if std::mem::replace(&mut self.is_due, false) { Some(AGE) } else { None }
     }

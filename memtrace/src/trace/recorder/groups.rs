@@ -1,4 +1,4 @@
-//! Ended images: their stacks are recorded as those of their group.
+//! Stacks of ended images, which are recorded as stacks of the images' group.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,25 +7,27 @@ use memtrace_history::{Change, Interval, PathNumber, RecordedImage, TotalKey};
 use memtrace_history::{GroupedStack, GroupedStacks, ImageStacks};
 use memtrace_model::{EventClass, ImageId, Part, ProcessImage, Quantities, Quantity, StackEnd};
 
-/// Stacks that are recorded in a second on average. So many rows take about a thousandth of a core, and 40 MiB in an hour.
+/// Average number of stacks that are recorded in a second. This takes about a thousandth of a core, and 40 MiB in an
+/// hour.
 const STACKS_PER_SECOND: u64 = 500;
 
-/// Bounds of the time between two recordings of all groups.
+/// Minimum and maximum time between two recordings of all groups.
 const SHORTEST: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Most changes in an interval, unless it ends at a mark. They are in memory at once.
+/// Maximum number of changes in an interval, unless it ends at a mark. The changes are in memory at
+/// once.
 const MAX_CHANGES: usize = 8192;
 
-/// Groups of ended images. Until the stacks of a group are recorded, the recording has the sum of each of its images. Then
-/// the sum of the stacks is subtracted from the group.
+/// Groups of ended images. Until the stacks of a group are recorded, the recording has the sum of
+/// each of its images. Then the sum of the stacks is subtracted from the group.
 pub(super) struct GroupedImages {
     stacks: GroupedStacks,
     /// Stacks that are being recorded, a part in each interval.
     recorded: Option<Box<dyn Iterator<Item = GroupedStack>>>,
     /// End of the interval in which the last recording started.
     last: Duration,
-    /// Most entries that wait.
+    /// Maximum number of waiting entries; more are recorded at once.
     max: usize,
     /// Groups that are not described yet.
     new: Vec<RecordedImage>,
@@ -45,7 +47,7 @@ impl GroupedImages {
         group
     }
 
-    /// Moves stacks to an interval, if it is time. `all` moves all of them.
+    /// Moves stacks to an interval, if it is time. With `all`, moves all stacks.
     pub(super) fn move_to(&mut self, interval: &mut Interval, all: bool) {
         interval.images.append(&mut self.new);
         let mut sums = BTreeMap::new();
@@ -122,7 +124,7 @@ mod tests {
         images: u32,
     }
 
-    /// Returns groups with about `entries` entries, of `max_paths` call paths.
+    /// Returns groups that keep about `entries` entries, and at most `max_paths` call paths.
     fn recorded(entries: usize, max_paths: usize) -> Recorded {
         let all = 1 << 20;
         let settings = EndedSettings {
@@ -140,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Image with an object of which each address is a call.
+    /// Image with one object. Each address in the object is a call.
     fn image(name: &str) -> ProcessImage {
         let object = Object { path: "/lib".into(), handle: None, build_id: None, root: None };
         let (start, end, offset) = (AbsAddr(0), AbsAddr(1 << 20), FileOffset(0));
@@ -165,7 +167,7 @@ mod tests {
         groups.add(&image, stacks)
     }
 
-    /// Allocated bytes by group and path in an interval that ends after these seconds.
+    /// Returns the allocated bytes by group and path in an interval that ends after `seconds`.
     fn changes(groups: &mut GroupedImages, seconds: u64, all: bool) -> BTreeMap<(u32, u32), i64> {
         let mut interval = Interval { span: Duration::ZERO..Duration::from_secs(seconds), ..Interval::default() };
         groups.move_to(&mut interval, all);

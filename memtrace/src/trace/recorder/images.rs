@@ -10,15 +10,16 @@ use rustc_hash::FxHashSet;
 #[derive(Debug, Default)]
 pub(super) struct RecordedImages {
     described: FxHashSet<ImageId>,
-    /// Images that have left the tracker, and are not described with their end.
+    /// Images that have left the tracker, and that were recorded without their end.
     ended: BTreeMap<ImageId, RecordedImage>,
-    /// Images that have ended, with a time at which this was known: once they have left the tracker, no shard has later
-    /// changes of them.
+    /// Images that have ended, with a time at which this was known. After an image has left the tracker, no shard has
+    /// changes of it from a later time.
     ending: BTreeMap<ImageId, Tick>,
 }
 
 impl RecordedImages {
-    /// Records the end of an image that leaves the tracker at `now`, and the group that has its stacks.
+    /// Records the end of an image that leaves the tracker at `now`. `member_of`: group that has the stacks of the
+    /// image.
     pub(super) fn end(
         &mut self,
         id: ImageId,
@@ -33,7 +34,7 @@ impl RecordedImages {
         self.ended.insert(id, RecordedImage { ended: Some(ended), member_of, ..image });
     }
 
-    /// Returns the images of an interval up to `until` that are new or have ended. `images` are those in the tracker.
+    /// Returns the images of an interval up to `until` that are new or have ended. `images`: images in the tracker.
     pub(super) fn describe(
         &mut self,
         changed: BTreeSet<ImageId>,
@@ -75,11 +76,12 @@ impl RecordedImages {
         self.described.iter().copied().filter(|id| !self.ending.contains_key(id))
     }
 
-    /// Removes and returns the images that cannot change any more. The changes of all shards up to `recorded` are recorded.
+    /// Removes and returns the images that cannot change any more. `recorded`: time up to which the changes of all
+    /// shards are recorded.
     pub(super) fn take_old(&mut self, recorded: Tick, images: &BTreeMap<ImageId, ProcessImage>) -> Vec<ImageId> {
         let mut old = Vec::new();
         self.ending.retain(|&id, known| {
-            // Ticks end after 52 days.
+            // After 52 days, all ticks are equal.
             let is_old = (*known < recorded || recorded == Tick(u32::MAX)) && !images.contains_key(&id);
             if is_old {
                 old.push(id);
@@ -119,7 +121,7 @@ mod tests {
         assert_eq!(described(&mut images, &[], true), [None]);
         assert_eq!(described(&mut images, &[], true), []);
         assert_eq!(described(&mut images, &[end], true), [Some(end)]);
-        // It has left the tracker before its end is recorded.
+        // The image has left the tracker before its end is recorded.
         let mut images = RecordedImages::default();
         images.end(ID, end, Tick(200), Some(&ProcessImage::default()), None);
         assert_eq!(described(&mut images, &[end], false), [Some(end)]);

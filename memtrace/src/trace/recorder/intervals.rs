@@ -1,4 +1,4 @@
-//! Grouping of the shards' deltas by interval. Pure.
+//! Grouping of the shards' deltas by interval.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,25 +16,26 @@ pub(super) struct OpenIntervals {
     latest: Vec<Option<Slot>>,
     /// Number of marks that each shard has reached.
     marks: Vec<u64>,
-    /// End of the last delta that was taken, of each shard.
+    /// End of the last delta of each shard that was taken.
     taken: Vec<Tick>,
-    /// Stacks of the deltas that were not taken.
+    /// Count of the stacks in deltas that were not taken.
     waiting: WaitingStacks,
 }
 
-/// Position of an interval: the number of marks before it, and its number. An interval that ends at a mark is the last one
-/// before the mark.
+/// Position of an interval: the number of marks before it, and its number since the start. An interval that ends at a
+/// mark is the last one before the mark.
 type Slot = (u64, u128);
 
 #[derive(Debug, Default)]
 struct OpenInterval {
     sum: Delta,
-    /// Shards, ends and numbers of stacks of the deltas.
+    /// Shard, end and number of stacks of each delta.
     deltas: Vec<(usize, Tick, usize)>,
 }
 
 impl OpenIntervals {
-    /// Returns an empty collection for `shards` shards, which releases the stacks of deltas that are taken.
+    /// Returns an empty collection for `shards` shards. `waiting`: count of waiting stacks, which is lowered when
+    /// deltas are taken.
     pub(super) fn new(interval: Duration, waiting: WaitingStacks, shards: usize) -> Self {
         Self {
             interval,
@@ -46,7 +47,7 @@ impl OpenIntervals {
         }
     }
 
-    /// Adds a delta. Those of a shard are in order.
+    /// Adds a delta. The deltas of a shard must come in order.
     pub(super) fn add(&mut self, shard: usize, delta: Delta) {
         let (Some(latest), Some(marks)) = (self.latest.get_mut(shard), self.marks.get_mut(shard)) else { return };
         let number = delta.until.since_start().as_nanos() / self.interval.as_nanos().max(1);
@@ -97,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Delta with a loss, so that sums can be recognized.
+    /// Returns a delta with `lost` losses, by which sums can be recognized.
     fn delta(until: u32, lost: u64) -> Delta {
         let mut delta = Delta { until: Tick(until), ..Delta::default() };
         delta.losses.add(LossReason::BadRecord, lost);

@@ -9,8 +9,9 @@ use rustc_hash::FxHashMap;
 use super::run_book::RunBook;
 use super::stacks::RecordedStacks;
 
-/// Returns the changes of the live memory of running images in a history that has all of them; `stacks` are theirs.
-/// `snapshots` are the totals at the end of the trace, which was during `window`. Only the changes of `classes` are returned.
+/// Returns the changes of the live memory of running images. `book`: history with all changes. `stacks`: stacks of the
+/// images. `snapshots`: totals at the end of the trace. `window`: time of the trace. Only the changes of `classes` are
+/// returned.
 pub(super) fn live_changes(
     book: &RunBook,
     stacks: &RecordedStacks,
@@ -42,7 +43,8 @@ pub(super) fn live_changes(
     ChangesInParts { parts, by_stack }
 }
 
-/// Removes the changes of a running image from `changes`. Stacks with a common path have theirs in common.
+/// Removes the changes of a running image from `changes`, and returns them by stack. Stacks with a common path share
+/// one entry.
 fn changes_of(
     stacks: &RecordedStacks,
     class: EventClass,
@@ -58,7 +60,8 @@ fn changes_of(
         *sum = sum.wrapping_add(stack.live().bytes.0);
     }
     live_bytes.into_iter().filter_map(move |(total, (key, live_bytes))| {
-        // The changes are incomplete if stacks were merged or left out to limit the size of the recording or the memory.
+        // The changes are incomplete if stacks were merged or left out to limit the size of the
+        // recording or the memory.
         let changes = changes.remove(&total).filter(|changes| changes.total().live.cast_unsigned() == live_bytes);
         Some((key, changes?))
     })

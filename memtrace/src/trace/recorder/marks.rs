@@ -8,10 +8,11 @@ use tokio::sync::oneshot;
 
 use crate::run_kit::marks::{MarkRequest, StoredMark};
 
-/// Most marks that are not stored yet.
+/// Maximum number of marks that are not stored yet.
 const MAX_WAITING: usize = 64;
 
-/// Most marks of a recording: their boundaries remain when old intervals are merged.
+/// Maximum number of marks in a recording. The boundaries of marks remain when old intervals are
+/// merged.
 const MAX_MARKS: u32 = 100_000;
 
 /// Marks of a recording.
@@ -20,11 +21,11 @@ pub(super) struct Marks {
     texts: MarkTexts,
     /// Number of marks.
     count: u32,
-    /// Marks that no interval has ended at.
+    /// Marks at which no interval has ended yet.
     waiting: VecDeque<Pending>,
-    /// Marks with an interval that the writer has received, with their times.
+    /// Marks that the writer has received with their interval, and the end of the interval.
     unstored: VecDeque<(Duration, Pending)>,
-    /// Start of tracing, from which users count.
+    /// Start of tracing. Users count the times of marks from it.
     start: Duration,
 }
 
@@ -37,13 +38,13 @@ struct Pending {
 
 impl Pending {
     fn reply(&mut self, result: Result<StoredMark, String>) {
-        // The client can have stopped waiting.
+        // The client may have stopped waiting.
         let _ = self.reply.take().map(|reply| reply.send(result));
     }
 }
 
 impl Marks {
-    /// Adds a mark, at which the shards have to end their deltas. Returns false if there are too many.
+    /// Adds a mark. The shards must end their deltas at the mark. Returns false if the mark is refused.
     pub(super) fn add(&mut self, request: MarkRequest) -> bool {
         let MarkRequest { text, reply } = request;
         let mut mark = Pending { text, epoch: self.count + 1, reply };
@@ -57,13 +58,13 @@ impl Marks {
             self.waiting.push_back(mark);
             return true;
         };
-        // A function can be entered thousands of times.
+        // This is no warning, because a function can be entered thousands of times.
         log::debug!("mark {} is not set: {refusal}", mark.text);
         mark.reply(Err(refusal.to_owned()));
         false
     }
 
-    /// Adds the earliest mark that waits to the interval that ends at it.
+    /// Adds the earliest waiting mark to `interval`, which ends at this mark.
     pub(super) fn end_interval(&mut self, interval: &mut Interval) {
         let at = interval.span.end;
         if let Some(mark) = self.waiting.pop_front() {
@@ -72,18 +73,18 @@ impl Marks {
         }
     }
 
-    /// Sets the start of tracing. Times of the recording begin a little earlier.
+    /// Sets the start of tracing. The times of the recording begin a little earlier.
     pub(super) const fn set_start(&mut self, start: Duration) {
         self.start = start;
     }
 
-    /// Returns true if there is a mark that is not stored.
+    /// Returns true if a mark is not stored yet.
     pub(super) fn has_unstored(&self) -> bool {
         !self.unstored.is_empty()
     }
 
-    /// Answers the requests of marks that are stored, and returns these marks. If the writer fails, the others are
-    /// answered too; they stay in memory.
+    /// Answers the requests of stored marks, and returns these marks. If the writer fails, answers the other requests
+    /// too; their marks stay in memory.
     pub(super) fn take_stored(&mut self, status: &Status) -> Vec<StoredMark> {
         let mut stored = Vec::new();
         while let Some((at, mut mark)) = self.unstored.pop_front_if(|(at, _)| *at <= status.stored_until) {

@@ -1,6 +1,7 @@
 //! Memory of processes, cgroups, the machine and memtrace over time, for recordings.
 //!
-//! No file is read for which the kernel takes the lock of a target's memory map, such as `smaps`.
+//! The sampler reads no file for which the kernel takes the lock of a target's memory map, such as
+//! `smaps`.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -13,14 +14,14 @@ use memtrace_host::procfs::{self, GroupReading, MemoryGroups};
 use memtrace_model::{Cgroup, ImageId, MemoryCounter, Pid};
 use rustc_hash::FxHashMap;
 
-/// Most processes that are read at a time; the next ones are read the next time. Reading one takes the kernel tens of
-/// microseconds.
+/// Maximum number of processes in one reading; the next ones are in the next reading. Reading one process takes the
+/// kernel tens of microseconds.
 const MAX_PROCESSES: usize = 256;
 
-/// Most cgroups that are read at a time.
+/// Maximum number of cgroups in one reading.
 const MAX_CGROUPS: usize = 64;
 
-/// Most owners with known values. Beyond it, all values are recorded again.
+/// Maximum number of owners with known values. Beyond it, all values are recorded again.
 const MAX_OWNERS: usize = 1 << 16;
 
 /// Topic of facts with the path of a cgroup.
@@ -33,26 +34,25 @@ pub(super) struct Readings {
     pub(super) facts: Vec<Fact>,
 }
 
-/// Reads values over time.
+/// Sampler of memory over time.
 #[derive(Debug)]
 pub(super) struct MemorySampler {
-    /// `None` if no hierarchy with the memory controller is mounted.
+    /// Hierarchy with the memory controller; `None` if none is mounted.
     groups: Option<MemoryGroups>,
     /// The last values, by owner.
     last: FxHashMap<Subject, Vec<(&'static str, u64)>>,
-    /// Last process and last cgroup that were read, if there are too many.
+    /// Last process and last cgroup that were read, if one reading does not contain all.
     last_process: Option<ImageId>,
     last_cgroup: Option<PathBuf>,
 }
 
 impl MemorySampler {
-    /// Finds the cgroups.
     pub(super) fn start() -> Self {
         Self { groups: MemoryGroups::find(), last: FxHashMap::default(), last_process: None, last_cgroup: None }
     }
 
-    /// Reads the values of `processes`, which run, of their cgroups, of the machine and of memtrace. `own` are further values
-    /// of memtrace.
+    /// Reads the values of the running `processes`, of their cgroups, of the machine and of memtrace. `own`: further
+    /// values of memtrace.
     pub(super) fn read<'a>(
         &mut self,
         processes: impl Iterator<Item = (ImageId, Option<&'a Cgroup>)>,
@@ -106,7 +106,8 @@ impl MemorySampler {
     }
 }
 
-/// Returns up to `max` items after `last`, from the first one again after the last one, and the number of the others.
+/// Returns up to `max` items after `last`. After the last item, continues with the first. Also returns the number of
+/// remaining items.
 fn choose<T: Ord + Clone>(all: &BTreeSet<T>, last: &mut Option<T>, max: usize) -> (Vec<T>, usize) {
     if all.len() <= max {
         return (all.iter().cloned().collect(), 0);
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(value(&second, Subject::Memtrace, "recording_bytes"), Some(8));
         assert_eq!(value(&second, Subject::Machine, "meminfo.MemTotal_bytes"), None, "it has not changed");
         assert_eq!(value(&second, Subject::Memtrace, "skipped_processes"), None);
-        // Its values are forgotten with it.
+        // The values of a process that no longer runs are forgotten.
         sampler.read([].into_iter(), &[]);
         assert!(!sampler.last.contains_key(&process));
     }

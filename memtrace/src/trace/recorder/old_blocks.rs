@@ -14,18 +14,18 @@ use super::stacks::RecordedStacks;
 /// Old blocks of ended images, until the last changes of the image are recorded.
 #[derive(Debug, Default)]
 pub(super) struct OldBlocks {
-    /// The run has a minimum age.
+    /// True if the run has a minimum age.
     is_limited: bool,
     held_at_exit: BTreeMap<ImageId, Vec<(StackKey, Quantities)>>,
 }
 
 impl OldBlocks {
-    /// `is_limited` is true for a run with a minimum age.
+    /// Returns an empty collection. `is_limited`: true for a run with a minimum age.
     pub(super) fn new(is_limited: bool) -> Self {
         Self { is_limited, held_at_exit: BTreeMap::new() }
     }
 
-    /// Keeps what an image held at exit until [`Self::take`].
+    /// Keeps the blocks that an image held at exit until [`Self::take`].
     pub(super) fn add_ended(&mut self, ended: &EndedImage) {
         let heap = ended.usage.iter().filter(|(class, _)| self.is_limited && *class == EventClass::Heap);
         for (_, usage) in heap {
@@ -36,12 +36,13 @@ impl OldBlocks {
         }
     }
 
-    /// Removes and returns the amounts of an ended image, after all its changes are recorded.
+    /// Removes and returns the amounts of an ended image. All changes of the image must be
+    /// recorded.
     pub(super) fn take(&mut self, image: ImageId, stacks: &RecordedStacks) -> Vec<Detail> {
         details(image, self.held_at_exit.remove(&image).unwrap_or_default(), stacks)
     }
 
-    /// Returns the amounts of all other images at the end of the run. `images` has the last totals of the running ones.
+    /// Returns the amounts of all other images at the end of the run. `images`: last totals of the running images.
     pub(super) fn finish(&mut self, images: &BTreeMap<ImageId, ImageUsage>, stacks: &RecordedStacks) -> Vec<Detail> {
         if !self.is_limited {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Values at the ends of intervals: when to read them, and the interval that gets them.
+//! Values at the ends of intervals, and the intervals to which they belong.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use memtrace_model::{Cgroup, ImageId};
 
 use super::memory_sampler::{MemorySampler, Readings};
 
-/// Most readings that wait for their intervals. Beyond it, nothing is read.
+/// Maximum number of readings that wait for their intervals. Beyond it, nothing is read.
 const MAX_WAITING: usize = 16;
 
 /// Values of intervals that are not recorded yet.
@@ -17,7 +17,7 @@ pub(super) struct IntervalReadings {
     interval: Duration,
     /// End of the current interval.
     due: Duration,
-    /// Readings with the ends of their intervals, in order.
+    /// Readings with the ends of their intervals, in order of time.
     waiting: Vec<(Duration, Readings)>,
 }
 
@@ -26,7 +26,8 @@ impl IntervalReadings {
         Self { sampler: MemorySampler::start(), interval, due: Duration::ZERO, waiting: Vec::new() }
     }
 
-    /// Reads the values if an interval has ended before `now`, and at the first call. `processes` run.
+    /// Reads the values at the first call, and whenever an interval has ended before `now`. `processes`: running
+    /// processes.
     ///
     /// The first values belong to the first interval.
     pub(super) fn update<'a>(
@@ -52,7 +53,7 @@ impl IntervalReadings {
         self.due = boundary(passed + 1);
     }
 
-    /// Moves the values up to the end of an interval to it.
+    /// Moves the values up to the end of `interval` to this interval.
     pub(super) fn move_to(&mut self, interval: &mut Interval) {
         let after = self.waiting.partition_point(|(end, _)| *end <= interval.span.end);
         for (_, readings) in self.waiting.drain(..after) {

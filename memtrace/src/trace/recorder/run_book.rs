@@ -21,7 +21,7 @@ pub(super) enum RunBook {
 }
 
 impl RunBook {
-    /// Creates the history. Ticks began at `clock_start`.
+    /// Creates the history. `clock_start`: origin of ticks.
     pub(super) fn create(
         config: &Config,
         interval: Duration,
@@ -54,7 +54,7 @@ impl RunBook {
         matches!(self, Self::File { .. })
     }
 
-    /// Returns what is stored.
+    /// Returns the status of the storage.
     pub(super) fn status(&self) -> Status {
         match self {
             Self::File { writer, .. } => writer.status(),
@@ -62,7 +62,7 @@ impl RunBook {
         }
     }
 
-    /// Returns what `read` finds in the history so far; `None` if the last intervals could not be stored.
+    /// Returns the result of `read` on the history so far; `None` if the last intervals could not be stored.
     pub(super) fn read<T>(
         &self,
         read: impl FnOnce(&dyn Book) -> Result<T, HistoryError>,
@@ -74,7 +74,8 @@ impl RunBook {
         }
     }
 
-    /// Returns the history so far, to view it. `recording` is set if that is in a file. Returns `None` if it cannot be read.
+    /// Returns the history so far, to view it; `None` if it cannot be read. `recording`: place for an opened recording,
+    /// which is used if the history is in a file.
     pub(super) fn view<'a>(&'a mut self, recording: &'a mut Option<Recording>) -> Option<&'a mut dyn Book> {
         match self {
             Self::Memory { book, .. } => Some(&mut **book),
@@ -87,7 +88,7 @@ impl RunBook {
         }
     }
 
-    /// Completes the history. Returns its file, if it has one, and what is stored.
+    /// Completes the history. Returns its file and the final status, if it has a file.
     pub(super) fn finish(self) -> Option<(PathBuf, Status)> {
         match self {
             Self::File { path, writer } => Some((path, writer.finish())),

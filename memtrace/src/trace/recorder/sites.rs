@@ -8,7 +8,8 @@ use memtrace_history::{Interval, PathNumber, TotalKey};
 use memtrace_model::{EventClass, StackEnd};
 use rustc_hash::FxHashMap;
 
-/// Size and count of what is live, or duration and count of stalls. Changes wrap below zero.
+/// Size and count of live blocks, or duration and count of stalls. The numbers wrap around below
+/// zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::trace) struct SiteTotals {
     pub(in crate::trace) size: u64,
@@ -32,11 +33,10 @@ pub(in crate::trace) struct ClassSites {
     pub(in crate::trace) sites: Vec<Site>,
 }
 
-/// A site.
 #[derive(Debug)]
 pub(in crate::trace) struct Site {
     pub(in crate::trace) totals: SiteTotals,
-    /// The calls, the innermost first.
+    /// Calls of the stack, the innermost first.
     pub(in crate::trace) calls: Vec<LiveCall>,
     pub(in crate::trace) end: StackEnd,
 }
@@ -68,7 +68,7 @@ impl LiveSites {
         }
     }
 
-    /// Returns the `top` largest sites of each event class. `calls` returns the calls of a path.
+    /// Returns the `top` largest sites of each event class. `calls`: returns the calls of a path.
     pub(super) fn largest(&self, top: usize, calls: impl Fn(PathNumber) -> Vec<LiveCall>) -> Vec<ClassSites> {
         let largest = |(&class, &all): (&EventClass, &SiteTotals)| {
             // A total is negative until the frames of a stack have arrived and its total has moved to its path.

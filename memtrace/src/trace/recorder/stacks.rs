@@ -19,7 +19,7 @@ pub(super) struct RecordedStacks {
     known: FxHashMap<StackId, KnownStack>,
     by_image: FxHashMap<ImageId, Vec<StackId>>,
     locations: BTreeMap<Location, ObjectNumber>,
-    /// Recorded numbers of the objects of `live`.
+    /// Recorded number of each object of `live`.
     objects: Vec<ObjectNumber>,
 }
 
@@ -31,7 +31,6 @@ struct KnownStack {
 }
 
 impl RecordedStacks {
-    /// Returns an empty collection with call paths that `live` converts.
     pub(super) fn new(live: LivePaths) -> Self {
         Self {
             live,
@@ -54,7 +53,7 @@ impl RecordedStacks {
         self.insert(id, converted);
     }
 
-    /// Adds those stacks of an image that have no path yet.
+    /// Adds the stacks of an image that have no path yet.
     pub(super) fn add_unknown(
         &mut self,
         id: ImageId,
@@ -78,7 +77,7 @@ impl RecordedStacks {
         }
     }
 
-    /// Gives the stack `copy` of an image the path of the stack `id`, if that is known.
+    /// Gives the stack `copy` of an image the path of the stack `id`, if this path is known.
     pub(super) fn add_alias(&mut self, image: ImageId, copy: StackId, id: StackId) {
         if let Some(&known) = self.known.get(&id) {
             self.known.insert(copy, KnownStack { image, ..known });
@@ -99,7 +98,7 @@ impl RecordedStacks {
         self.live.calls(Node::from_number(path.0)).collect()
     }
 
-    /// Removes the stacks of an image, except for those that another image has too.
+    /// Removes the stacks of an image, except for stacks that another image has too.
     pub(super) fn forget(&mut self, image: ImageId) {
         for id in self.by_image.remove(&image).unwrap_or_default() {
             if self.known.get(&id).is_some_and(|known| known.image == image) {
@@ -108,7 +107,7 @@ impl RecordedStacks {
         }
     }
 
-    /// Adds the objects, names and paths that are new to an interval.
+    /// Adds the new objects, names and paths to an interval.
     pub(super) fn add_new_paths(&mut self, interval: &mut Interval) {
         let NewPaths { objects, names, paths } = self.live.take_new();
         for (_, object) in objects {
@@ -141,7 +140,7 @@ impl RecordedStacks {
         }
     }
 
-    /// Returns the call paths, to add those of ended images.
+    /// Returns the call paths, so that the paths of ended images can be added.
     pub(super) const fn live_mut(&mut self) -> &mut LivePaths {
         &mut self.live
     }
@@ -178,7 +177,7 @@ impl RecordedStacks {
         symbols
     }
 
-    /// Returns the number of an object, which the interval gets if it is new.
+    /// Returns the number of an object. A new object is added to the interval.
     fn object(&mut self, location: Location, interval: &mut Interval) -> ObjectNumber {
         // The number of objects is far below 2^32.
         let next = ObjectNumber(self.locations.len() as u32);

@@ -11,11 +11,11 @@ use memtrace_model::{ActivityChanges, CallSums, Nanoseconds, Pid, StackEnd, Stac
 pub(super) struct WaitingActivity {
     pub(super) changes: ActivityChanges,
     pub(super) calls: BTreeMap<u32, CallSums>,
-    /// Call paths of the stacks of waits, by number.
+    /// Call paths of the stacks of waits, by number of the stack.
     pub(super) stacks: Vec<(u32, PathNumber, StackEnd)>,
-    /// Stacks without frames so far.
+    /// Stacks of waits without frames so far: number, process and ID.
     pub(super) without_frames: Vec<(u32, Pid, StackId)>,
-    /// Start of tracing, since the start of the clock.
+    /// Start of tracing, as time since the start of the clock.
     start: Duration,
 }
 
@@ -24,7 +24,7 @@ impl WaitingActivity {
         self.start = start;
     }
 
-    /// Moves what ended up to `end` to an interval.
+    /// Moves the activity that ended up to `end` to an interval.
     pub(super) fn move_to(&mut self, interval: &mut Interval, end: Duration) {
         let since_start = end.saturating_sub(self.start);
         let at = Nanoseconds(u64::try_from(since_start.as_nanos()).unwrap_or(u64::MAX));

@@ -29,21 +29,21 @@ use crate::trace::snapshots::{complete_snapshots, page_totals};
 use crate::trace::stack_copies::find_copy;
 use crate::trace::touch_meter::Touches;
 
-/// What the shards have not sent.
+/// Changes that the shards have not sent.
 struct Unsent {
     deltas: Vec<(usize, Delta)>,
-    /// Changes of images that no delta has, with their stacks.
+    /// Changes of images that no delta has, and their stacks.
     changes: Vec<(Stacks, ImageId, ImageUsage)>,
 }
 
-/// What the history of the run lacks, and what only reports need.
+/// Data that the history of the run lacks, and data that only reports need.
 struct Rest {
-    /// Totals of pages before they were compared with the page tables.
+    /// Totals of pages before the comparison with the page tables.
     before: Snapshots,
     ended: EndedProcesses,
     coverage: Coverage,
     unsent: Unsent,
-    /// Number of events.
+    /// Number of events of the run.
     events: u64,
 }
 
@@ -97,7 +97,7 @@ impl Trace {
         Ok((Outcome { losses, command: targets.command_end(), complete, none_traced }, detach))
     }
 
-    /// Stops counting events, and reads what memtrace, the kernel and the parts have counted.
+    /// Stops counting events, and reads the counts of memtrace, of the kernel and of the parts.
     fn close(&mut self, config: &Config, touches: Option<&Touches>, observer: &mut dyn Observer) -> Facts {
         if let Err(error) = self.context.kernel.close() {
             log::warn!("{error}");
@@ -105,7 +105,7 @@ impl Trace {
         }
         self.mark_entered_functions();
         touches.iter().for_each(|touches| self.context.shards.set_touches(&touches.processes));
-        // At one moment, so that the last interval ends with the trace.
+        // Both times are of one moment, so that the last interval ends with the trace.
         let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
         self.context.shards.stop(now);
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
@@ -138,7 +138,8 @@ impl Trace {
         facts
     }
 
-    /// Ends the shards, and returns their totals with the touched pages.
+    /// Ends the shards, and returns their totals. Touched pages are added to the totals of
+    /// mappings.
     fn end_shards(&mut self, config: &Config, touches: Option<&Touches>, facts: &mut Facts) -> RunTotals {
         let Context { shards, targets, complete, .. } = &mut self.context;
         let mut totals = shards.finish(facts.measured.window.end);
@@ -146,7 +147,7 @@ impl Trace {
             let note = "hot and cold bytes were not measured, because all traced processes had ended";
             targets.notes.push(String::from(note));
         }
-        // The mapped ranges are removed when they are compared with the page tables.
+        // The mapped ranges are removed later, when they are compared with the page tables.
         touches.iter().for_each(|touches| touches.add_to_mappings(&mut totals.snapshots));
         for failure in &totals.failures {
             log::warn!("{failure}; its events are missing from the report");
@@ -161,7 +162,7 @@ impl Trace {
         (facts.account_changes, facts.calls) = (accounts, calls);
         let (ended, coverage_of_ended, changes) = self.ended.finish(ended, &mut snapshots);
         own_allocator::trim();
-        // Processes that have ended are selected by their owners.
+        // The selection of ended processes needs their owners.
         self.context.tracker.set_owners(snapshots.owners());
         let mut coverage = coverage(&mut self.context);
         coverage.merge(coverage_of_ended);
@@ -184,8 +185,8 @@ impl Trace {
     }
 }
 
-/// Adds the end of the run to its history, if there is one: what the shards have not sent, and facts that only ledgers
-/// and page tables have.
+/// Adds the end of the run to its history, if there is one: the changes that the shards have not sent, and the facts
+/// that only ledgers and page tables have.
 fn record_end(
     config: &Config,
     context: &mut Context,

@@ -27,14 +27,14 @@ use crate::trace::ring_source::RingSource;
 use crate::trace::setup::{self, Setup};
 use crate::trace::{memory, tag_functions, tag_probes};
 
-/// The most processes in each shard.
+/// Maximum number of processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
 
 /// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead.
 ///
 /// # Errors
 ///
-/// Probes that are in place are removed when this returns.
+/// The targets cannot be traced. Probes that are already in place are removed.
 pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> Result<Trace, Error> {
     kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
     let (origin, clock_instant) = (clock::monotonic(), Instant::now());
@@ -68,7 +68,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         tables,
         targets,
         filter,
-        // Started again when all probes are in place.
+        // The clock starts again when all probes are in place.
         clock: RunClock::start(origin),
         classes: config.events.clone(),
         recorder,
@@ -127,7 +127,7 @@ fn attach(
     Ok((parts, mark_functions))
 }
 
-/// Lets events count.
+/// Opens the recording gate: events count from now on.
 fn begin(context: &mut Context) -> Result<(), Error> {
     context.kernel.open().map_err(|error| from_engines::kernel(None, error))?;
     context.tracker.start_at(clock::monotonic());

@@ -1,4 +1,4 @@
-//! Tests of the water marks of groups of several images, which a ledger counts for [`AccountGroups`].
+//! Tests of the water marks of groups with several images. A ledger counts them for [`AccountGroups`].
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,19 @@ use proptest::prelude::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Process, allocator and size.
+    /// Allocation: process, allocator and size.
     Alloc(u32, u16, u64),
-    /// Frees the block with this number, if there is one.
+    /// Free of the block with this number, if there is one.
     Free(usize),
-    /// A realloc of this block, which fails after an allocation of the other process.
+    /// Realloc of the block with this number. It fails after another process of the same parity has
+    /// allocated this size.
     FailedRealloc(usize, u64),
     Exit(u32),
     Take,
     Reset,
 }
 
-/// Steps of processes, some of which end if `has_ends` is true.
+/// Returns steps of four processes. Some of the processes end if `has_ends` is true.
 fn steps(has_ends: bool) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         8 => (0..4u32, 0..2u16, 1..1000u64).prop_map(|(pid, id, size)| Step::Alloc(pid, id, size)),
@@ -43,13 +44,14 @@ struct Known {
     marks: WaterMarks,
 }
 
-/// A ledger, the groups of its accounts, and the expected amounts. Groups are by the parity of the pid, or by allocator.
+/// A ledger, the groups of its accounts, and the expected amounts. The groups are by the parity of the pid, or by
+/// allocator.
 struct Run {
     ledger: Ledger,
     groups: AccountGroups,
     level: PartKeys,
     known: BTreeMap<String, Known>,
-    /// Process, allocator, address and size.
+    /// Live blocks: process, allocator, address and size.
     blocks: Vec<(u32, u16, u64, u64)>,
     next: u64,
 }
@@ -136,7 +138,8 @@ impl Run {
         self.ledger.group_accounts(self.groups.take_members());
     }
 
-    /// Asserts that the marks are within the bounds of the groups and, if `is_exact` is true, that the bounds are equal.
+    /// Asserts that the marks are within the bounds of the groups. If `is_exact` is true, the bounds must equal the
+    /// marks.
     fn check(&self, is_exact: bool) {
         let name = |key: &AccountKey| match &key.0[0] {
             KeyPart::Named(name) => vec![name.as_ref().to_owned()],
@@ -165,7 +168,7 @@ proptest! {
         for pid in 0..4 {
             (0..2).for_each(|id| run.alloc(pid, id, 10));
         }
-        // The accounts are identified, and become members of their groups after the next changes.
+        // The accounts get names, and become members of their groups after the next changes.
         [Step::Take, Step::Take, Step::Reset].into_iter().for_each(|step| run.apply(step));
         for step in steps.into_iter().chain([Step::Take]) {
             run.apply(step);

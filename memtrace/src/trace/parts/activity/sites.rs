@@ -1,4 +1,4 @@
-//! Probes at which threads take steps: user probes of `memtrace.h`, and functions (`--span`).
+//! Probes for steps of threads: user probes of `memtrace.h`, and functions (`--span`).
 
 use std::path::PathBuf;
 
@@ -18,11 +18,11 @@ use crate::trace::user_probe_sites;
 /// Number of the site of all tasks.
 const TASKS: u32 = 0;
 
-/// Functions whose calls are events, with their first argument, in all objects of the targets. This one returns free memory to the
-/// kernel.
+/// Functions with calls that are events, in all objects of the targets. Their first argument is the
+/// number of the event. `malloc_trim` returns free memory to the kernel.
 const EVENTS: [&str; 1] = ["malloc_trim"];
 
-/// A step of no site.
+/// A step without arguments, the base of other steps.
 const NO_STEP: StepProbe =
     StepProbe { action: StepAction::Call, site: 0, value: None, is_half: false, name: None, text: None };
 
@@ -30,7 +30,7 @@ const NO_STEP: StepProbe =
 ///
 /// # Errors
 ///
-/// There are no probes, a function is not found, or they cannot be attached.
+/// There are no probes, a function is not found, or a probe cannot be attached.
 pub(super) fn attach(
     kernel: &mut Kernel,
     probes: &mut Probes,
@@ -60,7 +60,7 @@ pub(super) fn attach(
         all.push(SpanSite { name: Some(function.name.clone()), label });
     }
     for name in EVENTS {
-        // There are far fewer than 2^32.
+        // There are far fewer than 2^32 sites.
         let step = StepProbe { action: StepAction::Call, site: all.len() as u32, value: Some(0), ..NO_STEP };
         let mut attached: Vec<(Scope, PathBuf)> = Vec::new();
         for (pid, object) in objects(targets, tracker) {
@@ -78,7 +78,8 @@ pub(super) fn attach(
     Ok(all)
 }
 
-/// Returns the entry of a function and its returns. Those come first: the end of each span whose begin is seen is then seen too.
+/// Returns the sites at the returns and at the entry of a function. The returns come first, so that the end of a span
+/// is seen if its begin is seen.
 fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>, Error> {
     let SpanFunction { object, name, label } = function;
     let failed = |source| Error::SpanFunction { function: function.text(), source };
@@ -103,7 +104,7 @@ fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>,
     Ok(sites)
 }
 
-/// Returns the user probes that are steps. Ends come first.
+/// Returns the user probes that are steps. Ends come first, as in [`function_sites`].
 fn sites(probes: &[UserProbe]) -> Vec<StepSite> {
     let mut sites: Vec<_> = probes.iter().filter_map(site).collect();
     sites.sort_by_key(|site| site.step.action != StepAction::End);
@@ -111,7 +112,7 @@ fn sites(probes: &[UserProbe]) -> Vec<StepSite> {
 }
 
 fn site(probe: &UserProbe) -> Option<StepSite> {
-    /// Place of the argument with the value, the name, and the text.
+    /// Positions of the arguments with the value, the name, and the text.
     type Places = [Option<usize>; 3];
     let (action, places): (_, Places) = match probe.name.as_str() {
         "task_begin" => (StepAction::Begin, [None, Some(0), None]),
@@ -123,7 +124,7 @@ fn site(probe: &UserProbe) -> Option<StepSite> {
         "event_text" => (StepAction::Text, [None, Some(0), Some(1)]),
         _ => return None,
     };
-    // An argument in no register of a call cannot be read.
+    // An argument that is in no register of a call cannot be read.
     let argument = |place: Option<usize>| match place {
         None => Some(None),
         Some(place) => probe.arguments.get(place).copied().flatten().map(Some),

@@ -12,29 +12,29 @@ use rustc_hash::FxHashMap;
 use crate::targets::track::{ProcessTracker, generated_code};
 use crate::trace::stack_copies::FindCopy;
 
-/// The most call paths of waits.
+/// Maximum number of call paths of waits.
 const MAX_PATHS: usize = 1 << 16;
 
-/// The most stacks with known paths. A stack that occurs again after they were forgotten has its frames sent again, sooner or
-/// later.
+/// Maximum number of stacks with known paths. Beyond it, all are forgotten. If such a stack occurs again, its frames
+/// are sent again sooner or later.
 const MAX_KNOWN: usize = 1 << 16;
 
-/// Bytes of the names of generated code in the stacks of waits.
+/// Maximum size of the names of generated code in the stacks of waits, in bytes.
 const MAX_NAME_BYTES: usize = 1 << 20;
 
-/// The most frames that are shown of a wait.
+/// Maximum number of frames that are shown of a wait.
 const MAX_FRAMES: usize = 32;
 
 /// Call stacks of the waits of threads.
 pub(super) struct WaitStacks {
     paths: LivePaths,
-    /// Frames of stacks that have arrived, by process, until they are converted.
+    /// Frames of stacks that have arrived and are not converted yet, by process.
     frames: BTreeMap<Pid, Stacks>,
-    /// Calls by the number of the stack, the innermost first.
+    /// Calls of each stack, the innermost first, by the number of the stack.
     calls: BTreeMap<u32, Vec<LiveCall>>,
-    /// Call paths of stacks.
+    /// Call paths of known stacks.
     known: FxHashMap<StackId, Node>,
-    /// Stacks that slices refer to, and that have no calls yet.
+    /// Stacks that slices refer to and that have no calls yet: number, process and ID.
     waiting: Vec<(u32, Pid, StackId)>,
 }
 
@@ -54,7 +54,7 @@ impl WaitStacks {
         self.frames.entry(pid).or_default().insert(id, stack);
     }
 
-    /// Converts the frames that have arrived, and returns them by image. `new` are the stacks to which new slices refer.
+    /// Converts the frames that have arrived, and returns them by image. `new`: stacks of new slices.
     pub(super) fn convert(
         &mut self,
         new: &[(u32, Pid, StackId)],
@@ -62,7 +62,7 @@ impl WaitStacks {
         find_copy: &FindCopy<'_>,
     ) -> BTreeMap<ImageId, Stacks> {
         self.waiting.extend_from_slice(new);
-        // Frames that user space has found arrive later.
+        // The frames of a stack that user space finishes arrive later.
         for &(_, pid, id) in &self.waiting {
             if !self.known.contains_key(&id)
                 && let Some((_, Some(stack))) = find_copy(pid, id)

@@ -1,4 +1,4 @@
-//! Memory of the memcgs in which processes wait for memory: at the start, each second and at the end.
+//! Memory of the memcgs with waiting processes: at the start, each second and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -9,28 +9,29 @@ use memtrace_model::{CgroupId, MemcgMemory, PerSecond, PressureTime, VmCounters}
 
 use crate::trace::facts::Memcgs;
 
-/// The most memcgs with limits that are read at the start. Reading the counters of one takes the kernel tens of
-/// microseconds.
+/// Maximum number of memcgs with limits that are read at the start. The kernel takes tens of microseconds to read the
+/// counters of one memcg.
 const MAX_AT_START: usize = 512;
 
-/// Returns the paths of those memcgs in `ids` that still exist.
+/// Returns the paths of the memcgs in `ids` that still exist.
 pub(in crate::trace) fn paths_of(ids: &BTreeSet<CgroupId>) -> BTreeMap<CgroupId, String> {
     let hierarchy = if ids.is_empty() { None } else { MemoryGroups::find() };
     let found = hierarchy.iter().flat_map(MemoryGroups::all).filter(|(id, _)| ids.contains(id));
     found.map(|(id, path)| (id, path.to_string_lossy().into_owned())).collect()
 }
 
-/// Reads the memory of memcgs during a run.
+/// Reader of the memory of memcgs during a run.
 #[derive(Debug)]
 pub(super) struct MemcgReader {
-    /// `None` if no hierarchy with the memory controller is mounted.
+    /// Hierarchy with the memory controller; `None` if none is mounted.
     hierarchy: Option<MemoryGroups>,
-    /// Bounded by [`MAX_AT_START`] and the size of the BPF map of scanned pages.
+    /// Readings of the watched memcgs. Their number is bounded by [`MAX_AT_START`] and the size of
+    /// the BPF map of scanned pages.
     watched: BTreeMap<CgroupId, Watch>,
-    /// Memcgs in which a process waited and that were not found: removed, or outside of the mounted hierarchy. Bounded
-    /// by the size of the BPF map of scanned pages.
+    /// Memcgs that a process waited for and that were not found: they were removed, or are outside of the mounted
+    /// hierarchy. Their number is bounded by the size of the BPF map of scanned pages.
     missing: BTreeSet<CgroupId>,
-    /// Pages scanned for the limit of each memcg, up to the last second.
+    /// Pages scanned for the limit of each memcg, up to the end of the last second.
     scanned: BTreeMap<CgroupId, u64>,
 }
 
@@ -38,17 +39,17 @@ pub(super) struct MemcgReader {
 #[derive(Debug)]
 struct Watch {
     path: PathBuf,
-    /// The memcg had a limit when the run started.
+    /// True if the memcg had a limit when the run started.
     is_from_start: bool,
     since: Instant,
     first: GroupReading,
-    /// Reading of the last second.
+    /// Reading at the end of the last second.
     last: GroupReading,
     seconds: PerSecond,
 }
 
 impl MemcgReader {
-    /// Reads the memcgs that have limits: a process can only wait for one of these.
+    /// Reads the memcgs that have limits: a process can only wait for the limit of one of these.
     pub(super) fn start() -> Self {
         let mut reader = Self {
             hierarchy: MemoryGroups::find(),
@@ -65,7 +66,7 @@ impl MemcgReader {
         reader
     }
 
-    /// Adds the memcgs in which processes have waited since the last call, before they are removed.
+    /// Adds the memcgs that processes have waited for since the last call, before they are removed.
     pub(super) fn add_new(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) {
         let Some(hierarchy) = &self.hierarchy else { return };
         retain_scanned(&mut self.missing, scanned);
@@ -86,7 +87,7 @@ impl MemcgReader {
         self.missing.append(&mut new);
     }
 
-    /// Ends a second. `scanned` is the number of pages scanned for the limit of each memcg so far.
+    /// Ends a second. `scanned`: number of pages scanned so far for the limit of each memcg.
     pub(super) fn end_second(&mut self, scanned: BTreeMap<CgroupId, u64>) {
         let Some(hierarchy) = &self.hierarchy else { return };
         for (id, watch) in &mut self.watched {
@@ -99,7 +100,7 @@ impl MemcgReader {
         self.scanned = scanned;
     }
 
-    /// Returns the memory of each memcg in which a process waited.
+    /// Returns the memory of each memcg that a process waited for.
     pub(super) fn finish(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) -> Memcgs {
         let Some(hierarchy) = &self.hierarchy else { return Memcgs::new() };
         let waited = std::mem::take(&mut self.watched).into_iter().filter(|(id, _)| scanned.contains_key(id));
@@ -111,7 +112,7 @@ impl MemcgReader {
     }
 }
 
-/// Removes the memcgs that the BPF map, which evicts the least recently used, has dropped.
+/// Removes the memcgs that the BPF map has dropped. The map evicts the least recently used memcgs.
 fn retain_scanned(ids: &mut BTreeSet<CgroupId>, scanned: &BTreeMap<CgroupId, u64>) {
     ids.retain(|id| scanned.contains_key(id));
 }
