@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Keeps frame pointers and all calls, so that stacks can be compared by function name.
+/// Flags that keep frame pointers and all calls, so that stacks can be compared by function name.
 const FLAGS: &[&str] = &[
     "-O1",
     "-g",
@@ -69,7 +69,7 @@ const GLIBC: &[&str] = &[
 /// Victims that are compiled for musl too.
 const MUSL: &[&str] = &["aligned", "exact", "realloc", "threads"];
 
-/// As in a release: optimized, without frame pointers. All calls remain.
+/// Flags of a release: optimized, and without frame pointers. All calls remain.
 const RELEASED: &[&str] = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"];
 
 /// Victims in C, for glibc, that test stacks.

@@ -9,7 +9,7 @@ pub(crate) fn compile(compiler: &str, arguments: impl IntoIterator<Item: AsRef<O
     run(Command::new(compiler).args(arguments).arg("-o").arg(output).current_dir("victims"));
 }
 
-/// Runs `command`. If it fails, so does the build.
+/// Runs `command`. If the command fails, the build fails.
 pub(crate) fn run(command: &mut Command) {
     let message = match command.status() {
         Ok(status) if status.success() => return,

@@ -84,13 +84,13 @@ impl Anonymous {
 
     /// Writes a word at `offset`, which must be a multiple of 8.
     pub fn write(&self, offset: u64, word: u64) {
-        // SAFETY: the pointer is aligned and in the mapping, to which no reference exists.
+        // SAFETY: the pointer is aligned and in the mapping. No reference to the mapping exists.
         unsafe { self.word(offset).write_volatile(word) };
     }
 
     /// Reads the word at `offset`, which must be a multiple of 8.
     pub fn read(&self, offset: u64) -> u64 {
-        // SAFETY: as above.
+        // SAFETY: the pointer is aligned and in the mapping. No reference to the mapping exists.
         unsafe { self.word(offset).read_volatile() }
     }
 
@@ -104,7 +104,7 @@ impl Anonymous {
 
 impl Drop for Anonymous {
     fn drop(&mut self) {
-        // SAFETY: address and length are those of the mapping, to which no reference exists.
+        // SAFETY: this is the address and the length of the mapping. No reference to it exists.
         unsafe { libc::munmap(self.start, self.length) };
     }
 }

@@ -3,7 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The system allocator with a count of the allocated bytes and their peak. A program installs it as its global allocator.
+/// The system allocator with a count of the allocated bytes and their peak. A program installs it
+/// as its global allocator.
 #[derive(Debug)]
 pub struct CountingAllocator;
 

@@ -1,7 +1,8 @@
-//! Support code of the tests and benchmarks: child processes, victims, scratch directories, and a reader of memtrace's JSON.
+//! Support code of the tests and benchmarks: child processes, victims, scratch directories, and a
+//! reader of memtrace's JSON.
 //!
-//! A function that fails panics with a message that names the process or file. This fails the test or ends the benchmark.
-//! Every wait has a time limit.
+//! A function that fails panics with a message that names the process or file. This fails the test
+//! or ends the benchmark. Every wait has a time limit.
 
 #![expect(clippy::panic, reason = "a failure ends the test or the benchmark")]
 

@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Default time limit of every wait, which only a hang reaches: in an emulated guest, the start of a trace of the whole machine can
-/// take more than a minute.
+/// Default time limit of every wait. Only a hang reaches it: in an emulated guest, the start of a trace of the whole
+/// machine can take more than a minute.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Runs `command` and returns its standard output. The command must succeed.
@@ -35,7 +35,7 @@ pub fn wait_until_reading_stdin(pid: u32) {
     wait_for_file(pid, "syscall", |call| call.starts_with("0 0x0 "), "read its standard input");
 }
 
-/// Waits until `file` below `/proc/PID` has a content for which `is_reached` returns true. `action` completes the message
+/// Waits until the content of `file` below `/proc/PID` makes `is_reached` return true. `action` completes the message
 /// "process PID does not".
 pub fn wait_for_file(pid: u32, file: &str, is_reached: impl Fn(&str) -> bool, action: &str) {
     let path = format!("/proc/{pid}/{file}");
@@ -46,7 +46,7 @@ pub fn wait_for_file(pid: u32, file: &str, is_reached: impl Fn(&str) -> bool, ac
     }
 }
 
-/// A running child process; dropping it kills the process.
+/// A running child process. Dropping it kills the process.
 pub struct Process {
     name: String,
     child: Child,
@@ -91,7 +91,7 @@ impl Lines {
         }
     }
 
-    /// Returns all lines, including those that `next` returned.
+    /// Returns all lines of the stream, including those that `next` has returned.
     fn read_to_end(&mut self, deadline: Instant) -> String {
         while let Ok(Some(_)) = self.next(deadline) {}
         self.received.join("\n")
@@ -105,7 +105,8 @@ impl Process {
         Self::spawn(command.stderr(Stdio::piped()))
     }
 
-    /// Starts `command` with pipes for its standard input and output. It writes to the standard error of this process.
+    /// Starts `command` with pipes for its standard input and output. The command shares the standard error of this
+    /// process.
     #[must_use]
     pub fn start_with_inherited_stderr(command: &mut Command) -> Self {
         Self::spawn(command.stderr(Stdio::inherit()))
@@ -123,7 +124,7 @@ impl Process {
         Self { name, stdin: child.stdin.take(), stdout, stderr, child, timeout: TIMEOUT }
     }
 
-    /// Replaces the time limit of [`TIMEOUT`].
+    /// Replaces the default time limit, [`TIMEOUT`].
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -135,14 +136,14 @@ impl Process {
         self.child.id()
     }
 
-    /// Writes one line to its standard input.
+    /// Writes one line to the standard input of the process.
     pub fn write_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("its standard input is open");
         let written = stdin.write_all(line.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
         written.unwrap_or_else(|error| panic!("cannot write to {}: {error}", self.name));
     }
 
-    /// Returns the next line of its standard output.
+    /// Returns the next line of the standard output of the process.
     pub fn read_line(&mut self) -> String {
         match self.stdout.next(Instant::now() + self.timeout) {
             Ok(Some(line)) => line.to_owned(),
@@ -159,7 +160,8 @@ impl Process {
         self.wait_for_stderr(|line| line.starts_with(prefix))
     }
 
-    /// Waits for a line on standard error for which `is_expected` returns true. Returns false if standard error ends first.
+    /// Waits for a line on standard error that makes `is_expected` return true. Returns false if standard error ends
+    /// first.
     pub fn wait_for_stderr(&mut self, is_expected: impl Fn(&str) -> bool) -> bool {
         let deadline = Instant::now() + self.timeout;
         loop {
@@ -174,18 +176,18 @@ impl Process {
 
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.pid()).expect("a pid fits into pid_t");
-        // SAFETY: kill has no conditions. The child is reaped by `wait` only, so the pid is still its own.
+        // SAFETY: kill has no conditions. Only `wait` reaps the child, so the pid is still its own.
         let result = unsafe { libc::kill(pid, signal) };
         assert_eq!(result, 0, "cannot send signal {signal} to {}", self.name);
     }
 
-    /// Closes its standard input and waits until it exits.
+    /// Closes the standard input of the process, and waits until the process exits.
     pub fn wait(&mut self) -> ExitStatus {
         self.stdin = None;
         self.wait_with_open_stdin()
     }
 
-    /// Waits until it exits.
+    /// Waits until the process exits.
     pub fn wait_with_open_stdin(&mut self) -> ExitStatus {
         if self.is_running() && !self.exits_within(self.timeout) {
             self.time_out("exit");
@@ -193,7 +195,7 @@ impl Process {
         self.child.wait().expect("the process is a child that can be waited for")
     }
 
-    /// Returns true if it has not exited.
+    /// Returns true if the process has not exited.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the process is a child that can be waited for").is_none()
     }
@@ -212,12 +214,12 @@ impl Process {
         unsafe { libc::poll(&raw mut poll, 1, milliseconds) > 0 }
     }
 
-    /// Returns all of its standard error. It must have exited.
+    /// Returns the whole standard error. The process must have exited.
     pub fn remaining_stderr(&mut self) -> String {
         self.stderr.read_to_end(Instant::now() + self.timeout)
     }
 
-    /// Returns all of its standard output. It must have exited.
+    /// Returns the whole standard output. The process must have exited.
     pub fn remaining_stdout(&mut self) -> String {
         self.stdout.read_to_end(Instant::now() + self.timeout)
     }

@@ -1,4 +1,4 @@
-//! Random numbers that are the same in each run.
+//! Random numbers that repeat in each run.
 
 /// Generator of random numbers (Steele et al., `SplitMix64`, 2014).
 pub struct Random(u64);
@@ -20,7 +20,7 @@ impl Random {
     }
 }
 
-/// A hash in which any change of `number` changes about half of the bits. The generator uses it too.
+/// Hash function that the generator uses. Any change of `number` changes about half of the bits of the hash.
 #[must_use]
 pub const fn mix(number: u64) -> u64 {
     let mixed = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -23,14 +23,15 @@ pub use stack::Stack;
 pub type Frame = memtrace_json::Frame<'static>;
 pub type UntracedProcess = memtrace_json::UntracedProcess<'static>;
 
-/// Returns the text of a report in any format. Compressed formats are decompressed, and bytes that are no text are replaced.
+/// Returns the text of a report in any format. Compressed formats are decompressed, and bytes that are not UTF-8 are
+/// replaced.
 #[must_use]
 pub fn text(bytes: Vec<u8>) -> String {
     let mut decompressed = Vec::new();
     match bytes.as_slice() {
         [0x1f, 0x8b, ..] => flate2::read::GzDecoder::new(bytes.as_slice()).read_to_end(&mut decompressed),
         [0x28, 0xb5, 0x2f, 0xfd, ..] => zstd::stream::copy_decode(bytes.as_slice(), &mut decompressed).map(|()| 0),
-        // The first packet of a trace for Perfetto.
+        // The first packet of a trace for Perfetto starts with this byte.
         [0x0a, ..] => return String::from_utf8_lossy(&bytes).into_owned(),
         _ => return String::from_utf8(bytes).expect("reports are UTF-8"),
     }
@@ -38,7 +39,7 @@ pub fn text(bytes: Vec<u8>) -> String {
     String::from_utf8_lossy(&decompressed).into_owned()
 }
 
-/// The report of one event class. Its stacks have their frames.
+/// Report of one event class. The frames of its stacks are resolved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     pub totals: Totals,
@@ -57,10 +58,10 @@ impl Deref for Report {
     }
 }
 
-/// One image of a process, or a group of them.
+/// One image of a process, or a group of images.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProcessReport {
-    /// 0 for a group.
+    /// Pid of the process; 0 for a group.
     pub pid: u32,
     pub totals: Totals,
     pub content: memtrace_json::Process<'static>,
@@ -81,14 +82,14 @@ impl From<memtrace_json::Process<'static>> for ProcessReport {
 }
 
 impl ProcessReport {
-    /// Returns the number of processes of a group, 1 for a single one.
+    /// Returns the number of images in a group; 1 for a single image.
     #[must_use]
     pub fn runs(&self) -> u64 {
         self.group.as_ref().map_or(1, |group| group.runs)
     }
 }
 
-/// One group of `--by`.
+/// One group of `--by`, with its totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackGroup {
     pub name: String,
@@ -123,7 +124,7 @@ impl Report {
         self.losses.values().sum()
     }
 
-    /// Returns the entries of one process: one for each program that it executed, in their order.
+    /// Returns the entries of one process: one for each of its images, in their order.
     #[must_use]
     pub fn entries_of(&self, pid: u32) -> Vec<&ProcessReport> {
         self.processes.iter().filter(|process| process.pid == pid).collect()
@@ -151,7 +152,7 @@ impl Report {
     }
 }
 
-/// Returns the numbers of allocated, of freed, and of held blocks.
+/// Returns the numbers of allocated, freed and held blocks.
 #[must_use]
 pub fn block_counts(histograms: &Histograms) -> [u64; 3] {
     let Histograms { size_log2, lifetime_log2, age_log2 } = histograms;

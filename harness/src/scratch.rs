@@ -29,7 +29,8 @@ impl Scratch {
 
     fn create_in(parent: &Path) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        // An earlier process with the same pid may have left its directory, also if guests share the host's file system.
+        // An earlier process with the same pid may have left its directory. Guests that share the file system of the
+        // host can have the same pid.
         let path = loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let path = parent.join(format!("memtrace-scratch-{}-{number}", std::process::id()));
@@ -63,10 +64,10 @@ impl Scratch {
         path
     }
 
-    /// Copies an executable or a library; every user may run the copy.
+    /// Copies an executable or a library. Every user may run the copy.
     ///
-    /// Another process copies it. If this process had the copy open for writing, a child that another test starts could
-    /// inherit the descriptor, and running the copy would fail with `ETXTBSY` until the child exits.
+    /// Another process makes the copy. If this process had the copy open for writing, a child that another test starts
+    /// could inherit the descriptor. Then running the copy would fail with `ETXTBSY` until the child exits.
     pub fn copy(&self, from: impl AsRef<OsStr>, name: &str) -> PathBuf {
         let path = self.join(name);
         process::run(Command::new("install").args(["-m", "755"]).arg(from).arg(&path));
@@ -79,7 +80,7 @@ impl Scratch {
         self.copy(text, name)
     }
 
-    /// Compiles C.
+    /// Compiles a C source.
     pub fn compile(&self, compiler: &str, name: &str, source: &str, options: &[&str]) -> PathBuf {
         let source = self.write(&format!("{name}.c"), source.as_bytes());
         let path = self.join(name);
@@ -104,7 +105,7 @@ impl Deref for Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // A failed test must not panic again; the files can stay in the temporary directory.
+        // A failed test must not panic again. The files can stay in the temporary directory.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::process::TIMEOUT;
 
-/// Connects to a server as soon as it listens. Nothing signals that, so that this tries again.
+/// Connects to a server as soon as it listens. No event signals this moment, so the function tries
+/// repeatedly.
 #[must_use]
 pub fn connect(socket: &Path) -> UnixStream {
     let deadline = Instant::now() + TIMEOUT;

@@ -6,12 +6,14 @@ use std::ops::{Add, AddAssign, Sub};
 use memtrace_json::Numbers;
 use serde::Deserialize;
 
-/// Allocations and frees of a stack, a process or a whole trace. Frees are counted if their allocation was.
+/// Allocations and frees of a stack, a process or a whole trace. Frees are counted if the allocation of the block was
+/// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Totals {
     pub live_bytes: u64,
     pub live_count: u64,
-    /// Live when the process ended. Victims run when they print their totals, and have none.
+    /// Bytes that were live when the process ended. Zero in the totals of a victim, which it prints
+    /// while it runs.
     #[serde(default)]
     pub exit_bytes: u64,
     #[serde(default)]
@@ -38,7 +40,7 @@ impl Totals {
         }
     }
 
-    /// Returns the totals after the end of the process: its live blocks are held at exit.
+    /// Returns the totals after the end of the process: the live blocks become blocks held at exit.
     #[must_use]
     pub const fn at_exit(self) -> Self {
         let Self { live_bytes, live_count, exit_bytes, exit_count, .. } = self;
@@ -116,12 +118,13 @@ impl From<Numbers> for Totals {
     }
 }
 
-/// The totals that a victim prints: its activity since its first barrier.
+/// Totals that a victim prints: its activity since its first barrier.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct VictimTotals {
     #[serde(flatten)]
     pub totals: Totals,
-    /// Frees of blocks that were allocated before the barrier or that the size filter excludes.
+    /// Number of frees of blocks that were allocated before the barrier or that the size filter
+    /// excludes.
     pub unmatched_frees: u64,
     /// Bytes of allocations that the size filter excludes.
     pub filtered_bytes: u64,
@@ -131,10 +134,10 @@ pub struct VictimTotals {
     pub sites: Vec<SiteTotals>,
 }
 
-/// Totals of one call to the allocator in the source of a victim.
+/// Totals of one call of the allocator in the source of a victim.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SiteTotals {
-    /// The calling function.
+    /// Name of the calling function.
     pub name: String,
     pub line: u32,
     #[serde(flatten)]

@@ -30,35 +30,36 @@ impl Victim {
         Self { process, pid }
     }
 
-    /// The pid that it printed; a shell that started it has another.
+    /// Returns the pid that the victim has printed. A shell that started the victim has another
+    /// pid.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Releases it from its barrier and returns its totals when its work is done.
+    /// Releases the victim from its barrier, and returns its totals when its work is done.
     pub fn work(&mut self) -> VictimTotals {
         self.process.write_line("");
         self.read_totals()
     }
 
-    /// Reads the totals that it prints next.
+    /// Reads the totals that the victim prints next.
     pub fn read_totals(&mut self) -> VictimTotals {
         self.read_json()
     }
 
-    /// Reads the next line of its output.
+    /// Reads the next line of the victim's output as JSON.
     pub fn read_json<T: DeserializeOwned>(&mut self) -> T {
         let line = self.process.read_line();
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in the victim's line: {line}"))
     }
 
-    /// Waits until it reads its standard input, for programs that allocate after they have printed a line.
+    /// Waits until the victim reads its standard input. Some victims allocate after they have printed a line.
     pub fn wait_until_reading_stdin(&self) {
         process::wait_until_reading_stdin(self.pid);
     }
 
-    /// Releases it from its last barrier and waits until it exits, with status 0.
+    /// Releases the victim from its last barrier, and waits until it exits with status 0.
     pub fn finish(mut self) {
         self.process.write_line("");
         let status = self.process.wait();

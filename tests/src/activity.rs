@@ -1,4 +1,4 @@
-//! The activity of threads in a JSON report, and the spans that a victim has recorded itself.
+//! The activity of threads in a JSON report, and the spans that a victim has recorded.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ pub type Calls = memtrace_json::Calls<'static>;
 pub type Lock = memtrace_json::Lock<'static>;
 pub type SliceTotals = memtrace_json::SliceTotals<'static>;
 
-/// The activity of threads in a report, without its indices.
+/// The activity of threads in a report, with indices resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Activity {
     pub threads: Vec<ActiveThread>,
     pub slices: Vec<Slice>,
     pub events: Vec<Event>,
     pub locks: Vec<Lock>,
-    /// By kind and name.
+    /// Totals of slices, by kind and name.
     pub totals: BTreeMap<(String, String), SliceTotals>,
     /// Calls of allocators by function.
     pub calls: BTreeMap<String, Calls>,
-    /// Number of slices and events that are missing.
+    /// Number of slices and events that are left out of the report.
     pub left_out: u64,
 }
 
@@ -37,7 +37,7 @@ pub struct Slice {
     pub open: bool,
     pub cpu_ns: Option<u64>,
     pub allocated_bytes: Option<u64>,
-    /// Index in the locks.
+    /// Index in the list of locks.
     pub lock: Option<usize>,
     pub holder_tid: Option<u32>,
     /// Functions of the stack, the innermost first.
@@ -103,7 +103,7 @@ impl Activity {
         })
     }
 
-    /// Returns the slices of a thread with one of these kinds, by begin.
+    /// Returns the slices of a thread with one of these kinds, in the order of their begins.
     #[must_use]
     pub fn slices_of(&self, tid: u32, kinds: &[&str]) -> Vec<&Slice> {
         let is_of = |slice: &&Slice| slice.tid == tid && kinds.contains(&slice.kind.as_str());
@@ -120,7 +120,8 @@ fn value(value: Option<memtrace_json::Value<'_>>) -> Value {
     }
 }
 
-/// Returns the index of the innermost slice around each. The slices of a thread are nested, and in the order of their begins.
+/// Returns the index of the innermost slice around each slice. The slices of a thread are nested, and in the order of
+/// their begins.
 #[must_use]
 pub fn parents(slices: &[&Slice]) -> Vec<Option<usize>> {
     let end = |slice: &Slice| slice.begin_ns + slice.duration_ns;
@@ -137,34 +138,36 @@ pub fn parents(slices: &[&Slice]) -> Vec<Option<usize>> {
     slices.iter().enumerate().map(parent_of).collect()
 }
 
-/// A thread of a victim that records its spans (victims/spans.h).
+/// Spans that a thread of a victim has recorded (victims/spans.h).
 #[derive(Clone, Debug, Deserialize)]
 pub struct SpanRecord {
     pub tid: u32,
     pub spans: Vec<RecordedSpan>,
 }
 
-/// A span by the clocks of the victim: before and after the step that begins it, and that ends it.
+/// A span with four readings of each clock of the victim: before and after the step that begins the
+/// span, and before and after the step that ends it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct RecordedSpan {
     pub kind: String,
     pub name: String,
     pub label: Value,
-    /// Index in the spans of the thread.
+    /// Index of the surrounding span in the spans of the thread.
     pub parent: Option<usize>,
     pub at: [u64; 4],
     pub cpu: [u64; 4],
     pub bytes: u64,
 }
 
-/// Bounds of the length of what happened between two pairs of times. The second time of each pair is not before the first one.
+/// Returns the bounds of the length of a span, from four readings of a clock: before and after its begin, and before
+/// and after its end.
 #[must_use]
 pub fn bounds([before_begin, begun, ending, after_end]: [u64; 4]) -> [u64; 2] {
     [ending.saturating_sub(begun), after_end - before_begin]
 }
 
-/// Asserts that a number of nanoseconds is within bounds, and that they are less than a hundredth or `tolerance` apart, except for
-/// times at which the scheduler has interrupted the victim between its clock and its step. Returns false for those.
+/// Asserts that `value` is within `bounds`, in nanoseconds. Returns true if the bounds are at most `tolerance` or a
+/// hundredth apart. They are further apart if the scheduler has interrupted the victim between its clock and its step.
 #[must_use]
 pub fn is_exact(value: u64, bounds: [u64; 2], tolerance: u64, what: &str) -> bool {
     let [least, most] = bounds;

@@ -11,7 +11,8 @@ use crate::process::TIMEOUT;
 /// `int3`, which the kernel writes where a uprobe is (arch/x86/include/asm/uprobes.h, `UPROBE_SWBP_INSN`).
 const BREAKPOINT: u8 = 0xcc;
 
-/// Returns the breakpoints in the code of process `pid`, as `path+file offset`. Code must not differ from its file otherwise.
+/// Returns the breakpoints in the code of process `pid`, as `path+file offset`. Any other difference between the code
+/// and its file is a failure.
 #[must_use]
 pub fn list(pid: u32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the process runs");

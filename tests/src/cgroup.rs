@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::mounts;
 use crate::process::TIMEOUT;
 
-/// A cgroup that is removed when this is dropped.
+/// A cgroup. Dropping it removes the cgroup.
 pub struct Cgroup(PathBuf);
 
 impl Cgroup {
@@ -37,17 +37,18 @@ impl Cgroup {
         &self.0
     }
 
-    /// Moves a process into it.
+    /// Moves a process into the cgroup.
     pub fn add_process(&self, pid: u32) {
         self.write("cgroup.procs", &pid.to_string());
     }
 
-    /// Writes to one of its interface files.
+    /// Writes to an interface file of the cgroup.
     pub fn write(&self, file: &str, value: &str) {
         self.write_while_busy(file, value, Instant::now());
     }
 
-    /// Writes to one of its interface files, again until the deadline while the kernel answers that the group is busy.
+    /// Writes to an interface file of the cgroup. While the kernel answers that the group is busy, tries again until
+    /// the deadline.
     pub(crate) fn write_while_busy(&self, file: &str, value: &str, deadline: Instant) {
         let path = self.0.join(file);
         loop {
@@ -66,7 +67,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A failed test may have left a victim in it, which is being killed.
+        // A failed test may have left a victim in the cgroup, which is being killed.
         let deadline = Instant::now() + TIMEOUT;
         while fs::remove_dir(&self.0).is_err() && self.0.exists() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));

@@ -1,4 +1,4 @@
-//! Totals of programs that are no victims: `libcount_shim.so`, preloaded, counts their calls in shared memory.
+//! Totals of programs that are not victims. The preloaded `libcount_shim.so` counts their calls in shared memory.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -14,7 +14,7 @@ const SLOT_BYTES: u64 = 24;
 const SLOTS: u64 = 1 << 16;
 const MAX_SIZE_WORD: u64 = 10;
 
-/// The file with the totals.
+/// File with the totals.
 pub struct CountShim {
     file: File,
     path: PathBuf,
@@ -42,7 +42,7 @@ impl CountShim {
         self.file.write_all_at(&value.to_ne_bytes(), word * 8).expect("the file can be written");
     }
 
-    /// Returns the environment with which a program is counted.
+    /// Returns the environment that makes the shim count a program.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
         [

@@ -3,10 +3,11 @@
 use std::env;
 use std::fs;
 
-/// BPF programs can look up a VMA (`bpf_find_vma`, include/uapi/linux/bpf.h), which every trace needs.
+/// Release from which BPF programs can look up a VMA (`bpf_find_vma`, include/uapi/linux/bpf.h). Every trace needs
+/// this.
 pub const FIND_VMA: (u32, u32) = (5, 17);
 
-/// Returns the first two numbers of the kernel release.
+/// Returns the first two numbers of the kernel's release.
 #[must_use]
 pub fn version() -> (u32, u32) {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel has a release");
@@ -15,7 +16,7 @@ pub fn version() -> (u32, u32) {
     (numbers.next().expect("a first number"), numbers.next().expect("a second number"))
 }
 
-/// Returns true in a guest of `cargo xtask test`, where a test may change settings of the whole machine.
+/// Returns true in a guest of `cargo xtask test`. In a guest, a test may change settings of the whole machine.
 #[must_use]
 pub fn is_guest() -> bool {
     env::var_os("MEMTRACE_GUEST").is_some()

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::process;
 use crate::scratch::Scratch;
 
-/// An instance of tracefs that records tracepoints. Dropping it removes the instance.
+/// A tracefs instance that records tracepoints. Dropping it removes the instance.
 pub struct KernelTrace {
     mount: Scratch,
     instance: PathBuf,
@@ -22,14 +22,14 @@ pub struct TracepointHit {
     pub tid: u32,
     /// Time of the kernel's trace clock.
     pub at: Duration,
-    /// Its numeric fields.
+    /// Numeric fields of the record.
     pub fields: BTreeMap<String, u64>,
-    /// All fields as text.
+    /// All fields of the record as text.
     pub text: String,
 }
 
 impl KernelTrace {
-    /// Starts recording the tracepoints, each given as `GROUP/NAME`.
+    /// Starts to record the tracepoints, each given as `GROUP/NAME`.
     #[must_use]
     pub fn start(tracepoints: &[&str]) -> Self {
         let mount = Scratch::new();
@@ -37,7 +37,7 @@ impl KernelTrace {
         let instance = mount.join("instances").join(format!("memtrace-tests-{}", std::process::id()));
         let trace = Self { mount, instance };
         fs::create_dir(&trace.instance).expect("tracefs supports instances");
-        // Enough for several hundred thousand records.
+        // The buffer has room for several hundred thousand records.
         trace.write(Path::new("buffer_size_kb"), "32768");
         for tracepoint in tracepoints {
             trace.write(&Path::new("events").join(tracepoint).join("enable"), "1");
@@ -50,7 +50,7 @@ impl KernelTrace {
         fs::write(&path, value).unwrap_or_else(|error| panic!("cannot write {value} to {}: {error}", path.display()));
     }
 
-    /// Returns the records so far. The kernel must not have dropped any.
+    /// Returns the records so far. The kernel must not have dropped a record.
     #[must_use]
     pub fn read(&self) -> Vec<TracepointHit> {
         for cpu in fs::read_dir(self.instance.join("per_cpu")).expect("the instance has buffers").flatten() {

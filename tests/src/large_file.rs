@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use crate::{Scratch, victim};
 
-/// Returns a file longer than `limit`, with pages in the page cache when they are read, and how many times to read it for
-/// `length` bytes.
+/// Returns a file that is longer than `limit`, and the number of times to read it for `length` bytes. Reading the file
+/// fills the page cache.
 #[must_use]
 pub fn create(scratch: &Scratch, limit: u64, length: u64) -> (PathBuf, u64) {
     let path = scratch.join("file");
@@ -16,7 +16,7 @@ pub fn create(scratch: &Scratch, limit: u64, length: u64) -> (PathBuf, u64) {
         file.set_len(length).expect("the file can be sparse");
         return (path, 1);
     }
-    // In a guest, the scratch directory is in memory. Files of the host still go through the page cache.
+    // In a guest, the scratch directory is in memory. Files of the host go through the page cache even then.
     let path = victim::binaries().join("memtrace");
     let size = path.metadata().expect("memtrace is built").len();
     assert!(size > limit, "{} is too short", path.display());
@@ -27,7 +27,7 @@ pub fn create(scratch: &Scratch, limit: u64, length: u64) -> (PathBuf, u64) {
 fn keeps_pages_of_holes(file: &File) -> bool {
     // SAFETY: the structure has integers only, so zeros are valid.
     let mut statistics: libc::statfs = unsafe { std::mem::zeroed() };
-    // SAFETY: as above; the descriptor is open.
+    // SAFETY: the pointer refers to a whole statfs, and the descriptor is open.
     let result = unsafe { libc::fstatfs(file.as_raw_fd(), &raw mut statistics) };
     assert_eq!(result, 0, "the file has a file system");
     !matches!(statistics.f_type, libc::TMPFS_MAGIC | libc::OVERLAYFS_SUPER_MAGIC)

@@ -1,8 +1,8 @@
-//! Support code of the privileged tests: memtrace attached to victims, and references to compare its reports with.
+//! Support code of the privileged tests: memtrace attached to victims, and references to compare with its reports.
 //!
-//! A victim keeps the totals of its own calls to the allocator, in memory that it does not allocate. It waits at a barrier
-//! until memtrace has attached, works, prints its totals, and waits at a second barrier until the trace has ended. A test can
-//! therefore compare a report with the expected totals to the byte, and needs no sleeps. Every wait has a time limit.
+//! A victim keeps the totals of its own allocator calls, in memory that it does not allocate. It waits at a barrier
+//! until memtrace has attached, works, prints its totals, and waits at a second barrier until the trace has ended. So a
+//! test can compare a report with the expected totals to the byte, and needs no sleeps. Every wait has a time limit.
 
 #![expect(clippy::panic, reason = "a failure of the support code fails the test")]
 

@@ -14,22 +14,23 @@ use crate::scratch::Scratch;
 
 /// A memory cgroup with a limit.
 pub struct MemoryCgroup {
-    // Dropped before the hierarchy, which can be unmounted only without cgroups in it.
+    // This field is dropped before the hierarchy, which can be unmounted only without cgroups in
+    // it.
     cgroup: Cgroup,
     version: Version,
     _hierarchy: Option<MountedHierarchy>,
 }
 
-/// The cgroup version that has the memory controller.
+/// Cgroup version of the hierarchy with the memory controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// Its `memory.stat` has no reclaim counters.
+    /// Version 1, with no reclaim counters in `memory.stat`.
     One,
-    /// Its `memory.stat` has reclaim counters.
+    /// Version 2, with reclaim counters in `memory.stat`.
     Two,
 }
 
-/// A hierarchy of version 2, which is unmounted when this is dropped.
+/// A mounted hierarchy of version 2. Dropping it unmounts the hierarchy.
 struct MountedHierarchy(Scratch);
 
 impl MountedHierarchy {
@@ -72,10 +73,11 @@ impl MemoryCgroup {
         group
     }
 
-    /// Changes its limit. Pages above it are reclaimed.
+    /// Changes the limit of the cgroup. Pages above the limit are reclaimed.
     pub fn set_memory(&self, bytes: u64) {
         match self.version {
-            // The kernel gives up if it finds no page to reclaim for a while (`mem_cgroup_resize_max`, mm/memcontrol-v1.c).
+            // The kernel gives up if it finds no page to reclaim for a while
+            // (`mem_cgroup_resize_max`, mm/memcontrol-v1.c).
             Version::One => {
                 self.write_while_busy("memory.limit_in_bytes", &bytes.to_string(), Instant::now() + TIMEOUT);
             }
@@ -92,13 +94,14 @@ impl MemoryCgroup {
         Cgroup::create_in(self.path())
     }
 
-    /// Returns its id, the inode of its directory.
+    /// Returns the ID of the cgroup, which is the inode of its directory.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.path().metadata().expect("the cgroup exists").ino()
     }
 
-    /// Returns the number of refaulted pages of this cgroup and its descendants, or `None` if the kernel does not count them.
+    /// Returns the number of refaulted pages of this cgroup and its descendants; `None` if the kernel does not count
+    /// them.
     #[must_use]
     pub fn refaults(&self) -> Option<u64> {
         let prefix = match self.version {
@@ -111,7 +114,7 @@ impl MemoryCgroup {
         counters.reduce(|sum, counter| sum + counter)
     }
 
-    /// Returns true if the kernel reports PSI for it.
+    /// Returns true if the kernel reports PSI for the cgroup.
     #[must_use]
     pub fn has_pressure(&self) -> bool {
         fs::read_to_string(self.path().join("memory.pressure")).is_ok()
@@ -130,7 +133,7 @@ impl MemoryCgroup {
         self.version
     }
 
-    /// Returns the number of its processes that the OOM killer has killed.
+    /// Returns the number of processes of the cgroup that the OOM killer has killed.
     #[must_use]
     pub fn oom_kills(&self) -> u64 {
         let file = match self.version {
@@ -142,14 +145,14 @@ impl MemoryCgroup {
         kills.unwrap_or_else(|| panic!("oom_kill is not in {file}:\n{text}"))
     }
 
-    /// Returns a command that runs another one in this cgroup.
+    /// Returns a command that runs another command in this cgroup.
     #[must_use]
     pub fn enter(&self) -> [String; 4] {
         let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.path().display());
         ["sh".to_owned(), "-c".to_owned(), script, "sh".to_owned()]
     }
 
-    /// Returns a counter of its `memory.stat`.
+    /// Returns a counter in the `memory.stat` of the cgroup.
     #[must_use]
     pub fn stat(&self, name: &str) -> u64 {
         let text = fs::read_to_string(self.path().join("memory.stat")).expect("the cgroup has a memory.stat");

@@ -15,7 +15,7 @@ pub type Interval = memtrace_json::Interval<'static>;
 
 pub type MonitoredProcess = memtrace_json::MonitoredProcess<'static>;
 
-/// Sums of counters by name; `None` for those that the source does not have.
+/// Sums of counters by name; `None` for a counter that the source lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage(BTreeMap<String, Option<u64>>);
 
@@ -32,7 +32,7 @@ impl Usage {
         }
     }
 
-    /// Returns the bytes and blocks that were allocated and freed.
+    /// Returns the allocated bytes and blocks, and the freed bytes and blocks.
     #[must_use]
     pub fn heap(&self) -> [u64; 4] {
         ["alloc_bytes", "alloc_count", "free_bytes", "free_count"].map(|name| self.get(name))
@@ -60,14 +60,14 @@ pub struct Monitored {
 }
 
 impl Monitor {
-    /// Monitors a victim with these options, and waits until it has attached.
+    /// Monitors a victim with these options, and waits until memtrace has attached.
     #[must_use]
     pub fn victim(victim: &Victim, options: &[&str]) -> Self {
         let pid = victim.pid().to_string();
         Self::start(&[&["--pid", &pid], options].concat())
     }
 
-    /// Starts a monitor with these options, and waits until it has attached.
+    /// Starts a monitor with these options, and waits until memtrace has attached.
     #[must_use]
     pub fn start(options: &[&str]) -> Self {
         root::require();
@@ -95,7 +95,8 @@ impl Monitor {
         self.wait()
     }
 
-    /// Waits until the monitor exits by itself. The result has the intervals that were read before, too.
+    /// Waits until the monitor exits by itself. The result also has the intervals that
+    /// [`Self::next_interval`] has returned.
     #[must_use]
     pub fn wait(mut self) -> Monitored {
         let status = self.process.wait_with_open_stdin();
@@ -109,7 +110,7 @@ fn parse(line: &str) -> Interval {
 }
 
 impl Monitored {
-    /// Returns the sums of the counters of each thread, and of process `pid`.
+    /// Returns the sums of the counters of each thread of process `pid`, and of the whole process.
     #[must_use]
     pub fn sums(&self, pid: u32) -> (BTreeMap<u32, Usage>, Usage) {
         let mut threads: BTreeMap<u32, Usage> = BTreeMap::new();
@@ -128,7 +129,8 @@ impl Monitored {
         self.intervals.iter().flat_map(|interval| &interval.processes).filter(move |process| process.pid == pid)
     }
 
-    /// Asserts that no interval is longer than two of `interval`, and that each starts where the one before ends.
+    /// Asserts that no interval is longer than twice `interval`, and that each interval starts at the end of the
+    /// interval before it.
     pub fn assert_continuous(&self, interval: Duration) {
         for pair in self.intervals.windows(2) {
             assert!((pair[0].to_s - pair[1].from_s).abs() < 1e-6, "a gap after {} s", pair[0].to_s);

@@ -16,7 +16,7 @@ impl Mount {
     }
 }
 
-/// Returns all mounts. A mount that hides another comes after it.
+/// Returns all mounts. A mount comes after the mount that it hides.
 #[must_use]
 pub fn list() -> Vec<Mount> {
     let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts can be read");

@@ -1,7 +1,7 @@
-//! Reference stacks of libgcc's unwinder, and their comparison with memtrace's.
+//! Reference stacks of libgcc's unwinder, and their comparison with memtrace's stacks.
 //!
-//! `libstack_shim.so`, preloaded, unwinds the stack of every n-th allocation at once, and makes this call from a function of
-//! its own. memtrace's stacks of the same calls are therefore those with such a function as leaf.
+//! The preloaded `libstack_shim.so` unwinds the stack of every n-th allocation, and makes this allocator call from a
+//! function of its own. So memtrace's stacks of the same calls have such a function as leaf.
 
 mod comparison;
 mod samples;
@@ -19,7 +19,7 @@ use crate::victim;
 
 const SHIM: &str = "libstack_shim.so";
 
-/// The file into which the shim writes its samples.
+/// File with the samples of the shim.
 pub struct Oracle {
     file: File,
     path: PathBuf,
@@ -41,8 +41,8 @@ impl Oracle {
         self.configure([every, 0, 0]);
     }
 
-    /// As [`Oracle::begin`], but ignores the first `skip` calls. The next call waits at a barrier as a
-    /// [`Victim`](crate::Victim) does.
+    /// Starts sampling like [`Oracle::begin`], but ignores the first `skip` calls. The next call waits at a barrier, as
+    /// a [`Victim`](crate::Victim) does.
     pub fn begin_gated(&self, every: u64, skip: u64) {
         self.configure([every, skip, 1]);
     }
@@ -52,7 +52,7 @@ impl Oracle {
         self.file.write_all_at(&bytes, 0).expect("the file can be written");
     }
 
-    /// Returns the environment with which a program is sampled.
+    /// Returns the environment that makes the shim sample a program.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
         [("LD_PRELOAD", victim::path(SHIM).into_os_string()), ("STACK_SHIM_FILE", self.path.clone().into_os_string())]
@@ -78,7 +78,7 @@ impl Oracle {
     }
 }
 
-/// Returns true if the leaf is one of the functions from which the shim makes the sampled calls.
+/// Returns true if the leaf is a function in which the shim makes the sampled calls.
 fn is_sampled(stack: &Stack, shim: &Path) -> bool {
     stack.leaf().is_some_and(|leaf| {
         let is_shim = leaf.object.as_deref().is_some_and(|object| Path::new(object) == shim);

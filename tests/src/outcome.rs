@@ -8,7 +8,7 @@ use crate::report::Report;
 use crate::scratch::Scratch;
 
 pub struct Outcome {
-    /// Exit code; `None` if a signal ended it.
+    /// Exit code of memtrace; `None` if a signal ended it.
     pub code: Option<i32>,
     pub stderr: String,
     /// Standard output of memtrace and of the command that it started.
@@ -58,7 +58,7 @@ impl Outcome {
         Report::read(&text).unwrap_or_else(|error| panic!("{error} in the JSON report:\n{text}"))
     }
 
-    /// Returns the folded stacks and their values.
+    /// Returns the folded stacks with their values.
     #[must_use]
     pub fn folded(&self) -> Vec<(String, u64)> {
         let text = fs::read_to_string(self.scratch.join("out.folded")).expect("the folded stacks were written");
@@ -73,8 +73,8 @@ impl Outcome {
         assert_eq!(self.code, Some(code), "standard error of memtrace: {}", self.stderr);
     }
 
-    /// Asserts that it exited with `code` before it attached, wrote no report, and that its error message contains all
-    /// `words`.
+    /// Asserts that memtrace exited with `code` before it attached, wrote no report, and printed an error message with
+    /// all `words`.
     pub fn assert_refused(&self, code: i32, words: &[&str]) {
         self.assert_code(code);
         assert!(!self.stderr.lines().any(|line| line.starts_with("attached")), "memtrace attached: {}", self.stderr);

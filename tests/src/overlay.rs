@@ -1,4 +1,4 @@
-//! Overlay file systems, as containers have.
+//! Overlay file systems, as containers use them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::process;
 use crate::scratch::Scratch;
 
-/// A mounted overlay, unmounted when this is dropped. Its layers are on different file systems, so that its files have a
-/// device and inodes of the overlay.
+/// A mounted overlay. Dropping it unmounts the overlay. Its layers are on different file systems, so that its files
+/// have a device and inodes of the overlay.
 pub struct Overlay(Scratch);
 
 impl Overlay {
@@ -38,7 +38,7 @@ impl Overlay {
 impl Drop for Overlay {
     fn drop(&mut self) {
         for mount_point in ["root", "layer"] {
-            // If mounting failed, so does this; the test must not panic again.
+            // If the mount has failed, this fails too. The test must not panic again.
             let _ = Command::new("umount").arg("--lazy").arg(self.0.join(mount_point)).output();
         }
     }

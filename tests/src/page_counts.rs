@@ -1,4 +1,4 @@
-//! Page counts that the victim `pages` prints, and the kernel's RSS.
+//! Page counts that the victim `pages` prints, and the RSS that the kernel reports.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ pub const PAGE: u64 = 4096;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PageCounts {
     pub pid: u32,
-    /// By the function that maps the pages.
+    /// Pages by the function that maps them.
     pub functions: BTreeMap<String, Pages>,
 }
 
@@ -26,13 +26,13 @@ pub struct Pages {
 }
 
 impl PageCounts {
-    /// Releases the victim from its barrier and reads the page counts that it prints next.
+    /// Releases the victim from its barrier, and reads the page counts that the victim prints next.
     pub fn read_from(victim: &mut Victim) -> Self {
         victim.process().write_line("");
         victim.read_json()
     }
 
-    /// Returns the stacks of the process that contain `function`, without those in which the victim prints.
+    /// Returns the stacks of the process that contain `function`, without the stacks of the victim's output.
     #[must_use]
     pub fn stacks<'report>(&self, report: &'report Report, function: &str) -> Vec<&'report Stack> {
         let stacks = report.stacks.iter().filter(|stack| stack.pid == self.pid);

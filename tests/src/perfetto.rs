@@ -7,11 +7,12 @@ use serde_json::Value;
 
 use crate::process;
 
-/// Returns the counters and the instants of a trace: the values of each counter with their times, by track and name, and the
-/// time, track and text of each instant.
+/// Returns the counters and the instants of a trace. Counters are by track and name, with values and their times. Each
+/// instant has its time, track and text.
 ///
 /// # Panics
 ///
+/// The file is no trace, or `cargo xtask setup` has not installed the messages.
 /// If it is no trace, or `cargo xtask setup` has not installed the messages.
 #[must_use]
 pub fn read(path: &Path) -> Value {

@@ -16,8 +16,8 @@ pub fn continue_at(pid: u32) {
     fs::write(LAST, (pid - 1).to_string()).expect("root can set the last pid");
 }
 
-/// The smallest `kernel.pid_max`. Dropping it restores the value from before. A machine with more processes cannot start
-/// any other process in the meantime, so it is for guests.
+/// The smallest `kernel.pid_max`. Dropping it restores the earlier value. While it is set, a machine with more
+/// processes cannot start another one, so it is for guests.
 pub struct SmallestPidMax {
     before: String,
 }

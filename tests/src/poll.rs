@@ -1,4 +1,4 @@
-//! Waits for files that another process writes, at no barrier.
+//! Waits for the effects of another process that has no barrier.
 
 use std::fmt::Debug;
 use std::thread;

@@ -1,4 +1,4 @@
-//! redis-server, with a client that connects to its Unix socket.
+//! redis-server, and a client that connects to its Unix socket.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use harness::socket;
 
-/// Returns the command line of a server that listens at `socket` only and writes nothing to disk.
+/// Returns the command line of a server that listens only at `socket`, and writes nothing to disk.
 #[must_use]
 pub fn command(socket: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> =

@@ -9,7 +9,7 @@ use crate::lane;
 use crate::process::run;
 use crate::scratch::Scratch;
 
-/// A swap file in use, until this is dropped.
+/// A swap file in use. Dropping it disables the swap file.
 pub struct Swap(PathBuf);
 
 impl Swap {
@@ -31,7 +31,7 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        // If this fails, memory is short; the test must not panic again.
+        // If this fails, memory is short. The test must not panic again.
         let _ = Command::new("swapoff").arg(&self.0).status();
     }
 }

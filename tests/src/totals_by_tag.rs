@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use crate::{Outcome, Report, Totals, Trace, victim};
 
-/// Returns the totals of the groups of a report, by their names.
+/// Returns the totals of the groups of a report, by name.
 ///
 /// # Panics
 ///
-/// If the report contradicts itself.
+/// The report contradicts itself.
 #[must_use]
 pub fn roots(report: &Report) -> BTreeMap<String, Totals> {
     report.assert_consistent();
     report.roots.iter().map(|root| (root.name.clone(), root.totals)).collect()
 }
 
-/// Traces the victim `name`. Returns its own totals by tag, and the outcome.
+/// Traces the victim `name`. Returns the victim's own totals by tag, and the outcome.
 #[must_use]
 pub fn traced(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<String, Totals>, Outcome) {
     let mut victim = victim::start_with(name, arguments);
@@ -27,11 +27,11 @@ pub fn traced(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<Str
     (expected, outcome)
 }
 
-/// Asserts that the report of a trace of the victim `name` has its totals of `tags` tags, without losses.
+/// Asserts that the report of a trace of the victim `name` has the victim's totals of `tags` tags, without losses.
 ///
 /// # Panics
 ///
-/// If that is not so.
+/// The totals differ, or events were lost.
 pub fn assert_equal(name: &str, arguments: &[&str], options: &[&str], tags: usize) {
     let (expected, outcome) = traced(name, arguments, options);
     assert_eq!(expected.len(), tags, "{name} {arguments:?}");

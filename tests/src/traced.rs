@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::oracle::Comparison;
 use crate::{CountShim, Oracle, Report, Scratch, Trace, Victim, VictimTotals, victim};
 
-/// memtrace's report on a victim, and the totals that it should have.
+/// Report of memtrace on a victim, and the totals that the report should have.
 pub struct Traced {
     pub report: Report,
     pub expected: VictimTotals,
@@ -19,7 +19,7 @@ impl Traced {
         Self::trace(&mut Command::new(victim::path(name)), || ())
     }
 
-    /// Traces the victim `name`, and compares all stacks with those of libgcc's unwinder.
+    /// Traces the victim `name`, and compares all its stacks with the stacks of libgcc's unwinder.
     #[must_use]
     pub fn with_oracle(name: &str) -> (Self, Comparison) {
         let scratch = Scratch::new();
@@ -30,7 +30,7 @@ impl Traced {
         (traced, comparison)
     }
 
-    /// Traces the victim `name`, which counts nothing itself; the shim counts its calls.
+    /// Traces the victim `name`, which does not count its own calls. The shim counts them.
     #[must_use]
     pub fn with_counts(name: &str) -> Self {
         let scratch = Scratch::new();
@@ -40,7 +40,8 @@ impl Traced {
         Self { expected: counts.read(), ..traced }
     }
 
-    /// Calls `begin` after memtrace has attached, with the victim at its barrier.
+    /// Traces a victim. Calls `begin` after memtrace has attached, while the victim is at its
+    /// barrier.
     fn trace(command: &mut Command, begin: impl FnOnce()) -> Self {
         let mut victim = Victim::start(command);
         let tracer = Trace::victim(&victim).start();
@@ -52,14 +53,14 @@ impl Traced {
     }
 }
 
-/// One report on several victims, and the totals that each should have. Tests of one victim each share it.
+/// Report on several victims, and the totals that each of them should have. Tests of single victims share it.
 pub struct TracedTogether {
     report: Report,
     victims: BTreeMap<&'static str, (u32, VictimTotals)>,
 }
 
 impl TracedTogether {
-    /// Traces the victims with these names, which get the same arguments.
+    /// Traces the victims with these names. All victims get the same arguments.
     #[must_use]
     pub fn victims(names: &[&'static str], arguments: &[&str], options: &[&str]) -> Self {
         let mut running: Vec<(&'static str, Victim)> =
@@ -82,7 +83,7 @@ impl TracedTogether {
     ///
     /// # Panics
     ///
-    /// If they do not match, or if the victim was not traced.
+    /// The totals do not match, or the victim was not traced.
     pub fn assert_equals(&self, name: &str) {
         let (pid, expected) = self.victims.get(name).unwrap_or_else(|| panic!("{name} was not traced"));
         let [process] = self.report.entries_of(*pid)[..] else { panic!("not one entry: {:#?}", self.report.processes) };

@@ -10,10 +10,10 @@ use crate::process::{self, Process};
 use crate::scratch::Scratch;
 use crate::{Victim, lane, root, victim};
 
-/// The number of `epoll_wait` on x86-64 in `/proc/PID/syscall` (arch/x86/entry/syscalls/syscall_64.tbl).
+/// Number of the system call `epoll_wait` in `/proc/PID/syscall`, on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl).
 const EPOLL_WAIT: &str = "232 ";
 
-/// Returns the path of the memtrace under test: `MEMTRACE_BIN`, or the one that cargo built with the tests.
+/// Returns the path of the memtrace under test: `MEMTRACE_BIN`, or the executable that cargo built with the tests.
 #[must_use]
 pub fn binary() -> PathBuf {
     let path = env::var_os("MEMTRACE_BIN").map_or_else(|| victim::binaries().join("memtrace"), PathBuf::from);
@@ -50,7 +50,7 @@ impl Trace {
         Self::pids(&[victim.pid()])
     }
 
-    /// Traces all processes that pass the filters in its options.
+    /// Traces all processes that pass the filters in the options.
     #[must_use]
     pub fn system_wide() -> Self {
         Self::new().option("--all")
@@ -77,7 +77,7 @@ impl Trace {
         }
     }
 
-    /// Runs `memtrace accounts`.
+    /// Makes the trace run `memtrace accounts`.
     #[must_use]
     pub fn accounts(mut self) -> Self {
         self.options.insert(0, "accounts".into());
@@ -96,14 +96,14 @@ impl Trace {
         options.iter().fold(self, Self::option)
     }
 
-    /// Replaces the memtrace under test.
+    /// Replaces the executable under test.
     #[must_use]
     pub fn binary(mut self, path: &Path) -> Self {
         path.clone_into(&mut self.binary);
         self
     }
 
-    /// Starts memtrace by a wrapper such as `setpriv`.
+    /// Starts memtrace through a wrapper such as `setpriv`.
     #[must_use]
     pub fn wrapped_in(mut self, command: &[&str]) -> Self {
         self.wrapper = command.iter().map(OsString::from).collect();
@@ -116,7 +116,7 @@ impl Trace {
         self
     }
 
-    /// Returns true if it selects processes of the whole machine.
+    /// Returns true if the trace selects processes of the whole machine.
     fn is_system_wide(&self) -> bool {
         const SELECTIONS: [&str; 5] = ["--all", "--comm", "--exe", "--user", "--cgroup"];
         self.options.iter().any(|option| SELECTIONS.iter().any(|selection| option == selection))
@@ -138,7 +138,7 @@ impl Trace {
             words.extend(command);
         }
         let mut command = Command::new(&words[0]);
-        // A test must not download debug files because a developer allows it.
+        // A test must not download debug files, even if the developer's environment allows it.
         command.args(&words[1..]).env_remove("DEBUGINFOD_URLS").envs(environment);
         let process = Process::start(&mut command);
         Tracer { process, scratch }
@@ -179,15 +179,15 @@ impl Tracer {
         &mut self.process
     }
 
-    /// Waits until the BPF programs have the unwind table of `object`. The trace needs the option `-vv`.
+    /// Waits until the BPF programs have the unwind table of `object`. The trace must have the option `-vv`.
     pub fn wait_for_table(&mut self, object: &Path) {
         let line = format!("memtrace: debug: {} is ", object.display());
         assert!(self.process.wait_for_stderr_line(&line), "memtrace exited without a table of {}", object.display());
-        // memtrace logs the table before it writes it to the BPF maps; it has done so when it waits for events again.
+        // memtrace logs the table before it writes it to the BPF maps. It has finished when it waits for events again.
         self.wait_until_idle();
     }
 
-    /// Waits until an allocator is probed that one of these processes has mapped. The trace needs the option `-vv`.
+    /// Waits until an allocator that one of these processes has mapped is probed. The trace must have the option `-vv`.
     pub fn wait_for_probes(&mut self, pids: &[u32]) {
         let lines: Vec<_> = pids.iter().map(|pid| format!("memtrace: debug: process {pid}: malloc ")).collect();
         let is_probe = |line: &str| lines.iter().any(|start| line.starts_with(start));
@@ -200,7 +200,7 @@ impl Tracer {
         process::wait_for_file(self.process.pid(), "syscall", |call| call.starts_with(EPOLL_WAIT), "wait for events");
     }
 
-    /// Stops memtrace until [`Self::resume`]: nothing but its BPF programs runs.
+    /// Stops memtrace until [`Self::resume`]. Only its BPF programs run.
     pub fn suspend(&self) {
         self.process.signal(libc::SIGSTOP);
         process::wait_for_file(self.process.pid(), "stat", |stat| stat.contains(") T "), "stop");
@@ -210,13 +210,13 @@ impl Tracer {
         self.process.signal(libc::SIGCONT);
     }
 
-    /// Ends the trace as Ctrl-C does, and waits for its reports.
+    /// Ends the trace as Ctrl-C does, and waits until memtrace exits.
     #[must_use]
     pub fn stop(self) -> Outcome {
         self.stop_by(libc::SIGINT)
     }
 
-    /// Ends the trace by `signal`, and waits for its reports.
+    /// Ends the trace by `signal`, and waits until memtrace exits.
     #[must_use]
     pub fn stop_by(self, signal: i32) -> Outcome {
         self.process.signal(signal);

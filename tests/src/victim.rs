@@ -1,4 +1,4 @@
-//! The victims of this crate: where they are built, and how they are started.
+//! The victims of this crate: their paths, and their start.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,13 +21,13 @@ pub fn binaries() -> PathBuf {
     test.parent().and_then(Path::parent).expect("tests are built in target/PROFILE/deps").to_path_buf()
 }
 
-/// Starts the victim `name` and waits until it is at its first barrier.
+/// Starts the victim `name`, and waits until it is at its first barrier.
 #[must_use]
 pub fn start(name: &str) -> Victim {
     start_with(name, &[])
 }
 
-/// Starts the victim `name` with arguments and waits until it is at its first barrier.
+/// Starts the victim `name` with arguments, and waits until it is at its first barrier.
 #[must_use]
 pub fn start_with(name: &str, arguments: &[&str]) -> Victim {
     Victim::start(Command::new(path(name)).args(arguments))

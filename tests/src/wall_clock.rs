@@ -3,7 +3,7 @@
 use std::io;
 use std::time::{Duration, SystemTime};
 
-/// Moves the clock forward. Dropping this moves it back.
+/// A wall clock that was moved forward. Dropping it moves the clock back.
 pub struct WallClock {
     shift: Duration,
 }

@@ -10,10 +10,10 @@ pub const PAGE: u64 = 4096;
 /// Size of a huge page in bytes.
 pub const HUGE: u64 = 2 << 20;
 
-/// Other pages that a victim touches: of libraries, stacks and variables.
+/// Number of other pages that a victim touches: of libraries, stacks and variables.
 pub const OTHERS: u64 = 64;
 
-/// Kinds of memory, pages that a victim touches, and patterns, for which the bytes that a method finds are exact.
+/// Cases in which the bytes that a method finds are exact: kind of memory, touched pages, and pattern.
 pub const EXACT_CASES: [(&str, u64, &str); 5] = [
     ("heap", 2560, "write"),
     ("heap", 25_600, "read"),
@@ -34,7 +34,8 @@ pub type Measured = memtrace_json::MeasuredProcess<'static>;
 /// Memory of a process or of a kind.
 pub type Memory = memtrace_json::WorkingSetMemory;
 
-/// Checks both bounds of a measurement in which one small page of each of `pages` huge pages was touched, and [`OTHERS`].
+/// Asserts both bounds of a measurement. In each of `pages` huge pages, one small page was touched, and in addition up
+/// to [`OTHERS`] pages.
 pub fn assert_bounds_of_huge_pages(memory: &Memory, pages: u64) {
     let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
     assert!(within(memory.referenced_bytes, pages * HUGE), "{memory:?}");
@@ -48,7 +49,7 @@ pub fn wss(words: &[&str]) -> Output {
     Command::new(tracer::binary()).arg("wss").args(words).output().expect("memtrace wss starts")
 }
 
-/// Measures with these words, as JSON.
+/// Runs `memtrace wss` with these words, and returns its readings.
 #[must_use]
 pub fn measure(words: &[&str]) -> Vec<Reading> {
     let output = wss(&[words, &["--format", "json"]].concat());
@@ -64,13 +65,13 @@ pub fn measure(words: &[&str]) -> Vec<Reading> {
     readings
 }
 
-/// Starts a victim that touches `touched` of its [`PAGES`] pages.
+/// Starts a victim with [`PAGES`] pages that touches `touched` of them.
 #[must_use]
 pub fn start(kind: &str, touched: u64, pattern: &str) -> Victim {
     start_with(&[kind, &PAGES.to_string(), &touched.to_string(), pattern])
 }
 
-/// Starts a victim that touches its pages.
+/// Starts a victim that touches pages as `words` say.
 #[must_use]
 pub fn start_with(words: &[&str]) -> Victim {
     let mut victim = victim::start_with("working_set", words);

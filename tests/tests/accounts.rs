@@ -9,8 +9,8 @@ use memtrace_tests::accounts::{Account, Accounts, NamedAccount};
 use memtrace_tests::{Outcome, Scratch, Trace, Victim, perfetto, recording_report, tracer, victim};
 use serde::Deserialize as _;
 
-/// An account as `victims/accounts.c` prints it: thread ID, then bytes and blocks that were allocated, freed and freed by
-/// other threads, and those of the low and high water marks.
+/// An account as `victims/accounts.c` prints it: thread ID; bytes and blocks that were allocated, freed, and freed by
+/// other threads; bytes and blocks of the low and high water marks.
 type Counted = [u64; 11];
 
 /// Asserts that an account has the numbers of the victim, and exact water marks.
@@ -29,8 +29,8 @@ fn assert_equals(account: &Account, [_, alloc, allocs, free, frees, other, other
     assert_eq!([account.current_bytes, account.current_count], [alloc - free, allocs - frees]);
 }
 
-/// Runs both phases of the victim. New water marks start between them if `socket` is given. Returns the result of the trace
-/// and the last counters: of each thread, and of all.
+/// Runs both phases of the victim. With `socket`, new water marks start between the phases. Returns the pid, the result
+/// of the trace, and the last counters: of each thread, and of all threads.
 fn traced(options: &[&str], socket: Option<&Path>) -> (u32, Outcome, Vec<Counted>) {
     let mut victim = victim::start("accounts");
     let mut trace = Trace::victim(&victim).options(options);
@@ -46,7 +46,7 @@ fn traced(options: &[&str], socket: Option<&Path>) -> (u32, Outcome, Vec<Counted
     victim.process().write_line("");
     let mut last: Vec<Counted> = victim.read_json();
     if socket.is_none() {
-        // The victim starts new marks with each phase.
+        // The victim starts new water marks with each phase, but memtrace does not.
         for (last, first) in last.iter_mut().zip(&first) {
             for (mark, earlier) in last[7..9].iter_mut().zip(&first[7..9]) {
                 *mark = (*mark).min(*earlier);
@@ -85,7 +85,7 @@ fn threads_have_the_counters_and_marks_of_the_victim() {
     assert_equals(&accounts.total, *all);
     let peak_at = accounts.total.peak_at_ms.expect("there is a peak");
     assert!(peak_at as f64 <= accounts.elapsed_seconds * 1000.0, "{peak_at} ms of {} s", accounts.elapsed_seconds);
-    // The only output is a file.
+    // The table is shown, since the only output is a file.
     assert!(outcome.stderr.contains("accounts of threads: 8\n"), "{}", outcome.stderr);
 }
 
@@ -142,16 +142,16 @@ fn trace_for_perfetto_of_a_recording_equals_that_of_its_run() {
     assert!(perfetto::read(&live) == perfetto::read(&trace), "the two files differ");
 }
 
-/// Asserts that the last values of the counters are those of the table.
+/// Asserts that the last values of the counters equal the table.
 fn assert_last_values(trace: &Path, pid: u32, accounts: &Accounts) {
     let counters = &perfetto::read(trace)["counters"];
     let check = |track: &str, label: &str, account: &Account| {
         let counter = |name: &str| &counters[track][format!("{label}: {name}")];
-        // Counters are numbers of bytes, which JSON writes without a fraction.
+        // These counters are numbers of bytes, which JSON writes without a fraction.
         let bytes = |name: &str| Vec::<[u64; 2]>::deserialize(counter(name)).expect("a counter of bytes");
         let live = bytes("live");
         assert_eq!(live.last().map(|[_, bytes]| *bytes), Some(account.current_bytes), "{label}");
-        // Each rate holds until the next one, and the last one until the end.
+        // Each rate holds until the next rate, and the last one until the end.
         let rates = Vec::<[f64; 2]>::deserialize(counter("allocated per second")).expect("a counter of rates");
         let ends = rates.iter().skip(1).map(|[at, _]| *at).chain([accounts.elapsed_seconds * 1e9]);
         let allocated: f64 = rates.iter().zip(ends).map(|([start, rate], end)| (end - start) / 1e9 * rate).sum();
@@ -246,14 +246,15 @@ fn objects_have_sums_without_marks() {
     assert_eq!((account.high_bytes_at_most, account.free_by_others_bytes), (None, None));
 }
 
-/// `victims/thread_burst.c` starts 200 threads, and is the same in each run.
+/// `victims/thread_burst.c` starts 200 threads, and does the same in each run.
 #[test]
 fn transient_threads_add_up_to_their_process() {
     let path = victim::path("thread_burst");
     let report = Trace::command([&path]).run().report();
     let accounts = Trace::command([&path]).options(&["--by", "thread"]).accounts().run().accounts();
     accounts.assert_consistent();
-    // The first thread and the others, of which all but the last 100 can be added up.
+    // The main thread and the other threads have accounts. All but the last 100 threads can be
+    // added up.
     assert!((102..=201).contains(&accounts.accounts.len()), "{}", accounts.accounts.len());
     let (total, expected) = (accounts.total, report.totals);
     assert_eq!([total.alloc_bytes, total.alloc_count], [expected.alloc_bytes, expected.alloc_count]);

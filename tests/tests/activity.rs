@@ -1,7 +1,7 @@
 //! Activity of threads, compared with the victims' own clocks and counters.
 //!
-//! Victims read their clock before and after each step, so that the times of a slice have exact bounds, also if the scheduler
-//! interrupts a victim. Most of these bounds have to be narrow.
+//! Victims read their clock before and after each step, so that the times of a slice have exact bounds, even if the
+//! scheduler interrupts a victim. Most of these bounds must be narrow.
 
 mod alone;
 
@@ -14,21 +14,22 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Difference that lengths may have, if a hundredth of them is less.
+/// Tolerance of lengths, if a hundredth of the length is less.
 const TOLERANCE_NS: u64 = 20_000;
 
-/// The same for calls of functions with a probe at an instruction that the kernel single-steps. The bounds of the victim
-/// include the traps, which take 19 to 30 us on different machines.
+/// Tolerance of calls of functions with a probe at an instruction that the kernel single-steps. The bounds of the
+/// victim include the traps, which take 19 to 30 µs on different machines.
 const CALL_TOLERANCE_NS: u64 = 60_000;
 
-/// The same for CPU time, which the kernel counts with other clocks.
+/// Tolerance of CPU time, which the kernel counts with other clocks.
 const CPU_TOLERANCE_NS: u64 = 50_000;
 
-/// Hundredths by which the CPU time of all slices may differ. A single one can differ by more: the kernel counts the time of a
-/// switch for the next thread, and a hypervisor can stop the CPU in it.
+/// Percentage by which the CPU time of all slices may differ. The time of a single slice can differ by more: the kernel
+/// counts the time of a switch for the next thread, and a hypervisor can stop the CPU in it.
 const CPU_TOLERANCE_PERCENT: u64 = 10;
 
-/// Traces the victim `name`, while another one runs. Returns what it prints, and the outcome.
+/// Traces the victim `name`, while another victim runs. Returns the output of the victim, and the
+/// outcome.
 fn traced<T: DeserializeOwned>(name: &str, arguments: &[&str], options: &[&str]) -> (T, Outcome) {
     let mut victim = victim::start_with(name, arguments);
     let mut other = victim::start("thread_lives");
@@ -52,7 +53,8 @@ fn spans(name: &str, functions: &[&str]) -> Vec<String> {
     functions.iter().map(|function| format!("--span={}:{function}", path.display())).collect()
 }
 
-/// Asserts that most of the numbers were measured exactly. A busy machine delays the victim between its clocks.
+/// Asserts that most of the numbers were measured exactly. A busy machine delays the victim between two readings of its
+/// clock.
 #[track_caller]
 fn assert_mostly(exact: &[bool]) {
     let count = exact.iter().filter(|is_exact| **is_exact).count();
@@ -75,11 +77,11 @@ struct LockThread {
     sleeps: Vec<Sleep>,
 }
 
-/// Name of the lock, its holder, and the four times.
+/// Name of the lock, its holder, and four readings of the clock.
 #[derive(Deserialize)]
 struct Stretch(String, Option<u32>, [u64; 4]);
 
-/// Holder of the lock, and the bounds of the duration.
+/// Holder of the lock, and the least and greatest possible duration.
 #[derive(Deserialize)]
 struct Sleep(u32, u64, u64);
 
@@ -104,7 +106,7 @@ fn lock_waits_and_holds_are_those_of_the_victim() {
     let mut exact = Vec::new();
     for thread in &expected.threads {
         exact.extend(assert_locks(&activity, "lock_wait", &thread.waits, thread.tid));
-        // A hold has no holder: it is the thread.
+        // A hold has no holder, because the thread itself holds the lock.
         let holds: Vec<_> = thread.holds.iter().map(|Stretch(name, _, at)| Stretch(name.clone(), None, *at)).collect();
         exact.extend(assert_locks(&activity, "lock_hold", &holds, thread.tid));
     }
@@ -176,12 +178,12 @@ fn short_futex_waits_are_left_out() {
     assert_eq!(outcome.activity().slices, []);
 }
 
-/// Asserts that the tasks and functions of each thread are those of the victim. Those that were left without an end are longer.
+/// Asserts that the tasks and functions of each thread equal the victim's spans.
 fn assert_spans(activity: &Activity, expected: &[SpanRecord], is_traced: impl Fn(&str) -> bool, has_cpu: bool) {
     let (mut exact, mut exact_cpu) = (Vec::new(), Vec::new());
     let (mut cpu_found, mut cpu_least, mut cpu_most) = (0, 0, 0);
     for SpanRecord { tid, spans } in expected {
-        // Spans that are not traced have no slices, and are no parents.
+        // Spans that are not traced have no slices, and are not parents of slices.
         let mut places: Vec<Option<usize>> = Vec::new();
         let mut next = 0;
         for span in spans {
@@ -272,7 +274,7 @@ fn functions_left_by_longjmp_do_not_disturb_later_spans() {
     let options: Vec<_> = options.iter().map(String::as_str).collect();
     let (expected, outcome): (Vec<SpanRecord>, _) = traced("left", &[], &options);
     assert_left(&outcome.activity(), &expected);
-    // Nothing else is traced, so that nothing can be disturbed.
+    // Nothing else is traced, so the function that stays cannot be disturbed.
     let (expected, outcome): (Vec<SpanRecord>, _) = traced("left", &[], &options[..1]);
     assert_spans(&outcome.activity(), &expected, |name| name == "stays", false);
 }
@@ -285,7 +287,7 @@ fn functions_left_by_exceptions_do_not_disturb_later_spans() {
     assert_left(&outcome.activity(), &expected);
 }
 
-/// Asserts that the spans that end by a return are those of the victim, and that there are as many of the others.
+/// Asserts that the spans that end by a return equal the victim's spans, and that the number of all spans is equal.
 fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
     assert_eq!(expected.len(), 1);
     let SpanRecord { tid, spans } = &expected[0];
@@ -301,7 +303,7 @@ fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
         if !has_left(index) {
             assert!(!slice.open, "{slice:?}");
             exact.push(is_exact(slice.duration_ns, bounds(span.at), CALL_TOLERANCE_NS, &span.name));
-            // A function that was left may seem to go on.
+            // A function that was left may seem to continue.
             let mut parent = parents[index];
             while let Some(around) = parent.filter(|parent| has_left(*parent)) {
                 parent = parents[around];
@@ -312,7 +314,7 @@ fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
     assert_mostly(&exact);
 }
 
-/// TID, name, value, and the times before and after.
+/// TID, name, value, and the times before and after the event.
 #[derive(Deserialize)]
 struct VictimEvent(u32, String, Value, u64, u64);
 
@@ -365,7 +367,7 @@ fn calls_of_allocators_are_as_many_as_those_of_the_victim() {
     assert_eq!(none.slices, []);
 }
 
-/// TID, name, and four times: before the start, in the thread first and last, and after its exit.
+/// TID, name, and four times: before the start, first and last in the thread, and after its exit.
 #[derive(Deserialize)]
 struct Life(u32, String, [u64; 4]);
 
@@ -406,7 +408,7 @@ struct Deadlocked {
 #[test]
 fn deadlocked_threads_wait_for_each_other_until_the_end() {
     let mut victim = victim::start("deadlock");
-    // Neither wait begins or ends during the trace.
+    // Neither of the two waits begins or ends during the trace.
     let tracer = Trace::victim(&victim).options(&["--min-wait", "1ms"]).start();
     victim.process().write_line("");
     let [first, second]: [Deadlocked; 2] = victim.read_json();

@@ -10,7 +10,8 @@ const ROUNDS: &str = "2000";
 
 const RING: &[&str] = &["--ring-size", "64MiB"];
 
-/// `--hook` argument for the pool's functions, whose signatures differ from those of a C library.
+/// Argument of `--hook` for the pool's functions. Their signatures differ from those of a C
+/// library.
 const POOL: &str = "alloc=pool_take(size=arg1)->ret,alloc=pool_array(size=arg1*arg2)->ret,\
                     alloc=pool_make(size=arg1)->arg2,realloc=pool_grow(old=arg1,size=arg2)->ret,free=pool_give(arg1)";
 
@@ -139,8 +140,8 @@ fn cpp_operators_of_mimalloc() {
     OPERATORS.assert_equals("operators.mimalloc");
 }
 
-/// A uretprobe on a throwing operator would terminate the process, because the unwinder would not recognize its
-/// trampoline.
+/// A uretprobe on a throwing operator would terminate the process, because the unwinder would not recognize the
+/// trampoline of the uretprobe.
 #[test]
 fn exceptions_propagate_through_probed_operators() {
     const THROWS: u64 = 20;
@@ -150,7 +151,7 @@ fn exceptions_propagate_through_probed_operators() {
         let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
         let (traced, expected) = (process.totals, expected.totals);
         assert_eq!((traced.live_bytes, traced.live_count), (expected.live_bytes, expected.live_count), "{name}");
-        // The exception object is a block too. If the operator itself allocates it, only its free is recorded.
+        // The exception object is a block too. If the operator itself allocates the object, only its free is recorded.
         let thrown = traced.alloc_count - expected.alloc_count + process.unmatched_frees;
         assert_eq!(thrown, THROWS, "{name}");
     }
@@ -216,7 +217,8 @@ fn command_with_linked_jemalloc_is_traced_from_its_first_call() {
     process.write_line("");
     let report = tracer.wait().report();
     report.assert_nothing_lost();
-    // Plus the one block allocated before the barrier. Blocks allocated before main belong to the C library.
+    // The expected totals lack one block that was allocated before the barrier. Blocks allocated before main belong to
+    // the C library.
     let by_main = report.stacks.iter().filter(|stack| stack.names().contains(&"main"));
     assert_eq!(by_main.map(|stack| stack.totals.alloc_count).sum::<u64>(), expected.totals.alloc_count + 1);
     assert!(report.totals.alloc_count > expected.totals.alloc_count + 1);

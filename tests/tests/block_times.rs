@@ -4,7 +4,7 @@ use memtrace_tests::report::block_counts;
 use memtrace_tests::{Report, Scratch, Stack, Trace, VictimTotals, recording_report, victim};
 use serde::Deserialize;
 
-/// Totals of the victim `block_times`.
+/// Totals that the victim `block_times` prints.
 #[derive(Debug, Deserialize)]
 struct BlockTimes {
     #[serde(flatten)]
@@ -21,16 +21,17 @@ struct BlockTimes {
     once_max_ns: u64,
 }
 
-/// Records have times in units of this many nanoseconds.
+/// Unit of the times in records, in nanoseconds.
 const TICK_NS: u64 = 1 << 20;
 
-/// Returns the stacks in which `function` allocates.
+/// Returns the stacks that contain `function`.
 fn stacks<'a>(report: &'a Report, function: &'a str) -> impl Iterator<Item = &'a Stack> {
     let is_within = move |stack: &&Stack| stack.frames.iter().any(|frame| frame.name.as_deref() == Some(function));
     report.stacks.iter().filter(is_within)
 }
 
-/// Returns the lifetimes of the blocks that `function` has allocated, by their binary logarithm.
+/// Returns the lifetimes of the blocks that `function` has allocated, as numbers of blocks by
+/// binary logarithm.
 fn lifetimes(report: &Report, function: &str) -> Vec<(u32, u64)> {
     stacks(report, function)
         .flat_map(|stack| stack.histograms.as_ref().expect("histograms").lifetime_log2.clone())

@@ -21,7 +21,7 @@ struct Stripped {
 impl Stripped {
     fn new() -> Self {
         let scratch = Scratch::new();
-        // Others must not be able to change the cache.
+        // Other users must not be able to change the cache.
         fs::set_permissions(&*scratch, Permissions::from_mode(0o755)).expect("the directory is ours");
         let (path, debug) = (scratch.join("stripped"), scratch.join("debug"));
         let original = victim::path("inlined");
@@ -41,7 +41,7 @@ impl Stripped {
         self.scratch.join("cache")
     }
 
-    /// Traces the victim with these options and this `DEBUGINFOD_URLS`.
+    /// Traces the victim with these options and with `urls` as `DEBUGINFOD_URLS`.
     fn trace(&self, options: &[&str], urls: &str) -> Outcome {
         let mut victim = Victim::start(&mut Command::new(&self.path));
         let trace = Trace::victim(&victim).options(options).environment("DEBUGINFOD_URLS", urls);
@@ -53,7 +53,7 @@ impl Stripped {
     }
 }
 
-/// Asserts that the frames of `main` have names, and the inlined function too.
+/// Asserts that the frames of `main` and of the inlined function have names.
 fn assert_named(report: &Report) {
     assert!(report.stacks_with_leaf("inlined_inner").count() > 0, "{:?}", report.leaves());
     for stack in report.stacks_with_leaf("inlined_inner") {
@@ -65,7 +65,8 @@ fn assert_named(report: &Report) {
     }
 }
 
-/// Counts of outcomes that are not zero, without those of the system's libraries, which the server does not have.
+/// Returns the counts of outcomes that are not zero. Leaves out `not_found`, because the server lacks the libraries of
+/// the system.
 fn counts(report: &Report) -> BTreeMap<&str, u64> {
     let counts = report.debug_files.iter().flatten().map(|(name, &count)| (&**name, count));
     counts.filter(|&(name, count)| count > 0 && name != "not_found").collect()
@@ -91,7 +92,7 @@ fn stripped_executable_has_names_from_the_server_and_the_cache() {
     let cached = stripped.cache().join(&stripped.build_id).join("debuginfo");
     assert_eq!(fs::read(cached).expect("the file is in the cache"), stripped.debug_file);
 
-    // The variable alone allows it, too.
+    // The environment variable alone allows the search too.
     let outcome = stripped.trace(&[], server.url());
     assert_named(&outcome.report());
     assert_eq!(counts(&outcome.report()), BTreeMap::from([("cached", 1)]));

@@ -7,10 +7,10 @@ use std::path::Path;
 use memtrace_tests::{CallSite, Stack, Trace, VictimTotals, victim};
 use serde::Deserialize;
 
-/// Output of the victim.
+/// Output of the victim, which [`trace`] reads.
 #[derive(Debug, Deserialize)]
 struct Work {
-    /// Object and offset of each call in the stack of `backtrace`, from leaf to root; empty with musl.
+    /// Object and offset of each call in the stack of `backtrace`, from leaf to root. Empty with musl.
     #[serde(default)]
     callers: Vec<(String, u64)>,
     #[serde(flatten)]
@@ -24,7 +24,7 @@ impl Work {
     }
 }
 
-/// Returns the stack of the victim's only allocation and the victim's output.
+/// Returns the stack of the victim's only allocation, and the victim's output.
 fn trace(name: &str, depth: u32, options: &[&str]) -> (Stack, Work) {
     let mut victim = victim::start_with(name, &[&depth.to_string()]);
     let tracer = Trace::victim(&victim).options(options).start();
@@ -38,13 +38,14 @@ fn trace(name: &str, depth: u32, options: &[&str]) -> (Stack, Work) {
     (stack.clone(), work)
 }
 
-/// Names of the victim's functions, from `_start` to the one that allocates.
+/// Returns the names of the victim's functions, from `_start` to the function that allocates.
 fn chain(depth: u32) -> Vec<&'static str> {
     let recursion = (0..=depth).map(|level| if level % 2 == 0 { "wide" } else { "narrow" });
     ["_start", "main"].into_iter().chain(recursion).chain(["allocate"]).collect()
 }
 
-/// The leaf differs, since it calls the allocator and `backtrace` at different addresses.
+/// Asserts that all call sites except the leaf are equal. The leaf calls the allocator and
+/// `backtrace` at different addresses.
 fn assert_equal_above_leaf(stack: &Stack, reference: &[CallSite]) {
     assert_eq!(stack.call_sites()[1..], reference[1..]);
 }

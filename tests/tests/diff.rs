@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use memtrace_tests::{Scratch, Trace, Victim, tracer, victim};
 use serde_json::Value;
 
-/// The system's Python.
+/// Python of the system.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn diff(before: &Path, after: &Path, options: &[&str]) -> Output {
@@ -25,7 +25,7 @@ fn kinds(difference: &Value, kind: &str) -> usize {
     sites.iter().filter(|site| site["kind"] == kind).count()
 }
 
-/// The addresses of both runs differ.
+/// The addresses of the two runs differ.
 #[test]
 fn sites_of_a_restarted_python_match() {
     let scratch = Scratch::new();
@@ -52,7 +52,7 @@ fn sites_of_a_restarted_python_match() {
     assert_eq!(kinds(&same, "stable"), same["sites"].as_array().expect("a list").len());
 }
 
-/// A victim that keeps blocks grows by the bytes that it counts.
+/// Asserts that the growth of a victim that keeps blocks equals the bytes that the victim counts.
 fn assert_growth_equals_the_counts(extension: &str) {
     let scratch = Scratch::new();
     let trace_steps = |steps: usize, name: &str| {
@@ -81,7 +81,6 @@ fn growth_between_recordings_equals_the_counts_of_the_victims() {
     assert_growth_equals_the_counts("memtrace");
 }
 
-/// The growth between two moments of one recording.
 #[test]
 fn moments_of_a_recording_are_compared() {
     let scratch = Scratch::new();

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use memtrace_tests::{Report, Trace, Victim, victim};
 
-/// Stacks that allocated blocks of `size` bytes: end, functions from `main` on, and number of allocations.
+/// Returns the stacks that allocated blocks of `size` bytes: end, functions from `main` on, and number of allocations.
 fn chains(report: &Report, size: u64) -> Vec<(&str, Vec<&str>, u64)> {
     let stacks = report.stacks.iter().filter(|stack| stack.totals.alloc_bytes == stack.totals.alloc_count * size);
     stacks
@@ -15,13 +15,14 @@ fn chains(report: &Report, size: u64) -> Vec<(&str, Vec<&str>, u64)> {
         .collect()
 }
 
-/// A complete stack below `main` with a recursion of `depth` frames in a library.
+/// Returns a complete stack below `main`, with a recursion of `depth` frames in a library.
 fn complete(descend: &'static str, depth: usize, leaf: &'static str) -> [(&'static str, Vec<&'static str>, u64); 1] {
     let chain = [&["main", "with", "use", "take"][..], &vec![descend; depth], &[leaf]].concat();
     [("complete", chain, 50)]
 }
 
-/// Traces the victim, which calls each library after memtrace has loaded its unwind table.
+/// Traces the victim. It calls each library after memtrace has loaded the unwind table of the
+/// library.
 fn load(arguments: &[&str]) -> Report {
     let libraries = ["libone.so", "libother.so"].map(victim::path);
     let mut victim = Victim::start(Command::new(victim::path("plugins")).args(&libraries).args(arguments));
@@ -32,7 +33,7 @@ fn load(arguments: &[&str]) -> Report {
         tracer.wait_for_table(library);
         victim.process().write_line("");
     }
-    // The totals, which lack the allocations of the dynamic linker.
+    // The printed totals are not compared: they lack the allocations of the dynamic linker.
     victim.process().read_line();
     let report = tracer.stop().report();
     victim.finish();
@@ -41,7 +42,8 @@ fn load(arguments: &[&str]) -> Report {
     report
 }
 
-/// memtrace stands still from before the library is mapped until after its last call, so no table can exist by then.
+/// memtrace is stopped from before the library is mapped until after the library's last call, so no unwind table exists
+/// during the calls.
 #[test]
 fn stacks_from_before_the_table_exists_are_complete() {
     let libraries = ["libone.so", "libother.so"].map(victim::path);
@@ -53,7 +55,7 @@ fn stacks_from_before_the_table_exists_are_complete() {
         assert_eq!(victim.process().read_line(), "loaded");
     }
     victim.process().write_line("");
-    // The totals: all calls have returned.
+    // When the victim prints its totals, all calls have returned.
     victim.process().read_line();
     tracer.resume();
     let report = tracer.stop().report();

@@ -17,7 +17,7 @@ const UNTRACEABLE: i32 = 8;
 
 const NOBODY: [&str; 6] = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"];
 
-/// Runs doctor and asserts that standard error is empty.
+/// Runs doctor, and asserts that standard error is empty.
 fn doctor_through(before: &[&str], binary: &Path, pid: Option<u32>) -> DoctorReport {
     let output = doctor::run_through(before, binary, pid);
     assert_eq!(output.stderr, "");
@@ -28,19 +28,19 @@ fn doctor(pid: u32) -> DoctorReport {
     doctor_through(&[], &tracer::binary(), Some(pid))
 }
 
-/// Path of the mapped file of process `pid` with this suffix.
+/// Returns the path of the mapped file of process `pid` with this suffix.
 fn mapped(pid: u32, end: &str) -> String {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the victim runs");
     let path = maps.split_whitespace().find(|word| word.ends_with(end));
     path.expect("the victim has mapped it").to_owned()
 }
 
-/// Names of the hooked functions of a C library.
+/// Returns the names of the standard functions that memtrace hooks in a C library.
 fn standard() -> impl Iterator<Item = &'static str> {
     FUNCTIONS.iter().filter(|function| function.naming == Naming::Standard).map(|function| function.name)
 }
 
-/// Hooked functions that the library defines according to `nm`.
+/// Returns the standard functions that the library defines according to `nm`.
 fn defined_by_nm(library: &str) -> BTreeSet<String> {
     let symbols = process::run(Command::new("nm").args(["--dynamic", "--defined-only", library]));
     let names = symbols.lines().filter_map(|line| line.split_whitespace().nth(2)?.split('@').next());

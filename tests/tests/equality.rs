@@ -14,7 +14,7 @@ fn trace(mut victim: Victim) -> (Report, VictimTotals) {
     (outcome.report(), expected)
 }
 
-/// Victims without children, of which only the totals of the process are compared.
+/// Victims without children. Only the totals of the process are compared.
 static TOGETHER: LazyLock<TracedTogether> = LazyLock::new(|| {
     let names = ["realloc", "realloc.musl", "aligned", "aligned.musl", "threads.musl", "victim-rust-vec", "widgets"];
     TracedTogether::victims(&names, &[], &[])
@@ -68,7 +68,7 @@ fn aligned_blocks_and_failed_calls_on_musl_match() {
 }
 
 /// At thread exit, glibc frees the blocks in the tcache, which the victim has already freed, and the tcache itself
-/// (malloc/malloc.c, `tcache_thread_shutdown`). With an empty tcache that is one repeated free per thread.
+/// (malloc/malloc.c, `tcache_thread_shutdown`). With an empty tcache, this is one repeated free per thread.
 #[test]
 fn cross_thread_frees_and_thread_exits_match() {
     const THREADS: u64 = 8;
@@ -79,7 +79,8 @@ fn cross_thread_frees_and_thread_exits_match() {
     assert_eq!(report.repeated_frees, THREADS);
 }
 
-/// `libc_versions` compares their number, which depends on the version.
+/// The test in `libc_versions` compares the number of repeated frees, which depends on the version
+/// of glibc.
 #[test]
 fn tcache_flush_at_thread_exit_adds_only_repeated_frees() {
     let (report, expected) = trace(victim::start("threads"));
@@ -92,7 +93,8 @@ fn cross_thread_frees_on_musl_match() {
     TOGETHER.assert_equals("threads.musl");
 }
 
-/// Blocks that signal handlers allocate while they interrupt an allocator call are recorded, and nested calls are not.
+/// Blocks that signal handlers allocate while they interrupt an allocator call are recorded. Nested calls are not
+/// recorded.
 #[test]
 fn allocations_of_signal_handlers_that_interrupt_malloc_match() {
     assert_matches("interrupted");

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 const MIB: u64 = 1 << 20;
 
-/// mallinfo(3) of glibc.
+/// Output of glibc's mallinfo2 (mallinfo(3)).
 #[derive(Debug, Deserialize)]
 struct Mallinfo {
     uordblks: u64,
@@ -70,7 +70,7 @@ fn blocks_in_several_arenas_and_heaps_match_mallinfo() {
     victim.finish();
 }
 
-/// A static executable has the TLS block of its main thread on the heap of `brk`, before malloc's first block.
+/// In a static executable, the TLS block of the main thread is in the brk heap, before the first block of malloc.
 #[test]
 fn blocks_in_a_static_executable_match_mallinfo() {
     for threads in ["0", "3"] {
@@ -79,7 +79,7 @@ fn blocks_in_a_static_executable_match_mallinfo() {
         let blocks = page.blocks();
         assert_eq!(blocks.free_bytes, info.fordblks - info.fsmblks, "{blocks:#?} {info:#?}");
         assert_eq!((blocks.mapped_count, blocks.mapped_bytes), (info.hblks, info.hblkhd), "{blocks:#?} {info:#?}");
-        // The TLS block is not malloc's. It is smaller than a page.
+        // The TLS block is not from malloc. It is smaller than a page.
         let ours = blocks.in_use_bytes - blocks.mapped_bytes + blocks.own_bytes;
         let others = ours - (info.uordblks + info.fsmblks);
         assert!(others > 0 && others < 4096, "{others} {blocks:#?} {info:#?}");
@@ -103,13 +103,14 @@ fn unparsed_allocators_are_named_and_have_one_total() {
         assert_eq!((page.heap.allocator.as_deref(), page.heap.blocks.is_some()), (Some(allocator), false), "{name}");
         assert!(page.heap.not_told.as_ref().is_some_and(|why| why.contains(allocator)), "{name}");
     }
-    // Without symbols the allocator is unknown, but glibc's heap structures are recognized.
+    // Without symbols, the allocator is unknown, but glibc's heap structures are recognized.
     let victim = Victim::start(Command::new(victim::path("family.stripped")).arg("1"));
     victim.wait_until_reading_stdin();
     assert_eq!(explain::explain_pid(victim.pid()).blocks().arenas, 1);
 }
 
-/// Covers the versions of glibc that `cargo xtask setup` fetches and that the victim can run with.
+/// The test covers the versions of glibc that `cargo xtask setup` fetches and that the victim can
+/// run with.
 #[test]
 fn blocks_of_other_glibc_versions_match_mallinfo() {
     for release in ["trixie", "sid"] {
@@ -129,7 +130,7 @@ fn blocks_of_other_glibc_versions_match_mallinfo() {
     }
 }
 
-/// A file of 16 MiB, entirely in the page cache.
+/// Returns a file of 16 MiB that is entirely in the page cache.
 fn file_of_16_mib(scratch: &Scratch) -> PathBuf {
     let path = scratch.join("data");
     fs::write(&path, vec![7; 16 << 20]).expect("the scratch directory is writable");
@@ -167,9 +168,9 @@ fn each_kind_of_memory_matches_the_touched_pages() {
 
     let stacks = &page.thread_stacks;
     assert_eq!((stacks.count, page.threads), (1, 2));
-    // The thread's stack also has the rest of its frame and data of the C library.
+    // The stack of the thread also contains the rest of its frame, and data of the C library.
     assert!((20 * MIB..21 * MIB).contains(&stacks.sizes.resident_bytes), "{stacks:?}");
-    // Includes the guard page.
+    // The reserved size includes the guard page.
     assert_eq!(stacks.sizes.reserved_bytes, 32 * MIB + 4096);
     assert_eq!(stacks.largest_resident_bytes, Some(stacks.sizes.resident_bytes));
     assert_ne!(stacks.largest_thread, Some(victim.pid()));
@@ -191,7 +192,7 @@ fn rss_matches_ps_and_smaps_rollup() {
     victim.finish();
 }
 
-/// Sum of the fields of `smaps` with one of these names, in bytes.
+/// Returns the sum of the fields of `smaps` with one of these names, in bytes.
 fn sum_of(smaps: &str, names: &[&str]) -> u64 {
     let fields = smaps.lines().filter_map(|line| line.split_once(':'));
     let ours = fields.filter(|(name, _)| names.contains(name));
@@ -205,7 +206,7 @@ fn explain_does_not_disturb_the_process() {
         let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");
         let smaps = fs::read_to_string(format!("/proc/{}/smaps", victim.pid())).expect("the victim runs");
         let faults = fs::read_to_string(format!("/proc/{}/stat", victim.pid())).expect("the victim runs");
-        // Minor and major faults are fields 10 and 12. Field 2 is the name, which has no blank here.
+        // Minor and major faults are fields 10 and 12. Field 2 is the name of the process, which has no space here.
         let fields: Vec<_> = faults.split(' ').map(str::to_owned).collect();
         let smaps = smaps.lines().filter(|line| !line.starts_with("Pss") && !line.starts_with("Referenced:"));
         (
@@ -257,7 +258,7 @@ fn kernel_threads_tids_and_dead_pids_are_refused() {
     assert_eq!(code, Some(NO_SUCH_PROCESS), "{text}");
 }
 
-/// An own process is explained without its heap where ptrace is restricted.
+/// If ptrace is restricted, a process of the same user is explained without its heap.
 #[test]
 fn unprivileged_user_can_explain_only_own_processes() {
     let scratch = Scratch::new();

@@ -1,5 +1,5 @@
-//! `memtrace explain` on real applications: it accounts for nearly all of their RSS, and the parts match the kernel's
-//! counters.
+//! `memtrace explain` on real applications. It must account for nearly all of their RSS, and the parts must match the
+//! kernel's counters.
 
 #![expect(clippy::print_stdout, reason = "the tests print the measured shares")]
 
@@ -14,7 +14,7 @@ use memtrace_tests::{Explanation, Scratch, explain};
 
 const MIB: u64 = 1 << 20;
 
-/// Minimum explained share of the RSS.
+/// Minimum share of the RSS that is explained.
 const SHARE: f64 = 0.97;
 
 fn assert_explained(page: &Explanation) {
@@ -23,7 +23,7 @@ fn assert_explained(page: &Explanation) {
     page.assert_adds_up();
 }
 
-/// A running application, which ends with the test.
+/// A running application. It ends with the test.
 struct Program(Process);
 
 impl Program {
@@ -121,7 +121,7 @@ fn postgres_with_shared_buffers_is_explained() {
     assert!(process.wait().success());
 }
 
-/// Debian's path of an executable of PostgreSQL, of any version.
+/// Returns the path of an executable of PostgreSQL on Debian, of any version.
 fn postgres(name: &str) -> PathBuf {
     let versions = fs::read_dir("/usr/lib/postgresql").expect("PostgreSQL is installed");
     let folders = versions.map(|version| version.expect("a version").path().join("bin").join(name));

@@ -9,7 +9,8 @@ use memtrace_tests::process::page_faults;
 use memtrace_tests::swap::Swap;
 use memtrace_tests::{Report, Scratch, Trace, victim};
 
-/// Traces one scenario of the victim. Returns the report, the victim's expected pages, and the RSS in the kernel.
+/// Traces one scenario of the victim. Returns the report, the victim's expected pages, and the RSS that the kernel
+/// reports.
 fn trace(scenario: &str, options: &[&str]) -> (Report, PageCounts, u64) {
     let mut victim = victim::start_with("pages", &[scenario]);
     let tracer = Trace::victim(&victim).options(&["--events", "fault"]).options(options).start();
@@ -27,7 +28,8 @@ fn wait_until_idle(pid: u32) {
     memtrace_tests::process::wait_until_reading_stdin(pid);
 }
 
-/// Asserts that resident pages match the victim by function and the kernel in total, and that all are explained.
+/// Asserts that resident pages match the victim by function and the kernel in total, and that all resident pages are
+/// explained.
 fn assert_resident_pages(scenario: &str, options: &[&str]) {
     let (report, expected, resident) = trace(scenario, options);
     expected.assert_pages(&report, |pages| pages.resident, |stack| stack.totals.live_bytes);
@@ -55,7 +57,7 @@ fn fault_in_mid_function_has_a_complete_stack() {
     assert_eq!((largest.names()[0], &*largest.end), ("_start", "complete"));
 }
 
-/// During a fault, BPF can look up one VMA only, and each of these stacks crosses two. Processes that start while
+/// During a fault, BPF can look up only one VMA, and each of these stacks crosses two. Processes that start while
 /// unwind tables are still being built are left out.
 #[test]
 fn sampled_short_lived_processes_have_complete_stacks() {
@@ -72,8 +74,8 @@ fn sampled_short_lived_processes_have_complete_stacks() {
         ends.remove(&pid);
     }
     assert!(ends.len() > RUNS / 4, "{ends:?}");
-    // The map of executable VMAs is bounded, so an entry may be evicted before use. Without prefetching VMAs, one stack
-    // in four would be cut.
+    // The map of executable VMAs is bounded, so an entry may be evicted before it is used. Without prefetching of VMAs,
+    // one stack in four would be cut.
     let cut = ends.values().filter(|ends| **ends != BTreeSet::from(["complete"])).count();
     assert!(cut <= ends.len() / 20, "{ends:?}");
 }
@@ -123,7 +125,7 @@ fn forked_child_has_own_and_inherited_pages() {
     assert_resident_pages("forks", &["--children"]);
 }
 
-/// The kernel does not handle faults of such reads: they fail.
+/// The kernel does not handle the faults of such reads: the reads fail.
 #[test]
 fn reads_of_the_stack_walk_are_no_faults() {
     assert_resident_pages("context", &[]);
@@ -135,7 +137,8 @@ fn pages_filled_by_read_syscalls_are_resident() {
     assert_resident_pages("kernel", &[]);
 }
 
-/// Asserts that resident pages match the victim and major faults match the kernel. Returns the number of major faults.
+/// Asserts that resident pages match the victim, and that major faults match the kernel. Returns the number of major
+/// faults.
 fn assert_major_faults(scenario: &str) -> u64 {
     let mut victim = victim::start_with("pages", &[scenario]);
     let [_, before] = page_faults(victim.pid());
@@ -168,8 +171,8 @@ fn sampled_estimate_has_an_error_and_the_total_is_exact() {
         .max()
         .expect("the estimate has an error");
     let actual = expected.functions["reserve_and_touch"].resident * PAGE;
-    // A sixteenth of 16,384 pages: three standard deviations are about a tenth. An estimate off by twice that is no
-    // chance.
+    // A sixteenth of 16,384 pages is sampled. Three standard deviations are about a tenth. An error of twice that is
+    // not chance.
     assert!(estimate.abs_diff(actual) <= 2 * error, "{estimate} ± {error} for {actual}");
     assert!((actual / 20..actual / 7).contains(&error), "{error} of {actual}");
     let process = &report.processes[0];

@@ -1,4 +1,4 @@
-//! Filters, metrics, and options of the report.
+//! Filters, metrics, and options of reports.
 
 use std::thread;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn older_keeps_only_blocks_of_that_age() {
     let mut victim = victim::start_with("steady", &["1000", "70"]);
     let tracer = Trace::victim(&victim).options(&["--older", "3s"]).start();
     let early = victim.work();
-    // The age of the blocks is the subject of the test.
+    // The test needs blocks of different ages.
     thread::sleep(Duration::from_millis(3200));
     let all = victim.work();
     let report = tracer.stop().report();

@@ -9,7 +9,7 @@ use memtrace_tests::{Outcome, Scratch, Trace, perfetto, recording_report, victim
 use serde::Deserialize as _;
 use serde_json::Value;
 
-/// Traces a victim that starts its work after the attachment and prints JSON.
+/// Traces a victim that starts its work after memtrace has attached, and that prints JSON.
 fn traced(name: &str, arguments: &[&str], options: &[&str]) -> Outcome {
     let mut victim = victim::start_with(name, arguments);
     let tracer = Trace::victim(&victim).options(options).start();
@@ -42,7 +42,7 @@ fn activity_of_a_recording_equals_that_of_its_run() {
 
 #[test]
 fn heap_profiles_of_a_run_are_those_at_its_marks() {
-    // Places in the counters of the victim.
+    // Indices in the counters of the victim.
     const ALLOCATED: usize = 1;
     const FREED: usize = 3;
     let scratch = Scratch::new();

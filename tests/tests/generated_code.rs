@@ -1,9 +1,9 @@
-//! Names of code that is generated at run time. The victim generates a function and calls back through it.
+//! Names of code that is generated at run time. The victim generates a function, and calls back through it.
 
 use memtrace_tests::{Report, Scratch, Trace, Victim, victim};
 use std::process::Command;
 
-/// Traces the victim, which writes the name of its function as `how` says.
+/// Traces the victim. `how`: the way in which the victim writes the name of its function.
 fn trace(how: &str) -> Report {
     let scratch = Scratch::new();
     let mut victim = Victim::start(Command::new(victim::path("jit")).arg(how).current_dir(scratch.path("")));
@@ -16,7 +16,7 @@ fn trace(how: &str) -> Report {
     report
 }
 
-/// Asserts that the generated function has this name, or this reason for a missing one.
+/// Asserts that the generated function has this name, or this reason why it has none.
 fn assert_named(report: &Report, name: Result<&str, &str>) {
     assert_eq!(report.stacks.len(), 1, "{:#?}", report.stacks);
     let frames = &report.stacks[0].frames;

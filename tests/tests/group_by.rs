@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use memtrace_tests::{Totals, Trace, Victim, victim};
 
-/// Expected blocks and bytes of each of the eight threads of `victims/threads.c`.
+/// Returns the expected blocks and bytes of each of the eight threads of `victims/threads.c`.
 fn expected_of_threads() -> Vec<(u64, u64)> {
     const THREADS: u64 = 8;
     const BLOCKS: u64 = 1500;
@@ -15,7 +15,8 @@ fn expected_of_threads() -> Vec<(u64, u64)> {
     (0..THREADS).map(|thread| (BLOCKS, (0..BLOCKS).map(|nth| size(thread, nth)).sum())).collect()
 }
 
-/// Blocks of the C library in `victims/recording.rs`: 99 of 7 to 693 bytes, of which it frees every third.
+/// Returns the totals of the blocks of the C library in `victims/recording.rs`: 99 blocks of 7 to 693 bytes. The victim
+/// frees every third block.
 fn expected_of_libc() -> Totals {
     let bytes = |nth: &mut dyn Iterator<Item = u64>| nth.map(|nth| nth * 7).sum::<u64>();
     let (alloc_bytes, free_bytes) = (bytes(&mut (1..100)), bytes(&mut (3..100).step_by(3)));
@@ -69,7 +70,7 @@ fn by_thread_groups_blocks_by_the_allocating_thread() {
     expected.sort_unstable();
     assert_eq!(allocated, expected);
 
-    // Every thread has the name of the executable.
+    // All threads have the name of the executable.
     let mut names: Vec<_> = tasks.iter().map(|tid| format!("threads ({tid})")).collect();
     names.sort_unstable();
     assert_eq!(report.roots.iter().map(|root| &root.name).collect::<Vec<_>>(), names.iter().collect::<Vec<_>>());
@@ -98,7 +99,7 @@ fn ended_threads_keep_their_last_names() {
     victim.finish();
     report.assert_nothing_lost();
     report.assert_consistent();
-    // Without the blocks that the C library allocates to start a thread.
+    // The blocks that the C library allocates to start a thread are left out.
     let mut found: Vec<_> = report
         .stacks_with_leaf("run")
         .map(|stack| (report.roots[stack.root].name.clone(), stack.totals.live_bytes))

@@ -1,4 +1,4 @@
-//! Recordings of many short processes: their stacks are recorded as those of their group.
+//! Recordings of many short processes. Their stacks are recorded as the stacks of their group.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -8,17 +8,18 @@ use std::process::Command;
 use memtrace_tests::{Report, Scratch, Stack, Totals, Trace, VictimTotals, mark, poll, recording_report, victim};
 use rusqlite::{Connection, OpenFlags, Result};
 
-/// Most processes until the stacks of one are deferred: memtrace decides it when the first one has ended.
+/// Maximum number of processes until the stacks of one are deferred. memtrace decides to defer stacks when the first
+/// process has ended.
 const MAX_PROCESSES: usize = 40;
 
-/// Processes with deferred stacks.
+/// Number of processes with deferred stacks.
 const MEMBERS: usize = 4;
 
 fn open(recording: &Path) -> Result<Connection> {
     Connection::open_with_flags(recording, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-/// Returns the sums of the changes of the images and totals that a condition selects.
+/// Returns the sums of the changes that `condition` selects, by image and total.
 fn sums(recording: &Path, condition: &str) -> Result<Totals> {
     let connection = open(recording)?;
     let sql = format!(
@@ -43,8 +44,8 @@ fn count(recording: &Path, condition: &str) -> Result<usize> {
 /// Condition for the images of the victim and their group.
 const OF_VICTIM: &str = "exe LIKE '%/short_lived'";
 
-/// Returns the sums of a report, and the group of the victims with its stacks. The time that they ran can differ: a
-/// recording has the end in the records of the BPF programs.
+/// Returns the sums of a report, and the group of the victims with its stacks. The times of the group are cleared,
+/// because they can differ: a recording has the end in the records of the BPF programs.
 fn of_victims(report: &Report) -> impl PartialEq + Debug + use<> {
     let group = report.processes.iter().position(|process| process.comm == "short_lived").expect("a group");
     let of_group = |stack: &&Stack| stack.process == group;
@@ -69,7 +70,8 @@ fn groups_of_short_processes_equal_the_victims_and_the_run() {
         tracer.process().write_line("next");
         let totals: VictimTotals = serde_json::from_str(&tracer.process().read_line()).expect("the totals of a victim");
         expected.push(totals.totals.at_exit());
-        // At a boundary after its end, and before the stacks are recorded.
+        // The sums are complete at a boundary after the end of the victim, before its stacks are
+        // recorded.
         let all: Totals = expected.iter().copied().sum();
         poll::until(|| match sums(&recording, OF_VICTIM) {
             Ok(sums) if sums == all => Ok(()),
@@ -90,12 +92,12 @@ fn groups_of_short_processes_equal_the_victims_and_the_run() {
             of_members = [of_members, *expected].into_iter().sum();
         }
     }
-    // All stacks of the members are those of their group, and nothing is left of the sums that stood for them.
+    // All stacks of the members belong to their group, and nothing remains of the sums that stood for them.
     assert_eq!(sums(&recording, &format!("{OF_VICTIM} AND pid = 0 AND path <> 0")), Ok(of_members));
     let rest = format!("{OF_VICTIM} AND path = 0 AND (member_of IS NOT NULL OR pid = 0)");
     assert_eq!(sums(&recording, &rest), Ok(Totals::default()));
     let report = recording_report::read(&recording, &["--keep-ended", "0"]);
-    // The shell ends with the run. The report of the run lists it by itself.
+    // The shell ends with the run, and the report of the run lists it as a process of its own.
     assert_eq!(of_victims(&report), of_victims(&outcome.report()));
 }
 
@@ -132,7 +134,7 @@ fn mark_replaces_the_sum_of_a_running_process_by_its_stacks() {
     assert_eq!(of_victim("path <> 0"), Ok(Totals::default()));
     mark::set(&socket, "now");
     assert_eq!([of_victim("path = 0"), of_victim("path <> 0")], [Ok(Totals::default()), Ok(expected.totals)]);
-    // It would wait for the end of its input.
+    // The victim would wait for the end of its input.
     assert!(Command::new("kill").arg(pid).status().expect("kill starts").success());
     drop(tracer.wait());
     assert_eq!(of_victim("path = 0"), Ok(Totals::default()));

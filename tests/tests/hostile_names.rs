@@ -9,10 +9,10 @@ use std::process::{Command, Output};
 use memtrace_tests::{Scratch, Trace, Victim, process, root, tracer, victim};
 
 /// File name with escape sequences, an invalid byte, C1 in UTF-8, a direction mark and a forged line. The kernel takes
-/// its first 15 bytes as the name of the process.
+/// the first 15 bytes of the file name as the name of the process.
 const NAME: &[u8] = b"a\x1b]0;b\x07\x1b[2J\n;\xff<c>\xc2\x9b31m\xe2\x80\xae\nattached to pid 1, 1 probes";
 
-/// The name of the process, which is in JSON unchanged.
+/// Name of the process, which the JSON report contains unchanged.
 const COMM: &str = "a\u{1b}]0;b\u{7}\u{1b}[2J\n;\u{fffd}<";
 
 /// Starts a copy of `victim` with a hostile file name.
@@ -22,7 +22,7 @@ fn start(scratch: &Scratch, victim: &str, arguments: &[&str]) -> Victim {
     Victim::start(Command::new(path).args(arguments))
 }
 
-/// Asserts that a terminal would obey no character of `text` but line ends, and that no line is forged.
+/// Asserts that `text` has no character that a terminal obeys, except line ends, and no forged line.
 #[track_caller]
 fn assert_harmless(text: &str) {
     let controls = |line: &&str| line.contains(|character: char| character.is_control() || character == '\u{202e}');
@@ -35,7 +35,7 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(tracer::binary()).args(arguments).output().expect("memtrace starts")
 }
 
-/// Asserts that the output names the process, and that it is harmless.
+/// Asserts that the output contains the name of the process, and is harmless.
 #[track_caller]
 fn assert_output(output: &Output) {
     for stream in [&output.stdout, &output.stderr] {

@@ -36,7 +36,8 @@ fn mapped_files_are_identified_by_build_id() {
     assert_eq!((&*finding.verdict, &*finding.detail), ("ok", "files are identified by build ID"));
 }
 
-/// Since Linux 7.0, a BPF program at a tracepoint can be preempted, and another task on the same CPU then skips it.
+/// Since Linux 7.0, a BPF program at a tracepoint can be preempted. Then another task on the same CPU skips the
+/// program.
 #[test]
 fn no_exec_or_exit_is_missed_under_preemption() {
     const PROCESSES: usize = 100;
@@ -47,6 +48,6 @@ fn no_exec_or_exit_is_missed_under_preemption() {
     let report = outcome.report();
     report.assert_nothing_lost();
     let ended = |how: &str| report.processes.iter().filter(|one| one.ended.as_deref() == Some(how)).count();
-    // Each process is a fork of the shell that calls exec. The shell itself exits too.
+    // Each process is a fork of the shell, and calls exec. The shell itself exits too.
     assert_eq!((ended("exec"), ended("exit")), (PROCESSES, PROCESSES + 1));
 }

@@ -1,4 +1,4 @@
-//! Commands started by memtrace are traced from their first instruction.
+//! Commands that memtrace starts are traced from their first instruction.
 
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{CountShim, Overlay, Scratch, Trace, VictimTotals, victim};
@@ -45,8 +45,8 @@ fn exec_by_a_command_is_traced_from_first_instruction() {
     last.assert_equals(&parse_totals(&outcome.stdout));
 }
 
-/// At thread exit, glibc frees the tcache, which count_shim cannot see. With an empty tcache that is one repeated free
-/// per thread.
+/// At thread exit, glibc frees the tcache, and count_shim cannot see this free. With an empty tcache, it is one
+/// repeated free per thread.
 #[test]
 fn libc_blocks_of_short_lived_threads_are_recorded() {
     const THREADS: u64 = 200;
@@ -60,7 +60,7 @@ fn libc_blocks_of_short_lived_threads_are_recorded() {
         command.push(variable);
     }
     command.push(victim::path("thread_burst").into_os_string());
-    // The library preloaded by `env` is probed when it is mapped, and counts as a late allocator.
+    // The library that `env` preloads is probed when it is mapped, and counts as a late allocator.
     let outcome = Trace::command(command).run();
     let report = outcome.report_with_code(20);
     report.assert_only_lost(LossReason::AllocatorLate, 1);

@@ -1,9 +1,9 @@
-//! The C libraries of several Debian releases: probed calls return the same results as unprobed ones, the trace matches
-//! the victim's totals, and frees that the library repeats are recognized.
+//! Tests of the C libraries of several Debian releases: probed calls return the same results as unprobed ones, the
+//! trace matches the victim's totals, and frees that the library repeats are recognized.
 //!
 //! A misplaced probe would change a function's behaviour, miss calls, record them twice or read a wrong argument.
-//! `MEMTRACE_ROUNDS` sets the number of rounds, each with other arguments; the default is 1. With 20, each function is
-//! called a million times.
+//! `MEMTRACE_ROUNDS` sets the number of rounds, each with other arguments; the default is 1. With 20 rounds, each
+//! function is called a million times.
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
@@ -17,7 +17,7 @@ use serde::Deserialize;
 /// Number of calls of each function in a round.
 const CALLS: &str = "50000";
 
-/// Number of calls of each function by each of [`THREADS`].
+/// Number of calls of each function by each of the [`THREADS`] threads.
 const CALLS_OF_THREAD: &str = "5000";
 
 const THREADS: &str = "4";
@@ -40,7 +40,7 @@ struct ThreadExits {
     totals: VictimTotals,
 }
 
-/// Path of the dynamic linker in the same directory as an unpacked C library.
+/// Returns the path of the dynamic linker in the directory of an unpacked C library.
 fn linker(library: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/libc").join(library);
     let places = ["lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", "lib/x86_64-linux-musl/libc.so"];
@@ -49,7 +49,7 @@ fn linker(library: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no dynamic linker in {}; run `cargo xtask setup`", root.display()))
 }
 
-/// Command of the library's dynamic linker, without the executable.
+/// Returns a command of the library's dynamic linker, without the executable.
 fn with_library(library: &str) -> Command {
     let linker = linker(library);
     let mut command = Command::new(&linker);
@@ -57,26 +57,26 @@ fn with_library(library: &str) -> Command {
     command
 }
 
-/// Command that runs the victim with the library, without its arguments.
+/// Returns a command that runs the victim with the library, without the victim's arguments.
 fn calls_with(library: &str) -> Command {
     let mut command = with_library(library);
     if library == "musl" {
         command.arg(victim::path("calls.musl"));
     } else {
-        // As in `thread_exits`.
+        // The preloaded library is needed as in `thread_exits`.
         command.args(["--preload", "libpthread.so.0"]).arg(victim::path("calls"));
     }
     command
 }
 
-/// Command that runs the victim with the library.
+/// Returns a command that runs the victim with the library.
 fn command(library: &str, round: u32) -> Command {
     let mut command = calls_with(library);
     command.args([CALLS, &round.to_string()]);
     command
 }
 
-/// Command that runs the victim with threads that share at most this number of arenas.
+/// Returns a command that runs the victim with threads. They share at most `arenas` arenas.
 fn command_with_threads(library: &str, arenas: u32, round: u32) -> Command {
     let mut command = calls_with(library);
     command.args([CALLS_OF_THREAD, &round.to_string(), THREADS, &arenas.to_string()]);
@@ -90,7 +90,8 @@ fn work(victim: &mut Victim) -> Work {
     serde_json::from_str(&line).unwrap_or_else(|error| panic!("invalid totals ({error}): {line}"))
 }
 
-/// Asserts that the victim of each round has the same results with and without probes, and the totals of its trace.
+/// Asserts that the victim of each round has the same results with and without probes, and that the trace has the
+/// victim's totals.
 fn assert_same_when_probed(command: impl Fn(u32) -> Command) {
     let rounds = env::var("MEMTRACE_ROUNDS").map_or(1, |rounds| rounds.parse().expect("MEMTRACE_ROUNDS is a number"));
     for round in 0..rounds {
@@ -106,13 +107,14 @@ fn assert_same_when_probed(command: impl Fn(u32) -> Command) {
         victim.finish();
 
         assert_eq!(probed.checksum, unprobed.checksum, "round {round}");
-        // The peak of several threads depends on their order.
+        // The peak is not compared: with several threads, it depends on their order.
         assert_eq!(probed.totals.totals, unprobed.totals.totals, "round {round}");
         outcome.report().assert_equals(&probed.totals);
     }
 }
 
-/// Asserts this for one thread, for threads that contend for one arena, and for threads with an arena each.
+/// Asserts that the library behaves the same with probes: for one thread, for threads that contend for one arena, and
+/// for threads with an arena each.
 fn assert_library_same_when_probed(library: &str) {
     assert_same_when_probed(|round| command(library, round));
     for arenas in [1, 4] {
@@ -131,10 +133,10 @@ fn assert_repeated_frees_are_recognized(command: &mut Command) {
     assert_eq!(report.repeated_frees, exits.repeated_frees, "repeated frees");
 }
 
-/// Command that runs threads that exit, with the library.
+/// Returns a command that runs the victim with threads that exit, with the library.
 fn thread_exits(library: &str) -> Command {
     let mut command = with_library(library);
-    // Before 2.34, threads are in a library of their own, to which the victim is not linked.
+    // Before glibc 2.34, threads are in a library of their own. The victim is not linked to it.
     command.args(["--preload", "libpthread.so.0"]).arg(victim::path("thread_exits"));
     command
 }

@@ -120,7 +120,7 @@ fn sigkill_during_attach_leaves_the_target_unprobed() {
     victim.work();
     for moment in [0, 5, 10, 20, 40, 60, 80, 120, 160, 240, 320, 500] {
         let mut tracer = Trace::victim(&victim).start_without_waiting();
-        // The delay waits for nothing; the moment is the subject of the test.
+        // The delay waits for nothing: the test kills memtrace at different moments.
         thread::sleep(Duration::from_millis(moment));
         tracer.process().signal(libc::SIGKILL);
         tracer.process().wait_with_open_stdin();
@@ -142,7 +142,7 @@ fn target_exit_ends_the_trace_and_its_live_blocks_are_held_at_exit() {
     assert_eq!(report.processes[0].ended.as_deref(), Some("exit"));
     assert_eq!(report.totals, expected.totals.at_exit());
     assert!(expected.totals.live_bytes > 0);
-    // The default metric of a trace without running processes.
+    // This is the default metric of a trace without running processes.
     assert_eq!(report.metric, "exit-bytes");
     assert_eq!(outcome.folded().iter().map(|(_, bytes)| bytes).sum::<u64>(), expected.totals.live_bytes);
     let rows: Vec<_> = outcome.stderr.lines().filter_map(|line| line.strip_prefix("  ")).collect();
@@ -197,7 +197,7 @@ fn process_that_never_allocates_has_an_end_with_its_time() {
     for process in &report.processes {
         assert_eq!(process.totals == Totals::default(), process.comm == "true", "{process:#?}");
         let ended_s = process.ended_s.expect("every process has ended");
-        // A tick is a millisecond.
+        // A tick is about a millisecond.
         assert!((0.0..=report.duration_s + 0.002).contains(&ended_s), "{ended_s} of {}", report.duration_s);
     }
     assert!(idle.iter().all(|process| process.ended.as_deref() == Some("exit")), "{idle:#?}");
@@ -205,14 +205,14 @@ fn process_that_never_allocates_has_an_end_with_its_time() {
 
 #[test]
 fn processes_have_ended_even_if_the_records_of_their_exits_are_lost() {
-    // Each fills the rings while others exit.
+    // Each run fills the rings while others exit.
     let one = format!("yes | {} 10000 >/dev/null", victim::path("flood").display());
     let script = format!("for run in $(seq 20); do {one} & done; wait");
     let traced = || {
         let trace = Trace::command(["sh", "-c", &script]).options(&["--ring-size", "4KiB", "--max-depth", "0"]);
         trace.run().report_with_code(20)
     };
-    // A ring can have room by chance whenever a process exits.
+    // By chance, a ring can have room at the exit of every process.
     let mut reports = (0..5).map(|_| traced());
     let report = reports.find(|report| report.loss_count(LossReason::RingFullProcess) > 0);
     let report = report.expect("the record of an exit is lost in one of five traces");

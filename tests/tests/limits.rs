@@ -1,4 +1,5 @@
-//! memtrace within limits of its own: a memory cgroup, `--memory-limit`, open files. The trace matches the victim's totals.
+//! memtrace within its own limits: a memory cgroup, `--memory-limit`, open files. The trace matches the victim's
+//! totals.
 
 mod alone;
 
@@ -10,7 +11,7 @@ use memtrace_tests::{MemoryCgroup, Scratch, Trace, victim};
 const FAILED: i32 = 1;
 const MIB: u64 = 1 << 20;
 
-/// Command line that runs a command in the cgroup.
+/// Returns the start of a command line that runs a command in the cgroup.
 fn inside(cgroup: &MemoryCgroup) -> Vec<String> {
     let script = format!("echo $$ > {}/cgroup.procs && exec \"$0\" \"$@\"", cgroup.path().display());
     vec!["sh".into(), "-c".into(), script]
@@ -54,8 +55,8 @@ fn required_memory_is_named() {
     trace.run().assert_refused(FAILED, &["out of memory", "--memory-limit"]);
 }
 
-/// Two maps of unwind rows, as this limit allows, have room for some 17 copies of perl: `readelf --debug-dump=frames-interp`
-/// lists 29,000 rows.
+/// With this limit, the two maps of unwind rows have room for about 17 copies of perl: `readelf
+/// --debug-dump=frames-interp` lists 29,000 rows.
 #[test]
 fn unwind_tables_of_ended_processes_make_room_for_others() {
     let scratch = Scratch::new();
@@ -73,8 +74,9 @@ fn unwind_tables_of_ended_processes_make_room_for_others() {
     }
     assert_eq!(ends.get("no_table"), None, "{ends:?}");
     let complete = ends["complete"] as f64 / ends.values().sum::<u64>() as f64;
-    // Without eviction, two thirds would have no table. This limit has room for the copies of few stacks only, hence the
-    // minimum size: stacks without a copy are cut until the table of their program is made.
+    // Without eviction, two thirds of the allocations would have no table. With this limit, few stacks can be copied,
+    // and a stack without a copy is cut until the table of its executable is built. So a minimum size keeps the number
+    // of stacks low.
     assert!(complete > 0.9, "{ends:?}");
 }
 
@@ -86,7 +88,7 @@ fn limit_of_open_files_is_raised_or_named() {
     trace.run().assert_refused(FAILED, &["may not open more files", "about 512 open files", "ulimit"]);
 }
 
-/// The command has the limit of its own, not the one that memtrace has raised.
+/// The command keeps its own limit, although memtrace raises the limit for itself.
 #[test]
 fn command_keeps_its_limit_of_open_files() {
     let outcome = Trace::command(["sh", "-c", "ulimit -Sn"]).wrapped_in(&["prlimit", "--nofile=64:4096"]).run();
@@ -100,7 +102,7 @@ fn protected_memtrace_is_exempt_from_the_oom_killer_and_locked() {
     let mut tracer = Trace::victim(&victim).option("--protect").start();
     let file = |pid: u32, name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
     let pid = tracer.process().pid();
-    // The tests can run without CAP_SYS_RESOURCE, and in a cgroup with a limit.
+    // The tests may run without CAP_SYS_RESOURCE, or in a cgroup with a limit.
     let own = file(std::process::id(), "status");
     let capabilities = own.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap().trim();
     let may_set_score = u64::from_str_radix(capabilities, 16).unwrap() & 1 << 24 != 0;

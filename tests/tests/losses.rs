@@ -1,4 +1,4 @@
-//! With too small rings, every call is recorded, counted as a named loss, or filtered.
+//! If the rings are too small, every call is recorded, counted as a named loss, or filtered.
 
 mod alone;
 
@@ -10,10 +10,10 @@ use memtrace_tests::{Cgroup, Report, Scratch, Trace, Victim, VictimTotals, victi
 
 /// Exit code of a trace with losses.
 const LOST: i32 = 20;
-/// Size of the blocks of `flood`.
+/// Size of the blocks of `flood`, in bytes.
 const SIZE: u64 = 48;
 
-/// Asserts that recorded, lost and filtered calls add up to the calls made, for allocations and for frees.
+/// Asserts that recorded, lost and filtered calls add up to the calls of the victim, for allocations and for frees.
 fn assert_balanced(report: &Report, done: &VictimTotals) {
     let lost = |reasons: &[LossReason]| reasons.iter().map(|&reason| report.loss_count(reason)).sum::<u64>();
     let recorded = report.totals;
@@ -28,7 +28,8 @@ fn assert_balanced(report: &Report, done: &VictimTotals) {
     assert_eq!(recorded.alloc_count + lost_allocs + report.filtered.count, done.totals.alloc_count, "{report:#?}");
     assert_eq!(recorded.alloc_bytes, recorded.alloc_count * SIZE);
 
-    // A free inferred from reuse of its address is one of those that found the ring full.
+    // A free that is inferred from the reuse of its address is one of the frees that found the ring
+    // full.
     let recorded_frees = recorded.free_count - report.loss_count(LossReason::FreeUnseen) + report.unmatched_frees;
     assert_eq!(recorded_frees + report.loss_count(LossReason::RingFullFree), done.totals.free_count, "{report:#?}");
     // A missed probe would be a call of unknown kind.

@@ -1,7 +1,8 @@
 //! The privileged tests: a module for each topic.
 //!
-//! Modules run in two lanes at the same time. A test in a module `alone` runs by itself, because it traces, loads or changes
-//! the whole machine. A test in a module `long` runs in the long tier only.
+//! Modules run in two lanes at the same time. A test in a module `alone` runs by itself, because it
+//! traces, loads or changes the whole machine. A test in a module `long` runs in the long tier
+//! only.
 
 mod accounts;
 mod activity;

@@ -1,4 +1,4 @@
-//! Mapped pages by the stack that mapped them match the victim exactly.
+//! Tests that mapped pages match the victim exactly, by the stack that mapped them.
 
 use memtrace_tests::page_counts::PageCounts;
 use memtrace_tests::{Report, Trace, victim};

@@ -1,4 +1,5 @@
-//! Compares the methods of `memtrace wss` that track single pages with the pages that victims touch. Kernels without such a method refuse it.
+//! Tests of the methods of `memtrace wss` that track single pages, against the pages that victims touch. A kernel
+//! without a method must refuse it.
 
 use std::fs;
 use std::path::Path;
@@ -18,14 +19,14 @@ fn has_idle_bitmap() -> bool {
 
 /// Returns true if the kernel has soft-dirty bits.
 fn has_soft_dirty() -> bool {
-    // A kernel with such bits shows them in the flags of each mapping that is not registered otherwise.
+    // A kernel with soft-dirty bits shows the flag `sd` of mappings.
     fs::read_to_string("/proc/self/smaps").is_ok_and(|text| {
         let flags = text.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
         flags.into_iter().any(|flags| flags.split_whitespace().any(|flag| flag == "sd"))
     })
 }
 
-/// Checks that a method is refused with exit code 5 and the option of the kernel.
+/// Asserts that a method is refused with exit code 5, and that the error names the kernel option.
 fn assert_refused(method: &str, option: &str) {
     let pid = std::process::id().to_string();
     let output = wss(&["--pid", &pid, "--method", method, "10ms"]);
@@ -105,7 +106,7 @@ fn written_pages_do_not_contain_pages_that_were_only_read() {
 fn huge_pages_have_two_bounds_by_each_method() {
     let methods = [("idle", has_idle_bitmap(), "read"), ("written", has_soft_dirty(), "write")];
     for (method, _, pattern) in methods.into_iter().filter(|(_, is_supported, _)| *is_supported) {
-        // The first small page of the first eight huge pages.
+        // The victim touches the first small page of each of eight huge pages.
         let victim = start_with(&["huge", &PAGES.to_string(), "8", "sparse", "", pattern]);
         let memory = measured(&victim, method, "anonymous");
         assert!(memory.huge_bytes >= 8 * HUGE, "{method}: {memory:?}");
@@ -127,14 +128,14 @@ fn locked_pages_are_counted_by_the_idle_method() {
     victim.finish();
 }
 
-/// Number of blocks of the archive, and of the cache.
+/// Number of blocks of the archive, and number of blocks of the cache.
 const BLOCKS: u64 = 20;
 const BLOCK_SIZE: u64 = 1 << 20;
 
-/// Traces a victim with a hot cache and a cold archive. Returns the live, hot and cold bytes of both; `None` if the kernel has no
-/// method, which is checked to be an error.
+/// Traces a victim with a hot cache and a cold archive. Returns the live, hot and cold bytes of the cache and of the
+/// archive. If the kernel has no method, asserts that the trace is refused, and returns `None`.
 ///
-/// Their blocks are mappings of files if there is a folder for these.
+/// With `folder`, the blocks are mappings of files in this directory.
 fn cache_and_archive(events: &str, folder: Option<&str>) -> Option<[[u64; 3]; 2]> {
     let words = [BLOCKS.to_string(), BLOCK_SIZE.to_string()];
     let words: Vec<_> = words.iter().map(String::as_str).chain(folder).collect();
@@ -179,7 +180,7 @@ fn cache_and_archive(events: &str, folder: Option<&str>) -> Option<[[u64; 3]; 2]
 fn cold_bytes_are_those_of_the_archive() {
     let Some([cache, archive]) = cache_and_archive("heap", None) else { return };
     let all = BLOCKS * BLOCK_SIZE;
-    // Each block begins on the page of its header, and ends before the page of the next one.
+    // Each block begins on the page of its header, and ends before the page of the next block.
     assert_eq!((cache, archive), ([all, all, 0], [all, 0, all]));
 }
 
@@ -200,7 +201,7 @@ fn cold_bytes_of_mapped_files_are_those_of_the_archive() {
     assert_eq!((cache, archive), ([all, all, 0], [all, 0, all]));
 }
 
-/// Number of DAMON's monitors, if the kernel has its files.
+/// File with the number of DAMON's monitors, if the kernel has DAMON in sysfs.
 const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds";
 
 /// Returns true if the kernel has DAMON for virtual addresses.
@@ -213,7 +214,7 @@ fn has_damon() -> bool {
     operations.lines().any(|line| line == "vaddr")
 }
 
-/// Checks that a measurement leaves the monitors of other programs alone.
+/// Asserts that a measurement leaves DAMON monitors alone that memtrace has not started.
 fn assert_damon_is_left_alone(victim: &Victim, monitors: &str) {
     let output = wss(&["--pid", &victim.pid().to_string(), "--method", "damon", "100ms"]);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -238,7 +239,7 @@ fn damon_estimates_the_touched_pages() {
         }
     }
     let memory = measured(&victim, "damon", "anonymous");
-    // An estimate: regions count as a whole.
+    // DAMON estimates: a region counts as a whole.
     let touched = memory.referenced_bytes / PAGE;
     println!("{touched} pages are estimated, and 10,240 are touched");
     assert!((5_120..20_480).contains(&touched), "{memory:?}");

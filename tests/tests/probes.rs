@@ -1,4 +1,5 @@
-//! Tags and claims by the probes of `memtrace.h` and of the crate `memtrace-probes`, compared with the victims' counters.
+//! Tags and claims by the probes of `memtrace.h` and of the crate `memtrace-probes`, compared with
+//! the victims' counters.
 
 mod alone;
 
@@ -49,7 +50,7 @@ fn probes_of_a_file_are_used() {
 #[test]
 fn claimed_blocks_move_between_accounts() {
     let mut victim = victim::start_with("probes", &["nip", "10000"]);
-    // A claimed block remains one of its allocator.
+    // A claimed block stays a block of its allocator.
     let tracer = Trace::victim(&victim).options(FROM).options(&["--by", "allocator,tag"]).accounts().start();
     victim.process().write_line("");
     let expected: BTreeMap<String, Totals> = victim.read_json();

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use memtrace_tests::totals_by_tag::{self, roots};
 use memtrace_tests::{Outcome, Scratch, Totals, Trace, Victim, recording_report, victim};
 
-/// Starts the victim in a mode, with this number of steps for each of its eight threads.
+/// Starts the victim in a mode. `steps`: number of steps of each of its eight threads.
 fn start(mode: &str, steps: &str) -> Victim {
     victim::start_with("modules", &[mode, steps])
 }
 
-/// Traces the victim in a mode. Returns its own totals by module, and the outcome.
+/// Traces the victim in a mode. Returns the victim's own totals by module, and the outcome.
 fn traced(mode: &str, options: &[&str]) -> (BTreeMap<String, Totals>, Outcome) {
     totals_by_tag::traced("modules", &[mode, "20000"], options)
 }
@@ -36,7 +36,7 @@ fn usable_sizes_by_handle_equal_those_of_the_victim() {
     let libc = "set=pthread_setspecific(id=arg1,if=arg0==2)";
     let (expected, outcome) = traced("specific", &["--tag-from", libc, "--size", "usable"]);
     assert_eq!(expected.len(), 200);
-    // A null pointer is the number 0.
+    // A null handle is the number 0.
     let mut found = roots(&outcome.report());
     let none = found.remove("0").expect("blocks without a module");
     assert!(found.insert(String::from("[no tag]"), none).is_none(), "each thread sets a handle before it allocates");

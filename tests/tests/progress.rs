@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use memtrace_tests::{Trace, Tracer, victim};
 
-/// Advances the clock of memtrace by a minute, and returns the line that it writes for this minute.
+/// Advances the clock of memtrace by a minute, and returns the line that memtrace writes for this
+/// minute.
 fn advance(tracer: &mut Tracer, minute: u32) -> String {
     tracer.process().signal(libc::SIGUSR1);
     let start = format!("memtrace: {minute}:");
@@ -26,7 +27,7 @@ fn log_has_a_line_for_each_minute() {
     let mut tracer = trace.start();
     let expected = victim.work();
     let end = format!("  {} B live  0 events/s  0 lost", expected.totals.live_bytes);
-    // The events reach the ledgers within some lines; on a busy machine it can take seconds.
+    // The events reach the ledgers within some lines. On a busy machine, this can take seconds.
     let minutes = (1..60).find(|&minute| {
         if minute > 10 {
             thread::sleep(Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! Attaches to a running Python and compares the trace with `count_shim`.
+//! Traces of a running Python, compared with `count_shim`.
 
 use std::process::Command;
 
@@ -9,7 +9,8 @@ const PYTHON: &str = "/usr/bin/python3";
 
 const OBJECTS: u64 = 20_000;
 
-/// Waits, builds a dict of a known number of lists, deletes a quarter of them, and waits.
+/// Script that waits, builds a dict of a known number of lists, deletes a quarter of them, and
+/// waits.
 const PROGRAM: &str = "
 import os
 os.write(1, b'ready %d\\n' % os.getpid())
@@ -40,13 +41,13 @@ fn work(python: &mut Victim) {
     python.wait_until_reading_stdin();
 }
 
-/// Each remaining list is two blocks: header and items.
+/// Asserts plausible totals. Each remaining list is two blocks: header and items.
 fn assert_plausible(expected: &VictimTotals) {
     assert!(expected.totals.live_count >= OBJECTS / 4 * 3 * 2, "{expected:?}");
     assert!(expected.totals.free_count >= OBJECTS / 4 * 2, "{expected:?}");
 }
 
-/// Returns the notes of a report except for that about the overhead, which depends on the machine.
+/// Returns the notes of a report, except the note about the overhead, which depends on the machine.
 fn notes_of(report: &Report) -> Vec<&str> {
     report.notes.iter().map(AsRef::as_ref).filter(|note| !note.starts_with("tracing took at least")).collect()
 }
@@ -66,7 +67,7 @@ fn running_python_matches_count_shim() {
     assert_plausible(&expected);
     let report = outcome.report();
     report.assert_equals(&expected);
-    // count_shim is an allocator too, and a call that passes through both counts once.
+    // count_shim is an allocator too. A call that passes through both allocators counts once.
     assert_eq!(notes_of(&report), [""; 0]);
 }
 

@@ -1,4 +1,4 @@
-//! Recordings equal the victims' own counts, also while they are written.
+//! Recordings equal the victims' own counts, even while they are written.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -59,14 +59,14 @@ fn recorded_changes_equal_the_counts_of_the_victim() {
     let mut victim = victim::start_with("steady", &["100", "5000"]);
     let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["-i", "100ms"]);
     let tracer = trace.start();
-    // Each step is in another interval than the one before.
+    // Each step is in another interval than the step before.
     let mut steps = Vec::new();
     for _ in 0..3 {
         let expected = victim.work();
         wait_for(&recording, expected.totals);
         steps.push(expected.totals);
     }
-    // It does one more step, which equals the second one, and exits.
+    // The victim does one more step, which equals the second one, and exits.
     victim.finish();
     steps.push(steps[2] + (steps[1] - steps[0]));
     let report = tracer.wait().report();
@@ -74,7 +74,7 @@ fn recorded_changes_equal_the_counts_of_the_victim() {
     assert_eq!((sums(&recording).unwrap(), report.totals), (last, last));
 
     let connection = open(&recording).unwrap();
-    // The totals at the end of the intervals that changed something.
+    // Totals at the ends of the intervals in which blocks were allocated.
     let mut boundaries = connection
         .prepare("SELECT sum(sum(alloc_bytes)) OVER (ORDER BY interval) FROM change GROUP BY interval HAVING sum(alloc_bytes) > 0")
         .unwrap();
@@ -85,7 +85,8 @@ fn recorded_changes_equal_the_counts_of_the_victim() {
     }
     let pid: u32 = connection.query_one("SELECT pid FROM image WHERE end_kind = 'exit'", [], |row| row.get(0)).unwrap();
     assert_eq!(pid, report.processes[0].pid);
-    // All blocks have the stack of one call in the victim. Until its frames arrive, in another ring, it has none.
+    // All blocks have the stack of one call in the victim. Their totals move to this stack when its frames arrive
+    // through another ring.
     let stacks = "SELECT stack_end.name, object.path FROM change JOIN total ON total.id = total
         JOIN stack_end ON stack_end.id = \"end\" LEFT JOIN path ON path.id = total.path LEFT JOIN object ON object.id = object
         GROUP BY total.id HAVING sum(alloc_bytes) <> 0";
@@ -94,7 +95,7 @@ fn recorded_changes_equal_the_counts_of_the_victim() {
         stacks.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
     let victim = victim::path("steady").to_str().unwrap().to_owned();
     assert_eq!(stacks, [(String::from("complete"), victim)]);
-    // Its frames have the names of the report.
+    // The frames of the stack have the names of the report.
     let path = "WITH RECURSIVE stack (depth, path) AS (
             SELECT 0, total.path FROM change JOIN total ON total.id = total
                 GROUP BY total.id HAVING sum(alloc_bytes) <> 0
@@ -117,7 +118,7 @@ fn recording_of_short_processes_equals_the_report() {
     let trace = Trace::command(["sh", "-c", script]).option("--record").option(&recording);
     let report = trace.options(&["-i", "100ms"]).run().report();
     let connection = open(&recording).unwrap();
-    // Each is one image of `sh`, from its fork to its exec, and one of `ls`.
+    // Each process is one image of `sh`, from its fork to its exec, and one image of `ls`.
     let images = "SELECT count(*) FROM image WHERE end_kind = 'exit' AND exe LIKE '%/ls'";
     assert_eq!(connection.query_one(images, [], |row| row.get::<_, u32>(0)), Ok(5));
     assert_eq!(sums(&recording).unwrap(), report.totals);
@@ -138,7 +139,8 @@ fn recording_of_a_killed_memtrace_has_the_recorded_totals() {
     victim.finish();
 }
 
-/// Another process in the cgroup of memtrace takes all of its memory. The kernel kills memtrace first, and the process later.
+/// Another process in memtrace's cgroup takes all memory of the cgroup. The kernel kills memtrace first, and this
+/// process later.
 #[test]
 fn recording_of_memtrace_killed_for_its_memory_has_the_recorded_totals() {
     let scratch = Scratch::new();
@@ -210,7 +212,7 @@ fn each_entry_of_a_function_sets_a_mark() {
     let mut victim = victim::start_with("steady", &["100"]);
     let function = format!("{}:work", victim::path("steady").display());
     let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["--mark-on", &function]);
-    // The same function in a process that is not traced.
+    // This process runs the same function, but is not traced.
     let mut other = victim::start_with("steady", &["100"]);
     let tracer = trace.start();
     for _ in 0..4 {
@@ -260,7 +262,7 @@ fn samples_equal_the_kernels_counters() {
     let trace = Trace::victim(&victim).option("--record").option(&recording).options(&["-i", "100ms"]);
     let tracer = trace.start();
     let _ = victim.work();
-    // The victim waits for the next step, so that its memory stays as it is.
+    // The victim waits for the next step, so its memory does not change.
     let status = std::fs::read_to_string(format!("/proc/{}/status", victim.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     let kibibytes: i64 = line.trim().trim_end_matches(" kB").parse().unwrap();

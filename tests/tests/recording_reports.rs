@@ -1,4 +1,5 @@
-//! Reports of recordings equal those of the runs, and the victims' own counts at earlier moments.
+//! Reports of recordings equal the reports of the runs, and the victims' own counts at earlier
+//! moments.
 
 mod alone;
 
@@ -14,8 +15,8 @@ use memtrace_tests::{
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-/// Returns a report without the numbers in which the two can differ: the time that a process ran, of which a recording has
-/// the end in the records of the BPF programs.
+/// Returns a report without the times that processes ran. They can differ, because a recording has the end in the
+/// records of the BPF programs.
 fn comparable(mut report: Report) -> Report {
     for process in &mut report.processes {
         process.content.traced_s = 0.0;
@@ -24,7 +25,7 @@ fn comparable(mut report: Report) -> Report {
     report
 }
 
-/// Compares the report of a run with that of its recording.
+/// Asserts that the report of a run equals the report of its recording.
 fn assert_equal(run: Report, recording: Report) {
     let (run, recording) = (comparable(run), comparable(recording));
     assert_eq!(recording.totals, run.totals);
@@ -37,7 +38,7 @@ fn assert_equal(run: Report, recording: Report) {
     assert_eq!(recording, run);
 }
 
-/// Waits until the recording has this number of intervals after those that it has now.
+/// Waits until the recording has `number` more intervals.
 fn wait_for_intervals(recording: &Path, number: u64) {
     let count = || -> rusqlite::Result<u64> {
         let connection = Connection::open_with_flags(recording, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
@@ -61,7 +62,8 @@ fn wait_for(recording: &Path, expected: Totals) {
     });
 }
 
-/// Returns the report of a run that ends with the victim, or while it still runs.
+/// Returns the report of a run. If `ends_with_victim` is true, the run ends with the victim, and
+/// otherwise before it.
 fn report_after_work(victim: Victim, tracer: Tracer, ends_with_victim: bool) -> Report {
     if ends_with_victim {
         victim.finish();
@@ -73,7 +75,7 @@ fn report_after_work(victim: Victim, tracer: Tracer, ends_with_victim: bool) -> 
     }
 }
 
-/// Returns the time in the format of RFC 3339.
+/// Returns the current time in the format of RFC 3339.
 fn now() -> String {
     let output = Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.%NZ"]).output().expect("date starts");
     String::from_utf8(output.stdout).expect("a time").trim().to_owned()
@@ -104,7 +106,7 @@ fn report_of_a_running_process_equals_that_of_the_run() {
     assert_equal(run, recording_report::read(&recording, &[]));
 }
 
-/// Compares the trend in the report of a run with the counts of the victim, which allocated at one moment.
+/// Asserts the trend in the report of a run. The victim allocated at one moment, and `expected` are its counts.
 fn assert_single_growth(run: &Report, expected: Totals) {
     assert!((8..=16).contains(&run.parts.len()), "{:?}", run.parts);
     assert!(run.parts.windows(2).all(|pair| pair[0].to_s == pair[1].from_s), "{:?}", run.parts);
@@ -112,7 +114,7 @@ fn assert_single_growth(run: &Report, expected: Totals) {
     assert_eq!(stacks.len(), 1, "{stacks:?}");
     let stack = stacks[0];
     assert_eq!([stack.live_changes.len(), stack.part_allocs.len()], [run.parts.len(); 2]);
-    // The moment can be the end of a part.
+    // The moment can be at the boundary of two parts.
     assert_eq!(stack.live_changes.iter().sum::<i64>().cast_unsigned(), expected.live_bytes);
     assert_eq!(stack.part_allocs.iter().sum::<u64>(), expected.alloc_bytes);
     assert!(stack.part_allocs.iter().filter(|bytes| **bytes > 0).count() <= 2, "{stack:?}");
@@ -208,7 +210,7 @@ fn report_at_a_moment_equals_the_counts_of_the_victim() {
     let mut steps = Vec::new();
     for _ in 0..3 {
         let expected = victim.work();
-        // While it is recorded, the report is that of the last interval.
+        // During the recording, the report shows the last interval.
         wait_for(&recording, expected.totals);
         steps.push((now(), expected.totals));
     }
@@ -234,7 +236,7 @@ fn blocks_of_the_minimum_age_equal_those_of_the_run() {
         let trace = Trace::victim(&victim).options(&["-i", "100ms", "--older", "500ms", "--record"]);
         let tracer = trace.option(&recording).start();
         let early = victim.work().totals;
-        // The age of the blocks is the subject of the test.
+        // The test needs blocks of different ages.
         thread::sleep(Duration::from_millis(700));
         let all = victim.work().totals;
         let run = report_after_work(victim, tracer, ends);
@@ -282,7 +284,8 @@ fn growth_between_marks_equals_the_counts_of_the_victim() {
         for from in 0..to {
             let marks = [from, to].map(|step| format!("step{step}"));
             let report = recording_report::read(&recording, &["--between", &marks[0], &marks[1]]);
-            // Of the steps after the first mark, the victim's counts at the second one.
+            // The growth equals the victim's counts at the second mark, for the steps after the
+            // first mark.
             let is_within = |name: &str| (from + 1..=to).any(|step| name == format!("step{step}"));
             let within = steps[to].sites.iter().filter(|site| is_within(&site.name)).map(|site| site.totals);
             assert_eq!((report.totals, &*report.metric), (within.sum(), "growth"), "between {marks:?}");
@@ -322,7 +325,7 @@ fn unusable_recordings_and_options_are_refused() {
         assert_eq!(code(&recording, options), Some(2), "{options:?}");
     }
     let content = fs::read(&recording).unwrap();
-    // The last page is cut, and then all but the tables.
+    // Cut the last page, and then nearly everything.
     let truncated = scratch.join("truncated.memtrace");
     fs::write(&truncated, &content[..content.len() - 4096]).unwrap();
     assert!(matches!(code(&truncated, &[]), Some(0 | 12 | 20)));

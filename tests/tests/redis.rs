@@ -1,10 +1,10 @@
-//! Compares a trace of redis-server with the memory that Redis itself counts with jemalloc's block sizes.
+//! Trace of redis-server, compared with the memory that Redis counts by jemalloc's block sizes.
 
 use memtrace_tests::redis::{self, Redis};
 use memtrace_tests::{Report, Scratch, Totals, Trace};
 
-/// jemalloc's size class of a block of `bytes`: multiples of 16 up to 128, then four sizes for each doubling (jemalloc
-/// 5.3, `SIZE CLASSES` in jemalloc(3), with pages of 4 KiB).
+/// Returns jemalloc's size class of a block of `bytes`: multiples of 16 up to 128, then four sizes for each doubling
+/// (jemalloc 5.3, `SIZE CLASSES` in jemalloc(3), with pages of 4 KiB).
 fn size_class(bytes: u64) -> u64 {
     match bytes {
         0..=8 => 8,
@@ -13,9 +13,9 @@ fn size_class(bytes: u64) -> u64 {
     }
 }
 
-/// Live bytes that Redis counts too: as requested, and rounded up to size classes.
+/// Returns the live bytes that Redis counts too: as requested, and rounded up to size classes.
 ///
-/// Redis counts allocations of its own functions (zmalloc.c), not those of libraries. A report has only the number and
+/// Redis counts the allocations of its own functions (zmalloc.c), not of libraries. A report has only the number and
 /// the bytes of a stack's blocks, so each block is rounded from their mean size.
 fn redis_bytes(report: &Report) -> (u64, u64) {
     let own = report.stacks.iter().filter(|stack| {
@@ -40,7 +40,7 @@ fn live_bytes_in_size_classes_match_redis_used_memory() {
     let socket = redis::socket_in(&scratch);
     let mut tracer = Trace::command(redis::command(&socket)).option("--ring-size").option("64MiB").start();
     let mut redis = Redis::connect(&socket);
-    // One size per stack, so that the mean is exact.
+    // Each stack has blocks of one size, so the mean is exact.
     let value = "x".repeat(300);
     for number in 0..4000 {
         redis.send(&["SET", &format!("key:{number:08}"), &value]);
@@ -52,7 +52,7 @@ fn live_bytes_in_size_classes_match_redis_used_memory() {
     let used = redis.used_memory();
     tracer.process().signal(libc::SIGINT);
     assert!(tracer.process().wait_for_stderr_line("memtrace: wrote"));
-    // The server holds memtrace's output open.
+    // The server holds memtrace's output open, so it must end first.
     redis.shut_down();
     let report = tracer.wait().report();
     report.assert_consistent();

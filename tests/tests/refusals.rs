@@ -21,7 +21,7 @@ const NO_COMMAND: i32 = 10;
 
 #[test]
 fn unused_pid_is_refused() {
-    // All pids are lower.
+    // All pids are below this number.
     let pid = fs::read_to_string("/proc/sys/kernel/pid_max").expect("pid_max is readable");
     let pid = pid.trim().parse().expect("a number");
     Trace::pids(&[pid]).run().assert_refused(NO_SUCH_PROCESS, &[&pid.to_string()]);
@@ -39,7 +39,7 @@ fn zombie_process_is_refused() {
     let mut victim = victim::start_with("steady", &["100"]);
     let pid = victim.pid();
     victim.process().signal(libc::SIGKILL);
-    // It stays a zombie without memory until the test waits for it.
+    // The victim stays a zombie without memory until the test waits for it.
     let until = Instant::now() + process::TIMEOUT;
     while !fs::read_to_string(format!("/proc/{pid}/stat")).expect("the zombie exists").contains(") Z ") {
         assert!(Instant::now() < until, "the victim does not exit");
@@ -53,7 +53,7 @@ fn process_exiting_during_attach_is_traced_or_refused() {
     for moment in [0, 10, 20, 30, 40, 60, 80, 100, 150, 200] {
         let mut victim = victim::start_with("steady", &["100"]);
         let tracer = Trace::victim(&victim).start_without_waiting();
-        // The delay waits for nothing; the moment is the subject of the test.
+        // The delay waits for nothing: the test kills the victim at different moments.
         thread::sleep(Duration::from_millis(moment));
         victim.process().signal(libc::SIGKILL);
         let outcome = tracer.wait();
@@ -206,7 +206,7 @@ fn capabilities_in_a_user_namespace_are_not_named_as_missing() {
     assert!(outcome.stderr.contains("on the host") || outcome.stderr.contains("of the host"), "{}", outcome.stderr);
 }
 
-/// Path of the C library that a victim has mapped.
+/// Returns the path of the C library that a victim has mapped.
 fn libc_of(pid: u32) -> String {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("the victim runs");
     let path = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6"));
@@ -225,11 +225,11 @@ fn malformed_elf_files_do_not_stop_the_trace() {
     let mut garbage = whole[..64].to_vec();
     garbage.extend((0..200_000u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 13) as u8));
     let mut far_away = whole[..8192].to_vec();
-    // e_phoff and e_shoff.
+    // Fields e_phoff and e_shoff of the ELF header.
     far_away[32..40].copy_from_slice(&u64::MAX.to_le_bytes());
     far_away[40..48].copy_from_slice(&(u64::MAX - 63).to_le_bytes());
     let mut crowded = whole[..8192].to_vec();
-    // e_phnum and e_shnum.
+    // Fields e_phnum and e_shnum of the ELF header.
     crowded[56..58].copy_from_slice(&u16::MAX.to_le_bytes());
     crowded[60..62].copy_from_slice(&u16::MAX.to_le_bytes());
     let files: [(&str, &[u8]); 7] = [

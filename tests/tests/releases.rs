@@ -1,5 +1,5 @@
-//! Kernel releases: each command that loads BPF programs runs on Linux 5.17 and newer, and names an older kernel as the reason
-//! why it does not.
+//! Kernel releases: each command that loads BPF programs runs on Linux 5.17 and newer. On an older kernel, it fails and
+//! names the release as the reason.
 
 use std::fs;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::process::Command;
 use memtrace_tests::kernel::{FIND_VMA, version};
 use memtrace_tests::{Scratch, breakpoints, doctor, tracer, victim};
 
-/// The kernel lacks a feature.
+/// Exit code: the kernel lacks a feature.
 const KERNEL: i32 = 5;
 
 #[test]

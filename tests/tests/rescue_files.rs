@@ -9,14 +9,15 @@ use memtrace_tests::{Outcome, Report, Scratch, Trace, Tracer, victim};
 
 const FAILED: i32 = 1;
 
-/// Mounts a file system of one page on its first argument, and runs the others. The mount ends with the command.
+/// Script that mounts a file system of one page on its first argument, and runs the other arguments. The mount ends
+/// with the command.
 const FULL: &str = "directory=$1; shift; mount -t tmpfs -o size=4k none $directory && exec \"$@\"";
 
 fn in_full_directory(trace: Trace, directory: &Path) -> Trace {
     trace.wrapped_in(&["unshare", "--mount", "sh", "-c", FULL, "sh", directory.to_str().expect("the path is UTF-8")])
 }
 
-/// Traces a victim. `at_end` runs before the trace ends.
+/// Traces a victim. `at_end`: runs before the trace ends.
 fn trace(prepare: impl FnOnce(Trace) -> Trace, at_end: impl FnOnce(&mut Tracer)) -> (Outcome, VictimTotals) {
     let mut victim = victim::start("exact");
     let mut tracer = prepare(Trace::victim(&victim)).start();
@@ -28,7 +29,7 @@ fn trace(prepare: impl FnOnce(Trace) -> Trace, at_end: impl FnOnce(&mut Tracer))
     (outcome, expected)
 }
 
-/// Returns the path in the advice of the error message.
+/// Returns the path of the rescue file in the error message.
 fn rescue_file(outcome: &Outcome) -> PathBuf {
     let path = outcome.stderr.lines().find_map(|line| {
         line.trim().strip_prefix("tip: the report was written to ")?.strip_suffix(" instead").map(PathBuf::from)

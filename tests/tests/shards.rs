@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memtrace_tests::{Report, Totals, Trace, victim};
 
-/// Totals by stack.
+/// Returns the totals by stack.
 fn by_stack(report: &Report) -> BTreeMap<String, Totals> {
     let mut stacks = BTreeMap::new();
     for stack in &report.stacks {
@@ -14,7 +14,8 @@ fn by_stack(report: &Report) -> BTreeMap<String, Totals> {
     stacks
 }
 
-/// Traces a victim with one shard and with four at the same time, and asserts that both match its totals.
+/// Traces a victim with one shard and with four at the same time, and asserts that both traces match the victim's
+/// totals.
 fn by_one_and_by_four(victim: &str) -> [Report; 2] {
     let mut victim = victim::start(victim);
     let traces = ["1", "4"].map(|shards| Trace::victim(&victim).options(&["--shards", shards]).start());
@@ -35,7 +36,7 @@ fn one_and_four_shards_report_one_process_alike() {
     assert_eq!(one.stack_quality, four.stack_quality);
 }
 
-/// Totals by leaf frame.
+/// Returns the totals by leaf frame.
 fn by_leaf(report: &Report) -> BTreeMap<String, Totals> {
     let mut leaves = BTreeMap::<_, Totals>::new();
     for stack in &report.stacks {
@@ -44,8 +45,8 @@ fn by_leaf(report: &Report) -> BTreeMap<String, Totals> {
     leaves
 }
 
-/// Compares leaves only: each trace walks its own stacks, and a walk is cut if the VMA lock is contended at that
-/// moment.
+/// Only leaves are compared: each trace walks its own stacks, and a walk is cut if the lock of the VMAs is contended at
+/// that moment.
 #[test]
 fn one_and_four_shards_report_many_threads_alike() {
     let [one, four] = by_one_and_by_four("threads.musl");

@@ -24,13 +24,13 @@ fn ends(report: &Report) -> Ends {
     ends
 }
 
-/// Share of allocations whose stack reaches the outermost frame.
+/// Returns the share of allocations with a stack that reaches the outermost frame.
 fn complete(ends: &Ends) -> f64 {
     let reached: u64 = ["complete", "generated"].iter().filter_map(|end| ends.get(*end)).sum();
     reached as f64 / ends.values().sum::<u64>() as f64
 }
 
-/// Commands to trace. Their files are created in `directory`.
+/// Returns the commands to trace. Their files are created in `directory`.
 fn commands(directory: &Path) -> Vec<Vec<OsString>> {
     let source = directory.join("program.cpp");
     let program =
@@ -70,7 +70,8 @@ fn commands(directory: &Path) -> Vec<Vec<OsString>> {
     ]
 }
 
-/// Runs a compiler driver, which starts the compiler and the assembler, with its own cache of unwind tables.
+/// Traces a compiler driver, which starts the compiler and the assembler. `cache`: directory for the cache of unwind
+/// tables.
 fn trace_driver(cache: &Path, source: &Path) -> Ends {
     let command = ["g++".as_ref(), "-c".as_ref(), source.as_os_str(), "-o".as_ref(), "/dev/null".as_ref()];
     let trace = Trace::command(command).options(&["--max-depth", "256", "--ring-size", "64MiB"]);
@@ -94,10 +95,10 @@ fn runs_of_a_compiler_driver_have_complete_stacks() {
         println!("{name}: {:.3} % complete  {ends:?}", complete(&ends) * 100.0);
         assert!(complete(&ends) >= share, "{name}: {ends:?}");
     };
-    // A build without optimizations on a loaded machine can need longer for an index than the copies of stacks last.
+    // On a loaded machine, a build without optimizations can need longer for an index than stack copies are kept.
     run(0.0, "first run");
     run(0.999, "second run");
-    // As if the first run had ended before the tables were stored.
+    // This is the state after a first run that ended before the tables were stored.
     let entries = fs::read_dir(cache.join("memtrace")).unwrap().map(|entry| entry.unwrap().path());
     let tables: Vec<_> = entries.filter(|path| path.extension().is_none_or(|suffix| suffix != "objects")).collect();
     assert!(tables.len() > 5, "{tables:?}");

@@ -1,4 +1,4 @@
-//! Stacks of real applications equal those that libgcc's unwinder takes in the same process, frame by frame.
+//! Stacks of real applications equal the stacks that libgcc's unwinder takes in the same process, frame by frame.
 
 #![expect(clippy::print_stdout, reason = "the tests print the measured shares")]
 
@@ -31,7 +31,8 @@ impl Subject<'_> {
         Self { program, arguments: &[], variables: &[], every: 1, skip: 0 }
     }
 
-    /// Attaches at the first sampled allocation, when the linked libraries are mapped, and compares the stacks.
+    /// Attaches at the first sampled allocation, when the linked libraries are mapped. Asserts that the stacks are
+    /// equal.
     fn stacks_equal(&self) {
         let scratch = Scratch::new();
         let oracle = Oracle::create(&scratch);
@@ -164,8 +165,8 @@ const found = JSON.parse(JSON.stringify([...index])).filter(([hash]) => /^[0-7]/
 console.log(found.length > 0);
 ";
 
-/// libgcc has no unwind information for JIT code and for the builtins that V8 generated when node was built. Stacks
-/// through these, some in ten, are compared from the leaf to that frame; the result has their number.
+/// libgcc has no unwind information for JIT code, and for the builtins that V8 generated when node was built. Stacks
+/// through such code are compared only from the leaf to this frame; the result has their number.
 #[test]
 fn node_stacks_match_libgcc() {
     Subject { arguments: &["-e", JAVASCRIPT], every: 29, ..Subject::new("/usr/bin/node") }.stacks_equal();

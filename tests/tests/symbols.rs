@@ -127,8 +127,8 @@ fn unnamed_frame_keeps_its_object_and_offset() {
     assert!(count >= expected.sites.len(), "{:?}", report.leaves());
 }
 
-/// A root directory for a victim, in a file system that exists only in the victim's mount namespace. It is filled from
-/// a staging directory.
+/// Root directory of a victim, in a file system that exists only in the victim's mount namespace. It is filled from a
+/// staging directory.
 struct Stage<'scratch> {
     directory: PathBuf,
     root: PathBuf,

@@ -30,7 +30,7 @@ fn roots(report: &Report) -> BTreeMap<&str, Totals> {
     report.roots.iter().map(|root| (root.name.as_str(), root.totals)).collect()
 }
 
-/// Returns the totals of a function of the victim.
+/// Returns the totals of the victim's function `name`.
 fn site(expected: &VictimTotals, name: &str) -> Totals {
     expected.sites.iter().filter(|site| site.name == name).map(|site| site.totals).sum()
 }
@@ -56,7 +56,7 @@ fn tags_have_the_totals_of_their_functions() {
     let tags = BTreeMap::from([("first", first), ("second", second), ("[no tag]", expected.totals - first - second)]);
     assert_eq!(roots(&report), tags);
 
-    // The recording has the rules of the run, which others replace.
+    // The recording has the rules of the run, and other rules can replace them.
     assert_eq!(roots(&recording_report::read(&recording, &[])), tags);
     let other = other.to_str().expect("the path is text");
     let by_other = recording_report::read(&recording, &["--tags", other]);
@@ -70,7 +70,7 @@ fn tags_have_the_totals_of_their_functions() {
 fn rules_match_the_names_of_threads() {
     let scratch = Scratch::new();
     let (rules, recording) = (scratch.path("tags.toml"), scratch.path("run.memtrace"));
-    // The C library allocates for new threads.
+    // The C library and the loader allocate for new threads.
     let text = "
         [[rule]]
         tag = 'C library'
@@ -90,7 +90,7 @@ fn rules_match_the_names_of_threads() {
     let trace = Trace::victim(&victim).option("--tags").option(&rules).option("--record").option(&recording);
     let tracer = trace.start();
     victim.process().write_line("");
-    // Names with the number of the thread.
+    // Names that contain the number of the thread, with the thread's live bytes.
     let expected: Vec<(String, u64)> = victim.read_json();
     let report = tracer.stop().report();
     victim.finish();

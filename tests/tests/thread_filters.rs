@@ -2,7 +2,8 @@
 
 use memtrace_tests::{Report, Totals, Trace, victim};
 
-/// Numbers of a thread of `victims/accounts.c`: its ID, then bytes and blocks that were allocated and freed.
+/// Numbers of a thread of `victims/accounts.c`: thread ID, then allocated and freed bytes and blocks, and numbers that
+/// are not used here.
 type Counted = [u64; 11];
 
 /// Returns the report of a trace of the victim with these options, and the numbers of its threads.
@@ -19,7 +20,7 @@ fn traced(options: &[&str]) -> (Report, Vec<Counted>) {
     (outcome.report(), counted)
 }
 
-/// Returns the sum of some threads.
+/// Returns the totals of `threads`.
 fn sum(threads: &[Counted]) -> Totals {
     let of_thread = |&[_, alloc, allocs, free, frees, ..]: &Counted| Totals {
         free_bytes: free,
@@ -31,8 +32,8 @@ fn sum(threads: &[Counted]) -> Totals {
     threads.iter().map(of_thread).sum()
 }
 
-/// Asserts that the report has the blocks of the first `recorded` threads, whichever thread frees them, and that the others
-/// are filtered.
+/// Asserts that the report has the blocks of the first `recorded` threads, no matter which thread frees them, and that
+/// the blocks of the other threads are filtered.
 fn assert_equal(options: &[&str], recorded: usize) {
     let (report, counted) = traced(options);
     report.assert_consistent();
@@ -51,7 +52,7 @@ fn only_blocks_of_included_threads_count() {
 #[test]
 fn blocks_of_excluded_threads_do_not_count() {
     assert_equal(&["--exclude", "thread=worker-7"], 7);
-    // With accounts.
+    // Accounts are filtered in the same way.
     let mut victim = victim::start("accounts");
     let tracer = Trace::victim(&victim).options(&["--by", "thread", "--exclude", "thread=worker-7"]).accounts().start();
     victim.process().write_line("");

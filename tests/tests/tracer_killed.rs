@@ -4,7 +4,7 @@ mod long;
 
 use memtrace_tests::{Outcome, Trace, Tracer, breakpoints, victim};
 
-/// Sends SIGKILL.
+/// Sends SIGKILL to memtrace, and waits until it has exited.
 fn kill(mut tracer: Tracer) -> Outcome {
     tracer.process().signal(libc::SIGKILL);
     tracer.wait()

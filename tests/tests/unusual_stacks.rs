@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use memtrace_tests::{Report, Traced, victim};
 
-/// Chains of the victim's functions, from root to leaf, with the number of allocations.
+/// Call chains of the victim's functions, from root to leaf, with their number of allocations.
 type Chains<'names> = BTreeMap<Vec<&'names str>, u64>;
 
 fn below_main<'names>(chains: impl IntoIterator<Item = (Vec<&'names str>, u64)>) -> Chains<'names> {
@@ -20,7 +20,8 @@ fn has_chains(name: &str, expected: &Chains<'_>) -> Report {
     report
 }
 
-/// Traces the victim and asserts that each stack equals libgcc's. Returns the number compared up to JIT code only.
+/// Traces the victim, and asserts that each stack equals the stack of libgcc's unwinder. Returns the number of stacks
+/// that were compared only up to JIT code.
 fn equals_the_oracle(name: &str) -> u64 {
     let (Traced { report, expected: totals }, comparison) = Traced::with_oracle(name);
     report.assert_equals(&totals);
@@ -99,7 +100,8 @@ fn parent_stacks_stay_correct_while_children_allocate() {
     equals_the_oracle("deep_fork");
 }
 
-/// Stacks through the `kind`th function of a victim: its blocks have `kind` thousand bytes and a few.
+/// Returns the stacks through function number `kind` of a victim. The blocks of this function have `kind` thousand
+/// bytes and a few more.
 fn through_function(report: &Report, kind: u64) -> Vec<(&str, Vec<&str>, u64)> {
     let kinds = report.stacks.iter().filter(|stack| stack.totals.alloc_bytes / stack.totals.alloc_count / 1000 == kind);
     kinds.map(|stack| (&*stack.end, stack.names(), stack.totals.alloc_count)).collect()

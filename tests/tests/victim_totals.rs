@@ -1,4 +1,4 @@
-//! Checks the victims' own totals against the calls that `count_shim` records. Needs no root.
+//! Tests of the victims' own totals against the calls that `count_shim` records. They need no root.
 
 use std::process::Command;
 

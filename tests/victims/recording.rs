@@ -1,4 +1,4 @@
-//! A global allocator that records the calls of another one in the ledger, and work for it; for victims in Rust.
+//! A global allocator that records the calls of another allocator in the ledger, and work for it; for victims in Rust.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
@@ -102,7 +102,7 @@ fn from_c() -> Vec<*mut c_void> {
     kept
 }
 
-/// Waits for the harness, works, prints the totals, and waits again. With `c`, it allocates from the C library too.
+/// Waits for the harness, works, prints the totals, and waits again. With `c`, also allocates from the C library.
 pub(crate) fn run(c: bool) -> ExitCode {
     let early = black_box(vec![1u8; 777]);
     // SAFETY: called once, while there is one thread.

@@ -1,6 +1,7 @@
 //! A victim in Rust that sets tags by the probes of the crate, and counts the blocks of each tag.
 //!
-//! Its argument is the number of steps. Prints the tags as one line of JSON, as `probes.c`.
+//! The argument is the number of steps. The victim prints the tags as one line of JSON, like
+//! `probes.c`.
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::Cell;
@@ -16,7 +17,8 @@ use std::thread;
 const THREADS: usize = 4;
 const SLOTS: usize = 512;
 const NAMES: [&CStr; 4] = [c"net", c"disk", c"cache", c"parser"];
-/// Tags: names, numbers, and computed names; the last is for blocks without a tag.
+/// Number of tags: names, numbers, and computed names. One more counter is for blocks without a
+/// tag.
 const TAGS: usize = 3 * NAMES.len();
 const LEVELS: u32 = 5;
 
@@ -29,7 +31,7 @@ unsafe extern "C" {
 #[derive(Default)]
 struct Counters([AtomicU64; 4]);
 
-/// The beginning of each block.
+/// Header at the beginning of each block.
 #[repr(C)]
 struct Header {
     size: usize,
@@ -59,7 +61,7 @@ fn release(block: *mut Header) {
     // SAFETY: the slot owned the block, which has a header.
     let Header { size, tag } = unsafe { block.read() };
     count(tag, 2, size);
-    // SAFETY: it was allocated with this layout.
+    // SAFETY: the block was allocated with this layout.
     unsafe { dealloc(block.cast(), layout(size)) };
 }
 
@@ -69,7 +71,7 @@ fn replace(random: u32) {
     let (tag, mut size) = (CURRENT.get(), 16 + (random >> 12) as usize % 3000);
     if !block.is_null() && random >> 30 == 0 {
         memtrace_probes::claim(block);
-        // SAFETY: as in `release`.
+        // SAFETY: the slot owned the block, which has a header.
         let old = unsafe { block.read() };
         count(old.tag, 2, old.size);
         size = old.size;
@@ -161,7 +163,7 @@ fn main() -> ExitCode {
             barrier.wait();
         });
     }
-    // Nothing but the blocks that are counted is allocated after this.
+    // From here on, only counted blocks are allocated.
     let mut text = String::with_capacity(1 << 16);
     ledger_start();
     barrier.wait();

@@ -8,7 +8,8 @@ use super::{Blocks, ProcessReport, Report};
 use crate::totals::{SiteTotals, Totals, VictimTotals};
 
 impl Report {
-    /// Asserts that one process was traced, its totals equal those of the victim, and no event was lost.
+    /// Asserts that one process was traced, that its totals equal the victim's, and that no event
+    /// was lost.
     pub fn assert_equals(&self, expected: &VictimTotals) {
         let [process] = &self.processes[..] else { panic!("not one process: {:#?}", self.processes) };
         process.assert_equals(expected);

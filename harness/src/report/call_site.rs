@@ -49,7 +49,7 @@ impl fmt::Display for CallSite {
 }
 
 impl Stack {
-    /// Returns its call sites from leaf to root, without inlined calls.
+    /// Returns the call sites of the stack from leaf to root, without inlined calls.
     #[must_use]
     pub fn call_sites(&self) -> Vec<CallSite> {
         self.frames.iter().rev().filter(|frame| !frame.inlined).map(|frame| CallSite::from(&**frame)).collect()

@@ -11,7 +11,7 @@ pub type Finding = memtrace_json::Finding<'static>;
 pub struct DoctorReport {
     #[serde(flatten)]
     pub diagnosis: Diagnosis<'static>,
-    /// Exit code; `None` if a signal ended it.
+    /// Exit code of memtrace; `None` if a signal ended it.
     #[serde(skip)]
     pub code: Option<i32>,
     #[serde(skip)]

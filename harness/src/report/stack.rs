@@ -10,12 +10,12 @@ use crate::totals::Totals;
 /// One stack of one process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stack {
-    /// 0 for a stack of a group.
+    /// Pid of the process; 0 for a stack of a group.
     pub pid: u32,
     pub totals: Totals,
-    /// From root to leaf.
+    /// Frames from root to leaf.
     pub frames: Vec<Arc<Frame>>,
-    /// The stack with the indices of its frames.
+    /// The stack as in the report, with the indices of its frames.
     pub content: memtrace_json::Stack<'static>,
 }
 
@@ -28,7 +28,7 @@ impl Deref for Stack {
 }
 
 impl Stack {
-    /// Resolves the frames of a stack; `None` if one does not exist.
+    /// Resolves the frames of a stack; returns `None` if one does not exist.
     pub(super) fn new(content: memtrace_json::Stack<'static>, frames: &[Arc<Frame>]) -> Option<Self> {
         let frames = content.frames.iter().map(|&index| frames.get(index).cloned()).collect::<Option<_>>()?;
         Some(Self { pid: content.pid.unwrap_or_default(), totals: content.totals.into(), frames, content })

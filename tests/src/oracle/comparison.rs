@@ -6,23 +6,23 @@ use std::fmt;
 use super::samples::Sample;
 use crate::CallSite;
 
-/// Agreement of memtrace's stacks with the oracle's samples, in number of calls.
+/// Agreement of memtrace's stacks with the oracle's samples, in numbers of calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// The oracle's samples.
+    /// Number of sampled calls.
     pub sampled: u64,
     /// Bytes that the sampled calls allocated.
     pub bytes: u64,
-    /// Sampled calls for which memtrace has a stack.
+    /// Number of sampled calls with a stack of memtrace.
     pub seen: u64,
-    /// Sampled calls with equal stacks.
+    /// Number of sampled calls with equal stacks.
     pub equal: u64,
-    /// Samples compared only from the leaf to the first generated code, which belongs to no loaded object: libgcc cannot
-    /// unwind it.
+    /// Number of calls compared only from the leaf to the first generated code. This code belongs to no loaded object,
+    /// so libgcc cannot unwind it.
     pub to_generated: u64,
-    /// Samples compared only from the leaf to the first code without unwind information.
+    /// Number of calls compared only from the leaf to the first code without unwind information.
     pub to_unknown: u64,
-    /// Examples of different stacks, of the oracle and of memtrace.
+    /// Examples of stacks that differ, from the oracle and from memtrace.
     pub differences: Vec<String>,
 }
 
@@ -44,8 +44,8 @@ impl Comparison {
             match (sample.is_complete, sample.call_sites.last()) {
                 (true, _) => {}
                 (false, Some(CallSite::Address(_))) => {
-                    // A program can move code out of the object that it was loaded from, as node does. memtrace then names
-                    // the object, which the dynamic linker does not know.
+                    // A program can move code out of the object from which it was loaded, as node does. memtrace then
+                    // names the object, which the dynamic linker does not know.
                     sample.call_sites.pop();
                     comparison.to_generated += sample.count;
                 }
@@ -82,7 +82,7 @@ impl Comparison {
         comparison
     }
 
-    /// Matches up to `count` calls with the `expected` ones that are left; returns the number of matches.
+    /// Matches up to `count` calls with the `expected` calls that are left. Returns the number of matches.
     fn match_calls(&mut self, expected: &mut u64, count: u64) -> u64 {
         let matched = count.min(*expected);
         *expected -= matched;

@@ -1,4 +1,4 @@
-//! The file of the shim: `struct samples` of stack_shim.c.
+//! File of the shim: `struct samples` of stack_shim.c.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -22,15 +22,15 @@ const BUCKETS: u64 = 2 * STACKS;
 const STACKS_OFFSET: u64 = HEADER_BYTES + OBJECTS * NAME as u64;
 pub(super) const FILE_BYTES: u64 = STACKS_OFFSET + STACKS * STACK as u64 + BUCKETS * 4;
 
-/// A stack of libgcc's unwinder, with the calls that had it.
+/// A stack of libgcc's unwinder, and the number of calls with this stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// From leaf to root.
+    /// Call sites from leaf to root.
     pub call_sites: Vec<CallSite>,
     /// True if the stack ends at the root; otherwise libgcc has no unwind information for its last call site.
     pub is_complete: bool,
     pub count: u64,
-    /// Bytes that the calls allocated.
+    /// Bytes that these calls allocated.
     pub bytes: u64,
 }
 

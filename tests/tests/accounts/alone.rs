@@ -14,7 +14,7 @@ fn groups_of_processes_have_exact_marks() {
         let tracer = trace.option(&socket).accounts().start();
         victim.process().write_line("");
         let _: Vec<u64> = victim.read_json();
-        // At the first reset the processes become known, and at the second one they are counted together.
+        // The first reset makes the processes known. After the second one, they are counted together.
         reset(&socket);
         reset(&socket);
         victim.process().write_line("");

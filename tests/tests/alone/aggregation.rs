@@ -6,11 +6,11 @@ use std::process::Command;
 use memtrace_tests::report::Blocks;
 use memtrace_tests::{Cgroup, Report, Scratch, Totals, Trace, process};
 
-/// Number of runs of each program.
+/// Number of runs of each executable.
 const RUNS: u64 = 3;
 
-/// Programs with different lifetimes, numbers of stacks and amounts of memory. `bash` enters the cgroup and is replaced,
-/// so that all other processes are in the cgroup from their start.
+/// Script with executables of different lifetimes, numbers of stacks and amounts of memory. `bash` enters the cgroup
+/// and is replaced, so that all other processes are in the cgroup from their start.
 const SCRIPT: &str = r#"
 echo $$ > "$1" && exec sh -c '
     for run in $(seq "$0"); do
@@ -24,7 +24,7 @@ template <> struct Sum<0> { static int of(const int *values) { return values[0];
 int sum(const int *values) { return Sum<100>::of(values); }
 ";
 
-/// What the processes of an executable have in common in both reports.
+/// Sums of the processes of an executable, which are equal in both reports.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
     images: u64,
@@ -51,7 +51,8 @@ fn sums_by_executable(report: &Report) -> BTreeMap<String, Sums> {
     all
 }
 
-/// Both trace the same processes at the same time: two runs of a compiler differ in the names of its temporary files.
+/// Both traces see the same processes at the same time, since two runs of a compiler differ in the names of its
+/// temporary files.
 #[test]
 fn groups_have_the_totals_of_processes_listed_one_by_one() {
     let (scratch, cgroup) = (Scratch::new(), Cgroup::new());
@@ -65,7 +66,8 @@ fn groups_have_the_totals_of_processes_listed_one_by_one() {
         command.args(["-c", SCRIPT, &times.to_string()]).arg(cgroup.path().join("cgroup.procs"));
         process::run(command.current_dir(&*scratch));
     };
-    // A process joins its group when its stacks are complete. Afterwards, the unwind tables for that are in the cache.
+    // A process joins its group when its stacks are complete. After this first trace, the unwind tables are in the
+    // cache.
     let first = trace(&[]);
     run(1);
     drop(first.stop());
@@ -78,7 +80,8 @@ fn groups_have_the_totals_of_processes_listed_one_by_one() {
         assert_eq!(report.untraced.total.count, 0);
     }
     assert!(single.processes.iter().all(|entry| entry.group.is_none()), "each process has a row");
-    // Processes that ended shortly before the trace did have rows of their own in both.
+    // Processes that ended shortly before the end of the trace may have rows of their own in both
+    // reports.
     assert!(grouped.processes.iter().any(|entry| entry.group.is_some()), "there are groups");
     let (expected, found) = (sums_by_executable(&single), sums_by_executable(&grouped));
     for program in ["cc1plus", "as", "ls"] {

@@ -1,4 +1,4 @@
-//! Traces every process of a busy host: no process fails that succeeds untraced, and the victims' totals are exact.
+//! Trace of every process of a busy host: no process fails that succeeds untraced, and the victims' totals are exact.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,7 +19,7 @@ const SPAN: Duration = Duration::from_secs(12);
 /// Limit for memtrace's own RSS, in bytes.
 const MOST_MEMORY: u64 = 300 << 20;
 
-/// Source files for the compilers.
+/// Sources for the compilers, and a script.
 const CPP: &str = "#include <map>\n#include <string>\n\
     int main(int count, char **words) {\n\
         std::map<std::string, int> seen;\n\
@@ -28,7 +28,7 @@ const CPP: &str = "#include <map>\n#include <string>\n\
     }\n";
 const C: &str = "#include <stdio.h>\nint main(void) { return puts(\"hello\"); }\n";
 const SCRIPT: &str = "import json\nprint(sum(len(json.loads(json.dumps(list(range(n))))) for n in range(100)))";
-/// Starts 25 processes in a burst.
+/// Script that starts 25 processes in a burst.
 const SPAWN: &str = "i=0; while [ $i -lt 25 ]; do /bin/true; i=$((i + 1)); done; echo $i";
 
 /// Victims that run at the same time, with their arguments.
@@ -51,7 +51,7 @@ fn words<const N: usize>(words: [&str; N]) -> Words {
     words.map(Into::into).into()
 }
 
-/// Commands that keep the host busy, with the pause between two runs.
+/// Returns the commands that keep the host busy, with the pause between two runs.
 fn busy_commands(folder: &Path, socket: &Path) -> Vec<(Words, Duration)> {
     let file = |name: &str, text: &str| {
         let path = folder.join(name);
@@ -80,7 +80,8 @@ fn run(command: &[OsString]) -> (Option<i32>, Vec<u8>) {
     (output.status.code(), output.stdout)
 }
 
-/// Runs the command repeatedly until `stop` is set and asserts the exit code and output of each run.
+/// Runs the command repeatedly until `stop` is set, and asserts the exit code and output of each run. Returns the
+/// number of runs.
 fn repeat(command: &Words, expected: &(Option<i32>, Vec<u8>), pause: Duration, stop: &AtomicBool) -> u32 {
     let mut rounds = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -138,7 +139,7 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     assert!(server.wait().success());
     assert!(rounds.iter().all(|&rounds| rounds > 0), "{rounds:?}");
 
-    // A process that maps an allocator which was not known before counts as a loss.
+    // A process that maps an allocator that was not known before counts as a loss.
     let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     let lost: BTreeMap<_, _> = report.losses.iter().filter(|(_, count)| **count > 0).collect();
     assert_eq!(outcome.code == Some(20), !lost.is_empty(), "{lost:?}: {}", outcome.stderr);

@@ -1,4 +1,4 @@
-//! Targets in their own mount namespace, whose libc is another inode than the host's.
+//! Targets in their own mount namespace, with a C library on another inode than the host's.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, breakpoints, process, victim};
 
-/// Runs a command in its own mount namespace, on a copy of the directory that no other namespace has.
+/// Script that runs a command in its own mount namespace, on a copy of the directory that no other namespace has.
 const CONTAIN: &str = r#"mount -t tmpfs none "$0/root" && cp -a "$0/files/." "$0/root" && exec chroot "$0/root" "$@""#;
 
-/// The same with an overlay over the directory, as in container engines.
+/// Script that runs a command on an overlay over the directory, as container engines do.
 const OVERLAY: &str = r#"mount -t tmpfs none "$0/layer" && mkdir "$0/layer/upper" "$0/layer/work" &&
     mount -t overlay none -o "lowerdir=$0/files,upperdir=$0/layer/upper,workdir=$0/layer/work" "$0/root" &&
     exec chroot "$0/root" "$@""#;
@@ -28,7 +28,7 @@ impl Files {
             let libraries = process::run(Command::new("ldd").arg(program));
             let libraries = libraries.split_whitespace().filter(|word| word.starts_with('/'));
             for library in libraries {
-                // `install` follows links, so that each is a separate file.
+                // `install` follows links, so that each copy is a separate file.
                 let target = files.join(library.trim_start_matches('/'));
                 process::run(Command::new("install").args(["-D", "-m", "755", library]).arg(target));
             }
@@ -48,7 +48,7 @@ impl Files {
         Victim::start(&mut command)
     }
 
-    /// Path of the container's root directory, which is empty outside its namespace.
+    /// Returns the path of the container's root directory, which is empty outside of its namespace.
     fn root(&self) -> PathBuf {
         self.0.join("root")
     }
@@ -127,7 +127,7 @@ fn first_process_of_a_new_container_is_counted_as_late() {
     let files = Files::of(&[(&victim::path("exact"), PROGRAM), (&victim::path("short_lived"), LATER)]);
     let mut tracer = Trace::system_wide().options(&["--comm", &PROGRAM[1..], "--comm", &LATER[1..]]).start();
     let mut first = files.start(PROGRAM);
-    // No other process maps the container's C library.
+    // The allocator is late, because no other process maps the container's C library.
     assert!(tracer.process().wait_for_stderr_line("memtrace: process"));
     let proc_path = |file: &str| format!("/proc/{}/{file}", first.pid());
     let mut command = Command::new("nsenter");

@@ -1,5 +1,5 @@
-//! Conditions of hosts on which memtrace runs for weeks: reused pids, many processes, transient cgroups, upgraded libraries,
-//! changes of the clock, rotated files.
+//! Conditions of hosts on which memtrace runs for weeks: reused pids, many processes, transient
+//! cgroups, upgraded libraries, changes of the clock, rotated files.
 
 mod long;
 
@@ -18,14 +18,14 @@ use memtrace_tests::pids::{self, SmallestPidMax};
 use memtrace_tests::wall_clock::WallClock;
 use memtrace_tests::{Cgroup, Report, Scratch, Totals, Trace, Victim, VictimTotals, kernel, process, victim};
 
-/// Parses the totals that `short_lived` prints, with its live blocks held at exit.
+/// Returns the totals that `short_lived` prints, with its live blocks held at exit.
 fn totals_of(child: Child) -> Totals {
     let output = child.wait_with_output().expect("the victim exits");
     let printed: VictimTotals = serde_json::from_slice(&output.stdout).expect("the totals are valid JSON");
     printed.totals.at_exit()
 }
 
-/// Starts a program. If no pid is free, it tries again with pids from `first` on.
+/// Starts an executable. If no pid is free, tries again with pids from `first` on.
 fn start_with_a_pid_from(first: u32, command: &mut Command) -> Child {
     let is_refused = |error: &io::Error| error.kind() == ErrorKind::WouldBlock;
     let mut started = command.stdout(Stdio::piped()).spawn();
@@ -39,7 +39,7 @@ fn start_with_a_pid_from(first: u32, command: &mut Command) -> Child {
     started.expect("a pid is free, and the program is executable")
 }
 
-/// The pids wrap around after each few processes; in a guest because of `pid_max` too.
+/// The pids wrap around after a few processes. In a guest, `pid_max` has this effect too.
 #[test]
 fn processes_that_reuse_a_pid_have_separate_totals() {
     const RUNS: usize = 100;
@@ -67,14 +67,16 @@ fn processes_that_reuse_a_pid_have_separate_totals() {
         let found: Vec<Totals> = own(pid).map(|entry| entry.totals).collect();
         assert_eq!((found.len(), &found), (expected.len(), expected), "pid {pid}");
     }
-    // Each process has its own addresses. A stack with the mappings of another process would have no function of the program.
+    // Each process has its own load addresses. With the mappings of another process, a stack would have no function of
+    // the executable.
     for stack in &report.stacks {
         let names = stack.names_in(&program);
         assert!(names.ends_with(&["keep"]), "{stack:#?}");
     }
 }
 
-/// A package manager replaces a library by renaming a new file over it. The old one stays mapped until it is closed.
+/// A package manager replaces a library by renaming a new file over it. The old file stays mapped until the library is
+/// closed.
 #[test]
 fn replaced_library_keeps_its_symbols() {
     let scratch = Scratch::new();
@@ -103,7 +105,8 @@ fn replaced_library_keeps_its_symbols() {
     assert_eq!(chain(2002), [("complete", [&["take"][..], &["other_descend"; 7], &["other_leaf"]].concat())]);
 }
 
-/// Returns the files in `directory` that a process has open. Deleted ones have the kernel's suffix.
+/// Returns the files in `directory` that a process has open. Deleted files have the kernel's
+/// suffix.
 fn open_files_in(directory: &Path, pid: u32) -> Vec<String> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs and the test runs as root");
     let links = descriptors.filter_map(|descriptor| fs::read_link(descriptor.ok()?.path()).ok());
@@ -122,8 +125,8 @@ fn wait_for_open_files(directory: &Path, pid: u32, is_reached: impl Fn(&[String]
     }
 }
 
-/// With 512 descriptors, memtrace has at most 256 object files open. An eighth of them can be deleted ones, and as many can be
-/// opened before memtrace looks for them again. Where it cannot identify the files of programs that have exited, it opens none.
+/// With 512 descriptors, memtrace has at most 256 object files open. Up to an eighth of them may be deleted files, and
+/// as many can be opened before memtrace looks for deleted files again.
 #[test]
 fn deleted_executables_do_not_use_up_descriptors() {
     const RUNS: usize = 140;
@@ -164,16 +167,16 @@ fn deleted_executables_do_not_use_up_descriptors() {
     assert!(report.notes.iter().any(|line| line.starts_with(&note)), "{:#?}", report.notes);
 }
 
-/// Path of the C library of this process.
+/// Returns the path of the C library of this process.
 fn libc() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").expect("the mappings are readable");
     let mut paths = maps.lines().filter_map(|line| Some(&line[line.find('/')?..]));
     paths.find(|path| path.ends_with("/libc.so.6")).expect("the tests use glibc").into()
 }
 
-/// Replaces the C library of programs several times, and starts some at once and one after memtrace has seen the library.
-/// All are children of a shell that maps the library before them. Each must be traced exactly, or counted as late; where memtrace
-/// cannot identify the library, all of them are listed as untraced.
+/// Replaces the C library of an executable several times. After each replacement, starts some processes at once, and
+/// one after memtrace has seen the library. All are children of a shell that maps the library before them. Each process
+/// must be traced exactly, or counted as late.
 fn assert_upgrades_are_traced(cgroup: &Cgroup, filter: &[&OsStr]) {
     const UPGRADES: usize = 5;
     const AT_ONCE: usize = 4;
@@ -193,7 +196,8 @@ fn assert_upgrades_are_traced(cgroup: &Cgroup, filter: &[&OsStr]) {
     for _ in 0..UPGRADES {
         fs::rename(scratch.copy(libc(), "upgrade"), &library).expect("the library can be replaced");
         at_once.extend((0..AT_ONCE).map(|_| run()));
-        // Each copy is probed once. That can be for an ended process of the copy before it, which has the same build ID.
+        // Each copy is probed once, possibly for an exited process of the copy before it: both copies have the same
+        // build ID.
         let pids: Vec<u32> = at_once.iter().chain(&later).map(|&(pid, _)| pid).collect();
         tracer.wait_for_probes(&pids);
         later.push(run());
@@ -209,8 +213,8 @@ fn assert_upgrades_are_traced(cgroup: &Cgroup, filter: &[&OsStr]) {
     };
     assert!(later.iter().all(is_exact), "{:#?}", report.processes);
     let inexact = at_once.iter().filter(|run| !is_exact(run)).count() as u64;
-    // A shell can be late too. A process that has exited is taken for one of the next copy, which has the same build ID, if
-    // memtrace reads its mappings after the next upgrade.
+    // A shell can be late too. If memtrace reads the mappings of an exited process after the next upgrade, it takes the
+    // process for one of the next copy, which has the same build ID.
     let most = 2 * (at_once.len() + later.len()) as u64;
     assert!((inexact..=most).contains(&late), "{inexact} processes are incomplete, {late} are late");
     assert!(late >= UPGRADES as u64, "the first process maps the library before memtrace can probe it");
@@ -228,7 +232,7 @@ fn programs_of_an_upgraded_libc_in_a_cgroup_are_exact_or_late() {
     assert_upgrades_are_traced(&cgroup, &["--cgroup".as_ref(), cgroup.path().as_os_str()]);
 }
 
-/// The clock of this machine is changed in a guest only.
+/// The test changes the clock of the machine only in a guest.
 #[test]
 fn change_of_the_clock_does_not_change_durations() {
     const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -252,7 +256,8 @@ fn change_of_the_clock_does_not_change_durations() {
     }
 }
 
-/// A container can have its own monotonic clock. BPF programs and perf events have the kernel's.
+/// A container can have its own monotonic clock. BPF programs and perf events use the kernel's
+/// clock.
 #[test]
 fn trace_in_a_time_namespace_is_exact() {
     let program = victim::path("short_lived");
@@ -269,7 +274,7 @@ fn trace_in_a_time_namespace_is_exact() {
     assert!(report.stacks.iter().all(|stack| stack.names_in(&program).ends_with(&["keep"])), "{:#?}", report.stacks);
 }
 
-/// Capabilities of the systemd unit in the guide, as setpriv(1) expects them.
+/// Returns the capabilities of the systemd unit in the guide, as setpriv(1) expects them.
 fn capabilities_of_the_unit(setting: &str) -> String {
     let unit = include_str!("../../../docs/guide/memtrace.service");
     let names = unit.lines().find_map(|line| line.strip_prefix(setting)).expect("the unit has the setting");

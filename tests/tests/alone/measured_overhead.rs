@@ -8,7 +8,7 @@ use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, victim};
 const HIGH: &str = "memtrace: warning: this is more than 25 % of the target's time; --max-depth 0 saves about ";
 const NOTE: &str = "Note: tracing took at least ";
 
-/// Starts a command that waits for two lines from the harness, one before it works and one before it exits.
+/// Starts a command that waits for two lines: one before it works, which is sent here, and one before it exits.
 fn command(name: &str, argument: &str) -> Tracer {
     let words = [victim::path(name).into_os_string(), argument.into()];
     let mut tracer = Trace::command(words).option("--no-children").start();
@@ -31,7 +31,7 @@ fn noted_percent(outcome: &Outcome) -> u64 {
 
 #[test]
 fn high_overhead_of_a_command_is_warned_of_while_it_runs() {
-    // It ends by itself after the trace.
+    // The command ends by itself after the trace.
     let limited = format!("ulimit -t 10; exec {} 1000000000", victim::path("flood").display());
     let mut tracer = Trace::command(["sh", "-c", &limited]).option("--no-children").start();
     tracer.process().write_line("");
@@ -51,7 +51,7 @@ fn high_overhead_of_a_short_command_is_in_the_summary() {
 
 #[test]
 fn command_that_only_computes_has_no_overhead_warning() {
-    // About a second of work.
+    // The command computes for about a second.
     let outcome = end(command("compute", "1000000000"));
     assert!(!outcome.stderr.contains("of the target's time"), "{}", outcome.stderr);
 }

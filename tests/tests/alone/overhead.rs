@@ -6,7 +6,7 @@ use memtrace_tests::{Outcome, Trace, Victim, breakpoints, victim};
 
 const OVER_BUDGET: i32 = 11;
 
-/// A victim that only allocates and frees: tracing makes it many times slower.
+/// Starts a victim that only allocates and frees. Tracing makes it many times slower.
 fn flooding() -> Victim {
     let mut victim = victim::start_with("flood", &["1000000000"]);
     victim.process().write_line("");
@@ -50,10 +50,10 @@ fn high_overhead_is_warned_of_with_options_that_lower_it() {
     let expected = percent_after(&warned, "of one processor, ");
     let without_stacks = percent_after(&warned, "--max-depth 0 lowers it to about ");
     assert!(without_stacks < expected, "{}", warned.stderr);
-    // The same warning for a selection: the target is each process of that name.
+    // A selection gives the same warning: its targets are all processes with this name.
     let selected = Trace::system_wide().options(&["--comm", name.trim(), "--duration", "100ms"]).run();
     percent_after(&selected, "--max-depth 0 lowers it to about ");
-    // An option that is in use is not recommended.
+    // An option in use is not recommended.
     let without = Trace::victim(&victim).options(&["--duration", "100ms", "--max-depth", "0"]).run();
     assert!(!without.stderr.contains("--max-depth"), "{}", without.stderr);
 }

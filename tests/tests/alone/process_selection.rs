@@ -16,7 +16,8 @@ struct ProcessOutput {
     expected: VictimTotals,
 }
 
-/// Output of `process_tree`: three children, the second of which calls exec, and the parent.
+/// Returns the outputs of `process_tree`: of three children, with a second output of the second
+/// child after its exec, and of the parent.
 fn read_outputs(victim: &mut Victim) -> [ProcessOutput; 5] {
     victim.process().write_line("");
     [(); 5].map(|()| serde_json::from_str(&victim.process().read_line()).expect("the totals are valid JSON"))
@@ -81,7 +82,7 @@ fn copy_short_lived(scratch: &Scratch, name: &str) -> PathBuf {
     scratch.copy(victim::path("short_lived"), name)
 }
 
-/// Starts the trace, then runs the command, which becomes `short_lived`. Asserts that this process alone was traced,
+/// Starts the trace, and then runs the command, which becomes `short_lived`. Asserts that only this process was traced,
 /// from its first instruction.
 fn assert_only_command_traced(trace: Trace, command: &mut Command) {
     let tracer = trace.start();
@@ -137,7 +138,7 @@ fn cgroup_selects_processes_of_nested_cgroups() {
     assert!(shells.iter().all(|shell| (shell.pid, shell.ended.as_deref()) == (program.pid, Some("exec"))));
 }
 
-/// Asserts that of the processes of this name, the one with this pid alone is reported: it ended without an allocation.
+/// Asserts that the process `pid` is the only reported process with this name, and that it ended without an allocation.
 fn assert_idle(report: &Report, comm: &str, pid: u32) {
     let of_name: Vec<_> = report.processes.iter().filter(|process| process.comm == comm).collect();
     let found: Vec<_> = of_name.iter().map(|one| (one.pid, one.ended.as_deref(), one.totals)).collect();
@@ -207,7 +208,7 @@ fn whole_machine_is_traced_except_for_memtrace() {
     let own = tracer.process().pid();
     let expected = victims.each_mut().map(Victim::work);
     let outcome = tracer.stop();
-    // Another process may map an allocator that was not known before, which counts as a loss.
+    // Another process may map an allocator that was not known before. This counts as a loss.
     let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     for (victim, expected) in victims.iter().zip(&expected) {
         let entries = report.entries_of(victim.pid());

@@ -24,22 +24,24 @@ fn sum(hits: &[&TracepointHit], field: &str) -> u64 {
     hits.iter().map(|hit| hit.fields[field]).sum()
 }
 
-/// Hits of tracepoint `name` by thread `tid`.
+/// Returns the hits of tracepoint `name` by thread `tid`.
 fn hits_by<'a>(hits: &'a [TracepointHit], name: &str, tid: u32) -> Vec<&'a TracepointHit> {
     hits.iter().filter(|hit| hit.name == name && hit.tid == tid).collect()
 }
 
-/// Stalls of `process` in memcg reclaim. It may also stall in global reclaim, which depends on the machine.
+/// Returns the stalls of `process` in memcg reclaim. The process may also stall in global reclaim, which depends on the
+/// machine.
 fn memcg(process: &ProcessReport) -> &Stalls {
     &process.stalls.as_ref().expect("it is a reclaim report")["memcg"]
 }
 
-/// Name of the cgroup's directory.
+/// Returns the name of the cgroup's directory.
 fn directory_name(group: &Cgroup) -> &str {
     group.path().file_name().and_then(OsStr::to_str).expect("the path ends in a name")
 }
 
-/// Asserts that all of `memcg_stalls` are due to the limit of `group`, and that the report has its memory statistics.
+/// Asserts that the limit of `group` caused all of `memcg_stalls`, and that the report has the memory statistics of the
+/// group.
 fn assert_caused_by(group: &MemoryCgroup, report: &Report, memcg_stalls: &Stalls) {
     let groups = report.cgroups.as_ref().expect("it is a reclaim report");
     let for_limits: Vec<_> = groups.iter().filter(|group| group.stalls.contains_key("memcg")).collect();
@@ -58,7 +60,8 @@ fn assert_caused_by(group: &MemoryCgroup, report: &Report, memcg_stalls: &Stalls
     assert_eq!((memory.version == 2, memory.limit_bytes), (group.version() == Version::Two, Some(LIMIT)));
     assert!(memory.current_bytes.is_some_and(|used| used > 0 && used <= LIMIT), "{memory:#?}");
     assert_eq!(memory.pressure.is_some(), group.has_pressure(), "{memory:#?}");
-    // cgroup v2 flushes per-CPU counters late, each up to 64 pages off (`MEMCG_CHARGE_BATCH`).
+    // cgroup v2 flushes per-CPU counters late. Each counter can be off by up to 64 pages
+    // (`MEMCG_CHARGE_BATCH`).
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     let slack = if group.version() == Version::Two { 64 * processors } else { 0 };
     match (memory.refaulted_pages, group.refaults()) {
@@ -72,7 +75,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     let scratch = Scratch::new();
     let (path, times) = large_file::create(&scratch, LIMIT, FILE);
     let group = MemoryCgroup::with_memory(LIMIT);
-    // The limit is that of the parent cgroup, and the victim leaves the cgroup before the report.
+    // The parent cgroup has the limit, and the victim leaves its cgroup before the report.
     let inner = group.child();
     let mut victim =
         victim::start_with("memcg_limit", &["read", path.to_str().expect("the path is UTF-8"), &times.to_string()]);
@@ -157,7 +160,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
 fn oom_killed_process_keeps_its_last_profile() {
     let group = MemoryCgroup::with_memory(LIMIT);
     let inner = group.child();
-    // Not on a disk: writing there may charge memory.
+    // The file is in memory, because writing to a disk may charge memory.
     let scratch = Scratch::in_memory();
     let count = scratch.join("count");
     let mut victim =
@@ -207,7 +210,7 @@ fn oom_killed_process_keeps_its_last_profile() {
     assert!(stalls.reclaim.as_ref().is_some_and(|machine| machine.vmstat.oom_kills >= 1));
 }
 
-/// Bytes written repeatedly, and for how long.
+/// Number of bytes that are written repeatedly, and duration of the writes in seconds.
 const WRITTEN: u64 = LIMIT + LIMIT / 2;
 const SECONDS: u64 = 7;
 

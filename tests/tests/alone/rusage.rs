@@ -9,7 +9,7 @@ use memtrace_tests::report::ProcessReport;
 use memtrace_tests::{Report, Trace, Victim, victim};
 use serde::Deserialize;
 
-/// First line of the victim: the child that it has already forked.
+/// First line that the victim prints: the child that it has already forked.
 #[derive(Deserialize)]
 struct Ready {
     early: u32,
@@ -24,7 +24,7 @@ struct ExitRusage {
     peak: u64,
 }
 
-/// Minor and major faults in the report, summed over all process images of the process.
+/// Returns the minor and major faults in the report, summed over all images of the process.
 fn reported_faults(report: &Report, pid: u32) -> [u64; 2] {
     let entries = report.entries_of(pid);
     assert!(!entries.is_empty(), "process {pid} is not reported: {:#?}", report.processes);
@@ -34,8 +34,8 @@ fn reported_faults(report: &Report, pid: u32) -> [u64; 2] {
     [sum(|process| process.kernel?.minor_faults), sum(|process| process.kernel?.major_faults)]
 }
 
-/// Traces the victim with the options of `trace`, which receives it and its first child, sampling one page in
-/// `interval`.
+/// Traces the victim, and asserts that faults and RSS match the kernel. `interval`: one page in this number is sampled.
+/// `trace`: returns the trace of the victim and its first child.
 fn assert_rusage_matches(interval: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let mut victim = victim::start("rusage");
     let line = victim.process().read_line();

@@ -9,7 +9,7 @@ use memtrace_tests::report::ProcessReport;
 use memtrace_tests::{Cgroup, MemoryCgroup, Report, Scratch, Trace, Victim, VictimTotals, process, victim};
 use serde::Deserialize;
 
-/// First of the users that no other process has.
+/// First of the user IDs that no other process has.
 const FIRST_USER: u32 = 54321;
 
 /// Starts a victim that can change to `user`. Tests that run at the same time have different users.
@@ -25,7 +25,7 @@ struct Output {
     expected: VictimTotals,
 }
 
-/// Has the victim execute a command; it reaches a barrier after that.
+/// Makes the victim execute a command. The victim reaches a barrier afterwards.
 fn command(victim: &mut Victim, command: &str) -> Output {
     victim.process().write_line(command);
     victim.read_json()
@@ -35,7 +35,7 @@ fn finish(mut victim: Victim) {
     victim.process().wait();
 }
 
-/// Asserts that the victim alone was traced, and only while it was selected.
+/// Asserts that only the victim was traced, and only while it was selected.
 fn assert_traced(report: &Report, expected: &VictimTotals) {
     assert!(expected.totals.alloc_count > 0 && expected.unmatched_frees > 0, "{expected:?}");
     report.assert_equals(expected);
@@ -87,7 +87,7 @@ fn comm_selects_a_process_while_it_has_that_name() {
     assert_traced(&report, &expected);
 }
 
-/// Moves a victim into a cgroup and out of it.
+/// Asserts the trace of a victim that moves into a cgroup and out of it.
 fn assert_traced_in_cgroup(group: &Cgroup) {
     let mut victim = start_for(FIRST_USER);
     let tracer = Trace::system_wide().option("--cgroup").option(group.path()).start();
@@ -124,7 +124,8 @@ fn private_allocator_is_traced_after_a_move_into_the_cgroup() {
     report.assert_equals(&expected);
 }
 
-/// A worker prints its ledger before it exits. The victim reads its next command after that.
+/// Waits until a worker has exited. The worker prints its ledger before it exits, and the victim
+/// reads its next command after that.
 fn wait_for_exit_of_worker(victim: &mut Victim) {
     command(victim, "b");
 }
@@ -177,12 +178,12 @@ impl Programs {
             scratch.copy(PathBuf::from("/bin").join(name), &own);
             own
         });
-        // Another user has to reach them.
+        // Another user must be able to run the copies.
         process::run(Command::new("chmod").arg("755").arg(&*scratch));
         Self { scratch, names }
     }
 
-    /// Runs each of them `count` times in a cgroup, as another user.
+    /// Runs each executable `count` times in a cgroup, as another user.
     fn run(&self, count: usize, group: &Path) {
         let [first, second] = self.names.each_ref().map(|name| self.scratch.join(name));
         let loop_ = format!(
@@ -201,7 +202,8 @@ impl Programs {
     }
 }
 
-/// Runs many short-lived processes in a cgroup that is removed before the trace ends.
+/// Asserts the owners of many short-lived processes in a cgroup that is removed before the trace
+/// ends.
 fn assert_owners_of_short_lived_processes(group: Cgroup, suffix: &str) {
     const COUNT: usize = 150;
     let programs = Programs::copy(suffix);

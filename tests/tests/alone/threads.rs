@@ -12,10 +12,11 @@ use serde_json::Value;
 const INTERVAL: Duration = Duration::from_millis(500);
 const OPTIONS: [&str; 2] = ["--interval", "500ms"];
 
-/// A thread as `victims/thread_usage.c` prints it: its ID, and bytes and blocks that it has allocated and freed.
+/// A thread as `victims/thread_usage.c` prints it: thread ID, then allocated and freed bytes and blocks.
 type Counted = [u64; 5];
 
-/// Reads intervals until one starts `after` the start of the monitor, and returns that.
+/// Reads intervals until one starts `after` seconds after the start of the monitor. Returns this
+/// interval.
 fn read_until(monitor: &mut Monitor, after: f64) -> Interval {
     loop {
         let interval = monitor.next_interval();
@@ -59,7 +60,7 @@ fn counters_of_exited_threads_remain_in_their_process() {
     let mut monitor = Monitor::victim(&victim, &OPTIONS);
     victim.process().write_line("");
     let expected: Vec<Counted> = victim.read_json();
-    // All threads have rows.
+    // Wait until all threads have rows.
     read_until(&mut monitor, 1.0);
     victim.process().write_line("");
     process::wait_for_file(pid, "status", |status| status.contains("Threads:\t1\n"), "end its threads");
@@ -87,7 +88,7 @@ fn threads_between_two_readings_are_counted() {
     let started: u64 = monitored.processes(pid).map(|process| process.started).sum();
     let ended: u64 = monitored.processes(pid).map(|process| process.ended.count).sum();
     assert_eq!((started, ended), (THREADS, THREADS));
-    // The first thread allocates the stacks and the thread-local storage of the others.
+    // The main thread allocates the stacks and the thread-local storage of the others.
     let (threads, all) = monitored.sums(pid);
     let first = threads[&pid].heap();
     assert_eq!(std::array::from_fn(|index| all.heap()[index] - first[index]), counters);
@@ -121,8 +122,8 @@ fn threads_beyond_the_limit_are_summed() {
 fn processor_time_and_faults_equal_those_of_the_kernel() {
     let mut victim = victim::start_with("thread_usage", &["4", "20000"]);
     let pid = victim.pid();
-    // Minor faults, and ticks of processor time: the fields 10, 14 and 15 (proc_pid_stat(5)), counted from the state, which is
-    // the third.
+    // Minor faults, and ticks of processor time: fields 10, 14 and 15 of proc_pid_stat(5). The first field after the
+    // name, the state, is field 3.
     let stat = || -> [u64; 2] {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the victim runs");
         let fields: Vec<&str> = text.rsplit_once(") ").expect("a name in parentheses").1.split_whitespace().collect();
@@ -189,7 +190,7 @@ fn target_without_processor_time_is_monitored() {
     assert_no_losses(&monitored);
     let threads = monitored.processes(pid).map(|process| process.threads.len()).max();
     assert_eq!(threads, Some(201));
-    // Its threads wait for a processor: of this the kernel and the monitor agree.
+    // The threads wait for a processor, and the monitor counts this time.
     let (_, all) = monitored.sums(pid);
     assert!(all.get("run_delay_ns") > 1_000_000_000, "{all:?}");
     victim.process().signal(libc::SIGKILL);
@@ -211,7 +212,7 @@ fn busy_machine_is_monitored() {
 fn target_at_its_memory_limit_is_monitored() {
     const LIMIT: u64 = 16 << 20;
     let cgroup = MemoryCgroup::with_memory(LIMIT);
-    // Longer than the limit, so each reading of it evicts its own pages. No other cgroup has pages of it.
+    // The file is longer than the limit, so each reading evicts its own pages. No other cgroup has pages of the file.
     let scratch = Scratch::new();
     let (file, _) = large_file::create(&scratch, LIMIT, 4 * LIMIT);
     let mut command = Command::new(victim::path("memcg_limit"));
@@ -268,7 +269,7 @@ fn recording_of_a_killed_monitor_holds_all_but_the_last_interval() {
     victim.finish();
 }
 
-/// Returns the contents of a trace for Perfetto. Instants have no order.
+/// Returns the contents of a trace for Perfetto. The instants are sorted, since they have no order.
 fn read_trace(path: &Path) -> Value {
     let mut trace = perfetto::read(path);
     let instants = trace["instants"].as_array_mut().expect("instants");
@@ -354,7 +355,7 @@ fn invalid_conditions_exit_with_2() {
 #[test]
 fn counters_of_jemalloc_are_read_without_probes() {
     let mut command = Command::new(victim::path("jemalloc_threads"));
-    // `cargo xtask setup` installs it for the tests of the library.
+    // `cargo xtask setup` installs this library.
     let mut victim = memtrace_tests::Victim::start(command.arg("8").env("LD_PRELOAD", "libjemalloc.so.2"));
     let pid = victim.pid();
     let monitor = Monitor::victim(&victim, &OPTIONS);
@@ -375,7 +376,7 @@ fn counters_of_jemalloc_are_read_without_probes() {
 fn short_processes_are_selected_by_their_name() {
     const PROCESSES: usize = 20;
     let directory = Scratch::new();
-    // A name that no other process has.
+    // No other process has this name.
     let program = directory.join("short-lived-one");
     std::fs::copy("/bin/true", &program).expect("the program can be copied");
     let monitor = Monitor::start(&[&OPTIONS[..], &["--comm", "short-lived-one"]].concat());

@@ -13,7 +13,8 @@ use memtrace_tests::{Cgroup, MemoryCgroup, Report, Scratch, Trace, Victim, Victi
 const NO_ALLOCATOR: i32 = 6;
 const UNTRACEABLE: i32 = 8;
 
-/// Victims that cannot be traced, the text of the reason in errors, and its name in reports.
+/// Victims that cannot be traced, with the text of the reason in errors, and the name of the reason
+/// in reports.
 const UNTRACED: [(&str, &str, &str); 4] = [
     ("bare", "does not define malloc", "no_allocator"),
     ("bare.32", "32 bits", "architecture"),
@@ -21,7 +22,8 @@ const UNTRACED: [(&str, &str, &str); 4] = [
     ("family.stripped_pie", "statically linked and stripped", "stripped"),
 ];
 
-/// Copies a victim to a file of this name, which selects it by `--comm`, in a directory of its own.
+/// Copies a victim to a file named `comm`, in a directory of its own. `--comm` then selects the
+/// victim.
 fn copy(scratch: &Scratch, name: &str, comm: &str) -> PathBuf {
     let path = scratch.subdirectory(&format!("of-{name}")).join(comm);
     fs::copy(victim::path(name), &path).expect("a victim can be copied");
@@ -32,19 +34,19 @@ fn start(path: &Path) -> Victim {
     Victim::start(Command::new(path).arg("100"))
 }
 
-/// Starts a victim without arguments, which `bare` would execute.
+/// Starts a victim without arguments. `bare` would execute an argument.
 fn start_alone(path: &Path) -> Victim {
     Victim::start(&mut Command::new(path))
 }
 
-/// RSS of a process that waits at its barrier, as the kernel reports it.
+/// Returns the RSS of a process that waits at its barrier, as the kernel reports it.
 fn rss(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the victim runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a process has an RSS");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
-/// The entry of a running victim.
+/// Returns the entry of a running victim.
 fn entry(victim: &Victim, path: &Path, reason: &str) -> UntracedProcess {
     UntracedProcess {
         pid: victim.pid(),
@@ -55,7 +57,7 @@ fn entry(victim: &Victim, path: &Path, reason: &str) -> UntracedProcess {
     }
 }
 
-/// Asserts that the sums of the report are those of its list.
+/// Asserts that the sums of the report equal the sums of its list.
 fn assert_sums(report: &Report) {
     let untraced = &report.untraced;
     assert_eq!(untraced.total.count, untraced.processes.len() as u64);
@@ -242,7 +244,8 @@ fn ended_processes_are_listed_by_their_executable() {
     assert_listed(&tracer.stop().report_with_code(NO_ALLOCATOR), expected);
 }
 
-/// Traces the cgroup `group`, in which victims end: in itself, and in a child that is removed before the trace ends.
+/// Traces the cgroup `group`. Victims end in the cgroup itself, and in a child cgroup that is removed before the trace
+/// ends.
 fn assert_listed_by_cgroup(group: &Cgroup, name: &str) {
     let scratch = Scratch::new();
     let victims = copy_ending(&scratch, name);
@@ -257,7 +260,7 @@ fn assert_listed_by_cgroup(group: &Cgroup, name: &str) {
             let entry = end(victim, path, reason);
             expected.extend(is_inside.then_some(entry));
         }
-        // The last cgroup counts.
+        // The last cgroup of a process counts.
         let victim = start_alone(path);
         inner.add_process(victim.pid());
         outside.add_process(victim.pid());

@@ -12,7 +12,8 @@ use memtrace_tests::working_set::{
 };
 use memtrace_tests::{MemoryCgroup, Scratch, Victim, tracer, victim};
 
-/// Measures the memory of a kind in 300 ms, in which the victim touches all its pages many times.
+/// Measures the memory of a kind for 300 ms. In this time, the victim touches all its pages many
+/// times.
 fn measured(victim: &Victim, kind: &str) -> Memory {
     let readings = measure(&["--pid", &victim.pid().to_string(), "300ms"]);
     assert_eq!((readings.len(), &*readings[0].method, readings[0].requested_s), (1, "referenced", 0.3));
@@ -47,7 +48,7 @@ fn other_kinds_contain_the_touched_pages() {
 
 #[test]
 fn huge_pages_have_two_bounds() {
-    // One small page of each of the first eight huge pages.
+    // The victim touches one small page of each of the first eight huge pages.
     let victim = start("huge", 8, "sparse");
     let memory = measured(&victim, "anonymous");
     assert!(memory.huge_bytes >= 8 * HUGE, "{memory:?}");
@@ -62,10 +63,10 @@ fn estimated_duration_is_that_of_the_touches() {
     let victim = start("shmem", RATE, "rate");
     let readings = measure(&["--pid", &victim.pid().to_string(), "1s"]);
     let process = &readings[0].processes[0];
-    // The victim's clock: it touches pages at a constant rate.
+    // The victim touches pages at a constant rate, so its touches are a clock.
     let by_victim = (process.kinds["shmem"].referenced_bytes / PAGE) as f64 / RATE as f64;
     println!("estimated {} s, {by_victim} s by the victim's clock", process.estimated_s);
-    // Another process may run at either end.
+    // Another process may run at either end of the measurement.
     assert!((process.estimated_s / by_victim - 1.0).abs() < 0.1, "{} {by_victim}", process.estimated_s);
     assert!(process.clear_s + process.read_s < process.estimated_s, "{process:?}");
     victim.finish();
@@ -98,14 +99,15 @@ fn each_measurement_clears_unless_it_is_cumulative() {
     assert!(each.len() >= 2 && each.iter().all(|pages| (500..3000).contains(pages)), "{each:?}");
 }
 
-/// Returns the memory of a kind after the victim has released its pages and written to some of them. Memtrace reads it with these words.
+/// Returns the memory of a kind before and after the victim has written to some of the pages that it had released.
+/// memtrace reads the memory with `words`.
 fn faulted(victim: &mut Victim, kind: &str, words: &[&str]) -> [Memory; 2] {
     let mut command = Command::new(tracer::binary());
     let words = [&["wss", "--method", "faults", "--cumulative", "50ms", "--format", "json"], words].concat();
     let start = Instant::now();
     let mut memtrace = Process::start(command.args(words));
     let pid = victim.pid();
-    // The memory, and the start of the reading.
+    // Returns the memory, and the start of the reading.
     let mut next = || {
         let reading: Reading = serde_json::from_str(&memtrace.read_line()).expect("a line of JSON");
         assert_eq!((&*reading.method, reading.lost_page_faults), ("faults", Some(0)));
@@ -115,7 +117,7 @@ fn faulted(victim: &mut Victim, kind: &str, words: &[&str]) -> [Memory; 2] {
     let (before, _) = next();
     victim.process().write_line("");
     assert_eq!(victim.process().read_line(), "touched");
-    // Memtrace started later than this clock, so these readings began after the touches.
+    // memtrace started later than this clock, so a reading after this time began after the touches.
     let touched = start.elapsed().as_secs_f64();
     let (after, _) =
         iter::repeat_with(&mut next).find(|(_, at)| *at > touched).expect("there are readings until the signal");
@@ -140,7 +142,7 @@ fn pages_with_a_fault_are_a_lower_bound() {
         assert_eq!((after.referenced_bytes, after.least_referenced_bytes), expected, "{kind} {touched}");
         victim.finish();
     }
-    // Touches of pages that are mapped cause no faults.
+    // Touches of mapped pages cause no faults.
     let victim = start("heap", 2560, "write");
     let reading = &measure(&["--pid", &victim.pid().to_string(), "--method", "faults", "300ms"])[0];
     assert_eq!(reading.processes[0].kinds["heap"].referenced_bytes, 0);
@@ -195,11 +197,11 @@ fn process_that_ends_is_reported() {
     let pid = victim.pid().to_string();
     let mut command = Command::new(tracer::binary());
     let mut memtrace = Process::start(command.args(["wss", "--pid", &pid, "--cumulative", "100ms"]));
-    // The heads of the columns, and the first reading.
+    // The headers of the columns, and the first reading.
     assert!(memtrace.read_line().contains("REF%"));
     assert!(memtrace.read_line().ends_with("working_set"));
     victim.finish();
-    // Without the end of the process, it would measure for ever.
+    // If it missed the end of the process, memtrace would measure forever.
     assert!(memtrace.wait().success());
     let text = memtrace.remaining_stderr();
     assert!(text.contains("all measured processes have ended"), "{text}");
@@ -250,14 +252,14 @@ fn paused_process_is_frozen_by_its_own_cgroup() {
     cgroup.add_process(victim.pid());
     let reading = &pause()[0];
     let process = &reading.processes[0];
-    // The victim's clock goes on while it is frozen, and it then catches up.
+    // The victim's clock continues while the victim is frozen, and the victim then catches up.
     let by_victim = (process.kinds["shmem"].referenced_bytes / PAGE) as f64 / RATE as f64;
     let frozen = process.clear_s + process.read_s;
     assert!(process.estimated_s >= 0.5, "{process:?}");
     assert!((process.estimated_s..process.estimated_s + frozen + 0.1).contains(&by_victim), "{by_victim} {process:?}");
     let state = std::fs::read_to_string(cgroup.path().join("cgroup.freeze")).expect("the cgroup can be frozen");
     assert_eq!(state.trim(), "0");
-    // Another process of the group must not be stopped.
+    // `--pause` must not stop another process of the cgroup.
     let other = start("shmem", 100, "read");
     cgroup.add_process(other.pid());
     let output = wss(&["--pid", &pid, "--pause", "500ms"]);
@@ -271,12 +273,12 @@ fn paused_process_is_frozen_by_its_own_cgroup() {
 #[test]
 fn process_pages_below_the_estimated_limit() {
     const TOUCHED: u64 = 10_240;
-    /// Memory of the kernel, and pages that the processor groups collect.
+    /// Margin for memory of the kernel, and for pages that are charged per processor.
     const MARGIN: u64 = 8 << 20;
     let scratch = Scratch::new();
     let file = scratch.path("mapped").to_string_lossy().into_owned();
     let group = MemoryCgroup::with_memory(1 << 30);
-    // It touches its pages in the group, so that they are charged to it.
+    // The victim touches its pages in the cgroup, so that they are charged to the cgroup.
     let words = ["file", &PAGES.to_string(), &TOUCHED.to_string(), "read", &file];
     let mut command = Command::new(group.enter().first().expect("a program"));
     let program = victim::path("working_set");
@@ -285,13 +287,13 @@ fn process_pages_below_the_estimated_limit() {
     victim.process().write_line("");
     let reading = &measure(&["--pid", &pid.to_string(), "--fit", "500ms"])[0];
     let needed = reading.fit.expect("it was requested").needed_bytes;
-    // Pages that it shares with others count in part.
+    // Pages that the victim shares with other processes count in part.
     assert!((TOUCHED * PAGE * 95 / 100..TOUCHED * PAGE * 3 / 2).contains(&needed), "{needed}");
     let counter = || group.refaults().expect("the kernel counts the refaults of a cgroup");
     let refaults = |limit| {
         group.set_memory(limit);
         let before = counter();
-        // The time in which pages come back.
+        // In this time, pages come back.
         std::thread::sleep(Duration::from_secs(1));
         counter() - before
     };

@@ -1,4 +1,4 @@
-//! PSS depends on the other processes that map the C library. Few processes map a lane's copy.
+//! Tests that use the whole machine: PSS depends on the other processes that map the C library.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A format whose viewer only the long tier installs.
+//! Test of a format with a viewer that only the long tier installs.
 
 use std::path::Path;
 use std::process::Command;

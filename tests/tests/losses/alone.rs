@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn cgroups_removed_while_their_ring_is_full_are_counted() {
-    /// Number of records that fit: each has a header of 8 bytes, and one byte of the ring stays free.
+    /// Number of records that fit into the ring. Each has a header of 8 bytes, and one byte of the ring stays free.
     const FIT: usize = ((256 << 10) - 1) / (size_of::<RemovedCgroupRecord>() + 8);
     const REMOVED: usize = FIT + 50;
     let scratch = Scratch::new();
@@ -17,7 +17,7 @@ fn cgroups_removed_while_their_ring_is_full_are_counted() {
     }
     tracer.resume();
     let lost = tracer.stop().report_with_code(LOST).loss_count(LossReason::RingFullCgroup);
-    // Other programs of the machine may have removed some, too.
+    // Other processes of the machine may have removed some cgroups too.
     assert!((50..60).contains(&lost), "{lost}");
     victim.finish();
 }

@@ -1,4 +1,5 @@
-//! Tests of tracepoints of the whole machine: the kernel skips programs while those of another trace run.
+//! Tests with tracepoints of the whole machine: the kernel skips BPF programs while programs of
+//! another trace run.
 
 use super::*;
 

@@ -25,22 +25,22 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
     let mut killed = 0;
     for round in 0..50 {
         let trace = Trace::victim(&victim);
-        // The delay waits for nothing; the moment is the subject of the test.
+        // The delay waits for nothing: the test kills memtrace at different moments.
         let outcome = match round % 5 {
-            // While tracing.
+            // memtrace is killed while it traces.
             3 => {
                 let tracer = trace.start();
                 thread::sleep(moments.below(Duration::from_millis(100)));
                 kill(tracer)
             }
-            // While detaching, or after that.
+            // memtrace is killed while it detaches, or after that.
             4 => {
                 let mut tracer = trace.start();
                 tracer.process().signal(libc::SIGINT);
                 thread::sleep(moments.below(Duration::from_millis(200)));
                 kill(tracer)
             }
-            // While loading, attaching or estimating.
+            // memtrace is killed while it loads, attaches or estimates.
             _ => {
                 let tracer = trace.start_without_waiting();
                 thread::sleep(moments.below(Duration::from_millis(1000)));
@@ -51,7 +51,7 @@ fn sigkill_at_any_moment_leaves_no_probe_and_no_damage() {
         breakpoints::wait_until_removed(victim.pid());
         assert!(victim.process().is_running(), "round {round}");
     }
-    // The other rounds had already ended.
+    // In the other rounds, memtrace had already ended.
     assert!(killed >= 40, "{killed}");
 
     let newcomer = victim::start_with("steady", &["100"]);

@@ -31,7 +31,8 @@ fn each_of_five_thousand_running_processes_is_traced() {
     let expected = victim.work();
     let outcome = tracer.stop();
     victim.finish();
-    // All exit at the same time. On a busy machine, memtrace may miss perf events, but no exit.
+    // All processes exit at the same time. On a busy machine, memtrace may miss perf events, but no
+    // exit.
     let mut report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     report.content.losses.insert(LossReason::MappingsLost.name().into(), 0);
     assert_crowd(&report, &expected, COUNT);
@@ -43,7 +44,7 @@ fn each_of_five_thousand_running_processes_is_traced() {
 #[test]
 fn processes_of_transient_cgroups_keep_their_cgroups() {
     const CGROUPS: usize = 1000;
-    // The others are in a group for each cgroup.
+    // The other processes are in a group for each cgroup.
     const KEPT: &str = "500";
     let scratch = Scratch::new();
     let program = scratch.copy(victim::path("short_lived"), "mt-transient");
