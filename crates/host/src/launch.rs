@@ -96,11 +96,12 @@ impl Launch {
     /// # Errors
     ///
     /// [`LaunchError::NotFound`], [`LaunchError::NotRunnable`], or [`LaunchError::Start`] if the child could not change
-    /// its identity. In these cases the child has been waited for. [`LaunchError::Exited`] if the child was killed at
-    /// the barrier.
+    /// its identity. [`LaunchError::Exited`] if the child was killed at the barrier. In all cases the child has been
+    /// waited for.
     pub fn release(self) -> Result<Child, LaunchError> {
         let Self { command, mut child, mut barrier, failures } = self;
         if barrier.write_all(&[child::GO]).is_err() {
+            child.wait().map_err(|source| LaunchError::Start { step: "waitpid", source })?;
             return Err(LaunchError::Exited(child.pid()));
         }
         // The pipe is close-on-exec: at a successful exec it closes without a report.
