@@ -139,16 +139,17 @@ impl ProcessTracker {
         self.allocators.late().forget_process(pid);
     }
 
-    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. For a process
-    /// that has exited, they are counted as lost.
+    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. If one of the
+    /// processes has exited, the events may have been its own, so they count as lost.
     fn read_again(&mut self, lost: u64, changes: &mut Changes) {
         let pids: Vec<_> = match &self.traced {
             Some(traced) => traced.iter().copied().collect(),
             None => procfs::all_processes().unwrap_or_default(),
         };
+        let mut all_are_read = true;
         for pid in pids {
             let Ok(image) = procfs::read_image(pid, &mut self.objects) else {
-                self.lost += lost;
+                all_are_read = false;
                 continue;
             };
             let now = clock::monotonic();
@@ -159,6 +160,9 @@ impl ProcessTracker {
             changes.remapped.insert(pid);
             let at = self.now();
             self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+        }
+        if !all_are_read {
+            self.lost += lost;
         }
     }
 }
