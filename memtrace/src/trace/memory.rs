@@ -371,8 +371,8 @@ fn own_limit() -> Option<OwnLimit> {
 fn smallest(rings: u32, processors: u64, uses: MapUses) -> Bytes {
     let maps = MAPS * MapSizes::SMALLEST.with(uses).memory().0;
     let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));
-    // The shares of a recorded run leave about a fifth of the memory for the sixteenths.
-    let mmap_rings = 5 * 16 * SMALLEST_MMAP_RING * processors;
+    // The shares of a recorded run leave 3/16 of the memory for the sixteenths.
+    let mmap_rings = (16 * 16 * SMALLEST_MMAP_RING * processors).div_ceil(3);
     Bytes((PROGRAM + maps.max(rings).max(mmap_rings).max(UNWIND_ROWS * ROWS)).next_multiple_of(1 << 20))
 }
 

@@ -70,7 +70,7 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
 
 #[test]
 fn everything_fits_into_every_limit_from_the_smallest_on() {
-    for (rings, processors) in [(1, 1), (2, 2), (4, 8), (4, 64), (16, 256)] {
+    for (rings, processors) in [(1, 1), (2, 2), (4, 8), (4, 64), (16, 256), (16, 4096)] {
         let least = smallest(rings, processors, FULL.maps.uses);
         for limit in (least.0..1 << 30).step_by(1 << 20) {
             let with_histograms = MemoryPlan { has_histograms: true, ..FULL };
