@@ -1,5 +1,7 @@
 //! Allocators of a process.
 
+use std::collections::BTreeSet;
+
 use memtrace_object::allocators::{Allocator, Kind, Survey};
 
 /// Allocator that implements `malloc` for a process.
@@ -30,10 +32,9 @@ pub(super) fn malloc_provider(survey: &Survey) -> MallocProvider {
 /// Returns the names of the known allocators that are not a C library.
 pub(super) fn other_allocators(survey: &Survey) -> Vec<String> {
     let kinds = survey.allocators.iter().flat_map(|allocator| allocator.kinds.all());
-    let mut names: Vec<_> = kinds
+    let names: BTreeSet<_> = kinds
         .filter(|kind| matches!(kind, Kind::Known(allocator) if !allocator.is_libc))
         .map(ToString::to_string)
         .collect();
-    names.dedup();
-    names
+    names.into_iter().collect()
 }
