@@ -165,8 +165,8 @@ impl UnwindTables {
 
     /// Remembers the objects of an image that has ended, for the next run of the command.
     pub(crate) fn remember_objects(&mut self, image: &ProcessImage) {
-        if self.command.is_some() && self.used.len() < MAX_USED {
-            self.used.extend(image.objects().cloned());
+        if self.command.is_some() {
+            self.used.extend(image.objects().take(MAX_USED.saturating_sub(self.used.len())).cloned());
         }
     }
 
