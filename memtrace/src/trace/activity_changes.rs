@@ -13,11 +13,14 @@ pub(super) struct RecordedChanges {
 }
 
 impl RecordedChanges {
-    /// Adds later changes, except for their sums of calls.
+    /// Adds later changes.
     pub(super) fn append(&mut self, other: Self) {
         self.changes.append(other.changes);
         for (id, stacks) in other.frames {
             self.frames.entry(id).or_default().merge(stacks);
+        }
+        for (function, sums) in other.calls {
+            *self.calls.entry(function).or_default() += &sums;
         }
     }
 }
