@@ -101,7 +101,7 @@ loss_reasons! {
         "allocations counted without a stack because all scratch memory was in use";
     /// The walk of a stack gave no result.
     StackFailed = "stack_failed",
-        "allocations counted without a stack because the kernel could not walk it";
+        "allocations counted without a stack because the walk gave none";
     /// The address that posix_memalign stored could not be read.
     PointerUnreadable = "pointer_unreadable",
         "allocations whose address could not be read from the target's memory";

@@ -1,4 +1,4 @@
-//! Redundant programs: three programs at one tracepoint, so that at least one of them runs for each event.
+//! Redundant programs: three programs at one tracepoint, so that nearly every event is handled by one of them.
 //!
 //! Since Linux 7.0 a program at a tracepoint can be preempted ("tracing: Guard __DECLARE_TRACE() use of
 //! __DO_TRACE_CALL() with SRCU-fast"), and the kernel does not run a program while another run of it is in progress on
