@@ -144,7 +144,7 @@ impl AccountGroups {
     }
 
     /// Adds all unidentified accounts of ended images to the group [`AccountKey::other`]. `columns`: number of
-    /// parts of its key.
+    /// columns of its key.
     pub fn give_up_unidentified(&mut self, columns: usize) {
         for (_, account) in std::mem::take(&mut self.unidentified).into_values().flatten() {
             let group = self.other_group(columns);
@@ -286,7 +286,7 @@ impl AccountGroups {
         }
     }
 
-    /// Adds the changes of an interval. `most`: highest amount of all groups together.
+    /// Adds the changes of an interval. `most`: high-water mark of the sum of all groups in the interval.
     fn add_steps(&mut self, steps: FxHashMap<usize, Step>, most: Amount) {
         for (group, step) in steps {
             if let Some(group) = self.changing(group) {

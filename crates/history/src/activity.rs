@@ -1,4 +1,5 @@
-//! Slices, events and totals of threads over time, from the steps of the threads. Pure.
+//! Slices, events and totals of threads over time, from the steps of the threads, such as the begin of a call.
+//! Pure.
 //!
 //! [`ActivityBuilder`] pairs the steps of a run to slices and returns the changes of each interval.
 //! [`ActivityCollector`] adds up the changes of a run or a recording, in bounded memory.

@@ -13,10 +13,10 @@ use super::call_paths::CallPaths;
 use super::frames_of_calls::FramesOfCalls;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 
-/// Changes of live memory in each part of a run, by event class, running image and stack.
+/// Changes of live memory over time, by event class, running image and stack.
 pub type LiveChangesByStack = BTreeMap<(EventClass, ImageId), FxHashMap<StackKey, LiveChanges>>;
 
-/// Changes of live memory by call path.
+/// Changes of live memory over time, by call path.
 pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
 
 /// A process, or a group of processes, with its totals by call path.
@@ -24,8 +24,8 @@ pub(super) type ChangesByPath = FxHashMap<PathKey, LiveChanges>;
 pub(super) struct ReportProcess {
     pub(super) process: ProcessProfile,
     pub(super) totals: PathTotals,
-    /// Changes of live memory. Empty if the process has ended before the moment of the report, or if its changes
-    /// are not recorded.
+    /// Changes of live memory over time. Empty if the process has ended before the moment of the report, or if its
+    /// changes are not recorded.
     pub(super) live_changes: ChangesByPath,
 }
 
@@ -44,13 +44,15 @@ pub(super) fn name_stacks(
     frames: &FramesOfCalls,
 ) -> (Vec<ProcessProfile>, Vec<StackProfile>) {
     let mut sequences = FrameSequences::new(paths, frames);
-    // The capacity is enough for all stacks: growth would hold them twice, and untouched memory costs nothing.
+    // The capacity is enough for all stacks. Growth would need memory for two copies of the list, and untouched
+    // memory costs nothing.
     let mut stacks = Vec::with_capacity(processes.iter().map(|process| process.totals.len()).sum());
     let mut profiles = Vec::with_capacity(processes.len());
     for (number, ReportProcess { process, totals, live_changes }) in processes.into_iter().enumerate() {
         let mut groups: Vec<_> = totals.keys().enumerate().map(|(entry, key)| (sequences.group(key), entry)).collect();
         groups.sort_unstable();
-        // Merges the stacks of one process with equal frames. They differ only in offsets within a source line.
+        // Merges the stacks of one process with equal frames. Such stacks differ only in offsets within a source
+        // line.
         let (mut last, mut stack_of_entry) = (None, vec![0; groups.len()]);
         for (group, entry) in groups {
             if last.replace(group) != Some(group) {
@@ -77,8 +79,8 @@ struct FrameSequences {
     tree: Tree<FrameId>,
     /// Frame sequence of each path, as a node of `tree`.
     of_paths: Merged,
-    /// Position of each sequence among the sorted ones, by the number of its node. Comparing the sequences
-    /// themselves would take a quarter of the time of a report with a million stacks.
+    /// Position of each sequence in the sorted list of all sequences, by the number of the sequence's node.
+    /// Comparing the sequences themselves would take a quarter of the time of a report with a million stacks.
     positions: Vec<u32>,
     /// Sequences that [`Self::get`] has returned, each stored once.
     known: FxHashMap<Node, Arc<[FrameId]>>,

@@ -34,7 +34,7 @@ pub trait Book: Debug {
     /// Returns the marks in order of time.
     fn marks(&self) -> &[MarkRow];
 
-    /// Returns the spans of intervals that could not be stored when they ended.
+    /// Returns the gaps: the time ranges of intervals that could not be stored when they ended.
     fn gaps(&self) -> &[Gap];
 
     /// Returns true if the history has the end of the run.
@@ -57,10 +57,10 @@ pub trait Book: Debug {
 
     /// Returns the changes from the first to the last of `bounds`. If the first is [`Boundary::START`], the changes
     /// are the totals at the last bound. With more than two bounds, stacks of images that run at the last bound
-    /// also have the changes of each part between two successive bounds.
+    /// also have the changes between each two successive bounds.
     fn totals_in_parts(&self, bounds: &[Boundary]) -> Result<Totals, Error>;
 
-    /// Returns the changes of live and allocated bytes in each part between two successive `bounds`, for the stacks of
+    /// Returns the changes of live and allocated bytes between each two successive `bounds`, for the stacks of
     /// images that run at the last bound.
     fn live_changes(&self, bounds: &[Boundary]) -> Result<FxHashMap<TotalKey, LiveChanges>, Error>;
 

@@ -8,7 +8,7 @@ use crate::interval::Mark;
 /// A boundary between intervals: the totals are known exactly at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Boundary {
-    /// Number of the interval that ends here; 0 for the start of the recording.
+    /// Row id of the interval that ends here; 0 for the start of the recording.
     pub(super) id: i64,
     pub(super) at: Duration,
 }
@@ -28,7 +28,7 @@ impl Boundary {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntervalRow {
     pub(super) id: i64,
-    /// Span since the start of the trace.
+    /// Start and end of the interval, since the start of the trace.
     pub span: Range<Duration>,
     /// Number of original intervals in this one; 1 if it was not merged.
     pub merged: u64,

@@ -15,14 +15,14 @@ use super::numbered::Numbered;
 
 pub(super) use walk::Walk;
 
-/// Number of a distinct call.
+/// Index of a distinct call in `CallPaths::calls`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct CallId(u32);
 
 /// Location of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CallLocation {
-    /// Offset in the file of the object with this number.
+    /// Index of the object in `CallPaths::objects`, and offset in its file.
     InObject(u32, FileOffset),
     /// Code that was generated at run time, in the function with this name.
     Generated(NameId),
@@ -64,7 +64,7 @@ impl CallPaths {
         self.tree.to_root(path).map(|call| *self.calls.get(call.0))
     }
 
-    /// Returns the object with this number.
+    /// Returns the object with this index.
     pub(super) fn object_at(&self, number: u32) -> &Arc<Object> {
         &self.objects.get(number).object
     }
@@ -115,15 +115,15 @@ impl CallPaths {
         }
     }
 
-    /// Returns the paths after the first `count`: the path, the path of its callers, and its last call. Callers
-    /// come first.
+    /// Returns the paths after the first `count`: the path, the path of its callers, and its last call. Each path
+    /// comes after the path of its callers.
     pub(super) fn paths_after(&self, count: usize) -> impl Iterator<Item = (Node, Node, Call)> + '_ {
         // A u32 limits the number of paths.
         let paths = (count as u32 + 1..).map(Node::from_number);
         paths.map_while(|path| self.get(path).map(|(callers, call)| (path, callers, call)))
     }
 
-    /// Returns the objects after the first `count`, with their numbers.
+    /// Returns the objects after the first `count`, with their indices.
     pub(super) fn objects_after(&self, count: usize) -> impl Iterator<Item = (u32, &Object)> + '_ {
         (0..).zip(self.objects.iter()).skip(count).map(|(number, object)| (number, object.object.as_ref()))
     }
@@ -214,7 +214,7 @@ impl CallPaths {
         merged
     }
 
-    /// Returns the number of an object. Adds the object if it is new.
+    /// Returns the index of an object. Adds the object if it is new.
     pub(super) fn object(&mut self, object: &Arc<Object>) -> u32 {
         let object = PathObject { object: Arc::clone(object), file: FileState::Kept };
         let number = self.objects.number(&object, || object.clone());
@@ -225,7 +225,7 @@ impl CallPaths {
         number
     }
 
-    /// Adds an object of a recording, and returns its number.
+    /// Adds an object of a recording, and returns its index.
     pub(super) fn add_recorded(&mut self, name: ObjectName) -> u32 {
         let ObjectName { path, build_id } = name;
         let object = Arc::new(Object { path, handle: None, build_id, root: None });
@@ -233,7 +233,7 @@ impl CallPaths {
         self.objects.number(&object, || object.clone())
     }
 
-    /// Returns the number of a call. Adds the call if it is new.
+    /// Returns the index of a call. Adds the call if it is new.
     fn number(&mut self, call: Call) -> CallId {
         CallId(self.calls.number(&call, || call))
     }
@@ -249,7 +249,7 @@ impl CallPaths {
         self.push_numbered(callers, call)
     }
 
-    /// Does the same as [`Self::push`], for the number of a call.
+    /// Does the same as [`Self::push`], for a call that is already in `calls`.
     fn push_numbered(&mut self, callers: Node, call: CallId) -> Node {
         // The number of paths is bounded far below 2^32.
         self.tree.push(callers, call).unwrap_or(callers)

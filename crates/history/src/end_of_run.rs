@@ -11,11 +11,11 @@ use super::assemble::LiveChangesByStack;
 use super::ended::EndedProcesses;
 use super::report_stacks::ReportStacks;
 
-/// Changes of the live memory of running images in parts of a run. Empty if the history has too few intervals, or if it
-/// cannot be read.
+/// Changes of the live memory of running images in consecutive time ranges, the parts of a run. Empty if the
+/// history has too few intervals, or if it cannot be read.
 #[derive(Debug, Default)]
 pub struct ChangesInParts {
-    /// Spans of the parts, since the start of tracing.
+    /// Start and end of each part, since the start of tracing.
     pub parts: Vec<Range<Duration>>,
     /// Changes of live memory of each stack in each part.
     pub by_stack: LiveChangesByStack,
@@ -26,7 +26,7 @@ pub struct ChangesInParts {
 #[derive(Debug)]
 pub struct EndOfRun {
     pub(super) stacks: ReportStacks,
-    /// Parts of the run with known changes of live memory.
+    /// Start and end of each part of the run with known changes of live memory, since the start of tracing.
     pub(super) parts: Vec<Range<Duration>>,
     /// `None` if the activity of threads was not traced.
     pub(super) activity: Option<Arc<Activity>>,
@@ -34,8 +34,8 @@ pub struct EndOfRun {
 
 impl EndOfRun {
     /// Converts the stacks of a run to call paths. `snapshots`: totals of the images that still run. `images`:
-    /// their metadata. `code_of` returns the names of the code that an image has generated. `ended`: images that
-    /// ended earlier. `window`: time of the trace.
+    /// metadata of these images. `code_of` returns the names of the code that an image has generated. `ended`:
+    /// images that ended earlier. `window`: start and end of the trace.
     #[must_use]
     pub fn new<C: CodeNames>(
         snapshots: Snapshots,

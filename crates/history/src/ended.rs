@@ -30,7 +30,8 @@ pub(super) use self::row::ImageFacts;
 /// Maximum number of groups in an event class.
 const MAX_GROUPS: usize = 4096;
 
-/// Minimum number of stacks for each group: the limit of stacks divided by this number limits the groups.
+/// Minimum number of stacks for each group. The maximum number of groups is the limit of stacks divided by this
+/// number.
 const MIN_ENTRIES: usize = 8;
 
 /// A process image that has ended, with its totals and stacks from all shards.
@@ -54,7 +55,7 @@ pub struct CompletedImage {
 struct ConvertedImage {
     image: ProcessImage,
     rows: Vec<(EventClass, Row)>,
-    /// Numbers of the objects that occur in the stacks.
+    /// Indices of the objects that occur in the stacks.
     objects: Vec<u32>,
 }
 
@@ -116,7 +117,7 @@ impl EndedProcesses {
         Self { paths, ..Self::new(settings) }
     }
 
-    /// Adds an image. `stacks`: its totals by path of this collection.
+    /// Adds an image. `stacks`: totals of the image by path of this collection.
     pub(super) fn add_converted(
         &mut self,
         class: EventClass,
@@ -149,7 +150,7 @@ impl EndedProcesses {
     }
 
     /// Adds `stacks` to the group of `image`. `merged`: members of the group that the recording has merged.
-    /// `usage`: their totals without stacks. [`Self::add_member`] adds the other members.
+    /// `usage`: totals of the merged members, without stacks. [`Self::add_member`] adds the other members.
     pub(super) fn add_group(
         &mut self,
         class: EventClass,
@@ -169,14 +170,14 @@ impl EndedProcesses {
         groups.add_merged(image, merged, usage, start);
     }
 
-    /// Adds an image. `code`: names of its generated code, which are read before this returns.
+    /// Adds an image. `code`: names of the image's generated code, which are read before this function returns.
     pub fn add(&mut self, completed: CompletedImage, code: &mut dyn CodeNames) {
         let ConvertedImage { rows, .. } = self.convert(completed, code);
         self.add_rows(rows);
     }
 
     /// Adds an image as [`Self::add`] does. Returns the image, and its heap totals by the call paths of `live`.
-    /// These totals leave out the number of stacks that the ledger merged, which [`ImageUsage::merged_stacks`] has.
+    /// These totals do not count the stacks that the ledger merged: [`ImageUsage::merged_stacks`] counts them.
     pub fn add_recorded(
         &mut self,
         completed: CompletedImage,
@@ -278,8 +279,8 @@ impl EndedProcesses {
         }
     }
 
-    /// Removes call paths until at most `most` remain: first paths without a stack, then paths of the smallest
-    /// stacks.
+    /// Removes call paths until at most `most` remain: first the paths without a stack. Then the smallest rows move
+    /// to their groups, and the smallest stacks of groups are merged.
     fn limit_paths(&mut self, most: usize) {
         self.remove_unused_paths();
         while self.paths.len() > most {

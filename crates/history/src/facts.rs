@@ -54,7 +54,7 @@ pub fn of_accounts(keys: &AccountKeys) -> Fact {
     text(RUN, "accounts_by", &names.join(","))
 }
 
-/// Returns the fact that the bytes in slices of threads are known.
+/// Returns the fact that slices of threads have allocated bytes.
 pub fn of_slice_bytes() -> Fact {
     text(RUN, "slice_bytes", "recorded")
 }
@@ -93,7 +93,7 @@ pub fn of_class(run: &RunFacts) -> Vec<Fact> {
     facts
 }
 
-/// Returns the outcome of the search for debug files.
+/// Returns the number of debug files with each outcome of the search, and the downloaded bytes.
 pub fn of_debug_files(counts: &DebugFileCounts) -> Vec<Fact> {
     let outcomes = DebugFileOutcome::ALL.into_iter();
     let counts_of_outcomes = outcomes.map(|outcome| number(DEBUG_FILES, outcome.name(), counts.count(outcome)));
@@ -144,7 +144,7 @@ impl RecordedFacts {
         }
     }
 
-    /// Returns the target of the run in titles.
+    /// Returns the description of the traced processes for titles.
     pub fn subject(&self) -> &str {
         self.text(RUN, "subject").unwrap_or("recording")
     }
@@ -170,7 +170,7 @@ impl RecordedFacts {
         }
     }
 
-    /// Returns true if the bytes in slices of threads are known.
+    /// Returns true if slices of threads have allocated bytes.
     pub(crate) fn has_slice_bytes(&self) -> bool {
         self.text(RUN, "slice_bytes").is_some()
     }

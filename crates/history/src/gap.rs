@@ -1,17 +1,17 @@
-//! Gaps: spans that could not be stored when they ended, and were merged into a later interval.
+//! Gaps: intervals that could not be stored when they ended, and were merged into a later interval.
 
 use std::ops::Range;
 use std::time::Duration;
 
-/// A span of intervals that could not be stored when they ended. Their changes are part of the next interval, so that
-/// totals at its end are exact.
+/// A time range of intervals that could not be stored when they ended. The next stored interval includes the
+/// changes of these intervals, so that totals at its end are exact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
-    /// The span since the start of the trace.
+    /// Start and end of the gap, since the start of the trace.
     pub span: Range<Duration>,
     /// Reason why the first of these intervals could not be stored.
     pub reason: GapReason,
-    /// Number of intervals in the span.
+    /// Number of intervals in the gap.
     pub intervals: u64,
 }
 

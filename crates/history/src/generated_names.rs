@@ -10,7 +10,7 @@ use memtrace_model::{AbsAddr, CodeNames, Comm, Frame, GeneratedFunction, ImageId
 use self::function_name::FunctionName;
 use super::numbered::Numbered;
 
-/// Number of a distinct name.
+/// Index of a distinct name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NameId(u32);
 
@@ -27,7 +27,7 @@ pub(super) struct GeneratedNames {
 }
 
 impl NameId {
-    /// Returns the number. Names are numbered from 0 in the order of their arrival.
+    /// Returns the index. Names have indices in the order of their arrival.
     pub(super) const fn number(self) -> u32 {
         self.0
     }
@@ -88,7 +88,7 @@ impl GeneratedNames {
         Frame { location, ..Frame::new(Ok(Name(name))) }
     }
 
-    /// Returns the frames of the names after the first `count`, with the numbers of the names.
+    /// Skips the first `count` names. Returns the index and the frame of each further name.
     pub(super) fn frames_after(&self, count: usize) -> impl Iterator<Item = (u32, Frame)> + '_ {
         (count as u32..self.names.len() as u32).map(|number| (number, self.frame(NameId(number))))
     }
@@ -111,7 +111,7 @@ impl GeneratedNames {
 }
 
 impl RetainedNames<'_> {
-    /// Keeps a name, and returns its new number.
+    /// Keeps a name, and returns its new index.
     pub(super) fn keep(&mut self, NameId(old): NameId) -> NameId {
         let name = self.old.get(old);
         let known = self.all.names.len();

@@ -13,7 +13,7 @@ const MAX_GROUPS: usize = 4096;
 /// Totals of a call path in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupedStack {
-    /// Number of the group.
+    /// Index of the group, in the order of creation.
     pub group: u32,
     /// Call path; the root if the stack has no frames.
     pub path: Node,
@@ -33,7 +33,8 @@ pub struct GroupedStacks {
 }
 
 impl GroupedStacks {
-    /// Adds the stacks of an image. Returns the number of its group, and the names and owner of the group if it is new.
+    /// Adds the stacks of an image. Returns the index of its group, and the names and owner of the group if it is
+    /// new.
     pub fn add(&mut self, image: &ProcessImage, stacks: ImageStacks) -> (u32, Option<ProcessImage>) {
         let mut key = GroupKey::of(&ImageFacts::of(image));
         while self.groups.len() >= MAX_GROUPS && key.has_executable() && !self.numbers.contains_key(&key) {
@@ -53,7 +54,7 @@ impl GroupedStacks {
         (number, new)
     }
 
-    /// Returns the number of entries. A stack of a group can have several.
+    /// Returns the number of entries. A stack of a group can have several entries.
     #[must_use]
     pub fn entries(&self) -> usize {
         self.groups.iter().map(TotalParts::len).sum()

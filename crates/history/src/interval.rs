@@ -1,4 +1,4 @@
-//! Intervals: everything that changed within a span of time.
+//! Intervals: everything that changed within a time range.
 
 mod accounts;
 pub(super) mod activity;
@@ -33,10 +33,10 @@ pub(super) use self::samples::MACHINE_START;
 pub use self::samples::{Fact, FactValue, Sample, Subject};
 pub use self::threads::{RecordedProcessUsage, RecordedThread, RecordedThreadUsage, ThreadNumber};
 
-/// Changes within a span of time, and values at its end. Intervals are sent in order, without gaps or overlaps.
+/// Changes within a time range, and values at its end. Intervals are sent in order, without gaps or overlaps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interval {
-    /// Span since the start of the trace.
+    /// Start and end of the interval, since the start of the trace.
     pub span: Range<Duration>,
     /// New objects.
     pub objects: Vec<RecordedObject>,
@@ -58,9 +58,9 @@ pub struct Interval {
     pub image_changes: Vec<ImageChange>,
     /// Changes of the stalls of images.
     pub stalls: Vec<StallChange>,
-    /// Losses within the span.
+    /// Losses within the interval.
     pub losses: Losses,
-    /// Values at the end of the span.
+    /// Values at the end of the interval.
     pub samples: Vec<Sample>,
     /// Facts that reports show.
     pub facts: Vec<Fact>,
@@ -76,11 +76,11 @@ pub struct Interval {
     pub process_usage: Vec<RecordedProcessUsage>,
     /// Activity of threads. Its raw stacks are not stored; [`Self::activity_stacks`] has their call paths.
     pub activity: ActivityChanges,
-    /// New stacks of waits: number in the activity, call path, and end of the walk.
+    /// New stacks of waits: id in the activity, call path, and end of the walk.
     pub activity_stacks: Vec<(u32, PathNumber, StackEnd)>,
     /// Numbers of slices and events that were left out of the activity.
     pub activity_left_out: LeftOut,
-    /// Increases of the totals of calls of allocator functions, by the number of the function's name.
+    /// Calls of allocator functions within the interval, by the id of the function's name.
     pub calls: BTreeMap<u32, CallSums>,
     /// Marks. A mark ends an interval, so that the totals at the mark are exact.
     pub marks: Vec<Mark>,
@@ -146,7 +146,7 @@ impl Interval {
         );
     }
 
-    /// Returns the number of rows with numbers. The cost of a merge grows with it.
+    /// Returns the approximate number of rows with measured values. The time of a merge grows with this number.
     pub(super) fn rows(&self) -> usize {
         let numbers = self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len();
         let usage = self.samples.len() + self.accounts.len() + self.threads.len() + self.process_usage.len();

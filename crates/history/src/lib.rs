@@ -1,8 +1,9 @@
 //! The history of a run, and the profiles that are views of it.
 //!
-//! A [`Book`] is a sequence of [`Interval`]s, which hold the changes of the totals. A [`Recording`] reads them from
-//! a file, and a [`MemoryBook`] holds them in memory. [`view()`] reads the totals at a moment, or the changes
-//! between two moments. The resulting [`Views`] have a [`Profile`](memtrace_model::Profile) for each event class.
+//! A [`Book`] is a sequence of [`Interval`]s, which hold the changes of the totals. A [`Recording`] reads the
+//! intervals from a file, and a [`MemoryBook`] holds them in memory. [`view()`] reads the totals at a moment, or
+//! the changes between two moments. The resulting [`Views`] have a [`Profile`](memtrace_model::Profile) for each
+//! event class.
 //!
 //! The mappings of an image at the time of a stack translate each address to an offset in the file of an object.
 //! These offsets do not depend on load addresses, so all images share call paths. [`EndedProcesses`] holds the

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 use super::live_paths::LiveCall;
 
-/// Returns the frames of each stack. The calls of a stack and the returned frames are in the order innermost first.
+/// Returns the frames of each stack, innermost first. The calls of a stack must also be in this order.
 #[must_use]
 pub fn frames_of_calls(stacks: &[Vec<LiveCall>], names: &dyn Names) -> Vec<Vec<Frame>> {
     let path_object = |object: &Arc<Object>| {

@@ -20,7 +20,7 @@ use super::translated_paths::{PathSource, TranslatedPaths};
 pub struct LivePaths {
     paths: CallPaths,
     names: GeneratedNames,
-    /// Numbers of objects, names and paths that [`Self::take_new`] has returned.
+    /// Number of objects, number of names and number of paths that [`Self::take_new`] has returned so far.
     taken: [usize; 3],
     max_paths: usize,
     /// Translations of the paths of ended processes.
@@ -34,9 +34,9 @@ pub struct ImageStacks(pub(super) PathTotals);
 /// Objects, names and call paths that were new in some stacks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewPaths {
-    /// Objects with their numbers.
+    /// Objects, each with its index.
     pub objects: Vec<(u32, ObjectName)>,
-    /// Names of generated code with their numbers.
+    /// Names of generated code, each with its index.
     pub names: Vec<(u32, Frame)>,
     /// Call paths, each after its callers.
     pub paths: Vec<NewPath>,
@@ -58,9 +58,9 @@ pub struct NewPath {
 /// Location of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallSite {
-    /// Offset in the file of the object with this number.
+    /// Index of the object, and offset in its file.
     InObject(u32, FileOffset),
-    /// Generated code; the number of its name.
+    /// Generated code: index of the function's name.
     Generated(u32),
     /// Address outside of all files, and the reason for the missing name.
     Outside(Option<AbsAddr>, Unnamed),
@@ -114,8 +114,8 @@ impl LivePaths {
     }
 
     /// Converts the totals of an ended image to live paths. `from`: collection of the paths of `totals`. `objects`:
-    /// numbers of the objects in these paths. `counted`: number of merged stacks that the image counts itself; the
-    /// result does not count them.
+    /// indices of the objects in these paths. `counted`: number of merged stacks that the recording has in the row
+    /// of the image, so the result leaves them out.
     pub(super) fn translate(
         &mut self,
         totals: &PathTotals,

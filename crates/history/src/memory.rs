@@ -54,7 +54,7 @@ pub struct MemoryBook {
     end_of_run: Option<EndOfRun>,
 }
 
-/// Names, threads, locks and stacks, by the numbers that slices and events contain.
+/// Names, threads, locks and stacks, by the ids that slices and events contain.
 #[derive(Debug, Default)]
 struct Identities {
     names: BTreeMap<u32, String>,

@@ -12,7 +12,7 @@ use super::trend_parts::TrendParts;
 
 /// Moments of a view. With one moment, the view shows its totals; with two moments, the changes between them.
 ///
-/// Totals are exact at boundaries, so a moment stands for the last boundary before it.
+/// Totals are exact at boundaries, so a moment stands for the last boundary at or before it.
 #[derive(Debug)]
 pub struct Moments {
     /// `None` for the totals since the start of the history.
@@ -24,7 +24,7 @@ pub struct Moments {
     is_at_end: bool,
     /// Duration and end of the trace, if it has ended and `to` is the end.
     ended: Option<(Duration, Tick)>,
-    /// Parts of the shown time. Reports show the changes of live memory in each part.
+    /// Consecutive time ranges in the shown time. Reports show the changes of live memory in each of them.
     parts: TrendParts,
     /// Epoch that starts at the first mark, if the moments are marks.
     first_epoch: Option<Epoch>,
@@ -131,7 +131,8 @@ impl Moments {
         time.saturating_sub(self.start)
     }
 
-    /// Returns the parts of the shown time. Reports show the changes of live memory in each part.
+    /// Returns the consecutive time ranges in the shown time. Reports show the changes of live memory in each of
+    /// them.
     pub const fn parts(&self) -> &TrendParts {
         &self.parts
     }

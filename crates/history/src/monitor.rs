@@ -1,8 +1,8 @@
 //! Usage of threads and processes in intervals, from cumulative counters. Pure.
 //!
-//! The first [`Sampling`] is the baseline. Each further one ends an interval. The usage of a process is the growth of the
-//! sum over its running and ended threads, so the intervals of a process sum up to its counters, whatever happens to
-//! single threads.
+//! The first [`Sampling`] is the baseline. Each further sampling ends an interval. The usage of a process is the
+//! growth of the sum over its running and ended threads, so the intervals of a process sum up to its counters,
+//! whatever happens to single threads.
 //!
 //! Threads have rows of their own up to a limit. The monitor keeps the state of a thread only if it has a row.
 

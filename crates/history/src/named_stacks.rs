@@ -65,8 +65,8 @@ impl<'a> NamedClasses<'a> {
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
         let mut closed = 0;
         for (object, calls) in paths.in_objects() {
-            // Each call reads one object, because debug information is large: it is released before the next object
-            // is read.
+            // Each call of `names.frames` reads one object, because debug information is large: it is released
+            // before the next object is read.
             let offsets: Vec<_> = calls.keys().copied().collect();
             let frames_of_object = names.frames(object, &offsets);
             let mut all = frames_of_object.iter().flatten();
@@ -95,8 +95,8 @@ impl<'a> NamedClasses<'a> {
         Self { stacks, frames: FramesOfCalls::new(frames), left, notes }
     }
 
-    /// Returns the stacks of `class`. It must be called at most once for each class. A class that was not traced
-    /// has no stacks.
+    /// Returns the stacks of `class`. This function must be called at most once for each class. A class that was
+    /// not traced has no stacks.
     #[must_use]
     pub fn take(&mut self, class: EventClass) -> NamedStacks {
         let Some(ReportClass { processes, stalls, oom_kills, losses }) = self.stacks.take(class) else {

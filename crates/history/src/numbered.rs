@@ -1,4 +1,4 @@
-//! Distinct values with numbers.
+//! Distinct values with indices.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher as _, Hash};
@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::FxBuildHasher;
 
-/// Distinct values, numbered in the order of their arrival. The number of values stays far below 2^32.
+/// Distinct values, with indices in the order of their arrival. There are far fewer than 2^32 values.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered<T> {
     all: Vec<T>,
@@ -21,7 +21,7 @@ impl<T> Default for Numbered<T> {
 }
 
 impl<T: Hash + Eq> Numbered<T> {
-    /// Returns the number of `value`. If the value is new, `make` creates the copy that is stored.
+    /// Returns the index of `value`. If the value is new, `make` creates the copy that is stored.
     pub(super) fn number<Q: Hash + Eq + ?Sized>(&mut self, value: &Q, make: impl FnOnce() -> T) -> u32
     where
         T: Borrow<Q>,
@@ -40,7 +40,7 @@ impl<T: Hash + Eq> Numbered<T> {
         }
     }
 
-    /// Returns the number of `value`, if it is known.
+    /// Returns the index of `value`, if it is known.
     pub(super) fn find<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Option<u32>
     where
         T: Borrow<Q>,
@@ -48,17 +48,17 @@ impl<T: Hash + Eq> Numbered<T> {
         self.known.find(FxBuildHasher.hash_one(value), |&number| self.all[number as usize].borrow() == value).copied()
     }
 
-    /// Returns the value with this number.
+    /// Returns the value with this index.
     pub(super) fn get(&self, number: u32) -> &T {
         &self.all[number as usize]
     }
 
-    /// Returns the value with this number, to replace it by an equal one.
+    /// Returns the value with this index, to replace it by an equal one.
     pub(super) fn get_mut(&mut self, number: u32) -> &mut T {
         &mut self.all[number as usize]
     }
 
-    /// Iterates over the values in the order of their numbers.
+    /// Iterates over the values in the order of their indices.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
         self.all.iter()
     }

@@ -1,4 +1,4 @@
-//! Conversion of the rings' events to one snapshot for each event class. Each shard has a thread, a source and a
+//! Conversion of the rings' events to one snapshot for each event class. Each shard has its own thread, source and
 //! ledger; shards share no lock.
 
 mod account_sender;
@@ -53,9 +53,9 @@ struct Running {
 pub struct RunTotals {
     /// Merged snapshots of all shards. If there is a sink for ended images, the snapshots have running images only.
     pub snapshots: Snapshots,
-    /// Ended images that were not sent to the sink, with the numbers of their shards.
+    /// Ended images that were not sent to the sink, with the indices of their shards.
     pub ended: Vec<(usize, Vec<EndedImage>)>,
-    /// Deltas that were not sent, with the numbers of their shards. The deltas of one shard are in order.
+    /// Deltas that were not sent, with the indices of their shards. The deltas of one shard are in order.
     pub deltas: Vec<(usize, Delta)>,
     /// Changes of accounts that were not sent, in order, as [`AccountSink`] receives them.
     pub accounts: Vec<(u64, AccountChanges)>,
@@ -73,7 +73,7 @@ pub enum Error {
     /// A thread could not be created.
     #[error("cannot start the thread of shard {shard}: {source}")]
     Start {
-        /// Number of the shard.
+        /// Index of the shard.
         shard: usize,
         /// Error of the call.
         source: std::io::Error,
@@ -124,9 +124,9 @@ impl Shards {
         self.shards.iter().fold(Progress::default(), |sum, shard| sum + shard.progress.read())
     }
 
-    /// Ends the current delta of each shard at `at`, the present time: changes before and after it are in different
-    /// deltas. If an event has the tick `at`, but arrives after a shard has read its source, it belongs to the
-    /// later delta. The caller limits the number of marks.
+    /// Ends the current delta of each shard at `at`, the present time: changes before and after `at` are in
+    /// different deltas. If an event from before `at` arrives after a shard has read its source, the event belongs
+    /// to the later delta. The caller limits the number of marks.
     pub fn mark(&self, at: Tick) {
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
@@ -170,9 +170,9 @@ impl Shards {
         }
     }
 
-    /// Ends images after the records of their ends were lost in some rings. If such an image still runs in a shard,
-    /// the shard ends it as soon as its source is empty, so that all records from before this call are applied. The
-    /// images of a pid must be in order.
+    /// Ends images after the records of their ends were lost in some rings. A shard ends such an image, if the
+    /// image still runs there, as soon as the shard's source is empty. So all records from before this call are
+    /// applied. The images of a pid must be in order.
     pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
         let images: Arc<[_]> = images.into();
         for shard in &self.shards {
@@ -238,7 +238,7 @@ pub fn count_missing_frames(snapshot: &mut Snapshot) {
     snapshot.losses.add(LossReason::StackFramesLost, lost);
 }
 
-/// Returns the number of events of an image that lack the frames of their stack in `stacks`. Merged stacks do not
+/// Returns the number of events of an image with a stack that has no frames in `stacks`. Merged stacks do not
 /// count. If the ledger has removed IDs of merged stacks, lost frames cannot be distinguished from merged ones, and
 /// the number is 0.
 #[must_use]

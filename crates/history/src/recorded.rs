@@ -106,8 +106,8 @@ impl RecordedProcesses {
         }
     }
 
-    /// Adds an ended process image that is a member of a group. The group has its stacks. The group is found by the
-    /// executable and the owner of `image`.
+    /// Adds an ended process image that is a member of a group. The group has the stacks of the image. The group is
+    /// found by the executable and the owner of `image`.
     pub(super) fn add_member(&mut self, class: EventClass, id: ImageId, image: &ProcessImage, usage: ImageUsage) {
         if let Some((end, at)) = image.ended {
             let usage = ImageUsage { ended: Some(end), ..usage };
@@ -116,8 +116,8 @@ impl RecordedProcesses {
     }
 
     /// Adds a group with the stacks of all its members, and the members that are only known by their sums. `group`:
-    /// its image has the executable and the owner, its usage has the totals of the merged members. `merged`: facts
-    /// of these members.
+    /// its image has the executable and the owner of the group, and its usage has the totals of the merged members.
+    /// `merged`: facts of the merged members.
     pub(super) fn add_group(&mut self, class: EventClass, group: RecordedProcess, merged: MergedImages) {
         let RecordedProcess { image, usage, stacks } = group;
         let entry = |stack: RecordedStack| {

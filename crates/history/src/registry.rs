@@ -150,7 +150,7 @@ impl Registry {
         has_ended.then(|| self.remove(id)).flatten()
     }
 
-    /// Removes all images of `pid`. No totals may refer to them.
+    /// Removes all images of `pid`. No totals may refer to these images.
     pub fn forget(&mut self, pid: Pid) {
         self.ordinals.set(pid, 0);
         let all = ImageId { pid, ordinal: 0 }..=ImageId { pid, ordinal: u32::MAX };
@@ -179,7 +179,7 @@ impl Registry {
         &self.losses
     }
 
-    /// Returns true if the process with this pid runs no later image than `id`.
+    /// Returns true if the registry has no later image of the same pid.
     #[must_use]
     pub fn is_latest(&self, id: ImageId) -> bool {
         self.latest_image(id.pid).is_none_or(|(latest, _)| latest.ordinal <= id.ordinal)
@@ -190,7 +190,7 @@ impl Registry {
         self.images.range(all).next_back().map(|(&id, image)| (id, image))
     }
 
-    /// Returns the id of the image that `pid` runs now. After an exit, this is a new one.
+    /// Returns the id of the image that `pid` runs now. After an exit, this is the id of a new image.
     pub fn current(&self, pid: Pid) -> ImageId {
         self.ordinals.current(pid)
     }
@@ -209,7 +209,7 @@ impl Registry {
         }
     }
 
-    /// Changes an image. Adds the image if it is new; if there is no room for it, counts a loss.
+    /// Changes an image. Adds the image if it is new; if there is no room for the image, counts a loss.
     fn with_image(&mut self, id: ImageId, change: impl FnOnce(&mut ProcessImage)) {
         let room = self.images.len() < self.limits.images;
         // The ordinal is set even if there is no room: further events belong to the new image and must not change

@@ -42,9 +42,9 @@ pub(super) struct ReportClass {
 
 impl ReportStacks {
     /// Converts the stacks of a run to call paths. `snapshots`: totals of the images that still run. `images`:
-    /// their metadata. `code_of` returns the names of the code that an image has generated. `ended`: images that
-    /// ended earlier. `window`: time of the trace. `changes`: changes of the live memory of running images, if
-    /// known.
+    /// metadata of these images. `code_of` returns the names of the code that an image has generated. `ended`:
+    /// images that ended earlier. `window`: start and end of the trace. `changes`: changes of the live memory of
+    /// running images, if known.
     pub(super) fn of_run<C: CodeNames>(
         snapshots: Snapshots,
         images: &BTreeMap<ImageId, ProcessImage>,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-/// Lengths of merged intervals.
+/// Lengths of the periods within which intervals are merged.
 const LENGTHS: [Duration; 5] = [
     Duration::from_secs(10),
     Duration::from_secs(60),
@@ -27,8 +27,8 @@ pub(super) struct StoredInterval {
 }
 
 /// Returns the intervals to merge next: consecutive intervals within the same 10 seconds, minute, ten minutes, hour
-/// or day. Their age must be at least this length. Among all candidates, the merge with the smallest ratio of
-/// length to age loses the least resolution. Returns `None` if there is no candidate.
+/// or day. Their age must be at least the length of this period. Among all candidates, the merge with the smallest
+/// ratio of length to age loses the least resolution. Returns `None` if there is no candidate.
 pub(super) fn next_merge(intervals: &[StoredInterval]) -> Option<Range<usize>> {
     let now = intervals.last()?.span.end;
     let mut best: Option<(f64, Range<usize>)> = None;

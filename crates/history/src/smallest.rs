@@ -64,7 +64,7 @@ impl Smallest {
     }
 }
 
-/// The chosen stacks: all stacks below the weight `most`, and the first stacks with this weight.
+/// The chosen stacks: all stacks below the weight `most`, and the first stacks with the weight `most`.
 pub(super) struct SmallStacks {
     all: Magnitudes,
     most: Weight,

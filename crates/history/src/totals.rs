@@ -32,8 +32,8 @@ pub struct StackTotal {
     pub usage: Quantities,
     /// Numbers that few stacks have, by kind and index.
     pub details: BTreeMap<(DetailKind, u32), u64>,
-    /// Changes of live and allocated bytes in each part, if the image runs at the end of the last part. Empty for
-    /// totals without parts.
+    /// Changes of live and allocated bytes between each two successive boundaries, if the image runs at the last
+    /// boundary. Empty if the totals have two boundaries only.
     pub live_changes: LiveChanges,
 }
 
@@ -61,7 +61,7 @@ impl Sums {
     }
 }
 
-/// Parts between successive boundaries. Changes arrive sorted by interval.
+/// Assigns changes to the time ranges between successive boundaries, the parts. Changes arrive sorted by interval.
 pub(super) struct Parts<'a> {
     bounds: &'a [Boundary],
     /// Interval of the last change, and the index of its part.

@@ -11,7 +11,7 @@ use super::generated_names::GeneratedNames;
 /// instead. Nearly all paths occurred in earlier processes, so their translation is known.
 #[derive(Debug, Default)]
 pub(super) struct TranslatedPaths {
-    /// Value of [`CallPaths::removals`] at the translation of `paths`. A later removal makes `paths` invalid.
+    /// Value of [`CallPaths::removals`] when `paths` was filled. A later removal makes `paths` invalid.
     removals: u64,
     /// Live path of each path, by the index of the path; the root if the path is not translated yet.
     paths: Vec<Node>,

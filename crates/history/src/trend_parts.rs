@@ -1,4 +1,4 @@
-//! Parts of a trace. Reports show the changes of live memory in each part.
+//! Division of a trace into parts: consecutive time ranges. Reports show the changes of live memory in each part.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -66,7 +66,7 @@ pub fn has_trends(class: EventClass) -> bool {
 /// `span`. Returns no parts if there would be fewer than [`FEWEST`].
 fn ends_of_parts(boundaries: &[Duration], span: &Range<Duration>) -> Vec<usize> {
     let whole = span.end.saturating_sub(span.start);
-    // Boundaries are not exactly periodic, so a part may end up to a quarter of a part early.
+    // Boundaries are not exactly periodic, so a part may end early, by up to a quarter of its length.
     let is_at_end = |part: u32, boundary: Duration| boundary >= span.start + whole * (4 * part - 1) / (4 * MOST);
     let mut ends = Vec::new();
     let mut part = 1;

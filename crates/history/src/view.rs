@@ -1,4 +1,4 @@
-//! Views: profiles of a part of a history.
+//! Views: profiles at a moment of a history, or between two moments.
 
 mod activity;
 mod notes;
@@ -71,7 +71,7 @@ fn known_end<'a>(book: &'a dyn Book, moments: &Moments) -> Option<&'a EndOfRun> 
 }
 
 impl Views<'_> {
-    /// Returns the stacks of an event class. It must be called at most once for each class.
+    /// Returns the stacks of an event class. This function must be called at most once for each class.
     pub fn take(&mut self, class: EventClass) -> NamedStacks {
         self.classes.take(class)
     }

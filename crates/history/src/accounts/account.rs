@@ -19,7 +19,7 @@ enum Owner {
     /// The group with this index.
     Group {
         index: u32,
-        /// True if the ledger's marks of the group's members include the account.
+        /// True if the account is a member: the ledger's water marks of the group include it.
         is_member: bool,
         /// True if the account has changed in the interval of the image's end.
         is_changed: bool,
@@ -52,7 +52,7 @@ impl Account {
         self.owner = Owner::Group { index, is_member: false, is_changed: false };
     }
 
-    /// Notes that the ledger's marks of the group's members include the account from now on.
+    /// Makes the account a member: from now on, the ledger's water marks of the group include it.
     pub(super) const fn join(&mut self) {
         if let Owner::Group { is_member, .. } = &mut self.owner {
             *is_member = true;
@@ -66,8 +66,8 @@ impl Account {
         }
     }
 
-    /// Sets the counters to those of `state`. Adds their change to the step of the group, or adds the marks of
-    /// `state` to the own marks of an account without a group.
+    /// Replaces the counters with the counters of `state`. If the account has a group, adds the change to the
+    /// group's step. Otherwise, adds the marks of `state` to the account's own marks.
     pub(super) fn apply(&mut self, state: &AccountState, steps: &mut FxHashMap<usize, Step>) {
         let before = std::mem::replace(&mut self.counters, state.counters);
         match &mut self.owner {

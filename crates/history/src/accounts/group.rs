@@ -16,7 +16,7 @@ pub(super) struct Group {
     marks: Marks,
     /// Marks in the current interval of a recording; `None` if the group has not changed in it.
     interval: Option<Box<Marks>>,
-    /// Number of the account in a recording.
+    /// Number of the group's account in a recording, assigned at the end of the first interval with a change.
     pub(super) number: Option<AccountNumber>,
 }
 
@@ -43,7 +43,7 @@ impl Group {
         self.marks.bounds.high.at_most
     }
 
-    /// Adds the changes of an interval. `most`: highest amount of all groups together.
+    /// Adds the changes of an interval. `most`: high-water mark of the sum of all groups.
     pub(super) fn apply(&mut self, step: &Step, most: Amount) {
         self.counters.add(&step.counters);
         self.exit += step.exit;
@@ -66,8 +66,7 @@ impl Group {
         self.counters.subtract(before);
     }
 
-    /// Adds the amount that an image held at its end to the total of this kind of end. The live amount does not
-    /// change.
+    /// Adds the amount that an image held at its end to `exit` or `discarded`. The live amount does not change.
     pub(super) fn end(&mut self, end: ImageEnd, live: Amount) {
         match end {
             ImageEnd::Exit | ImageEnd::OomKill => self.exit += live,
@@ -91,7 +90,7 @@ impl Group {
         self.add(other);
     }
 
-    /// Adds another group. The times of the marks are unknown. `most`: highest amount of all groups together.
+    /// Adds another group. The times of the marks are unknown. `most`: high-water mark of the sum of all groups.
     pub(super) fn merge(&mut self, other: &Self, most: Amount) {
         let live = self.live + other.live;
         if let Some(marks) = &mut self.interval {
@@ -121,8 +120,8 @@ impl Group {
         self.interval.take().map(|marks| self.with_marks(*marks))
     }
 
-    /// Returns the totals of a removed group at the end of the interval: no amounts, because another group has
-    /// them, and a low-water mark of 0.
+    /// Returns the totals of a removed group at the end of the interval. The amounts are zero, because another
+    /// group has them, and the low-water mark is 0.
     pub(super) fn after_removal(&self) -> AccountTotals {
         let mut marks = self.interval_marks();
         marks.apply_low(Amount::default());

@@ -19,13 +19,13 @@ pub enum KeyPart {
     Allocator(Option<AllocatorId>),
     /// A tag that targets set; `None` for blocks of tags without an account.
     Tag(Option<TagId>),
-    /// Anything with a final name.
+    /// A final name, such as the name of a user, a cgroup or an ended process.
     Named(Arc<str>),
 }
 
 impl AccountKey {
-    /// Returns the key of the group for accounts beyond the maximum number of groups. `columns`: number of parts of
-    /// the key.
+    /// Returns the key of the group for accounts beyond the maximum number of groups. `columns`: number of columns
+    /// of the key.
     #[must_use]
     pub fn other(columns: usize) -> Self {
         Self(std::iter::repeat_n(KeyPart::Named("[other]".into()), columns).collect())

@@ -24,7 +24,7 @@ impl Marks {
     }
 
     /// Includes an interval with the changes `step`, which change the amount from `before` to `after`. `most`:
-    /// highest amount of all groups together.
+    /// high-water mark of the sum of all groups.
     pub(super) fn apply(&mut self, before: Amount, after: Amount, step: &Step, most: Amount) {
         let highest = before + step.rise;
         let lowest = before.saturating_sub(step.fall);
@@ -78,7 +78,7 @@ impl Marks {
     }
 
     /// Includes the marks of another group at unknown times. `live`: live amount of both groups together. `most`:
-    /// highest amount of all groups together.
+    /// high-water mark of the sum of all groups.
     pub(super) fn merge(&mut self, live: Amount, other: &Self, most: Amount) {
         let (ours, theirs) = (self.bounds, other.bounds);
         if theirs.high.at_least.bytes > ours.high.at_least.bytes {

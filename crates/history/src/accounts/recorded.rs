@@ -6,7 +6,7 @@ use rustc_hash::FxHashSet;
 use super::group::Group;
 use super::key::AccountKey;
 
-/// Groups of a recording.
+/// Accounts of a recording, and their changes in the current interval.
 #[derive(Debug)]
 pub(super) struct RecordedGroups {
     /// Maximum number of recorded accounts.
@@ -15,11 +15,11 @@ pub(super) struct RecordedGroups {
     pub(super) accounts: u32,
     /// Indices of the groups that have changed in the interval. Some of these groups can have been removed since.
     pub(super) changed: Vec<usize>,
-    /// Indices of the groups without a recorded key.
+    /// Indices of the groups with a new key, which the recording lacks.
     pub(super) unnamed: FxHashSet<usize>,
     /// Accounts of groups that were removed in the interval.
     pub(super) removed: Vec<(AccountNumber, AccountTotals)>,
-    /// Number of groups beyond the maximum.
+    /// Number of groups that are not recorded, because they exceed `max`.
     pub(super) beyond: u64,
 }
 
@@ -45,7 +45,7 @@ impl RecordedGroups {
         self.unnamed.insert(index);
     }
 
-    /// Notes that a group is removed: another group has its amounts.
+    /// Notes that a group is removed, because another group takes over its amounts.
     pub(super) fn remove(&mut self, group: &Group) {
         let number = group.number.filter(|number| number.is_recorded());
         self.removed.extend(number.map(|number| (number, group.after_removal())));

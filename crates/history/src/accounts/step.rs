@@ -9,7 +9,7 @@ pub(super) struct Change {
     pub(super) after: AccountCounters,
     pub(super) marks: WaterMarks,
     pub(super) peak_at: Tick,
-    /// End of the image, and the amount that it held then.
+    /// End of the image and its live amount at this time; `None` if the image runs on.
     pub(super) ended: Option<(ImageEnd, Amount)>,
 }
 

@@ -80,8 +80,8 @@ fn accounts_beyond_the_limit_of_a_recording_are_counted() {
     assert_eq!((groups.recorded_keys().len(), groups.number_of_unrecorded()), (2, 3));
 }
 
-/// The `known_at` of an image is the number of takes after which it is identified. From this number on, it is
-/// identified at its completion, and from [`AT_END`] on, at the end.
+/// An image with `known_at` = N is identified after N takes. From `AT_COMPLETION` on, it is identified at its
+/// completion instead, and from [`AT_END`] on, at the end of the run.
 const AT_COMPLETION: u32 = 20;
 const AT_END: u32 = 25;
 

@@ -1,4 +1,4 @@
-//! Pairs the steps of threads to slices.
+//! Pairs the steps of threads, such as the begin and the end of a call, to slices.
 
 use memtrace_model::{
     AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, LockIdentity, LockSums, LossReason, Losses,
@@ -85,12 +85,13 @@ impl ActivityBuilder {
         self.start = start;
     }
 
-    /// Sets the names of allocator functions. The number of a function is its index.
+    /// Sets the names of allocator functions. A step of an allocator call has the index of its function.
     pub fn set_functions(&mut self, functions: Vec<String>) {
         self.functions = functions;
     }
 
-    /// Returns the number of the name of the allocator function with the number `function`.
+    /// Returns the id of the name of an allocator function. `function`: index in the list of
+    /// [`Self::set_functions`].
     pub fn name_of_function(&mut self, function: u32) -> u32 {
         let name = self.functions.get(function as usize).map_or("[other functions]", String::as_str);
         self.names.number(name)
@@ -139,12 +140,12 @@ impl ActivityBuilder {
         }
     }
 
-    /// Returns the new threads, which have no names yet, with their numbers.
+    /// Removes and returns the new threads, which have no names yet: row number, pid and tid.
     pub fn take_unnamed(&mut self) -> Vec<(u32, Pid, Tid)> {
         self.threads.take_unnamed()
     }
 
-    /// Returns the running threads with slices or events, with their numbers.
+    /// Returns the running threads with slices or events: row number, pid and tid.
     #[must_use]
     pub fn running(&self) -> Vec<(u32, Pid, Tid)> {
         self.threads.running()
@@ -287,7 +288,7 @@ impl ActivityBuilder {
     /// slice.
     fn complete(&mut self, moment: Moment, kind: SliceKind, duration: Nanoseconds, slice: Slice) {
         let begin = Nanoseconds(moment.at.0.saturating_sub(duration.0));
-        // The CPU time is read after the end of the slice.
+        // The CPU time is read after the end of the slice, so it can exceed the duration.
         let cpu = moment.cpu.map(|cpu| cpu.min(duration));
         self.add_slice(moment, Slice { kind, begin, cpu, ..slice });
     }

@@ -62,8 +62,8 @@ impl ActivityCollector {
         self.left_out += left_out;
     }
 
-    /// Returns the activity. `calls`: calls of allocator functions, by the number of the function's name. `stacks`:
-    /// names of the functions in each stack, by the number of the stack. `counts_bytes`: the bytes that threads
+    /// Returns the activity. `calls`: calls of allocator functions, by the id of the function's name. `stacks`:
+    /// names of the functions in each stack, by the id of the stack. `counts_bytes`: true if the bytes that threads
     /// allocate are known.
     #[must_use]
     pub fn finish(
@@ -158,7 +158,7 @@ impl ActivityCollector {
     }
 }
 
-/// Returns the position of each number.
+/// Returns the position of each row number in `numbers`.
 fn places(numbers: impl Iterator<Item = u32>) -> BTreeMap<u32, u32> {
     numbers.zip(0..).collect()
 }
@@ -171,8 +171,8 @@ fn list<T: Clone + Default>(rows: BTreeMap<u32, T>) -> Vec<T> {
     all
 }
 
-/// Sets the maximum number of threads that waited for each futex at a time. Waits for a futex are known only when
-/// they have ended.
+/// Sets the maximum number of threads that waited for each futex at a time, according to the kept slices. A wait
+/// for a futex is known only when it has ended.
 fn add_waiters_of_futexes(locks: &mut [(u32, LockRow)], slices: &[Slice]) {
     let mut steps: BTreeMap<u32, Vec<(Nanoseconds, i64)>> = BTreeMap::new();
     for slice in slices.iter().filter(|slice| slice.kind == SliceKind::FutexWait) {

@@ -28,7 +28,7 @@ pub(super) struct Locks {
 #[derive(Debug)]
 struct LockState {
     name: u32,
-    /// Number of the lock; `None` if there are too many.
+    /// Row number of the lock; `None` beyond [`MAX_LOCKS`].
     number: Option<u32>,
     holders: Vec<Hold>,
     waiters: u64,
@@ -43,7 +43,7 @@ pub(super) struct Hold {
     pub(super) allocated: Option<Bytes>,
 }
 
-/// A lock when a thread begins to wait for it.
+/// State of a lock at the moment when a thread begins to wait for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WaitedLock {
     pub(super) name: u32,
@@ -96,8 +96,8 @@ impl Locks {
         }
     }
 
-    /// Records that a thread has released the lock. Returns the name of the lock, its number, and the hold; `None`
-    /// if the begin of the hold is not known.
+    /// Records that a thread has released the lock. Returns the name and the row number of the lock, and the hold;
+    /// `None` if the begin of the hold is not known.
     pub(super) fn release(&mut self, pid: Pid, address: AbsAddr, tid: Tid) -> Option<(u32, Option<u32>, Hold)> {
         let state = self.states.get_mut(&(pid, address))?;
         let index = state.holders.iter().position(|hold| hold.tid == tid)?;
@@ -132,7 +132,7 @@ impl Locks {
         held
     }
 
-    /// Returns the number of the lock; `None` if there are too many.
+    /// Returns the row number of the lock, and adds a row if the lock is new; `None` beyond [`MAX_LOCKS`].
     pub(super) fn number(&mut self, lock: LockIdentity) -> Option<u32> {
         if let Some(&number) = self.numbers.get(&lock) {
             return Some(number);

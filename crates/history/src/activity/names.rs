@@ -1,11 +1,11 @@
-//! Numbers of names.
+//! Assigns ids to names.
 
 use rustc_hash::FxHashMap;
 
-/// Maximum number of names. Further names share a number.
+/// Maximum number of names with ids of their own. Further names share an id.
 const MAX_NAMES: usize = 1 << 15;
 
-/// Name of all further names.
+/// Name that stands for all names beyond [`MAX_NAMES`].
 const OTHER: &str = "[other names]";
 
 /// Names and their numbers.
@@ -17,7 +17,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Returns the number of a name.
+    /// Returns the id of a name, and assigns one if the name is new.
     pub(super) fn number(&mut self, name: &str) -> u32 {
         if let Some(&number) = self.numbers.get(name) {
             return number;

@@ -18,7 +18,6 @@ pub(super) const NO_FRAME: AbsAddr = AbsAddr(0);
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     running: FxHashMap<(Pid, Tid), ThreadState>,
-    /// Number of rows.
     rows: u32,
     changed: BTreeMap<u32, ActiveThread>,
     /// New threads without names.
@@ -28,7 +27,7 @@ pub(super) struct Threads {
 /// A running thread.
 #[derive(Debug)]
 pub(super) struct ThreadState {
-    /// Number of its row; `None` if it has no slice and no event yet.
+    /// Row number; `None` if the thread has no slice and no event yet.
     number: Option<u32>,
     row: ActiveThread,
     /// Spans and waits that have not ended, outermost first.
@@ -53,7 +52,7 @@ pub(super) struct OpenSlice {
 /// Key that the begin and the end of a slice have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenKey {
-    /// Span of a site: number of the site, and the stack pointer at the entry of the function; [`NO_FRAME`] for a
+    /// Span of a site: index of the site, and the stack pointer at the entry of the function; [`NO_FRAME`] for a
     /// task.
     Span(u32, AbsAddr),
     /// Wait for the lock at this address.
@@ -85,7 +84,7 @@ impl Threads {
         self.running.get_mut(&(pid, tid))
     }
 
-    /// Returns the number of a thread's row, and adds a row if the thread has none; `None` if too many threads run.
+    /// Returns the row number of a thread, and adds a row if the thread has none; `None` if too many threads run.
     pub(super) fn number(&mut self, pid: Pid, tid: Tid) -> Option<u32> {
         let next = self.rows;
         let thread = self.get(pid, tid)?;
@@ -115,13 +114,13 @@ impl Threads {
         self.running.remove(&(pid, tid));
     }
 
-    /// Returns the threads with new rows, which have no names.
+    /// Removes and returns the threads with new rows, which have no names: row number, pid and tid.
     pub(super) fn take_unnamed(&mut self) -> Vec<(u32, Pid, Tid)> {
         std::mem::take(&mut self.unnamed)
     }
 
-    /// Names the thread with this number. An empty name stands for an unknown name. A thread that has exited keeps
-    /// the name that it had at its exit.
+    /// Names the thread with the row `number`. An empty name is unknown and changes nothing. A thread that has
+    /// exited keeps the name that it had at its exit.
     pub(super) fn name(&mut self, number: u32, pid: Pid, tid: Tid, process: &Comm, name: &Comm) {
         let set = |row: &mut ActiveThread| {
             if *process != Comm::default() {
@@ -147,7 +146,7 @@ impl Threads {
         std::mem::take(&mut self.changed)
     }
 
-    /// Returns the threads with slices that have not ended, in order.
+    /// Returns the threads with slices that have not ended, sorted by pid and tid.
     pub(super) fn with_open_slices(&self) -> Vec<(Pid, Tid)> {
         let open = self.running.iter().filter(|(_, thread)| !thread.open.is_empty());
         let mut all: Vec<_> = open.map(|(&thread, _)| thread).collect();

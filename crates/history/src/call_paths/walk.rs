@@ -13,8 +13,8 @@ use super::{Call, CallId, CallLocation, CallPaths};
 use crate::generated_names::{GeneratedFrame, GeneratedNames};
 use crate::path_totals::{PathKey, PathTotals, PathUsage};
 
-/// Maximum size of [`Walk::located`]. A compiler has some ten thousand frames. More entries would double the table
-/// from 270 KiB.
+/// Maximum number of entries of [`Walk::located`]. The stacks of a compiler process have about ten thousand different
+/// frames. More entries would double the size of the table, which is 270 KiB.
 const MAX_LOCATED: usize = 14_000;
 
 /// Walk through the stacks of one image.
@@ -24,13 +24,13 @@ pub(crate) struct Walk<'a, 's> {
     stacks: &'s Stacks,
     code: &'s mut dyn CodeNames,
     names: &'s mut GeneratedNames,
-    /// Numbers of the image's objects, by address of the [`Object`].
+    /// Number in `paths` of each object of the image, by the address of the [`Object`].
     objects: FxHashMap<*const Object, u32>,
-    /// Number of the path of each visited call, by its index; 0 for the others. Empty if the location of a call
-    /// depends on the time of its stack, because mappings were replaced or names have times, or if callers are
-    /// uncertain.
+    /// Number of the path of each visited call, by the index of the call's node in `stacks`; 0 for calls that were not
+    /// visited. The list is empty if paths cannot be reused: if mappings were replaced, if names depend on the time of
+    /// a stack, or if callers are uncertain.
     visited: Vec<u32>,
-    /// Numbers of calls by frame. Empty if `visited` is empty.
+    /// ID of the call of each frame. Empty if `visited` is empty.
     located: FxHashMap<AbsAddr, CallId>,
     /// Buffer of [`Self::path`]: calls from the leaf up to a known path.
     open: Vec<(Node, AbsAddr)>,
@@ -78,23 +78,24 @@ impl<'a, 's> Walk<'a, 's> {
         (self.path(leaf, taken), end)
     }
 
-    /// Returns the key of the totals of a stack. If IDs of merged stacks were forgotten, a stack without frames
-    /// counts as a merged stack.
+    /// Returns the key of the totals of a stack. `has_forgotten`: true if the ledger has forgotten IDs of merged
+    /// stacks. Then a stack with lost frames counts as a merged stack.
     fn key(&mut self, StackKey { stack, part }: StackKey, has_forgotten: bool) -> PathKey {
         let (path, end) = self.stack(stack);
         let end = if has_forgotten && end == StackEnd::FramesLost { StackEnd::Merged } else { end };
         PathKey { path, end, part }
     }
 
-    /// Removes the totals by stack from `usage`, and returns them by call path. Calls `each` with every stack and
-    /// its path.
+    /// Removes the totals and histograms by stack from `usage`, and returns them by call path. Calls `each` with every
+    /// stack that has totals, and with the key of its path.
     pub(crate) fn totals(&mut self, usage: &mut ImageUsage, mut each: impl FnMut(StackKey, PathKey)) -> PathTotals {
         let (mut stacks_in_other, has_forgotten) = (usage.merged_stacks, usage.has_forgotten);
         let by_stack = std::mem::take(&mut usage.by_stack);
         let entries = by_stack.iter().map(|(&key, quantities)| {
             let path = self.key(key, has_forgotten);
             let merged = match path.end {
-                // The whole image has one number of merged stacks. Only the first part carries it.
+                // `merged_stacks` belongs to the whole image, but `StackId::OTHER` has an entry for each part. Only
+                // the first entry gets the number.
                 StackEnd::Merged if key.stack == StackId::OTHER => std::mem::take(&mut stacks_in_other),
                 StackEnd::Merged => 1,
                 _ => 0,
@@ -117,12 +118,12 @@ impl<'a, 's> Walk<'a, 's> {
         if histograms.is_empty() { totals } else { totals.merge(PathTotals::new(histograms)) }
     }
 
-    /// Returns the numbers of the objects of the visited calls.
+    /// Returns the numbers of the objects that contain the located calls.
     pub(crate) fn objects(&self) -> Vec<u32> {
         self.objects.values().copied().collect()
     }
 
-    /// Returns true if a path has an address outside of all files, which is specific to the process.
+    /// Returns true if a path contains an address outside of all files. Such a path is specific to the process.
     pub(crate) const fn has_addresses(&self) -> bool {
         self.has_addresses
     }
@@ -149,8 +150,8 @@ impl<'a, 's> Walk<'a, 's> {
         path
     }
 
-    /// Returns the number of a call. Most calls are in many paths, and a look-up by frame is faster than a search
-    /// for the mapping.
+    /// Returns the ID of the call of a frame. Most calls are in many paths, and a look-up by frame is faster than a
+    /// search for the mapping.
     fn number(&mut self, frame: AbsAddr, taken: Duration) -> CallId {
         if let Some(&known) = self.located.get(&frame) {
             return known;
@@ -183,7 +184,7 @@ impl<'a, 's> Walk<'a, 's> {
         (path, is_cut)
     }
 
-    /// Returns a call, and false if its caller is uncertain.
+    /// Returns the call of a frame. The flag is false if the caller of this call is uncertain.
     fn locate(&mut self, frame: AbsAddr, taken: Duration) -> (Call, bool) {
         let call = CallAddress::new(self.image, frame, taken);
         let mut finds_caller = true;
@@ -219,7 +220,7 @@ impl<'a, 's> Walk<'a, 's> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct CallAddress {
     address: AbsAddr,
-    /// Mapping at the time of the stack, if another mapping has replaced it since.
+    /// Version of the mapping at the time of the stack, if another mapping has replaced it since.
     version: Option<Version>,
     /// True if the frame was found by frame pointer.
     by_frame_pointer: bool,

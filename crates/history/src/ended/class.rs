@@ -16,7 +16,7 @@ pub(crate) struct EndedClass {
     start: Tick,
     rows: BTreeMap<Rank, Box<Row>>,
     row_entries: usize,
-    /// The largest images in groups, each with the number of its group. Their stacks are in the group.
+    /// The largest images in groups, each with the index of its group. The stacks of these images are in the group.
     runs: BTreeMap<Rank, (usize, EndedRun)>,
     pub(super) groups: Groups,
 }

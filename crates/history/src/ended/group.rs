@@ -29,7 +29,7 @@ pub(crate) struct Group {
     ends: BTreeMap<ImageEnd, u64>,
     first_start: Duration,
     last_end: Duration,
-    /// Sum of the times that the images ran.
+    /// Sum of the times that the images ran during the trace.
     traced: Duration,
     /// Totals without stacks.
     pub usage: ImageUsage,
@@ -149,7 +149,7 @@ impl Group {
         self.stacks.len()
     }
 
-    /// Merges the parts of `stacks`, so that each stack has one entry.
+    /// Merges the entries of each stack into one entry.
     pub(super) fn merge_parts(&mut self) {
         let all = self.stacks.take();
         self.stacks.push(all);
@@ -249,7 +249,7 @@ fn is_of_thread(key: PathKey) -> bool {
 }
 
 /// Returns the totals by stack without data of a single process: threads, addresses outside of files, and bytes at
-/// its peak.
+/// the process's peak.
 fn common_stacks(stacks: &PathTotals, has_addresses: bool, paths: &mut CallPaths) -> PathTotals {
     let mut known = FxHashMap::default();
     let common = |(key, mut totals): (PathKey, PathUsage)| {

@@ -35,7 +35,7 @@ impl GroupKey {
         Self { executable, user: facts.user.clone(), cgroup: facts.cgroup.clone() }
     }
 
-    /// Returns the key without the cgroup; if it has none, the key without user and executable.
+    /// Returns the key without the cgroup. If the key has no cgroup, returns the key without user and executable.
     pub(crate) fn coarser(&self) -> Self {
         match self.cgroup {
             Some(_) => Self { cgroup: None, ..self.clone() },

@@ -12,7 +12,7 @@ use crate::call_paths::CallPaths;
 use crate::path_totals::PathTotals;
 use crate::smallest::Smallest;
 
-/// Groups, by key and by number.
+/// Groups, by key and by index.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     all: Vec<Group>,
@@ -21,7 +21,7 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Adds an image to its group, and returns the number of the group.
+    /// Adds an image to its group, and returns the index of the group.
     pub(super) fn add(&mut self, row: Row, start: Tick, paths: &mut CallPaths) -> usize {
         let number = self.number(GroupKey::of(&row.facts));
         let group = &mut self.all[number];
@@ -54,8 +54,8 @@ impl Groups {
         })
     }
 
-    /// Merges the smallest groups if there are more than `most`. Returns the new number of each group; `None` if no
-    /// number changes.
+    /// Merges the smallest groups if there are more than `most`. Returns the new index of each group; `None` if no
+    /// index changes.
     pub(super) fn limit(&mut self, class: EventClass, most: usize) -> Option<Vec<usize>> {
         let most = most.max(1);
         if self.all.len() <= most {
@@ -76,7 +76,7 @@ impl Groups {
     }
 
     /// Gives the groups with true in `is_joined` a coarser key, and merges groups with equal keys. Returns the new
-    /// number of each group.
+    /// index of each group.
     fn join(&mut self, is_joined: &[bool]) -> Vec<usize> {
         let all = std::mem::take(self).all;
         let joined = all.into_iter().zip(is_joined).map(|(mut group, &is_joined)| {
@@ -93,12 +93,12 @@ impl Groups {
         joined
     }
 
-    /// Returns the number of entries of all groups. A stack can have an entry in several parts of a group.
+    /// Returns the number of entries of all groups. A stack of a group can have several entries.
     pub(super) const fn entries(&self) -> usize {
         self.entries
     }
 
-    /// Merges the parts of each group.
+    /// Merges the entries of each stack in each group into one entry.
     pub(super) fn merge_parts(&mut self) {
         self.all.iter_mut().for_each(Group::merge_parts);
         self.entries = self.all.iter().map(Group::entries).sum();
@@ -133,7 +133,7 @@ impl Groups {
         self.all.iter_mut().for_each(|group| group.rename(&rename));
     }
 
-    /// Iterates over the groups in the order of their numbers.
+    /// Iterates over the groups in the order of their indices.
     pub(super) fn into_iter(self) -> impl Iterator<Item = Group> {
         self.all.into_iter()
     }

@@ -17,11 +17,11 @@ use crate::path_totals::{EncodedQuantities, PathTotals};
 #[derive(Debug)]
 pub(crate) struct Row {
     pub id: ImageId,
-    /// Time of the end, by the records of the image's process.
+    /// Time of the end, as the ledgers have it.
     pub at: Tick,
     pub(super) facts: Arc<ImageFacts>,
     pub(super) start: ImageStart,
-    /// End of the image by the process events; by the records if there is no such event.
+    /// Kind and time of the end, from the process events; from the ledgers if there is no such event.
     pub(super) ended: (ImageEnd, Tick),
     threads: Option<u32>,
     thread_names: BTreeMap<Tid, String>,

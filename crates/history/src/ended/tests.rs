@@ -26,8 +26,8 @@ const UNLIMITED: EndedSettings = EndedSettings {
     start: START,
 };
 
-/// A stack of an executable. `functions`: numbers of the called functions. `blocks` are allocated, and `held` of
-/// them live at the end of the image.
+/// A stack of an executable. `functions`: numbers of the called functions. `blocks`: number of allocated blocks.
+/// `held`: number of blocks that are live at the end of the image.
 #[derive(Clone, Debug)]
 struct TestStack {
     functions: Vec<u8>,
@@ -37,7 +37,8 @@ struct TestStack {
     held: u8,
 }
 
-/// A process image of a test. `program`: number of its executable. `base`: page of its load address.
+/// A process image of a test. `program`: number of its executable. `base`: load address, in pages above
+/// 0x5000_0000.
 #[derive(Clone, Debug)]
 struct TestImage {
     program: u8,

@@ -12,11 +12,11 @@ use memtrace_model::{
 use super::row::{duration, number, text};
 use crate::interval::{Fact, FactValue};
 
-/// Topic of numbers. An item is the name of a number of the machine (`scanned`) or of a kind of reclaim
+/// Topic of the machine's counters. An item is the name of a counter, alone (`scanned`) or after a kind of reclaim
 /// (`direct.scanned`).
 pub(super) const MACHINE: &str = "reclaim";
-/// Topic of kernel threads. Items are numbered. The text is the kind of reclaim, four numbers and the name of the
-/// thread.
+/// Topic of kernel threads. Items are numbered. The text has the kind of reclaim, the number of runs, their time in
+/// nanoseconds, the numbers of scanned and reclaimed pages, and the name of the thread, separated by spaces.
 pub(super) const THREAD: &str = "reclaim_thread";
 /// Topic of missing tracepoints. An item is the name of a tracepoint.
 pub(super) const MISSING: &str = "missing_tracepoint";

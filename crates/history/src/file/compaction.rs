@@ -1,8 +1,8 @@
 //! Merging of old intervals in the database, in small steps.
 //!
-//! First, one transaction removes the boundaries: the rows of an interval count at the next boundary that remains,
-//! so totals stay exact. Then the rows are merged in transactions of at most about 20,000 rows. If the writer is
-//! killed in between, some rows stay unmerged, which costs only space.
+//! First, one transaction deletes the boundaries from the table `interval`. The rows of a deleted interval count at
+//! the next boundary that remains, so totals stay exact. Then the rows are merged in transactions of at most about
+//! 20,000 rows. If the writer is killed in between, some rows stay unmerged, which costs only space.
 
 use std::ops::Range;
 
@@ -28,9 +28,9 @@ struct Table {
     add: &'static [&'static str],
 }
 
-/// Rows that are inserted into the merged interval.
+/// Rows that a merge inserts into the merged interval.
 enum Rows {
-    /// One row for each key, with the sums of the quantities. They are added to an existing row.
+    /// One row for each key, with the sums of the quantities. The sums are added to an existing row of the key.
     Amounts,
     /// One row for each key, with these aggregate expressions.
     Groups(&'static str),
@@ -90,7 +90,7 @@ const TABLES: [Table; 16] = [
         name: "account_interval",
         first: Some("account"),
         key: "account",
-        // The totals of the latest row remain.
+        // `ADD_EARLIER_MARKS` changes only the water marks: the totals of the latest row remain.
         rows: Rows::Each(&[ACCOUNT]),
         add: &[ADD_EARLIER_MARKS],
     },
@@ -158,7 +158,7 @@ const TABLES: [Table; 16] = [
 /// A merge of intervals in progress.
 #[derive(Debug)]
 pub(super) struct Compaction {
-    /// ID of the interval that gets the rows.
+    /// ID of the interval that absorbs the others.
     into: i64,
     /// IDs of the other intervals.
     others: Vec<i64>,
@@ -223,8 +223,8 @@ impl Compaction {
         Ok(end)
     }
 
-    /// Returns the first key that the step at `next` does not merge; `None` if the step merges the rest of the
-    /// table.
+    /// Returns the first value of [`Table::first`] that the step at `next` does not merge; `None` if the step merges
+    /// the rest of the table.
     fn end_of_step(&self, transaction: &Transaction<'_>, table: &Table) -> Result<Option<i64>> {
         let Some(first) = table.first else { return Ok(None) };
         let rows = self.rows / (self.others.len() + 1);
@@ -259,7 +259,8 @@ impl Compaction {
         let new = match rows {
             Rows::Amounts => groups(&sums_of_amounts()),
             Rows::Groups(values) => groups(values),
-            // The value of the row with the largest interval (sqlite.org/lang_select.html, bare columns).
+            // SQLite takes the other columns from the row with the largest interval (sqlite.org/lang_select.html, bare
+            // columns).
             Rows::Last(value) => format!(
                 "SELECT {into}, {key}, {value} FROM (SELECT *, max(interval) FROM {name} WHERE {old} GROUP BY {key})
                     WHERE true"

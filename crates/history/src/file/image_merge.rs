@@ -25,8 +25,8 @@ const REMOVE_BATCH_TABLES: &str = "
     DROP TABLE IF EXISTS temp.batch_usage;
     DROP TABLE IF EXISTS temp.batch_count;";
 
-/// Copies of the rows that a step moves. The originals are deleted before the new rows are inserted, so the new
-/// rows can use the freed pages.
+/// Temporary tables for copies of the rows that a step moves. The originals are deleted before the new rows are
+/// inserted, so the new rows can use the freed pages.
 const BATCH_TABLES: &str = "
     CREATE TEMP TABLE batch_value (interval, image, class, quantity, idx, value);
     CREATE TEMP TABLE batch_stall (interval, image, kind, cgroup_id, quantity, idx, value);
@@ -34,8 +34,8 @@ const BATCH_TABLES: &str = "
     CREATE TEMP TABLE batch_count (
         interval, image, class, end_kind, images, traced_ns, inherited_frees, first_start_ns, last_end_ns);";
 
-/// Copies the rows of merged images with numbers from ?1 to below ?2. The unary + keeps SQLite from looking up each
-/// image in each interval.
+/// Copies the rows of merged images with IDs from ?1 to ?2 - 1. The unary + keeps SQLite from looking up each image in
+/// each interval.
 const READ_VALUES: &str = "INSERT INTO temp.batch_value SELECT interval, image, class, quantity, idx, value
     FROM image_change WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)";
@@ -46,10 +46,10 @@ const READ_USAGE: &str = "INSERT INTO temp.batch_usage SELECT * FROM process_int
     WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)";
 
-/// Counts the images from ?1 to below ?2 in their groups, in each event class with changes. As in reports, an image
-/// counts from the first boundary that is not before its end or its first interval. ?3 is the class of stalls, ?4
-/// is the start of tracing, and 202 is `unmatched_frees`. If an image was forked after the start of tracing, its
-/// unmatched frees are of inherited blocks.
+/// Counts the images with IDs from ?1 to ?2 - 1 in their groups, in each event class with changes. As in reports, an
+/// image counts from the first boundary that is not before its end or its first interval. ?3 is the class of stalls,
+/// ?4 is the start of tracing, and 202 is `unmatched_frees`. If an image was forked after the start of tracing, its
+/// unmatched frees count as inherited frees.
 const COUNT: &str = "INSERT INTO temp.batch_count
     SELECT coalesce((SELECT id FROM temp.merge_interval AS boundary
                 WHERE boundary.id >= image.interval AND boundary.end_ns >= image.end_ns ORDER BY boundary.id LIMIT 1),
@@ -68,8 +68,8 @@ const COUNT: &str = "INSERT INTO temp.batch_count
         JOIN image ON image.id = listed.image
     GROUP BY counted, merged.target, class, image.end_kind";
 
-/// Removes the rows of the images from ?1 to below ?2 and their monitored threads. Their totals move to the group,
-/// without the thread.
+/// Removes the rows of the images with IDs from ?1 to ?2 - 1 and of their monitored threads. The totals of the images
+/// move to the groups, and lose the thread in their key.
 const REMOVE: [&str; 8] = [
     "DELETE FROM process_interval WHERE interval IN (SELECT id FROM interval) AND image >= ?1 AND image < ?2
         AND +image IN (SELECT image FROM temp.old_image)",
@@ -122,12 +122,12 @@ fn add_usage() -> String {
     )
 }
 
-/// A table with rows that name a counter or thread of an image, not the image itself. The rows of images are
-/// removed from it before the images are merged.
+/// A table with rows that refer to a counter or thread of an image instead of the image. The rows of the images to
+/// merge are removed from this table before the images are merged.
 struct OwnedRows {
     name: &'static str,
-    /// Key column after `interval`. The table `temp.old_KEY` has a column of the same name, with the keys of the
-    /// images.
+    /// Key column after `interval`. The table `temp.old_KEY` has a column of the same name, with the keys that belong
+    /// to the images.
     key: &'static str,
 }
 
@@ -144,7 +144,7 @@ pub(super) struct ImageMerge {
     interval: usize,
     /// Index in [`OWNED_ROWS`] of the table in progress.
     table: usize,
-    /// Number of the first counter, thread or image of the next step.
+    /// ID of the first counter, thread or image of the next step.
     next: i64,
     /// Start of tracing, in nanoseconds since the start of the recording.
     trace_start: i64,
@@ -153,8 +153,8 @@ pub(super) struct ImageMerge {
 }
 
 impl ImageMerge {
-    /// Chooses images and their groups. Images with numbers in `unfinished` can have later changes and remain. New
-    /// groups get numbers after `last`. Returns the merge and the number of new groups; `None` if there are too few
+    /// Chooses images and their groups. Images with IDs in `unfinished` can have later changes and are not merged. New
+    /// groups get the IDs after `last`. Returns the merge and the number of new groups; `None` if there are too few
     /// images.
     pub(super) fn start(
         connection: &mut Connection,
@@ -188,8 +188,8 @@ impl ImageMerge {
         connection.execute_batch(REMOVE_BATCH_TABLES)
     }
 
-    /// Merges some rows in one transaction. Returns false if nothing is left. Images with numbers in `unfinished`
-    /// are not merged.
+    /// Merges some rows in one transaction. Returns false if nothing is left. Images with IDs in `unfinished` are not
+    /// merged.
     pub(super) fn step(&mut self, connection: &mut Connection, unfinished: impl Iterator<Item = i64>) -> Result<bool> {
         let result = match self.intervals.get(self.interval) {
             Some(&interval) => self.remove_owned_rows(connection, interval, &OWNED_ROWS[self.table]),
@@ -206,7 +206,8 @@ impl ImageMerge {
         Ok(true)
     }
 
-    /// Removes rows of the images in an interval. Returns the first key of the next step; `None` if none is left.
+    /// Removes rows of the images from one table in one interval. Returns the first key of the next step; `None` if no
+    /// row is left.
     fn remove_owned_rows(&self, connection: &mut Connection, interval: i64, table: &OwnedRows) -> Result<Option<i64>> {
         let OwnedRows { name, key } = table;
         let transaction = connection.transaction()?;
@@ -225,8 +226,7 @@ impl ImageMerge {
         Ok(end)
     }
 
-    /// Returns the number of the first image after this step; `None` if none is left. A step has at least one
-    /// image.
+    /// Returns the ID of the first image after this step; `None` if no image is left. A step has at least one image.
     fn end_of_step(&self, transaction: &Transaction<'_>) -> Result<Option<i64>> {
         let mut images = transaction.prepare_cached(
             "SELECT image, (SELECT count(*) FROM temp.old_total AS own WHERE own.image = old_image.image)
@@ -246,7 +246,7 @@ impl ImageMerge {
         Ok(None)
     }
 
-    /// Merges some images. Returns the number of the first image of the next step; `None` if none is left.
+    /// Merges some images. Returns the ID of the first image of the next step; `None` if no image is left.
     fn move_images(&self, connection: &mut Connection, unfinished: impl Iterator<Item = i64>) -> Result<Option<i64>> {
         let transaction = connection.transaction()?;
         let end = self.end_of_step(&transaction)?;
@@ -272,8 +272,8 @@ impl ImageMerge {
     }
 }
 
-/// Starts to merge totals of groups that have equal keys, as a merge of images leaves them. Returns `None` if there
-/// are none.
+/// Starts to merge totals of groups that have equal keys. A merge of images leaves such totals, because it moves the
+/// totals of several images to a group. Returns `None` if there are none.
 pub(super) fn start_total_merge(connection: &mut Connection, max_pages: u64) -> Result<Option<TotalMerge>> {
     let transaction = connection.transaction()?;
     TotalMerge::create_tables(&transaction)?;

@@ -2,14 +2,14 @@
 
 use rusqlite::{Connection, Error, ErrorCode, Params, Result};
 
-/// Maximum number of rows that a step reads, approximately.
+/// Approximate maximum number of rows that a step reads.
 const MAX_ROWS: usize = 20_000;
 
 /// Minimum number of rows of a step. Steps become smaller if the file has no room for their results.
 pub(super) const MIN_ROWS: usize = 64;
 
-/// Returns the approximate number of rows that a step reads. A step is small compared with `max_pages`, the size
-/// limit of the file: it needs some space before it frees more.
+/// Returns the approximate number of rows that a step reads. `max_pages`: size limit of the file. It limits the steps
+/// too, because a step uses some pages before it frees more.
 pub(super) fn rows_of_step(max_pages: u64) -> usize {
     usize::try_from(max_pages * 2).unwrap_or(MAX_ROWS).min(MAX_ROWS)
 }

@@ -1,4 +1,4 @@
-//! Row numbers that the writer remembers, so that it need not look them up.
+//! Row numbers (`id` columns) that the writer remembers, so that it need not look them up.
 
 use std::hash::Hash;
 
@@ -38,13 +38,13 @@ impl<K: Eq + Hash + Clone> Numbers<K> {
         self.known.insert(key.clone(), number);
     }
 
-    /// Keeps the numbers that the open transaction has added: it was committed.
+    /// Keeps the numbers that the open transaction has added. Called after the transaction was committed.
     pub(super) fn commit(&mut self) {
         self.added.clear();
         self.committed = self.last;
     }
 
-    /// Forgets the numbers that the open transaction has added: it has failed.
+    /// Forgets the numbers that the open transaction has added. Called after the transaction has failed.
     pub(super) fn roll_back(&mut self) {
         for key in self.added.drain(..) {
             self.known.remove(&key);

@@ -1,14 +1,15 @@
-//! Values that are stored as rows with the number of their kind, and the names of the kinds.
+//! The table `quantity`: ID and name of each kind of value. Rows of `detail`, `image_change` and `stall_change`
+//! contain the ID.
 
 use memtrace_model::{EventClass, Latencies, Nanoseconds, Order, Quantity, StackEnd, StallStats, StallTotals, Storage};
 
 use crate::interval::{DetailKind, ImageValue};
 
-/// Number of the first detail kind. Quantities have lower numbers.
+/// ID of the first [`DetailKind`]. The IDs of [`Quantity`] are lower.
 const FIRST_DETAIL: i64 = 100;
-/// Number of the first image value.
+/// ID of the first [`ImageValue`].
 const FIRST_IMAGE_VALUE: i64 = 200;
-/// Number of the first kind of stall numbers.
+/// ID of the first kind in [`STALLS`].
 const FIRST_STALL: i64 = 300;
 
 const DETAILS: [(DetailKind, &str); 9] = [
@@ -40,7 +41,8 @@ const IMAGE_VALUES: [(ImageValue, &str); 14] = [
     (ImageValue::Size, "image_size_log2"),
 ];
 
-/// Names of the kinds of stall numbers, in the order of [`stall_numbers`].
+/// Names of the kinds of values in [`StallStats`], in the order of their IDs. [`stall_numbers`] and
+/// [`add_stall_number`] rely on this order.
 const STALLS: [&str; 9] = [
     "stalls",
     "stalled_ns",
@@ -53,10 +55,10 @@ const STALLS: [&str; 9] = [
     "order_stalled_ns",
 ];
 
-/// Index for stalls of unknown order.
+/// Value of the column `idx` for stalls of unknown order.
 const NO_ORDER: u32 = 255;
 
-/// Returns the number and the name of every kind.
+/// Returns the ID and the name of every kind.
 pub(super) fn names() -> impl Iterator<Item = (i64, &'static str)> {
     let rare = Quantity::details().map(|(quantity, number)| (number, quantity.facts().column));
     let details = (FIRST_DETAIL..).zip(DETAILS.map(|(_, name)| name));
@@ -69,12 +71,12 @@ fn index_of<T>(table: impl IntoIterator<Item = T>, is_row: impl Fn(&T) -> bool) 
     (0..).zip(table).find(|(_, row)| is_row(row)).map_or(0, |(index, _)| index)
 }
 
-/// Returns the number of an event class in the database.
+/// Returns the ID of an event class in the table `event_class`.
 pub(super) fn class_number(class: EventClass) -> i64 {
     index_of(EventClass::ALL, |known| **known == class)
 }
 
-/// Returns the number of a stack end in the database.
+/// Returns the ID of a stack end in the table `stack_end`.
 pub(super) fn end_number(end: StackEnd) -> i64 {
     index_of(StackEnd::ALL, |known| **known == end)
 }
@@ -105,7 +107,7 @@ impl ImageValue {
     }
 }
 
-/// Returns the number of a quantity in the table `detail`; 0 if the quantity is not stored there.
+/// Returns the ID of a quantity in the table `detail`; 0 if the quantity is not stored there.
 pub(super) const fn detail_number(quantity: Quantity) -> i64 {
     match quantity.facts().storage {
         Storage::Detail(number) => number as i64,
@@ -113,12 +115,13 @@ pub(super) const fn detail_number(quantity: Quantity) -> i64 {
     }
 }
 
-/// Returns the quantity with this number in `detail`.
+/// Returns the quantity with this ID in `detail`.
 pub(super) fn quantity_from_number(number: i64) -> Option<Quantity> {
     Quantity::details().find(|(_, known)| *known == number).map(|(quantity, _)| quantity)
 }
 
-/// Returns the numbers of stalls that are not zero: kind, index and value.
+/// Returns the values of `stats` that are not zero: ID of the kind, index, and value. The index is the latency class
+/// or the order of the stalls; 0 for other kinds.
 pub(super) fn stall_numbers(stats: &StallStats) -> Vec<(i64, u32, u64)> {
     let StallStats { stalls, longest, throttled, scanned, reclaimed, latencies, orders } = stats;
     let single = [stalls.count, stalls.time.0, longest.0, throttled.0, *scanned, *reclaimed];
@@ -132,7 +135,7 @@ pub(super) fn stall_numbers(stats: &StallStats) -> Vec<(i64, u32, u64)> {
     numbers
 }
 
-/// Adds a number of [`stall_numbers`] to `stats`. The longest stall is a maximum.
+/// Adds a value that [`stall_numbers`] returned to `stats`. For the longest stall, the larger value remains.
 pub(super) fn add_stall_number(stats: &mut StallStats, kind: i64, index: u32, value: u64) {
     let add = |number: &mut u64| *number = number.wrapping_add(value);
     let order = (index != NO_ORDER).then(|| Order::of(index)).flatten();

@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::interval::Interval;
 
-/// Maximum number of waiting intervals beyond the capacity, if all of them end in a mark. Further intervals are
-/// merged, and their marks become inexact.
+/// Number of intervals by which the queue can exceed its capacity, to keep intervals that end in a mark. Beyond it,
+/// such intervals are merged too, and their marks become inexact.
 const MAX_MARKED: usize = 1024;
 
 /// A bounded queue of intervals.
@@ -15,7 +15,7 @@ pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
     capacity: usize,
-    /// Number of rows above which intervals are merged.
+    /// Number of rows of all waiting intervals above which two intervals are merged.
     max_rows: usize,
 }
 
@@ -36,7 +36,7 @@ impl Queue {
         Self { state: Mutex::default(), changed: Condvar::new(), capacity: capacity.max(1), max_rows }
     }
 
-    /// Appends an interval. If the queue is full, two neighbours are merged.
+    /// Appends an interval. If the queue has too many intervals or rows, two neighbours are merged.
     pub(super) fn push(&self, interval: Interval) {
         let mut state = self.lock();
         state.waiting.push_back(interval);
@@ -51,8 +51,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits for an interval, and takes the oldest. The call means that the interval taken before has been
-    /// processed. Returns `None` if the queue is closed and empty.
+    /// Waits for an interval, and takes the oldest. By this call, the writer also reports that it has processed the
+    /// previous interval. Returns `None` if the queue is closed and empty.
     pub(super) fn pop(&self) -> Option<Interval> {
         let is_waiting = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
         let mut state = self.lock();
@@ -101,13 +101,13 @@ impl Queue {
 }
 
 impl State {
-    /// Returns the number of rows of all intervals.
+    /// Returns the number of rows of all waiting intervals.
     fn rows(&self) -> usize {
         self.waiting.iter().map(Interval::rows).sum()
     }
 
-    /// Returns the index of the interval that has the fewest rows together with the next one. An interval that ends
-    /// in a mark is not merged with the next one, unless too many wait.
+    /// Returns the index of the interval that has the fewest rows together with the next one. An interval that ends in
+    /// a mark is not merged with the next one, unless too many intervals wait.
     fn cheapest_merge(&self, capacity: usize) -> Option<usize> {
         let cost = |index: &usize| self.waiting[*index].rows() + self.waiting[*index + 1].rows();
         let pairs = 0..self.waiting.len() - 1;

@@ -45,7 +45,7 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Opens a recording. If the file is truncated, the intervals before the damage are read.
+    /// Opens a recording. If the file is truncated or damaged, only the intervals before the damage are read.
     ///
     /// # Errors
     ///
@@ -59,18 +59,20 @@ impl Recording {
             return Err(Error::NotDatabase);
         }
         match open::connect(path).and_then(Self::read) {
-            // No SQLite connection to the file is open here, so reading it drops no lock.
+            // `read` closes the file, which releases all locks of this process on it (fcntl(2)). No SQLite connection
+            // to the file is open here.
             Err(Error::Damaged(_)) => Self::salvage(std::fs::read(path)?),
             result => result,
         }
     }
 
-    /// Opens a recording that this process writes. A damaged one is not salvaged: SQLite's locks of a file end when the
-    /// process closes any handle of it (fcntl(2)).
+    /// Opens a recording that this process writes. A damaged recording is not salvaged, because a salvage opens and
+    /// closes the file once more: if a process closes any handle of a file, it loses all its locks on the file,
+    /// including those of SQLite (fcntl(2)).
     ///
     /// # Errors
     ///
-    /// As [`Self::open`].
+    /// The same as those of [`Self::open`].
     pub fn open_while_written(path: &Path) -> Result<Self, Error> {
         open::connect(path).and_then(Self::read)
     }

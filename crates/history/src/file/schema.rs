@@ -20,17 +20,17 @@ pub(super) fn amounts() -> String {
     list_amounts(|column| String::from(column))
 }
 
-/// Returns the sums of the columns [`amounts`].
+/// Returns expressions for the sums of the columns of [`amounts`].
 pub(super) fn sums_of_amounts() -> String {
     list_amounts(|column| format!("sum({column})"))
 }
 
-/// Returns assignments that add the columns [`amounts`] of a new row to an existing row.
+/// Returns assignments that add the columns of [`amounts`] in a new row to an existing row.
 pub(super) fn add_amounts() -> String {
     list_amounts(|column| format!("{column} = {column} + excluded.{column}"))
 }
 
-/// Lists the quantities that have a column, each as `item` returns it.
+/// Returns a list for SQL. It contains the result of `item` for the column of each quantity that has one.
 fn list_amounts(item: impl Fn(&str) -> String) -> String {
     Quantity::columns().map(|quantity| item(quantity.facts().column)).collect::<Vec<_>>().join(", ")
 }

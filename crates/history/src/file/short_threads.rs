@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use rusqlite::{Result, Transaction};
 
-/// Removes threads with numbers in `numbers` that have rows in `intervals` and started and ended within `span`.
-/// `intervals`: IDs, separated by commas. `span`: nanoseconds since the start of the recording. A thread has no
-/// rows before its start or after its end.
+/// Removes threads that have rows in `intervals`, and that started and ended within `span`. `intervals`: IDs,
+/// separated by commas. `numbers`: range of the thread numbers to check. `span`: nanoseconds since the start of the
+/// recording. A thread has no rows before its start or after its end.
 pub(super) fn remove(
     transaction: &Transaction<'_>,
     intervals: &str,

@@ -68,5 +68,6 @@ impl SliceRemoval {
     }
 }
 
-/// Condition for the short slices of a step: shorter than ?1, from (?2, ?3) to below (?4, ?5).
+/// Condition for the short slices of a step: shorter than ?1, and with a key from (?2, ?3) up to, but not including,
+/// (?4, ?5).
 const SHORT: &str = "(interval, idx) >= (?2, ?3) AND (interval, idx) < (?4, ?5) AND end_ns - begin_ns < ?1";

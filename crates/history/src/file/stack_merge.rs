@@ -11,8 +11,8 @@ use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
 use crate::smallest::{FEWEST, Smallest};
 
-/// Starts to merge stacks. Merged stacks get row numbers after `last`. `first`: interval that has the number of
-/// merged stacks. Returns the merge and the number of new rows; `None` if there are too few stacks.
+/// Starts to merge stacks. The new rows of `total` get the numbers after `last`. `first`: ID of the interval that
+/// counts the merged stacks. Returns the merge and the number of new rows; `None` if there are too few stacks.
 pub(super) fn start(
     connection: &mut Connection,
     first: i64,
@@ -102,7 +102,7 @@ fn choose(transaction: &Transaction<'_>) -> Result<()> {
     transaction.execute_batch("DROP TABLE temp.stack_magnitude")
 }
 
-/// Creates `temp.stack_magnitude`, with the quantities that are compared for each stack.
+/// Creates `temp.stack_magnitude`: the quantities by which stacks are compared, one row for each stack.
 fn create_magnitudes(transaction: &Transaction<'_>) -> Result<()> {
     let quantities = [EventClass::Heap, EventClass::Reclaim].map(Magnitude::quantities);
     // Depending on the event class, the quantity with this index is a column of `change` or a row of `detail`.

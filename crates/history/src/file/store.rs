@@ -37,7 +37,7 @@ pub(super) struct Store {
     intervals: Vec<StoredInterval>,
     /// Merge of old rows in progress; `None` if there is none.
     merge: Option<Merge>,
-    /// Number of attempts to store an interval so far.
+    /// Number of attempts so far to store an interval.
     attempts: u64,
     next_merges: NextMerges,
     counted_images: CountedImages,
@@ -58,11 +58,11 @@ struct NextMerges {
 #[derive(Debug, Default)]
 struct CountedImages {
     images: i64,
-    /// Highest image number at the time of the count. Later images have higher numbers.
+    /// Highest row number of an image at the time of the count. Later images have higher numbers.
     last: i64,
 }
 
-/// Numbers of rows that intervals refer to.
+/// Row numbers of images, totals, cgroups and counters. The rows of later intervals refer to them.
 #[derive(Debug)]
 struct RowNumbers {
     images: Numbers<ImageId>,
@@ -86,7 +86,8 @@ impl RowNumbers {
         self.totals.commit();
         self.cgroups.commit();
         self.counters.commit();
-        // If the number of a counter is forgotten, the counter gets another row. Readers join the rows.
+        // If the number of a counter is forgotten, the counter gets another row. Readers combine the samples of both
+        // rows.
         self.counters.forget_all_above(MAX_COUNTERS);
     }
 
@@ -133,7 +134,7 @@ impl Store {
     /// fills, if any.
     pub(super) fn write(&mut self, interval: &Interval, merged: u64, gap: Option<&Gap>) -> Result<()> {
         self.attempts += 1;
-        // The remaining pages are reserved for merges, which use pages before they free more.
+        // One page in 32 is reserved for merges, which use some pages before they free more.
         self.set_max_pages(self.max_pages - self.max_pages / 32)?;
         let mut activity = self.activity.clone();
         let result = self.try_write(interval, merged, gap, &mut activity);
@@ -217,8 +218,8 @@ impl Store {
         Ok(Bytes(self.number("page_count")? * u64::from(schema::PAGE_SIZE)))
     }
 
-    /// Returns true if `interval` probably does not fit because of the size limit. SQLite reports a full disk with
-    /// the same error code, and has rolled back the rows that did fit.
+    /// Returns true if `interval` probably does not fit because of the size limit. SQLite reports a full disk with the
+    /// same error code. The space for the interval is estimated, because SQLite has rolled back the rows that did fit.
     pub(super) fn is_at_limit(&self, interval: &Interval) -> bool {
         let free = |pages: u64| {
             let free = self.number("freelist_count").unwrap_or(0);
@@ -241,7 +242,7 @@ impl Store {
 /// Size in bytes to which the write-ahead log is cut after a checkpoint.
 const WAL_LIMIT: i64 = 16 << 20;
 
-/// Approximate bytes of a row with numbers and of the row that names its stack.
+/// Approximate size of a row of changes, of a call path, or of a row of `total`, in bytes.
 const ROW_BYTES: u64 = 32;
 
 /// Maximum number of counters with remembered row numbers. Counters of a process are forgotten when the process is

@@ -1,4 +1,4 @@
-//! Values of columns: names of variants, and texts that need not be UTF-8.
+//! Conversion of column values: times, paths, build IDs, parts, and names of enum variants.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use memtrace_model::{
 use rusqlite::Row;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 
-/// Returns a time in nanoseconds, as columns store it.
+/// Returns a time as columns store it, in nanoseconds.
 pub(super) fn nanoseconds(time: Duration) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -47,7 +47,8 @@ pub(super) fn build_id_of(text: &str) -> Option<BuildId> {
     Some(BuildId(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect()))
 }
 
-/// Returns the values of the columns [`PART`](super::schema::PART): a name or a number for each key of the part.
+/// Returns the values of the columns [`PART`](super::schema::PART): a name or a number for each key of the part, and
+/// NULL for the other keys.
 pub(super) fn part_values(part: Part) -> [Value; PartKey::ALL.len()] {
     PartKey::ALL.map(|PartKey { number, value_name, .. }| {
         let Some(number) = number(part) else { return Value::Null };

@@ -19,7 +19,7 @@ const FIRST_TOTALS: usize = 64;
 /// Minimum number of totals in a step.
 const MIN_TOTALS: usize = 8;
 
-/// A table with rows of totals.
+/// A table with rows that belong to totals.
 struct Table {
     name: &'static str,
     /// Key columns after `interval` and `total`, each after a comma.
@@ -40,8 +40,8 @@ fn tables() -> [Table; 2] {
     ]
 }
 
-/// `merged_total` lists the totals to merge, with their targets. The other tables have the new rows of a step until
-/// the old rows are deleted. So a step uses the pages that it frees, and fits into a file at its limit.
+/// `merged_total` lists the totals to merge, with their targets. The other tables hold the new rows of a step until
+/// the old rows are deleted. So a step can use the pages that it frees, and fits into a file at its limit.
 const TEMPORARY_TABLES: &str = "
     DROP TABLE IF EXISTS temp.merged_total;
     DROP TABLE IF EXISTS temp.moved_change;
@@ -52,7 +52,7 @@ const TEMPORARY_TABLES: &str = "
 #[derive(Debug)]
 pub(super) struct TotalMerge {
     kind: TotalMergeKind,
-    /// Number of the first total of the next step.
+    /// Row number of the first total of the next step.
     next: i64,
     /// Number of totals that the next step moves.
     totals: usize,
@@ -65,7 +65,7 @@ pub(super) struct TotalMerge {
 pub(super) enum TotalMergeKind {
     /// Different stacks. The quantity `merged_stacks` of the target counts them.
     Stacks {
-        /// Interval that has the count.
+        /// ID of the interval that gets the count.
         counted_in: i64,
     },
     /// Rows of the same stack.
@@ -152,11 +152,10 @@ fn count_stacks(transaction: &Transaction<'_>, counted_in: i64, [from, until]: [
     Ok(())
 }
 
-/// Moves the rows of a range of totals in all intervals. Returns their number.
+/// Moves the rows of a range of totals in all intervals. Returns the number of moved rows.
 fn move_rows(transaction: &Transaction<'_>, table: &Table, range: [i64; 2]) -> Result<usize> {
     let Table { name, key, sums, add, .. } = table;
-    // SQLite scans the range in each interval: CROSS JOIN and the unary + keep it from looking up each merged
-    // total.
+    // CROSS JOIN and the unary + make SQLite scan the range in each interval, instead of looking up each merged total.
     let rows = format!("{name}.interval IN (SELECT id FROM interval) AND {name}.total >= ?1 AND {name}.total < ?2");
     let sums_of_rows = transaction
         .prepare_cached(&format!(

@@ -8,7 +8,7 @@ use crate::interval::{PathNumber, TotalKey};
 /// Key of the totals of one stack within its image.
 type StackOfImage = (EventClass, PathNumber, StackEnd, Part);
 
-/// Row numbers of the totals of images that can still change.
+/// Row numbers of totals. Only images that can still change have entries.
 #[derive(Debug)]
 pub(super) struct TotalNumbers {
     by_image: FxHashMap<ImageId, FxHashMap<StackOfImage, i64>>,
@@ -44,7 +44,7 @@ impl TotalNumbers {
         (number, is_new)
     }
 
-    /// Keeps the numbers that the open transaction has added: it was committed.
+    /// Keeps the numbers that the open transaction has added. Called after the transaction was committed.
     pub(super) fn commit(&mut self) {
         self.added.clear();
         self.committed = self.last;
@@ -54,7 +54,7 @@ impl TotalNumbers {
         }
     }
 
-    /// Forgets the numbers that the open transaction has added: it has failed.
+    /// Forgets the numbers that the open transaction has added. Called after the transaction has failed.
     pub(super) fn roll_back(&mut self) {
         for key in self.added.drain(..) {
             let of_image = self.by_image.get_mut(&key.image);
@@ -74,14 +74,14 @@ impl TotalNumbers {
         self.last
     }
 
-    /// Replaces numbers of merged totals by the numbers of their targets.
+    /// Replaces the row number of each merged total with the row number of the total that it was merged into.
     pub(super) fn replace(&mut self, replacements: &FxHashMap<i64, i64>) {
         for number in self.by_image.values_mut().flat_map(FxHashMap::values_mut) {
             *number = replacements.get(number).copied().unwrap_or(*number);
         }
     }
 
-    /// Forgets the numbers of an image. They are not used again.
+    /// Forgets the numbers of the totals of an image. They are not used again.
     pub(super) fn forget(&mut self, image: ImageId) {
         self.known -= self.by_image.remove(&image).map_or(0, |numbers| numbers.len());
     }

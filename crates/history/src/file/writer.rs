@@ -20,13 +20,14 @@ use crate::interval::Interval;
 /// Settings of a writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Maximum size of the file, without the write-ahead log.
+    /// Maximum size of the file, without the write-ahead log. Values below 1 MiB count as 1 MiB.
     pub size_limit: Bytes,
-    /// Maximum number of intervals that wait for the writer. Further intervals are merged.
+    /// Number of intervals waiting for the writer above which two of them are merged. More intervals can wait if they
+    /// end in marks.
     pub queue: usize,
-    /// Number of rows of waiting intervals above which intervals are merged.
+    /// Number of rows of all waiting intervals above which two of them are merged.
     pub queued_rows: usize,
-    /// Approximate number of stacks with remembered row numbers.
+    /// Approximate maximum number of stacks with remembered row numbers.
     pub known_totals: usize,
 }
 
@@ -49,9 +50,9 @@ pub struct Status {
     pub gaps: u64,
     /// Gap that is not filled yet: its intervals wait for the next interval that can be stored.
     pub open_gap: Option<Gap>,
-    /// Size of the file.
+    /// Size of the database in the file.
     pub size: Bytes,
-    /// Error of the last attempt to merge old intervals; `None` if it succeeded.
+    /// Error of the last attempt to merge old rows; `None` if it succeeded.
     pub compaction_error: Option<String>,
 }
 
@@ -68,7 +69,7 @@ impl Writer {
     ///
     /// # Errors
     ///
-    /// The file cannot be created, belongs to another program, or is recorded to by another process.
+    /// The file cannot be created, is not a recording, or is being written by another process.
     pub fn create(path: &Path, header: &Header, settings: Settings) -> Result<Self, Error> {
         let lock = replace_file(path)?;
         let store = Store::create(path, header, settings.size_limit, settings.known_totals).map_err(Error::Sqlite)?;
@@ -196,7 +197,7 @@ fn write_all(mut store: Store, queue: &Queue, status: &Mutex<Status>) {
     }
 }
 
-/// Stores an interval. If the file is at its size limit, old intervals are merged first.
+/// Stores an interval. If it does not fit because of the size limit, merges rows and tries again.
 fn write(store: &mut Store, pending: &Unwritten) -> rusqlite::Result<()> {
     let Unwritten { interval, merged, gap } = pending;
     let result = store.write(interval, *merged, gap.as_ref());
@@ -207,8 +208,8 @@ fn write(store: &mut Store, pending: &Unwritten) -> rusqlite::Result<()> {
     store.write(interval, *merged, gap.as_ref())
 }
 
-/// If the file is large, merges old intervals until the next interval arrives. After [`Writer::settle`], does
-/// nothing.
+/// If the file is nearly full, merges old rows until the next interval arrives. After [`Writer::settle`], merges
+/// nothing. Updates the size and the error in `status`.
 fn compact(store: &mut Store, queue: &Queue, status: &Mutex<Status>) {
     let error = loop {
         if queue.is_settled() {
@@ -244,14 +245,15 @@ impl Unwritten {
         }
     }
 
-    /// Notes that the intervals could not be stored: the gap contains all of them, with its first reason.
+    /// Records that the intervals could not be stored. The gap covers all of them, and keeps the reason of the first
+    /// failure.
     fn fail(&mut self, reason: GapReason) {
         let reason = self.gap.as_ref().map_or(reason, |gap| gap.reason);
         self.gap = Some(Gap { span: self.interval.span.clone(), reason, intervals: self.merged });
     }
 }
 
-/// Returns the reason of an error. `is_at_limit` is true if the file has reached its size limit.
+/// Returns the reason for the gap that an error causes. `is_at_limit`: true if the file has reached its size limit.
 fn gap_reason(error: &rusqlite::Error, is_at_limit: bool) -> GapReason {
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) if is_at_limit => GapReason::SizeLimit,

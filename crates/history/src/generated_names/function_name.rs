@@ -3,7 +3,8 @@
 /// Kinds of JavaScript code in V8's names (`CodeKind`, src/objects/code-kind.cc; `Logger`, src/logging/log.cc).
 const KINDS: [&str; 5] = ["JS:", "LazyCompile:", "Function:", "Eval:", "Script:"];
 
-/// Marks of V8's tiers: optimized, interpreted, baseline, and the two levels of Maglev.
+/// Markers of V8's tiers, such as `*` for the optimizing compiler, `~` for the interpreter, `^` for the baseline
+/// compiler and `+` for Maglev (`CodeKindToMarker`, src/objects/code-kind.cc).
 const TIERS: [char; 5] = ['*', '~', '^', '+', '\''];
 
 /// A function name and its source location.

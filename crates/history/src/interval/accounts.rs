@@ -23,6 +23,6 @@ impl RecordedAccount {
 pub struct AccountNames {
     /// Number of the account.
     pub number: AccountNumber,
-    /// Name for each of the one or two keys of accounts.
+    /// Names by which blocks are grouped to accounts: one for each of the one or two keys.
     pub names: Vec<String>,
 }

@@ -8,15 +8,15 @@ use rustc_hash::FxHashSet;
 use super::locations::PathNumber;
 use super::slice_limit::SliceLimit;
 
-/// Activity of threads in a part of a history.
+/// Activity of threads between two boundaries of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedActivity {
-    /// Events, totals, and slices that ended in the part, with the names, threads and locks that they refer to. The
-    /// list of raw stacks is empty.
+    /// Events, totals, and slices that ended between the boundaries, with the names, threads and locks that they refer
+    /// to. The list of raw stacks is empty.
     pub changes: ActivityChanges,
-    /// Stacks of the slices, by number.
+    /// Stacks of the slices: number in the activity, call path, and end of the walk.
     pub stacks: Vec<(u32, PathNumber, StackEnd)>,
-    /// Calls of allocator functions, by number of the name of the function.
+    /// Totals of the calls of allocator functions, by the number of the function's name.
     pub calls: BTreeMap<u32, CallSums>,
     /// Numbers of slices and events that were left out.
     pub left_out: LeftOut,
@@ -28,7 +28,7 @@ pub(crate) const MAX_WAITING_SLICES: usize = 1 << 18;
 /// Maximum number of events in a waiting interval.
 pub(crate) const MAX_WAITING_EVENTS: usize = 1 << 18;
 
-/// Returns the number of a kind in the database.
+/// Returns the ID of a kind in the table `slice_kind`.
 pub(crate) fn kind_number(kind: SliceKind) -> i64 {
     (0..).zip(SliceKind::ALL).find(|(_, known)| *known == kind).map_or(0, |(number, _)| number)
 }
@@ -55,7 +55,7 @@ pub(crate) fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums
     names
 }
 
-/// Adds the sums of the calls in the next interval.
+/// Adds the totals of calls in the next interval to `ours`.
 pub(crate) fn add_calls(ours: &mut BTreeMap<u32, CallSums>, next: &BTreeMap<u32, CallSums>) {
     for (name, sums) in next {
         *ours.entry(*name).or_default() += sums;
@@ -63,7 +63,7 @@ pub(crate) fn add_calls(ours: &mut BTreeMap<u32, CallSums>, next: &BTreeMap<u32,
 }
 
 /// Removes the shortest slices if there are more than `most_slices`, and the last events if there are more than
-/// `most_events`.
+/// `most_events`. Adds the numbers of both to `left_out`.
 pub(crate) fn bound(changes: &mut ActivityChanges, left_out: &mut LeftOut, most_slices: usize, most_events: usize) {
     let slices = changes.slices.len();
     if slices > most_slices {

@@ -29,7 +29,7 @@ pub struct Change {
     pub usage: Quantities,
 }
 
-/// Change of a number that few stacks have. Decreases wrap below zero.
+/// Change of a value that few stacks have, such as a bucket of a histogram. Decreases wrap below zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
     /// The stack.
@@ -66,7 +66,8 @@ pub enum DetailKind {
 }
 
 impl DetailKind {
-    /// Returns the kind of the buckets of a histogram. Their index is the logarithm.
+    /// Returns the kind of the buckets in the histogram of `quantity`. The index of a bucket is the binary logarithm
+    /// of its values.
     #[must_use]
     pub const fn of(quantity: BlockQuantity) -> Self {
         match quantity {
@@ -76,14 +77,14 @@ impl DetailKind {
         }
     }
 
-    /// Returns the quantity of the histogram with buckets of this kind; `None` for other kinds.
+    /// Returns the quantity of the histogram that has buckets of this kind; `None` for kinds that are no buckets.
     #[must_use]
     pub fn quantity(self) -> Option<BlockQuantity> {
         BlockQuantity::ALL.into_iter().find(|quantity| Self::of(*quantity) == self)
     }
 }
 
-/// Change of a number of an image that belongs to no stack. Decreases wrap below zero.
+/// Change of a value that belongs to an image and to none of its stacks. Decreases wrap below zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageChange {
     /// The process image.
@@ -94,18 +95,18 @@ pub struct ImageChange {
     pub kind: ImageValue,
     /// Index among the numbers of this kind; 0 if the kind has one number.
     pub index: u32,
-    /// The change. A change of zero says that the number is known.
+    /// The change. A change of zero means that the value is known.
     pub value: u64,
 }
 
-/// Number of an image that belongs to no stack.
+/// Kind of a value that belongs to an image and to none of its stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ImageValue {
-    /// Bytes that were live at exec.
+    /// Bytes that were live when the process executed another file.
     DiscardedBytes,
-    /// Number of blocks that were live at exec.
+    /// Number of blocks that were live when the process executed another file.
     DiscardedCount,
-    /// Number of frees of unknown blocks.
+    /// Number of frees of blocks that are not in the ledger.
     UnmatchedFrees,
     /// Number of repeated frees.
     RepeatedFrees,
@@ -122,7 +123,7 @@ pub enum ImageValue {
     /// Resident bytes. For this kind and the next three, `index` is the position of the kind of memory in
     /// `MappingKind::ALL`.
     Resident,
-    /// Resident bytes that a known stack touched.
+    /// Resident bytes on pages that a recorded stack touched.
     ResidentWithStack,
     /// Variance of `ResidentWithStack`, in pages squared.
     ResidentVariance,
@@ -140,7 +141,7 @@ impl ImageValue {
     }
 }
 
-/// Change of the stalls of an image. The longest stall is no change: it is the longest since the start of the
+/// Change of the stalls of an image. Only the longest stall is not a change, but the longest since the start of the
 /// trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallChange {

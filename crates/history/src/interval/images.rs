@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use memtrace_model::{Cgroup, Comm, ImageEnd, ImageId, ImageStart, ProcessImage, Tick, Tid, User};
 
-/// Facts of a process image. They are sent before, or together with, the first totals of the image. They are sent
-/// again if a fact changes, for example when the image ends.
+/// Facts of a process image. If they are known, they are sent before, or together with, the first totals of the image.
+/// They are sent again if a fact changes, for example when the image ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedImage {
     /// The image.
@@ -28,8 +28,8 @@ pub struct RecordedImage {
     pub start: ImageStart,
     /// Kind and time of the end, if the image has ended.
     pub ended: Option<(ImageEnd, Tick)>,
-    /// ID of the group that has the stacks of this image, if there is one. The image itself has one stack with the
-    /// end `merged` and all of its totals.
+    /// ID of the group that has the stacks of this image, if there is one. Then the image itself has only a stack with
+    /// the end `merged`, which holds all of the image's totals.
     pub member_of: Option<ImageId>,
 }
 

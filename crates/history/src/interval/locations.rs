@@ -34,11 +34,11 @@ pub enum Location {
     File {
         /// Path in the target's mount namespace.
         path: PathBuf,
-        /// Build ID, if it has one.
+        /// Build ID, if the file has one.
         build_id: Option<BuildId>,
     },
-    /// Code that was generated at run time and has a name. An offset is the number of the name. The recorded
-    /// symbols have its text.
+    /// Code that was generated at run time and has a name. An offset is the number of the name, and the text of the
+    /// name is in the recorded symbols.
     Generated,
     /// Code outside of all files, with the reason for the missing name. An offset is an address in the process.
     Outside(Unnamed),
@@ -109,7 +109,7 @@ impl PathRows {
         &self.0
     }
 
-    /// Adds a path, or replaces the one with its number.
+    /// Adds a path, or replaces the path with the same number.
     pub fn insert(&mut self, path: RecordedPath) {
         match self.0.last().is_none_or(|last| last.number < path.number) {
             true => self.0.push(path),

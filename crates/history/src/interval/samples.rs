@@ -10,8 +10,8 @@ use memtrace_model::{CgroupId, ImageId};
 pub struct Sample {
     /// Owner of the value.
     pub subject: Subject,
-    /// Name of the counter, with the unit at the end unless it is a count: `rss_anon_bytes`, `cpu_ns`. A name with
-    /// a dot begins with the kernel's file: `meminfo.MemAvailable_bytes`, `vmstat.pgscan_direct`.
+    /// Name of the counter, with the unit at the end unless it is a count: `rss_anon_bytes`, `cpu_ns`. A name with a
+    /// dot begins with the name of the kernel's file: `meminfo.MemAvailable_bytes`, `vmstat.pgscan_direct`.
     pub counter: Cow<'static, str>,
     /// The value.
     pub value: u64,

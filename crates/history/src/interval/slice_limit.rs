@@ -16,7 +16,7 @@ pub(crate) struct SliceLimit {
     kept: Box<[u64; BUCKETS]>,
     /// Sum of `kept`.
     slices: u64,
-    /// Maximum number of slices.
+    /// Maximum of `slices` after [`Self::add`].
     most: u64,
     shorter_than: Nanoseconds,
 }
@@ -53,7 +53,8 @@ impl SliceLimit {
 
     fn raise(&mut self) {
         for (index, slices) in self.kept.iter_mut().enumerate() {
-            // Many slices of the same duration are kept if they fit.
+            // If the remaining slices fit, a bucket with more than a quarter of the limit is kept. Otherwise, many
+            // slices of about the same duration would all be left out.
             let is_enough = self.slices <= self.most / 2 || self.slices <= self.most && *slices > self.most / 4;
             if is_enough {
                 break;

@@ -29,8 +29,8 @@ pub struct RecordedThread {
     pub end: Option<Duration>,
 }
 
-/// Usage of a thread in an interval. If neither its state nor a counter has changed, a thread has no usage in the
-/// interval.
+/// Usage of a thread in an interval. An interval has no usage of a thread if neither the state nor a counter of the
+/// thread has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedThreadUsage {
     /// The thread.
@@ -48,7 +48,7 @@ impl RecordedThreadUsage {
     }
 }
 
-/// Usage of a process in an interval. If nothing has changed, a process has no usage in the interval.
+/// Usage of a process in an interval. An interval has no usage of a process if nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedProcessUsage {
     /// Process image.

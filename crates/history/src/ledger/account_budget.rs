@@ -22,8 +22,8 @@ pub(super) struct AccountBudget {
     pub(super) parts: PartKeys,
     /// Number of ended threads of each process that keep their accounts. These are the threads that ended last.
     pub(super) kept_threads: usize,
-    /// Maximum number of accounts, and of parts that share one. Beyond it, parts of an image share the account of
-    /// the image.
+    /// Maximum number of accounts. Beyond it, further parts share the account of their image. It is also the
+    /// maximum number of such parts.
     max: u32,
     used: AccountCounts,
     marks: WaterMarks,
@@ -114,7 +114,7 @@ impl AccountBudget {
         fits
     }
 
-    /// Returns true if images with accounts have ended since [`Self::take`].
+    /// Returns true if images with accounts have ended since the last call of [`Self::take`].
     pub(super) const fn has_ended(&self) -> bool {
         !self.ended.is_empty()
     }

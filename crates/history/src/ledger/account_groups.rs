@@ -5,7 +5,7 @@ use memtrace_model::{AccountGroupId, Amount, GroupMarks, GroupMember, Tick, Wate
 /// Groups of accounts.
 #[derive(Debug, Default)]
 pub(super) struct AccountGroups {
-    /// Groups by number.
+    /// Groups by [`AccountGroupId`].
     groups: Vec<Group>,
     /// Groups that have changed since the last take.
     changed: Vec<AccountGroupId>,
@@ -18,7 +18,7 @@ pub(super) struct AccountGroups {
 struct Group {
     live: Amount,
     is_changed: bool,
-    /// Sum at the last take.
+    /// Live amount of the members at the last take.
     before: Amount,
     marks: WaterMarks,
     peak_at: Tick,

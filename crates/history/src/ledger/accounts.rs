@@ -91,7 +91,7 @@ impl Accounts {
         raise_group(group, block, block.tick, budget);
     }
 
-    /// Counts the free of a block at `tick` by the thread `by`, if it is known.
+    /// Counts the free of a block at `tick`. `by`: thread that frees the block, if it is known.
     #[inline]
     pub(super) fn free(
         &mut self,
@@ -139,9 +139,9 @@ impl Accounts {
         Some(LowMarks { account, of_account, of_group, of_all, takes })
     }
 
-    /// Corrects the low-water marks after [`Self::undo_free`]: since `before`, all amounts had one block more.
-    /// Marks that were taken since then are not corrected. If two blocks are tentatively freed at the same time,
-    /// the marks stay too low.
+    /// Corrects the low-water marks after [`Self::undo_free`]: the block was live all the time since `before`, so
+    /// the marks can be too low. Marks that were taken since then are not corrected. If two blocks are tentatively
+    /// freed at the same time, the marks stay too low.
     pub(super) fn restore_low_marks(&mut self, before: &LowMarks, block: Amount, budget: &mut Budget) {
         let (Some(table), Some(all)) = (&mut self.0, &mut budget.accounts) else { return };
         if all.restore_low_mark(before.of_all, block, before.takes)
@@ -154,7 +154,8 @@ impl Accounts {
         }
     }
 
-    /// Counts the free of an unknown block by the thread `by`. Returns its account, for [`Self::undo_unmatched`].
+    /// Counts the free of an unknown block by the thread `by`. Returns the index of the account that counts the
+    /// free, for [`Self::undo_unmatched`].
     #[inline]
     pub(super) fn add_unmatched(&mut self, by: Tid, tick: Tick, budget: &mut Budget) -> Option<u32> {
         self.table(budget).map(|table| table.add_unmatched(by, tick, budget))

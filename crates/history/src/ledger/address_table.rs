@@ -11,11 +11,12 @@ pub(super) trait Addressed: Copy {
 
 /// Values by address.
 ///
-/// A large table is split into parts that grow separately. Growing a single table with millions of entries would stall its
-/// shard until its ring overflows, and would need memory for the old and the new table at once.
+/// A large table is split into smaller tables, its parts, which grow separately. Growing a single table with
+/// millions of entries would stall its shard until its ring overflows, and would need memory for the old and the
+/// new table at once.
 #[derive(Clone, Debug)]
 pub(super) struct AddressTable<T> {
-    /// One part, or [`PARTS`].
+    /// One table, or [`PARTS`] tables.
     parts: Vec<HashTable<T>>,
 }
 
@@ -59,13 +60,14 @@ impl<T: Addressed> AddressTable<T> {
         self.find(address, |entry| entry.address() == address)
     }
 
-    /// Returns an entry that usually belongs to `address`, because few entries have the same tag. Reads only tags.
+    /// Returns an entry that usually belongs to `address`, because few entries have the same hash tag. Reads only
+    /// hash tags, and no entry.
     #[inline]
     pub(super) fn likely(&self, address: AbsAddr) -> Option<&T> {
         self.find(address, |_| true)
     }
 
-    /// Returns the first entry with the tag of `address` that `is_wanted` accepts.
+    /// Returns the first entry with the hash tag of `address` that `is_wanted` accepts.
     #[inline]
     fn find(&self, address: AbsAddr, is_wanted: impl Fn(&T) -> bool) -> Option<&T> {
         let hash = hash_of(address);

@@ -69,11 +69,11 @@ pub(super) struct Budget {
     pub(super) losses: Losses,
     /// Maximum number of live blocks. It is also the maximum number of pages, and of mapped ranges.
     pub(super) max_blocks: u64,
-    /// Number of stacks with totals.
+    /// Number of stacks with totals, and its limit.
     pub(super) totals: StackBudget,
-    /// Number of stacks with frames.
+    /// Number of stacks with frames, and its limit.
     pub(super) frames: StackBudget,
-    /// Number of frames of these stacks. Frames that stacks of an image share count once.
+    /// Number of frames of the stacks in `frames`. Frames that stacks of an image share count once.
     pub(super) nodes: u64,
     /// True if changes are tracked for deltas.
     pub(super) tracks_changes: bool,
@@ -86,8 +86,8 @@ pub(super) struct Budget {
 
 /// Number of stacks, with a limit.
 ///
-/// At the limit, stacks without live blocks are merged. A merge visits all stacks, so it is repeated only after
-/// requests for a part of the limit.
+/// At the limit, stacks without live blocks are merged. A merge visits all stacks, so the next merge waits until a
+/// fraction of the limit was requested.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StackBudget {
     max: u32,
@@ -96,7 +96,7 @@ pub(super) struct StackBudget {
     requests: u32,
 }
 
-/// Parts of the budget that ended images use until they are taken.
+/// Amounts of the budget that ended images use until they are taken.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Untaken {
     pub(super) totals: u32,
@@ -140,7 +140,7 @@ impl Budget {
         }
     }
 
-    /// Counts the new key `key`, and returns it. If the maximum is reached, counts a loss and returns
+    /// Counts a new stack key, and returns it. If the maximum is reached, counts a loss and returns
     /// [`StackId::FAILED`].
     pub(super) fn admit(&mut self, key: StackKey) -> StackKey {
         if !is_limited(key) || self.totals.request(1) {
@@ -174,12 +174,13 @@ impl Budget {
 /// stacks of compilers have ten frames on average that they do not share.
 const NODES_PER_STACK: u64 = 16;
 
-/// Divisor of the limit of stacks: a merge removes this part of the limit. A merge should not be small, because it
-/// visits all stacks, which takes some milliseconds. It should not be large either, because each removed stack is
-/// missing in the report: two compilers exceed the limit by only an eighth.
+/// Divisor of the limit of stacks: a merge removes the limit divided by this number. A merge should not be small,
+/// because it visits all stacks, which takes some milliseconds. It should not be large either, because each removed
+/// stack is missing in the report: two compilers exceed the limit by only an eighth.
 pub(super) const MERGED_PART: u32 = 16;
 
-/// Divisor of the number of stacks: at least this part of the stacks is requested between two merges.
+/// Divisor of the number of stacks. Between two merges, more stacks are requested than the number of stacks divided
+/// by this number.
 const REQUESTS_PER_MERGE: u32 = 64;
 
 /// Returns true if totals of `key` count towards the limit. There are few other keys.
@@ -221,8 +222,8 @@ impl StackBudget {
         self.used >= self.max && self.is_merge_due()
     }
 
-    /// Returns true if a sufficient part of the stacks was requested since the last merge. The number of used
-    /// stacks can be below the limit, because the frames of stacks have a limit of their own.
+    /// Returns true if enough stacks were requested since the last merge. The number of used stacks can be below
+    /// the limit, because the frames of stacks have a limit of their own.
     pub(super) const fn is_merge_due(&self) -> bool {
         let most = if self.used < self.max { self.used } else { self.max };
         self.requests > most / REQUESTS_PER_MERGE

@@ -48,8 +48,8 @@ impl ChangedStacks {
         all
     }
 
-    /// Returns the changes after earlier deltas with only the sum of all stacks: `sum` is subtracted, and `stacks`
-    /// are added. The stacks have no histograms.
+    /// Returns the changes of an image, if earlier deltas have only the sum of its stacks: the changes subtract
+    /// `sum` and add `stacks`. The stacks have no histograms.
     pub(super) fn of_deferred(stacks: impl Iterator<Item = (usize, StackKey)>, sum: DeferredStacks) -> Self {
         let mut all = Self::of_new(stacks);
         let DeferredStacks { live, alloc, temporary, merged } = sum;

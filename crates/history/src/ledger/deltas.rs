@@ -22,7 +22,7 @@ struct NextDelta {
     changed: Vec<usize>,
     /// True for the slots in `changed`.
     is_changed: Vec<bool>,
-    /// All other changes.
+    /// All other changes, such as ended images and new stacks.
     delta: Delta,
     /// Number of ended images in `delta`, and its maximum.
     images: [u32; 2],
@@ -159,7 +159,7 @@ impl Deltas {
         }
     }
 
-    /// Adds the removal of the totals of one class of a running image, as [`NextDelta::replace_totals`] does.
+    /// Adds changes that remove the totals of one class from a running image.
     pub(super) fn remove_totals(&mut self, id: ImageId, class: EventClass, image: &mut Image) {
         if let Some(next) = &mut self.0 {
             next.replace_totals(id, class, image, None);
@@ -210,8 +210,8 @@ impl NextDelta {
     }
 }
 
-/// Counts one more, and returns true. Returns false if the maximum is reached, as happens if the receiver of the
-/// deltas has stopped.
+/// Counts one more item, and returns true. Returns false if the maximum is reached, for example because the
+/// receiver of the deltas has stopped.
 const fn request([used, max]: &mut [u32; 2]) -> bool {
     let fits = *used < *max;
     *used += fits as u32;

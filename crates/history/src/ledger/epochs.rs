@@ -7,7 +7,7 @@ use memtrace_model::{Epoch, Tick};
 pub(super) struct Epochs {
     /// Times of the marks, in order. Each starts an epoch.
     marks: Vec<Tick>,
-    /// Number of changes in the next delta.
+    /// Number of changes by epoch in the next delta.
     changes: u32,
     /// Maximum of `changes`.
     max: u32,

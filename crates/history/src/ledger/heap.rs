@@ -29,11 +29,11 @@ pub(super) struct Heap {
     pub(super) accounts: Accounts,
 }
 
-/// Maximum number of parts in which [`Heap::usage`] collects the totals by stack.
+/// Maximum number of chunks. [`Heap::usage`] builds the map of stacks chunk by chunk.
 const PARTS: usize = 8;
 
-/// Minimum number of stacks in a part, because adding a part copies all earlier parts. This number of stacks takes
-/// three mebibytes.
+/// Minimum number of stacks in a chunk, because adding a chunk copies all earlier chunks. This number of stacks
+/// takes three mebibytes.
 const MIN_PART: usize = 1 << 14;
 
 /// A call that frees a block.
@@ -45,7 +45,7 @@ pub(super) struct FreeCall {
     pub(super) tick: Tick,
 }
 
-/// Reference to the index of a stack, without a check that it is the right stack. A wrong one costs a cache miss.
+/// Reference to the index of a stack, without a check that it is the right stack. A wrong index costs a cache miss.
 #[derive(Clone, Copy)]
 pub(super) struct StackPlace<'a> {
     stack: Option<&'a u32>,
@@ -282,7 +282,7 @@ impl Heap {
     }
 
     /// Returns the live amounts that were allocated at `latest` or earlier, by stack index. If `latest` is `None`,
-    /// they are zero.
+    /// all amounts are zero.
     fn live_allocated_until(&self, latest: Option<Tick>) -> Vec<Amount> {
         let mut live = vec![Amount::default(); self.totals.len()];
         for block in self.blocks.iter().filter(|block| latest.is_some_and(|latest| block.tick <= latest)) {
@@ -366,7 +366,7 @@ impl Heap {
         }
     }
 
-    /// Records for earlier epochs that all live blocks end with their image.
+    /// Records the end of all live blocks from earlier epochs, because the blocks end with their image.
     pub(super) fn end_blocks(&mut self, budget: &mut Budget) {
         for block in self.blocks.iter() {
             change_epoch(&mut self.totals, block, Amount::default() - Amount::one(block.size), budget);
@@ -392,7 +392,7 @@ fn count_size(totals: &mut ImageTotals, block: &Block, budget: &Budget) {
     }
 }
 
-/// Adds `change` to the number of blocks with the lifetime of a block that is freed at `tick`.
+/// Adds `change` to the number of blocks with the same lifetime as `block`, which is freed at `tick`.
 #[inline]
 fn count_lifetime(totals: &mut ImageTotals, block: &Block, tick: Tick, change: u64, budget: &Budget) {
     if budget.counts_lifetimes {
@@ -400,7 +400,7 @@ fn count_lifetime(totals: &mut ImageTotals, block: &Block, tick: Tick, change: u
     }
 }
 
-/// Returns the latest tick at least `older` before `now`.
+/// Returns the latest tick that is at least `older` before `now`; `None` if there is no such tick.
 fn latest_tick(now: Tick, older: Duration) -> Option<Tick> {
     let latest = now.since_start().checked_sub(older)?;
     Some(Tick::at(latest))

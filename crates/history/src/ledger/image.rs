@@ -55,7 +55,7 @@ impl Image {
         all
     }
 
-    /// Merges one of [`Self::idle_stacks`].
+    /// Merges one of [`Self::idle_stacks`]. Returns false if the stack is unknown.
     pub(super) fn merge_stack(&mut self, class: EventClass, key: StackKey, budget: &Budget) -> bool {
         match class {
             EventClass::Heap => self.heap.totals.merge_stack(key).is_some(),
@@ -145,8 +145,8 @@ impl Image {
         usage.clone()
     }
 
-    /// Records for earlier epochs that all blocks end with their image. This is not needed if no delta has live
-    /// amounts of the image.
+    /// Records the end of all blocks from earlier epochs, because the blocks end with their image. This is not
+    /// needed if no delta has live amounts of the image.
     pub(super) fn end_blocks(&mut self, budget: &mut Budget) {
         // All stacks are sent before a mark, so the blocks of deferred stacks are from the current epoch.
         if self.is_in_delta && !self.defers_stacks() {

@@ -21,7 +21,7 @@ pub(super) struct Images {
     /// Slot of the process of the latest event. The next event usually has the same process.
     pub(super) last: usize,
     pub(super) ended: Vec<EndedImage>,
-    /// Parts of the budget that `ended` uses.
+    /// Amounts of the budget that `ended` uses.
     untaken: Untaken,
     pub(super) budget: Budget,
     pub(super) deltas: Deltas,
@@ -101,7 +101,7 @@ impl Images {
         self.processes.len() + self.ended.len() < self.settings.processes as usize
     }
 
-    /// Sets the rusage of `pid` at the end of its image, which is about to follow.
+    /// Sets the rusage of `pid` at the end of its image. The event of the end comes next.
     pub(super) fn set_rusage(&mut self, pid: Pid, rusage: Option<Rusage>, is_traced: bool) {
         let Some(process) = self.process_of(pid) else { return };
         process.rusage.end = rusage;
@@ -287,8 +287,8 @@ impl Images {
         }
     }
 
-    /// Reports the accounts of an ending image. The tuple has the numbers of its accounts, and the accounts with
-    /// changes. Threads that have ended since the last take keep their accounts.
+    /// Reports the accounts of an ending image. The tuple has the numbers of accounts of the image, and the changed
+    /// accounts. Threads that have ended since the last take keep their accounts.
     fn end_accounts(&mut self, ended: &EndedImage, (counts, accounts): (AccountCounts, Vec<AccountState>)) {
         if let Some(budget) = &mut self.budget.accounts
             && counts.own > 0

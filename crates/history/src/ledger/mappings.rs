@@ -30,7 +30,7 @@ pub(super) struct Mappings {
     unmatched_before: u64,
 }
 
-/// Mapped range that one stack has mapped.
+/// Address range that one stack has mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MappedRange {
     /// End address, exclusive.

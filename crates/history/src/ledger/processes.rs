@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::process::Process;
 
-/// Processes with any state. After the exit of a process, only the ordinal of its pid is kept.
+/// Processes that have a state. After the exit of a process, only the ordinal of its pid is kept.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     /// States of processes. A vacant slot has a process without an image.

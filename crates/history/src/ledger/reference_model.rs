@@ -17,7 +17,7 @@ use super::*;
 
 use image::{ReferenceBlock, ReferenceImage};
 
-/// Reference model of a ledger. It counts each number again whenever the number is needed.
+/// Reference model of a ledger. It recomputes each number whenever the number is needed.
 struct ReferenceModel {
     settings: Settings,
     ordinals: BTreeMap<Pid, u32>,
@@ -29,7 +29,7 @@ struct ReferenceModel {
     out: Snapshot,
 }
 
-/// Number of requests since the last merge of stacks, and of stacks of ended images that were not taken.
+/// Number of requested stacks since the last merge, and number of stacks of ended images that were not taken.
 #[derive(Default)]
 struct ReferenceBudget {
     requests: u32,
@@ -311,7 +311,8 @@ enum Step {
     Apply(Event),
     /// Takes the ended images.
     Take,
-    /// Ends an image after its end was lost: pid, true for its current image or false for the one before, and time.
+    /// Ends an image after the record of its end was lost: pid, true for its current image or false for its
+    /// previous image, and time.
     EndLost(Pid, bool, Tick),
 }
 

@@ -31,7 +31,7 @@ pub(super) struct StackTotals {
     pub(super) alloc: Amount,
     /// Amount that the allocating thread has freed before its next allocation.
     pub(super) temporary: Amount,
-    /// Live bytes of the stack at the image's high-water mark with the number `seen_peak`.
+    /// Live bytes of the stack at the image's high-water mark with the ordinal `seen_peak`.
     at_peak: Bytes,
     /// Value of [`ImageTotals::peaks`] when `at_peak` was recorded.
     seen_peak: u64,
@@ -84,7 +84,7 @@ pub(super) struct ImageTotals {
     peak: Bytes,
     /// Number of times that the live bytes have exceeded their previous maximum.
     peaks: u64,
-    /// Changes since the last delta; `None` without deltas, or without stacks.
+    /// Changes since the last delta; `None` without deltas, without stacks, or while the stacks are deferred.
     changes: Option<Box<ChangedStacks>>,
     /// Sum of the stacks in earlier deltas; `None` if deltas have the stacks themselves.
     deferred: Option<Box<DeferredStacks>>,

@@ -29,8 +29,8 @@ pub(super) struct TentativeFree {
 /// same ledger.
 ///
 /// Exits of threads are recorded only in some traces with accounts, so old entries are dropped: when the young
-/// generation is full, it replaces the old one. A dropped free is final, unless 32,768 other threads started a
-/// realloc during one realloc.
+/// generation is full, it replaces the old one. An entry that an undo needs is dropped only if 32,768 other threads
+/// started a realloc during one realloc.
 #[derive(Debug, Default)]
 pub(super) struct TentativeFrees {
     young: FxHashMap<Tid, TentativeFree>,

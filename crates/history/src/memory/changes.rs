@@ -1,4 +1,4 @@
-//! The changes of the stacks in an interval, in the compact encoding of totals.
+//! The changes of the stacks in an interval, in the compact encoding of [`PathTotals`].
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use memtrace_model::{BlockHistograms, EventClass, ImageId, Log2, Node, Quantitie
 use crate::interval::{Change, Detail, DetailKind, PathNumber, TotalKey};
 use crate::path_totals::{PathKey, PathTotals, PathUsage};
 
-/// Approximate bytes of a list of changes, without its entries.
+/// Approximate memory of a list of changes without its entries, in bytes.
 const LIST: usize = 96;
 
 /// Changes of stacks, with histograms of sizes, lifetimes and ages of blocks, by image and event class.
@@ -15,8 +15,8 @@ const LIST: usize = 96;
 pub(super) struct EncodedChanges(Vec<((ImageId, EventClass), PathTotals)>);
 
 impl EncodedChanges {
-    /// Encodes changes, and moves the buckets of histograms from `details` to them. If a stack is listed twice, its
-    /// changes are added up.
+    /// Encodes changes, together with the buckets of histograms, which are removed from `details`. If a stack is
+    /// listed twice, its changes are added up.
     pub(super) fn new(changes: Vec<Change>, details: &mut Vec<Detail>) -> Self {
         let mut sums: BTreeMap<TotalKey, PathUsage> = BTreeMap::new();
         for Change { key, usage } in changes {

@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 use crate::boundaries::Boundary;
 use crate::interval::{Interval, RecordedImage};
 
-/// Approximate bytes of an image.
+/// Approximate memory of an image, in bytes.
 const IMAGE: usize = 320;
 
 /// Images, with the first interval of each.
@@ -22,13 +22,13 @@ pub(super) struct KnownImages {
 
 #[derive(Debug)]
 pub(super) struct KnownImage {
-    /// Number of the first interval with the image.
+    /// ID of the first interval with the image.
     pub(super) since: i64,
     pub(super) image: RecordedImage,
 }
 
 impl KnownImages {
-    /// Moves the images, OOM kills and finished images out of the interval with the number `id`.
+    /// Moves the images, OOM kills and finished images out of the interval with the ID `id`.
     pub(super) fn add(&mut self, id: i64, interval: &mut Interval) {
         for image in interval.images.drain(..) {
             if let Some(group) = image.member_of {

@@ -1,7 +1,8 @@
 //! Merges that keep a history in memory within its limit. A file has the same merges, in the same order.
 //!
 //! - Consecutive old intervals become one: the totals at the boundaries between them are lost.
-//! - Ended images become one image for each executable, user and control group. Sums over all images stay exact.
+//! - Small ended images become one image for each executable, user and control group. Sums over all images stay
+//!   exact.
 //! - The smaller half of the stacks becomes one stack for each image, event class and part. Sums of each image stay
 //!   exact.
 
@@ -33,18 +34,19 @@ const MAX_GROUPS: usize = 4096;
 const FIRST_ORDINAL: u32 = 1 << 31;
 
 impl MemoryBook {
-    /// Merges some old parts. Returns false if there is nothing to merge.
+    /// Merges some ended images, stacks or intervals. Returns false if there is nothing to merge.
     pub(super) fn merge(&mut self) -> bool {
         let quarter = (self.limit.0 / 4) as usize;
-        // Each ended image takes the same space in an interval of any length.
+        // The data of an ended image takes the same space in an interval of any length, so a merge of intervals would
+        // free little.
         if self.images.bytes() > quarter && self.merge_images() {
             return true;
         }
         let rows = self.stored_rows();
         let old = next_merge(&rows);
         let stacks = self.contents.first().map_or(0, |content| content.changes.bytes());
-        // Young intervals keep their resolution as long as the stacks of the oldest interval take a quarter of the
-        // memory.
+        // If the changes of the oldest interval take more than a quarter of the limit, stacks are merged before young
+        // intervals.
         if old.is_none() && stacks > quarter && self.merge_stacks() {
             return true;
         }
@@ -68,7 +70,7 @@ impl MemoryBook {
         self.rows.iter().map(row).collect()
     }
 
-    /// Merges all intervals that are old enough, however small the history is.
+    /// Merges all intervals that are old enough in a history of any size.
     #[cfg(test)]
     pub fn merge_old_intervals(&mut self) {
         while let Some(run) = next_merge(&self.stored_rows()) {
@@ -170,7 +172,7 @@ impl MemoryBook {
         true
     }
 
-    /// Returns the images to merge; none if there are too few.
+    /// Returns the images to merge. The set is empty if there are too few.
     fn old_images(&self) -> BTreeSet<ImageId> {
         let known = |id: &ImageId| Some((self.images.all.get(id)?.image.ended?, *id));
         let ended = self.images.finished.iter().filter_map(known);
@@ -229,8 +231,8 @@ impl MemoryBook {
         groups.map(|(id, known)| (group_key(&known.image), *id)).collect()
     }
 
-    /// Sets the name of each group with an executable to the name of most members. Without a majority, the name is
-    /// empty. Members of earlier merges count with the name of the group.
+    /// Sets the name of each group with an executable to the name that more than half of its members have. Without a
+    /// majority, the name is empty. Members of earlier merges count with the name of the group.
     fn name_groups(&mut self, groups: &FxHashMap<ImageId, ImageId>) {
         let mut members: BTreeMap<ImageId, (BTreeMap<Comm, u64>, i64)> = BTreeMap::new();
         for (id, group) in groups {
@@ -286,7 +288,7 @@ impl MemoryBook {
             let (Some(known), Some(group)) = (self.images.all.get(&id), groups.get(&id)) else { continue };
             let Some((end, at)) = known.image.ended else { continue };
             let at_end = at.since_start();
-            // Numbers and ends of intervals ascend.
+            // The IDs and the ends of intervals ascend.
             let first = self.rows.partition_point(|row| row.end().id < known.since);
             let counted = self.rows.partition_point(|row| row.end().id < known.since || row.span.end < at_end);
             let counted = if counted < self.rows.len() { counted } else { first };
@@ -324,7 +326,7 @@ fn group_key(image: &RecordedImage) -> GroupKey {
     (image.exe.clone(), comm, image.user.clone(), image.cgroup.clone())
 }
 
-/// Moves the values of merged images to their groups. Groups have no peak.
+/// Moves the values of merged images to their groups. The peaks of live bytes are dropped: groups have none.
 fn merge_values(changes: &mut Vec<ImageChange>, group: &impl Fn(ImageId) -> Option<ImageId>) {
     let (moved, mut kept): (Vec<_>, Vec<_>) =
         std::mem::take(changes).into_iter().partition(|change| group(change.image).is_some());

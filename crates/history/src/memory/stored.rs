@@ -19,7 +19,7 @@ pub(super) struct StoredInterval {
 
 impl StoredInterval {
     pub(super) fn new(mut interval: Interval) -> Self {
-        // Only files hold monitored threads: views do not show them.
+        // Views do not show monitored threads, so only recordings in files contain them.
         interval.monitored = Vec::new();
         interval.threads = Vec::new();
         interval.process_usage = Vec::new();

@@ -10,7 +10,7 @@ use super::sampling::{ProcessSample, ThreadSample};
 pub(super) enum Origin {
     /// The process is in the baseline.
     Baseline,
-    /// The process started before the baseline, and is monitored since a later sampling.
+    /// The process started before the baseline, and is monitored only since a later sampling.
     Earlier,
     /// The process started after the baseline.
     Later,

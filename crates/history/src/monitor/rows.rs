@@ -30,8 +30,8 @@ impl Slots {
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     usage: ThreadUsage,
-    /// True if the counters of the heap could not be read when the thread got its row, and earlier intervals may
-    /// contain them.
+    /// True if the counters of the heap could not be read when the thread got its row. Earlier intervals may
+    /// contain their values.
     lacks_heap: bool,
 }
 

@@ -36,7 +36,7 @@ pub struct ProcessSample {
     /// Origin of the counters of the heap.
     pub source: SourceState,
     /// Sum of the final counters of the threads that have exited since monitoring began. The counters of a thread
-    /// start at its start.
+    /// count from its start.
     pub ended: ThreadUsage,
     /// Number of threads that have started since monitoring began.
     pub started: u64,
@@ -70,7 +70,8 @@ pub struct Sampling {
 }
 
 impl ThreadSample {
-    /// Returns the counters. If the counters of the heap could not be read, uses those in `earlier`.
+    /// Returns the counters. If the counters of the heap could not be read, uses the counters of the heap in
+    /// `earlier`.
     pub(super) fn usage_after(&self, earlier: ThreadUsage) -> ThreadUsage {
         if self.has_heap {
             return self.usage;

@@ -1,10 +1,10 @@
-//! Sum of lists of totals by stack.
+//! Sum of many [`PathTotals`], which is cheap to add to.
 
 use memtrace_model::Node;
 
 use super::{PathKey, PathTotals, PathUsage};
 
-/// Sum of lists of totals by stack, in parts, the longest first. Each part is at least twice as long as the next
+/// Sum of many [`PathTotals`], as several lists, the longest first. Each list is at least twice as long as the next
 /// one, so an entry is merged only a few times.
 #[derive(Debug, Default)]
 pub(crate) struct TotalParts(Vec<PathTotals>);
@@ -23,7 +23,7 @@ impl TotalParts {
         other.0.into_iter().for_each(|stacks| self.push(stacks));
     }
 
-    /// Returns the number of entries. A stack can be in several parts.
+    /// Returns the number of entries. A key can be in several lists.
     pub(crate) fn len(&self) -> usize {
         self.0.iter().map(PathTotals::len).sum()
     }
@@ -38,7 +38,7 @@ impl TotalParts {
         self.0.iter_mut().for_each(|stacks| stacks.rename(&rename));
     }
 
-    /// Removes and returns the sum.
+    /// Returns the sum as one list, and empties `self`.
     pub(crate) fn take(&mut self) -> PathTotals {
         self.0.drain(..).rev().reduce(|sum, larger| larger.merge(sum)).unwrap_or_default()
     }

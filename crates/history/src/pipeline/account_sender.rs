@@ -17,7 +17,7 @@ pub(super) struct AccountSender {
     reached: u64,
     /// True if a command has requested the changes, and they were not taken yet.
     is_requested: bool,
-    /// Changes that were not sent yet, with the number of the last split at or before their end.
+    /// Changes that were not sent yet, each with the number of the last split at or before its end.
     unsent: VecDeque<(u64, AccountChanges)>,
 }
 

@@ -9,7 +9,7 @@ use memtrace_model::{Delta, Tick};
 use super::waiting_stacks::WaitingStacks;
 use crate::ledger::Ledger;
 
-/// Receives a [`Delta`] of each shard after each interval, with the number of the shard.
+/// Receives a [`Delta`] of each shard after each interval, with the index of the shard.
 ///
 /// A shard never waits for the receiver. While the channel is full, or too many stacks of the shard wait, the shard
 /// keeps the delta of one interval and the deltas that end at marks. Later changes stay in the ledger, and the next
@@ -28,7 +28,7 @@ pub struct DeltaSink {
 
 /// Sends the deltas of one shard.
 pub(super) struct DeltaSender {
-    /// Number of the shard.
+    /// Index of the shard.
     shard: usize,
     sink: DeltaSink,
     /// End of the current interval.
@@ -47,8 +47,8 @@ impl DeltaSender {
         Self { shard, sink, due, unsent: VecDeque::new(), marks: VecDeque::new(), until: Tick::default() }
     }
 
-    /// Sends the waiting deltas, and the changes of the ledger if an interval has ended. Returns the end of a new
-    /// delta.
+    /// Sends the waiting deltas, and the changes of the ledger if an interval has ended. Returns the end of the new
+    /// delta; `None` if there is none.
     pub(super) fn send(&mut self, ledger: &mut Ledger) -> Option<Tick> {
         self.try_send();
         let now = Instant::now();
@@ -90,7 +90,7 @@ impl DeltaSender {
     }
 
     fn end_delta(&mut self, until: Tick, is_marked: bool, ledger: &mut Ledger) -> Tick {
-        // The shard can have ended an interval between the mark and its arrival.
+        // The shard can have ended an interval between the time of the mark and the arrival of its command.
         self.until = self.until.max(until);
         if is_marked {
             ledger.send_stacks();

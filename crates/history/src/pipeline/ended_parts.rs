@@ -1,4 +1,4 @@
-//! Assembly of ended images from the parts of all shards. Pure.
+//! Assembly of ended images: each shard sends its part of an image, and the parts are merged. Pure.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use memtrace_model::{Bytes, CallsBySize};
 pub struct Progress {
     /// Number of applied events.
     pub events: u64,
-    /// Live bytes of any age.
+    /// Live bytes, regardless of the age of blocks.
     pub live: Bytes,
     /// Number of losses that the ledgers have counted, over all reasons.
     pub lost: u64,

@@ -23,7 +23,7 @@ const DRAIN_LIMIT: usize = 16 * 1024;
 
 /// Bounds of the pause between polls of a source. A source with many records wakes its shard early, so a pause can
 /// be long without a loss. Each poll costs two context switches, and evicts data of other processes from the
-/// caches. The end of the trace can have to wait for the longest pause.
+/// caches. The longest pause can delay the end of the trace.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
@@ -33,8 +33,8 @@ pub(super) enum Command {
     Finish(Tick),
     /// Adds hot and cold bytes to the result.
     SetTouches(Arc<TouchedProcesses>),
-    /// Ends the delta at this time. The delta has all events until this time that are in the source when the shard
-    /// reads it.
+    /// Ends the delta at this time. The delta has all events until this time that the shard finds when it next
+    /// reads its source.
     Mark(Tick),
     /// Ends these images when the source is empty.
     End(Arc<[(ImageId, ImageEnd, Tick)]>),
@@ -70,7 +70,7 @@ pub(super) struct Shard<S> {
     progress: Arc<ShardProgress>,
     /// Event classes with a snapshot.
     classes: Arc<[EventClass]>,
-    /// Number of this shard, and receiver of its ended images.
+    /// Index of this shard, and receiver of its ended images.
     sink: Option<(usize, EndedSink)>,
     /// Ended images that were taken from the ledger, and not sent yet.
     unsent: Vec<EndedImage>,
@@ -108,7 +108,7 @@ impl<S: Source> Shard<S> {
         }
     }
 
-    /// Applies events until a command asks for the result; `None` if the sender of commands is dropped.
+    /// Applies events until a command asks for the result. Returns `None` if the sender of commands is dropped.
     pub(super) fn run(mut self, commands: &Receiver<Command>) -> Option<ShardTotals> {
         self.source.begin();
         let mut pause = SHORTEST_PAUSE;
@@ -199,15 +199,15 @@ impl<S: Source> Shard<S> {
         Snapshots(snapshots)
     }
 
-    /// Ends the images of earlier [`Command::End`]. The source must be empty.
+    /// Ends the images of earlier [`Command::End`] commands. The source must be empty.
     fn end_images(&mut self) {
         for (id, end, at) in self.to_end.drain(..) {
             self.ledger.end_if_running(id, end, at);
         }
     }
 
-    /// Sends the images that have ended. While the sink is full, later ones stay in the ledger, which bounds their
-    /// number.
+    /// Sends the images that have ended. While the sink is full, images that end later stay in the ledger, which
+    /// bounds their number.
     fn send_ended(&mut self) {
         if self.sink.is_none() {
             return;

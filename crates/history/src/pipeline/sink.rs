@@ -6,7 +6,7 @@ use memtrace_model::{AccountChanges, EndedImage};
 
 use super::delta_sink::DeltaSink;
 
-/// Receives the images that have ended in a shard, with the number of the shard.
+/// Receives the images that have ended in a shard, with the index of the shard.
 pub type EndedSink = SyncSender<(usize, Vec<EndedImage>)>;
 
 /// Receives the changed accounts of a shard: on request, at each split, at the end of each delta, and before each

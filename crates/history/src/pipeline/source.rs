@@ -6,7 +6,8 @@ use memtrace_model::Event;
 
 /// Source of a shard's events: a BPF ring buffer, or a test.
 pub trait Source: Send {
-    /// Prepares the source. It is called once before the other methods, on the thread that drains the source.
+    /// Prepares the source. This method is called once before the other methods, on the thread that drains the
+    /// source.
     fn begin(&mut self) {}
 
     /// Passes the available events to `sink`, oldest first. Returns when the source is empty or after about `limit` records,

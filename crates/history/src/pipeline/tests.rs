@@ -85,7 +85,7 @@ fn run(events: &[Event], shards: u32, settings: Settings) -> Snapshot {
     finish(events, shards, settings).snapshots.0.remove(&EventClass::Heap).unwrap()
 }
 
-/// Does the same as [`run`], for all event classes.
+/// Returns the totals of a run in all event classes.
 fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
     Shards::start(sources(events, shards), settings, EventClass::ALL, &Sinks::default()).unwrap().finish(NOW)
 }
@@ -125,8 +125,7 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
     rings.into_iter().map(FixedSource).collect()
 }
 
-/// Step of a thread: number of one of two processes, number of one of three threads, number of an address, and
-/// action.
+/// Step of a thread: pid, index of the thread, index of the address, and action.
 type Step = (u32, u32, u64, Action);
 
 #[derive(Clone, Debug)]
@@ -197,7 +196,7 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
     let mut pending = BTreeMap::new();
     for (tick, (pid, thread, nth, action)) in steps.into_iter().enumerate() {
         let (tid, address) = (Tid(10 * pid + thread), AbsAddr(0x7000_0000 + nth * 48));
-        // Adjacent pages, in several groups.
+        // Pages with a distance of five pages, so that mappings of up to eight pages can overlap.
         let page = AbsAddr(0x7000_0000 + nth * 5 * PAGE.0);
         let kind = match action {
             Action::Alloc { size, stack } => EventKind::Alloc {

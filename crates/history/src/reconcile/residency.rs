@@ -157,8 +157,8 @@ impl Attribution<'_> {
         }
     }
 
-    /// Attributes resident bytes to the stack `key`. `mapped_along`: the kernel mapped them along with a page that
-    /// the stack touched.
+    /// Attributes resident bytes to the stack `key`. `mapped_along`: true if the kernel mapped the bytes along with
+    /// a page that the stack touched.
     fn attribute(&mut self, key: StackKey, kind: MappingKind, bytes: u64, mapped_along: bool) {
         let mut pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
         if !mapped_along && let Some(stack) = self.usage.by_stack.get(&key) {
@@ -167,8 +167,8 @@ impl Attribution<'_> {
             pages.count = pages.count.min(stack.free().count);
             pages.bytes = pages.bytes.min(stack.free().bytes);
         }
-        // The sample chooses touched pages one by one, but all pages of a huge page at once. Each of these pages
-        // has an equal share of the square of their number.
+        // The sample chooses touched pages one by one, but all pages of a huge page at once. Each page of a huge
+        // page has an equal share of the square of the number of pages.
         let squares = if mapped_along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
         let resident = self.residency.0.entry(kind).or_default();
         resident.with_stack.0 += pages.bytes.0;

@@ -19,7 +19,8 @@ pub struct Baselines<'a> {
 }
 
 /// Sets the rusage of each image in `snapshot`. Adds traced running images without a recorded fault, if the kernel
-/// has counted page faults. Removes images that have neither totals nor page faults.
+/// has counted page faults. Removes images without totals if they have no page faults, and running images without
+/// totals if they are not traced.
 pub fn reconcile_rusage(snapshot: &mut Snapshot, baselines: &Baselines<'_>) {
     // Images that the caller added without totals stay.
     let idle = |usage: &ImageUsage| *usage == ImageUsage::default();
@@ -52,7 +53,8 @@ pub fn reconcile_rusage(snapshot: &mut Snapshot, baselines: &Baselines<'_>) {
 }
 
 /// Sets the rusage at the start of an image that has ended. `start`: start of the run. `before`: rusage of the
-/// process at this time, if the process ran then. Returns false if the image has neither totals nor page faults.
+/// process at the start of the run, if the process ran then. Returns false if the image has neither totals nor page
+/// faults.
 pub fn complete_ended(
     usage: &mut ImageUsage,
     (id, image): (ImageId, ImageStart),

@@ -40,8 +40,8 @@ pub enum RuleError {
     TooMany(usize),
 }
 
-/// A rule. A stack matches if one of its frames meets all conditions on frames, and its thread meets the condition
-/// on threads. A rule with a number names the tag that programs set with this number.
+/// A rule. A stack matches if one of its frames meets all conditions on frames, and its thread meets the condition on
+/// threads. A rule with a number names the tag that processes set with this number.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) name: String,
@@ -106,12 +106,12 @@ impl TagRules {
         self.rules.iter().find(|rule| rule.number == Some(number)).map(|rule| rule.name.as_str())
     }
 
-    /// Returns true if all rules only name tags that programs set.
+    /// Returns true if all rules only name tags that processes set.
     pub fn only_name_numbers(&self) -> bool {
         self.rules.iter().all(|rule| rule.number.is_some())
     }
 
-    /// Returns true if a rule has a condition on threads.
+    /// Returns true if at least one rule has a condition on threads.
     pub fn tests_threads(&self) -> bool {
         self.rules.iter().any(|rule| rule.thread.is_some())
     }

@@ -16,7 +16,8 @@ fn frame(function: &str, object: &str, source: &str) -> Frame {
     }
 }
 
-/// Profile of one process with two threads. Each stack has a thread and the numbers of its frames, the outermost first.
+/// Profile of one process with two threads. Each stack is a thread ID, or 0 for none, and the indices of its frames,
+/// the outermost first.
 fn profile(stacks: &[(u32, &[usize])]) -> Profile {
     let frames = vec![
         frame("main", "/bin/server", "src/main.c"),

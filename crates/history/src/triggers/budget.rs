@@ -42,7 +42,7 @@ pub struct TraceBudget {
 }
 
 impl TraceBudget {
-    /// Notes the start of a trace at a time since the start of the monitor.
+    /// Records the start of a trace. `at`: time since the start of the monitor.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl TraceBudget {
         Err(refusal)
     }
 
-    /// Notes the end of the trace.
+    /// Records the end of the trace.
     pub const fn finish(&mut self) {
         self.is_running = false;
     }

@@ -43,7 +43,7 @@ pub struct Field {
     pub(super) read: fn(Observed<'_>, u64) -> Option<i64>,
 }
 
-/// Subjects with the counters of threads.
+/// Kinds of subjects that have usage counters.
 const COUNTED: &[Subject] = &[Process, Thread];
 
 /// All fields. A name may have a row for some subjects and another row for others.

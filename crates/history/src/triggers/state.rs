@@ -19,7 +19,7 @@ pub(super) struct State {
     unmet: Option<Duration>,
 }
 
-/// Limit of the number of states, shared by all conditions.
+/// Number of states that can still be added. All conditions share it.
 #[derive(Debug)]
 pub(super) struct Room {
     free: usize,
@@ -48,8 +48,8 @@ impl State {
         is_complete.then(|| self.window.sum(timeline))
     }
 
-    /// Updates the state at the end of an interval. `is_met`: true if the condition is true. Returns true if it
-    /// fires.
+    /// Updates the state at the end of an interval. `is_met`: true if the value meets the condition. Returns true if
+    /// the condition fires.
     pub(super) fn fires(&mut self, is_met: bool, span: &Range<Duration>) -> bool {
         let was_armed = self.unmet.is_none();
         if is_met {

@@ -13,14 +13,14 @@ pub(super) struct Timeline {
     /// `None` for sums since the start, which have a single slot.
     period: Option<Duration>,
     slots: VecDeque<Range<Duration>>,
-    /// Number of the first slot, counted from the start.
+    /// Number of the first slot in `slots`. Slots are numbered from the start of the monitor.
     first: u64,
 }
 
-/// Sums of the values of a subject, as pairs of the slot number and the sum. Slots without values other than 0 are
-/// left out.
+/// Sums of the values of a subject, as pairs of the slot number and the sum. A slot is left out if all of its values
+/// are 0.
 ///
-/// A slot that began before the period counts in proportion to its part within the period. The sum is exact if the
+/// A slot that began before the period counts in proportion to its time within the period. The sum is exact if the
 /// period is a multiple of the slots' length.
 #[derive(Debug, Default)]
 pub(super) struct Window(VecDeque<(u64, i64)>);
@@ -54,7 +54,7 @@ impl Timeline {
         self.first + (self.slots.len() as u64).saturating_sub(1)
     }
 
-    /// Returns the part of a sum of the first slot that lies in the period.
+    /// Returns the share of `sum`, the sum of the first slot, that counts for the period.
     fn part_of_first(&self, sum: i64) -> i64 {
         let (Some(slot), Some(last)) = (self.slots.front(), self.slots.back()) else { return 0 };
         let start = self.start(last.end);

@@ -13,8 +13,8 @@ use crate::moments::Moments;
 /// Maximum number of calls that a report shows for a wait, each with its inlined functions.
 const MAX_FRAMES: usize = 32;
 
-/// Reads the activity in the part that the report shows; `None` if no activity was traced. `counts_bytes`: true if
-/// the allocated bytes of slices are known.
+/// Reads the activity between the moments of the report; `None` if no activity was traced. `counts_bytes`: true if the
+/// allocated bytes of slices are known.
 pub(super) fn read(
     book: &dyn Book,
     moments: &Moments,

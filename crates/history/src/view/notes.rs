@@ -1,4 +1,4 @@
-//! Notes on the part of a history that a report shows.
+//! Notes on the data of a history that a report shows.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) fn page_notes(book: &dyn Book, moments: &Moments, class: EventClass) 
     if class.counts_pages() && !is_known { vec![String::from(note)] } else { Vec::new() }
 }
 
-/// Returns notes about parts of the recording that are missing or inexact.
+/// Returns notes about missing and inexact data of the recording.
 pub fn notes_of(book: &dyn Book, moments: &Moments) -> Vec<String> {
     let mut notes = Vec::new();
     let after = |time: Duration| format::duration(moments.after_start(time));

@@ -65,7 +65,8 @@ impl RecordedCalls {
         self.recorded.position(path).map_or(Node::ROOT, |index| self.nodes[index])
     }
 
-    /// Returns a mapping of the executable `path`. Ended processes are grouped by the build ID of its object.
+    /// Returns a mapping of the executable `path`; `None` if the recording has no such object. Ended processes are
+    /// grouped by the build ID of this object.
     pub(super) fn executable(&self, path: &Path) -> Option<Mapping> {
         let object = Some(Arc::clone(self.objects.get(path)?));
         Some(Mapping { start: AbsAddr(0), end: AbsAddr(0), offset: FileOffset(0), object })

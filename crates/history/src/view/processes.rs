@@ -24,7 +24,8 @@ use crate::trend_parts::has_trends;
 /// Process images by event class and ID.
 type Processes = BTreeMap<(EventClass, ImageId), RecordedProcess>;
 
-/// Reads the processes at a moment, or their changes between two moments. Returns the recorded names too.
+/// Reads the processes at a moment, or their changes between two moments. Also returns the recorded names of
+/// functions.
 pub(super) fn read(
     book: &dyn Book,
     moments: &Moments,
@@ -114,7 +115,7 @@ pub(super) fn read(
     add_groups(&mut recorded, &members, merged, &mut processes, &described);
     for ((class, id), mut process) in processes {
         process.image = described.get(&id).cloned().unwrap_or_default();
-        // If a shard lost the event for the end of the image, the history has the shard's part of the totals as
+        // If a shard lost the event for the end of the image, the history lists the memory in that shard's totals as
         // live.
         if let Some((end, _)) = process.image.ended.filter(|_| !moments.is_window()) {
             for stack in &mut process.stacks {
@@ -126,7 +127,7 @@ pub(super) fn read(
     Ok((recorded, frames))
 }
 
-/// Group of each member that has ended.
+/// Group of each ended image that is a member of a group.
 type Groups = BTreeMap<ImageId, ImageId>;
 
 /// A member of a group: its class, its ID, and the ID of the group.
@@ -135,8 +136,9 @@ type Member = (EventClass, ImageId, ImageId);
 /// Merged members by group and class.
 type MergedMembers = BTreeMap<(ImageId, EventClass), MergedImages>;
 
-/// Removes the members of groups, and returns them with their totals. The stacks of a member move to its group: the
-/// group has recorded the actual stacks, and a negative sum that cancels the merged stack of the member.
+/// Removes the members of groups, and returns them with their totals. The merged stack of a member moves to its group.
+/// The history of the group contains the actual stacks of its members, and a negative sum that cancels their merged
+/// stacks.
 fn take_members(processes: &mut Processes, groups: &Groups, merged: &MergedMembers) -> Vec<(Member, ImageUsage)> {
     let is_member = |(_, id): &(EventClass, ImageId), _: &mut RecordedProcess| groups.contains_key(id);
     let members: Vec<_> = processes.extract_if(.., is_member).collect();
@@ -257,9 +259,10 @@ fn earlier(details: &BTreeMap<(DetailKind, u32), u64>, epoch: Epoch) -> Amount {
     Amount { bytes: Bytes(sum(DetailKind::EpochLiveBytes)), count: sum(DetailKind::EpochLiveCount) }
 }
 
-/// Removes earlier blocks from the changes of a stack. `change`: change of the live amount of these blocks. Blocks
-/// held at exit are recorded without the epoch of their allocation: as many as possible count as allocated in the
-/// window. A negative usage, which cancels a merged stack, is treated like the corresponding positive one.
+/// Removes the blocks that were allocated before the window from the changes of a stack. `change`: change of the live
+/// amount of these blocks. Blocks held at exit are recorded without the epoch of their allocation: as many as possible
+/// count as allocated in the window. A negative usage, which cancels a merged stack, is treated like the corresponding
+/// positive one.
 fn remove_earlier(usage: &mut Quantities, change: Amount) {
     if usage.alloc().count.cast_signed() < 0 {
         let negative = |usage| {

@@ -18,8 +18,8 @@ fn builder() -> ActivityBuilder {
     builder
 }
 
-/// Step of a thread `at` nanoseconds after the start. The thread has half of this time as CPU time, and has
-/// allocated twice as many bytes.
+/// Step of a thread `at` nanoseconds after the start. Until then, the thread has used `at / 2` nanoseconds of CPU
+/// time and allocated `at * 2` bytes.
 fn step(tid: u32, at: u64, kind: StepKind) -> ThreadStep {
     let (cpu, allocated) = (Some(Nanoseconds(at / 2)), Some(Bytes(at * 2)));
     ThreadStep { pid: PID, tid: Tid(tid), at: Nanoseconds(1000 + at), cpu, allocated, kind }
@@ -138,7 +138,7 @@ fn tasks_and_functions_called_by_a_jump_are_not_left() {
 fn calls_that_are_too_deep_can_be_left() {
     let mut builder = builder();
     (1..=300).for_each(|at| builder.add(step(1, at, call(1, 10_000 - at))));
-    // All but the first two are left.
+    // The return shows that the program has left all calls but the first two.
     builder.add(step(1, 400, ret(1, 9_998)));
     builder.add(step(1, 401, call(2, 9_990)));
     builder.add(step(1, 402, ret(2, 9_990)));
@@ -179,7 +179,7 @@ fn waits_have_the_holder_of_the_lock() {
         (1, 11, StepKind::LockAcquire { lock }),
         (2, 20, wait()),
         (3, 25, wait()),
-        // The step of the next holder comes before the release of the last one.
+        // The next holder's acquire step comes before the last holder's release step.
         (2, 50, StepKind::LockAcquire { lock }),
         (1, 51, StepKind::LockRelease { lock }),
         (2, 60, StepKind::LockRelease { lock }),

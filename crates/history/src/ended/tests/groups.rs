@@ -154,7 +154,7 @@ fn image(base: u16, functions: &[u8], bytes: u8) -> TestImage {
 fn group_has_runs_times_and_largest_images() {
     let mut images = [image(1, &[0, 1], 3), image(2, &[0, 1], 5), image(3, &[0, 1], 4)];
     images[2].end = ImageEnd::OomKill;
-    // A quarter of the stacks, 2, is for the rows of both classes.
+    // A quarter of the 8 stacks is for rows: one row in each of the two classes.
     let settings = EndedSettings { keep: 2, max_stack_entries: 8, ..UNLIMITED };
     let [profile, _] = profiles(&images, ended(&images, 0..3, settings), |_| true);
     let [row, group] = profile.processes.as_slice() else { panic!("{:?}", profile.processes) };

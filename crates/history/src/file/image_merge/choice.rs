@@ -4,11 +4,12 @@ use rusqlite::{Connection, Result, Transaction};
 
 use crate::smallest::{FEWEST, ImageSizes, small_images};
 
-/// Maximum number of groups. Images of further groups share coarser ones.
+/// Maximum number of groups. If more are needed, images share coarser groups. The group `other programs` can exceed
+/// the maximum.
 const MAX_GROUPS: u64 = 4096;
 
-/// Number of pages of the size limit for each group. A group takes about 150 bytes, so all groups fit into the
-/// pages that intervals may not use.
+/// Minimum number of pages that the size limit must have for each group. A group takes about 150 bytes, so all groups
+/// fit into the pages that are reserved for merges.
 const PAGES_PER_GROUP: u64 = 4;
 
 /// First ordinal of groups that the merge creates. Groups of the recorder have lower ordinals.
@@ -48,7 +49,7 @@ pub(super) fn remove_tables(connection: &Connection) -> Result<()> {
     connection.execute_batch(REMOVE_TABLES)
 }
 
-/// Sizes of the images in `temp.image_size`, from one scan of each table of changes. CROSS JOIN and the unary +
+/// Sets the sizes of the images in `temp.image_size`, by one scan of each table of changes. CROSS JOIN and the unary +
 /// keep SQLite from looking up the changes of each image. 301 is `stalled_ns`.
 const SET_SIZES: &str = "
     UPDATE temp.image_size SET exit_bytes = held, alloc_bytes = allocated FROM
@@ -130,9 +131,9 @@ const KEYS: [(&str, &str); 3] = [
     ("'NULL ''other programs'' NULL NULL'", "'other programs', NULL, NULL, NULL, NULL"),
 ];
 
-/// Sets the name of each group with an executable to the name of most members. Without a majority, the group has no
-/// name, and reports show the name of the executable; this is the rule for groups of unmerged processes too.
-/// Members of earlier merges count with the name of the group.
+/// Sets the name of each group with an executable to the name that more than half of its members have. Without a
+/// majority, the group has no name, and reports show the name of the executable; this is the rule for groups of
+/// unmerged processes too. Members of earlier merges count with the name of the group.
 const SET_NAMES: &str = "
     WITH earlier AS (SELECT image AS target, max(images) AS images FROM
             (SELECT image, sum(images) AS images FROM merged_image GROUP BY image, class) GROUP BY image),
@@ -145,8 +146,8 @@ const SET_NAMES: &str = "
     UPDATE image SET comm = iif(2 * most.images > most.all_images, most.comm, NULL)
         FROM most WHERE most.target = image.id AND image.exe IS NOT NULL";
 
-/// Sets the groups of the images in `temp.old_image`. If the recorder has not chosen a group, an image gets the
-/// group of its executable, user and cgroup. New groups get numbers after `last`. Returns the number of new groups.
+/// Sets the groups of the images in `temp.old_image`. If the recorder has not chosen a group, an image gets the group
+/// of its executable, user and cgroup. New groups get the IDs after `last`. Returns the number of new groups.
 pub(super) fn choose_groups(transaction: &Transaction<'_>, last: i64, max_pages: u64) -> Result<i64> {
     transaction.execute(
         "UPDATE temp.old_image SET target = (SELECT member_of FROM image WHERE image.id = old_image.image)",

@@ -39,8 +39,8 @@ fn mark_of(event: &MonitorEvent, end: Duration) -> Option<(Duration, String)> {
     match &event.kind {
         MonitorEventKind::Mark(text) => Some((event.at, text.clone())),
         MonitorEventKind::Trigger(text) => {
-            // A boundary at a mark would remain when old intervals are merged. There can be too many triggers for
-            // that, so their marks lie before the end of the interval.
+            // Merges of old intervals keep each boundary at a mark. Triggers can be too frequent for this, so their
+            // marks lie before the end of the interval.
             Some((event.at.min(end.saturating_sub(NANOSECOND)), format!("trigger: {text}")))
         }
         MonitorEventKind::OomKill(_) | MonitorEventKind::Exit(_) => None,

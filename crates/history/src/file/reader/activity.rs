@@ -17,8 +17,8 @@ use crate::file::error::Error;
 use crate::interval::activity::names_of;
 use crate::interval::{PathNumber, RecordedActivity};
 
-/// Returns the activity of threads between two boundaries; `None` if the run has traced none. A slice counts in the
-/// interval of its end.
+/// Returns the activity of threads between two boundaries; `None` if the recording has no activity. A slice counts in
+/// the interval of its end.
 pub(super) fn activity(recording: &Recording, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error> {
     // Each slice, event and total has a name: without names, there is no activity.
     if !recording.connection.has_table("activity_name")? {
@@ -138,8 +138,8 @@ fn add_identities(recording: &Recording, activity: &mut RecordedActivity) -> Res
     Ok(())
 }
 
-/// Calls `each` for the rows of a table without intervals. In a salvaged file, the call ends at the first row that
-/// cannot be read.
+/// Calls `each` for the rows of a table without intervals. In a salvaged file, the function stops at the first row
+/// that cannot be read, and reports no error.
 fn each_identity(
     recording: &Recording,
     sql: &str,

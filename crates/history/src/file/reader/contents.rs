@@ -13,7 +13,7 @@ use crate::gap::{Gap, GapReason};
 use crate::header::Header;
 use crate::interval::Mark;
 
-/// Reads the header, and returns it with true if the recording is complete.
+/// Returns the header. The flag is true if the recording is complete.
 pub(super) fn header(connection: &Connection) -> Result<(Header, bool), Error> {
     let text = |key: &str| -> Result<String, Error> {
         Ok(connection.query_row("SELECT value FROM recording WHERE key = ?", [key], |row| row.get(0))?)

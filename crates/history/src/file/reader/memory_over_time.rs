@@ -14,7 +14,7 @@ use crate::file::error::Error;
 use crate::file::quantities::class_number;
 use crate::interval::{RecordedImage, Subject};
 
-/// Images and counters by the numbers of their rows.
+/// Images and counters by the IDs of their rows.
 struct Rows {
     images: FxHashMap<i64, ImageId>,
     counters: FxHashMap<i64, (ImageId, MemoryCounter)>,
@@ -88,7 +88,7 @@ fn add_samples(
     rows: &Rows,
     images: &BTreeMap<ImageId, RecordedImage>,
 ) -> Result<(), Error> {
-    // If a counter has several rows, the later rows have the later samples.
+    // If a counter has several rows in `counter`, the row with the higher ID has the later samples.
     let sql = "SELECT counter, value FROM sample WHERE interval > ? AND interval <= ? ORDER BY interval, counter";
     recording.connection.each_row(sql, [from.id, to.id], |row| {
         if let Some(&counter) = rows.pressure.get(&row.get(0)?) {

@@ -10,7 +10,7 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 use crate::file::error::Error;
 use crate::file::schema::{APPLICATION_ID, PAGE_SIZE, VERSION};
 
-/// Time to wait for a lock. The writer holds it only while it completes the file.
+/// Maximum time to wait for a lock of the writer, which excludes readers only while it completes the file.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Size of the header of a database in bytes (sqlite.org/fileformat.html). SQLite treats a shorter file as an empty
@@ -68,7 +68,7 @@ fn immutable_uri(path: &Path) -> String {
     uri + "?immutable=1"
 }
 
-/// Opens the contents of a database file.
+/// Opens a database in memory. `bytes`: contents of its file.
 pub(super) fn in_memory(mut bytes: Vec<u8>) -> Result<Connection, Error> {
     if bytes.len() < HEADER {
         return Err(Error::NotDatabase);

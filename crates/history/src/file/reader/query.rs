@@ -4,8 +4,8 @@ use rusqlite::{Connection, Row};
 
 use crate::file::error::Error;
 
-/// Maximum capacity that is reserved from the highest row number. Merges leave gaps in the numbers, and a damaged
-/// file can have any number.
+/// Maximum capacity that [`Query::list_of_rows`] reserves. The highest ID can be far above the number of rows: merges
+/// leave gaps, and a damaged file can contain any ID.
 const MOST_EXPECTED: i64 = 1 << 20;
 
 /// Queries that return an error if the file is damaged.
@@ -18,7 +18,7 @@ pub(super) trait Query {
         each: impl FnMut(&Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error>;
 
-    /// Returns an empty list with capacity for the rows of a table. The highest `id` limits their number.
+    /// Returns an empty list with capacity for the rows of a table. The capacity is estimated from the highest `id`.
     fn list_of_rows<T>(&self, table: &str) -> Result<Vec<T>, Error>;
 
     /// Returns true if a query returns at least one row.

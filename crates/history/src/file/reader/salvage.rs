@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::query::Query;
 use crate::file::error::Error;
 
-/// Tables with the interval in the first column of the key, except for `change` and `process_interval`.
+/// Tables with the interval in the first column of the key. `change` and `process_interval` have checks of their own.
 const BY_INTERVAL: [&str; 16] = [
     "detail",
     "image_change",
@@ -25,7 +25,7 @@ const BY_INTERVAL: [&str; 16] = [
     "call_histogram",
 ];
 
-/// Returns the number of the last interval with readable rows only; 0 if there is none.
+/// Returns the ID of the last interval such that all rows up to it can be read; 0 if there is none.
 pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Error> {
     let paths = readable_paths(connection)?;
     let (images, _) = readable(connection, "SELECT id FROM image ORDER BY id", |_| true)?;
@@ -51,7 +51,8 @@ pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Err
     Ok(last.max(0))
 }
 
-/// Returns the highest number up to which all call paths can be read, with their callers and objects.
+/// Returns the highest ID up to which all call paths and their objects can be read. The callers of a path have a lower
+/// ID.
 fn readable_paths(connection: &Connection) -> Result<i64, Error> {
     let (objects, _) = readable(connection, "SELECT id FROM object ORDER BY id", |_| true)?;
     let (paths, _) = readable(connection, "SELECT id, object FROM path ORDER BY id", |row| row[1] <= objects)?;

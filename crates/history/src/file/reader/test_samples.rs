@@ -23,7 +23,7 @@ pub(in crate::file) fn samples(recording: &Recording, at: Boundary) -> Result<BT
         last.insert(counter, (interval, counter, row.get::<_, i64>(2)?.cast_unsigned()));
         Ok(())
     })?;
-    // If a counter has several rows, the later rows have the later samples.
+    // If a counter has several rows in `counter`, the row with the higher ID has the later samples.
     let mut in_order: Vec<_> = last.into_values().collect();
     in_order.sort_unstable();
     let value = |(_, counter, value)| Some((counters.get(&counter)?.clone(), value));

@@ -129,7 +129,8 @@ impl Recording {
         Ok(all)
     }
 
-    /// Returns the values of each process in order of time, with an entry for each boundary after a change.
+    /// Returns the values of each process up to a boundary, in order of time. There is an entry for the end of each
+    /// interval with a change.
     ///
     /// # Errors
     ///
@@ -155,7 +156,8 @@ impl Recording {
         Ok(series)
     }
 
-    /// Returns the usage of the machine in each interval up to a boundary, as the monitor measured it.
+    /// Returns the usage of the machine in each interval up to a boundary: the increases of counters, and the other
+    /// values at the end of the interval.
     ///
     /// # Errors
     ///
@@ -194,13 +196,14 @@ impl Recording {
         Ok(start)
     }
 
-    /// Returns the result of `choose` for each counter, by row number. Counters without a result are left out.
+    /// Returns the result of `choose` for each counter, by row ID. Counters without a result are left out.
     fn counters_of<T>(&self, choose: impl Fn(Subject, &str) -> Option<T>) -> Result<FxHashMap<i64, T>, Error> {
         let counters = counters(self)?;
         Ok(counters.into_iter().filter_map(|(id, (subject, name))| Some((id, choose(subject, &name)?))).collect())
     }
 
-    /// Calls `each` for the samples up to a boundary, in order of time, with the boundary, the counter and the value.
+    /// Calls `each` for the samples up to a boundary, in order of time. The arguments are the boundary of the sample,
+    /// the row ID of the counter, and the value.
     fn each_sample(&self, to: Boundary, mut each: impl FnMut(Boundary, i64, u64)) -> Result<(), Error> {
         let sql = "SELECT interval, counter, value FROM sample WHERE interval <= ? ORDER BY interval, counter";
         self.connection.each_row(sql, [to.id], |row| {
@@ -214,11 +217,12 @@ fn machine_value(name: &str) -> Option<MachineValue> {
     MachineValue::ALL.into_iter().find(|value| value.name() == name)
 }
 
-/// SQL condition for the rows between two boundaries, with the first column of their order.
+/// SQL clauses for the rows between two boundaries, ordered by interval. The caller appends further columns of the
+/// order.
 const IN_TIME: &str = "WHERE interval > ? AND interval <= ? ORDER BY interval";
 
-/// Rows that count at the same boundary. If the writer was killed during a merge, a key can have several rows,
-/// which are merged here.
+/// Rows that count at the same boundary. If the writer was killed during a merge, a thread or process can have several
+/// such rows. They are added up here.
 struct RowsOfBoundary<K, V> {
     at: Boundary,
     rows: BTreeMap<K, V>,

@@ -11,7 +11,7 @@ use crate::file::schema::PART;
 use crate::file::text::{nanoseconds, part_of};
 use crate::interval::{PathNumber, TotalKey};
 
-/// Image IDs by row number.
+/// ID of each process image, by the number of its row in `image`.
 pub(super) type ImageIds = FxHashMap<i64, ImageId>;
 
 /// Rows of the table `total`, in the order of their numbers.
@@ -69,8 +69,8 @@ impl TotalRows {
         &self.0
     }
 
-    /// Returns the index of the row with a number, if it exists. `next` is the most probable index: changes of an
-    /// interval are in the order of their totals.
+    /// Returns the index in the list of the row with the number `number`, if it exists. `next` is the most probable
+    /// index, because the changes of an interval are in the order of their totals.
     pub(super) fn position(&self, number: i64, next: usize) -> Option<usize> {
         let is_next = self.0.get(next).is_some_and(|row| row.number == number);
         if is_next { Some(next) } else { self.0.binary_search_by_key(&number, |row| row.number).ok() }
@@ -81,7 +81,7 @@ fn key_of(row: &Row<'_>, image: ImageId, class: EventClass, end: StackEnd) -> Op
     Some(TotalKey { image, class, path: PathNumber(row.get(3).ok()?), end, part: part_of(row, 5)? })
 }
 
-/// Returns the values by number, for a table of numbers and names.
+/// Reads a table of IDs and names. Returns the value with each name, by ID. Unknown names are left out.
 pub(super) fn named<V: Copy>(
     connection: &Connection,
     table: &str,

@@ -21,8 +21,8 @@ use crate::file::text::reclaim_of;
 use crate::interval::{DetailKind, ImageValue, TotalKey};
 use crate::totals::{ImageValues, Parts, StackTotal, Sums, Totals};
 
-/// Returns the changes from the first of `bounds` to the last one. If there are more than two, the stacks of images
-/// that run at the last bound have their changes in each part between two successive bounds.
+/// Returns the changes from the first of `bounds` to the last one. If there are more than two bounds, stacks of images
+/// that run at the last bound also have their changes between each two successive bounds.
 pub(super) fn totals_in_parts(recording: &Recording, bounds: &[Boundary]) -> Result<Totals, Error> {
     let (Some(&from), Some(&to)) = (bounds.first(), bounds.last()) else { return Ok(Totals::default()) };
     let images = image_ids(recording)?;
@@ -34,7 +34,7 @@ pub(super) fn totals_in_parts(recording: &Recording, bounds: &[Boundary]) -> Res
     })
 }
 
-/// Returns the IDs of images by row number.
+/// Returns the ID of each process image, by the number of its row.
 pub(super) fn image_ids(recording: &Recording) -> Result<ImageIds, Error> {
     let mut images = ImageIds::default();
     recording.connection.each_row("SELECT id, pid, ordinal FROM image", [], |row| {
@@ -75,7 +75,7 @@ fn stack_totals(
     Ok(stacks)
 }
 
-/// Adds the changes of all rows of totals to their `sums`.
+/// Adds the rows of `change` to the `sums` of their totals.
 fn add_changes(
     recording: &Recording,
     rows: &TotalRows,
@@ -130,8 +130,8 @@ fn add_details(
     })
 }
 
-/// Returns the changes of live and allocated bytes in each part between two successive `bounds`, for the totals of
-/// images that run at the last bound.
+/// Returns the changes of live and allocated bytes between each two successive `bounds`, for the totals of images that
+/// run at the last bound.
 pub(super) fn live_changes(
     recording: &Recording,
     bounds: &[Boundary],

@@ -9,13 +9,13 @@ use crate::interval::Interval;
 use crate::interval::activity::kind_number;
 use crate::interval::slice_limit::SliceLimit;
 
-/// Approximate bytes of a slice in the file, even after the removal of other slices.
+/// Approximate size of a slice in the file, in bytes, including the space that removed slices leave in used pages.
 const SLICE_BYTES: u64 = 64;
 
-/// Approximate bytes of an event in the file.
+/// Approximate size of an event in the file, in bytes.
 const EVENT_BYTES: u64 = 32;
 
-/// Numbers of slices and events in the file, with their limits.
+/// Number of slices and number of events in the file, with their limits.
 #[derive(Clone, Debug)]
 pub(super) struct StoredActivity {
     slices: SliceLimit,
@@ -42,13 +42,13 @@ impl StoredActivity {
         Some(self.slices.shorter_than()).filter(|duration| *duration > self.removed_below)
     }
 
-    /// Notes that the file has no slices shorter than `duration`.
+    /// Records that the file has no slices shorter than `duration`.
     pub(super) const fn set_removed_below(&mut self, duration: Nanoseconds) {
         self.removed_below = duration;
     }
 }
 
-/// Stores the activity in an interval, without slices and events beyond the limits.
+/// Stores the activity in an interval. Slices and events beyond the limits are left out and counted.
 pub(super) fn write(
     transaction: &Transaction<'_>,
     interval: i64,
@@ -98,7 +98,7 @@ fn write_identities(transaction: &Transaction<'_>, content: &Interval) -> Result
     Ok(())
 }
 
-/// Stores slices. Returns the number and the duration limit of slices that are left out.
+/// Stores slices. Returns the number of slices that are left out, and the duration below which they are left out.
 fn write_slices(
     transaction: &Transaction<'_>,
     interval: i64,

@@ -14,21 +14,22 @@ use crate::file::stack_merge;
 use crate::file::total_merge::TotalMergeKind;
 use crate::retention::{forced_merge, next_merge};
 
-/// Number of attempts to store an interval before a merge that did not fit is tried again. The choice of images or
-/// stacks reads the whole file.
+/// Number of attempts to store an interval before a merge that did not fit is tried again. A retry is expensive,
+/// because the choice of images or stacks reads the whole file.
 const RETRY_ATTEMPTS: u64 = 60;
 
-/// Approximate bytes of an image with its numbers and one stack.
+/// Approximate size of an image with its values and one stack in the file, in bytes.
 const IMAGE_BYTES: u64 = 200;
 
 impl Store {
-    /// Does one step of a merge, if the file is large. Returns false if there is nothing to do. If `is_forced` is
-    /// true and nothing else is left, young intervals, stacks and the remaining images are merged too.
+    /// Does one step of the merge in progress, or starts a merge. Merges start if the file is nearly full; a removal
+    /// of short slices starts in a file of any size. Returns false if there is nothing to do. If `is_forced` is true
+    /// and nothing else is left, young intervals, stacks and the remaining images are merged too.
     pub(in crate::file) fn compact(&mut self, is_forced: bool) -> Result<bool> {
         self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
     }
 
-    /// As [`Self::compact`], if at least `pages` are in use.
+    /// Does the same as [`Self::compact`]. The file counts as nearly full if at least `pages` are in use.
     fn compact_above(&mut self, pages: u64, is_forced: bool) -> Result<bool> {
         self.set_max_pages(self.max_pages)?;
         match self.continue_merge() {
@@ -44,13 +45,13 @@ impl Store {
         if used < pages {
             return Ok(false);
         }
-        // Each ended image takes the same space in an interval of any length. If there are many images, longer
-        // intervals free little space, but reduce the resolution of everything else.
+        // The rows of an ended image take the same space in an interval of any length. If there are many images, a
+        // merge of intervals frees little space, but reduces the resolution of everything else.
         if self.images_fill_a_quarter()? && self.start_image_merge()? {
             return Ok(true);
         }
         let old = next_merge(&self.intervals);
-        // Young intervals keep their resolution as long as stacks fill a quarter of the file.
+        // If stacks take more than a quarter of the size limit, they are merged before young intervals.
         if old.is_none() && is_forced && self.stacks_fill_a_quarter()? && self.start_stack_merge()? {
             return Ok(true);
         }
@@ -94,7 +95,7 @@ impl Store {
                 self.merge = None;
                 ImageMerge::end(&self.connection)?;
                 self.remove_unused_cgroups()?;
-                // A group can have several rows of the same stack, from several images.
+                // A group can have several rows in `total` for the same stack, from several images.
                 let totals = image_merge::start_total_merge(&mut self.connection, self.max_pages)?;
                 self.merge = totals.map(Merge::Totals);
                 return Ok(self.merge.is_some());
@@ -120,19 +121,20 @@ impl Store {
                 }
             }
             Some(Merge::Slices(_)) => self.next_merges.slices = self.next_attempt(),
-            // The rest of the rows would stay in intervals that are not in the table, and no merge would find them.
+            // The intervals of the remaining rows are no longer in the table `interval`, so no later merge would find
+            // these rows.
             Some(Merge::Intervals(_)) | None => return Err(error),
         }
         self.merge = None;
         Ok(())
     }
 
-    /// Returns the value of [`Store::attempts`] that permits to try a merge again that did not fit.
+    /// Returns the value of [`Store::attempts`] from which on a merge that did not fit is tried again.
     const fn next_attempt(&self) -> u64 {
         self.attempts + RETRY_ATTEMPTS
     }
 
-    /// Returns true if images fill a quarter of the file, and a merge of images can start.
+    /// Returns true if images take more than a quarter of the size limit, and a merge of images can start.
     fn images_fill_a_quarter(&mut self) -> Result<bool> {
         if self.attempts < self.next_merges.images {
             return Ok(false);
@@ -147,7 +149,7 @@ impl Store {
         Ok(self.is_a_quarter(images, IMAGE_BYTES))
     }
 
-    /// Returns true if stacks fill a quarter of the file, and a merge of stacks can start.
+    /// Returns true if stacks take more than a quarter of the size limit, and a merge of stacks can start.
     fn stacks_fill_a_quarter(&self) -> Result<bool> {
         if self.attempts < self.next_merges.stacks {
             return Ok(false);
@@ -156,20 +158,21 @@ impl Store {
         Ok(self.is_a_quarter(stacks, ROW_BYTES))
     }
 
-    /// Returns true if `rows` of `bytes` each fill a quarter of the file.
+    /// Returns true if `rows` of `bytes` each take more than a quarter of the size limit.
     fn is_a_quarter(&self, rows: i64, bytes: u64) -> bool {
         rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4
     }
 
-    /// Starts to remove short slices. Returns false if there are none, or if the last removal did not fit.
+    /// Starts to remove short slices. Returns false if the file has none, or if a removal did not fit within the last
+    /// [`RETRY_ATTEMPTS`] attempts.
     fn start_slice_removal(&mut self) -> bool {
         let shorter_than = self.activity.remove_below().filter(|_| self.attempts >= self.next_merges.slices);
         self.merge = shorter_than.map(|shorter_than| Merge::Slices(SliceRemoval::new(shorter_than, self.max_pages)));
         self.merge.is_some()
     }
 
-    /// Starts to merge ended images. Returns false if there are too few, if the file has no room for their groups,
-    /// or if the last merge did not fit.
+    /// Starts to merge ended images. Returns false if there are too few, if the file has no room for their groups, or
+    /// if a merge did not fit within the last [`RETRY_ATTEMPTS`] attempts.
     fn start_image_merge(&mut self) -> Result<bool> {
         if self.attempts < self.next_merges.images {
             return Ok(false);
@@ -199,8 +202,8 @@ impl Store {
         Ok(())
     }
 
-    /// Starts to merge stacks. Returns false if there are too few, if the file has no room for the merged stacks,
-    /// or if the last merge did not fit.
+    /// Starts to merge stacks. Returns false if there are too few, if the file has no room for the merged stacks, or
+    /// if a merge did not fit within the last [`RETRY_ATTEMPTS`] attempts.
     fn start_stack_merge(&mut self) -> Result<bool> {
         if self.attempts < self.next_merges.stacks {
             return Ok(false);
@@ -221,13 +224,13 @@ impl Store {
         self.intervals.iter().map(|interval| interval.id).collect()
     }
 
-    /// Starts to merge ended images, however small the file is.
+    /// Starts to merge ended images in a file of any size.
     #[cfg(test)]
     pub(in crate::file) fn merge_images(&mut self) -> Result<bool> {
         self.start_image_merge()
     }
 
-    /// Merges all intervals that are old enough, however small the file is.
+    /// Merges all intervals that are old enough in a file of any size.
     #[cfg(test)]
     pub(in crate::file) fn compact_always(&mut self) {
         while self.compact_above(0, false).unwrap() {}

@@ -7,7 +7,7 @@ use crate::file::numbers::Numbers;
 use crate::file::text::{end_name, nanoseconds, path_value, start_values};
 use crate::interval::RecordedImage;
 
-/// Returns the row number of an image. If the image has no row, one without facts is created.
+/// Returns the row number of an image. If the image has no row, creates a row without facts.
 pub(super) fn image_number(
     transaction: &Transaction<'_>,
     interval: i64,
@@ -18,7 +18,7 @@ pub(super) fn image_number(
     if !is_new {
         return Ok(number);
     }
-    // A finished image can have a row, but its number was forgotten.
+    // The row number of a finished image was forgotten, but the row may still exist.
     if let Some(known) = stored_number(transaction, id)? {
         images.set(&id, known);
         return Ok(known);

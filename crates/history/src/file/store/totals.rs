@@ -12,7 +12,7 @@ use crate::file::text::part_values;
 use crate::file::total_numbers::TotalNumbers;
 use crate::interval::{Change, Interval, TotalKey};
 
-/// Stores the changes of all totals.
+/// Stores the changes of stacks and images, the stalls, and the losses.
 pub(super) fn write(
     transaction: &Transaction<'_>,
     interval: i64,
@@ -52,7 +52,7 @@ struct Rows<'a, 't> {
 }
 
 impl Rows<'_, '_> {
-    /// Returns the number of a total. Its row is created on first use.
+    /// Returns the row number of a total. Creates the row on first use.
     fn total(&mut self, key: &TotalKey) -> Result<i64> {
         let (number, is_new) = self.totals.number(key);
         if is_new {

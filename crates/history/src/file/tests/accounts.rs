@@ -115,7 +115,7 @@ fn old_intervals_are_merged_with_their_marks() {
         let numbers = (second * 10, wave, [wave / 2, wave / 2 + 1, wave * 2, wave * 3], Some(second as u32));
         RecordedAccount { number: AccountNumber(number), totals: totals(numbers) }
     };
-    // Each account changes in one of three seconds.
+    // Each account changes in every third second.
     let accounts_of = |second: u64| {
         (0..200)
             .filter(move |number| (second + u64::from(*number)).is_multiple_of(3))

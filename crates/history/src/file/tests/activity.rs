@@ -167,7 +167,7 @@ fn shortest_slices_are_removed_at_the_limit() {
     let totals = recording.totals(Boundary::START, recording.end()).unwrap();
     assert_eq!(totals, super::sum(&all));
     assert!(intervals.len() > 100, "{} intervals", intervals.len());
-    // Each part has the numbers of its slices and events that are left out.
+    // The numbers of slices and events that are left out are exact before and after `middle`.
     let middle = intervals[intervals.len() / 2].end();
     let seconds = middle.at().as_secs() as usize;
     for (from, to, range) in [(Boundary::START, middle, 0..seconds), (middle, recording.end(), seconds..300)] {

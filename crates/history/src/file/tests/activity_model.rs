@@ -11,10 +11,10 @@ use proptest::prelude::*;
 
 use crate::*;
 
-/// Number of threads, number of locks, and number of stacks. There are twice as many names.
+/// Number of threads. There are as many locks and stacks, and twice as many names.
 const IDENTITIES: u32 = 4;
 
-/// Returns a slice that ends in `second`. `seed` decides its other values.
+/// Returns a slice of `duration` nanoseconds that ends in `second`. `seed` determines all other values.
 pub(super) fn slice(second: u64, seed: u64, duration: u64) -> Slice {
     let (number, end) = ((seed % u64::from(IDENTITIES)) as u32, second * 1_000_000_000 + seed % 1_000_000_000);
     Slice {
@@ -145,7 +145,7 @@ pub(super) fn sum(intervals: &[Interval]) -> RecordedActivity {
     all
 }
 
-/// Adds the totals of `part` to `all`.
+/// Adds the totals, calls and counts of left-out slices of `part` to `all`.
 pub(super) fn add(all: &mut RecordedActivity, part: &RecordedActivity) {
     for (key, sums) in &part.changes.totals {
         *all.changes.totals.entry(*key).or_default() += *sums;

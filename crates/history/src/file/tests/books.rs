@@ -111,7 +111,7 @@ fn mixed(random: Vec<Interval>, activity: &[u64]) -> Vec<Interval> {
     (0..).zip(random).map(second).collect()
 }
 
-/// Stores intervals in a file and in memory. With `merges`, old intervals become longer in both.
+/// Stores intervals in a file and in memory. If `merges` is true, both merge old intervals.
 fn stored(scratch: &Scratch, intervals: &[Interval], merges: bool) -> (Recording, MemoryBook) {
     let path = scratch.path("run.memtrace");
     fs::File::create(&path).unwrap();

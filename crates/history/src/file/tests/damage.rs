@@ -64,7 +64,7 @@ fn each_prefix_is_recovered_or_refused() {
     assert!(recovered > 10, "{recovered} prefixes were recovered");
 }
 
-/// As [`check`]. In a salvaged file, only the totals are compared: other tables can be damaged.
+/// Does the same as [`check`]. In a salvaged file, compares only the totals, because other tables can be damaged.
 fn check_tables(recording: &Recording, intervals: &[Interval]) -> usize {
     if recording.is_salvaged() {
         let number = recording.intervals().len();

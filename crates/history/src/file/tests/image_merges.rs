@@ -18,7 +18,7 @@ use crate::*;
 /// A process that runs all the time.
 const RUNNING: ImageId = ImageId { pid: Pid(1), ordinal: 0 };
 
-/// Group with the stacks of its members, as the recorder describes it.
+/// Group that the recorder has chosen for every second process.
 const GROUP: ImageId = ImageId::of_group(0);
 
 /// Bytes held at exit by the first process of second 100, the largest process.
@@ -249,7 +249,7 @@ fn sums_and_counts_are_exact_after_each_step_of_a_merge() {
             while store.compact(true).unwrap() {}
             store.write(&interval, 1, None).unwrap();
         }
-        // As if the writer were killed after this step.
+        // The recording is checked after each step, as if the writer were killed there.
         while store.compact(false).unwrap() {
             if !has_changed() {
                 continue;

@@ -12,7 +12,7 @@ use super::sample_intervals::{allocated, header, second};
 use super::{image_merges, monitor_model, sum};
 use crate::*;
 
-/// Environment variable with the file that the child process writes.
+/// Environment variable with the path of the file that the child process writes.
 const FILE: &str = "MEMTRACE_TEST_RECORDING";
 
 /// Environment variable with the number of stacks that change in each interval.
@@ -56,8 +56,8 @@ fn child_process_that_writes() {
     }
 }
 
-/// Starts [`child_process_that_writes`], waits until it has stored `enough` intervals, and kills it `after` this
-/// time. Returns the number of intervals that the process reported as stored.
+/// Starts [`child_process_that_writes`], waits until it has stored `enough` intervals, waits for the time `after`, and
+/// kills it. Returns the number of intervals that the process reported as stored.
 fn run_and_kill(path: &Path, variable: (&str, u64), enough: u64, after: Duration) -> usize {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "file::tests::kill::child_process_that_writes", "--nocapture"])

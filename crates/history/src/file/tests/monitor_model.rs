@@ -132,7 +132,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Returns the rows of intervals in a recording with these boundaries.
+    /// Returns the rows that a recording of `all` with these boundaries must have.
     pub(super) fn of(all: &[MonitorInterval], boundaries: &[Duration]) -> Self {
         let mut model = Self::default();
         let mut states: BTreeMap<MonitoredThread, TaskState> = BTreeMap::new();

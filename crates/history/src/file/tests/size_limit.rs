@@ -162,7 +162,7 @@ fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
     let path = directory.path("run.memtrace");
     let mut store = empty_store(&path, LIMIT);
     let other = rusqlite::Connection::open(&path).unwrap();
-    // A step that deletes a row with a number above 1000 needs more pages than the file can have.
+    // A step that deletes a row with an ID above 1000 needs more pages than the file can have.
     let full = "CREATE TRIGGER full AFTER DELETE ON total WHEN old.id > 1000 BEGIN
         INSERT INTO recording VALUES ('full', zeroblob(1 << 21)); END";
     other.execute_batch(full).unwrap();
@@ -195,7 +195,7 @@ fn merge_of_stacks_that_is_given_up_leaves_whole_stacks() {
         }
     }
     assert!(waiting.is_none());
-    // The first merge moved the first rows only.
+    // The first merge moved only rows with an ID of at most 1000.
     let most = counts.iter().max().copied().unwrap_or_default();
     assert!(counts.first().is_some_and(|first| *first <= 1000) && most > 1000, "{counts:?}");
 }
@@ -276,7 +276,8 @@ fn ended_images_get_their_late_changes() {
     assert_eq!(totals, sum(&all));
     let images: std::collections::BTreeSet<ImageId> = totals.stacks.iter().map(|stack| stack.key.image).collect();
     assert_eq!(images.len(), 4);
-    // The changes before and in the interval with `finished` have one row. The later change has another row.
+    // The changes in all intervals up to the one with `finished` share a row of `total`. The later change has another
+    // row.
     let rows = "SELECT count(*) FROM total JOIN image ON image.id = image WHERE pid = ?";
     let connection = rusqlite::Connection::open(&path).unwrap();
     let rows: u32 = connection.query_one(rows, [image(2).pid.0], |row| row.get(0)).unwrap();

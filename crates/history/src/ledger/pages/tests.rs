@@ -25,7 +25,7 @@ fn key(stack: u64) -> StackKey {
     StackId(stack).into()
 }
 
-/// Returns the numbers of live and touched pages of a stack.
+/// Returns the number of live pages and the number of touches of a stack.
 fn numbers(pages: &Pages, stack: u64) -> (u64, u64) {
     let usage = pages.usage(None).by_stack[&key(stack)];
     assert_eq!(usage.live().bytes, Bytes(usage.live().count * PAGE.0));
@@ -193,7 +193,7 @@ fn a_merged_stack_adds_its_touches_to_the_others() {
     assert_eq!(after.by_stack.keys().collect::<Vec<_>>(), [&other, &key(11)]);
     assert_eq!(after.by_stack[&other], before.by_stack[&key(10)]);
     assert_eq!((after.total, after.merged_stacks), (before.total, 1));
-    // The index of totals without a stack is not vacant.
+    // A vacant index has the key [`StackId::FAILED`] too, but the totals of `FAILED` are not vacant.
     let failed = StackKey::from(StackId::FAILED);
     pages.touch(AbsAddr(P.0 + 2 * PAGE.0), WRITE, failed, &mut budget);
     pages.touch(AbsAddr(P.0 + 3 * PAGE.0), WRITE, key(13), &mut budget);

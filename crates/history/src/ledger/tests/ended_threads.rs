@@ -185,7 +185,7 @@ fn parts_without_an_account_are_released() {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Alloc(u32, u64),
-    /// The thread frees the block with this number, if there is one.
+    /// The thread frees the block at this index, if there is one.
     Free(u32, usize),
     Exit(u32),
     Take,

@@ -17,7 +17,7 @@ fn a_stack_without_live_blocks_loses_its_frames_first() {
     assert_eq!(story.0.losses().total(), 0);
     let snapshot = story.0.snapshot(EventClass::Heap, NOW);
     assert_eq!((snapshot.stacks.end_of(S), snapshot.stacks.end_of(R)), (StackEnd::Merged, StackEnd::Complete));
-    // The kernel sends evicted stacks again.
+    // BPF sends the frames of a stack again after its id was evicted from the map of sent stacks.
     let snapshot = story.stack(S).0.snapshot(EventClass::Heap, NOW);
     assert_eq!((snapshot.stacks.end_of(S), snapshot.stacks.end_of(R)), (StackEnd::Complete, StackEnd::Merged));
 }

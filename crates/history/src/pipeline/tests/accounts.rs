@@ -6,7 +6,7 @@ use memtrace_model::{Amount, PartKeys};
 
 use super::*;
 
-/// Events that wait in a source until it may begin.
+/// Source with events. It blocks its shard until a message permits it to begin.
 struct Backlog {
     may_begin: Receiver<()>,
     events: FixedSource,
@@ -43,7 +43,7 @@ fn backlog_before_a_split_counts_before_it() {
     shards.send_accounts();
     shards.split_accounts(1, Tick(5));
     start.send(()).unwrap();
-    // Nobody receives, so that all changes are left.
+    // No receiver takes the changes, so all of them are left.
     let changes = shards.finish(NOW).accounts;
     drop(received);
     let at_split = changes.iter().position(|(number, _)| *number == 1).unwrap();

@@ -86,7 +86,7 @@ proptest! {
     ) {
         let events = with_records_of_ends(events_of(steps));
         let (sender, receiver) = mpsc::sync_channel(capacity);
-        // If there is room for no stack, a shard has at most one waiting delta with stacks.
+        // If `room` is 0, a shard has at most one waiting delta with stacks.
         let waiting = WaitingStacks::new(shards as usize, room);
         let deltas = DeltaSink { interval, start: Instant::now(), sender, waiting: waiting.clone() };
         let sinks = Sinks { deltas: Some(deltas), ..Sinks::default() };

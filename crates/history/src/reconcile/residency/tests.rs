@@ -43,7 +43,7 @@ fn pages(usage: &ImageUsage, stack: u64) -> [u64; 3] {
     [live.count, alloc.count, free.count]
 }
 
-/// Returns the numbers of resident pages: all, with a stack, resident before, and others.
+/// Returns the numbers of resident pages: all, with a stack, resident when tracing began, and others.
 fn resident(usage: &ImageUsage) -> [u64; 4] {
     let sum = usage.resident.as_ref().unwrap().sum();
     [sum.total, sum.with_stack, sum.before, sum.other()].map(|bytes| bytes.0 / PAGE.0)
@@ -84,7 +84,7 @@ fn pages_resident_before_have_no_stack_until_touched_again() {
 fn pages_mapped_along_belong_to_the_nearest_touch_in_the_window() {
     let mut usage = totals(&[(7, 3, 1), (8, 10, 1)]);
     reconcile_pages(&mut usage, counted(&[range(0, 32)], &[range(12, 13)]), 1);
-    // Pages 0 to 2 and 4 to 9 are 7's; 11 and 13 to 15 are 8's. No page above 16 was touched.
+    // Pages 0 to 2 and 4 to 9 belong to stack 7, pages 11 and 13 to 15 to stack 8. No page from 16 on was touched.
     assert_eq!(pages(&usage, 7), [10, 10, 0]);
     assert_eq!(pages(&usage, 8), [5, 5, 0]);
     assert_eq!(resident(&usage), [32, 15, 1, 16]);

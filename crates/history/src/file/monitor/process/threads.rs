@@ -95,8 +95,8 @@ impl ProcessThreads {
         }
     }
 
-    /// Ends missing threads, the longest missing first. `others`: number of running threads without rows; as many
-    /// missing threads may still run and remain.
+    /// Records the end of missing threads. `others`: number of running threads that the interval does not list. The
+    /// same number of missing threads may still run, so the threads that were seen last remain.
     fn end_missing(&mut self, others: u64, interval: &mut Interval) {
         let now = self.intervals;
         let mut missing: Vec<(u64, ThreadNumber, MonitoredThread)> = self
