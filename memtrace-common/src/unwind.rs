@@ -79,8 +79,8 @@ pub mod ra {
 
 /// Binary logarithm of the size in bytes of an address page. Rows are grouped by these pages.
 pub const PAGE_BITS: u32 = 12;
-/// Number of lower bits of a row that hold the rule's number. The upper [`PAGE_BITS`] bits are the address within the
-/// page.
+/// Number of lower bits of a row that hold the index of the rule. The upper [`PAGE_BITS`] bits are the address within
+/// the page.
 pub const RULE_BITS: u32 = 20;
 /// Maximum number of rules.
 pub const MAX_RULES: usize = 1 << 15;
@@ -99,14 +99,15 @@ pub const MAX_PROCESSES: usize = 1 << 14;
 /// Maximum number of steps of the binary search in a page. They suffice for 2^12 rows, one for each byte of a page.
 pub const SEARCH_STEPS: u32 = 13;
 
-/// Returns the row by which `rule` holds from `address` within its page to the next row.
+/// Encodes a row: `rule` applies from `address` to the next row. The row stores only the offset of `address` in its
+/// page.
 #[must_use]
 pub const fn row(address: u64, rule: u32) -> u32 {
     ((address as u32 & ((1 << PAGE_BITS) - 1)) << RULE_BITS) | rule
 }
 
 /// Returns a page with `count` rows from row `first` on. Rows are numbered through all blobs. One blob has all rows of
-/// the page and the row before them, which holds from the start of the page.
+/// the page and the row before them, which applies at the start of the page.
 #[must_use]
 pub const fn page(first: u32, count: u32) -> u64 {
     first as u64 | (count as u64) << 32
@@ -131,7 +132,8 @@ pub struct Mapping {
     pub pages_and_kind: u32,
 }
 
-/// Identity of a file inside the kernel. It differs from the result of `stat` only on stacked file systems.
+/// Identity of a file inside the kernel. On some file systems, such as overlayfs and btrfs, `stat` returns another
+/// identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(C)]
 pub struct ObjectKey {
@@ -187,9 +189,9 @@ pub const MAX_SEGMENTS: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct ObjectTable {
-    /// As in [`Mapping`].
+    /// Same as [`Mapping::page_base`].
     pub page_base: u32,
-    /// As in [`Mapping`].
+    /// Same as [`Mapping::pages_and_kind`].
     pub pages_and_kind: u32,
     /// Executable segments.
     pub segments: [Segment; MAX_SEGMENTS],

@@ -14,7 +14,7 @@ pub use result_cookie::ResultCookie;
 pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature, counting};
 pub use tag_action::{TagAction, TagValue};
 
-/// Number of a function's argument, from 0.
+/// Index of a function's argument, from 0.
 pub type Argument = u8;
 
 macro_rules! loss_reasons {
@@ -120,10 +120,10 @@ loss_reasons! {
     /// The table of accounts is full.
     AccountsFull = "accounts_full",
         "threads and allocators without accounts of their own, because the table of accounts is full";
-    /// Too many distinct tags were set, or too many processes have set one.
+    /// Too many distinct tags were set, or too many processes have a tag of the process.
     TagsFull = "tags_full",
         "calls that set one of too many different tags; their blocks have the tag [other tags]";
-    /// A tag was entered inside too many others.
+    /// A tag was entered inside too many other tags.
     TagTooDeep = "tag_too_deep",
         "tags without an effect, because they were entered inside too many others";
     /// The name of a tag could not be read.
@@ -183,7 +183,7 @@ macro_rules! stack_ends {
             /// All ends, in the order of reports.
             pub const ALL: &[Self] = &[$(Self::$walk,)* $(Self::$other),*];
 
-            /// Returns the end of a walk with this number, `None` for 0.
+            /// Returns the end of a walk with this number; `None` if there is none, as for 0.
             #[must_use]
             pub const fn from_walk(number: u32) -> Option<Self> {
                 match number {

@@ -111,9 +111,9 @@ record_kinds! {
     RepeatedFree = 18;
     /// User and cgroups of a process, before the record of its exec or exit: [`OwnerRecord`].
     Owner = 19;
-    /// As [`RecordKind::Alloc`], with a tag: [`AllocRecord`].
+    /// An allocator has returned a block. The record has the id of the block's tag: [`AllocRecord`].
     TaggedAlloc = 20;
-    /// A block moves to the current thread and its tag: [`BlockRecord`].
+    /// The current thread takes over a block, which gets the thread's tag: [`BlockRecord`].
     Claim = 21;
     /// A thread has exited, and its process runs on: [`ProcessRecord`].
     ThreadExit = 22;
@@ -122,7 +122,7 @@ record_kinds! {
 }
 
 impl RecordKind {
-    /// Encodes [`Header::kind`] with the number of an allocator or a tag.
+    /// Encodes [`Header::kind`] with the id of an allocator or a tag.
     #[inline(always)]
     #[must_use]
     pub const fn with_number(self, number: u16) -> u32 {
@@ -136,8 +136,7 @@ impl RecordKind {
         self as u32 | (is_last as u32) << UPPER_SHIFT
     }
 
-    /// Decodes [`Header::kind`] into the kind and the upper half: the number of the allocator or tag, or
-    /// [`LAST_BLOCK`].
+    /// Decodes [`Header::kind`] into the kind and the upper half: the id of the allocator or tag, or [`LAST_BLOCK`].
     #[must_use]
     pub const fn split(raw: u32) -> (Option<Self>, u16) {
         (Self::from_raw(raw & ((1 << UPPER_SHIFT) - 1)), (raw >> UPPER_SHIFT) as u16)
@@ -150,8 +149,8 @@ impl RecordKind {
 pub struct Header {
     /// Lower half: the [`RecordKind`]. Upper half, from [`UPPER_SHIFT`] on, by kind:
     ///
-    /// - `Alloc`: the number that user space gave the allocator; 0 if it is not known.
-    /// - `TaggedAlloc` and `Claim`: the number of the tag; 0 for none.
+    /// - `Alloc`: the id that user space gave the allocator; 0 if it is not known.
+    /// - `TaggedAlloc` and `Claim`: the id of the tag; 0 for no tag.
     /// - `Free` and `TentativeFree`: [`LAST_BLOCK`] or 0.
     /// - All others: 0.
     pub kind: u32,
@@ -181,24 +180,24 @@ pub struct AllocRecord {
     pub header: Header,
     /// Address of the block.
     pub address: u64,
-    /// Size in bytes: the usable size if [`Settings::usable_sizes`] is 1 and the size is known, else the requested one.
-    /// In a tagged allocation, the upper 16 bits are the number of the allocator ([`TaggedSize`]).
+    /// Size in bytes: the usable size if [`Settings::usable_sizes`] is 1 and the usable size is known, else the
+    /// requested size. In a tagged allocation, the upper 16 bits are the id of the allocator ([`TaggedSize`]).
     pub size: u64,
     /// Id of the stack: a hash of its frames, the process and the generation of its mappings; or [`STACK_NOT_TAKEN`] or
     /// [`STACK_FAILED`].
     pub stack: u64,
 }
 
-/// Size of a tagged allocation, with the number of its allocator in the upper bits. No block has 256 TiB: the address
-/// space of a process has 128 TiB. With five levels of page tables it has 64 PiB, but mappings above 128 TiB are made
-/// on request only (Documentation/arch/x86/x86_64/5level-paging.rst).
+/// Size of a tagged allocation, with the id of its allocator in the upper bits. No block has 256 TiB: the address space
+/// of a process has 128 TiB. With five levels of page tables it has 64 PiB, but mappings above 128 TiB are made on
+/// request only (Documentation/arch/x86/x86_64/5level-paging.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaggedSize(pub u64);
 
 impl TaggedSize {
     const SHIFT: u32 = 48;
 
-    /// Returns the size with the number of an allocator. Only the lower 48 bits of the size are kept.
+    /// Returns the size with the id of an allocator. Only the lower 48 bits of the size are kept.
     #[must_use]
     pub const fn new(size: u64, allocator: u16) -> Self {
         Self(size & ((1 << Self::SHIFT) - 1) | (allocator as u64) << Self::SHIFT)
@@ -210,14 +209,14 @@ impl TaggedSize {
         self.0 & ((1 << Self::SHIFT) - 1)
     }
 
-    /// Returns the number of the allocator; 0 if it was not recorded.
+    /// Returns the id of the allocator; 0 if it was not recorded.
     #[must_use]
     pub const fn allocator(self) -> u16 {
         (self.0 >> Self::SHIFT) as u16
     }
 }
 
-/// A record with an address only. The kind of record tells the event of the block or page.
+/// A record with an address only. The record kind is the event of the block or page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {
@@ -259,9 +258,9 @@ pub struct StackRecord {
 pub struct TableRequestRecord {
     /// Identity of the object.
     pub object: ObjectKey,
-    /// First address of the object's mapping.
+    /// First address of the object's mapping; 0 if the request is made at an exec, for the new executable.
     pub begin: u64,
-    /// Address after the mapping; 0 if the object is the process's executable.
+    /// Address after the mapping; 0 if the request is made at an exec.
     pub end: u64,
     /// Process that has mapped the object, in the root pid namespace.
     pub pid: u32,
@@ -291,7 +290,8 @@ pub const DEFAULT_FRAMES: u32 = 128;
 /// Maximum number of rings, and of shards.
 pub const MAX_RINGS: u32 = 16;
 
-/// Returns the ring for records about a block. All records about a block use one ring, which keeps their order.
+/// Returns the index of the ring for records about a block. All records about a block use one ring, which keeps their
+/// order.
 #[inline(always)]
 #[must_use]
 pub const fn ring_of(pid: u32, address: u64, rings: u32) -> u32 {

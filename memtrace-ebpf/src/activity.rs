@@ -29,7 +29,7 @@ static CALL_TIMES: PerCpuArray<u64, { call_time::COUNT as usize }> = PerCpuArray
 
 #[inline(always)]
 fn of_thread(tid: u32) -> Option<&'static mut ThreadState> {
-    // SAFETY: the pointer is a map value's. Only the thread itself and the program at its context switches use the
+    // SAFETY: the pointer refers to a map value. Only the thread itself and the program at its context switches use the
     // entry.
     ACTIVE_THREADS.get_ptr_mut(&tid).map(|state| unsafe { &mut *state })
 }
@@ -48,7 +48,7 @@ fn of_current(thread: Thread) -> Option<&'static mut ThreadState> {
     of_thread(thread.tid)
 }
 
-/// CPU time and allocated bytes of a thread since its first record.
+/// CPU time and allocated bytes of a thread since its first activity.
 #[derive(Clone, Copy)]
 pub struct Usage {
     pub cpu: u64,
@@ -67,7 +67,8 @@ pub fn usage(thread: Thread, now: u64) -> Usage {
 #[inline(always)]
 fn cpu_time(state: &ThreadState, now: u64) -> u64 {
     let ran = |state: &ThreadState| {
-        // SAFETY: both are words of a map value. The program at a context switch between the two reads changes them.
+        // SAFETY: both are words of a map value. If a context switch occurs between the two reads, the program at the
+        // switch changes them.
         let (ran, since) = unsafe { (read_volatile(&raw const state.ran), read_volatile(&raw const state.since)) };
         (ran, since)
     };
@@ -147,7 +148,7 @@ pub fn cpu_before_stall(thread: Thread) -> u64 {
     of_thread(thread.tid).map_or(0, |state| state.stall_cpu)
 }
 
-/// Begins the timing of an allocator call. `function` is the number that user space gave the function.
+/// Begins the timing of an allocator call. `function` is the index of the function in the table of functions.
 #[inline(always)]
 pub fn begin_call(thread: Thread, function: u16) {
     if let Some(state) = of_current(thread) {
@@ -175,7 +176,7 @@ pub fn end_call(thread: Thread) -> Option<(TimedCall, u64)> {
 #[inline(always)]
 fn add(index: u32, number: u64) {
     if let Some(word) = CALL_TIMES.get_ptr_mut(index) {
-        // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+        // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
         unsafe { atomic::add(word, number) };
     }
 }

@@ -14,7 +14,7 @@ pub fn cookie(context: &impl EbpfContext) -> Cookie {
     Cookie(unsafe { bpf_get_attach_cookie(context.as_ptr()) })
 }
 
-/// Returns the argument that `place` of the cookie names, or `None` if that place is empty.
+/// Returns the argument with the index in `place` of the cookie; `None` if the place is empty.
 #[inline(always)]
 pub fn argument(context: &ProbeContext, cookie: Cookie, place: u32) -> Option<u64> {
     let [first, second, third, fourth, fifth, sixth] = registers::arguments(registers::of(context));
@@ -29,8 +29,8 @@ pub fn argument(context: &ProbeContext, cookie: Cookie, place: u32) -> Option<u6
     }
 }
 
-/// Returns the requested bytes: the argument in the first place of the cookie, times the second if the cookie has
-/// one.
+/// Returns the requested bytes: the argument in the first place of the cookie, times the argument in the second place
+/// if there is one.
 #[inline(always)]
 pub fn size(context: &ProbeContext, cookie: Cookie) -> u64 {
     let size = argument(context, cookie, 0).unwrap_or(0);

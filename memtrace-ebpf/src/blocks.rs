@@ -64,9 +64,9 @@ pub fn recorded_size(
     Some(size)
 }
 
-/// Returns the usable size of a block. The word before the block has the size of its chunk and three flags (glibc
-/// 2.26 to 2.41, malloc/malloc.c, `musable`). The header of a chunk with a mapping of its own has two words, any
-/// other header one.
+/// Returns the usable size of a block. The word before the block has the size of its chunk and three flags (glibc 2.26
+/// to 2.41, malloc/malloc.c, `musable`). The header of a chunk with a mapping of its own has two words, any other
+/// header has one word.
 #[inline(always)]
 fn usable_size(context: &impl EbpfContext, returned: &ReturnedCall, address: u64) -> Option<u64> {
     const FLAGS: u64 = 7;

@@ -13,7 +13,7 @@ static CALLS: PerCpuArray<u64, { SIZE_CLASSES as usize }> = PerCpuArray::new();
 #[inline(always)]
 pub fn count(size: u64) {
     if let Some(calls) = CALLS.get_ptr_mut(size_class(size)) {
-        // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+        // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
         unsafe { atomic::add(calls, 1) };
     }
 }

@@ -6,10 +6,11 @@ use crate::kernel::read_word;
 use crate::settings;
 use crate::settings::field;
 
-/// Maximum number of links examined in a `css_set`. It exceeds the number of controllers, and so of hierarchies.
+/// Maximum number of links examined in a `css_set`. It exceeds the number of controllers, and thus the number of
+/// hierarchies.
 const MAX_LINKS: u32 = 24;
 
-/// Returns the ids of the cgroups of `task` in the recorded hierarchies, 0 where the cgroup is not known.
+/// Returns the ids of the cgroups of `task` in the recorded hierarchies; 0 for a cgroup that is not known.
 #[inline(always)]
 pub fn ids(task: u64) -> [u64; HIERARCHIES] {
     let mut ids = [0; HIERARCHIES];
@@ -20,7 +21,7 @@ pub fn ids(task: u64) -> [u64; HIERARCHIES] {
     ids
 }
 
-/// Returns the number of the recorded hierarchy at index `hierarchy` of the settings.
+/// Returns the kernel's id of the recorded hierarchy at index `hierarchy` of the settings.
 #[inline(always)]
 pub fn number(hierarchy: u32) -> u32 {
     match hierarchy {
@@ -30,14 +31,14 @@ pub fn number(hierarchy: u32) -> u32 {
     }
 }
 
-/// Returns true if the hierarchy with this number is recorded.
+/// Returns true if the hierarchy with this id is recorded.
 #[inline(always)]
 pub fn is_recorded(number: u32) -> bool {
     (0..HIERARCHIES as u32).any(|hierarchy| self::number(hierarchy) == number)
 }
 
-/// Returns the address of the cgroup of `task` in the hierarchy `number`; 0 if the cgroup is not known. It is a
-/// global function, so that it is verified once.
+/// Returns the address of the cgroup of `task` in the hierarchy with the id `number`; 0 if the cgroup is not known. The
+/// function is global, so that the verifier checks it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn cgroup_of(task: u64, number: u32) -> u64 {
@@ -67,7 +68,7 @@ pub fn id(group: u64) -> u64 {
     read_word(read_word(group, field!(cgroup.cgroup_kn)), field!(cgroup.kernfs_id))
 }
 
-/// Returns the number of the hierarchy of the cgroup at `group`.
+/// Returns the id of the hierarchy of the cgroup at `group`.
 #[inline(always)]
 pub fn hierarchy_of(group: u64) -> u32 {
     read_word(read_word(group, field!(cgroup.cgroup_root)), field!(cgroup.root_hierarchy_id)) as u32

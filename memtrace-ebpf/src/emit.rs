@@ -1,7 +1,7 @@
 //! The ring buffers. No other module writes to them.
 //!
-//! Most records are submitted without waking the reader, which polls: a wake-up costs more than everything else here.
-//! The reader is woken only when the backlog of its ring passes the wake mark.
+//! Most records are submitted without waking the reader, which polls: a wake-up costs more than the rest of the
+//! submission. The reader is woken only when the backlog of its ring passes the wake mark.
 
 mod activity;
 mod flags;
@@ -34,8 +34,8 @@ pub use activity::{ACTIVITY_RING, Step, activity, lifetime};
 
 type Ring = RingBuf<u64, 4096>;
 
-/// User space creates the rings and inserts them. No program reads the last element: user space replaces it, because
-/// this update returns only after all running programs have ended.
+/// User space creates the rings and inserts them. No program reads the last element. User space replaces this element
+/// to wait for running programs, because the update returns only after they have ended.
 #[btf_map]
 static RINGS: ArrayOfMaps<Ring, { MAX_RINGS as usize + 1 }> = ArrayOfMaps::new();
 
@@ -47,7 +47,7 @@ static TABLE_REQUESTS: RingBuf<TableRequestRecord, 65536> = RingBuf::new();
 #[btf_map]
 static STACK_COPIES: RingBuf<u64, { 4 << 20 }> = RingBuf::new();
 
-/// The reader of [`STACK_COPIES`] is woken when one part in this number of the ring is full.
+/// Divisor of the ring's size: the reader of [`STACK_COPIES`] is woken when this share of the ring is full.
 const COPIES_WAKE_PART: u64 = 4;
 
 /// Paths of removed cgroups. User space polls this ring.
@@ -61,20 +61,21 @@ static MARKS: RingBuf<MarkRecord, 65536> = RingBuf::new();
 /// Range of the backlog above the wake mark, in bytes, within which a record wakes the reader.
 const WAKE_RANGE: u64 = 512;
 
-/// As [`WAKE_RANGE`], for records that query the backlog rarely. The range holds about 100 of these records.
+/// Like [`WAKE_RANGE`], for the frequent records about blocks, which query the backlog rarely. The range holds about
+/// 100 of these records.
 const RARE_WAKE_RANGE: u64 = 4096;
 
-/// Mask of the time in nanoseconds. Frequent records query the backlog only if the masked bits are 0, so one in 8
-/// does. A query takes about 15 ns.
+/// Mask of the time in nanoseconds. A frequent record queries the backlog only if the masked bits are 0, so one record
+/// in 8 does. A query takes about 15 ns.
 const RARE_WAKE_MASK: u64 = 7;
 
-/// Returns the ring for records about the block at `address`.
+/// Returns the index of the ring for records about the block at `address`.
 #[inline(always)]
 pub fn ring_for(thread: Thread, address: u64) -> u32 {
     ring_of(thread.pid, address, settings::rings())
 }
 
-/// Returns the ring for records about the pages and mappings of the process.
+/// Returns the index of the ring for records about the pages and mappings of the process.
 #[inline(always)]
 pub fn ring_for_memory(thread: Thread) -> u32 {
     ring_of_memory(thread.pid, settings::records_forks(), settings::rings())
@@ -94,7 +95,8 @@ fn send<T: 'static>(index: u32, record: T) -> bool {
     send_to(ring, record, wakeup(ring, WAKE_RANGE))
 }
 
-/// As [`send`], for the frequent records about blocks. `time` is the time of the record in nanoseconds.
+/// Sends a record like [`send`], but queries the backlog rarely: for the frequent records about blocks. `time` is the
+/// time of the record in nanoseconds.
 #[inline(always)]
 fn send_frequent<T: 'static>(index: u32, record: T, time: u64) -> bool {
     let Some(ring) = RINGS.get(index) else { return false };
@@ -122,8 +124,8 @@ pub struct Block {
     pub stack: u64,
 }
 
-/// Records that an allocator has returned a block. `number` is the number of the tag if `kind` is
-/// [`RecordKind::TaggedAlloc`], else the number of the allocator.
+/// Records that an allocator has returned a block. `number` is the id of the tag if `kind` is
+/// [`RecordKind::TaggedAlloc`], else the id of the allocator.
 #[inline(always)]
 pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, kind: RecordKind, number: u16, block: Block) {
     let Block { address, size, stack } = block;
@@ -140,7 +142,7 @@ pub fn free(context: &impl EbpfContext, thread: Thread, address: u64, is_last: b
     block(context, thread, RecordKind::Free.of_block(is_last), address, LossReason::RingFullFree);
 }
 
-/// Records that a thread takes over a block. `tag` is the number of the thread's tag.
+/// Records that a thread takes over a block. `tag` is the id of the thread's tag.
 #[inline(always)]
 pub fn claim(context: &impl EbpfContext, thread: Thread, address: u64, tag: u32) {
     block(context, thread, RecordKind::Claim.with_number(tag as u16), address, LossReason::RingFullAlloc);
@@ -267,7 +269,7 @@ pub fn owner(context: &impl EbpfContext, record: OwnerRecord) {
     }
 }
 
-/// Returns the ring for records about a thread.
+/// Returns the index of the ring for records about a thread.
 #[inline(always)]
 pub fn ring_for_thread(thread: Thread) -> u32 {
     // `ring_of` ignores the lowest 4 bits, which are 0 in the address of an aligned block.
@@ -336,7 +338,7 @@ pub fn copied_frames(scratch: &mut Scratch, frames: u32) -> bool {
 pub fn copied_piece(stack: u64, address: u64) -> bool {
     let Some(mut entry) = STACK_COPIES.reserve_untyped::<CopyPiece>(0) else { return false };
     let piece = entry.as_mut_ptr();
-    // SAFETY: the entry is a piece's memory, and every field is written: the helper writes zeros if it fails.
+    // SAFETY: the entry is memory for a piece, and every field is written: the helper writes zeros if it fails.
     unsafe {
         (*piece).kind = copy_kind::PIECE;
         (*piece).reserved = 0;
@@ -362,7 +364,7 @@ pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) 
     let Some(mut entry) = STACK_COPIES.reserve_untyped::<CopyEnd>(0) else { return false };
     let end = entry.as_mut_ptr();
     let Position { ip, sp, fp, flags, depth } = walk.position();
-    // SAFETY: the entry is a record's memory, and every field is written.
+    // SAFETY: the entry is memory for a record, and every field is written.
     unsafe {
         (*end).kind = copy_kind::END;
         (*end).depth = depth;

@@ -99,6 +99,6 @@ fn set_status(status: u32) {
 
 #[inline(always)]
 fn reply() -> Option<&'static mut FileIdReply> {
-    // SAFETY: the pointer is a map value's. User space runs one program at a time, and reads the reply afterwards.
+    // SAFETY: the pointer refers to a map value. User space runs one program at a time, and reads the reply afterwards.
     FILE_ID.get_ptr_mut(0).map(|reply| unsafe { &mut *reply })
 }

@@ -40,7 +40,7 @@ pub fn is_counting_for_current() -> bool {
     is_counting() && (is_listed() || process_filter::is_traced(Thread::current().pid))
 }
 
-/// Kinds of events that are recorded now for the current process.
+/// Kinds of events that are recorded now for a process.
 #[derive(Clone, Copy)]
 pub struct Recorded {
     flags: u32,
@@ -60,7 +60,7 @@ impl Recorded {
     }
 }
 
-/// Returns the kinds of events that are recorded now for the current thread, `thread`.
+/// Returns the kinds of events that are recorded now for the process of the current thread, `thread`.
 #[inline(always)]
 pub fn recorded(thread: Thread) -> Recorded {
     Recorded { flags: if is_open() { process_filter::flags(thread.pid) } else { 0 } }

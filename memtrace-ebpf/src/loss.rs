@@ -58,7 +58,7 @@ pub fn all_busy(tracepoint: u32) {
 fn add(index: u32, count: u64) -> u64 {
     match COUNTERS.get_ptr_mut(index) {
         Some(word) => {
-            // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+            // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
             let before = unsafe { read_volatile(word) };
             // SAFETY: as above.
             unsafe { atomic::add(word, count) };

@@ -19,7 +19,7 @@ const BATCH: u64 = 64;
 /// Maximum number of levels examined: a memcg and its ancestors.
 const MAX_LEVELS: u32 = 16;
 
-/// A memcg is near its limit if at most one part in this number of the limit is free.
+/// Divisor of the limit: a memcg is near its limit if at most this share of the limit is free.
 const NEARLY: u64 = 8;
 
 /// Returns the id of the current task's memcg, 0 if it is not known.
@@ -34,8 +34,8 @@ pub fn of_task(task: u64) -> u64 {
     memcg_of_task(task)
 }
 
-/// Returns the id of the memcg at its limit for which the current task reclaims pages; 0 if it is not known. `memcg`
-/// is its address, or 0 if the tracepoint lacks it.
+/// Returns the id of the memcg at its limit for which the current task reclaims pages; 0 if it is not known. `memcg` is
+/// the address of this memcg, or 0 if the tracepoint has no such argument.
 #[inline(always)]
 pub fn at_limit(memcg: u64) -> u64 {
     if memcg != 0 {
@@ -44,8 +44,8 @@ pub fn at_limit(memcg: u64) -> u64 {
     memcg_fullest(u64::MAX)
 }
 
-/// Returns the id of a full memcg: the current task's memcg or an ancestor of it, with less than [`BATCH`] pages
-/// free. Returns 0 if none is full.
+/// Returns the id of a full memcg: the current task's memcg or an ancestor of it, with fewer than [`BATCH`] free pages.
+/// Returns 0 if no memcg is full.
 #[inline(always)]
 pub fn full() -> u64 {
     memcg_fullest(BATCH)
@@ -70,20 +70,21 @@ extern "C" fn memcg_add_scanned(memcg: u64, pages: u64) -> u64 {
         sum = MEMCG_SCANNED.get_ptr_mut(&memcg);
     }
     let Some(sum) = sum else { return 0 };
-    // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+    // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
     unsafe { atomic::add(sum, pages) };
     1
 }
 
-/// Returns the id of the memcg of `task`. It is a global function, like the ones below, so that it is verified once.
+/// Returns the id of the memcg of `task`. The function is global, like the functions below, so that the verifier checks
+/// it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn memcg_of_task(task: u64) -> u64 {
     if settings::has_memcgs() { id(memcg(task)) } else { 0 }
 }
 
-/// Returns the id of the current task's memcg or of an ancestor of it: the innermost without a free page, or else the
-/// one with the fewest free pages, if these are less than `below`.
+/// Searches the current task's memcg and its ancestors. Returns the id of the innermost memcg without a free page;
+/// else, the id of the memcg with the fewest free pages, if it has fewer than `below`; else 0.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn memcg_fullest(below: u64) -> u64 {
@@ -98,7 +99,7 @@ extern "C" fn memcg_fullest(below: u64) -> u64 {
         if current == 0 {
             break;
         }
-        // The kernel charges the counters from the innermost outwards, and fails at the first full one
+        // The kernel charges the counters from the innermost memcg outwards, and fails at the first full counter
         // (`page_counter_try_charge`, mm/page_counter.c). Another task may have reclaimed pages since.
         let free = memcg_free(current);
         if free < least {

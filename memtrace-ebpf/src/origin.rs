@@ -11,7 +11,7 @@ use memtrace_unwind::{InitialRegisters, WINDOW_WORDS, Window};
 use crate::registers::{self, Registers};
 use crate::user_memory::UserMemory;
 
-/// The caller's frame, to which a function returns.
+/// The frame of the caller of a function.
 #[derive(Clone, Copy)]
 pub struct Caller {
     pub ip: u64,
@@ -66,7 +66,7 @@ pub struct Inside<'context> {
 
 /// A thread that was interrupted or has entered the kernel.
 pub struct Interrupted {
-    /// Kernel address of its registers.
+    /// Kernel address of the thread's registers.
     pub registers: u64,
 }
 

@@ -9,8 +9,8 @@ use crate::settings::field;
 use crate::thread::Thread;
 use crate::{cgroup, emit};
 
-/// Records the user and cgroups of the current process when its image ends by `end`, an exec or exit. At an exec the
-/// task has its new credentials already. Their effective user can be a new one, so the real user is recorded.
+/// Records the user and cgroups of the current process when its image ends by `end`, an exec or exit. At an exec, the
+/// task already has its new credentials. The exec can change the effective user, so the real user is recorded.
 #[inline(always)]
 pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, end: RecordKind) {
     // SAFETY: the helper takes nothing.

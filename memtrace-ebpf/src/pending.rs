@@ -18,7 +18,8 @@ use slot::{Slot, claim, find};
 
 pub use interrupted::interrupt;
 
-/// Maximum number of nested calls. If a pending call has more, its return was missed, and it is dropped.
+/// Maximum number of nested calls. If a pending call has more nested calls, its return was missed, and the pending call
+/// is dropped.
 pub const MAX_NESTED: u32 = 64;
 
 /// Kind of a call. It determines the handling of the return.
@@ -29,13 +30,13 @@ pub enum Call {
     Alloc = 0,
     /// Stores the block's address at `aux`.
     AllocOut = 1,
-    /// Returns the new block, which replaces the one at `aux`.
+    /// Returns the new block, which replaces the block at `aux`.
     Realloc = 2,
     /// Returns the new size of the block at `aux`.
     Resize = 3,
     /// Returns nothing.
     Free = 4,
-    /// Calls functions that free blocks, for blocks that were freed before. Returns nothing.
+    /// Calls functions that free blocks. These blocks were freed before. Returns nothing.
     RepeatFrees = 5,
 }
 
@@ -75,7 +76,7 @@ impl EnteredCall {
 /// A call that has returned.
 pub struct ReturnedCall {
     pub pending: Pending,
-    /// Number that user space gave the allocator of the function; 0 if records do not name allocators.
+    /// Id that user space gave the allocator of the function; 0 if records do not name allocators.
     pub allocator: u16,
     /// True if the allocator stores the size of a block in front of the block, as glibc does.
     pub has_sizes: bool,
@@ -89,7 +90,7 @@ impl ReturnedCall {
         self.slot.last_block = block;
     }
 
-    /// Forgets the last block of the thread if it is `block`, because `block` is freed.
+    /// Forgets the last block of the thread if it is `block`, because the call has freed `block`.
     #[inline(always)]
     pub fn forget_block(&mut self, block: u64) {
         take_last_block(self.slot, block);
@@ -121,7 +122,7 @@ fn classify(context: &impl EbpfContext, slot: &mut Slot, stack_pointer: u64) -> 
         loss::nested();
         return Entry::Nested;
     }
-    // The frame of the pending call is gone, or the call has too many nested ones: its return was missed.
+    // The frame of the pending call is gone, or the pending call has too many nested calls: its return was missed.
     loss::count(context, LossReason::PendingStale, 1 + slot.nested as u64);
     slot.stack_pointer = 0;
     Entry::Outermost
@@ -209,8 +210,8 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
 }
 
 /// Ends the call of a function that was entered at `stack_pointer` and is about to return a block. Returns `None` if
-/// the call is nested. If `size` is `None`, the call is pending and has the size; without a pending call, returns
-/// `None`.
+/// the call is nested. If `size` is `None`, the size is taken from the pending call; without a pending call, the result
+/// is `None`.
 #[inline(always)]
 pub fn result(
     context: &impl EbpfContext,
@@ -248,8 +249,8 @@ pub fn fail(thread: Thread, stack_pointer: u64) {
     }
 }
 
-/// Ends and returns the pending call if the thread returns from it. `stack_pointer` is the value after the return.
-/// Pending calls below it have missed their returns and are dropped.
+/// Ends and returns the pending call if the thread returns from it. `stack_pointer` is the value after the return. If
+/// the pending call has a lower stack pointer, its return was missed, and the pending call is dropped.
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) -> Option<ReturnedCall> {
     let slot = find(thread.tid)?;

@@ -158,7 +158,7 @@ pub fn rename(pid: u32, name: u64) {
 #[inline(always)]
 pub fn change() {
     if let Some(changes) = CHANGES.get_ptr_mut(0) {
-        // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+        // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
         unsafe { atomic::add(changes, 1) };
     }
 }
@@ -194,12 +194,12 @@ fn current_user() -> u32 {
 }
 
 /// Matches process `pid` against the filters, stores the decision, and returns its flags. `task` is the address of a
-/// `task_struct` of the process. The process is the current one or its new child, which has the same user. It is a
-/// global function, so that it is not verified for each probe.
+/// `task_struct` of the process. The process is the current one or its new child, which has the same user. The function
+/// is global, so that the verifier does not check it for each probe.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
-    // Read before the properties: a later change makes the decision out of date.
+    // These values are read before the properties, so that a later change makes the decision out of date.
     let (user, changes) = (current_user(), changes());
     let actions = matching_actions(pid, task, user);
     let traced = actions & filter_action::EXCLUDE == 0 && (settings::is_traced_by_default() || actions != 0);
@@ -214,7 +214,7 @@ extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
 #[inline(always)]
 fn matching_actions(pid: u32, task: u64, user: u32) -> u32 {
     let mut actions = action(filter_key::USER, [user as u64, 0]);
-    // The name and the cgroup of a process are the ones of its first thread.
+    // A process has the name and the cgroup of its first thread.
     let leader = kernel::read_word(task, field!(task.task_group_leader));
     actions |= action(filter_key::COMM, comm(pid, leader));
     let mut executable = ObjectKey { inode: 0, changed_s: 0, changed_ns: 0, device: 0 };

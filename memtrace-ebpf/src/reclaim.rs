@@ -43,7 +43,7 @@ static RECLAIM: PerCpuArray<u64, { RECLAIM_COUNTERS as usize }> = PerCpuArray::n
 #[btf_map]
 static KERNEL_THREADS: HashMap<KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS> = HashMap::new();
 
-/// Begins work of the thread. `kind` is a constant of [`reclaim_kind`], `memcg` an id or 0.
+/// Begins reclaim or compaction by the thread. `kind` is a constant of [`reclaim_kind`], `memcg` an id or 0.
 #[inline(always)]
 pub fn begin(thread: Thread, kind: u32, order: u32, memcg: u64) {
     let new = Pending {
@@ -63,7 +63,7 @@ pub fn begin(thread: Thread, kind: u32, order: u32, memcg: u64) {
 /// Returns the thread's work in progress.
 #[inline(always)]
 pub fn pending(thread: Thread) -> Option<&'static mut Pending> {
-    // SAFETY: the pointer is a map value's. Only the thread of the entry uses it.
+    // SAFETY: the pointer refers to a map value. Only the thread of the entry uses it.
     SEARCHES.get_ptr_mut(&thread.tid).map(|pending| unsafe { &mut *pending })
 }
 
@@ -77,7 +77,7 @@ pub fn forget(thread: Thread) {
 #[inline(always)]
 pub fn count(kind: u32, counter: u32, number: u64) {
     if let Some(word) = RECLAIM.get_ptr_mut(kind * reclaim_counter::COUNT + counter) {
-        // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+        // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
         unsafe { atomic::add(word, number) };
     }
 }
@@ -128,7 +128,7 @@ extern "C" fn reclaim_add_to_kernel_thread(kind: u32, time: u64, scanned: u64, r
         totals = KERNEL_THREADS.get_ptr_mut(&key);
     }
     let Some(totals) = totals else { return 0 };
-    // SAFETY: the pointers are into a map's value, 8 bytes each and aligned.
+    // SAFETY: the pointers refer to aligned words of a map value.
     unsafe {
         atomic::add(&raw mut (*totals).times, 1);
         atomic::add(&raw mut (*totals).time, time);

@@ -211,7 +211,7 @@ impl Slot {
     #[inline(always)]
     fn begin(self) {
         let Some(busy) = self.words() else { return };
-        // SAFETY: the pointer is a map value's, and the words are aligned.
+        // SAFETY: the pointer refers to a map value, and the words are aligned.
         unsafe { write_volatile(&raw mut (*busy)[self.program], 1) };
         // SAFETY: as above.
         let [first, second, third] = unsafe { read_volatile(busy) };

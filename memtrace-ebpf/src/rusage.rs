@@ -36,7 +36,7 @@ pub fn emit(context: &impl EbpfContext, thread: Thread, task: u64, is_traced: bo
 }
 
 /// Returns the page faults of all threads of the task's process: the major ones if `major` is not 0, else the minor
-/// ones. It is a global function, so that it is verified once.
+/// ones. The function is global, so that the verifier checks it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn rusage_faults(task: u64, major: u32) -> u64 {

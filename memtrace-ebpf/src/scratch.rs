@@ -79,7 +79,7 @@ impl Scratch {
     /// Returns the scratch memory of `slot`, which the caller has claimed.
     #[inline(always)]
     pub fn get(slot: u32) -> Option<&'static mut Self> {
-        // SAFETY: the pointer is a map value's. Only the owner of the slot uses it.
+        // SAFETY: the pointer refers to a map value. Only the owner of the slot uses it.
         SCRATCH.get_ptr_mut(slot).map(|scratch| unsafe { &mut *scratch })
     }
 }
@@ -93,7 +93,7 @@ pub fn claim(thread: Thread) -> u32 {
     for attempt in 0..TRIES {
         let slot = thread.tid.wrapping_add(attempt) & (settings::scratch_slots() - 1);
         let Some(busy) = SCRATCH.get_ptr_mut(slot).map(|scratch| scratch.cast::<u64>()) else { break };
-        // SAFETY: the pointer is a map value's, and `busy` is its first word.
+        // SAFETY: the pointer refers to a map value, and `busy` is its first word.
         if unsafe { atomic::lock(busy, 1) } {
             return slot;
         }

@@ -148,7 +148,7 @@ pub fn records_tags() -> bool {
     field!(records_tags) != 0
 }
 
-/// Returns true if blocks are recorded with their usable size, false if with the requested one.
+/// Returns true if blocks are recorded with their usable size, false if they are recorded with the requested size.
 #[inline(always)]
 pub fn has_usable_sizes() -> bool {
     field!(usable_sizes) != 0

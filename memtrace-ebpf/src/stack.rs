@@ -89,9 +89,9 @@ fn is_known(recent: &mut [u64; RECENT], id: u64) -> bool {
     is_known
 }
 
-/// Sends a stack copy for the walk in the scratch memory of `slot`, which was cut. `cut` is the id of the frames
-/// found so far. Returns the id of the copy, or 0 if the ring of copies is full. It is a global function, like the
-/// step of a walk.
+/// Sends a stack copy for the walk in the scratch memory of `slot`, which was cut. `cut` is the id of the frames found
+/// so far. Returns the id of the copy, or 0 if the ring of copies is full. The function is global, like the step of a
+/// walk.
 ///
 /// Each cut stack is copied, because stacks with the same frames so far can have different callers.
 #[unsafe(no_mangle)]
@@ -131,7 +131,7 @@ extern "C" fn stack_copy(slot: u32, cut: u64) -> u64 {
 const RING_FULL: u64 = 0;
 
 /// Copies the piece at `address`, and returns the address of the next one. Skips a page that cannot be read: the page
-/// was never written, or the stack ends below it. It is a global function, like the step of a walk.
+/// was never written, or the stack ends below it. The function is global, like the step of a walk.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn stack_copy_piece(id: u64, address: u64) -> u64 {

@@ -1,4 +1,4 @@
-//! Tags that target processes set: the current tag of each thread, and the numbers of all tags.
+//! Tags that target processes set: the current tag of each thread, and the ids of all tags.
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{Array, HashMap};
@@ -16,16 +16,16 @@ use crate::{atomic, loss, pending, settings, verifier};
 /// Tags of a thread. The size is 64 bytes, so that no two threads share a cache line.
 #[repr(C, align(64))]
 struct ThreadTags {
-    /// Number of the current tag; [`UNTAGGED`] if there is none.
+    /// Id of the current tag; [`UNTAGGED`] if there is none.
     current: u32,
     /// Number of tags that were entered and not left.
     level: u32,
-    /// Number of the tag for the block of a single call; [`UNTAGGED`] if there is none.
+    /// Id of the tag for the block of a single call; [`UNTAGGED`] if there is none.
     of_call: u32,
     reserved: u32,
     /// Stack pointer at the entry of the call that `of_call` belongs to.
     call: u64,
-    /// Number of the tag that was current before each entered one, by level.
+    /// Id of the tag that was current before each entered tag, by level.
     outer: [u16; MAX_TAG_LEVELS],
 }
 
@@ -33,15 +33,15 @@ struct ThreadTags {
 #[btf_map]
 static THREAD_TAGS: Array<ThreadTags, PENDING_SLOTS> = Array::new();
 
-/// Number of the tag of each process that has one, by process id.
+/// Id of the tag of each process that has a tag, by process id.
 #[btf_map]
 static PROCESS_TAGS: HashMap<u32, u32, MAX_TAGGED_PROCESSES> = HashMap::new();
 
-/// All tags that were set. User space reads them at the end.
+/// All tags that were set.
 #[btf_map]
 static TAGS: HashMap<TagKey, TagEntry, { MAX_TAGS as usize }> = HashMap::new();
 
-/// The last number that was assigned to a tag.
+/// The last id that was assigned to a tag.
 #[btf_map]
 static TAG_COUNT: Array<u64, 1> = Array::new();
 
@@ -51,12 +51,12 @@ const NO_NAME: [u64; TAG_NAME / 8] = [0; TAG_NAME / 8];
 #[inline(always)]
 fn of_thread(slot: u32) -> Option<&'static mut ThreadTags> {
     let tags = THREAD_TAGS.get_ptr_mut(slot)?;
-    // SAFETY: the pointer is a map value's. Only the thread that owns the slot uses it.
+    // SAFETY: the pointer refers to a map value. Only the thread that owns the slot uses it.
     Some(unsafe { &mut *tags })
 }
 
-/// Returns the number of the tag for the block of a call that was entered at `stack_pointer`: the tag of the call,
-/// else of the thread, else of the process.
+/// Returns the id of the tag for the block of a call that was entered at `stack_pointer`: the tag of the call, else the
+/// tag of the thread, else the tag of the process.
 #[inline(always)]
 pub fn of_allocation(thread: Thread, stack_pointer: u64) -> u32 {
     if let Some(tags) = pending::slot_of(thread.tid).and_then(of_thread) {
@@ -72,7 +72,7 @@ pub fn of_allocation(thread: Thread, stack_pointer: u64) -> u32 {
     of_process(thread.pid).unwrap_or(UNTAGGED)
 }
 
-/// Returns the number of the thread's current tag, or of its process's tag if the thread has none.
+/// Returns the id of the thread's current tag; if the thread has no tag, the id of the process's tag.
 #[inline(always)]
 pub fn current(thread: Thread) -> u32 {
     match pending::slot_of(thread.tid).and_then(of_thread) {
@@ -81,7 +81,7 @@ pub fn current(thread: Thread) -> u32 {
     }
 }
 
-/// Handles a call of a function that changes the tag. `value` is the tag's number or the address of its name;
+/// Handles a call of a function that changes the tag. `value` is the value of the tag or the address of its name;
 /// `stack_pointer` is the value at the entry of the function.
 #[inline(always)]
 pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, value: u64, stack_pointer: u64) {
@@ -139,7 +139,7 @@ fn leave(tags: &mut ThreadTags) {
     }
 }
 
-/// Returns the number of the tag with the C string at `address` as its name; [`UNTAGGED`] for a null pointer.
+/// Returns the id of the tag with the C string at `address` as its name; [`UNTAGGED`] for a null pointer.
 #[inline(always)]
 fn number_of_name(context: &impl EbpfContext, address: u64) -> u32 {
     if address == 0 {
@@ -175,14 +175,14 @@ fn known_number(key: &TagKey) -> Option<u32> {
     unsafe { TAGS.get(key) }.map(|entry| entry.number)
 }
 
-/// Returns the number of a tag; assigns one if the tag is new. Returns [`OTHER_TAGS`] if there are too many tags.
+/// Returns the id of a tag; assigns an id if the tag is new. Returns [`OTHER_TAGS`] if there are too many tags.
 #[inline(always)]
 fn number(context: &impl EbpfContext, key: &TagKey, name: &[u64; TAG_NAME / 8]) -> u32 {
     if let Some(number) = known_number(key) {
         return number;
     }
     let Some(count) = TAG_COUNT.get_ptr_mut(0) else { return UNTAGGED };
-    // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+    // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
     let number = unsafe { atomic::fetch_add(count, 1) } + 1;
     if number <= MAX_TAGS as u64 {
         // SAFETY: both are plain bytes of the same length.
@@ -199,8 +199,8 @@ fn number(context: &impl EbpfContext, key: &TagKey, name: &[u64; TAG_NAME / 8]) 
     OTHER_TAGS
 }
 
-/// Gives a forked process and its first thread the tags of the parent. In the child's copy of the memory, the tags
-/// are set.
+/// Gives a forked process and its first thread the tags of the parent, because the child continues inside the tags that
+/// the parent has set or entered.
 #[inline(always)]
 pub fn copy(parent: Thread, child: u32) {
     if !settings::records_tags() {

@@ -31,8 +31,8 @@ const fn x86_64(before: u64, return_address: u64) -> u64 {
         let distance = (before >> 32) as u32;
         return return_address.wrapping_add_signed(distance.cast_signed() as i64);
     }
-    // The arguments are the length in bytes, the mod field, and 1 if there is a SIB byte. In mod 0, the values 5 of rm
-    // and of the SIB base have a 32-bit displacement.
+    // The arguments are the length in bytes, the mod field, and 1 if there is a SIB byte. In mod 0, the value 5 in rm
+    // or in the SIB base means a 32-bit displacement.
     let is_call = is_indirect(before, 2, 3, 0)
         || is_indirect(before, 2, 0, 0)
         || is_indirect(before, 3, 1, 0)

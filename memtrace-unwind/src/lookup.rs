@@ -18,7 +18,7 @@ pub trait Store {
 /// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleSearch {
-    /// The number of a rule.
+    /// The index of the rule.
     Rule(u32),
     /// The address is in JIT code.
     Generated,
@@ -71,7 +71,7 @@ pub struct VmaRange {
     pub offset: u64,
 }
 
-/// Returns the part of `vma` that maps the segment of `object` around `pc`. If the object has no code at `pc`, the
+/// Returns the addresses of `vma` that map the segment of `object` around `pc`. If the object has no code at `pc`, the
 /// result is marked as unusable. If the object has no table, the result is the whole VMA with the object's kind.
 #[inline(always)]
 #[must_use]
@@ -108,7 +108,7 @@ pub fn mapping(object: &ObjectTable, vma: &VmaRange, pc: u64) -> Mapping {
     result
 }
 
-/// Returns the rule of the last row at or before `offset` in a page.
+/// Returns the index of the rule of the last row at or before `offset` in a page.
 #[inline(always)]
 fn rule_at(store: &impl Store, page: u64, offset: u32) -> Option<u32> {
     const MASK: u32 = BLOB_ROWS as u32 - 1;

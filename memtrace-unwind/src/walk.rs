@@ -112,7 +112,7 @@ impl Walk {
         self.leaf[number & (NUMBERED - 1)]
     }
 
-    /// Returns a walk at `position`, after all of `frames` but the last: the next step finds the last frame again.
+    /// Returns a walk at `position`, after all of `frames` except the last: the next step finds the last frame again.
     /// `leaf` has the registers of the leaf frame. The hash began with `seed`.
     #[must_use]
     pub fn resume(position: Position, seed: u64, frames: &[u64], leaf: [u64; NUMBERED]) -> Self {
@@ -190,7 +190,8 @@ impl Walk {
         }
     }
 
-    /// Replaces the current return address by the original one if a uretprobe had changed it.
+    /// Replaces the current return address by the original one if a uretprobe had changed it. Returns true if it was
+    /// replaced.
     #[inline(always)]
     fn restore_original_return(&mut self, table: &mut impl Table) -> bool {
         match table.original_return(self.sp.wrapping_sub(8)) {
@@ -262,8 +263,8 @@ impl Walk {
         Ok(Caller::Call { cfa, return_address: word(memory, source)? })
     }
 
-    /// Returns the CFA in a PLT entry. The second part of an entry pushes its index (System V ABI, AMD64 supplement,
-    /// section 5.2).
+    /// Returns the CFA in a PLT entry. An instruction in the middle of the entry pushes the index of the entry (System
+    /// V ABI, AMD64 supplement, section 5.2).
     #[inline(always)]
     const fn plt_cfa(&self, threshold: i32) -> u64 {
         let pc = if self.flags & RETURN != 0 { self.ip.wrapping_sub(1) } else { self.ip };

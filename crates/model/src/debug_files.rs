@@ -68,7 +68,7 @@ impl DebugFileCounts {
         self.add_many(outcome, 1);
     }
 
-    /// Counts a number of `objects` with this outcome.
+    /// Adds `objects` to the number of objects with this outcome.
     pub fn add_many(&mut self, outcome: DebugFileOutcome, objects: u64) {
         if objects > 0 {
             *self.counts.entry(outcome).or_default() += objects;

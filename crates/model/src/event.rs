@@ -43,7 +43,7 @@ pub enum EventKind {
         /// Address of the block.
         address: AbsAddr,
     },
-    /// A live block moves to the thread of the event.
+    /// The thread of the event takes over a live block, which gets the thread's current tag.
     Claim {
         /// Address of the block.
         address: AbsAddr,
@@ -154,8 +154,8 @@ pub struct OutOfMemory {
     pub by_comm: String,
     /// Memcg of the victim, if known.
     pub group: Option<CgroupId>,
-    /// Full memcg: the memcg of the invoking thread or an ancestor of it; `None` if none was full, or if it is not
-    /// known.
+    /// Full memcg: the memcg of the invoking thread, or an ancestor of this memcg; `None` if no memcg was full, or if
+    /// the full memcg is not known.
     pub full: Option<CgroupId>,
 }
 

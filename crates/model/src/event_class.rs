@@ -39,7 +39,7 @@ pub enum ClassColumns {
     Stalls,
 }
 
-/// The words for the numbers of an event class.
+/// Words by which reports name the amounts of an event class.
 #[derive(Debug)]
 pub struct ClassWords {
     /// Adjective for memory that exists now: `live`.
@@ -165,7 +165,7 @@ impl EventClass {
         matches!(self.facts().columns, ClassColumns::Stalls)
     }
 
-    /// Returns the words for the numbers of the class.
+    /// Returns the words by which reports name the amounts of the class.
     #[must_use]
     pub const fn words(self) -> &'static ClassWords {
         &self.facts().words

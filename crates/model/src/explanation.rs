@@ -51,15 +51,15 @@ pub struct Explanation {
 pub struct StatusCounters {
     /// Resident set size.
     pub rss: Bytes,
-    /// Anonymous part of the RSS.
+    /// Resident bytes of anonymous memory (`RssAnon`).
     pub anonymous: Bytes,
-    /// File part of the RSS.
+    /// Resident bytes of files (`RssFile`).
     pub file: Bytes,
-    /// Shared memory part of the RSS.
+    /// Resident bytes of shared memory (`RssShmem`).
     pub shmem: Bytes,
     /// High-water mark of the RSS.
     pub peak: Bytes,
-    /// Virtual size.
+    /// Mapped bytes, resident or not.
     pub virtual_size: Bytes,
     /// Swapped-out memory.
     pub swap: Bytes,
@@ -67,7 +67,7 @@ pub struct StatusCounters {
     pub page_tables: Bytes,
 }
 
-/// Sizes of a part of memory. The sizes of several parts can be added.
+/// Mapped, resident, swapped-out and huge-page bytes of some mappings. The sizes of different mappings can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySizes {
     /// Mapped bytes, resident or not.
@@ -90,7 +90,7 @@ impl AddAssign for MemorySizes {
 }
 
 impl MemorySizes {
-    /// Returns the sizes without `part`.
+    /// Subtracts the sizes of `part`. No result is less than 0.
     #[must_use]
     pub const fn without(self, part: Self) -> Self {
         Self {
@@ -116,9 +116,9 @@ pub struct HeapMemory {
 /// Source of the statistics about used and free heap memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeapSource {
-    /// Metadata of the allocator, with the statistics.
+    /// The statistics are known from the allocator's metadata.
     Known(HeapStats),
-    /// No source, with the reason: `jemalloc does not mark its blocks`.
+    /// The statistics are not known. The text is the reason: `jemalloc does not mark its blocks`.
     Unknown(String),
 }
 
@@ -193,9 +193,9 @@ pub struct CgroupMemory {
     pub current: Bytes,
     /// Lowest limit of the group and its ancestors; `None` if there is none.
     pub limit: Option<CgroupLimit>,
-    /// Anonymous part of the usage, if the kernel reports it.
+    /// Bytes of anonymous memory, if the kernel reports them.
     pub anonymous: Option<Bytes>,
-    /// Page cache part of the usage, if the kernel reports it.
+    /// Bytes of page cache, if the kernel reports them.
     pub file: Option<Bytes>,
     /// Pressure of the group, if the kernel measures it.
     pub pressure: Option<Pressure>,
@@ -213,7 +213,7 @@ pub struct CgroupLimit {
 }
 
 impl Explanation {
-    /// Returns the sum of all parts.
+    /// Returns the sum of heap, anonymous memory, stacks, files, shared memory and special memory.
     #[must_use]
     pub fn held(&self) -> MemorySizes {
         let mut sum = self.heap.held;

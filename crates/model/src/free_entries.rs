@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 /// Consecutive entries of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryBlock {
-    /// Number of the first entry.
+    /// Index of the first entry.
     pub first: u32,
     /// Number of entries.
     pub count: u32,
 }
 
-/// Free blocks of entries: the length of each block, by its first entry.
+/// Free blocks of entries: the length of each block, by the index of its first entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreeEntries(BTreeMap<u32, u32>);
 
@@ -24,7 +24,7 @@ impl FreeEntries {
     /// Allocates `count` entries in the first free block that is large enough; `None` if there is none.
     pub fn allocate(&mut self, count: u32) -> Option<EntryBlock> {
         let (&first, &free) = self.0.iter().find(|&(_, &free)| free >= count && free > 0)?;
-        // An empty block takes one entry, so that its first entry is unique.
+        // An empty block takes one entry, so that no other block has the same first entry.
         let length = count.max(1);
         self.0.remove(&first);
         if free > length {
@@ -43,7 +43,7 @@ impl FreeEntries {
         self.0.values().sum()
     }
 
-    /// Allocates `block`, which must be part of a free block and not empty.
+    /// Allocates `block`, which must lie in a free block and must not be empty.
     pub fn take(&mut self, block: EntryBlock) {
         let Some((&first, &free)) = self.0.range(..=block.first).next_back() else { return };
         self.0.remove(&first);

@@ -1,18 +1,18 @@
-//! Size of stacks, by which the smallest are selected for merging if there are too many.
+//! Size of a stack. If there are too many stacks, the smallest ones are merged.
 
 use std::collections::BTreeMap;
 
 use super::{EventClass, Quantities, Quantity};
 
-/// Quantities of a stack, or of a sum of stacks, that its size depends on. Negative values are stored as wrapped
-/// numbers.
+/// Quantities that determine the size of a stack, or of a sum of stacks. Negative values are stored as wrapped numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Magnitude([u64; Magnitude::COUNT]);
 
 impl Magnitude {
     pub const COUNT: usize = 4;
 
-    /// Returns the quantities of a class, in the order of the numbers. A class may use fewer numbers.
+    /// Returns the quantities of a class, in the order of the values in a [`Magnitude`]. A class may have fewer than
+    /// [`Self::COUNT`] quantities.
     pub const fn quantities(class: EventClass) -> &'static [Quantity] {
         match class.counts_stalls() {
             true => &[Quantity::StallTime, Quantity::StallCount],
@@ -30,7 +30,7 @@ impl Magnitude {
         magnitude
     }
 
-    /// Returns the magnitude with the absolute values of its numbers, because changes of both signs can add up to 0.
+    /// Returns the magnitude with absolute values, because changes of both signs can add up to 0.
     pub fn absolute(self) -> Self {
         Self(self.0.map(|number| number.cast_signed().unsigned_abs()))
     }
@@ -49,9 +49,9 @@ impl Magnitudes {
         self.0.entry(class).or_default().add(magnitude);
     }
 
-    /// Returns the size of a magnitude: the sum of the shares of its numbers in the sums of its event class. No number
-    /// has priority: if a process does not free its memory, most stacks have bytes held at exit, but the stacks with
-    /// the most allocated bytes can be others.
+    /// Returns the size of a magnitude: each quantity is divided by its sum over the event class, and these shares are
+    /// added. No quantity has priority: if a process does not free its memory, most stacks have bytes held at exit, but
+    /// other stacks may have the most allocated bytes.
     pub fn size(&self, class: EventClass, magnitude: Magnitude) -> u64 {
         let all = self.0.get(&class).copied().unwrap_or_default();
         magnitude.0.into_iter().zip(all.0).map(|(part, all)| share(part, all)).sum()

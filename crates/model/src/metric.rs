@@ -295,7 +295,7 @@ impl Metric {
         (self.facts().title)(class.words())
     }
 
-    /// Returns the value for the quantities of a stack or of a sum. A decrease has the [`Metric::NetGrowth`] 0. For
+    /// Returns the value for the quantities of a stack or of a sum. For a decrease, [`Metric::NetGrowth`] is 0. For
     /// [`Metric::Growth`], `usage` must count only blocks that were allocated between the marks.
     #[must_use]
     pub fn value(self, usage: &Quantities) -> u64 {

@@ -35,6 +35,6 @@ pub struct Traits {
     pub user: Option<u32>,
     /// Device and inode of the executable as `stat` returns them, if known.
     pub exe: Option<(u64, u64)>,
-    /// Control groups of the process and their ancestors: the number of the hierarchy and the id of the group.
+    /// Control groups of the process, and their ancestors: the kernel's id of the hierarchy, and the id of the group.
     pub cgroups: Vec<(u32, CgroupId)>,
 }

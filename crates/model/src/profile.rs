@@ -51,19 +51,19 @@ pub struct Profile {
 /// Rows of a profile, without the facts of the run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProfileRows {
-    /// As in [`Profile`].
+    /// Same as [`Profile::processes`].
     pub processes: Vec<ProcessProfile>,
-    /// As in [`Profile`].
+    /// Same as [`Profile::stacks`].
     pub stacks: Vec<StackProfile>,
-    /// As in [`Profile`].
+    /// Same as [`Profile::frames`].
     pub frames: Vec<Frame>,
     /// Labels that the stacks have.
     pub labels: Vec<String>,
-    /// As in [`Profile`].
+    /// Same as [`Profile::oom_kills`].
     pub oom_kills: Vec<OomKill>,
-    /// As in [`Profile`].
+    /// Same as [`Profile::cgroups`].
     pub cgroups: Vec<MemcgProfile>,
-    /// As in [`Profile`].
+    /// Same as [`Profile::losses`].
     pub losses: Losses,
 }
 
@@ -80,7 +80,8 @@ pub struct ProcessProfile {
     pub exe: Option<PathBuf>,
     /// Kind of end, if the image has ended. A group has the most frequent kind.
     pub ended: Option<ImageEnd>,
-    /// Time of the end since the start of the shown time, if known. A group has the time of its last end.
+    /// Time of the end since the start of the period that the profile shows, if known. A group has the time of its last
+    /// end.
     pub ended_after: Option<Duration>,
     /// Sum of all stacks.
     pub total: Quantities,
@@ -147,7 +148,7 @@ impl ProcessProfile {
     }
 }
 
-/// A call stack of a process, or of a part of it.
+/// A call stack of a process, or of one [part](Part) of a process.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackProfile {
     /// Index of the process in [`Profile::processes`].

@@ -20,7 +20,7 @@ pub enum Quantity {
     AllocBytes,
     /// Number of blocks or pages in [`Self::AllocBytes`].
     AllocCount,
-    /// Bytes freed by the allocating thread before its next allocation. They are a part of the freed bytes.
+    /// Bytes freed by the allocating thread before its next allocation. The freed bytes include them.
     TemporaryBytes,
     /// Number of blocks in [`Self::TemporaryBytes`].
     TemporaryCount,
@@ -28,7 +28,8 @@ pub enum Quantity {
     DiscardedBytes,
     /// Number of blocks in [`Self::DiscardedBytes`].
     DiscardedCount,
-    /// Bytes live or held at exit in blocks that are younger than `--older`. No other quantity of held memory has them.
+    /// Bytes live or held at exit in blocks that are younger than `--older`. No other quantity of held memory includes
+    /// these bytes.
     LeftOutBytes,
     /// Number of blocks in [`Self::LeftOutBytes`].
     LeftOutCount,
@@ -71,7 +72,7 @@ pub enum Measure {
 pub enum Storage {
     /// Column of the table `change`.
     Column,
-    /// Row of the table `detail` with this number: the quantity is 0 in most changes.
+    /// Rows of the table `detail` with this id, because the quantity is 0 in most changes.
     Detail(u8),
     /// Not recorded.
     None,
@@ -88,11 +89,11 @@ pub struct QuantityFacts {
     pub column: &'static str,
     /// Dimension of the quantity.
     pub measure: Measure,
-    /// Quantity with the number of the same blocks if this one has their bytes, and the reverse; also for number and
-    /// time of stalls.
+    /// Counterpart for the same blocks or stalls: the count if this quantity has the bytes or the time, else the bytes
+    /// or the time.
     pub pair: Option<Quantity>,
-    /// True if processes have the sum over their stacks, and intervals the difference. Otherwise only single stacks
-    /// have the quantity.
+    /// True if a process has the sum over its stacks, and an interval has the difference of two totals. Otherwise, only
+    /// single stacks have the quantity.
     pub adds_up: bool,
     /// Event classes that have the quantity.
     pub classes: &'static [EventClass],
@@ -201,7 +202,7 @@ impl Quantity {
         Self::ALL.into_iter().filter(|quantity| quantity.facts().storage == Storage::Column)
     }
 
-    /// Returns the quantities with rows in the table `detail`, each with its number in the table.
+    /// Returns the quantities with rows in the table `detail`, each with its id in the table.
     pub fn details() -> impl Iterator<Item = (Self, i64)> {
         QUANTITIES.iter().filter_map(|facts| match facts.storage {
             Storage::Detail(number) => Some((facts.quantity, i64::from(number))),

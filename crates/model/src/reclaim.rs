@@ -40,7 +40,7 @@ pub struct OomKill {
     pub by_comm: String,
     /// Memcg of the victim, if known.
     pub group: Option<CgroupId>,
-    /// Full memcg: the memcg of the invoking thread or an ancestor of it; `None` if none was full, or if it is not
-    /// known.
+    /// Full memcg: the memcg of the invoking thread, or an ancestor of this memcg; `None` if no memcg was full, or if
+    /// the full memcg is not known.
     pub full: Option<CgroupId>,
 }

@@ -20,11 +20,11 @@ pub struct RunFacts {
     pub page_sample: u32,
     /// Duration of the trace, or of the `window`.
     pub duration: Duration,
-    /// Begin and end of the period of a recording that the numbers are changes of, since the start of the trace; `None`
+    /// Period of a recording, as times since the start of the trace. The numbers are the changes in this period; `None`
     /// if the numbers are totals.
     pub window: Option<Range<Duration>>,
-    /// Begin and end of the periods of a recorded run with known changes of live memory ([`crate::LiveChanges`]), since
-    /// the start of the trace.
+    /// Periods of a recorded run, as times since the start of the trace. Each stack has its [`crate::LiveChanges`] in
+    /// these periods.
     pub parts: Vec<Range<Duration>>,
     /// Memory over time, if an output shows it.
     pub timeline: Option<MemoryTimeline>,

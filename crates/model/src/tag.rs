@@ -1,4 +1,4 @@
-//! Tags that programs set themselves.
+//! Tags that target processes set themselves.
 
 use std::fmt;
 
@@ -13,21 +13,21 @@ pub struct TagEffect {
     pub source: Option<TagSource>,
     /// Kind of value that the tag has.
     pub value: TagValue,
-    /// Number of an argument and a value, if there is a condition: the function has an effect only if the lower half of
-    /// the argument equals the value.
+    /// Condition, if any: the index of an argument, and a value. The function has an effect only if the lower 32 bits
+    /// of the argument equal the value.
     pub condition: Option<(u8, u32)>,
 }
 
 /// Source of a new tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TagSource {
-    /// Argument with this number, from 0.
+    /// Argument with this index, from 0.
     Argument(u8),
     /// Result of the function.
     Result,
 }
 
-/// A tag that a program has set.
+/// A tag that a target process has set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TagName {
     /// A number, such as the ID of a module or the address of its handle.

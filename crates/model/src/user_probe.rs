@@ -11,7 +11,7 @@ pub struct UserProbe {
     pub offset: FileOffset,
     /// File offset of the probe's semaphore, a 16-bit counter of the attached tracers; `None` if the probe has none.
     pub semaphore: Option<FileOffset>,
-    /// Location of each argument: the number of the function argument that is passed in the same register; `None` if
-    /// the argument has another location or size than such a register.
+    /// Register of each argument, as the index of the function argument that is passed in this register; `None` if the
+    /// argument is not in such a register, or has another size.
     pub arguments: Vec<Option<u8>>,
 }

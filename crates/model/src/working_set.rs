@@ -1,4 +1,4 @@
-//! Working sets: the resident memory of processes, and the part that was touched within a time.
+//! Working sets: resident memory of processes, and the memory that was touched within a period.
 
 mod cache_use;
 mod faulted_pages;
@@ -38,8 +38,8 @@ pub struct WorkingSets {
     pub seconds: PerSecond,
     /// Number of runs of kswapd during the measurement.
     pub kswapd_runs: u64,
-    /// Page cache of the selected cgroups that no process has mapped, and its touched part; `None` if it is not
-    /// measured.
+    /// Page cache of the selected cgroups that no process has mapped: all bytes, and the touched bytes; `None` if it is
+    /// not measured.
     pub unmapped_cache: Option<(Bytes, Bytes)>,
     /// Estimate of the memory that the processes need, if it was requested.
     pub fit: Option<Fit>,

@@ -18,7 +18,7 @@ pub struct KnownAllocator {
     pub exported: Option<&'static str>,
     /// Soname that the allocator's library must have in addition to `exported`.
     pub soname: Option<&'static str>,
-    /// Names in the symbol table of an executable. Each of them shows that the allocator is linked into it.
+    /// Names in the symbol table of an executable. Each name shows that the allocator is linked into the executable.
     pub linked: &'static [&'static str],
     /// True if the allocator is part of a C library.
     pub is_libc: bool,

@@ -21,7 +21,8 @@ pub enum Naming {
 }
 
 impl Naming {
-    /// Returns the known prefixes of the functions. If the functions can have no prefix, the empty prefix comes first.
+    /// Returns the known prefixes of the functions. The empty prefix comes first, if names without a prefix are
+    /// possible.
     pub fn prefixes(self) -> impl Iterator<Item = &'static str> {
         let allocators = match self {
             Self::Standard => ALLOCATORS,
@@ -66,8 +67,8 @@ pub struct Function {
 }
 
 impl Function {
-    /// Returns true if the function calls no other hooked function, whatever the C library. For glibc, see
-    /// `__libc_malloc` and `__libc_calloc` in malloc/malloc.c.
+    /// Returns true if the function calls no other hooked function in any C library. For glibc, see `__libc_malloc` and
+    /// `__libc_calloc` in malloc/malloc.c.
     #[must_use]
     pub fn is_leaf(&self) -> bool {
         matches!(self.naming, Naming::Standard) && matches!(self.name, "malloc" | "calloc")

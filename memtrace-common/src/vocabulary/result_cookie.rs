@@ -1,4 +1,4 @@
-//! BPF cookie of the probes at instructions where registers hold the block and the size of an allocation.
+//! BPF cookie of probes inside allocating functions, at instructions with the block or the size in a register.
 
 use super::Cookie;
 
@@ -29,8 +29,8 @@ impl ResultCookie {
 
     /// Returns the cookie of an instruction. `block` and `size` are the DWARF numbers of the registers that hold the
     /// block and the size. `lowered` is the number of words by which the stack pointer is lower than at the entry of
-    /// the function. `saved` has a number for each preserved register: the words from the return address down to the
-    /// saved value of the caller, or 0 if the register is unchanged.
+    /// the function. `saved` has an entry for each preserved register: the number of words from the return address down
+    /// to the saved value of the caller, or 0 if the register is unchanged.
     #[must_use]
     pub const fn new(block: u8, size: Option<u8>, lowered: u64, saved: [u8; Self::PRESERVED]) -> Self {
         let size = match size {

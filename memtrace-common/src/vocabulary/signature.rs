@@ -34,7 +34,7 @@ pub enum Signature {
         /// Argument with the new size in bytes.
         size: Argument,
     },
-    /// As [`Signature::Realloc`], with `count * size` bytes.
+    /// Like [`Signature::Realloc`], with `count * size` bytes.
     ReallocProduct {
         /// Argument with the old block's address.
         old: Argument,
@@ -58,13 +58,13 @@ pub enum Signature {
         /// Argument with the block's address.
         block: Argument,
     },
-    /// As [`Signature::Free`], but may call other functions that free blocks. Its return is probed, so that these calls
-    /// count as nested.
+    /// Like [`Signature::Free`], but may call other functions that free blocks. The return of the function is probed,
+    /// so that these calls count as nested.
     FreeAround {
         /// Argument with the block's address.
         block: Argument,
     },
-    /// Calls functions that free blocks, for blocks that were freed before.
+    /// Calls functions that free blocks. These blocks were freed before.
     RepeatFrees,
 }
 
@@ -87,7 +87,7 @@ pub mod counting {
     /// Program at the entry of a function that frees the block in its first argument. The size of the block is in front
     /// of the block.
     pub const SIZED_FREE_PROGRAM: &str = "count_sized_free";
-    /// As [`SIZED_FREE_PROGRAM`], at a later instruction: a register has the word in front of the block
+    /// Program at a later instruction of such a function: a register has the word in front of the block
     /// ([`SizeCookie`]).
     pub const LOADED_FREE_PROGRAM: &str = "count_loaded_free";
 
@@ -124,23 +124,23 @@ pub mod counting {
 pub struct EntryProgram {
     /// Name in the BPF object.
     pub name: &'static str,
-    /// BPF cookie with the numbers of the arguments, if the program serves more than one signature.
+    /// BPF cookie with the indices of the arguments, if the program serves more than one signature.
     pub cookie: Option<Cookie>,
 }
 
-/// BPF cookie of a general program. Its lowest bits have three places of four bits, with the numbers of the arguments
-/// that the program reads.
+/// BPF cookie of a general entry program. Its lowest 12 bits are three places of four bits. Each place has the index of
+/// an argument that the program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cookie(pub u64);
 
-/// Number in a place without an argument.
+/// Value of a place without an argument.
 pub const COOKIE_NONE: u64 = 0xf;
 
 impl Cookie {
-    /// Lowest bit of the number of the function's allocator. The number is 0 if records do not name allocators.
+    /// Lowest bit of the id of the function's allocator. The id is 0 if records do not name allocators.
     pub const ALLOCATOR_SHIFT: u32 = 32;
 
-    /// Lowest bit of the number of the function. The number is 0 if calls are not timed.
+    /// Lowest bit of the index of the function in the table of functions. The bits are 0 if calls are not timed.
     const FUNCTION_SHIFT: u32 = 16;
 
     /// Bit that is set if the function's allocator stores the size of each block in front of the block, as glibc does.
@@ -152,19 +152,19 @@ impl Cookie {
         Self(self.0 | Self::HAS_SIZES)
     }
 
-    /// Returns the cookie with the number of an allocator.
+    /// Returns the cookie with the id of an allocator.
     #[must_use]
     pub const fn with_allocator(self, allocator: u16) -> Self {
         Self(self.0 | (allocator as u64) << Self::ALLOCATOR_SHIFT)
     }
 
-    /// Returns the cookie with the number of the function.
+    /// Returns the cookie with the index of the function.
     #[must_use]
     pub const fn with_function(self, function: u16) -> Self {
         Self(self.0 | (function as u64) << Self::FUNCTION_SHIFT)
     }
 
-    /// Returns the number of the function.
+    /// Returns the index of the function.
     #[inline(always)]
     #[must_use]
     pub const fn function(self) -> u16 {
@@ -181,7 +181,7 @@ impl Cookie {
         Self(bits(first) | bits(second) << 4 | bits(third) << 8)
     }
 
-    /// Returns the number of the argument in this place, or [`COOKIE_NONE`].
+    /// Returns the index of the argument in this place, or [`COOKIE_NONE`].
     #[inline(always)]
     #[must_use]
     pub const fn argument(self, place: u32) -> u64 {
@@ -198,7 +198,7 @@ impl Signature {
 
     /// Returns the BPF program for the entry of a function with this signature.
     ///
-    /// Signatures of [`super::FUNCTIONS`] have their own programs, which read no argument numbers from a cookie. A test
+    /// Signatures of [`super::FUNCTIONS`] have their own programs, which read no argument indices from a cookie. A test
     /// checks this.
     #[must_use]
     pub const fn entry_program(self) -> EntryProgram {
@@ -227,7 +227,7 @@ impl Signature {
         EntryProgram { name, cookie }
     }
 
-    /// Returns the cookie with the numbers of the arguments, for programs that serve several signatures.
+    /// Returns the cookie with the indices of the arguments, for programs that serve several signatures.
     const fn cookie(self) -> Cookie {
         match self {
             Self::Alloc { size } => Cookie::new(Some(size), None, None),
@@ -267,7 +267,8 @@ impl Signature {
         matches!(self, Self::Free { .. } | Self::FreeAround { .. })
     }
 
-    /// Returns the signature for two functions at the same address, or `None` if their arguments differ.
+    /// Returns the common signature of two functions at the same address; `None` if the signatures contradict each
+    /// other. [`Self::Free`] takes precedence over [`Self::FreeAround`].
     #[must_use]
     pub fn merged(self, other: Self) -> Option<Self> {
         match (self, other) {

@@ -21,12 +21,12 @@ pub struct ActivityRecord {
     pub header: Header,
     /// Time of the step, in nanoseconds since [`super::Settings::start_ns`].
     pub time: u64,
-    /// CPU time of the thread in nanoseconds: in a wait, stall or allocator call, the time within `duration`; in other
-    /// steps, the time since its first activity. [`UNKNOWN_USAGE`] if it is not known.
+    /// CPU time of the thread in nanoseconds, or [`UNKNOWN_USAGE`]. For a wait, stall or allocator call, it is the CPU
+    /// time within `duration`. For other steps, it is the CPU time since the thread's first activity.
     pub cpu: u64,
     /// Bytes that the thread has allocated since its first activity; or [`UNKNOWN_USAGE`].
     pub allocated: u64,
-    /// Argument of a function, address of a lock or futex, number of an event, or size of an allocation.
+    /// Argument of a function, address of a lock or futex, value of an event, or size of an allocation.
     pub value: u64,
     /// Nanoseconds from the begin of a wait, stall or call to `time`.
     pub duration: u64,
@@ -35,7 +35,7 @@ pub struct ActivityRecord {
     pub stack: u64,
     /// The step: an [`ActivityStep`].
     pub step: u32,
-    /// Number that user space gave the function of the probe. In a stall, a constant of [`super::reclaim_kind`].
+    /// Id that user space gave the function or user probe. In a stall, a constant of [`super::reclaim_kind`].
     pub site: u32,
     /// Thread that may hold the futex, in the pid namespace of the process; 0 if it is not known.
     pub holder: u32,
@@ -67,15 +67,15 @@ pub enum ActivityStep {
     End = 1,
     /// A wait for a lock begins.
     LockWait = 2,
-    /// The thread has the lock.
+    /// The thread has acquired the lock.
     LockAcquire = 3,
     /// The thread has released the lock.
     LockRelease = 4,
-    /// An event with a number.
+    /// An event with a numeric value.
     Number = 5,
     /// An event with a text.
     Text = 6,
-    /// A function is entered: an event.
+    /// An event: the thread has entered a function.
     Call = 7,
     /// A wait for a futex has ended.
     FutexWait = 8,
@@ -108,7 +108,7 @@ impl ActivityStep {
     ];
 }
 
-/// State of a thread since its first activity. Times are in nanoseconds since tick 0.
+/// State of a thread since its first activity. Points in time are in nanoseconds since tick 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ThreadState {
@@ -148,7 +148,7 @@ pub struct TimedCall {
     pub begin: u64,
     /// CPU time of the thread at the begin, in nanoseconds.
     pub cpu: u64,
-    /// Number that user space gave the function.
+    /// Index of the function in [`crate::vocabulary::FUNCTIONS`].
     pub function: u64,
 }
 
@@ -188,7 +188,7 @@ pub mod call_time {
 }
 
 /// BPF cookie of a probe that records activity. The lower bits are as in [`crate::vocabulary::Cookie`]: the three
-/// places have the numbers of the arguments with the value, the name and the text. Name and text are addresses of C
+/// places have the indices of the arguments with the value, the name and the text. Name and text are addresses of C
 /// strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ActivityCookie(pub u64);
@@ -198,8 +198,8 @@ impl ActivityCookie {
     const IS_HALF: u64 = 1 << 16;
     const SITE_SHIFT: u32 = 32;
 
-    /// Encodes a step at the site with this number. `arguments` are the numbers of the arguments with the value, the
-    /// name and the text.
+    /// Encodes a step of the function or user probe with the id `site`. `arguments` are the indices of the arguments
+    /// with the value, the name and the text.
     #[must_use]
     pub const fn new(step: ActivityStep, site: u32, arguments: [Option<u8>; 3]) -> Self {
         const NONE: u64 = crate::vocabulary::COOKIE_NONE;
@@ -227,7 +227,7 @@ impl ActivityCookie {
         (self.0 >> Self::STEP_SHIFT & 0xf) as u32
     }
 
-    /// Returns the number of the site.
+    /// Returns the id of the function or user probe.
     #[inline(always)]
     #[must_use]
     pub const fn site(self) -> u32 {

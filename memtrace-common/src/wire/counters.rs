@@ -10,7 +10,7 @@ pub const fn size_class(size: u64) -> u32 {
     (SIZE_CLASSES - 1) - (size | 1).leading_zeros()
 }
 
-/// Indices in the map of counters after the loss reasons, which come first.
+/// Indices in the map of counters. The loss reasons have the first indices.
 pub mod counter {
     use super::super::SYSCALL_TRACEPOINTS;
     use crate::vocabulary::LossReason;

@@ -10,7 +10,7 @@ use core::mem::size_of;
 pub struct KernelMember {
     /// Name of the struct.
     pub structure: &'static str,
-    /// Names that releases gave to the member, newest first.
+    /// Names of the member in different kernel releases, newest first.
     pub names: &'static [&'static str],
 }
 

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct MarkRecord {
-    /// Number of the function: the cookie of its probe.
+    /// Id of the function: the BPF cookie of its probe.
     pub function: u32,
     /// Process that has entered the function.
     pub pid: u32,

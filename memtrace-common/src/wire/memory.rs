@@ -67,8 +67,8 @@ pub struct ForkRecord {
     pub reserved: u32,
 }
 
-/// Returns the ring for records about the pages and mappings of process `pid`. If `forks` are recorded, all processes
-/// use one ring, so that records about parents and children stay in order.
+/// Returns the index of the ring for records about the pages and mappings of process `pid`. If `forks` are recorded,
+/// all processes use one ring, so that records about parents and children stay in order.
 #[inline(always)]
 #[must_use]
 pub const fn ring_of_memory(pid: u32, forks: bool, rings: u32) -> u32 {

@@ -7,7 +7,7 @@ use super::Header;
 /// Maximum number of cgroup hierarchies that are recorded: version 2, and `name=systemd` and `memory` of version 1.
 pub const HIERARCHIES: usize = 3;
 
-/// Number that stands for a missing hierarchy in [`super::Settings::hierarchies`].
+/// Id that stands for a missing hierarchy in [`super::Settings::hierarchies`].
 pub const NO_HIERARCHY: u32 = u32::MAX;
 
 /// User and cgroups of a process at the end of an image. The record precedes the record of the exec or exit, in every
@@ -34,7 +34,7 @@ pub const REMOVED_PATH: usize = 1024;
 pub struct RemovedCgroupRecord {
     /// Id of the cgroup.
     pub id: u64,
-    /// Number of the cgroup's hierarchy.
+    /// The kernel's id of the cgroup's hierarchy.
     pub hierarchy: u32,
     /// Length of the path in bytes, with the terminating null; 0 if the path could not be read.
     pub length: u32,

@@ -8,7 +8,7 @@ pub mod filter_mode {
     pub const ATTACHED: u32 = 0;
     /// Processes with a [`super::Decision`] of user space.
     pub const LISTED: u32 = 1;
-    /// As [`LISTED`], and all descendants of these processes.
+    /// Processes as in [`LISTED`], and all their descendants.
     pub const TREES: u32 = 2;
     /// Processes that match the filters.
     pub const MATCHING: u32 = 3;
@@ -56,7 +56,7 @@ pub mod filter_key {
     pub const USER: u64 = 2;
     /// Executable: inode, then device in the kernel's encoding.
     pub const EXE: u64 = 3;
-    /// Cgroup of the first thread, or an ancestor of this cgroup: its id, then the number of its hierarchy.
+    /// Cgroup of the first thread, or an ancestor of this cgroup: the id of the cgroup, then the id of the hierarchy.
     pub const CGROUP: u64 = 4;
     /// Name of the current thread, in the encoding of [`COMM`]. It selects allocations, not processes.
     pub const THREAD: u64 = 5;

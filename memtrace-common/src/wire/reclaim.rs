@@ -14,7 +14,7 @@ pub struct StallRecord {
     pub stack: u64,
     /// Duration in nanoseconds.
     pub duration: u64,
-    /// Throttled time of the task in nanoseconds, a part of the duration.
+    /// Time for which the task was throttled, in nanoseconds. The duration includes it.
     pub throttled: u64,
     /// Number of inactive pages scanned.
     pub scanned: u64,
@@ -65,7 +65,7 @@ pub mod reclaim_kind {
     pub const COMPACTION: u32 = 2;
     /// kswapd reclaims pages in the background.
     pub const KSWAPD: u32 = 3;
-    /// A task sleeps to let others reclaim pages.
+    /// A task sleeps to let other tasks reclaim pages.
     pub const THROTTLED: u32 = 4;
     /// Other reclaim, such as `madvise(MADV_PAGEOUT)`.
     pub const OTHER: u32 = 5;
@@ -127,13 +127,13 @@ pub struct KernelThreadTotals {
     pub reclaimed: u64,
 }
 
-/// Layout of tracepoint arguments of reclaim that differs between kernels.
+/// Positions of arguments of the reclaim tracepoints. The positions differ between kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(C)]
 pub struct ReclaimArguments {
-    /// Index of the order in `mm_vmscan_direct_reclaim_begin`: 1 in Linux 7.2, 0 in 6.18.
+    /// Index of the argument with the order in `mm_vmscan_direct_reclaim_begin`: 1 in Linux 7.2, 0 in 6.18.
     pub order: u32,
-    /// Index of the list in `mm_vmscan_lru_isolate`: 7 if the isolation mode precedes it, else 6.
+    /// Index of the argument with the list in `mm_vmscan_lru_isolate`: 7 if the isolation mode precedes it, else 6.
     pub lru: u32,
     /// 1 if the third argument of `mm_vmscan_memcg_reclaim_begin` is the memcg at its limit (Linux 7.2), else 0.
     pub has_memcg: u32,

@@ -39,13 +39,13 @@ pub struct Settings {
     pub filters_by_cgroup: u32,
     /// Rule that selects the threads with recorded allocations: a constant of [`super::thread_filter`].
     pub thread_filter: u32,
-    /// Numbers of the cgroup hierarchies that are recorded; [`super::NO_HIERARCHY`] if there are fewer.
+    /// The kernel's ids of the recorded cgroup hierarchies; [`super::NO_HIERARCHY`] for an unused entry.
     pub hierarchies: [u32; HIERARCHIES],
     /// 1 if allocation records name the allocator, else 0.
     pub records_allocators: u32,
     /// 1 if allocation records have the tag of the block, else 0.
     pub records_tags: u32,
-    /// 1 if usable sizes are recorded where the allocator stores them, 0 if requested sizes are recorded.
+    /// 1 if usable sizes are recorded for allocators that store them, 0 if requested sizes are recorded.
     pub usable_sizes: u32,
     /// N, if one page in N is recorded; 1 records every page.
     pub page_sample: u32,
@@ -85,8 +85,8 @@ pub struct Settings {
     pub thread_io: ThreadIoLayout,
 }
 
-/// Number of programs at a tracepoint, if the kernel can preempt a program. It runs at least one of them for each
-/// event, unless all are in progress on the CPU.
+/// Number of programs at a tracepoint, if the kernel can preempt a program. For each event, the kernel runs at least
+/// one of the programs, unless all of them are in progress on the CPU.
 pub const REDUNDANT_PROGRAMS: u32 = 3;
 
 /// Number of system call tracepoints: `sys_enter` and `sys_exit`.

@@ -22,7 +22,7 @@ pub const PIECE_BYTES: u64 = PIECE_WORDS as u64 * 8;
 /// Maximum number of pieces of a stack: 32 KiB.
 pub const MAX_PIECES: u32 = 32;
 
-/// Number of registers of the leaf frame in a [`CopyEnd`]: those with the DWARF numbers 0 to 15.
+/// Number of registers of the leaf frame in a [`CopyEnd`]: the registers with the DWARF numbers 0 to 15.
 pub const LEAF_REGISTERS: usize = 16;
 
 /// A piece of a stack.

@@ -1,23 +1,23 @@
-//! Tags that programs set themselves.
+//! Tags that target processes set themselves.
 
 use crate::vocabulary::{TagAction, TagValue};
 
-/// Maximum number of distinct tags of a run. Blocks with further tags have the number [`OTHER_TAGS`].
+/// Maximum number of distinct tags of a run. Blocks with further tags have the tag id [`OTHER_TAGS`].
 pub const MAX_TAGS: u32 = 4096;
 
 /// Maximum size in bytes of a tag's name, with the terminating zero. Longer names are cut.
 pub const TAG_NAME: usize = 64;
 
-/// Maximum number of nested tags of a thread. A tag that is entered inside of them has no effect.
+/// Maximum number of nested tags of a thread. A tag that is entered at a deeper level has no effect.
 pub const MAX_TAG_LEVELS: usize = 20;
 
 /// Maximum number of processes with a tag of the process ([`TagAction::SetProcess`]).
 pub const MAX_TAGGED_PROCESSES: usize = 4096;
 
-/// Number of a block without a tag. Tags have the numbers from 1 on.
+/// Tag id of a block without a tag. The ids of tags start at 1.
 pub const UNTAGGED: u32 = 0;
 
-/// Number of the tags beyond [`MAX_TAGS`].
+/// Common id of all tags beyond [`MAX_TAGS`].
 pub const OTHER_TAGS: u32 = MAX_TAGS + 1;
 
 /// Identity of a tag.
@@ -34,7 +34,7 @@ pub struct TagKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct TagEntry {
-    /// Number of the tag in records.
+    /// Id of the tag in records.
     pub number: u32,
     /// Padding: zero.
     pub reserved: u32,
@@ -43,8 +43,8 @@ pub struct TagEntry {
 }
 
 /// BPF cookie of a function that changes the current tag. The lower bits are as in [`crate::vocabulary::Cookie`]: the
-/// first place has the number of the argument with the tag, the second place the number of the argument that a
-/// condition tests.
+/// first place has the index of the argument with the tag, the second place the index of the argument that a condition
+/// tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagCookie(pub u64);
 
@@ -54,9 +54,9 @@ impl TagCookie {
     const IS_HALF: u64 = 1 << 13;
     const CONDITION_SHIFT: u32 = 32;
 
-    /// Encodes an effect. `tag` is the number of the argument with the tag; `None` if the tag is the function's result,
-    /// or if the effect needs no tag. A condition has the number of an argument and a value: the function has an effect
-    /// only if the lower half of the argument equals the value.
+    /// Encodes an effect. `tag` is the index of the argument with the tag; `None` if the tag is the function's result,
+    /// or if the effect needs no tag. A condition has the index of an argument and a value: the function has an effect
+    /// only if the lower 32 bits of the argument equal the value.
     #[must_use]
     pub const fn new(action: TagAction, tag: Option<u8>, value: TagValue, condition: Option<(u8, u32)>) -> Self {
         const NONE: u64 = crate::vocabulary::COOKIE_NONE;

@@ -72,7 +72,7 @@ pub struct ProcessKey {
     pub start_ns: u64,
 }
 
-/// Threads of a process that have started or exited while it was monitored.
+/// Starts and exits of a process's threads while the process was monitored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ProcessUsage {

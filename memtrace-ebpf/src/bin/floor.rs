@@ -1,7 +1,7 @@
 //! Programs that measure the kernel's own share of the overhead: two empty ones, and one that only calls
 //! `bpf_get_stack`, which walks frame pointers.
 //!
-//! The benchmarks attach these programs instead of memtrace's. They are not part of memtrace's BPF object.
+//! The benchmarks attach these programs instead of memtrace's. They are not in memtrace's BPF object.
 
 #![no_std]
 #![no_main]
@@ -36,7 +36,7 @@ fn empty_return(_: RetProbeContext) -> u32 {
 fn stack_return(context: RetProbeContext) -> u32 {
     let Some(stack) = STACK.get_ptr_mut(0) else { return 0 };
     let stack = stack.cast::<u64>();
-    // SAFETY: the pointer is a map value's. Its first word is followed by space for all frames.
+    // SAFETY: the pointer refers to a map value. Its first word is followed by space for all frames.
     let frames = unsafe { stack.add(1) };
     // SAFETY: the helper writes at most the given size.
     let written = unsafe { bpf_get_stack(context.as_ptr(), frames.cast(), FRAMES as u32 * 8, USER_STACK) };

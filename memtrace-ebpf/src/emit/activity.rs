@@ -16,7 +16,7 @@ use crate::activity;
 use crate::loss;
 use crate::thread::{Thread, since_start};
 
-/// Stands for this ring in place of the index of a ring in `RINGS`.
+/// Index that stands for the activity ring, which is not in `RINGS`.
 pub const ACTIVITY_RING: u32 = MAX_RINGS + 1;
 
 /// User space polls this ring.
@@ -26,7 +26,7 @@ static ACTIVITY: RingBuf<u64, { 8 << 20 }> = RingBuf::new();
 /// A step in the activity of a thread. The fields are the same as in [`ActivityRecord`], without its time and usage.
 #[derive(Clone, Copy)]
 pub struct Step {
-    /// An [`ActivityStep`].
+    /// Value of an [`ActivityStep`].
     pub step: u32,
     pub site: u32,
     pub value: u64,
@@ -35,7 +35,7 @@ pub struct Step {
     pub cpu_before: u64,
     pub stack: u64,
     pub holder: u32,
-    /// Addresses of two C strings in the process, the name and the text; 0: none.
+    /// Addresses of two C strings in the process, the name and the text; 0 if there is no string.
     pub name: u64,
     pub text: u64,
 }
@@ -123,7 +123,7 @@ unsafe fn read_text(into: *mut ActivityText, address: u64) {
     }
 }
 
-/// Returns the ring, to which [`super::stack`] also writes frames.
+/// Returns the activity ring. [`super::stack`] also writes frames to it.
 #[inline(always)]
 pub(super) fn ring() -> *mut core::ffi::c_void {
     from_ref(&ACTIVITY).cast_mut().cast()

@@ -1,9 +1,9 @@
 //! Calls that a signal has interrupted.
 //!
-//! A signal can be delivered inside an allocator call. An allocation in its handler is not nested in that call. So
-//! when a handler is about to run, the pending call is moved to a stack of interrupted calls. An interrupted call
-//! becomes pending again when it returns, or when it makes a nested call itself. The stack pointer of such a nested
-//! call is so close below that no signal frame fits between the two.
+//! A signal can be delivered inside an allocator call. An allocation in its handler is not nested in that call. So when
+//! a handler is about to run, the pending call is moved to a stack of interrupted calls. An interrupted call becomes
+//! pending again when it returns, or when it makes a nested call itself. Such a nested call is recognized by its stack
+//! pointer: no signal frame fits between it and the stack pointer of the interrupted call.
 
 use core::mem::zeroed;
 
@@ -27,7 +27,7 @@ const THREADS: usize = 4096;
 /// `struct rt_sigframe` and the floating point state (arch/x86/include/asm/sigframe.h).
 const SIGNAL_FRAME: u64 = 1024;
 
-/// Distance for a return: apart from the bytes that the return pops, its stack pointer equals the one of the call.
+/// Value of `distance` in [`resume_interrupted`] for a return: the stack pointers must be equal.
 const AT_RETURN: u64 = 1;
 
 /// An interrupted call: the fields of a [`Slot`] that belong to a call.
@@ -47,7 +47,7 @@ struct Interrupted {
     alternate_stack: u64,
 }
 
-/// Interrupted calls by thread, the latest one last. [`Slot::interrupted`] is their number.
+/// Interrupted calls by thread, the latest call last. [`Slot::interrupted`] is the number of calls.
 #[btf_map]
 static INTERRUPTED: HashMap<u32, [Interrupted; DEPTH], THREADS> = HashMap::new();
 
@@ -75,7 +75,7 @@ fn save(slot: &mut Slot, tid: u32, alternate_stack: bool) -> bool {
         let _ = INTERRUPTED.insert(&tid, &none, 0);
     }
     let Some(calls) = INTERRUPTED.get_ptr_mut(&tid) else { return false };
-    // SAFETY: the pointer is a map value's. Only the thread of the entry uses it.
+    // SAFETY: the pointer refers to a map value. Only the thread of the entry uses it.
     let Some(call) = (unsafe { &mut *calls }).get_mut(depth) else { return false };
     call.stack_pointer = slot.stack_pointer;
     call.call = slot.call;
@@ -90,7 +90,7 @@ fn save(slot: &mut Slot, tid: u32, alternate_stack: bool) -> bool {
     true
 }
 
-/// Makes an interrupted call the pending one again if the function entered at `stack_pointer` is called by it.
+/// Makes an interrupted call the pending one again if it has called the function that was entered at `stack_pointer`.
 #[inline(always)]
 pub fn resume_at_entry(slot: &Slot, tid: u32, stack_pointer: u64) {
     if slot.interrupted != 0 {
@@ -123,15 +123,15 @@ fn word_at(stack_pointer: u64) -> u64 {
 }
 
 /// Makes an interrupted call the pending one again if its stack pointer is less than `distance` bytes above
-/// `stack_pointer`. At an entry, it also forgets calls that a longjmp has left: the stack pointer is above their
-/// frames, or their return address has been overwritten. It is a global function, so that it is not verified for each
-/// probe.
+/// `stack_pointer`. At an entry, the function also forgets calls that a longjmp has left: the stack pointer is above
+/// their frames, or their return address has been overwritten. The function is global, so that the verifier does not
+/// check it for each probe.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn resume_interrupted(tid: u32, stack_pointer: u64, distance: u64) -> u64 {
     let Some(slot) = find(tid) else { return 0 };
     let Some(calls) = INTERRUPTED.get_ptr_mut(&tid) else { return 0 };
-    // SAFETY: the pointer is a map value's. Only the thread of the entry uses it.
+    // SAFETY: the pointer refers to a map value. Only the thread of the entry uses it.
     let calls = unsafe { &*calls };
     for depth in (0..DEPTH).rev() {
         let call = &calls[depth];

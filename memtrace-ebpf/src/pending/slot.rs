@@ -19,8 +19,8 @@ pub struct Slot {
     /// Stack pointer at the entry of the pending call; 0: no call is pending.
     pub stack_pointer: u64,
     pub call: u32,
-    /// Upper half of the probe's cookie: flags, and the number that user space gave the allocator, which is 0 if
-    /// records do not name allocators.
+    /// Upper half of the probe's cookie: flags, and the id that user space gave the allocator. The id is 0 if records
+    /// do not name allocators.
     pub allocator: u32,
     pub size: u64,
     pub aux: u64,
@@ -44,8 +44,8 @@ fn index(tid: u32, attempt: u32) -> u32 {
 #[inline(always)]
 fn slot_at(tid: u32, attempt: u32) -> Option<&'static mut Slot> {
     let slot = PENDING.get_ptr_mut(index(tid, attempt))?;
-    // SAFETY: the pointer is a map value's. Fields except `owner` are used by the slot's owner only, and `owner` is
-    // read as one word.
+    // SAFETY: the pointer refers to a map value. Fields except `owner` are used by the slot's owner only, and `owner`
+    // is read as one word.
     Some(unsafe { &mut *slot })
 }
 

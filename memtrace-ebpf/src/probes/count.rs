@@ -31,8 +31,8 @@ fn count_sized_free(context: ProbeContext) -> u32 {
     0
 }
 
-/// As [`count_sized_free`], at an instruction at which a register has the word in front of the block. Calls with a
-/// null pointer do not execute this instruction.
+/// Does the same as [`count_sized_free`], at a later instruction: a register has the word in front of the block. Calls
+/// with a null pointer do not execute this instruction.
 #[uprobe]
 fn count_loaded_free(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);

@@ -31,8 +31,8 @@ fn page_fault_user(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// As [`page_fault_user`], for an access of the kernel to a process's memory, as in read(2). The arguments have the
-/// kernel's registers, so the user registers are taken from the task.
+/// Does the same as [`page_fault_user`], for an access of the kernel to a process's memory, as in read(2). The
+/// arguments have the kernel's registers, so the user registers are taken from the task.
 #[raw_tracepoint(tracepoint = "page_fault_kernel")]
 fn page_fault_kernel(context: RawTracePointContext) -> i32 {
     let address: u64 = context.arg(0);

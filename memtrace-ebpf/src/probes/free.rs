@@ -22,8 +22,8 @@ fn enter(context: &ProbeContext, address: u64) {
     }
 }
 
-/// As [`enter`], for a function that may call another function that frees. Its return is probed too, so that frees
-/// inside the call count as nested.
+/// Does the same as [`enter`], for a function that may call another function that frees. The return of the function is
+/// probed too, so that frees inside the call count as nested.
 #[inline(always)]
 fn enter_around(context: &ProbeContext, address: u64) {
     let thread = Thread::current();

@@ -154,8 +154,8 @@ fn record_result(context: &RawTracePointContext) {
         return;
     }
     let ring = emit::ring_for_memory(thread);
-    // If only moves are recorded, no stack is needed: moved pages keep theirs. All cases share one call, because the
-    // verifier takes long for it.
+    // If only moves are recorded, no stack is needed: moved pages keep their stacks. All cases share one call of
+    // `stack::take`, because the verifier takes long for it.
     let stack = match settings::records_mappings() {
         true => stack::take(context, &Interrupted { registers }, thread, ring),
         false => STACK_NOT_TAKEN,
@@ -170,7 +170,7 @@ fn record_result(context: &RawTracePointContext) {
     }
 }
 
-/// Adds a new executable VMA, or prefetches all after a munmap.
+/// After an mmap, adds the new executable VMA. After a munmap, prefetches all executable VMAs.
 #[inline(always)]
 fn prefetch_vmas(context: &RawTracePointContext) {
     let registers: u64 = context.arg(0);

@@ -153,14 +153,15 @@ fn cgroup_attach_task(_context: RawTracePointContext) -> i32 {
     0
 }
 
-/// As [`cgroup_attach_task`], for tasks that the kernel moves out of an empty cpuset.
+/// Does the same as [`cgroup_attach_task`], for tasks that the kernel moves out of an empty cpuset.
 #[raw_tracepoint(tracepoint = "cgroup_transfer_tasks")]
 fn cgroup_transfer_tasks(_context: RawTracePointContext) -> i32 {
     process_filter::change();
     0
 }
 
-/// `TP_PROTO(struct cgroup *cgrp, const char *path)`, include/trace/events/cgroup.h. The kernel holds the same mutex.
+/// `TP_PROTO(struct cgroup *cgrp, const char *path)`, include/trace/events/cgroup.h. The kernel holds the same mutex as
+/// at `cgroup_attach_task`.
 #[raw_tracepoint(tracepoint = "cgroup_rmdir")]
 fn cgroup_rmdir(context: RawTracePointContext) -> i32 {
     let group: u64 = context.arg(0);

@@ -18,7 +18,8 @@ use crate::thread::{Thread, since_start};
 use crate::verifier::keep_separate;
 use crate::{emit, gate, kernel, loss, memcg, reclaim, stack};
 
-/// Bit in the number of an LRU list of active pages (`LRU_ACTIVE` of `enum lru_list`, include/linux/mmzone.h).
+/// Bit that is set in the index of an LRU list of active pages (`LRU_ACTIVE` of `enum lru_list`,
+/// include/linux/mmzone.h).
 const ACTIVE: u64 = 1;
 
 /// `TP_PROTO(int order, gfp_t gfp_flags)`; in Linux 7.2 `(gfp_t gfp_flags, int order, struct mem_cgroup *memcg)`.
@@ -81,8 +82,8 @@ fn kswapd_sleep(context: RawTracePointContext) -> i32 {
 }
 
 /// `TP_PROTO(int classzone_idx, int order, unsigned long nr_requested, unsigned long nr_scanned, unsigned long
-/// nr_skipped, unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`. Linux 6.12 has no `isolate_mode`, 6.1
-/// has.
+/// nr_skipped, unsigned long nr_taken, isolate_mode_t isolate_mode, int lru)`. Linux 6.1 has the argument
+/// `isolate_mode`, Linux 6.12 does not.
 #[raw_tracepoint(tracepoint = "mm_vmscan_lru_isolate")]
 fn lru_isolate(context: RawTracePointContext) -> i32 {
     if !gate::is_open() {
@@ -209,8 +210,8 @@ const STALLED: u64 = 1;
 /// Result of [`reclaim_finish`]: the map with the totals of kernel threads is full.
 const MAP_FULL: u64 = 2;
 
-/// Counts finished work, and records it if it has stalled a traced process. The parts before and after the stack walk
-/// are functions with their own stack frames, because Linux 6.1 limits the sum of nested frames.
+/// Counts finished work, and records it if it has stalled a traced process. The code before and after the stack walk is
+/// in functions with their own stack frames, because Linux 6.1 limits the sum of nested frames.
 #[inline(always)]
 fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
     match reclaim_finish(kind, reclaimed) {

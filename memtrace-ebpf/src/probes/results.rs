@@ -1,5 +1,5 @@
-//! Result sites: instructions inside of an allocating function at which a register has the block or the requested
-//! size.
+//! Result sites and size sites: instructions inside of an allocating function. At a result site, a register has the
+//! block. At a size site, a register has the requested size.
 
 use aya_ebpf::macros::uprobe;
 use aya_ebpf::programs::ProbeContext;
@@ -46,7 +46,8 @@ fn alloc_result(context: ProbeContext) -> u32 {
     0
 }
 
-/// An instruction at which a register has the requested size. No register has the size at the result site.
+/// An instruction at which a register has the requested size. It is probed if no register has the size at the result
+/// site.
 #[uprobe]
 fn alloc_size_site(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);

@@ -52,8 +52,8 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     }
 }
 
-/// Ends the timing of an allocator call, and records the call as activity if it took at least `min_call`. It is a
-/// global function, because the programs at returns have little stack left.
+/// Ends the timing of an allocator call, and records the call as activity if it took at least `min_call`. The function
+/// is global, because the programs at returns have little stack left.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn activity_end_call(size: u64) -> u64 {

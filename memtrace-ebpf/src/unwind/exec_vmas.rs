@@ -21,7 +21,7 @@ use crate::{kernel, settings};
 /// Maximum number of VMAs kept for a process. Most processes have fewer. Further VMAs are looked up at page faults.
 const MAX_VMAS: u32 = 12;
 
-/// Key of an executable VMA: the process, and the number of the VMA in the order of the mmap calls.
+/// Key of an executable VMA: the process, and the index of the VMA in the order of the mmap calls.
 #[repr(C)]
 struct Key {
     pid: u32,
@@ -38,10 +38,11 @@ struct Range {
 #[btf_map]
 static EXEC_VMAS: LruHashMap<Key, Range, 16384> = LruHashMap::new();
 
-/// Key number of the entry about the last prefetch. Its `begin` is the number of executable pages at that time.
+/// Key number of the entry about the last prefetch. The `begin` of this entry is the number of executable pages at that
+/// time.
 const PREFETCHED: u32 = u32::MAX;
 
-/// A VMA is looked up at its start and at most this many further addresses.
+/// Maximum number of addresses, in addition to its start, at which a VMA is looked up.
 const LOOKUPS: u64 = 4;
 
 /// Minimum distance of look-ups in bytes: the middle size of the address ranges for which `vma` caches mappings.
@@ -60,7 +61,7 @@ pub fn add(thread: Thread, begin: u64, bytes: u64) {
     }
     let range = Range { begin, end: begin.wrapping_add(bytes) };
     for number in 0..MAX_VMAS {
-        // Without a free number, the VMA is looked up when a stack reaches it.
+        // If no number is free, the VMA is looked up when a stack reaches it.
         if EXEC_VMAS.insert(&Key { pid: thread.pid, number }, &range, BPF_NOEXIST).is_ok() {
             break;
         }
@@ -106,7 +107,7 @@ pub fn forget(pid: u32) {
     }
 }
 
-/// Looks up all known VMAs of the current process, with the scratch memory of `slot`. It is a global function, like
+/// Looks up all known VMAs of the current process, with the scratch memory of `slot`. The function is global, like
 /// [`super::unwind_step`].
 #[unsafe(no_mangle)]
 #[inline(never)]

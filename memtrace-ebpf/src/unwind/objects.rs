@@ -21,9 +21,9 @@ const PENDING: ObjectTable = ObjectTable {
     segments: [Segment { offset: 0, end: 0, shift: 0 }; MAX_SEGMENTS],
 };
 
-/// Returns the table of `object`, which is valid as long as [`is_current`] returns true. If the table is not known,
-/// requests it once and returns `None`. `begin` and `end` are the addresses of the object's mapping in the process, 0
-/// for an executable that is not mapped yet.
+/// Returns the table of `object`. The table is valid as long as [`is_current`] returns true. If the table is not known,
+/// requests it once and returns `None`. `begin` and `end` are the addresses of the object's mapping in the process;
+/// both are 0 for the new executable of an exec, because the program at the exec does not look up the mapping.
 #[inline(always)]
 pub fn table(pid: u32, object: &ObjectKey, begin: u64, end: u64) -> Option<&'static ObjectTable> {
     // SAFETY: the memory of a removed entry remains a value of this map.

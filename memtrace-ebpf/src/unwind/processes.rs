@@ -48,7 +48,7 @@ pub fn get(pid: u32) -> Option<Process> {
         return Some(known);
     }
     let last = GENERATION.get_ptr_mut(0)?;
-    // SAFETY: the pointer is a map value's, 8 bytes and aligned.
+    // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
     let generation = (unsafe { atomic::fetch_add(last, 1) } as u32 & GENERATIONS) + 1;
     let mut process = Process { pid, generation, code_pages };
     // If the map is full, each stack has its own generation, and no later stack finds its cached look-ups.

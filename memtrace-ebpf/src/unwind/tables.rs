@@ -89,7 +89,7 @@ fn cached_in(half: *mut CacheHalf, pc: u64, generation: u32) -> Option<CachedRul
 /// Returns the entry of `pc`. `half` is the half of the cache with this entry.
 #[inline(always)]
 fn entry(half: *mut CacheHalf, pc: u64) -> *mut Entry {
-    // SAFETY: the pointer is a map value's, and the index is within its bounds.
+    // SAFETY: the pointer refers to a map value, and the index is within its bounds.
     unsafe { half.cast::<Entry>().add((cache::index(pc) % cache::HALF) as usize) }
 }
 
@@ -107,7 +107,7 @@ impl Store for Maps {
     }
 }
 
-/// Results of [`unwind_find_rule`] with a rule. Every other result is an [`End`].
+/// Results of [`unwind_find_rule`] that do not end the walk. Every other result is an [`End`].
 ///
 /// A result is one word that always has a value: with a `Result` the compiler could spill an uninitialised error,
 /// which the verifier refuses.
@@ -115,7 +115,7 @@ const CACHED: u64 = 1 << 32;
 const FOUND: u64 = 2 << 32;
 const GENERATED: u64 = 3 << 32;
 
-/// Copies the rule for `pc` into the scratch memory of `slot`. It is a global function, like [`super::unwind_step`].
+/// Copies the rule for `pc` into the scratch memory of `slot`. The function is global, like [`super::unwind_step`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_find_rule(slot: u32, pc: u64) -> u64 {

@@ -67,8 +67,8 @@ const NO_MAPPING: u64 = End::NoMapping as u64;
 const PENDING: u64 = End::TablePending as u64;
 const BUSY: u64 = End::MappingsBusy as u64;
 
-/// Finds the mapping of the current process that contains `pc`, and stores it in the scratch memory of `slot`.
-/// Returns [`FOUND`], or the [`End`] of the walk. It is a global function, like [`super::unwind_step`].
+/// Finds the mapping of the current process that contains `pc`, and stores it in the scratch memory of `slot`. Returns
+/// [`FOUND`], or the [`End`] of the walk. The function is global, like [`super::unwind_step`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 pub extern "C" fn unwind_find_mapping(slot: u32, pc: u64) -> u64 {
@@ -131,8 +131,8 @@ fn cache(slot: u32, key: &RangeKey) {
     }
 }
 
-/// Looks up the VMA that contains `pc` with `bpf_find_vma`, and copies it into the scratch memory of `slot`. It is a
-/// global function, so that it is not verified for each attempt.
+/// Looks up the VMA that contains `pc` with `bpf_find_vma`, and copies it into the scratch memory of `slot`. The
+/// function is global, so that the verifier does not check it for each attempt.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
@@ -153,7 +153,7 @@ extern "C" fn unwind_find_vma(slot: u32, pc: u64) -> u64 {
 }
 
 /// Searches for the VMA that contains `pc` without the mmap lock, and copies it into the scratch memory of `slot`.
-/// Returns [`BUSY`] if the search fails. It is a global function, like [`unwind_find_vma`].
+/// Returns [`BUSY`] if the search fails. The function is global, like [`unwind_find_vma`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_search_vma(slot: u32, pc: u64) -> u64 {
@@ -177,7 +177,7 @@ extern "C" fn unwind_search_vma(slot: u32, pc: u64) -> u64 {
     BUSY
 }
 
-/// Stores the mapping for the VMA that was copied into the scratch memory of `slot`. It is a global function, like
+/// Stores the mapping for the VMA that was copied into the scratch memory of `slot`. The function is global, like
 /// [`unwind_find_vma`].
 #[unsafe(no_mangle)]
 #[inline(never)]

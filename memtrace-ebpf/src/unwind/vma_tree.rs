@@ -67,8 +67,8 @@ fn kind(entry: u64) -> u64 {
     entry >> TYPE_SHIFT & TYPE_MASK
 }
 
-/// Returns the entry for `address` in the node that `entry` points to (`mtree_range_walk`, lib/maple_tree.c). It is a
-/// global function, so that it is verified once.
+/// Returns the entry for `address` in the node that `entry` points to (`mtree_range_walk`, lib/maple_tree.c). The
+/// function is global, so that the verifier checks it once.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_descend(entry: u64, address: u64) -> u64 {

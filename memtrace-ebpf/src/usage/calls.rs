@@ -22,13 +22,13 @@ pub struct Arguments {
     pub call: Call,
     /// Requested bytes.
     pub size: u64,
-    /// As [`Pending::aux`](crate::pending::Pending::aux).
+    /// Address of a block or of a pointer, as in [`Pending::aux`](crate::pending::Pending::aux).
     pub block: u64,
     pub has_sizes: bool,
 }
 
-/// Returns true if the call at `stack_pointer` is inside the pending one. If the return of the pending call was
-/// missed, it is no longer pending.
+/// Returns true if the call at `stack_pointer` is inside the pending call. If the return of the pending call was
+/// missed, clears the pending call.
 #[inline(always)]
 fn is_nested(counts: &mut ThreadCounts, stack_pointer: u64) -> bool {
     if counts.stack_pointer == 0 {
@@ -39,7 +39,7 @@ fn is_nested(counts: &mut ThreadCounts, stack_pointer: u64) -> bool {
         counts.nested += u32::from(counts.call & !HAS_SIZES != Call::RepeatFrees as u32);
         return true;
     }
-    // The frame of the pending call is gone, or the call has too many nested ones: its return was missed.
+    // The frame of the pending call is gone, or the pending call has too many nested calls: its return was missed.
     counts.stack_pointer = 0;
     false
 }
@@ -111,7 +111,8 @@ pub fn begin(context: &impl EbpfContext, stack_pointer: u64, arguments: Argument
     counts.old_size = if frees && block != 0 { SizePlace::new(has_sizes).get(block) } else { 0 };
 }
 
-/// As [`begin`], for a function that frees a block and may call other functions that free it.
+/// Handles the entry of a function that frees a block and may call other functions that free it. The function also has
+/// a probe at its return.
 #[inline(always)]
 pub fn begin_free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_sizes: bool) {
     free(context, stack_pointer, block, has_sizes);

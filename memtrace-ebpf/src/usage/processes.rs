@@ -35,7 +35,7 @@ fn usage_of(context: &impl EbpfContext, key: &ProcessKey) -> Option<*mut Process
 #[inline(always)]
 pub fn start_thread(context: &impl EbpfContext, key: &ProcessKey) {
     if let Some(usage) = usage_of(context, key) {
-        // SAFETY: the pointer is a map value's, and its fields are words.
+        // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe { atomic::add(&raw mut (*usage).started, 1) };
     }
 }
@@ -47,7 +47,7 @@ pub fn end_thread(context: &impl EbpfContext, key: &ProcessKey, ended: *mut task
     let Some(usage) = usage_of(context, key) else { return };
     let counters = task::usage_of(ended);
     for (index, &count) in counters.iter().enumerate() {
-        // SAFETY: the pointer is a map value's, and its fields are words.
+        // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe { atomic::add(&raw mut (*usage).ended[index], count) };
     }
     // SAFETY: as above. The last thread alone sets the bit.
@@ -64,7 +64,7 @@ pub fn end_thread(context: &impl EbpfContext, key: &ProcessKey, ended: *mut task
 #[inline(always)]
 pub fn select_victim(context: &impl EbpfContext, key: &ProcessKey) {
     if let Some(usage) = usage_of(context, key) {
-        // SAFETY: the pointer is a map value's, and its fields are words.
+        // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe {
             if (*usage).flags & PROCESS_OOM_KILLED == 0 {
                 atomic::add(&raw mut (*usage).flags, PROCESS_OOM_KILLED);

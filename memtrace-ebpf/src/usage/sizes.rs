@@ -33,13 +33,14 @@ pub enum SizePlace {
 }
 
 impl SizePlace {
-    /// Returns the location for blocks of an allocator. `has_sizes` is true if it stores sizes in front of blocks.
+    /// Returns the location for blocks of an allocator. `has_sizes` is true if the allocator stores sizes in front of
+    /// blocks.
     #[inline(always)]
     pub fn new(has_sizes: bool) -> Self {
         if has_sizes { Self::Header } else { Self::Map }
     }
 
-    /// Returns the size of a new block, and stores it if it belongs into the map. `requested` is the requested bytes.
+    /// Returns the size of a new block, and stores the size if its location is the map. `requested`: requested bytes.
     #[inline(always)]
     pub fn insert(self, context: &impl EbpfContext, address: u64, requested: u64) -> u64 {
         if let Self::Header = self {
@@ -81,9 +82,9 @@ const FLAGS: u64 = 7;
 const IS_MAPPED: u64 = 2;
 const WORD: u64 = 8;
 
-/// Returns the usable size of a block. The word before the block has the size of its chunk and three flags (glibc
-/// 2.26 to 2.41, malloc/malloc.c, `musable`). The header of a chunk with a mapping of its own has two words, any
-/// other header one.
+/// Returns the usable size of a block. The word before the block has the size of its chunk and three flags (glibc 2.26
+/// to 2.41, malloc/malloc.c, `musable`). The header of a chunk with a mapping of its own has two words, any other
+/// header has one word.
 #[inline(always)]
 pub fn usable_size(address: u64) -> u64 {
     // SAFETY: the helper checks the address.

@@ -21,8 +21,8 @@ pub fn name_of_process(task: u64) -> [u8; COMM] {
     read(read_word(task, field!(task.task_group_leader)), field!(task.task_comm)).unwrap_or_default()
 }
 
-/// Returns the counters of a task. The heap counters start at the first counted call of the thread, the others at the
-/// start of the thread.
+/// Returns the counters of a task. The heap counters start at the first counted call of the thread, the other counters
+/// at the start of the thread.
 #[inline(always)]
 pub fn usage_of(task: *mut task_struct) -> [u64; usage::COUNT] {
     let mut counters = [0; usage::COUNT];

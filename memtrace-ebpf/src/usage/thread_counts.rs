@@ -84,7 +84,7 @@ fn get(task: *mut task_struct, flags: u64) -> Option<&'static mut ThreadCounts> 
     let map = (&raw const THREAD_COUNTS).cast_mut().cast();
     // SAFETY: the map has the type task storage, and the verifier checks the task.
     let counts = unsafe { bpf_task_storage_get(map, task, core::ptr::null_mut(), flags) };
-    // SAFETY: the pointer is null or a map value's. Only the thread writes the value; other threads read single
+    // SAFETY: the pointer is null or refers to a map value. Only the thread writes the value; other threads read single
     // words.
     unsafe { counts.cast::<ThreadCounts>().as_mut() }
 }

@@ -2,7 +2,8 @@
 
 use memtrace_common::unwind::{MAX_RULES, Rule, cfa, fp, ra};
 
-/// Unwind rule in an entry of the cache. A *simple* rule is stored as a whole, any other rule as its number.
+/// Unwind rule in an entry of the cache. A *simple* rule is stored as a whole. Any other rule is stored as its index in
+/// the table of rules.
 ///
 /// A simple rule has the CFA at an offset from the stack pointer or frame pointer, the return address below the CFA,
 /// and the caller's frame pointer unchanged or below the CFA. Compilers emit other rules for few functions only.
@@ -26,7 +27,7 @@ impl CachedRule {
     /// Number of bits of a cached rule.
     pub const BITS: u32 = 29;
 
-    /// Encodes `rule`. `number` is the number of the rule, below [`MAX_RULES`].
+    /// Encodes `rule`. `number` is the index of the rule, below [`MAX_RULES`].
     #[inline(always)]
     #[must_use]
     pub const fn new(rule: &Rule, number: u32) -> Self {
@@ -63,7 +64,7 @@ impl CachedRule {
         self.0 & SIMPLE != 0
     }
 
-    /// Returns the number of a rule that is not simple.
+    /// Returns the index of a rule that is not simple.
     #[inline(always)]
     #[must_use]
     pub const fn number(self) -> u32 {

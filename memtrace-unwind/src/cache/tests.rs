@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns a rule that is stored as its number.
+/// Returns a rule that is stored as its index.
 fn numbered(number: u32) -> CachedRule {
     CachedRule::new(&Rule { cfa_kind: cfa::REGISTER, ..Rule::default() }, number)
 }

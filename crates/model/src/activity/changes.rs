@@ -6,25 +6,27 @@ use crate::{AbsAddr, Nanoseconds, Pid, StackId};
 
 use super::{ActiveThread, ActivityEvent, LockSums, Slice, SliceKind, SliceSums};
 
-/// Activity since the last changes. Threads, locks, names and stacks have numbers that stay the same for a run.
+/// Activity in an interval. Threads, locks, names and stacks have ids that stay the same during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ActivityChanges {
-    /// New names, by number.
+    /// New names, each with its id.
     pub names: Vec<(u32, String)>,
-    /// New and changed rows of threads, by number.
+    /// New and changed threads, by id.
     pub threads: BTreeMap<u32, ActiveThread>,
-    /// New locks, by number.
+    /// New locks, each with its id.
     pub locks: Vec<(u32, LockIdentity)>,
-    /// New stacks of waits: number, process and stack id.
+    /// New stacks of waits: the id in [`Slice::stack`], the process, and the id of the call stack.
     pub stacks: Vec<(u32, Pid, StackId)>,
-    /// Slices that have ended, in the order of their ends for each thread.
+    /// Slices that have ended, and slices that are open at the end of the trace. The slices of a thread are in the
+    /// order of their ends.
     pub slices: Vec<Slice>,
     /// New events.
     pub events: Vec<ActivityEvent>,
-    /// Increases of the totals of slices, by kind and number of the name. `longest` is the maximum, not an increase.
+    /// Increases of the totals of slices, by kind and id of the name. `longest` is the longest duration in the
+    /// interval.
     pub totals: BTreeMap<(SliceKind, u32), SliceSums>,
-    /// Increases of the totals of locks, by number. `longest_wait`, `longest_hold` and `most_waiters` are maxima, not
-    /// increases.
+    /// Increases of the totals of locks, by id. `longest_wait`, `longest_hold` and `most_waiters` are the maxima of the
+    /// interval.
     pub lock_totals: BTreeMap<u32, LockSums>,
 }
 
@@ -35,8 +37,8 @@ impl ActivityChanges {
         *self == Self::default()
     }
 
-    /// Adds slices to the totals of slices and locks. Open slices count for locks only: in a deadlock, a thread waits
-    /// until the end of the trace.
+    /// Adds slices to the totals of slices and locks. A slice that is open at the end of the trace counts for its lock
+    /// only, so that the waits of a deadlock are counted.
     pub fn count(&mut self, slices: &[Slice]) {
         for slice in slices {
             let time = slice.duration();
@@ -61,8 +63,8 @@ impl ActivityChanges {
         }
     }
 
-    /// Splits off the slices that end after `at`, with their totals, and the later events. Names, threads, locks and
-    /// stacks remain.
+    /// Removes and returns the slices that end after `at`, with their totals, and the events after `at`. Names,
+    /// threads, locks and stacks stay in `self`.
     #[must_use]
     pub fn split_off(&mut self, at: Nanoseconds) -> Self {
         let slices: Vec<_> = self.slices.extract_if(.., |slice| slice.end > at).collect();
@@ -109,7 +111,7 @@ pub struct LockIdentity {
     pub pid: Pid,
     /// Address of the lock or futex.
     pub address: AbsAddr,
-    /// Number of the lock's name; `None` for a futex.
+    /// Id of the lock's name; `None` for a futex.
     pub name: Option<u32>,
 }
 

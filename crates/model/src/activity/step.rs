@@ -11,8 +11,8 @@ pub struct ThreadStep {
     pub tid: Tid,
     /// Time of the step since tick 0.
     pub at: Nanoseconds,
-    /// CPU time of the thread, if known: in a wait, stall or allocator call, the time within it; in other steps, the
-    /// time since the thread's first activity.
+    /// CPU time of the thread, if known. For a wait, stall or allocator call, it is the CPU time from its begin to its
+    /// end. For other steps, it is the CPU time since the thread's first activity.
     pub cpu: Option<Nanoseconds>,
     /// Bytes that the thread has allocated since its first activity, if known.
     pub allocated: Option<Bytes>,
@@ -25,18 +25,18 @@ pub struct ThreadStep {
 pub enum StepKind {
     /// A span begins.
     Begin {
-        /// Number that user space has given the function or user probe.
+        /// Id of the function or user probe, assigned by user space.
         site: u32,
-        /// Argument of the function; 0 if none is read.
+        /// Value of the function's argument; 0 if no argument is read.
         value: u64,
-        /// Name of the task, or text of an argument; empty if none is read.
+        /// Name of the task, or text of the function's argument; empty if no text is read.
         text: String,
         /// Stack pointer at the entry of the function. It identifies the call.
         frame: AbsAddr,
     },
     /// A span of the function or user probe ends.
     End {
-        /// Number that user space has given the function or user probe.
+        /// Id of the function or user probe, assigned by user space.
         site: u32,
         /// Stack pointer at the entry of the function.
         frame: AbsAddr,
@@ -48,7 +48,7 @@ pub enum StepKind {
         /// Name of the lock.
         name: String,
     },
-    /// The thread has the lock.
+    /// The thread has acquired the lock.
     LockAcquire {
         /// Address of the lock.
         lock: AbsAddr,
@@ -58,11 +58,11 @@ pub enum StepKind {
         /// Address of the lock.
         lock: AbsAddr,
     },
-    /// An event with a number.
+    /// An event with a numeric value.
     Number {
         /// Name of the event.
         name: String,
-        /// Number of the event, in a unit that the program chooses.
+        /// Value of the event, in a unit that the target chooses.
         value: i64,
     },
     /// An event with a text.
@@ -72,11 +72,11 @@ pub enum StepKind {
         /// Text of the event.
         text: String,
     },
-    /// A function is entered: an event.
+    /// An event: the thread has entered a function.
     Call {
-        /// Number that user space has given the function or user probe.
+        /// Id of the function or user probe, assigned by user space.
         site: u32,
-        /// Argument of the function; 0 if none is read.
+        /// Value of the function's argument; 0 if no argument is read.
         value: u64,
     },
     /// A wait for a futex has ended, or has not ended at the end of the trace.
@@ -85,7 +85,8 @@ pub enum StepKind {
         address: AbsAddr,
         /// Duration of the wait.
         duration: Nanoseconds,
-        /// Thread that may have held the futex when the wait began, in the PID namespace of the process.
+        /// Thread that may have held the futex when the wait began. The thread id belongs to the PID namespace of the
+        /// process.
         holder: Option<Tid>,
         /// True if the wait has not ended.
         is_open: bool,
@@ -101,7 +102,7 @@ pub enum StepKind {
     },
     /// A call of an allocator has ended.
     AllocatorCall {
-        /// Number of the function.
+        /// Index of the function in [`crate::FUNCTIONS`]. Functions that the user has named have the next index.
         function: u32,
         /// Requested bytes; 0 for a free.
         size: Bytes,
@@ -122,15 +123,15 @@ pub enum StepKind {
 pub struct StepProbe {
     /// Step that a hit of the probe stands for.
     pub action: StepAction,
-    /// Number that user space has given the function or user probe.
+    /// Id of the function or user probe, assigned by user space.
     pub site: u32,
-    /// Number of the argument with the value: a label of the call, the address of a lock, or the number of an event.
+    /// Index of the argument with the value: a label of the call, the address of a lock, or the value of an event.
     pub value: Option<u8>,
     /// True if the value has 32 bits.
     pub is_half: bool,
-    /// Number of the argument with the address of the name.
+    /// Index of the argument with the address of the name.
     pub name: Option<u8>,
-    /// Number of the argument with the address of the text.
+    /// Index of the argument with the address of the text.
     pub text: Option<u8>,
 }
 
@@ -145,11 +146,11 @@ pub enum StepAction {
     EndAtReturn,
     /// A wait for a lock begins.
     LockWait,
-    /// The thread has the lock.
+    /// The thread has acquired the lock.
     LockAcquire,
     /// The thread has released the lock.
     LockRelease,
-    /// An event with a number.
+    /// An event with a numeric value.
     Number,
     /// An event with a text.
     Text,

@@ -9,27 +9,27 @@ use super::{CallSums, LockSums, SliceSums};
 /// Activity of the threads of a run. Times count from the start of tracing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Names of spans, locks and events, and texts of labels and events. Each string occurs once. They come from the
-    /// target.
+    /// Names of spans, locks and events, and texts of labels and events. Each string occurs once. The strings come from
+    /// the target.
     pub names: Vec<String>,
     /// Threads, ordered by PID, start and TID.
     pub threads: Vec<ActiveThread>,
-    /// Slices, ordered by thread and begin. If two begin together, the longer one comes first. Except for
-    /// [`SliceKind::LockHold`], the slices of a thread nest.
+    /// Slices, ordered by thread and begin. If two slices begin at the same time, the longer one comes first. The
+    /// slices of a thread nest, except for [`SliceKind::LockHold`].
     pub slices: Vec<Slice>,
     /// Events, ordered by time.
     pub events: Vec<ActivityEvent>,
     /// Locks, ordered by the total time of waits, the longest first.
     pub locks: Vec<LockRow>,
-    /// Totals of the slices by kind and name, ordered by kind and time, the longest first. They include slices that are
-    /// left out.
+    /// Totals of the slices by kind and name: ordered by kind, then by total time, the longest first. The totals
+    /// include left-out slices.
     pub totals: Vec<SliceRow>,
-    /// Totals of the calls of each allocator function, with the number of its name, ordered by time, the longest first.
-    /// Empty if calls were not timed.
+    /// Total calls of each allocator function, longest total time first: the index of the name in [`Self::names`], and
+    /// the sums. Empty if calls were not timed.
     pub calls: Vec<(u32, CallSums)>,
-    /// Function names of the stacks of waits, the innermost frame first. They come from the target.
+    /// Stacks of waits: the names of the functions, the innermost frame first. The names come from the target.
     pub stacks: Vec<Vec<String>>,
-    /// Slices and events that the lists lack. The totals include them.
+    /// Slices and events that `slices` and `events` lack, because they were left out.
     pub left_out: LeftOut,
     /// True if the bytes that threads allocate are known.
     pub counts_bytes: bool,
@@ -40,7 +40,7 @@ pub struct Activity {
 pub struct LeftOut {
     /// Number of slices that were left out, because they are shorter than `shorter_than`.
     pub slices: u64,
-    /// Lower limit for the duration of the slices that are kept, if some are left out.
+    /// Minimum duration of the kept slices, if slices were left out.
     pub shorter_than: Nanoseconds,
     /// Number of events that were left out: the last ones of the run.
     pub events: u64,
@@ -74,18 +74,18 @@ pub struct ActiveThread {
 /// Kind of slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SliceKind {
-    /// A task that the program has named (`memtrace_task_begin`).
+    /// A task that the target has named (`memtrace_task_begin`).
     #[default]
     Task,
     /// A call of a function that the user has named (`--span`).
     Function,
-    /// A wait for a lock that the program has named (`memtrace_lock_wait`).
+    /// A wait for a lock that the target has named (`memtrace_lock_wait`).
     LockWait,
-    /// The time for which a thread held a lock that the program has named. Holds of several locks need not nest.
+    /// The time for which a thread held a lock that the target has named. Holds of several locks need not nest.
     LockHold,
     /// A wait in the `futex` system call.
     FutexWait,
-    /// Reclaim or compaction of memory, for which the thread had to wait.
+    /// A wait of the thread for memory reclaim or compaction.
     Stall,
     /// A call of an allocator function.
     AllocatorCall,
@@ -131,14 +131,14 @@ impl SliceKind {
     }
 }
 
-/// Part of the time of a thread.
+/// A span, wait, lock hold, stall or allocator call of a thread, from its begin to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// Number of the thread in [`Activity::threads`].
+    /// Index of the thread in [`Activity::threads`].
     pub thread: u32,
     /// Kind of slice.
     pub kind: SliceKind,
-    /// Number in [`Activity::names`] of the task, function, lock or kind of stall.
+    /// Index in [`Activity::names`] of the name: a task, function, lock or kind of stall.
     pub name: u32,
     /// Argument that labels the call of a function, or size of an allocator call in bytes.
     pub label: Option<SliceLabel>,
@@ -152,11 +152,11 @@ pub struct Slice {
     pub cpu: Option<Nanoseconds>,
     /// Bytes that the thread allocated in the slice, if known.
     pub allocated: Option<Bytes>,
-    /// Number of the lock in [`Activity::locks`], if the slice is a wait or a hold.
+    /// Index of the lock in [`Activity::locks`], if the slice is a wait or a hold.
     pub lock: Option<u32>,
     /// Thread of the same process that held the lock when the wait began, if known.
     pub holder: Option<Tid>,
-    /// Number in [`Activity::stacks`] of the stack of a wait, if known.
+    /// Index in [`Activity::stacks`] of the stack of a wait, if known.
     pub stack: Option<u32>,
 }
 
@@ -171,20 +171,20 @@ impl Slice {
 /// Label of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SliceLabel {
-    /// A number.
+    /// Integer argument, or size in bytes.
     Number(u64),
-    /// Number of a text in [`Activity::names`].
+    /// Index of a text in [`Activity::names`].
     Text(u32),
 }
 
 /// Event of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ActivityEvent {
-    /// Number of the thread in [`Activity::threads`].
+    /// Index of the thread in [`Activity::threads`].
     pub thread: u32,
     /// Time of the event.
     pub at: Nanoseconds,
-    /// Number of the name in [`Activity::names`].
+    /// Index of the name in [`Activity::names`].
     pub name: u32,
     /// Number or text of the event.
     pub value: EventValue,
@@ -195,9 +195,9 @@ pub struct ActivityEvent {
 pub enum EventValue {
     /// The event has no value.
     None,
-    /// A number, in a unit of the program's choice.
+    /// A number, in a unit that the target chooses.
     Number(i64),
-    /// Number of a text in [`Activity::names`].
+    /// Index of a text in [`Activity::names`].
     Text(u32),
 }
 
@@ -208,7 +208,7 @@ pub struct LockRow {
     pub pid: Pid,
     /// Address of the lock or futex.
     pub address: AbsAddr,
-    /// Number of the lock's name in [`Activity::names`]; `None` for a futex.
+    /// Index of the lock's name in [`Activity::names`]; `None` for a futex.
     pub name: Option<u32>,
     /// Totals of the waits and holds.
     pub sums: LockSums,
@@ -219,7 +219,7 @@ pub struct LockRow {
 pub struct SliceRow {
     /// Kind of the slices.
     pub kind: SliceKind,
-    /// Number of the name in [`Activity::names`].
+    /// Index of the name in [`Activity::names`].
     pub name: u32,
     /// Totals of the slices.
     pub sums: SliceSums,

@@ -1,4 +1,4 @@
-//! Kinds of memory by mapping.
+//! Classification of mappings by kind of memory.
 
 /// Kind of memory of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,7 +37,8 @@ pub struct MappingTraits<'name> {
 }
 
 /// First characters of the names of files on the kernel's internal tmpfs mount (`shmem_file_setup`, `memfd_create`,
-/// `newseg`, `shmem_zero_setup`). The kernel appends ` (deleted)` to the names, because no directory has an entry.
+/// `newseg`, `shmem_zero_setup`). The kernel appends ` (deleted)` to the names, because no directory has an entry for
+/// the file.
 const UNMOUNTED_SHMEM: &[&[u8]] = &[b"/memfd:", b"/dev/zero", b"/SYSV", b"[anon_shmem:"];
 
 /// First characters of the names of files on the kernel's internal hugetlbfs mount (`hugetlb_file_setup`,

@@ -32,7 +32,7 @@ pub struct ResidentRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Residency(pub BTreeMap<MappingKind, ResidentKind>);
 
-/// Resident memory of one kind. The total has three parts: bytes with a stack, bytes that were resident before tracing,
+/// Resident memory of one kind. The total is the sum of bytes with a stack, bytes that were resident before tracing,
 /// and bytes that became resident without a recorded touch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentKind {
@@ -48,7 +48,7 @@ pub struct ResidentKind {
 }
 
 impl ResidentKind {
-    /// Adds the numbers of `other`.
+    /// Adds the bytes and the variance of `other`.
     pub const fn add(&mut self, other: &Self) {
         self.total.0 += other.total.0;
         self.with_stack.0 += other.with_stack.0;
@@ -56,8 +56,8 @@ impl ResidentKind {
         self.variance = self.variance.saturating_add(other.variance);
     }
 
-    /// Returns the bytes that became resident without a recorded touch; 0 if an estimate of the other parts exceeds the
-    /// total.
+    /// Returns the bytes that became resident without a recorded touch; 0 if the estimate of the other bytes exceeds
+    /// the total.
     #[must_use]
     pub const fn other(&self) -> Bytes {
         Bytes(self.total.0.saturating_sub(self.with_stack.0).saturating_sub(self.before.0))

@@ -1,4 +1,4 @@
-//! Collection of the values of a timeline, in bounded memory.
+//! Collects the values of a memory timeline in bounded memory.
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
@@ -68,8 +68,8 @@ impl MemoryTimelineBuilder {
         }
     }
 
-    /// Adds changes of the live and allocated bytes of a class in the current interval. Decreases wrap. Changes with
-    /// PID 0 are changes of merged processes, and count in the sums only.
+    /// Adds changes of the live and allocated bytes of a class in the current interval. Decreases wrap. Changes of
+    /// merged processes have PID 0 and count in the sums only.
     pub fn add_change(&mut self, class: EventClass, image: ImageId, live: u64, allocated: u64) {
         let moment = self.moment();
         for (counter, change) in [(MemoryCounter::Live, live), (MemoryCounter::Allocated, allocated)] {
@@ -147,7 +147,7 @@ impl MemoryTimelineBuilder {
     #[must_use]
     pub fn finish(&self, class: EventClass, sample: u32, trace: &Range<Duration>) -> MemoryTimeline {
         let since_start = |time: Duration| time.min(trace.end).saturating_sub(trace.start);
-        // The last intervals of a run have almost no duration. Equal ends are one moment.
+        // The last intervals of a run have almost no duration. Intervals with equal ends share a moment.
         let mut moments: Vec<Duration> = Vec::with_capacity(self.ends.len());
         let mut numbers = Vec::with_capacity(self.ends.len());
         for end in self.ends.iter().map(|&end| since_start(end)) {
@@ -156,7 +156,7 @@ impl MemoryTimelineBuilder {
             }
             numbers.push(moments.len() - 1);
         }
-        // Values of the interval in progress get the number of the next moment.
+        // Values of the interval in progress get the index of the next moment.
         let number = |moment: usize| numbers.get(moment).copied().unwrap_or(moments.len());
         let of_class = |counters: &BTreeMap<Key, Steps>| -> BTreeMap<MemoryCounter, Steps> {
             let own = counters.iter().filter(|((of, _), _)| of.is_none_or(|of| of == class));
@@ -194,7 +194,7 @@ impl MemoryTimelineBuilder {
         }
     }
 
-    /// Returns the number of the moment at which the current interval ends.
+    /// Returns the index of the moment at which the current interval ends.
     fn moment(&self) -> usize {
         if self.last_length < self.length { self.ends.len() - 1 } else { self.ends.len() }
     }

@@ -1,4 +1,4 @@
-//! Values over time, stored where they change.
+//! Values over time. A value is stored only if it differs from the previous one.
 
 /// A step function over numbered moments. A value holds from its moment until the next value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ impl Steps {
         }
     }
 
-    /// Sets the value from `moment` on to the last value plus `change`. Without a last value, it starts from 0. The sum
+    /// Sets the value from `moment` on to the last value plus `change`; to `change` if there is no last value. The sum
     /// wraps.
     pub fn add(&mut self, moment: usize, change: u64) {
         self.set(moment, self.last().unwrap_or_default().wrapping_add(change));
@@ -26,7 +26,8 @@ impl Steps {
         self.0.last().map(|(_, value)| *value)
     }
 
-    /// Returns the greatest value; 0 if there is none, or if all are negative, as a sum can be for a moment.
+    /// Returns the greatest value; 0 if there is no value, or if all values are negative. A sum of changes can be
+    /// negative for a moment.
     #[must_use]
     pub fn greatest(&self) -> u64 {
         self.0.iter().map(|(_, value)| value.cast_signed()).max().unwrap_or_default().max(0).cast_unsigned()
@@ -54,8 +55,8 @@ impl Steps {
         self.0.iter().copied()
     }
 
-    /// Renumbers the moments. The new numbers do not decrease. If several values get the same moment, the last one
-    /// remains.
+    /// Renumbers the moments: `number` returns the new index of a moment, and must not decrease. If several values get
+    /// the same moment, the last one remains.
     pub(crate) fn renumber(&mut self, number: impl Fn(usize) -> usize) {
         for (moment, value) in std::mem::take(&mut self.0) {
             self.set(number(moment), value);

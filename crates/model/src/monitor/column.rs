@@ -95,7 +95,7 @@ impl ThreadColumn {
     }
 
     /// Returns the number in the column for the usage in an interval of `seconds`: bytes for [`Self::Net`], the share
-    /// of one processor for times, 0 for names and thread IDs, and a number per second for all others.
+    /// of one processor for times, 0 for names and thread IDs, and a number per second for all other columns.
     #[must_use]
     pub fn value(self, usage: &ThreadUsage, seconds: f64) -> f64 {
         let sum = self.counters().iter().map(|counter| usage.get(*counter)).fold(0, u64::saturating_add) as f64;

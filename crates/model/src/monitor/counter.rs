@@ -73,8 +73,8 @@ impl UsageCounter {
         }
     }
 
-    /// Returns true for the counters of the heap, which come from probes or from the allocator. The kernel has the
-    /// others.
+    /// Returns true for the counters of the heap, which come from probes or from the allocator. The kernel maintains
+    /// the other counters.
     #[must_use]
     pub const fn is_of_heap(self) -> bool {
         matches!(self, Self::AllocBytes | Self::AllocCount | Self::FreeBytes | Self::FreeCount)

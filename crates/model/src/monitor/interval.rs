@@ -35,7 +35,7 @@ pub struct ThreadInterval {
     pub usage: ThreadUsage,
 }
 
-/// Sum of threads of a process that have no rows.
+/// Sum over the threads of a process that are not listed one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherThreads {
     /// Number of threads.
@@ -57,11 +57,11 @@ pub struct ProcessInterval {
     pub source: SourceState,
     /// Usage of all threads of the process within the interval: the sum of `threads`, `ended` and `others`.
     pub usage: ThreadUsage,
-    /// Threads with rows.
+    /// Threads that are listed one by one.
     pub threads: Vec<ThreadInterval>,
     /// Threads that ended in the interval, with their usage since the begin of the interval.
     pub ended: OtherThreads,
-    /// Threads without rows, because there are more threads than the limit of rows.
+    /// Other threads, if the process has more threads than the list may have.
     pub others: OtherThreads,
     /// Number of threads that started in the interval.
     pub started: u64,
@@ -139,7 +139,7 @@ pub struct MonitorInterval {
 }
 
 impl MonitorInterval {
-    /// Appends the next interval. Usage is added, and values are those at the end of the next interval.
+    /// Appends the next interval: adds its usage, and takes over its end values.
     pub fn append(&mut self, next: &Self) {
         self.span.end = next.span.end;
         self.machine = self.machine.followed_by(&next.machine);

@@ -73,8 +73,8 @@ impl MachineValue {
         }
     }
 
-    /// Returns true for counters since the boot of the machine. Intervals have the increases of counters, and the other
-    /// values as they are at the end of the interval.
+    /// Returns true for counters since the boot of the machine. For a counter, an interval has the increase; for any
+    /// other value, it has the value at its end.
     #[must_use]
     pub const fn is_counter(self) -> bool {
         !matches!(self, Self::MemoryAvailable | Self::MemoryTotal | Self::SwapFree)
@@ -120,7 +120,8 @@ impl MachineUsage {
         usage
     }
 
-    /// Returns the share of the values in `part` in the time of all processors, from 0 to 1.
+    /// Returns the share of the processor times in `part` in the time of all processors, from 0 to 1; `None` if no time
+    /// is known.
     #[must_use]
     pub fn processor_share(&self, part: &[MachineValue]) -> Option<f64> {
         let all = [

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// A value that can be merged with the next one.
 pub trait SeriesPoint: Copy {
-    /// Returns the value for two consecutive points together. `lengths` are their lengths in seconds. At least one of
+    /// Merges the values of two consecutive points. `lengths`: durations of the points in seconds. At least one of
     /// `points` has a value.
     fn merged(points: [Option<Self>; 2], lengths: [f64; 2]) -> Self;
 }
@@ -12,7 +12,7 @@ pub trait SeriesPoint: Copy {
 /// Values at some points of a timeline, usually at consecutive ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series<P> {
-    /// Number of the point with the first value.
+    /// Index of the point with the first value.
     first: usize,
     values: Vec<Option<P>>,
 }
@@ -47,7 +47,7 @@ impl<P: SeriesPoint> Series<P> {
         self.values.iter().enumerate().filter_map(|(place, value)| Some((self.first + place, value.as_ref()?)))
     }
 
-    /// Merges each group of points into one point. `lengths` has the length of every point in seconds.
+    /// Merges each group of points into one point. `lengths`: durations of all points in seconds.
     pub(super) fn merge(&mut self, groups: &[Range<usize>], lengths: &[f64]) {
         let mut merged = Self::default();
         for (at, group) in groups.iter().enumerate() {

@@ -39,7 +39,7 @@ impl CounterSource {
     }
 }
 
-/// Origin of the heap counters of a process, and their age.
+/// Origin of the heap counters of a process. The counters may be out of date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SourceState {
     /// Origin of the counters.

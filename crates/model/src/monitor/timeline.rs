@@ -77,7 +77,7 @@ pub struct ThreadTimeline {
     pub spans: Vec<Range<Duration>>,
     /// Threads with a series.
     pub threads: Vec<ThreadSeries>,
-    /// Number of threads without a series. Only their processes include their usage.
+    /// Number of threads without a series. Their usage is included in the series of their processes only.
     pub more_threads: u64,
     /// Processes with their series.
     pub processes: Vec<ProcessSeries>,
@@ -98,7 +98,7 @@ impl ThreadTimeline {
         for keeps_gaps in [true, false] {
             if self.spans.len() > TIMELINE_POINTS {
                 let span = self.span();
-                // Two consecutive groups together are longer than this.
+                // Two consecutive groups without a gap between them are together longer than `longest`.
                 let longest = length(&span) / (TIMELINE_POINTS as u32 / 2 - 2);
                 self.merge_groups(longest, keeps_gaps);
             }

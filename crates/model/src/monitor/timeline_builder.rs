@@ -123,7 +123,7 @@ impl TimelineBuilder {
     }
 }
 
-/// Returns the point of an interval. `before` returns the net bytes at the last point.
+/// Returns the usage at the point of an interval. `before` returns the net bytes at the previous point.
 fn usage_point(
     usage: &ThreadUsage,
     source: CounterSource,
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!((point.alloc_rate, point.processor), (Some(10.0), 0.25));
         let [one, four] = [0, 1].map(|at| (timeline.threads[at].started, timeline.threads[at].ended));
         assert_eq!(one, (None, Some(Duration::from_secs(8))));
-        // The thread had no row for one interval, because it was one of the others.
+        // The thread had no row for one interval, because it was one of the `others`.
         assert_eq!(four, (Some(Duration::from_secs(2)), None));
         assert_eq!((timeline.events, timeline.title.as_str()), (vec![mark], "t"));
     }

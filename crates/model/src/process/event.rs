@@ -58,7 +58,7 @@ pub enum ProcessEventKind {
         /// Path in the mount namespace of the process.
         exe: PathBuf,
     },
-    /// User, control group and threads of the process became known.
+    /// User, control group and number of threads of the process became known.
     Belongs {
         /// User of the process; `None` if it is not known.
         user: Option<User>,

@@ -11,7 +11,7 @@ pub struct GeneratedCode {
     pub perf_map: Result<PathBuf, NoPerfMap>,
     /// Paths of the mapped jitdump files (`jit-PID.dump`).
     pub jitdumps: Vec<PathBuf>,
-    /// Start of stack times on the monotonic clock, which jitdump files use.
+    /// Time 0 of the stacks on the monotonic clock, which is the clock of jitdump files.
     pub clock_start: Duration,
     /// True if an option on the command line of the process makes JIT code keep frame pointers. HotSpot needs such an
     /// option.

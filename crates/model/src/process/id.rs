@@ -20,20 +20,20 @@ impl fmt::Display for Pid {
 pub struct Tid(pub u32);
 
 impl Tid {
-    /// Number that stands for all ended threads of a process without an account of their own.
+    /// Stands for all ended threads of a process that have no account of their own.
     pub const ENDED: Self = Self(u32::MAX);
 
     /// Upper limit of thread IDs: `PID_MAX_LIMIT`, include/linux/threads.h.
     const LIMIT: u32 = 4 << 20;
 
-    /// Returns true if the number stands for one or all ended threads.
+    /// Returns true if this is [`Self::ENDED`] or a result of [`Self::ended`].
     #[must_use]
     pub const fn is_of_ended(self) -> bool {
         self.0 > Self::LIMIT
     }
 
-    /// Stands for the ended thread with this `number`, because its thread ID can be reused. The results repeat after
-    /// four billion threads.
+    /// Returns an ID for an ended thread, because its thread ID can be reused. `number` counts the ended threads. The
+    /// results repeat after four billion threads.
     #[must_use]
     pub const fn ended(number: u32) -> Self {
         Self(Self::LIMIT + 1 + number % (u32::MAX - Self::LIMIT - 1))
@@ -51,7 +51,7 @@ pub struct ImageId {
 }
 
 impl ImageId {
-    /// Returns the ID that stands for a group of ended images in a recording. No process has its pid.
+    /// Returns the ID that stands for a group of ended images in a recording. Its pid is 0, which no process has.
     #[must_use]
     pub const fn of_group(number: u32) -> Self {
         Self { pid: Pid(0), ordinal: number }

@@ -15,7 +15,7 @@ pub struct User {
 }
 
 impl fmt::Display for User {
-    /// Writes the name, or the number if there is no name.
+    /// Writes the name, or the user ID if there is no name.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.name {
             Some(name) => out.pad(&plain(name)),

@@ -7,8 +7,9 @@ use super::id::{MAX_PIDS, Pid};
 /// another id.
 ///
 /// The memory depends on `kernel.pid_max`, not on the number of processes over time. Tables of 4,096 ordinals are
-/// created on first use. A table has one byte for each ordinal, and four bytes as soon as one ordinal exceeds 255. At
-/// the kernel's limit of pids, the memory is 4 MiB, and at most 16 MiB.
+/// created on first use. A table has one byte for each ordinal, and four bytes as soon as one ordinal exceeds 255. With
+/// the kernel's maximum of four million pids, the tables take 4 MiB, or 16 MiB if all of them have four bytes for each
+/// ordinal.
 #[derive(Clone, Debug, Default)]
 pub struct Ordinals {
     pages: Vec<Page>,

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::{AbsAddr, Mapping};
 
-/// Replaced mappings and the times of their replacement. If only a part of a mapping is replaced, the part has an
-/// entry.
+/// Replaced mappings and the times of their replacement. If only some addresses of a mapping are replaced, the entry
+/// has these addresses only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replaced {
     /// Replaced mappings in the order of replacement, each with the time of its replacement since tracing began.
@@ -15,7 +15,7 @@ pub struct Replaced {
     by_range: BTreeMap<(AbsAddr, AbsAddr), Vec<Version>>,
 }
 
-/// Number of a replaced mapping.
+/// Index of a replaced mapping, in the order of replacement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(usize);
 
@@ -54,7 +54,7 @@ impl Replaced {
         first.min()
     }
 
-    /// Returns the mapping with this number.
+    /// Returns a replaced mapping.
     #[must_use]
     pub fn get(&self, version: Version) -> Option<&Mapping> {
         self.all.get(version.0).map(|(mapping, _)| mapping)

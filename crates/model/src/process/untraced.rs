@@ -47,7 +47,7 @@ impl UntracedReason {
         Self::Ended,
     ];
 
-    /// Returns the name in reports for programs.
+    /// Returns the name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -134,7 +134,7 @@ impl Untraced {
         all
     }
 
-    /// Returns the processes with these sums. `listed` has the largest processes.
+    /// Constructs the value from its fields. `listed`: the processes with the largest RSS, the largest first.
     #[must_use]
     pub const fn from_parts(listed: Vec<UntracedProcess>, by_reason: BTreeMap<UntracedReason, ProcessMemory>) -> Self {
         Self { listed, by_reason }

@@ -13,7 +13,7 @@ pub struct Cost {
     pub nested: u64,
     /// Processor time of memtrace, from its start to the report.
     pub cpu: Duration,
-    /// Part of `cpu` that memtrace used while events were recorded.
+    /// Processor time of memtrace while events were recorded. `cpu` includes it.
     pub cpu_tracing: Duration,
     /// High-water mark of memtrace's RSS.
     pub peak_rss: Bytes,
@@ -22,7 +22,7 @@ pub struct Cost {
 }
 
 /// Cost of the BPF programs in the targets, without the traps of the probes. The cost is extrapolated from a
-/// measurement of a part of the run.
+/// measurement that covers a limited time of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProgramCost {
     /// Number of probe hits.

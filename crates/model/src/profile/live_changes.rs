@@ -1,20 +1,20 @@
 //! Changes of live memory over time.
 
-/// Changes of a stack in each of the [parts](crate::RunFacts::parts) of a recorded run; empty if they are not known.
+/// Changes of a stack in each [period](crate::RunFacts::parts) of a recorded run; empty if the changes are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LiveChanges(Vec<PartChange>);
 
-/// Change of a stack in one part of a recorded run, in bytes.
+/// Change of a stack in one period of a recorded run, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartChange {
-    /// Live bytes at the end of the part minus live bytes at its begin.
+    /// Live bytes at the end of the period minus live bytes at its begin.
     pub live: i64,
-    /// Bytes allocated in the part.
+    /// Bytes allocated in the period.
     pub alloc: u64,
 }
 
 impl LiveChanges {
-    /// Adds a change in the part with the number `part`. `parts` is the number of parts.
+    /// Adds a change in the period with the index `part`. `parts`: number of periods.
     pub fn add(&mut self, part: usize, parts: usize, change: PartChange) {
         self.0.resize(parts.max(self.0.len()), PartChange::default());
         if let Some(sum) = self.0.get_mut(part) {
@@ -28,7 +28,7 @@ impl LiveChanges {
         self.0.iter_mut().zip(&other.0).for_each(|(ours, theirs)| ours.add(*theirs));
     }
 
-    /// Returns the sum of all parts.
+    /// Returns the sum over all periods.
     #[must_use]
     pub fn total(&self) -> PartChange {
         self.0.iter().fold(PartChange::default(), |mut sum, change| {
@@ -37,7 +37,7 @@ impl LiveChanges {
         })
     }
 
-    /// Returns the changes by part.
+    /// Returns the changes in the order of the periods.
     #[must_use]
     pub fn as_slice(&self) -> &[PartChange] {
         &self.0

@@ -12,7 +12,7 @@ pub struct MergedImages {
     pub ends: BTreeMap<ImageEnd, u64>,
     /// Sum of the times for which the images were traced.
     pub traced: Duration,
-    /// Number of frees of inherited blocks, a part of the frees of unknown blocks.
+    /// Number of frees of inherited blocks. The number of frees of unknown blocks includes it.
     pub inherited_frees: u64,
     /// Start of the first image.
     pub first_start: Tick,

@@ -11,7 +11,7 @@ pub enum ReclaimKind {
     Compaction,
     /// kswapd: the kernel thread reclaims pages in the background.
     Kswapd,
-    /// Throttling: a task sleeps until others have freed pages.
+    /// Throttling: a task sleeps until other tasks have freed pages.
     Throttled,
     /// Other reclaim, such as `madvise(MADV_PAGEOUT)`.
     Other,

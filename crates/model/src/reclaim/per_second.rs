@@ -2,7 +2,7 @@
 
 use crate::VmCounters;
 
-/// Number of seconds of a trace, and of the seconds with scanning and with paging.
+/// Number of all seconds of a trace, of seconds with scanned pages, and of seconds with paging.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerSecond {
     /// Number of all seconds.

@@ -17,7 +17,7 @@ pub struct Stall {
     pub stack: StackId,
     /// Duration of the stall.
     pub duration: Nanoseconds,
-    /// Throttled time of the task, a part of the duration.
+    /// Time for which the task was throttled. The duration includes it.
     pub throttled: Nanoseconds,
     /// Number of scanned inactive pages.
     pub scanned: u64,
@@ -32,7 +32,7 @@ pub struct StallStats {
     pub stalls: StallTotals,
     /// Duration of the longest stall.
     pub longest: Nanoseconds,
-    /// Total throttled time of the tasks.
+    /// Total time for which the tasks were throttled.
     pub throttled: Nanoseconds,
     /// Number of scanned inactive pages.
     pub scanned: u64,

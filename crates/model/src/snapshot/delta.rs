@@ -8,20 +8,21 @@ use crate::{EventClass, ImageEnd, ImageId, ImageUsage, Losses, OomKill, Owner, S
 
 /// Changes of a shard's totals since its previous delta, or the sum of several deltas.
 ///
-/// The sum of all deltas of all shards has the additive quantities of the last snapshots. Deltas have no peaks, no
-/// ages, and no lists of pages, residency or parents of running images. They have the rusage of ended images only. They
-/// count live memory of any age, and have the frames of stacks that the ledger has merged later.
+/// The sum of all deltas of all shards has the additive quantities of the last snapshots. Deltas have no peaks and no
+/// ages of blocks. For a running image, they have no rusage, no list of pages, no residency and no parent. Deltas count
+/// live memory of any age, and have the frames of stacks that the ledger has merged later.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     /// End of the interval. No change is later.
     pub until: Tick,
     /// True if the interval ends at a mark: the delta has all changes before the mark, and later deltas have the
-    /// others.
+    /// changes after it.
     pub is_marked: bool,
     /// Changes of images and stacks by event class. Negative changes wrap: live numbers if more was freed than
     /// allocated, and all numbers of a stack that was merged into another one.
     pub usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
-    /// New stacks, by the first image with the stack. An image can also have totals of its parent's stacks.
+    /// New stacks, by the first image with the stack. An image can also have totals of stacks that are listed under its
+    /// parent.
     pub stacks: BTreeMap<ImageId, Stacks>,
     /// Ends of images in the interval, as in a snapshot.
     pub ends: BTreeMap<ImageId, (ImageEnd, Tick)>,

@@ -20,8 +20,8 @@ pub struct ImageUsage {
     pub repeated_frees: u64,
     /// Number of times that a stack without live blocks was merged into [`StackId::OTHER`] to bound memory.
     pub merged_stacks: u64,
-    /// True if IDs of merged stacks were forgotten. A stack that is not in [`Stacks`](crate::Stacks) may be one of
-    /// these.
+    /// True if IDs of merged stacks were forgotten. A stack that is not in [`Stacks`](crate::Stacks) may be a merged
+    /// stack.
     pub has_forgotten: bool,
     /// High-water mark of the live bytes; `None` if it was not recorded. A run with peaks has a single shard, because
     /// the peaks of several shards do not add up.
@@ -125,7 +125,7 @@ impl ImageUsage {
         }
     }
 
-    /// Returns the changes of the additive numbers since `earlier`.
+    /// Returns the changes of the additive quantities since `earlier`.
     pub fn diff(&self, earlier: &Self) -> Self {
         let mut change = self.clone();
         change.total = self.total.since(earlier.total);

@@ -7,7 +7,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{EndedImage, ImageEnd, Pid, Snapshot, Stack, StackId, Tick};
 
-/// Stack copies that user space has finished, by process and by the id of the copy, which events have.
+/// Stack copies that user space has finished, by process and by the id of the copy. Events have the id of the copy.
 ///
 /// The BPF programs give each copy a new id. The finished stack has the id that the BPF programs would have given it,
 /// so that the copy and a complete stack with the same frames have common totals.
@@ -54,8 +54,8 @@ impl FinishedStacks {
         self.0.get(&pid)?.find(copy)
     }
 
-    /// Returns true if the frames of all stacks of an ended image are known. Otherwise copies can be missing that have
-    /// not arrived, or are not finished.
+    /// Returns true if the frames of all stacks of an ended image are known. Otherwise, some copies may not have
+    /// arrived, or are not finished.
     #[must_use]
     pub fn completes(&self, image: &EndedImage) -> bool {
         let process = self.0.get(&image.id.pid);

@@ -13,7 +13,8 @@ use crate::{AbsAddr, Node, Stack, StackEnd, StackId, Tree};
 #[derive(Clone, Debug, Default)]
 pub struct Stacks {
     by_id: FxHashMap<StackId, Known>,
-    /// Merged stacks: their frames were removed or left out. There can be several times as many as stacks with frames.
+    /// Merged stacks: their frames were removed or left out. There can be several times more merged stacks than stacks
+    /// with frames.
     merged: FxHashSet<StackId>,
     calls: Tree<AbsAddr>,
     /// Nodes of recent stacks, the outermost first, by a hash of the outermost frame. Consecutive stacks of a thread
@@ -37,7 +38,7 @@ const _: () = assert!(size_of::<(StackId, Known)>() == 24);
 
 impl Stacks {
     /// Adds a stack. The BPF programs send a stack again if it was evicted from their map. If both entries of a stack
-    /// have frames, the earlier one is kept, else the one with frames.
+    /// have frames, the earlier entry is kept; else, the entry with frames is kept.
     pub fn insert(&mut self, id: StackId, stack: &Stack) {
         if stack.end == StackEnd::Merged {
             self.insert_merged(id);

@@ -102,8 +102,8 @@ impl<T: Copy + Eq + Hash> Tree<T> {
         self.known.reserve(nodes, |node| hash_of(&self.nodes, *node));
     }
 
-    /// Converts this tree to another one. `push` takes the other tree's node of the parent, and the item; it returns
-    /// the other tree's node.
+    /// Adds all nodes of this tree to another tree. For each node, `push` gets the parent's node in the other tree and
+    /// the item, and returns the node in the other tree.
     pub fn convert(&self, mut push: impl FnMut(Node, T) -> Node) -> Merged {
         let mut merged = Merged(Vec::with_capacity(self.len()));
         // A node comes after its parent.

@@ -10,7 +10,7 @@ pub struct AccountCounters {
     pub alloc: Amount,
     /// Blocks of the account that any thread has freed.
     pub free: Amount,
-    /// Blocks that a thread other than the allocating one has freed, a part of `free`.
+    /// Blocks that another thread than the allocating thread has freed. `free` includes them.
     pub free_by_others: Amount,
     /// Number of frees of unknown blocks, which were allocated before tracing began or by the parent process, or
     /// filtered.
@@ -57,7 +57,7 @@ impl WaterMarks {
         Self { low: current, high: current }
     }
 
-    /// Includes the amount `current` in the marks. Returns true if it has more bytes than all earlier amounts.
+    /// Includes the amount `current` in the marks. Returns true if `current` has more bytes than all earlier amounts.
     #[inline]
     pub fn include(&mut self, current: Amount) -> bool {
         self.lower(current);
@@ -81,7 +81,7 @@ impl WaterMarks {
     /// Corrects the low-water mark after a free of `block` was undone: all amounts since the free were larger by
     /// `block`. `before` is the mark at the free.
     pub fn restore_low(&mut self, before: Amount, block: Amount) {
-        // If no amount since the free was lower than `before`, the sum is larger than `before`.
+        // If the mark was not lowered after the free, the sum exceeds `before`, and the mark stays at `before`.
         self.low.bytes = before.bytes.min(Bytes(self.low.bytes.0.saturating_add(block.bytes.0)));
         self.low.count = before.count.min(self.low.count.saturating_add(block.count));
     }
@@ -127,7 +127,7 @@ pub struct ImageAccounts {
     pub accounts: Vec<AccountState>,
 }
 
-/// Number of a group of accounts. A group can have accounts of several images.
+/// Id of a group of accounts. A group can have accounts of several images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountGroupId(pub u32);
 
@@ -145,7 +145,7 @@ pub struct GroupMember {
 /// Water marks of the sum of the members of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMarks {
-    /// Number of the group.
+    /// Id of the group.
     pub group: AccountGroupId,
     /// Live amount of all members at the start of the interval.
     pub before: Amount,
@@ -155,15 +155,15 @@ pub struct GroupMarks {
     pub peak_at: Tick,
 }
 
-/// Number of an account in a recording.
+/// Id of an account in a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountNumber(pub u32);
 
 impl AccountNumber {
-    /// Number of the sum of all accounts.
+    /// Id of the sum of all accounts.
     pub const TOTAL: Self = Self(0);
 
-    /// Number of accounts that are not recorded, because there are too many.
+    /// Id of all accounts that are not recorded, because there are too many.
     pub const NOT_RECORDED: Self = Self(u32::MAX);
 
     /// Returns false for [`Self::NOT_RECORDED`].

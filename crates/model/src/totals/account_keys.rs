@@ -9,7 +9,7 @@ use crate::GroupBy;
 pub struct AccountKeys(Vec<GroupBy>);
 
 impl AccountKeys {
-    /// Returns true if each account belongs to one process, or to a part of one.
+    /// Returns true if each account belongs to one process, or to one part of a process.
     #[must_use]
     pub fn are_by_process(&self) -> bool {
         self.iter().any(|key| matches!(key, GroupBy::Process | GroupBy::Thread))

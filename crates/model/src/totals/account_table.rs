@@ -14,9 +14,9 @@ pub struct AccountTable {
     pub rows: Vec<AccountRow>,
     /// Totals of all groups.
     pub total: AccountTotals,
-    /// Start of the trace.
+    /// Tick at the start of the trace.
     pub start: Tick,
-    /// Time since the start of the trace.
+    /// Time of the table, since the start of the trace.
     pub elapsed: Duration,
     /// Losses since the start of the trace.
     pub losses: Losses,
@@ -114,7 +114,7 @@ impl AccountColumn {
         }
     }
 
-    /// Returns the number in the column, by which rows are sorted; 0 for names.
+    /// Returns the value by which rows are sorted; 0 for names.
     #[must_use]
     pub fn value(self, totals: &AccountTotals) -> u64 {
         let marks = totals.marks.unwrap_or_default();

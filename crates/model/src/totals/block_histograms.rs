@@ -28,13 +28,13 @@ impl BlockQuantity {
 pub struct Log2(u8);
 
 impl Log2 {
-    /// Returns the logarithm with this number; `None` above 63.
+    /// Converts an integer to a logarithm; `None` above 63.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         if number < u64::BITS { Some(Self(number as u8)) } else { None }
     }
 
-    /// Returns the number, from 0 to 63.
+    /// Returns the logarithm as an integer from 0 to 63.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0 as u32
@@ -71,7 +71,7 @@ impl Log2 {
     }
 }
 
-/// Numbers of the blocks of a stack by the binary logarithms of their sizes, lifetimes and ages.
+/// Number of blocks of a stack by size, by lifetime and by age. The buckets are binary logarithms.
 ///
 /// There are at most 64 buckets of sizes, 33 of lifetimes and 33 of ages. Most stacks use a few, so only non-zero
 /// buckets are stored, in 8 bytes each. Negative counts of a difference are stored as wrapped numbers.
@@ -79,7 +79,7 @@ impl Log2 {
 pub struct BlockHistograms(Vec<Bucket>);
 
 /// Bucket of a histogram. The upper byte has the quantity and the logarithm, the other bytes the count as a signed
-/// number. At a hundred million blocks a second, 2^55 blocks of one bucket take ten years.
+/// number. The count overflows at 2^55 blocks: at a hundred million blocks a second, this takes ten years.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Bucket(u64);
 

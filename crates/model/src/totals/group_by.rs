@@ -109,7 +109,7 @@ impl GroupBy {
         self == Self::Object || self.is_tag() && !has_program_tags
     }
 
-    /// Returns true if the name of a group is a path. The end of a path is its significant part.
+    /// Returns true if the name of a group is a path. The significant text of a path is at its end.
     #[must_use]
     pub const fn is_path(self) -> bool {
         matches!(self, Self::Cgroup | Self::Object)

@@ -2,7 +2,7 @@
 
 use crate::{MappingKind, Tid};
 
-/// ID of an allocator: user space numbers the allocators with probes.
+/// ID of an allocator. User space assigns IDs to the allocators with probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AllocatorId(pub u16);
 
@@ -11,7 +11,7 @@ impl AllocatorId {
     pub const UNKNOWN: Self = Self(0);
 }
 
-/// ID of a tag that a process has set: the BPF programs number the tags.
+/// ID of a tag that a process has set. The BPF programs assign the IDs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TagId(pub u16);
 
@@ -151,16 +151,16 @@ impl Part {
     }
 }
 
-/// A key of parts, with its values as numbers for encodings.
+/// A key of parts, with functions that encode its values as numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct PartKey {
     /// Set with only this key.
     pub flag: PartKeys,
     /// Name of the key in recordings.
     pub name: &'static str,
-    /// Function that returns the number of a part's value; `None` if the part does not have the key.
+    /// Function that encodes a part's value as a number; `None` if the part does not have the key.
     pub number: fn(Part) -> Option<u32>,
-    /// Function that adds the key to a part; `None` if no value has the number.
+    /// Function that decodes a number and adds the key to a part; `None` if no value has the number.
     pub with_number: fn(Part, u32) -> Option<Part>,
     /// Function that returns the name of the value with a number; `None` if the values have no names.
     pub value_name: fn(u32) -> Option<&'static str>,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Minimum number of references per second for a statement.
+/// Minimum number of references per second. With fewer references, the result is [`CacheFit::Unknown`].
 const MANY: f64 = 1e6;
-/// Minimum share of hits for a working set that fits.
+/// Minimum share of hits for [`CacheFit::Fits`].
 const FITS: f64 = 0.98;
 
 /// Use of the last-level cache by processes, in user mode.
@@ -19,7 +19,7 @@ pub struct CacheUse {
 /// Relation of a working set to the size of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheFit {
-    /// There are too few references for a statement.
+    /// The number of references is too small for a conclusion.
     Unknown,
     /// There are many references, and nearly all were in the cache.
     Fits,

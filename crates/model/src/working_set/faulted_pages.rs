@@ -11,11 +11,11 @@ use crate::units::{AbsAddr, Bytes};
 /// Maximum number of regions with a page fault. They cover 2 TiB of small pages, and take about 100 MB of memory.
 const MAX_REGIONS: usize = 1 << 20;
 
-/// Pages of processes that had a page fault since the process was cleared.
+/// Pages of processes that had a page fault since [`Self::clear`] was called for the process.
 #[derive(Debug)]
 pub struct FaultedPages {
     page: Bytes,
-    /// Faulted pages by process and number of the region.
+    /// Faulted pages by process and index of the region.
     processes: FxHashMap<Pid, FxHashMap<u64, PageBits>>,
     /// Number of regions of all processes, at most `max_regions`.
     regions: usize,

@@ -4,7 +4,7 @@ use super::process::{ProcessWorkingSet, ReferencedMemory};
 use crate::memory::MappingKind;
 use crate::units::Bytes;
 
-/// Estimate of the lowest memory limit that does not make the processes page.
+/// Estimate of the lowest memory limit at which the processes run without paging.
 ///
 /// The estimate takes the touched pages as the working set. Untouched file pages need no memory, because they can be
 /// read again. All other untouched pages need memory unless there is swap. The estimate does not include memory of the

@@ -6,7 +6,7 @@ use crate::Bytes;
 
 /// Minimum number of points of a curve with a knee.
 const FEWEST_POINTS: usize = 4;
-/// Minimum distance of a knee from the line, as a part of the height.
+/// Minimum distance of a knee from the line, as a share of the value of the last point.
 const LEAST_DISTANCE: f64 = 0.1;
 
 /// Returns the index of the knee: the point after which a curve from the origin flattens. The knee has the greatest

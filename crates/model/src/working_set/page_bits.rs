@@ -7,7 +7,7 @@ pub(super) const PAGES: u64 = 512;
 /// Number of words with the bits of a region.
 const WORDS: usize = 8;
 
-/// Set of pages of a region. Each page has a number from 0 to [`PAGES`] - 1.
+/// Set of pages of a region. Each page has an index from 0 to [`PAGES`] - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PageBits([u64; WORDS]);
 
@@ -27,7 +27,7 @@ impl PageBits {
     }
 }
 
-/// Returns the number of the region of an address, and the number of the page in the region. Pages have `page` bytes.
+/// Returns the index of the region of an address, and the index of the page in the region. Pages have `page` bytes.
 pub(super) fn position(address: AbsAddr, page: Bytes) -> (u64, u64) {
     let number = address.0 / page.0.max(1);
     (number / PAGES, number % PAGES)

@@ -9,7 +9,7 @@ use crate::memory::MappingKind;
 use crate::process::Pid;
 use crate::units::{Bytes, PAGE};
 
-/// Resident memory, and its referenced part.
+/// Resident memory and referenced memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReferencedMemory {
     /// Resident bytes.
@@ -18,8 +18,8 @@ pub struct ReferencedMemory {
     pub pss: Bytes,
     /// Bytes of pages with a reference. This is an upper bound, because a huge page counts as a whole.
     pub referenced: Bytes,
-    /// Lower bound of the referenced bytes: one small page of each huge page, and no page that the kernel does not
-    /// track.
+    /// Lower bound of the referenced bytes. It counts one small page for each referenced huge page, and no page without
+    /// tracked references.
     pub least_referenced: Bytes,
     /// Resident bytes in huge pages.
     pub huge: Bytes,
@@ -28,8 +28,8 @@ pub struct ReferencedMemory {
 impl ReferencedMemory {
     /// Returns the memory of a mapping with `huge` bytes in huge pages of `huge_page` bytes.
     ///
-    /// The kernel reports the referenced bytes of a mapping, but not their part in huge pages. The number of referenced
-    /// huge pages is at most the number that fits into the referenced bytes.
+    /// The kernel reports the referenced bytes of a mapping, but not the referenced bytes in huge pages. The number of
+    /// referenced huge pages is at most the number that fits into the referenced bytes.
     #[must_use]
     pub fn of_mapping(resident: Bytes, pss: Bytes, referenced: Bytes, huge: Bytes, huge_page: Bytes) -> Self {
         let most_huge = referenced.0.min(huge.0).checked_div(huge_page.0).unwrap_or(0);

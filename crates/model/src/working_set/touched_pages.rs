@@ -21,7 +21,7 @@ pub enum PageState {
     Unknown,
 }
 
-/// Part of the resident memory of a process.
+/// Selection of resident pages of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PagePart {
     /// All resident pages.
@@ -58,7 +58,7 @@ struct Region {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TouchedPages {
     page: Bytes,
-    /// Regions by number: the address divided by the size of a region.
+    /// Regions by index: the address divided by the size of a region.
     regions: BTreeMap<u64, Region>,
 }
 
@@ -88,7 +88,7 @@ impl TouchedPages {
         }
     }
 
-    /// Returns the number of bytes from `start` to `end` on pages of a part.
+    /// Returns the number of bytes from `start` to `end` on the pages that `part` selects.
     #[must_use]
     pub fn bytes(&self, part: PagePart, start: AbsAddr, end: AbsAddr) -> Bytes {
         let [bytes] = self.bytes_of_parts([part], start, end);
@@ -103,7 +103,7 @@ impl TouchedPages {
         (hot, Bytes(resident.0.saturating_sub(hot.0)))
     }
 
-    /// Returns the number of bytes on pages of each part, in one pass.
+    /// Returns the number of bytes on the pages of each of `parts`, in one pass.
     fn bytes_of_parts<const N: usize>(&self, parts: [PagePart; N], start: AbsAddr, end: AbsAddr) -> [Bytes; N] {
         let size = PAGES * self.page.0.max(1);
         let mut sums = [Bytes(0); N];
