@@ -1,4 +1,5 @@
-//! Command line: arguments to the configuration of a command, messages to the terminal, and exit codes.
+//! Command line: converts arguments to the configuration of a command, runs the command, prints its messages, and
+//! returns the exit code.
 
 mod accounts;
 mod args;
@@ -43,7 +44,7 @@ pub fn reference() -> String {
     reference::text()
 }
 
-/// Runs memtrace with `arguments`, of which the first is its own name.
+/// Runs memtrace. The first of `arguments` is the name of the executable.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let console = Console::stderr();
     let arguments = arguments.into_iter().collect::<Vec<_>>();
@@ -102,14 +103,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns true for `-h`, also together with other short options, as in `-qh`.
+/// Returns true if the arguments contain `-h`, alone or together with other short options, as in `-qh`.
 fn asks_for_short_help(arguments: &[OsString]) -> bool {
     let is_help = |argument: &str| argument.starts_with('-') && !argument.starts_with("--") && argument.ends_with('h');
     let options = arguments.iter().take_while(|argument| *argument != "--");
     options.filter_map(|argument| argument.to_str()).any(is_help)
 }
 
-/// Prints help, the version, or an error in the arguments.
+/// Prints the help, the version, or an error in the arguments, as clap returns them. Returns the exit.
 fn refuse(refusal: clap::Error, console: &Console) -> Exit {
     if !refusal.use_stderr() {
         let text = refusal.render();
@@ -123,7 +124,7 @@ fn refuse(refusal: clap::Error, console: &Console) -> Exit {
     Exit::Usage
 }
 
-/// Writes to standard output. A closed pipe is no error.
+/// Writes to standard output. Returns `exit`, or a failure if the write fails. A closed pipe is not a failure.
 fn print(bytes: &[u8], exit: Exit, console: &Console) -> Exit {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,7 +1,7 @@
 //! Memory of a process by owner, read from `/proc` and from glibc's chunk headers, without tracing.
 //!
-//! The target is not stopped, and reading faults no page in: pages that are swapped out or were never touched are
-//! skipped.
+//! The process is not stopped. Reading its memory causes no page fault in it: pages that are swapped out or were never
+//! touched are skipped.
 
 mod allocator;
 mod assemble;
@@ -34,13 +34,13 @@ use memtrace_object::elf::{self, Elf};
 /// Number of attempts to read the VMAs while the RSS changes.
 const ATTEMPTS: u32 = 5;
 
-/// Attributes the memory of `process` to its owners. `survey`: the allocators of the process. `objects`: the cache of
-/// its mapped files.
+/// Attributes the memory of `process` to owners: heap, stacks, files and others. `survey`: the allocators of the
+/// process. `objects`: cache of the open files that the process has mapped.
 ///
 /// # Errors
 ///
-/// Errors of reading `/proc`: the process has exited, or permission is missing. If only its memory cannot be read, the
-/// result says so.
+/// Errors of reading `/proc`: the process has exited, or permission is missing. If only the memory of the process
+/// cannot be read, the function succeeds, and the explanation states this as the reason for unknown values.
 pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Result<Explanation, ProcessError> {
     let pid = process.pid;
     let reader = MemoryReader::open(pid);
@@ -88,7 +88,8 @@ pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects)
     })
 }
 
-/// Reads the VMAs with the status counters before and after; repeats this while the RSS changes in between.
+/// Reads the VMAs, and the status counters before and after. Repeats this while the RSS changes in between, at most
+/// [`ATTEMPTS`] times. Returns the VMAs, the counters before and the counters after.
 fn read_vmas_consistently(process: &Process) -> Result<(Vec<Vma>, StatusCounters, StatusCounters), ProcessError> {
     let pid = process.pid;
     let mut before = counted(pid)?;
@@ -123,8 +124,7 @@ fn variables(process: &Process, vmas: &[Vma], objects: &mut Objects) -> Vec<(usi
     continued.filter_map(end).collect()
 }
 
-/// Inspector of the memory of a process. Without permission to read it, the sizes of each range are
-/// `None`.
+/// Inspector of the memory of a process. Without permission to read this memory, the sizes of each range are `None`.
 struct ProcessInspector<'reader>(&'reader io::Result<MemoryReader>);
 
 impl RangeInspector for ProcessInspector<'_> {

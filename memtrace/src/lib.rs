@@ -1,7 +1,7 @@
 //! memtrace shows which code holds the memory of a running Linux system.
 //!
-//! `ARCHITECTURE.md` describes the modules and the data flow between them. The import rules are checked by `cargo xtask
-//! tidy`. The crate `memtrace-model` contains the types that all modules share.
+//! `ARCHITECTURE.md` describes the modules and the data flow between them. `cargo xtask tidy` checks the permitted
+//! imports. The crate `memtrace-model` contains the types that all modules share.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

@@ -1,6 +1,6 @@
 //! The command `memtrace`. Its code is in the library, where tests can use it.
 
-/// Not the allocator of the C library: memtrace would hit its own probes there (docs/design/0064).
+/// memtrace does not use the allocator of the C library, because it would hit its own probes there (docs/design/0064).
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -35,7 +35,7 @@ pub(crate) struct Config {
     pub(crate) path: PathBuf,
     pub(crate) view: View,
     pub(crate) span: Span,
-    /// Moments of additional heap profiles, in formats that hold several.
+    /// Moments of additional heap profiles, for formats that can show several.
     pub(crate) heap_profiles: Vec<Moment>,
     pub(crate) outputs: Vec<Output>,
     /// Metric to draw; `None` selects the metric of the run.
@@ -46,19 +46,19 @@ pub(crate) struct Config {
     pub(crate) tags: Option<TagRules>,
     /// Number of sites, and of processes, in text reports.
     pub(crate) top: usize,
-    /// Number of ended processes with rows of their own.
+    /// Number of ended processes with rows of their own. The others are grouped.
     pub(crate) keep_ended: usize,
-    /// True to write every stack and process.
+    /// True if every stack and process is written, even if the report becomes large.
     pub(crate) all_stacks: bool,
 }
 
 impl Config {
-    /// Returns true if the format of an output passes `is_shown`.
+    /// Returns true if `is_shown` returns true for the format of an output.
     fn shows(&self, is_shown: fn(Format) -> bool) -> bool {
         self.outputs.iter().any(|output| is_shown(output.format))
     }
 
-    /// Returns the configuration of a report at the end, with all rows and without outputs.
+    /// Returns the configuration of a report at the end of the recording, with all stacks and without outputs.
     fn whole(path: &Path, view: View) -> Self {
         Self {
             path: path.to_owned(),
@@ -76,7 +76,7 @@ impl Config {
     }
 }
 
-/// Part of a recording that a report shows.
+/// Contents of a recording that a report shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum View {
     /// Stacks of each event class.
@@ -139,8 +139,8 @@ fn open(config: &Config) -> Result<Recording, Error> {
     Recording::open(&config.path).map_err(|source| unreadable(&config.path, source))
 }
 
-/// Returns the symbolizer for frames without a recorded name. It reads an object's file only if the file has the
-/// recorded build ID.
+/// Returns the symbolizer for frames without a recorded name. The symbolizer reads the file of an object only if the
+/// file has the recorded build ID.
 fn symbolizer() -> Symbolizer {
     Symbolizer::new().with_reopen(Objects::reopen)
 }
@@ -178,7 +178,7 @@ fn reports_of<'a>(config: &Config, book: &'a dyn Book) -> Result<BookReports<'a>
     Ok(BookReports { book, path: config.path.clone(), facts, moments, options })
 }
 
-/// Writes the report of each event class, and returns the largest losses among the classes.
+/// Writes the report of each event class. Returns the losses of the class that has lost the most events.
 fn write_stacks(
     reports: &BookReports<'_>,
     mut outputs: BTreeMap<EventClass, Outputs>,
@@ -316,7 +316,8 @@ fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> 
     })
 }
 
-/// Returns the chosen metric, or the metric of the run.
+/// Returns the chosen metric, if the recording has it. The default is growth between two marks, net-growth between two
+/// other moments, and otherwise the metric of the run.
 fn metric(chosen: Option<Metric>, facts: &RecordedFacts, moments: &Moments) -> Result<Option<Metric>, Error> {
     let is_at_end = moments.is_at_end();
     let needs_peaks = |metric: &Metric| metric.needs(Requirement::Peaks);

@@ -32,15 +32,15 @@ use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 
 /// Interval at which new mappings are processed. Few processes map an allocator after their start,
-/// so it can be long.
+/// so the interval can be long.
 const MAPPINGS: Duration = Duration::from_millis(100);
 
-/// Monitors threads as `config` says.
+/// Monitors threads according to `config`.
 ///
 /// # Errors
 ///
-/// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, only unreadable
-/// counters or a trace that cannot be written are errors.
+/// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, the errors are
+/// failures to wait for the targets, to read the counters, or to write the trace.
 pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     event_loop()?.block_on(async {
         let mut signals = Signals::listen()?;

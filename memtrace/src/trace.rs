@@ -1,4 +1,4 @@
-//! `memtrace` and the commands that trace: one run, from its configuration to its report.
+//! A run of a command that traces, from its configuration to its report.
 
 mod account_interval;
 mod account_text;
@@ -43,7 +43,7 @@ use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
 use crate::run_kit::protection;
 
-/// Traces as `config` says, and writes the reports.
+/// Traces according to `config`, and writes the reports.
 ///
 /// # Errors
 ///

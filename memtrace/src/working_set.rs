@@ -1,4 +1,5 @@
-//! Measurement of working sets: clear the access records of pages, wait, and read them.
+//! Measurement of working sets: clears the references of pages, waits, and reads the references. A reference is the
+//! record of an access, such as the accessed bit of a page table entry.
 
 mod cache_meter;
 mod cleared;
@@ -29,11 +30,11 @@ use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::{Signals, event_loop, until};
 use crate::run_kit::observer::Observer;
 
-/// Length of the last part of a wait, which is a `thread::sleep`: the timer of the event loop has a
-/// resolution of a millisecond.
+/// Duration of the `thread::sleep` at the end of a wait. The timer of the event loop has a resolution of only a
+/// millisecond.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Measures working sets as `config` says. Returns false if readings are missing in the outputs.
+/// Measures working sets according to `config`. Returns false if readings are missing in the outputs.
 ///
 /// # Errors
 ///
@@ -55,7 +56,7 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
     if let Some(warning) = cost.warning() {
         log::warn!("{warning}");
     }
-    // Also after an error: the earlier readings are valid.
+    // Write the outputs even after an error: the earlier readings are valid.
     let written = outputs.finish(observer);
     measured.and(written)
 }
@@ -87,7 +88,7 @@ async fn measure(
         let mut reading = 0;
         while let Some(wait) = config.mode.wait(reading).filter(|_| !cleared.is_empty()) {
             let is_over = !sleep(at + wait, deadline, &mut signals, &mut machine).await;
-            // If there is no reading yet, one over a shorter time than requested is better than
+            // If there is no reading yet, a reading over a shorter time than requested is better than
             // none.
             if is_over && !cost.is_empty() {
                 break 'measurements cleared.unmeasured();

@@ -19,10 +19,10 @@ use super::possible_values;
 use super::trace::{self, CommonArgs, RunArgs, TraceArgs};
 use crate::trace::config::{AccountReport, Config};
 
-/// Interval of the table on a terminal.
+/// Default interval between two refreshes of the table on a terminal.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// Rows of texts.
+/// Default number of rows in text reports of accounts and of threads.
 pub(super) const DEFAULT_TOP: usize = 40;
 
 /// Options of `memtrace accounts`.
@@ -89,7 +89,7 @@ fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> 
     // The table would erase the output of a command.
     let is_shown = is_terminal && !general.quiet && target.command.is_empty() && !needs_stacks;
     report.refresh = every.or(is_shown.then_some(REFRESH));
-    // Stacks are grouped by the key that depends on them.
+    // If one of the keys depends on stacks (tag or object), stacks are grouped by this key.
     let of_stacks = |by: &GroupBy| report.keys.contains(by);
     grouping.by = [GroupBy::Tag, GroupBy::Object].into_iter().find(of_stacks).into_iter().collect();
     output.top.get_or_insert(DEFAULT_TOP);
@@ -115,7 +115,7 @@ fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> 
     Ok(Config { outputs: Vec::new(), shards, accounts: Some(report), recording: recorded, ..config })
 }
 
-/// Refuses options of stacks if the accounts need none.
+/// Refuses options that have an effect only on stacks. The caller checks that the accounts need no stacks.
 fn check_without_stacks(output: &OutputArgs, tuning: &TuningArgs) -> Result<(), ArgConflict> {
     let options = [
         // A depth of 0 means no stacks.
@@ -128,7 +128,8 @@ fn check_without_stacks(output: &OutputArgs, tuning: &TuningArgs) -> Result<(), 
     }
 }
 
-/// Refuses outputs of accounts by object or tag that need totals before the end of the trace.
+/// Refuses recordings, traces for Perfetto and `--every` for accounts by object or tag. The totals of these accounts
+/// are known only at the end of the trace.
 fn check_with_stacks(report: &AccountReport, is_recorded: bool, has_every: bool) -> Result<(), ArgConflict> {
     if is_recorded {
         return Err(ArgConflict::new(

@@ -47,9 +47,9 @@ pub(super) struct Console {
 
 struct Screen {
     out: Box<dyn Write + Send>,
-    /// The cursor is in a status line, which the next text erases.
+    /// True if the cursor is in a status line. The next text erases this line.
     status: bool,
-    /// Lines of the table above it, which the next text erases too.
+    /// Number of lines of the table above the cursor. The next text erases this table too.
     table: usize,
 }
 
@@ -76,7 +76,7 @@ impl Console {
         self.styled_line(&plain_lines(text));
     }
 
-    /// Writes whole lines that may contain styles; all other text in them has to be plain.
+    /// Writes whole lines that may contain styles (SGR). The caller must have removed all other control characters.
     pub(super) fn styled_line(&self, text: &str) {
         let end = if text.ends_with('\n') { "" } else { "\n" };
         self.screen().put(&format!("{text}{end}"));
@@ -143,7 +143,7 @@ impl Write for Console {
 pub(super) mod tests {
     use super::*;
 
-    /// A writer with shared text, readable while a console owns it.
+    /// A writer to a shared buffer, which a test can read while a console owns the writer.
     #[derive(Clone, Default)]
     pub(in crate::cli) struct Paper(Arc<Mutex<Vec<u8>>>);
 

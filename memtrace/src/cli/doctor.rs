@@ -34,7 +34,7 @@ pub(super) fn run(args: &DoctorArgs) -> (String, Exit) {
     (text, exit::of_findings(&findings))
 }
 
-/// Formats a line for each finding, and another one for its remedy.
+/// Formats each finding as a line. If a finding has a remedy, a second line shows the remedy.
 fn text(findings: &[Finding], colour: bool) -> String {
     let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
     let mut text = String::new();
@@ -54,7 +54,7 @@ fn text(findings: &[Finding], colour: bool) -> String {
     text
 }
 
-/// Formats an object with the worst verdict and every finding, in the order of the text.
+/// Formats a JSON object with the worst verdict and all findings, in the same order as [`text`].
 fn json(findings: &[Finding]) -> String {
     let verdicts = findings.iter().map(|finding| finding.verdict).filter(|verdict| *verdict != Verdict::Info);
     let worst = verdicts.max().unwrap_or(Verdict::Ok);

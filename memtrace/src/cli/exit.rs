@@ -1,4 +1,4 @@
-//! Exit codes. Help and the man page derive from this table.
+//! Exit codes. Help, the man page and docs/reference.md derive from this table.
 
 use std::process::ExitCode;
 
@@ -154,7 +154,8 @@ pub(super) fn code_of(outcome: &Outcome, pass: bool) -> u8 {
     }
 }
 
-/// Returns the exit of `doctor`: the first failure of a run.
+/// Returns the exit of `doctor`. If several findings are failures, it is the exit for the failure that a trace would
+/// meet first (the order of [`Area`]).
 pub(super) fn of_findings(findings: &[Finding]) -> Exit {
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).map(|finding| finding.area);
     match failed.min() {

@@ -1,4 +1,4 @@
-//! Texts of help and man page in addition to the options.
+//! Texts of the help and the man page that are not help texts of options.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
@@ -6,13 +6,13 @@ use memtrace_model::{ALLOCATORS, FUNCTIONS, Naming};
 
 use super::exit::Exit;
 
-/// Usage of memtrace.
+/// Usage lines of memtrace without a subcommand.
 pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
                                 memtrace [OPTIONS] -- <CMD> [ARGS]...\n       \
                                 memtrace [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user <USER>\n       \
                                 memtrace <COMMAND> [OPTIONS] [ARGS]...";
 
-/// Usage of a subcommand that traces.
+/// Usage lines of a subcommand that traces.
 macro_rules! usage_of {
     ($command:literal) => {
         concat!(
@@ -37,7 +37,7 @@ pub(super) const WSS_USAGE: &str = "memtrace wss [OPTIONS] --pid <PID>... [DURAT
                                     [DURATION]";
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
-/// Examples with their purpose.
+/// Examples: the purpose, and the command line.
 pub(super) const EXAMPLES: [(&str, &str); 12] = [
     (
         "Find the code that holds a service's memory, of the allocations of half a minute:",
@@ -65,7 +65,7 @@ pub(super) const EXAMPLES: [(&str, &str); 12] = [
     ("Check this machine:", "memtrace doctor"),
 ];
 
-/// The answer to a command line without arguments.
+/// Text that memtrace prints if it has no arguments.
 pub(super) const INTRODUCTION: &str = "\
 memtrace shows which code holds the memory of a running Linux system. Examples:
 
@@ -76,13 +76,13 @@ memtrace shows which code holds the memory of a running Linux system. Examples:
 It writes the flame graph memtrace.svg, and a summary to the terminal.
 `memtrace -h` lists more options, `memtrace doctor` checks this machine.";
 
-/// Effect of `--exit-code`.
+/// Sentence about `--exit-code` after the list of exit codes.
 pub(super) const PASSED_ON: &str = "With --exit-code, the command's exit code replaces 0 and 20.";
 
-/// The end of the short help.
+/// Last line of the short help.
 pub(super) const SHORT_END: &str = "All options, exit codes and examples: memtrace --help, or memtrace man | man -l -";
 
-/// Returns the definition for `-h`, in which options have no lists of values.
+/// Returns `command` for the output of `-h`: without the lists of possible values.
 pub(super) fn short(command: Command) -> Command {
     let without_values = |argument: Arg| {
         let has_values = argument.get_action().takes_values();
@@ -91,7 +91,7 @@ pub(super) fn short(command: Command) -> Command {
     command.mut_args(without_values).mut_subcommands(short)
 }
 
-/// The end of the long help.
+/// Returns the end of the long help: exit codes, hooked functions and examples.
 pub(super) fn long_end() -> String {
     let codes = Exit::ALL.iter().map(|exit| format!("  {:>2}  {}\n", exit.code(), exit.meaning())).collect::<String>();
     format!("{}\n{codes}  {PASSED_ON}\n\n{}\n  {}", heading("Exit codes:"), heading("Hooked functions:"), functions())
@@ -99,14 +99,14 @@ pub(super) fn long_end() -> String {
         + examples().trim_end()
 }
 
-/// Subcommands that do not trace and have the option `--pid`, as in their usage.
+/// Subcommands that do not trace, and have the option `--pid`. The blanks are those around the name in a usage line.
 const NAME_A_PROCESS: [&str; 2] = [" explain ", " doctor "];
 
-/// Subcommands that trace one event class.
+/// Subcommands that trace one event class, with the blanks around the name in a usage line.
 const TRACE_ONE_CLASS: [&str; 3] = [" faults ", " maps ", " reclaim "];
 
-/// Adds a tip to the error for an unexpected argument: a command to trace, a pid, or a subcommand. `command` is the
-/// definition of the command line.
+/// Adds a tip to the error for an unexpected argument, if the argument looks like a command to trace, a pid, a
+/// subcommand, or an option of another command. `command` is the definition of the command line.
 pub(super) fn with_tip(mut refusal: clap::Error, command: &Command) -> clap::Error {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(word)), Some(ContextValue::StyledStr(usage))) =
         (refusal.kind(), refusal.get(ContextKind::InvalidArg), refusal.get(ContextKind::Usage))
@@ -181,7 +181,7 @@ fn examples() -> String {
     format!("{}\n{}", heading("Examples:"), shown.collect::<String>())
 }
 
-/// Formats a heading like those of clap, which strips the colours if there is no terminal.
+/// Formats a heading in the style of clap. clap removes the escape sequences if the output is not a terminal.
 fn heading(text: &str) -> String {
     format!("\x1b[1m\x1b[4m{text}\x1b[0m")
 }

@@ -21,7 +21,7 @@ pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
     Ok(NamedAllocator { object: PathBuf::from(object), prefix: prefix.to_owned() })
 }
 
-/// Parses `EXE:FUNCTION`. A demangled name contains colons itself.
+/// Parses `EXE:FUNCTION`. The first colon ends the file, because a demangled name can contain colons.
 pub(super) fn mark_function(text: &str) -> Result<MarkFunction, String> {
     match text.split_once(':') {
         Some((object, name)) if !object.is_empty() && !name.is_empty() => {
@@ -44,7 +44,7 @@ pub(super) fn hooks(text: &str) -> Result<TaggedHooks, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TaggedHooks {
     pub(super) hooks: Hooks,
-    /// Those with a tag among their arguments.
+    /// Hooked functions with a tag among their arguments.
     pub(super) tags: Vec<TagFunction>,
 }
 
@@ -86,19 +86,20 @@ fn hook(text: &str) -> Result<(&'static Function, Option<TagFunction>), String> 
         _ => None,
     };
     let signature = signature.ok_or_else(malformed)?;
-    // Functions live as long as memtrace, like those of the table; the command line bounds their number.
+    // Leaked on purpose: hooked functions live as long as memtrace, like the rows of the built-in table. The length of
+    // the command line bounds their number.
     let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
     let function = Function { name, signature, required: false, naming: Naming::Hook, throws: false };
     Ok((Box::leak(Box::new(function)), tag))
 }
 
-/// The arguments in the parentheses.
+/// Arguments in the parentheses of one hooked function. The numbers are indices of arguments.
 #[derive(Default)]
 struct HookArgs {
     size: Option<(u8, Option<u8>)>,
     old: Option<u8>,
     block: Option<u8>,
-    /// Argument with the tag, and its kind.
+    /// Index of the argument with the tag, and the kind of its value.
     tag: Option<(u8, TagValue)>,
 }
 
@@ -148,7 +149,8 @@ impl HookArgs {
         }
     }
 
-    /// A pool's free may call free for memory of the pool, which is no free of the target.
+    /// Returns the signature of a function that frees. The function may itself call `free` for memory of its pool. This
+    /// inner call must not count as another free.
     fn free(&self) -> Option<Signature> {
         match *self {
             Self { size: None, old: None, block: Some(block), .. } => Some(Signature::FreeAround { block }),

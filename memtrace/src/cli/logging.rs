@@ -7,7 +7,7 @@ use memtrace_model::plain_lines;
 
 use super::console::{Console, Style, paint};
 
-/// Returns the log level for a number of `-v`.
+/// Returns the log level. `verbose` is the number of `-v` options.
 fn filter(quiet: bool, verbose: u8) -> LevelFilter {
     match verbose {
         _ if quiet => LevelFilter::Error,
@@ -28,7 +28,7 @@ pub(super) fn start(console: &Console, quiet: bool, verbose: u8) {
             writeln!(out, "memtrace: {} {}", level_label(record.level(), colour), plain_lines(&text))
         })
         .try_init();
-    // A process has one log, which an embedding application may have set up before.
+    // A process has one log. An application that embeds this library may have set it up before.
     drop(outcome);
 }
 

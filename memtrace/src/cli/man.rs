@@ -23,7 +23,7 @@ pub(super) fn write(command: &Command, out: &mut dyn io::Write) -> io::Result<()
     examples().to_writer(out)
 }
 
-/// Formats the subcommands with their arguments; they have no pages of their own.
+/// Formats the subcommands with their arguments. Subcommands have no man pages of their own.
 fn commands(command: &Command) -> Roff {
     let mut page = Roff::new();
     page.control("SH", ["COMMANDS"]);

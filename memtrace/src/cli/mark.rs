@@ -34,7 +34,7 @@ pub(super) struct ResetArgs {
     help: HelpFlag,
 }
 
-/// Sets a mark in a running recording, and returns a line with it.
+/// Sets a mark in a running recording, and returns a line with the text and the time of the mark.
 pub(super) fn run(args: &MarkArgs, console: &Console) -> Result<String, Exit> {
     if let Err(reason) = marks::check(&args.text) {
         console.error(

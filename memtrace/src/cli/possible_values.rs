@@ -1,4 +1,4 @@
-//! Options with a fixed set of values.
+//! Parsers of options with a fixed set of values. The help lists the values.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use memtrace_model::{AccountColumn, EventClass, GroupBy, Metric, ThreadColumn, WorkingSetMethod};
@@ -153,7 +153,7 @@ pub(super) fn probe_sites() -> impl TypedValueParser<Value = ProbeSite> {
     })
 }
 
-/// Parses one of `all` by the name that `show` gives it.
+/// Parses one of the values `all`. `show` returns the name and the help text of a value.
 fn one_of<T: Copy + Send + Sync>(all: &'static [T], show: fn(&T) -> PossibleValue) -> impl TypedValueParser<Value = T> {
     PossibleValuesParser::new(all.iter().map(show)).try_map(move |name| {
         all.iter().copied().find(|value| show(value).get_name() == name).ok_or("this is not one of the possible values")

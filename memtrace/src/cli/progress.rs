@@ -31,7 +31,7 @@ pub(super) struct LogLines {
 }
 
 impl LogLines {
-    /// Returns a line if one is due. Its rate is that of the time since the last line.
+    /// Returns a line if one is due. The event rate in the line is the mean since the last line.
     pub(super) fn next(&mut self, progress: &Progress) -> Option<String> {
         let (before, events_before) = self.last;
         let intervals = |time: Duration| time.as_secs() / LOG_INTERVAL.as_secs();

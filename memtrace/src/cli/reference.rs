@@ -19,7 +19,7 @@ All commands and options. `memtrace man` has the same as a man page, and `memtra
 ```text
 ";
 
-/// Returns the page.
+/// Returns the text of the page, in Markdown.
 pub(super) fn text() -> String {
     let command = Arguments::command();
     let traced: Vec<_> = command.get_arguments().filter(|argument| is_listed(argument)).collect();
@@ -98,7 +98,7 @@ fn described(value: &PossibleValue) -> String {
     value.get_help().map_or(name.clone(), |help| format!("{name} {}", printed(&help.to_string()).trim_end_matches('.')))
 }
 
-/// Returns the names of options, as code.
+/// Returns the names of options as code in Markdown, separated by commas.
 fn names(arguments: &[&Arg]) -> String {
     let names = arguments.iter().map(|argument| match argument.get_long() {
         Some(long) => format!("`--{long}`"),
@@ -107,7 +107,7 @@ fn names(arguments: &[&Arg]) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns an option with the name of its value, or the name of an operand.
+/// Returns an option with the name of its value, as in `--pid <PID>`, or the name of a positional argument.
 fn name(argument: &Arg) -> String {
     let values = argument.get_value_names().unwrap_or_default().iter().map(|name| format!("<{name}>"));
     let value = values.filter(|_| argument.get_action().takes_values()).collect::<Vec<_>>().join(" ");
@@ -125,7 +125,7 @@ fn help_of(argument: &Arg) -> String {
     argument.get_long_help().or_else(|| argument.get_help()).map(ToString::to_string).unwrap_or_default()
 }
 
-/// Returns the paragraphs of a text in one line, each with a full stop.
+/// Joins the paragraphs of a text to one line, and ends each paragraph with a full stop.
 fn printed(text: &str) -> String {
     let paragraphs = text.split("\n\n").map(|paragraph| {
         let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");

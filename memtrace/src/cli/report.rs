@@ -135,7 +135,7 @@ pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
     }
 }
 
-/// Number of sites and of processes in texts.
+/// Default number of sites and of processes in text reports.
 const DEFAULT_TOP: usize = 10;
 
 fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
@@ -201,7 +201,7 @@ fn view(args: &ReportArgs) -> Result<View, ArgConflict> {
     }
 }
 
-/// Returns the column with this name, or the default.
+/// Returns the column called `name`. Without a name, returns the default column.
 fn column<C: Copy + Default>(
     all: &[C],
     name: Option<&str>,

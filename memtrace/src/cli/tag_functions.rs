@@ -29,9 +29,10 @@ pub(super) fn tag_from(text: &str) -> Result<TagFrom, String> {
     }
 }
 
-/// Parses a list of functions: `set=FUNC(id=argN)`, `set=FUNC(id=argN:32)`, `set=FUNC(name=argN)`, `enter=FUNC(id=argN)` with `leave=FUNC`,
-/// `get=FUNC()->ret`, `get=FUNC()->name` and `process=FUNC(id=argN)`. All but `get` can have a condition, as in
-/// `set=FUNC(id=argN,if=argM==7)`. Before a function, its file can be given, as in `set=/usr/bin/server:FUNC(id=arg0)`.
+/// Parses a list of functions: `set=FUNC(id=argN)`, `set=FUNC(id=argN:32)`, `set=FUNC(name=argN)`,
+/// `enter=FUNC(id=argN)` with `leave=FUNC`, `get=FUNC()->ret`, `get=FUNC()->name` and `process=FUNC(id=argN)`. All
+/// except `get` can have a condition, as in `set=FUNC(id=argN,if=argM==7)`. A file can precede the function, as in
+/// `set=/usr/bin/server:FUNC(id=arg0)`.
 fn tag_functions(text: &str) -> Result<Vec<TagFunction>, String> {
     let functions = split(text).into_iter().map(tag_function).collect::<Result<Vec<_>, _>>()?;
     let has = |action| functions.iter().any(|function| function.effect.action == action);
@@ -96,7 +97,8 @@ fn getter(text: &str) -> Option<(&str, TagEffect)> {
     Some((function.strip_suffix("()").unwrap_or(function), effect))
 }
 
-/// Splits the arguments off. A demangled name can have parentheses too, without an equals sign.
+/// Splits the text into the function and its arguments. The arguments have an equals sign. Other parentheses belong to
+/// a demangled name.
 fn arguments(text: &str) -> (&str, Option<&str>) {
     let inside = text.strip_suffix(')').and_then(|text| text.rsplit_once('('));
     match inside {
@@ -106,7 +108,8 @@ fn arguments(text: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Separates the file from the function; `None` without a name. A demangled name has colons, but no slash before them.
+/// Splits the text into the file and the function; returns `None` if the name of the function is empty. The text before
+/// the first colon is a file only if it contains a slash, because a demangled name can have colons.
 fn located(function: &str, effect: TagEffect) -> Option<TagFunction> {
     let function = function.trim();
     let (object, name) = match function.split_once(':') {
@@ -116,10 +119,10 @@ fn located(function: &str, effect: TagEffect) -> Option<TagFunction> {
     (!name.is_empty()).then(|| TagFunction { object, name: name.to_owned(), effect })
 }
 
-/// The arguments in the parentheses.
+/// Arguments in the parentheses of one function.
 #[derive(Default)]
 struct TagArgs {
-    /// Number of the argument, and its kind.
+    /// Index of the argument with the tag, and the kind of its value.
     tag: Option<(u8, TagValue)>,
     condition: Option<(u8, u32)>,
 }

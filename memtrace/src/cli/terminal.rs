@@ -8,16 +8,16 @@ use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
 use crate::run_kit::observer::{Observer, Progress, TableSize};
 
-/// Size of a terminal of unknown size.
+/// Assumed width and height of a terminal that does not report its size.
 const COLUMNS: usize = 80;
 const LINES: usize = 24;
 
-/// Shows a run on standard error: only `attached` if quiet. Progress is a line that changes on a terminal, and lines in
-/// a log.
+/// Shows a run on standard error. If quiet, shows only the line `attached`. On a terminal, the progress is one line
+/// that changes. In a log, the progress is a line each minute.
 pub(super) struct Terminal {
     console: Console,
     quiet: bool,
-    /// True if a traced command can write to the same terminal. Then only the status line is erased.
+    /// True if a traced command can write to the same terminal. Then tables are not erased, only the status line.
     shares_terminal: bool,
     log: LogLines,
 }
@@ -71,7 +71,7 @@ impl Observer for Terminal {
             return None;
         }
         let (columns, lines) = size().unwrap_or((COLUMNS, LINES));
-        // A line that fills the last column would wrap on some terminals. The last line is that of the progress.
+        // A line that fills the last column would wrap on some terminals. The last line shows the progress.
         Some(TableSize { columns: columns.saturating_sub(1), lines: lines.saturating_sub(2) })
     }
 
@@ -114,7 +114,7 @@ fn columns() -> Option<usize> {
 /// Returns the columns and lines of the terminal of standard error.
 fn size() -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: TIOCGWINSZ writes a `winsize` through the pointer, which is to one, and does not keep it (ioctl_tty(2)).
+    // SAFETY: the pointer is to a `winsize`. TIOCGWINSZ writes one, and does not keep the pointer (ioctl_tty(2)).
     let status = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) };
     (status == 0 && size.ws_col > 0 && size.ws_row > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }

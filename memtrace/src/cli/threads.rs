@@ -176,7 +176,7 @@ fn config(args: ThreadsArgs) -> Result<MonitorConfig, ArgConflict> {
         socket: args.socket,
         mark_functions: Vec::new(),
     });
-    // A file alone needs no other output.
+    // With a recording or a trace for Perfetto, the table is shown only for `--once` or `--format text`.
     let has_file = recording.is_some() || args.output.is_some();
     let output = args.format.or(if has_file && !args.once { None } else { Some(MonitorFormat::Table) });
     Ok(MonitorConfig {
@@ -202,7 +202,7 @@ fn config(args: ThreadsArgs) -> Result<MonitorConfig, ArgConflict> {
     })
 }
 
-/// Returns the refusal of an output that the monitor does not write.
+/// Returns the error for an output file in a format that the thread monitor does not write.
 fn not_live(path: &Path) -> ArgConflict {
     let name = printable(path);
     if path.as_os_str() == "-" {

@@ -1,4 +1,5 @@
-//! A trace: its configuration from the options, with checks of their combinations, and its exit code.
+//! Trace commands: builds the configuration from the options, rejects conflicting options, runs the trace, and returns
+//! the exit code.
 
 mod args;
 mod events;
@@ -19,7 +20,7 @@ use crate::run_kit::error::Error;
 use crate::targets::select::Target;
 use crate::trace::config::{ActivityConfig, Config};
 
-/// Entries of lists in the summary.
+/// Default number of entries in lists of the summary.
 const DEFAULT_TOP: usize = 10;
 
 /// Runs a trace.
@@ -28,7 +29,7 @@ pub(super) fn run(args: TraceArgs, console: &Console) -> ExitCode {
     run_config(config(args), verbose, console)
 }
 
-/// Traces as `config` says, or prints its conflict.
+/// Runs a trace with this configuration, or prints the conflict between options.
 pub(super) fn run_config(config: Result<Config, ArgConflict>, verbose: u8, console: &Console) -> ExitCode {
     let config = match config {
         Ok(config) => config,
@@ -66,7 +67,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     let selected = target.resolve(end.exit_code)?;
     let has_outputs = !output.outputs.is_empty();
     let recorded = recording.take(&mut output)?;
-    // A recording alone needs no report.
+    // If a recording is the only output, no report is written.
     let needs_report = !has_outputs || !output.outputs.is_empty();
     let timeline = recording.timeline(&output, recorded.as_ref());
     let every = output.resolve_every(recorded.as_ref().map(|recorded| recorded.interval).or(timeline))?;
@@ -116,7 +117,8 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     })
 }
 
-/// Returns the activity of a run that traces stalls, if an output shows them over time.
+/// Returns a configuration that records stalls as activity, if the run traces stalls and an output shows them over
+/// time.
 fn stalls_as_spans(output: &OutputArgs, events: &[EventClass]) -> Option<ActivityConfig> {
     let is_shown = events.iter().any(|class| class.counts_stalls()) && output.has(Format::shows_slices);
     is_shown.then(ActivityConfig::default)

@@ -1,6 +1,6 @@
-//! Parsers of values of arguments.
+//! Parsers of the values of options: times, sizes, pids and others.
 //!
-//! Ambiguous numbers are refused with an example.
+//! Ambiguous numbers are refused, and the error has an example of a valid value.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a share of a hundred: `10%` or `10`.
+/// Parses a percentage: `10%` or `10`.
 pub(super) fn percent(text: &str) -> Result<Percent, String> {
     match text.strip_suffix('%').unwrap_or(text).parse() {
         Ok(0) => Err("tracing always costs something; give at least 1%".into()),
@@ -69,12 +69,12 @@ pub(super) fn source(text: &str) -> Result<Source, String> {
     match moment(time) {
         Ok(at) => Ok(Source { path: path.into(), at: Some(at), ..whole() }),
         Err(reason) if path.ends_with(".memtrace") => Err(reason),
-        // The name of the file has the character.
+        // The `@` belongs to the name of the file.
         Err(_) => Ok(whole()),
     }
 }
 
-/// Parses a process' pid.
+/// Parses the pid of a process.
 pub(super) fn pid(text: &str) -> Result<Pid, String> {
     match text.parse() {
         Ok(0) => Err("no process has pid 0; give the pid of a running one, as in --pid 4711".into()),

@@ -17,7 +17,7 @@ use super::terminal::Terminal;
 use super::{logging, units};
 use crate::working_set::{WorkingSetConfig, WorkingSetMode};
 
-/// Shortest duration of a profile.
+/// Default of `--start`: the shortest duration of a profile.
 const FIRST: Duration = Duration::from_millis(1);
 
 /// Options of `memtrace wss`.
@@ -165,7 +165,7 @@ fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
     })
 }
 
-/// Refuses options that a method cannot fulfil.
+/// Refuses combinations of options that the chosen method, or `--pause`, does not support.
 fn check_method(args: &WorkingSetArgs, mode: WorkingSetMode) -> Result<(), ArgConflict> {
     let is_damon = args.method == Some(WorkingSetMethod::Damon);
     let conflicts = [

@@ -7,7 +7,7 @@ use memtrace_model::plain;
 pub(crate) struct Finding {
     /// Area of the check; determines the exit code if the check fails.
     pub(crate) area: Area,
-    /// The checked object, in one to three words: `ring buffers`.
+    /// Subject of the check, in one to three words: `ring buffers`.
     pub(crate) subject: String,
     pub(crate) verdict: Verdict,
     /// Result of the check, in one line.
@@ -60,7 +60,7 @@ pub(crate) enum Verdict {
     Ok,
     /// Information that is neither good nor bad.
     Info,
-    /// Tracing works, but slower or less exactly.
+    /// Tracing works with a restriction, or the check could not be made.
     Warn,
     /// Tracing cannot work.
     Fail,

@@ -34,7 +34,7 @@ const MMAP_EVENTS: Trial = Trial {
     remedy: "boot Linux 5.17 or newer, built with CONFIG_PERF_EVENTS=y",
 };
 
-/// Examines the kernel, and returns the cost of a probe if one could be attached.
+/// Examines the kernel. Also returns the cost of a probe; `None` if no probe could be attached.
 pub(super) fn examine(held: &Capabilities) -> (Vec<Finding>, Option<ProbeCost>) {
     let mut findings = vec![
         check_release(procfs::kernel_release().as_deref()),

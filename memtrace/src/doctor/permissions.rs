@@ -76,8 +76,8 @@ const ALL: [Capability; 6] = [
 pub(super) struct Capabilities(u64);
 
 impl Capabilities {
-    /// Parses the text of `/proc/self/status` (proc_pid_status(5)). Without it, no capability is
-    /// held.
+    /// Parses the text of `/proc/self/status` (proc_pid_status(5)). Without a text, memtrace counts as
+    /// having no capability.
     pub(super) fn from_status(status: Option<&str>) -> Self {
         Self(status.and_then(procfs::effective_capabilities).unwrap_or(0))
     }
@@ -95,7 +95,7 @@ impl Capabilities {
     }
 }
 
-/// Returns the remedy: the steps to get every capability.
+/// Returns the steps to get every capability.
 pub(super) fn remedy() -> String {
     let path = env::current_exe().map_or_else(|_| "$(which memtrace)".into(), |path| printable(&path).into_owned());
     // CAP_SYS_ADMIN includes the capabilities that are left out here.

@@ -28,7 +28,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
         format!("{}, running {}", process.comm, printable(&process.exe)),
     ));
     findings.extend(container(&process));
-    // Keeps the files of the image's objects open.
+    // `objects` keeps the files of the image open.
     let mut objects = Objects::new();
     let image = procfs::read_image(pid, &mut objects)?;
     let survey = memtrace_object::allocators::survey(&image, &UserHooks::default());

@@ -7,7 +7,7 @@ use memtrace_model::{Pid, WorkingSetMethod};
 
 use super::finding::{Area, Finding};
 
-/// A method, with the reason why it is not available, if it is not.
+/// A method of `memtrace wss`, and the reason if it is not available.
 type Availability = (WorkingSetMethod, Option<&'static str>);
 
 pub(super) fn examine() -> Finding {

@@ -1,4 +1,4 @@
-//! Allocators of a process.
+//! Finds the allocator that implements `malloc` for a process, and the other allocators of the process.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use memtrace_object::allocators::{Allocator, Kind, Survey};
 /// Allocator that implements `malloc` for a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum MallocProvider {
-    /// glibc, or an unknown object that may call it: the heap may have glibc's chunk headers.
+    /// glibc, or an object with an unknown `malloc` that may call glibc. The heap may have glibc's chunk headers.
     Glibc,
     /// Another allocator, by name. Its blocks have no headers.
     Other(String),
-    /// No known allocator; the brk heap may still be glibc's.
+    /// No known allocator. The brk heap may still be a heap of glibc.
     Unknown,
 }
 

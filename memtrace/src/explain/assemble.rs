@@ -1,5 +1,5 @@
-//! Attribution of each byte of each VMA to one part: heap, stacks, files and others. Memory is read
-//! only through a `RangeInspector`.
+//! Attributes each byte of each VMA to one part of the explanation: heap, stacks, files and others. Memory is read only
+//! through a `RangeInspector`.
 
 mod anonymous;
 mod memory;
@@ -38,7 +38,7 @@ pub(super) fn regions(vmas: &[Vma], tmpfs: &Tmpfs) -> Vec<Region> {
     regions
 }
 
-/// Attributes each VMA to its owners.
+/// Attributes the memory of each VMA to parts of the explanation.
 pub(super) fn assemble(memory: &ProcessMemory, inspector: &impl RangeInspector) -> Parts {
     let mut parts = Parts { heap: heap(memory), ..Parts::default() };
     let (mut files, mut shmem) = (FileTotals::default(), NameTotals::default());
@@ -57,7 +57,7 @@ pub(super) fn assemble(memory: &ProcessMemory, inspector: &impl RangeInspector) 
             MappingKind::Stack => parts.main_stack += held,
             MappingKind::Special => parts.special += held,
             MappingKind::Hugetlb => {
-                // These pages are not in the RSS; report their size as the resident one.
+                // Pages of hugetlbfs are not in the RSS, so their size counts as the resident size.
                 parts.hugetlb += MemorySizes { resident: vma.sizes.hugetlb, huge: vma.sizes.hugetlb, ..held };
             }
         }
@@ -69,8 +69,8 @@ pub(super) fn assemble(memory: &ProcessMemory, inspector: &impl RangeInspector) 
     parts
 }
 
-/// Returns the name of a shared mapping. Memory that never had a name in a directory loses the
-/// suffix `(deleted)`.
+/// Returns the name of a shared mapping. For memory that never had a name in a directory, removes the suffix
+/// `(deleted)`.
 fn shared_name(path: &Path) -> String {
     let name = path.to_string_lossy();
     let is_unlinked = ["/memfd:", "/dev/zero", "/SYSV"].iter().any(|start| name.starts_with(start));

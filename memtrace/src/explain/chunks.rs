@@ -1,10 +1,9 @@
 //! Walk through the chunks of glibc's malloc by their headers.
 //!
-//! A chunk starts with two words: the size of the previous chunk, which is valid if that chunk is
-//! free, and its own size with flags in the lowest bits. So each chunk gives the address of the
-//! next one, and its flags say if the previous one is in use (`struct malloc_chunk`,
-//! malloc/malloc.c; the same from 2.26 to 2.43). Memory that changed during the read fails the
-//! consistency checks.
+//! A chunk starts with two words. The first word is the size of the previous chunk, and is valid only if that chunk is
+//! free. The second word is the chunk's own size, with flags in the lowest bits. So each chunk gives the address of the
+//! next one, and its flags tell if the previous chunk is in use (`struct malloc_chunk`, malloc/malloc.c; the layout is
+//! the same in glibc 2.26 to 2.43). Memory that changed during the read fails the consistency checks.
 
 use memtrace_host::procfs::WordReader;
 use memtrace_model::{AbsAddr, Bytes};
@@ -19,7 +18,7 @@ const FLAGS: u64 = PREV_INUSE | IS_MMAPPED | NON_MAIN_ARENA;
 
 /// Alignment of the addresses and sizes of chunks (`MALLOC_ALIGNMENT`).
 pub(super) const ALIGNMENT: u64 = 16;
-/// Minimum size of a chunk (`MINSIZE`). Only a fencepost, at the end of a region, is smaller (`sysmalloc`).
+/// Minimum size of a chunk (`MINSIZE`). Only a fencepost at the end of a region is smaller (`sysmalloc`).
 const MIN_SIZE: u64 = 32;
 const FENCE: u64 = 16;
 
@@ -118,9 +117,11 @@ fn head(at: AbsAddr, words: &mut impl WordReader) -> Result<Head, WalkError> {
 }
 
 /// Returns the address and size of the mapping of a chunk with its own mmap. `at`: address of the chunk. `before`,
-/// `size`: the two words of its header. `before` is the offset of an aligned block's chunk in the mapping
-/// (`_int_memalign`). Up to glibc 2.42, `size` is the rest of the mapping; since 2.43, it excludes the header of a
-/// following chunk (`mmap_size`).
+/// `size`: the two words of the chunk's header.
+///
+/// For an aligned block, `before` is the offset of the chunk in the mapping (`_int_memalign`). Up to glibc 2.42, `size`
+/// is the size of the mapping from the chunk on. Since 2.43, `size` excludes the header of a following chunk
+/// (`mmap_size`).
 pub(super) fn mapped(at: AbsAddr, before: u64, size: u64, page: Bytes) -> Option<(AbsAddr, Bytes)> {
     let (size, flags) = (size & !FLAGS, size & FLAGS);
     // Since 2.43 the first word may contain a flag.

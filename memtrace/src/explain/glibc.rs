@@ -1,4 +1,4 @@
-//! Heap walk of glibc's malloc by its chunk headers: the arenas, and the blocks with their own mmap.
+//! Walks the heap of glibc's malloc by chunk headers: the arenas, and the blocks with their own mmap.
 //!
 //! The main arena is in the brk heap. Other arenas are in heaps of 64 MiB, which start at a multiple of their size with
 //! a `heap_info` (malloc/arena.c). A block with its own mmap starts with its chunk header. The walk needs no symbols.

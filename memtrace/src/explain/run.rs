@@ -1,4 +1,4 @@
-//! Analysis of the memory of a process, without tracing it.
+//! Analyses the memory of a process without tracing it, and writes the explanation.
 
 use memtrace_host::procfs;
 use memtrace_host::procfs::{Objects, ProcessError, ReadRefusal};
@@ -53,7 +53,8 @@ fn analyse(pid: Pid) -> Result<Explanation, ProcessError> {
     if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
 }
 
-/// Converts an error of reading a process, which needs fewer capabilities than tracing it.
+/// Converts an error of reading a process to an error for the user. Reading a process needs fewer capabilities than
+/// tracing it, so the messages differ from those of a trace.
 fn user_error(pid: Pid, error: ProcessError) -> Error {
     match error {
         ProcessError::Permission { pid, refusal: ReadRefusal::Capability } => Error::Permission {

@@ -24,8 +24,8 @@ impl Span {
         (both.start < both.end).then_some(both)
     }
 
-    /// Returns the parts outside of `taken`. The spans of `taken` are ordered by address and do not
-    /// overlap.
+    /// Returns the ranges of this span that are outside of `taken`. The spans of `taken` are ordered by address, and do
+    /// not overlap.
     pub(super) fn without(self, taken: &[Self]) -> Vec<Self> {
         let mut left = Vec::new();
         let mut start = self.start;

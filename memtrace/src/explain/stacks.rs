@@ -1,4 +1,4 @@
-//! Detection of thread stacks.
+//! Finds thread stacks.
 //!
 //! The kernel names only the stack of the main thread. The stack of another thread is the mapping
 //! that contains the thread's stack pointer, but the kernel reports no stack pointer of a running
@@ -26,7 +26,8 @@ const TOP: Bytes = Bytes(8 << 10);
 /// if thread-local variables need it.
 const ALIGNMENT: usize = 16;
 
-/// Lowest mapped address (`vm.mmap_min_addr`, and the link addresses of executables).
+/// Lowest address that a process maps (`vm.mmap_min_addr`, and the link addresses of executables). A smaller word is
+/// not a pointer.
 const LOWEST: u64 = 1 << 16;
 
 /// Reads the threads, and the stack pointers of the threads that are not running.

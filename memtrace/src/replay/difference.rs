@@ -1,4 +1,4 @@
-//! Comparison of two saved reports, or of moments of recordings.
+//! Compares two saved reports. A saved report is a JSON report, or a moment of a recording.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -32,7 +32,7 @@ pub(crate) struct Config {
 pub(crate) struct Source {
     /// Name of the report as the user gave it: the file, and the moment.
     pub(crate) name: String,
-    /// File with the report in JSON, or recording.
+    /// Path of the JSON report or of the recording.
     pub(crate) path: PathBuf,
     /// Moment of a recording; `None` selects its end.
     pub(crate) at: Option<Moment>,

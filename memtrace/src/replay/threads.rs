@@ -1,4 +1,4 @@
-//! Usage of monitored threads in a recording.
+//! Reads the usage of monitored threads from a recording, and writes it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,15 +22,15 @@ use rustc_hash::FxHashMap;
 /// leaves room for the start times of threads that are older than the recording.
 const ORIGIN: i64 = 1 << 62;
 
-/// Values of earlier rows. A value holds until the next row of the same thread or process.
+/// Values of earlier rows. A value is valid until the next row of the same thread or process.
 #[derive(Default)]
 struct Held {
     states: FxHashMap<ThreadNumber, TaskState>,
-    /// Origin of the heap counters, and number of threads without usage of their own, by process.
+    /// Source of the heap counters, and number of threads without rows of their own, by process image.
     sources: FxHashMap<ImageId, (SourceState, u64)>,
 }
 
-/// Threads and processes of a part of a recording. Rows of thread usage are read later.
+/// Threads and processes of a recording between two moments. [`Self::write`] reads the usage of the threads.
 pub(super) struct RecordedThreads<'a> {
     recording: &'a Recording,
     from: Boundary,
@@ -45,7 +45,7 @@ pub(super) struct RecordedThreads<'a> {
 }
 
 impl<'a> RecordedThreads<'a> {
-    /// Reads the threads of the selected part of a recording.
+    /// Reads the threads and processes between the given moments of a recording.
     pub(super) fn read(recording: &'a Recording, moments: &Moments) -> Result<Self, memtrace_history::Error> {
         let (from, to) = (moments.from(), moments.to());
         let threads = recording.monitored_threads()?.into_iter().map(|thread| (thread.number, thread)).collect();
@@ -77,7 +77,8 @@ impl<'a> RecordedThreads<'a> {
         })
     }
 
-    /// Writes the intervals in a format. The table has the sum of all intervals.
+    /// Writes the intervals in a format. A text has one table, with the sum of all intervals. `rows`: maximum number of
+    /// threads in the table.
     pub(super) fn write(
         &self,
         format: Format,
@@ -121,7 +122,7 @@ impl<'a> RecordedThreads<'a> {
         }
     }
 
-    /// Calls `each` with every interval, in order of time.
+    /// Calls `each` for every interval, in order of time.
     fn for_each_interval(&self, mut each: impl FnMut(&MonitorInterval) -> io::Result<()>) -> io::Result<()> {
         let selected = |row: &&IntervalRow| self.from < row.end() && row.end() <= self.to;
         let mut intervals = self.recording.intervals().iter().filter(selected).peekable();

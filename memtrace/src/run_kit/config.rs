@@ -21,7 +21,7 @@ pub(crate) enum Moment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recording {
     pub(crate) path: PathBuf,
-    /// Length of an interval.
+    /// Length of an interval of the recording.
     pub(crate) interval: Duration,
     /// Largest size of the file in bytes.
     pub(crate) size_limit: Bytes,
@@ -48,7 +48,7 @@ impl MarkFunction {
     }
 }
 
-/// A file to write.
+/// A report to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Output {
     pub(crate) destination: Destination,

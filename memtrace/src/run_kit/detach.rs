@@ -47,8 +47,9 @@ impl Detach {
     }
 }
 
-/// Waits until the probes are removed or a signal arrives. Returns true if they are removed. `removed` is notified for
-/// each step; `show` is called at each tick once the detach takes longer than a moment.
+/// Waits until the probes are removed or a signal arrives. Returns true if the probes are removed. `removed` is
+/// notified at each step of the removal. `show` is called every [`SHOW_EVERY`] from
+/// [`SHOW_DETACH_AFTER`] on.
 async fn wait_for_detach(
     signals: &mut Signals,
     detaching: &kernel::Detach,

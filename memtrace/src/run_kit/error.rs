@@ -1,4 +1,4 @@
-//! Errors of a run. Each variant has an exit code of its own.
+//! Errors of a run. Each variant has one exit code; several variants share a code.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,7 +13,7 @@ use memtrace_report::Format;
 pub(crate) mod from_engines;
 
 /// Number of descriptors of a run: one for each BPF program, map and link, with a margin. Without uprobe_multi links,
-/// each probe needs another one.
+/// each probe needs another descriptor.
 const NEEDED_DESCRIPTORS: u64 = 512;
 
 /// Error of a run. [`Error::remedy`] returns the advice for the user.
@@ -77,14 +77,14 @@ pub(crate) enum Error {
         function: String,
         source: FunctionError,
     },
-    /// No probe changes the current tag. Detected before tracing starts.
+    /// The objects have no user probes that change the current tag. Detected before tracing starts.
     #[error("cannot take tags from the probes of {}: {source}", probed(object.as_deref()))]
     TagProbes {
         /// File with the probes; `None` for all objects of the targets.
         object: Option<PathBuf>,
         source: FunctionError,
     },
-    /// There are no probes of tasks, locks or events. Detected before tracing starts.
+    /// The objects have no user probes of tasks, locks or events. Detected before tracing starts.
     #[error("cannot trace tasks by the probes of {}: {source}", probed(object.as_deref()))]
     SpanProbes {
         /// File with the probes; `None` for all objects of the targets.
@@ -99,7 +99,8 @@ pub(crate) enum Error {
         "cannot trace calls of {function}: its return instructions cannot all be found, and a uretprobe would disturb exceptions or the runtime of the program"
     )]
     SpanReturns { function: String },
-    /// The pid belongs to a kernel thread, or to a thread other than the main thread.
+    /// The pid belongs to a kernel thread, to a thread other than the main thread, or to a process without its main
+    /// thread.
     #[error("{pid} cannot be traced: {reason}")]
     Untraceable {
         pid: Pid,
@@ -179,7 +180,7 @@ pub(crate) enum Error {
     Memory {
         limit: Bytes,
         required: Bytes,
-        /// True if the option sets the limit, false if a cgroup does.
+        /// True if `--memory-limit` sets the limit, false if a cgroup does.
         is_option: bool,
     },
     /// The kernel refuses an allocation of memory.
@@ -205,7 +206,7 @@ pub(crate) struct NotWritten {
     /// Path of the output; `-` for standard output.
     pub(crate) path: PathBuf,
     pub(crate) source: io::Error,
-    /// Rescue file with the report.
+    /// Path of the rescue file; `None` if the report could not be written to one.
     pub(crate) rescue: Option<PathBuf>,
 }
 
@@ -305,14 +306,14 @@ fn failures(failures: &[NotWritten]) -> String {
     format!("cannot write the report to {}", list.collect::<Vec<_>>().join("; and to "))
 }
 
-/// Returns the rescue files of the reports that could not be written to their outputs.
+/// Returns a sentence that names the rescue files; `None` if there are none.
 fn rescued(failures: &[NotWritten]) -> Option<String> {
     let paths = failures.iter().filter_map(|failure| failure.rescue.as_deref());
     let paths = paths.map(printable).collect::<Vec<_>>();
     (!paths.is_empty()).then(|| format!("the report was written to {} instead", paths.join(" and ")))
 }
 
-/// Subject of an error about allocators.
+/// Process or command without a known allocator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AllocatorUser {
     Process(Pid),

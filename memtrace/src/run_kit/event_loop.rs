@@ -64,7 +64,8 @@ pub(crate) fn register<T: AsRawFd>(descriptor: T) -> io::Result<AsyncFd<T>> {
     unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }.map_err(Into::into)
 }
 
-/// Waits until a process exits: its pidfd becomes readable (pidfd_open(2)). Returns true if it was the last one.
+/// Waits until one of the processes exits: its pidfd becomes readable (pidfd_open(2)). Removes the pidfd. Returns true
+/// if no pidfd remains.
 pub(crate) async fn process_exit(pidfds: &mut Vec<AsyncFd<OwnedFd>>) -> bool {
     let exited = future::poll_fn(|context| {
         let ready = |pidfd: &AsyncFd<OwnedFd>| match pidfd.poll_read_ready(context) {

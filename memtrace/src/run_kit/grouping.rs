@@ -5,13 +5,13 @@ use memtrace_history::tags;
 use memtrace_history::tags::TagRules;
 use memtrace_model::{GroupBy, PartKeys, Profile, StackLabels};
 
-/// Grouping of stacks.
+/// Grouping key of the stacks in reports, and the sources of their tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Grouping {
     pub(crate) by: GroupBy,
     /// Rules for tags, which [`GroupBy::Tag`] uses.
     pub(crate) tags: Option<TagRules>,
-    /// True if blocks have the tags that programs set.
+    /// True if targets set the tags of their blocks.
     pub(crate) program_tags: bool,
 }
 
@@ -42,8 +42,8 @@ impl Grouping {
         self.labels_by(self.by, profile)
     }
 
-    /// Returns the labels of the stacks for groups by `by`; `None` if these do not depend on
-    /// labels.
+    /// Returns the labels of the stacks for groups by `by`; `None` if these groups do not depend
+    /// on labels.
     pub(crate) fn labels_by(&self, by: GroupBy, profile: &Profile) -> Option<StackLabels> {
         match (by, &self.tags) {
             (GroupBy::Object, _) => Some(memtrace_report::object_labels(profile)),

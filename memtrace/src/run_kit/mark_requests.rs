@@ -18,7 +18,7 @@ pub(crate) struct MarkSocket<'a> {
     pub(crate) service: Service,
     /// Path of the socket; `None` selects a socket in the user's directory.
     pub(crate) path: Option<&'a Path>,
-    /// Name of the recording, or of the targets.
+    /// Printable path of the recording, or name of the targets.
     pub(crate) name: &'a str,
 }
 
@@ -35,7 +35,7 @@ impl MarkRequests {
     /// # Errors
     ///
     /// The handler cannot be installed, or the socket at a given path cannot be used. Without a given path, an unusable
-    /// socket is a note, and only the signal can set marks.
+    /// socket is reported as a note, and only the signal can set marks.
     pub(crate) fn listen(socket: Option<&MarkSocket<'_>>, observer: &mut dyn Observer) -> Result<Self, Error> {
         let signal = signal(SignalKind::user_defined2())
             .map_err(|error| Error::Failed(format!("cannot install a signal handler: {error}")))?;
@@ -61,7 +61,7 @@ impl MarkRequests {
         let Self { signal, server } = self;
         let by_client = async {
             match server {
-                // The server keeps a sender as long as it runs.
+                // `None` does not occur: the task of the server holds a sender as long as the server exists.
                 Some(server) => match server.next().await {
                     Some(request) => request,
                     None => future::pending().await,
@@ -75,7 +75,7 @@ impl MarkRequests {
         }
     }
 
-    /// Stops listening. Returns the connections that may still wait for an answer.
+    /// Stops listening. Returns the connections that may still wait for an answer; `None` without a socket.
     pub(crate) fn close(self) -> Option<LastAnswers> {
         self.server.map(MarkServer::close)
     }

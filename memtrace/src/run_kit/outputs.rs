@@ -37,7 +37,7 @@ struct OpenOutput {
 }
 
 impl Outputs {
-    /// Opens every output. If one fails, none is opened.
+    /// Opens every output. If one cannot be opened, the others are closed, and no file appears.
     pub(crate) fn open(outputs: &[Output]) -> Result<Self, Error> {
         outputs.iter().map(open).collect::<Result<_, _>>().map(Self)
     }

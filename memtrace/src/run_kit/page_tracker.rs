@@ -1,4 +1,4 @@
-//! Trackers of single pages, if the kernel has them.
+//! Selection of a kernel feature that records accesses to single pages.
 
 use std::io;
 

@@ -52,8 +52,9 @@ pub(crate) enum Error {
     NotMapped,
 }
 
-/// Measures both kinds of probe. Detaching takes a while, so the probes stay in `probes`; the probed functions are not
-/// called again.
+/// Measures the cost of a call if the kernel emulates the probed instruction, and if it single-steps the instruction.
+///
+/// Detaching takes a while, so the probes stay in `probes`. The probed functions are not called again.
 pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Objects) -> Result<ProbeCost, Error> {
     let mut time = |dummy: CalibrationFunction| {
         let (object, offset) = locate(dummy.address(), objects)?;
@@ -78,7 +79,7 @@ fn own_pid() -> Pid {
     Pid(process::id())
 }
 
-/// Returns the file with memtrace's code at `address`, and the file offset of the code.
+/// Returns the handle of the file that memtrace has mapped at `address`, and the file offset of the address.
 fn locate(address: AbsAddr, objects: &mut Objects) -> Result<(PathBuf, FileOffset), Error> {
     let image = procfs::read_image(own_pid(), objects)?;
     let mapping = image.mapping_at(address).ok_or(Error::NotMapped)?;

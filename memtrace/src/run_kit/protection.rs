@@ -16,8 +16,8 @@ const LAST: i32 = -999;
 /// Bit of the capability that exempts from the limit of locked memory (include/uapi/linux/capability.h).
 const CAP_IPC_LOCK: u64 = 1 << 14;
 
-/// Protects memtrace. Processes that memtrace starts later inherit the score, so call this after the start of a
-/// command. Returns a warning for each part that the system denies.
+/// Protects memtrace from the OOM killer, and locks its memory. Processes that memtrace starts later inherit the OOM
+/// score, so call this after the start of a command. Returns a warning for each protection that the system denies.
 pub(crate) fn protect() -> Vec<String> {
     let memory = procfs::cgroup_memory(Pid(process::id()));
     // If the OOM killer may choose no process of a full cgroup, all processes of the cgroup hang in page faults: the

@@ -57,7 +57,7 @@ pub(crate) struct ReportOptions {
 
 impl BookReports<'_> {
     /// Returns the profiles of earlier moments, by event class and in order of time. The result is empty if no output
-    /// shows them.
+    /// shows them, or if the report shows the changes between two moments.
     pub(crate) fn earlier_profiles(&self, names: &dyn Names) -> Result<EarlierProfiles, Error> {
         let Self { book, path, facts, moments, options } = self;
         let mut all = EarlierProfiles::new();

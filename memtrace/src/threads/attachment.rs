@@ -1,4 +1,4 @@
-//! Probes of the monitored processes, and the processes themselves.
+//! Attaches the probes of a monitor, and follows the monitored processes.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -27,7 +27,7 @@ use crate::targets::track::{Changes, Coverage, ProcessTracker};
 /// Size of the ring of mmap events, for each processor.
 const MMAP_RING: Bytes = Bytes(1 << 17);
 
-/// Probes of a monitor, and its state of the processes. Dropping it removes the probes.
+/// Probes of a monitor, and the tracker of the monitored processes. Dropping it removes the probes.
 pub(super) struct Attachment {
     kernel: Kernel,
     probes: Probes,
@@ -36,7 +36,7 @@ pub(super) struct Attachment {
     filter: ProcessFilter,
     /// Processes with readable counters of jemalloc.
     jemalloc: BTreeSet<Pid>,
-    /// Number of allocators that were mapped before their probes were placed.
+    /// Number of allocators that ended images mapped before the allocators had probes.
     late: u64,
 }
 
@@ -128,7 +128,7 @@ impl Attachment {
         self.targets.pidfds().map_err(|error| Error::Failed(format!("cannot wait for the targets: {error}")))
     }
 
-    /// Probes newly mapped allocators.
+    /// Probes newly mapped allocators, forgets ended processes, and closes unused files.
     pub(super) fn update(&mut self, observer: &mut dyn Observer) {
         let Changes { allocators, .. } = self.tracker.poll();
         for (pid, allocator) in allocators {
@@ -170,7 +170,7 @@ impl Attachment {
         }
     }
 
-    /// Adds a note about the late allocators that did not get a note each.
+    /// Adds a note with the number of late allocators that got no note of their own.
     pub(super) fn count_late_notes(&mut self, observer: &mut dyn Observer) {
         let before = self.targets.notes.len();
         self.targets.count_late_notes();
@@ -203,7 +203,7 @@ impl Attachment {
     }
 }
 
-/// An allocator with counters of its own, which therefore needs no probes.
+/// An allocator that needs no probes, because it has counters of its own.
 struct CountedAllocator {
     pid: Pid,
     /// Handle of the object that contains the allocator.
@@ -213,7 +213,8 @@ struct CountedAllocator {
 }
 
 impl CountedAllocator {
-    /// Returns true if `probes` belong to this allocator, or to an allocator that the process does not use.
+    /// Returns true if `probes` are not needed: they belong to this allocator, or this allocator replaces the other
+    /// allocators of the process.
     fn replaces(&self, probes: &AllocatorProbes) -> bool {
         self.pid == probes.pid && (self.is_malloc || self.object == probes.object)
     }

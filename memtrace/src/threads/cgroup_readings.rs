@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 /// Reader of the memory cgroups. If the machine has none, it returns no values.
 pub(super) struct CgroupReadings {
     groups: Option<MemoryGroups>,
-    /// Total time at the last reading, in nanoseconds, during which at least one task of the cgroup
-    /// waited for memory.
+    /// Total of `some` in the PSI of each cgroup at the last reading, in nanoseconds: the time while at least one
+    /// task waited for memory.
     last_pressure: FxHashMap<CgroupId, u64>,
 }
 
@@ -21,7 +21,7 @@ impl CgroupReadings {
         Self { groups: MemoryGroups::find(), last_pressure: FxHashMap::default() }
     }
 
-    /// Returns the values of the cgroups with these paths. A new cgroup has no pressure yet.
+    /// Returns the values of the cgroups with these paths. A cgroup has no pressure at its first reading.
     pub(super) fn read(&mut self, paths: BTreeSet<&str>) -> Vec<CgroupObservation> {
         let Some(groups) = &self.groups else { return Vec::new() };
         let mut pressures = FxHashMap::default();

@@ -13,27 +13,27 @@ use crate::targets::select::Target;
 #[derive(Clone, Debug)]
 pub(crate) struct MonitorConfig {
     pub(crate) target: Target,
-    /// Duration of the run; `None` until a signal or the end of the target.
+    /// Duration of the run; `None` to run until a signal, or until all targets have ended.
     pub(crate) duration: Option<Duration>,
     /// Time between two readings.
     pub(crate) interval: Duration,
     /// True to end after the first interval.
     pub(crate) once: bool,
-    /// Format on standard output; `None` for none.
+    /// Format on standard output; `None` to write nothing there.
     pub(crate) output: Option<MonitorFormat>,
     /// File for a trace for Perfetto, if one is written.
     pub(crate) trace: Option<PathBuf>,
     /// Recording to write, if any.
     pub(crate) recording: Option<Recording>,
-    /// Number of threads in tables.
+    /// Maximum number of threads in a table.
     pub(crate) rows: usize,
-    /// Number of threads with values of their own; the others are summed.
+    /// Maximum number of threads with values of their own; the values of the others are summed.
     pub(crate) max_threads: usize,
     pub(crate) source: SourceChoice,
     pub(crate) user_hooks: UserHooks,
     /// True to exempt memtrace from the OOM killer, and to lock its memory.
     pub(crate) protect: bool,
-    /// Priority of the readings among real-time tasks; `None` for the usual scheduling.
+    /// Real-time priority (`SCHED_FIFO`) of the sampling thread; `None` for normal scheduling.
     pub(crate) realtime: Option<u8>,
     /// Column by which tables are sorted.
     pub(crate) sort: ThreadColumn,
@@ -97,7 +97,7 @@ impl SourceChoice {
     }
 }
 
-/// Complete trace that a trigger starts.
+/// Trace of a process that a trigger starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TriggeredTrace {
     pub(crate) duration: Duration,

@@ -21,7 +21,7 @@ struct JemallocProcess {
     /// Offset of jemalloc's state of a thread from the thread pointer, in bytes.
     tp_offset: i64,
     remote: RemoteCounters,
-    /// Thread and counter at each address that was read last.
+    /// Thread and counter at each address of the last request.
     places: FxHashMap<AbsAddr, (MonitoredThread, UsageCounter)>,
     /// Counters of the running threads, as they were last read.
     running: FxHashMap<MonitoredThread, ThreadUsage>,
@@ -91,7 +91,7 @@ impl JemallocReader {
                     thread.usage = thread.usage.plus(*usage);
                 }
             }
-            // The threads of a process that has exited count with the values that were read last.
+            // The sum of a process that has exited contains the last read values of all its threads.
             let exited = reading.turnover.iter().find(|((of, _), changes)| of == pid && changes.has_exited);
             if let Some((&process_start, _)) = exited {
                 process.end_missing(|_| false);

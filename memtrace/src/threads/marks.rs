@@ -18,7 +18,7 @@ pub(super) struct Marks {
     requests: MarkRequests,
     /// Marks that wait for the end of the interval.
     waiting: Vec<MarkRequest>,
-    /// Marks in intervals that are not stored yet, with their time.
+    /// Marks that the recording has received but not stored, with the end of their interval.
     sent: Vec<(Duration, MarkRequest)>,
 }
 
@@ -27,7 +27,7 @@ impl Marks {
     ///
     /// # Errors
     ///
-    /// As for [`MarkRequests::listen`].
+    /// The same as for [`MarkRequests::listen`].
     pub(super) fn listen(recording: Option<&Recording>, observer: &mut dyn Observer) -> Result<Self, Error> {
         let name = recording.map(|recording| printable(&recording.path));
         let socket = recording.zip(name.as_deref()).map(|(recording, name)| MarkSocket {
@@ -43,7 +43,7 @@ impl Marks {
         self.requests.next().await
     }
 
-    /// Adds a mark at the end of the interval. Returns false if too many wait.
+    /// Adds a mark at the end of the interval. Returns false if too many marks are not stored yet.
     pub(super) fn add(&mut self, request: MarkRequest) -> bool {
         let has_room = self.waiting.len() < MOST_WAITING && self.sent.len() < MOST_WAITING;
         if has_room {

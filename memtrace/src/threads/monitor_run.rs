@@ -27,7 +27,7 @@ use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::{clock, own_allocator, protection};
 
-/// Maximum number of triggers in an interval with a line and an event of their own.
+/// Maximum number of triggers in an interval that get a line and an event each.
 const MOST_FIRINGS: usize = 20;
 
 /// A monitor in progress. Dropping it removes its probes.
@@ -167,8 +167,8 @@ impl MonitorRun {
         !self.outputs.is_closed() && !self.once
     }
 
-    /// Tests the conditions of the triggers, and adds an event for each condition that has become
-    /// true.
+    /// Tests the conditions of the triggers. Adds an event for each condition that has become true, up to
+    /// [`MOST_FIRINGS`].
     fn fire_triggers(&mut self, interval: &mut MonitorInterval, observer: &mut dyn Observer) {
         let cgroups = match &mut self.cgroups {
             Some(readings) => readings.read(self.attachment.cgroups(interval)),

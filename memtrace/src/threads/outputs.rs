@@ -24,7 +24,7 @@ const OTHER_LINES: usize = 10;
 /// Minimum number of threads in a table.
 const FEWEST_ROWS: usize = 3;
 
-/// Divisor of the usual interval. A shorter interval gets no table.
+/// An interval shorter than the configured length divided by this number gets no table.
 const SHORTEST_TABLE: u32 = 10;
 
 /// Outputs of a thread monitor.
@@ -37,12 +37,12 @@ pub(super) struct Outputs {
     in_place: bool,
     history: ThreadHistory,
     options: ThreadTableOptions,
-    /// Maximum number of threads in a table, if the terminal has room for them.
+    /// Maximum number of threads in a table. A small terminal lowers it.
     rows: usize,
     /// The last table that was shown in place.
     last_table: Vec<u8>,
     intervals: u64,
-    /// Usual length of an interval.
+    /// Configured length of an interval.
     interval: Duration,
 }
 
@@ -112,8 +112,8 @@ impl Outputs {
         marks
     }
 
-    /// Returns false for the table of the short interval between the last full one and the end. Its rates mean nothing,
-    /// and the table would replace the previous one.
+    /// Returns false for the table of a short interval, such as the last one. Its rates mean nothing, and the table
+    /// would replace the previous table.
     fn shows(&self, format: MonitorFormat, interval: &MonitorInterval) -> bool {
         format != MonitorFormat::Table || self.intervals == 0 || is_worth_a_table(interval, self.interval)
     }
@@ -149,7 +149,7 @@ impl Outputs {
         }
     }
 
-    /// Returns the end of the last stored interval.
+    /// Returns the end of the last stored interval; [`Duration::MAX`] without a recording.
     pub(super) fn stored_until(&self) -> Duration {
         self.recording.as_ref().map_or(Duration::MAX, MonitorRecording::stored_until)
     }

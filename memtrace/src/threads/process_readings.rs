@@ -12,9 +12,9 @@ const VALID_READINGS: u32 = 10;
 #[derive(Clone, Copy, Default)]
 struct LastReading {
     values: ProcessValues,
-    /// Processor time of the process's threads at the time of the reading.
+    /// Sum of the processor times of the process's threads when the values were read.
     ran: u64,
-    /// Number of samples since the values were read.
+    /// Number of readings that used these values.
     age: u32,
 }
 

@@ -17,7 +17,7 @@ use crate::run_kit::clock;
 /// Request to the sampler.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Request {
-    /// Read now, in addition to the end of the interval.
+    /// Read now, in addition to the reading at the end of the interval.
     Read,
     /// Read for the last time, and end.
     Stop,
@@ -82,7 +82,7 @@ impl Sampler {
         // Read the turnover before the running threads. If a thread exits between the two reads, its counters are
         // missing until the next reading, instead of being counted twice.
         for (process, turnover) in self.reader.turnover() {
-            // The BPF programs have selected a process that was never seen running.
+            // A process that has exited can no longer be tested, so an earlier decision counts.
             let is_selected = match turnover.has_exited {
                 true => self.selection.has_selected(process),
                 false => self.selection.contains(process),

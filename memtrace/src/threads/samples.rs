@@ -9,8 +9,8 @@ use rustc_hash::FxHashSet;
 
 use super::reading::Reading;
 
-/// Number of consecutive readings without a sign of a process after which it is gone. While its last thread exits, a
-/// process has neither running threads nor exited ones for a moment.
+/// Number of consecutive readings without running or exited threads of a process after which the process is forgotten.
+/// While its last thread exits, a process has neither for a moment.
 const MISSING_READINGS: u32 = 2;
 
 /// State of a process in the last readings.

@@ -10,7 +10,7 @@ use super::reading::Reading;
 use super::sampler::{Request, Sampler};
 use crate::run_kit::error::Error;
 
-/// Maximum number of readings that wait. Output to a slow disk or pipe may take this many
+/// Maximum number of readings that wait to be processed. Output to a slow disk or pipe may take this many
 /// intervals.
 const QUEUE: usize = 64;
 
@@ -22,7 +22,7 @@ pub(super) struct SamplingThread {
 }
 
 impl SamplingThread {
-    /// Starts the sampler. `realtime`: priority among real-time tasks, if given.
+    /// Starts the sampler. `realtime`: real-time priority of the thread; `None` for normal scheduling.
     pub(super) fn start(sampler: Sampler, realtime: Option<u8>) -> Result<Self, Error> {
         let (requests, receiver) = channel();
         let (sender, readings) = mpsc::channel(QUEUE);

@@ -1,4 +1,4 @@
-//! Complete traces that triggers start in another memtrace process.
+//! Traces of single processes that triggers start in another memtrace process.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

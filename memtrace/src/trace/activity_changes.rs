@@ -8,7 +8,7 @@ use memtrace_model::{ActivityChanges, CallSums, ImageId, Stacks};
 pub(super) struct RecordedChanges {
     pub(super) changes: ActivityChanges,
     pub(super) frames: BTreeMap<ImageId, Stacks>,
-    /// Sums of allocator calls since the last changes, by the number of the function's name.
+    /// Sums of allocator calls since the last changes, by the id of the function's name (`ActivityChanges::names`).
     pub(super) calls: BTreeMap<u32, CallSums>,
 }
 

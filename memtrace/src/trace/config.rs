@@ -19,12 +19,12 @@ use crate::targets::select::{ProbeSite, Target};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) target: Target,
-    /// Duration of the trace; `None` until a signal or the end of the target.
+    /// Duration of the trace; `None` to trace until a signal, or until all targets have ended.
     pub(crate) duration: Option<Duration>,
     pub(crate) outputs: Vec<Output>,
     /// Recording to write, if any.
     pub(crate) recording: Option<Recording>,
-    /// Interval at which the top sites are shown, if they are.
+    /// Interval at which the top sites are shown; `None` to show none during the run.
     pub(crate) every: Option<Duration>,
     /// Interval of the values of memory over time; `None` if no output shows them.
     pub(crate) timeline: Option<Duration>,
@@ -32,11 +32,11 @@ pub(crate) struct Config {
     pub(crate) heap_profiles: Vec<Moment>,
     /// Spans, waits and events of threads to trace, if any.
     pub(crate) activity: Option<ActivityConfig>,
-    /// Accounts to write instead of reports, if any.
+    /// Tables of accounts to write instead of reports, if any.
     pub(crate) accounts: Option<AccountReport>,
     /// Traced event classes, each once, in the order of their reports.
     pub(crate) events: Vec<EventClass>,
-    /// Sampling of pages: one page in this number is traced.
+    /// Sampling of pages: one page in this number is traced. 1 traces all pages.
     pub(crate) page_sample: NonZeroU32,
     /// Metric to draw; `None` selects the default, which depends on whether the processes have
     /// ended.
@@ -52,13 +52,13 @@ pub(crate) struct Config {
     /// True to count the sizes, lifetimes and ages of blocks.
     pub(crate) lifetimes: bool,
     pub(crate) grouping: Grouping,
-    /// Number of sites, and of processes, in the summary.
+    /// Maximum number of sites, and of processes, in the summary.
     pub(crate) top: usize,
-    /// Number of ended processes with rows of their own; the others are merged into groups.
+    /// Maximum number of ended processes with rows of their own; the others are merged into groups.
     pub(crate) keep_ended: usize,
     /// True to write every stack and process, instead of the largest ones and sums of the others.
     pub(crate) all_stacks: bool,
-    /// Maximum number of frames of a stack; 0 for no stacks.
+    /// Maximum number of frames of a stack; 0 to take no stacks.
     pub(crate) max_depth: u32,
     /// Number of rings and consumer threads; `None` to derive it from the number of processors.
     pub(crate) shards: Option<NonZeroU32>,
@@ -80,12 +80,12 @@ pub(crate) struct Config {
     pub(crate) debuginfod: Servers,
     /// Maximum memory of memtrace and its maps; `None` to adapt to the limits of its cgroup.
     pub(crate) memory_limit: Option<Bytes>,
-    /// Maximum additional processor time of the target; `None` for no limit.
+    /// Maximum additional processor time of the target, in percent of its own time; `None` for no limit.
     pub(crate) max_overhead: Option<Percent>,
     /// True to exempt memtrace from the OOM killer, and to lock its memory.
     pub(crate) protect: bool,
-    /// True for only the `attached` line and errors on standard error, without progress and
-    /// summary.
+    /// True to show no progress and no summary on standard error, but only the line `attached` and
+    /// errors.
     pub(crate) quiet: bool,
 }
 
@@ -105,7 +105,7 @@ impl Config {
         }
     }
 
-    /// Returns the optional parts of the run that have BPF maps of their own.
+    /// Returns the optional features of the run that have BPF maps of their own.
     pub(crate) fn map_uses(&self) -> MapUses {
         MapUses { tags: self.parts().contains(PartKeys::TAG), activity: self.activity.is_some() }
     }
@@ -120,10 +120,10 @@ impl Config {
 /// Kind of size that is counted for a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum BlockSizes {
-    /// The size that the program has asked for.
+    /// The size that the caller requested.
     #[default]
     Requested,
-    /// The size that the allocator has reserved for the program, as `malloc_usable_size` returns it.
+    /// The usable size of the block, as `malloc_usable_size` returns it.
     Usable,
 }
 
@@ -162,7 +162,7 @@ pub(crate) struct AccountReport {
     pub(crate) refresh: Option<Duration>,
     /// Path of the socket for requests; `None` selects a socket in the user's directory.
     pub(crate) socket: Option<PathBuf>,
-    /// True if the tags are set by programs.
+    /// True if targets set the tags.
     pub(crate) has_program_tags: bool,
     /// Interval of the values of accounts over time.
     pub(crate) interval: Duration,
@@ -199,7 +199,7 @@ impl AccountReport {
         self.outputs.iter().any(|output| output.format.shows_accounts_over_time())
     }
 
-    /// Returns true if the groups depend on stacks. Then the accounts follow from the totals of stacks at the end.
+    /// Returns true if the accounts are derived from the totals of stacks at the end, because a key depends on stacks.
     pub(crate) fn needs_stacks(&self) -> bool {
         self.keys.iter().any(|key| key.needs_stacks(self.has_program_tags))
     }
@@ -228,13 +228,13 @@ impl TagFunction {
 /// Activity of threads to trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ActivityConfig {
-    /// Objects with probes of `memtrace.h`, which begin and end tasks, name waits for locks, and are events.
+    /// Objects with user probes of `memtrace.h` at tasks, locks and events.
     pub(crate) probes: Vec<ProbesOf>,
     /// Functions to trace. Each call is a span.
     pub(crate) functions: Vec<SpanFunction>,
-    /// Shortest wait for a futex; `None` to trace none.
+    /// Minimum duration of a traced futex wait; `None` to trace none.
     pub(crate) min_wait: Option<Duration>,
-    /// Shortest call of an allocator function; `None` to time no calls.
+    /// Minimum duration of an allocator call that becomes a slice; `None` to time no calls.
     pub(crate) min_call: Option<Duration>,
 }
 
@@ -252,7 +252,7 @@ pub(crate) struct SpanFunction {
     pub(crate) object: PathBuf,
     /// Symbol or demangled name of the function.
     pub(crate) name: String,
-    /// Number and kind of the argument that labels each span.
+    /// Argument that labels each span: its position, from 0, and the kind of its value.
     pub(crate) label: Option<(u8, TagValue)>,
 }
 

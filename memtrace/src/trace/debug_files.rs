@@ -17,7 +17,7 @@ use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::Signals;
 use crate::run_kit::observer::Observer;
 
-/// Time that a stopped download has to remove its incomplete file.
+/// Time limit for a stopped download to remove its incomplete file.
 const STOP: Duration = Duration::from_millis(200);
 
 /// Interval at which the progress is shown.
@@ -87,7 +87,7 @@ pub(super) async fn find(
 struct Search {
     /// Paths of the objects without debug information, by build ID.
     wanted: BTreeMap<BuildId, PathBuf>,
-    /// Number of the current object, counted from 1.
+    /// Position of the current object among the wanted ones, from 1.
     next: usize,
     finished: usize,
     counts: DebugFileCounts,

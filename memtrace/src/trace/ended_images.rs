@@ -22,21 +22,22 @@ use super::stack_copies::find_copy;
 use crate::targets::select::Selection;
 use crate::targets::track::{Coverage, generated_code};
 
-/// Number of batches of parts that the channel holds. If it is full, the shards keep their parts.
+/// Number of batches that the channel holds. A batch has parts of ended images: the totals of an image in one shard are
+/// a part. If the channel is full, the shards keep their parts.
 const BATCHES: usize = 256;
 
-/// Delay from the end of an image to its completion. Its mmap events are in other buffers than the record of its end,
-/// and have arrived after this time.
+/// Delay from the end of an image to its completion. The mmap events of the image are in other buffers than the record
+/// of its end. After this delay, all of them have arrived.
 pub(super) const SETTLED: Duration = Duration::from_millis(200);
 
-/// Age at which a missing part or mmap event is overdue.
+/// Time after the end of an image at which a missing part or mmap event is overdue.
 const OVERDUE: Duration = Duration::from_secs(5);
 
 /// Interval of the checks for overdue parts.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Age at which stacks are overdue that user space finishes. By then, the tables of all objects of a new program are
-/// built.
+/// Time after the end of an image at which stacks that user space finishes are overdue. By then, the unwind tables of
+/// all objects of a new executable are built.
 const STACKS_OVERDUE: Duration = Duration::from_secs(30);
 
 /// Images that have ended during a run.
@@ -231,7 +232,7 @@ impl EndedImages {
     }
 }
 
-/// Returns the time `before` the tick `now`.
+/// Subtracts the duration `before` from `now`.
 pub(super) fn earlier(now: Tick, before: Duration) -> Tick {
     Tick::at(now.since_start().saturating_sub(before))
 }

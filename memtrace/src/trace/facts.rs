@@ -1,4 +1,4 @@
-//! Facts about a run at its end, to which each part adds.
+//! Facts about a run at its end. Each part adds its own facts.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,9 +20,9 @@ pub(super) struct Facts {
     pub(super) losses: Losses,
     /// Totals of all processes, by event class.
     pub(super) snapshots: Snapshots,
-    /// Number of allocations, by size.
+    /// Number of recorded allocations, by size.
     pub(super) calls: CallsBySize,
-    /// Changes of accounts that the shards have kept.
+    /// Changes of accounts that the shard did not send, each with the number of the last reset before its end.
     pub(super) account_changes: Vec<(u64, AccountChanges)>,
     /// Accounts that do not follow from stacks.
     pub(super) accounts: Option<AccountTable>,
@@ -45,7 +45,7 @@ pub(super) struct Measured {
     pub(super) cpu: Duration,
     pub(super) counters: Counters,
     pub(super) programs: ProgramTime,
-    /// Tags that programs have set, by their IDs.
+    /// Tags that targets have set, by ID.
     pub(super) tags: BTreeMap<TagId, TagName>,
 }
 

@@ -10,8 +10,8 @@ use memtrace_object::symbolize::FunctionPlace;
 
 use crate::targets::select::ProbeSite;
 
-/// Returns the instruction to probe in a function of `object`: the cheapest one that serves the `needs` of the probe as
-/// well as the entry.
+/// Returns the file offset of the instruction to probe in a function of `object`: the cheapest instruction at which the
+/// registers in `needs` still have their values from the entry.
 pub(super) fn choose(object: &Path, place: FunctionPlace, needs: Needs, probe_site: ProbeSite) -> FileOffset {
     let FunctionPlace { virt, size, offset } = place;
     let function =

@@ -16,7 +16,7 @@ use crate::trace::function_site;
 
 /// Probes at functions that set marks, and the entries that they record.
 pub(super) struct MarkFunctions {
-    /// Texts of the marks; the index is the number of the function.
+    /// Texts of the marks, by the index of the function.
     texts: Vec<String>,
     reader: MarkEntryReader,
     probes: Probes,

@@ -36,7 +36,7 @@ impl MarkSources {
     ///
     /// # Errors
     ///
-    /// As for [`MarkRequests::listen`].
+    /// The same as for [`MarkRequests::listen`].
     pub(super) fn listen(config: &Config, observer: &mut dyn Observer) -> Result<Self, Error> {
         let socket = |service, path, name| Some(MarkSocket { service, path, name });
         let name = config.recording.as_ref().map(|recording| printable(&recording.path).to_string());

@@ -80,11 +80,11 @@ const REPORT: u64 = 8 << 20;
 /// Default memory limit of a trace that selects processes by their properties. Such a trace may run for weeks.
 const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
 
-/// Default memory limit of such a trace with a recording. It leaves as much for the other state as
-/// without a recording.
+/// Default memory limit of such a trace if something shows moments before the end, such as a recording. The other state
+/// has as much memory as without a history.
 const RECORDED_LIMIT: Bytes = Bytes(352 << 20);
 
-/// Divisors of the memory without the executable: each share is one in this number.
+/// Divisors of the memory that [`PROGRAM`] leaves: each item gets one part in this number.
 const MAPS: u64 = 4;
 const RINGS: u64 = 4;
 const UNWIND_ROWS: u64 = 8;
@@ -92,7 +92,7 @@ const FRAME_DATA: u64 = 32;
 const GENERATED_NAMES: u64 = 64;
 const RECORDER: u64 = 8;
 
-/// Shares, in sixteenths, of the memory that the shares above leave.
+/// Shares, in sixteenths, of the memory that [`PROGRAM`] and the divisors above leave.
 mod sixteenths {
     pub(super) const LIVE_BLOCKS: u64 = 4;
     pub(super) const STACKS: u64 = 4;
@@ -120,46 +120,54 @@ mod recorder_ninths {
     pub(super) const WAITING_STACKS: u64 = 1;
 }
 
-/// Memory of one entry of each kind, in bytes. A file includes the kernel's structures and the position of its unwind
-/// table. The totals of an ended stack are encoded in about ten bytes; while paths are removed, a list has the numbers
-/// of the paths.
-///
-/// If the maximum number of stacks exists, a stack takes up to twice its share (`tests/stack_memory.rs`). At that time,
-/// the other shares are not full. With half as many stacks, 10 % of the allocations in the soak test have merged stacks
-/// (docs/design/0062).
+/// Memory of a live block, in bytes.
 const BLOCK: u64 = 80;
+/// Memory of a stack of a running image, in bytes.
+///
+/// If the maximum number of stacks exists, a stack takes up to twice this memory (`tests/stack_memory.rs`). At that
+/// time, the other shares are not full. With half as many stacks, 10 % of the allocations in the soak test would have
+/// merged stacks (docs/design/0062).
 const STACK: u64 = 288;
-/// Additional memory of a stack of a running image in a recorded run, for its path.
+/// Additional memory of a stack of a running image if the run has a recorder: its call path, in bytes.
 const RECORDED_STACK: u64 = 48;
+/// Memory of a stack of an ended image, in bytes. Its encoded totals take about ten bytes. While call paths are
+/// removed, a list has the number of each path.
 const ENDED_STACK: u64 = 16;
-/// Additional memory of a stack for its histograms: two headers, and 8 bytes for each of 26 buckets. Most stacks have
-/// fewer than ten buckets.
+/// Additional memory of a stack for its histograms, in bytes: two headers, and 8 bytes for each of 26 buckets. Most
+/// stacks have fewer than ten buckets.
 const HISTOGRAMS: u64 = 256;
-/// Additional memory of the histograms of an ended stack: a bucket takes about three bytes.
+/// Additional memory of a stack of an ended image for its histograms, in bytes. A bucket takes about three bytes.
 const ENDED_HISTOGRAMS: u64 = 32;
+/// Memory of a stack with a row that the writer of the recording knows, in bytes.
 const KNOWN_TOTAL: u64 = 48;
+/// Memory of a row of a waiting interval, in bytes.
 const QUEUED_ROW: u64 = 192;
-/// Memory of a change in a waiting delta: the totals of a changed stack, or the frames of a new
-/// one.
+/// Memory of a change in a waiting delta, in bytes: the totals of a changed stack, or the frames of a
+/// new stack.
 const WAITING_STACK: u64 = 256;
-/// A call path: its call and callers, their entry in a hash table, and its number in the recording.
+/// Memory of a call path, in bytes: the tree node, its hash-table entry, and the path's number in the recording.
 const CALL_PATH: u64 = 36;
+/// Memory of an image in the registry, in bytes.
 const IMAGE: u64 = 640;
+/// Memory of a mapping in the registry, in bytes.
 const MAPPING: u64 = 64;
+/// Memory of the name of a thread in the registry, in bytes.
 const THREAD_NAME: u64 = 64;
+/// Memory of an open object file, in bytes. It includes the kernel's structures and the position of the unwind table.
 const FILE: u64 = 1024;
+/// Memory of a BPF map of unwind rows, in bytes.
 const ROWS: u64 = 1 << 20;
 
-/// Smallest ring that absorbs a burst of some thousand events.
+/// Size of the smallest ring, in bytes. It absorbs a burst of some thousand events.
 const SMALLEST_RING: u64 = 1 << 18;
 
-/// Smallest ring of mmap events: space for 50 mappings between two polls.
+/// Size of the smallest ring of mmap events, in bytes. It has space for 50 mappings between two polls.
 const SMALLEST_MMAP_RING: u64 = 1 << 13;
 
 /// Free memory of a cgroup below which memtrace adapts to it.
 const LOW_LIMIT: Bytes = Bytes(512 << 20);
 
-/// Origin of a limit.
+/// Origin of the memory limit of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Option,
@@ -186,7 +194,7 @@ impl MemoryPlan {
             ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23 },
             registry: registry::Limits::default(),
             files: 1 << 16,
-            // 16 MiB is the call frame information of six compilers.
+            // 16 MiB is the call frame information of six compiler executables.
             unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
             generated_names: Bytes(32 << 20),
             has_histograms: config.lifetimes,
@@ -195,7 +203,7 @@ impl MemoryPlan {
     }
 
     /// Returns the largest limits within `limit`, none larger than in `full`; `None` if the smallest limits do not fit.
-    /// `processors`: number of the rings of mmap events.
+    /// `rings`: number of rings of events. `processors`: number of rings of mmap events.
     fn within(limit: Bytes, rings: u32, processors: u64, full: Self) -> Option<Self> {
         let rest = limit.0.checked_sub(PROGRAM)?;
         let rings = u64::from(rings.max(1));
@@ -245,7 +253,7 @@ impl MemoryPlan {
         })
     }
 
-    /// Returns the size limit of the run's history; `None` if only the end is shown.
+    /// Returns the size limit of the run's history; `None` if nothing shows moments before the end.
     pub(super) fn history_limit(&self, config: &Config) -> Option<Bytes> {
         let of_file = config.recording.as_ref().map(|recording| recording.size_limit);
         let in_memory = self.recorder.filter(|_| config.views_moments()).map(|limits| limits.book);
@@ -329,7 +337,7 @@ pub(super) fn plan(config: &Config, rings: u32) -> Result<(MemoryPlan, Option<St
 }
 
 /// Returns the memory limit and its origin; `None` without a limit. `own`: limit of memtrace's own cgroup. `least`:
-/// lowest possible limit.
+/// lowest limit that suffices for the run.
 fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes, Origin)> {
     if let Some(limit) = config.memory_limit {
         return Some((limit, Origin::Option));
@@ -367,7 +375,8 @@ fn own_limit() -> Option<OwnLimit> {
     Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used + REPORT)) })
 }
 
-/// Returns the lowest memory limit for a run with `rings` rings and these optional parts.
+/// Returns the lowest memory limit for a run. `rings`: number of rings of events. `processors`: number of rings of mmap
+/// events. `uses`: optional features with BPF maps of their own.
 fn smallest(rings: u32, processors: u64, uses: MapUses) -> Bytes {
     let maps = MAPS * MapSizes::SMALLEST.with(uses).memory().0;
     let rings = RINGS * SMALLEST_RING * u64::from(rings.max(1));

@@ -37,7 +37,7 @@ pub(super) struct Prepared {
     overhead: Option<OverheadMonitor>,
 }
 
-/// A kind of part, and its creation.
+/// A kind of part, and the function that creates it.
 struct Row {
     name: &'static str,
     begins: Begins,
@@ -88,7 +88,8 @@ fn boxed<T: Part + 'static>(part: Option<T>) -> Option<Box<dyn Part>> {
 }
 
 impl Prepared {
-    /// Prepares the parts, and returns the sink of the shards for accounts.
+    /// Creates the parts that need no context. Also returns the sink for the accounts of the shard; `None` without
+    /// accounts.
     pub(super) fn new(
         config: &Config,
         plan: &MemoryPlan,
@@ -104,7 +105,7 @@ impl Prepared {
     }
 }
 
-/// The parts of a run, each with the number of its row.
+/// The parts of a run, each with the index of its row in [`ROWS`].
 pub(super) struct Parts {
     prepared: Prepared,
     parts: Vec<(usize, Box<dyn Part>)>,

@@ -62,7 +62,7 @@ const WAITING: usize = 4;
 /// Bytes of a history's size limit for each call path. The row of a path takes about 20 bytes.
 const BYTES_PER_PATH: u64 = 64;
 
-/// Records a run, or adds up its changes for the top sites.
+/// Recorder of the changes of a run: it adds them to the history, and to the sums of the top sites.
 pub(super) struct Recorder {
     book: RunBook,
     uses: Uses,
@@ -79,7 +79,7 @@ pub(super) struct Recorder {
     next: Next,
 }
 
-/// Readers of the history.
+/// Uses of the history.
 struct Uses {
     /// True if something shows moments before the end. Then the history needs names and facts.
     is_viewed: bool,
@@ -89,7 +89,7 @@ struct Uses {
     has_resets: bool,
 }
 
-/// Data that waits for the interval in which it was measured.
+/// Data that waits until its interval is recorded.
 #[derive(Default)]
 struct Waiting {
     accounts: AccountIntervals,
@@ -97,7 +97,7 @@ struct Waiting {
     marks: Marks,
 }
 
-/// Recorded images, and the data of those that have ended.
+/// Recorded images, and the data of ended images.
 struct OfImages {
     known: RecordedImages,
     old_blocks: OldBlocks,
@@ -108,9 +108,9 @@ struct OfImages {
 /// Data of the next interval that belongs to no delta.
 #[derive(Default)]
 struct Next {
-    /// End of the last interval.
+    /// Start of the next interval: the end of the last one.
     start: Duration,
-    /// Changes that belong to no delta: stacks that replace their sum.
+    /// Changes that belong to no delta. They replace the sum of the unsent stacks of an image with these stacks.
     late: Vec<(ImageId, ImageUsage)>,
     /// Losses outside of the ledgers at the end of the last interval.
     losses_before: Losses,
@@ -165,8 +165,8 @@ impl Recorder {
         Ok(Some((recorder, DeltaSink { interval, start: clock_start, sender, waiting })))
     }
 
-    /// Records the intervals that ended before `settled`. `settled`: some time before `now`; all mmap events up to this
-    /// time are applied. `losses`: losses outside of the ledgers so far.
+    /// Records the intervals that ended up to `settled`. `settled`: a time before `now`; all mmap events up to
+    /// `settled` are applied. `losses`: losses outside of the ledgers so far.
     pub(super) fn record(
         &mut self,
         now: Tick,
@@ -234,8 +234,8 @@ impl Recorder {
         self.stacks.live_mut()
     }
 
-    /// Returns the age at which images get their own stacks; `Some` only once. From then on, the stacks of new images
-    /// can be deferred.
+    /// Returns the age from which an image has stacks of its own in the recording. Returns `Some` only once, when the
+    /// stacks of new images can be deferred.
     pub(super) fn take_deferral(&mut self) -> Option<Duration> {
         self.of_images.deferral.take()
     }
@@ -245,8 +245,8 @@ impl Recorder {
         self.next.image_changes.extend(classes.into_iter().map(|class| listed(id, class)));
     }
 
-    /// Adds the page faults of an image that has ended. Its last delta lacks them, because the number at the start of
-    /// the image was not known then.
+    /// Adds the page faults of an image that has ended. Its last delta lacks the faults, because the count at the start
+    /// of the image was not known then.
     pub(super) fn add_faults(&mut self, id: ImageId, faults: PageFaults) {
         self.next.image_changes.extend(changes::fault_values(id, EventClass::Fault, faults));
     }
@@ -263,8 +263,8 @@ impl Recorder {
         self.next.facts.extend(facts);
     }
 
-    /// Records the remaining changes. `left`: deltas that the shards did not send. `unsent`: stacks
-    /// of ended images that no delta has.
+    /// Records the remaining changes. `left`: deltas that the shards did not send. `unsent`: stacks of ended images
+    /// that no delta contains, and the changes by these stacks.
     pub(super) fn record_rest(
         &mut self,
         left: Vec<(usize, Delta)>,
@@ -474,7 +474,7 @@ impl Recorder {
     }
 }
 
-/// Returns a change by zero, which makes reports list the image.
+/// Returns a change by zero. It makes reports list the image.
 const fn listed(image: ImageId, class: EventClass) -> ImageChange {
     ImageChange { image, class, kind: ImageValue::UnmatchedFrees, index: 0, value: 0 }
 }

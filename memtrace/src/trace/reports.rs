@@ -1,4 +1,4 @@
-//! The reports of a run, one for each event class: opened before it, written after it.
+//! The reports of a run, one for each event class: opened before the run, written after it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -48,7 +48,7 @@ pub(super) struct Reports {
     over_time: Option<Outputs>,
 }
 
-/// Counts of a run.
+/// Totals of a run, for its reports.
 pub(super) struct Results {
     pub(super) snapshots: Snapshots,
     pub(super) ended: EndedProcesses,
@@ -62,7 +62,7 @@ pub(super) struct Results {
 
 /// Facts about a trace that has ended.
 pub(super) struct FinishedTrace<'run> {
-    /// Targets, with their name in reports and with the notes.
+    /// Targets, with their name in reports and the notes for the reports.
     pub(super) targets: &'run Targets,
     pub(super) tracker: &'run ProcessTracker,
     pub(super) coverage: &'run Coverage,
@@ -72,7 +72,7 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) touches: Option<TouchWindow>,
     pub(super) measured: Measured,
     pub(super) reclaim: Option<MeasuredReclaim>,
-    /// Number of events.
+    /// Number of events of the run.
     pub(super) events: u64,
     /// Facts that were known when the run started.
     pub(super) facts_at_start: Vec<Fact>,
@@ -280,7 +280,7 @@ fn shows_trends(config: &Config, class: EventClass) -> bool {
     has_trends(class) && !(config.older.is_some() && class.probes_allocators())
 }
 
-/// Reports the state of the complete recording. Returns false if intervals could not be recorded.
+/// Notes the path of the complete recording. Returns false if intervals could not be recorded.
 fn is_recorded(path: &Path, status: &Status, observer: &mut dyn Observer) -> bool {
     observer.note(&format!("recorded {}", printable(path)));
     if let Some(gap) = &status.open_gap {
@@ -294,7 +294,7 @@ fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
     snapshot.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect()
 }
 
-/// Returns the accounts of a run.
+/// Returns the table of accounts of a run. `accounts`: accounts that do not follow from stacks.
 fn account_table(
     config: &Config,
     report: &AccountReport,

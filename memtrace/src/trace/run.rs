@@ -26,14 +26,14 @@ use crate::run_kit::observer::{Observer, Progress};
 use crate::targets::select::{LateProbes, Selection};
 use crate::targets::track::{Changes, generated_code};
 
-/// BPF programs are timed in one of this number of ticks, since timing costs time itself.
+/// BPF programs are timed during one tick in this number, since timing costs time itself.
 const TIMED_EVERY: u32 = 10;
 
-/// Perf maps are opened in one of this number of ticks. The map of a program in a container can disappear when the
-/// program exits.
+/// Perf maps are opened at one tick in this number. They are opened while the process runs, because the perf map of a
+/// process in a container can disappear when the process exits.
 const OPENED_EVERY: u32 = 5;
 
-/// Deleted files that nothing uses are closed in one of this number of ticks: every five seconds. A file is in use
+/// Deleted files that nothing uses are closed at one tick in this number: every five seconds. A file is in use
 /// until its process has been completed, so the number of open files does not show how many can be closed.
 const DELETED_EVERY: u32 = 50;
 
@@ -44,8 +44,8 @@ pub(super) struct Trace {
     ended: EndedImages,
     /// Functions that set marks; `None` if there are none.
     mark_functions: Option<MarkFunctions>,
-    /// Probes in memtrace itself, which measured the cost of a probe. They are removed with the other probes, since the
-    /// removal takes a while.
+    /// Probes in memtrace itself that measured the cost of a probe. They are removed with the other probes at the end,
+    /// since the removal takes a while.
     own_probes: Probes,
     /// Processor time of memtrace at the start of the run.
     cpu_at_start: Duration,
@@ -143,8 +143,8 @@ impl Trace {
         });
     }
 
-    /// Closes files that no process has mapped, and evicts unwind tables, if there are too many. With `deleted`, closes
-    /// deleted files too. All mmap events must be applied.
+    /// Closes files that nothing uses, and evicts unwind tables, if there are too many of them. With `deleted`, also
+    /// closes deleted files that nothing uses. All mmap events must be applied.
     fn evict_objects(&mut self, deleted: bool) {
         let Context { kernel, probes, tracker, tables, recorder, .. } = &mut self.context;
         // Stacks that wait for unwind tables refer to objects by their handles.
@@ -238,7 +238,7 @@ impl Trace {
                 "no mark is set, since neither a recording nor an output shows it; --record FILE records the run",
             ),
             Some(recorder) => {
-                // No answer reports the refusal of a mark by the signal, so show it.
+                // A request by the signal gets no answer, so show the refusal.
                 let is_signal = request.reply.is_none();
                 if recorder.add_mark(request) {
                     shards.mark(clock.now());

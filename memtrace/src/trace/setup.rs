@@ -1,4 +1,4 @@
-//! Loading of the BPF programs for a run, and the estimate of its overhead with them.
+//! Loads the BPF programs for a run, and estimates the overhead of the run with them.
 
 use std::thread;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::targets::track::ProcessTracker;
 use crate::trace::config::{ActivityConfig, BlockSizes, Config};
 use crate::trace::overhead::{self, Overhead, OverheadMonitor};
 
-/// Default number of shards on machines with more processors; other machines have one shard for each processor. One
-/// shard takes millions of events per second.
+/// Maximum of the default number of shards. Machines with fewer processors have one shard for each processor. One shard
+/// handles millions of events per second.
 const DEFAULT_SHARDS: usize = 4;
 
 /// Loaded BPF programs, and the probes that the overhead estimate has placed.
@@ -95,7 +95,7 @@ impl Setup {
     }
 }
 
-/// Loads the BPF programs, and tells them the processes to trace.
+/// Loads the BPF programs, and adds `pids` to the traced processes.
 fn load(options: &kernel::Options, pids: &[Pid]) -> Result<(Kernel, Vec<RingReader>), Error> {
     let (mut kernel, readers) = Kernel::load(options).map_err(|error| from_engines::kernel(None, error))?;
     for &pid in pids {
@@ -110,7 +110,7 @@ fn activity_options(activity: &ActivityConfig) -> ActivityOptions {
     ActivityOptions { min_wait, min_call }
 }
 
-/// Returns the number of rings.
+/// Returns the number of rings of events, and so of shards.
 pub(super) fn rings(config: &Config) -> u32 {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let default = u32::try_from(processors.min(DEFAULT_SHARDS)).unwrap_or(1);

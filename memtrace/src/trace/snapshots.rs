@@ -1,10 +1,10 @@
-//! Completion of the merged snapshots with losses and idle processes.
+//! Completes the merged snapshots with losses and idle processes.
 
 use memtrace_model::{EventClass, ImageId, ImageUsage, Losses, Snapshot, Snapshots, Tick};
 
 use crate::targets::track::{Coverage, ProcessTracker, lifetimes};
 
-/// Returns the totals of pages and mappings. They are compared with the page tables later.
+/// Returns a copy of the totals of pages and mappings from before the comparison with the page tables.
 pub(super) fn page_totals(snapshots: &Snapshots) -> Snapshots {
     let totals = |usage: &ImageUsage| ImageUsage {
         total: usage.total,

@@ -13,12 +13,11 @@ use crate::targets::track::ProcessTracker;
 use crate::trace::config::{Config, TagFunction};
 use crate::trace::function_site;
 
-/// Attaches probes to the functions, before the first event is recorded. A function without an object is looked up in
-/// all objects of the targets.
+/// Attaches probes to the functions. The caller must call it before recording starts. A function without an object is
+/// looked up in all objects of the targets.
 ///
 /// # Errors
 ///
-/// A function is not found, or cannot be probed.
 /// A function is not found, or cannot be probed.
 pub(super) fn attach(
     kernel: &mut Kernel,
@@ -60,7 +59,7 @@ fn needs(effect: TagEffect) -> Needs {
     }
 }
 
-/// Finds a function in the objects of the targets, with the scope of each probe.
+/// Finds a function in the objects of the targets. Returns its place in each object, with the scope of the probe.
 fn find(
     function: &TagFunction,
     targets: &Targets,

@@ -9,11 +9,12 @@ use crate::targets::track::ProcessTracker;
 use crate::trace::config::ProbesOf;
 use crate::trace::user_probe_sites;
 
-/// Attaches to the probes of `sources`, before the first event is recorded.
+/// Attaches to the user probes of `sources` that change the current tag. The caller must call it before recording
+/// starts.
 ///
 /// # Errors
 ///
-/// There are no probes, or they cannot be attached.
+/// A source has no such probe, or a probe cannot be attached.
 pub(super) fn attach(
     kernel: &mut Kernel,
     probes: &mut Probes,

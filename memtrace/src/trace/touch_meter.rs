@@ -36,7 +36,7 @@ impl TouchMeter {
     ///
     /// # Errors
     ///
-    /// The kernel has none, or permission is missing.
+    /// The kernel has no tracker of single pages, or permission is missing.
     pub(super) fn open(window: Duration) -> Result<Self, Error> {
         let (tracker, method) = page_tracker::any()?;
         Ok(Self { tracker, method, window })

@@ -1,4 +1,4 @@
-//! Objects with user probes of `memtrace.h`.
+//! Search for user probes of `memtrace.h` in the objects of the targets.
 
 use std::path::{Path, PathBuf};
 
@@ -14,12 +14,12 @@ use crate::trace::config::ProbesOf;
 /// Name of the provider in `memtrace.h` and in the crate `memtrace-probes`.
 const PROVIDER: &str = "memtrace";
 
-/// Returns the sites of user probes, with the scope in which to attach them. Searches one object, or all objects of the
-/// targets. `sites_of` returns the sites for the probes of one object.
+/// Returns the sites of user probes, with their object and the scope of the probes. Searches one object, or all objects
+/// of the targets. `sites_of`: returns the sites for the probes of one object.
 ///
 /// # Errors
 ///
-/// The object has no site, or no object has one.
+/// The given object has no site. If no object is given, no object of the targets has a site.
 pub(super) fn find<T: Clone>(
     source: &ProbesOf,
     targets: &Targets,

@@ -23,11 +23,11 @@ pub(super) enum Stop {
 
 #[derive(Debug)]
 pub(super) enum Due {
-    /// Process new mappings and their unwind tables.
+    /// New mappings, unwind tables or records of frequent parts must be processed.
     Mappings,
-    /// Do all periodic work.
+    /// All periodic work is due.
     Tick,
-    /// Set marks.
+    /// Marks must be set.
     Mark(MarkSource),
 }
 
@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// cost the mapping process several times as much as the perf record itself.
 const MAPPINGS: Duration = Duration::from_millis(4);
 
-/// Descriptors and notifications of a run.
+/// Descriptors and notifications that wake up a run.
 pub(super) struct WakeupSources {
     pub(super) pidfds: Vec<OwnedFd>,
     /// Ring of requests for unwind tables, readable after a request. It must stay open as long as

@@ -5,7 +5,7 @@ use memtrace_model::{CacheUse, Pid};
 
 use crate::run_kit::observer::Observer;
 
-/// Meter of the use of the cache, as far as the machine has one.
+/// Meter of the use of the last-level cache, if the machine has counters for it.
 #[derive(Default)]
 pub(super) struct CacheMeter {
     counters: Option<CacheCounters>,

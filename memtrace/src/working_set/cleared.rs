@@ -21,7 +21,7 @@ struct ClearedProcess {
     freezer: Option<Freezer>,
 }
 
-/// Processes whose references were cleared one after the other.
+/// Processes with cleared references. The references were cleared process by process.
 pub(super) struct ClearedProcesses<'a> {
     method: &'a Method,
     prepared: Prepared,
@@ -93,8 +93,8 @@ impl<'a> ClearedProcesses<'a> {
         self.unmeasured
     }
 
-    /// Reads the references of the processes that still run. `requested`: requested time since they
-    /// were cleared.
+    /// Reads the references of the processes that still run. `requested`: requested time from
+    /// clearing to reading.
     pub(super) fn read(&mut self, requested: Duration) -> WorkingSets {
         let mut read = Vec::new();
         let Self { method, prepared, start, huge_page, processes, unmeasured } = self;

@@ -19,7 +19,7 @@ pub(crate) struct WorkingSetConfig {
     /// True to freeze the processes while they are cleared and read.
     pub(crate) pause: bool,
     pub(crate) mode: WorkingSetMode,
-    /// Duration of the measurement; `None` until the end of the schedule, or a signal.
+    /// Duration of the measurement; `None` to measure until the end of the schedule, or until a signal.
     pub(crate) duration: Option<Duration>,
     pub(crate) outputs: Vec<Output>,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use memtrace_model::format::short;
 use memtrace_model::{ProcessWorkingSet, WorkingSets};
 
-/// Divisor of the requested time. The estimated time may exceed the requested time by this part without a warning.
+/// The estimated time may exceed the requested time by one part in this number without a warning.
 const TOLERANCE: u32 = 5;
 
 /// Times of all readings.
@@ -14,8 +14,9 @@ pub(super) struct Cost {
     readings: u64,
     /// Longest time that clearing and reading one process took together.
     longest: Duration,
-    /// Longest requested time, and the longest estimated time of a process in these readings.
+    /// Longest requested time from clearing to reading.
     requested: Duration,
+    /// Longest estimated time of a process in the readings with this requested time.
     estimated: Duration,
 }
 
@@ -32,7 +33,7 @@ impl Cost {
         }
     }
 
-    /// Returns true without a reading.
+    /// Returns true if no reading was added.
     pub(super) const fn is_empty(&self) -> bool {
         self.readings == 0
     }

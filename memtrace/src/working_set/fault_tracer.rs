@@ -23,7 +23,7 @@ const MAPS: Bytes = Bytes(1 << 24);
 /// Time between two readings of the ring.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Maximum number of records that are read while the ring is locked.
+/// Number of records in a batch. The reader thread unlocks the ring after each batch.
 const BATCH: u64 = 1 << 16;
 
 /// Tracer of page faults. Dropping it ends the trace.
@@ -82,7 +82,7 @@ impl FaultTracer {
         Ok(Self { kernel, shared, thread: Some(thread) })
     }
 
-    /// Starts to count the page faults of a process.
+    /// Forgets the page faults of a process. Later faults count.
     pub(super) fn clear(&self, pid: Pid) {
         self.read_ring().pages.clear(pid);
     }
@@ -111,7 +111,7 @@ impl FaultTracer {
         (self.read_ring().pages.faults(), self.kernel.program_time())
     }
 
-    /// Reads all faults so far.
+    /// Locks the ring, and reads all its records.
     fn read_ring(&self) -> MutexGuard<'_, Ring> {
         let mut ring = self.shared.ring();
         while ring.read() {}
@@ -137,7 +137,7 @@ impl Shared {
 }
 
 impl Ring {
-    /// Reads a batch of records. Returns false if the ring is empty.
+    /// Reads a batch of records. Returns true if the batch is full, so that more records may follow.
     fn read(&mut self) -> bool {
         let Self { reader, pages, bad } = self;
         let drained = reader.drain(BATCH, |event| add(pages, &event));
@@ -155,7 +155,7 @@ fn add(pages: &mut FaultedPages, event: &Event) {
     }
 }
 
-/// Empties the ring until the tracer is dropped, so that it does not overflow.
+/// Empties the ring until the tracer is dropped, so that the ring does not overflow.
 fn read_all(shared: &Shared) {
     RingReader::raise_priority();
     while !shared.stop.load(Ordering::Relaxed) {

@@ -26,7 +26,7 @@ impl MachineReader {
         self.next
     }
 
-    /// Ends the current second if it is over. A second without a call is left out.
+    /// Ends the current second if it is over. Several seconds without a call count as one.
     pub(super) fn tick(&mut self) {
         let now = Instant::now();
         if now < self.next {
@@ -37,7 +37,7 @@ impl MachineReader {
         self.last = counters;
         self.next += SECOND;
         if self.next < now {
-            // The seconds of a long reading count as one.
+            // A reading of all processes can take several seconds.
             self.next = now + SECOND;
         }
     }

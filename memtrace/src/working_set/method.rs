@@ -19,7 +19,7 @@ pub(super) struct Method {
     source: Source,
 }
 
-/// Source of the touches.
+/// Source of the references.
 enum Source {
     /// `/proc/PID/smaps`.
     Mappings,
@@ -60,7 +60,7 @@ impl Method {
     ///
     /// The kernel does not have the method, or permission is missing.
     pub(super) fn open(requested: Option<WorkingSetMethod>, target: &Target) -> Result<Self, Error> {
-        // The other methods need the files of CONFIG_PROC_PAGE_MONITOR too.
+        // All methods read smaps, which CONFIG_PROC_PAGE_MONITOR provides as well as clear_refs.
         if !procfs::has_clear_refs() {
             return Err(page_tracker::lacks(
                 "accessed bits for user space (CONFIG_PROC_PAGE_MONITOR)",
@@ -86,7 +86,7 @@ impl Method {
     ///
     /// # Errors
     ///
-    /// DAMON cannot be used any more, or for too few processes.
+    /// DAMON is in use, or cannot monitor this number of processes.
     pub(super) fn prepare(&self, pids: &[Pid], time: Duration) -> Result<Prepared, Error> {
         let damon = matches!(self.source, Source::Damon).then(|| Damon::prepare(pids, time)).transpose();
         let damon = damon.map_err(|error| without_damon(&error))?;

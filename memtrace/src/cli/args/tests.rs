@@ -1,4 +1,4 @@
-//! Definition of the command line.
+//! Tests of the definition of the command line, and helpers that parse the options of a trace.
 
 use clap::CommandFactory;
 use memtrace_model::{GroupBy, MAX_FRAMES, MAX_RINGS, Metric};

@@ -1,4 +1,4 @@
-//! Options of event classes, and of single ones.
+//! Options that choose the event classes, and options of a single event class.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

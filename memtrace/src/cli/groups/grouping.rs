@@ -1,4 +1,4 @@
-//! Options of the key of groups, and the rules for tags.
+//! Options of the grouping of stacks: the key, and the file of rules for tags.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -13,7 +13,7 @@ use crate::cli::headings::OUTPUT;
 use crate::cli::possible_values;
 use crate::run_kit::grouping::Grouping;
 
-/// Largest file of rules, in bytes. A recording contains it.
+/// Maximum size of a file of rules, in bytes. It has a limit because each recording contains the file.
 const MAX_FILE: u64 = 1 << 16;
 
 /// The key of groups, and the file of rules for tags.
@@ -36,7 +36,7 @@ pub(in crate::cli) struct GroupArgs {
 }
 
 impl GroupArgs {
-    /// Returns the grouping of stacks. `program_tags` is true if blocks have the tags that the program sets.
+    /// Returns the grouping of stacks. `program_tags` is true if blocks have tags that the traced process sets.
     pub(in crate::cli) fn resolve(&self, program_tags: bool) -> Result<Grouping, ArgConflict> {
         if self.by.len() > 1 {
             return Err(ArgConflict::new(
@@ -58,7 +58,7 @@ impl GroupArgs {
     }
 }
 
-/// Checks that `by` and the rules can be combined with the tags of the program.
+/// Checks that `by` and the rules can be combined with tags that the traced process sets.
 fn check_program_tags(by: GroupBy, rules: Option<&TagRules>) -> Result<(), ArgConflict> {
     if !by.is_tag() {
         return Err(ArgConflict::new(
@@ -75,7 +75,7 @@ fn check_program_tags(by: GroupBy, rules: Option<&TagRules>) -> Result<(), ArgCo
     Ok(())
 }
 
-/// Returns the key of the groups, and the rules for tags. `by` is the chosen key.
+/// Returns the key of the groups, and the rules for tags in `file`. `by` is the key that the user has given.
 pub(in crate::cli) fn resolve_tags(
     file: Option<&Path>,
     by: Option<GroupBy>,
@@ -90,7 +90,8 @@ pub(in crate::cli) fn resolve_tags(
     }
 }
 
-/// Returns the key of the groups of a run, and the rules for tags. `has_program_tags` is true if the program sets tags.
+/// Returns the key of the groups of a run, and the rules for tags. `has_program_tags` is true if the traced process
+/// sets tags.
 fn resolve_run(
     file: Option<&Path>,
     by: Option<GroupBy>,
@@ -105,7 +106,7 @@ fn resolve_run(
     }
 }
 
-/// Returns the error for tags without rules.
+/// Returns the error for `--by tag` without rules, and without functions that set tags.
 pub(in crate::cli) fn tags_without_rules() -> ArgConflict {
     ArgConflict::new(
         "--by tag needs rules for tags, or functions that set them",

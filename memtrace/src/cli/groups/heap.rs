@@ -116,7 +116,7 @@ impl HeapArgs {
         }
     }
 
-    /// Returns the threads whose allocations are traced.
+    /// Returns the filter of the threads that may allocate traced blocks.
     pub(in crate::cli) fn thread_filter(&mut self, target: &TargetArgs) -> ThreadFilter {
         ThreadFilter {
             excluded: target.excluded_threads().map(str::to_owned).collect(),
@@ -124,12 +124,13 @@ impl HeapArgs {
         }
     }
 
-    /// Returns true if blocks have the tags that the program sets.
+    /// Returns true if blocks have tags that the traced process sets.
     pub(in crate::cli) fn has_program_tags(&self) -> bool {
         !self.tag_from.is_empty() || self.hooks.iter().any(|hooks| !hooks.tags.is_empty())
     }
 
-    /// Returns the functions and the probes that change the current tag: those of `--tag-from`, and of `--hook` with a tag.
+    /// Takes the functions and the probes that change the current tag: the arguments of `--tag-from`, and the functions
+    /// of `--hook` with a tag.
     pub(in crate::cli) fn take_tags(
         &mut self,
         target: &TargetArgs,
@@ -158,7 +159,7 @@ impl HeapArgs {
         Ok((functions, probes))
     }
 
-    /// Returns the allocators and functions to trace in addition to those that are found.
+    /// Returns the allocators and functions to trace in addition to the allocators that memtrace recognizes.
     pub(in crate::cli) fn into_user_hooks(self) -> UserHooks {
         UserHooks { allocators: self.allocators, hooks: self.hooks.into_iter().map(|hooks| hooks.hooks).collect() }
     }
@@ -201,7 +202,8 @@ impl BlockArgs {
         ])
     }
 
-    /// Checks that blocks can be as old as `--older`, and that the metric counts live blocks only.
+    /// Checks that `--older` is not longer than the trace, and that the metric counts only live blocks or blocks held
+    /// at exit.
     pub(in crate::cli) fn check(&self, metric: Option<Metric>, duration: Option<Duration>) -> Result<(), ArgConflict> {
         let Some(older) = self.older else { return Ok(()) };
         let shown = format::duration_argument(older);

@@ -13,7 +13,7 @@ use crate::cli::possible_values;
 use crate::cli::units;
 use crate::run_kit::config::{Destination, Output};
 
-/// Number of ended processes with entries of their own.
+/// Default number of ended processes with separate entries.
 pub(in crate::cli) const DEFAULT_KEEP_ENDED: usize = 1000;
 const SHORTEST_EVERY: Duration = Duration::from_secs(1);
 
@@ -54,13 +54,14 @@ pub(in crate::cli) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Returns true if an output has such a format.
+    /// Returns true if `is_such` returns true for the format of an output.
     pub(in crate::cli) fn has(&self, is_such: fn(Format) -> bool) -> bool {
         let of_paths = self.outputs.iter().filter_map(|path| Format::of_path(path));
         of_paths.chain(self.format).any(is_such)
     }
 
-    /// Returns the interval at which the top sites are shown. `shortest` is the interval of the run.
+    /// Returns the interval at which the top sites are shown. `shortest` is the interval of the run, if it has one;
+    /// `--every` must not be shorter.
     pub(in crate::cli) fn resolve_every(&self, shortest: Option<Duration>) -> Result<Option<Duration>, ArgConflict> {
         match (self.every, shortest) {
             (Some(every), _) if every < SHORTEST_EVERY => {
@@ -85,7 +86,8 @@ pub(in crate::cli) fn resolve_outputs(paths: Vec<PathBuf>, format: Option<Format
     resolve_paths(paths, format, "stacks", Format::OF_STACKS)
 }
 
-/// As [`resolve_outputs`], for a view that has only the `known` formats. Standard output is the default, and has text by default.
+/// Determines the formats of outputs like [`resolve_outputs`], but accepts only the `known` formats of a view. Without
+/// paths, the output goes to standard output. The default format of standard output is text.
 pub(in crate::cli) fn resolve_view(
     paths: Vec<PathBuf>,
     format: Option<Format>,
@@ -108,7 +110,7 @@ fn resolve_paths(
     view: &str,
     known: &[Format],
 ) -> Result<Vec<Output>, ArgConflict> {
-    // A --format that no output needs was meant to overrule an extension.
+    // If no output needs --format, the user meant it to override an extension. This is refused.
     let needed = paths.iter().any(|path| Format::of_path(path).is_none());
     let outputs = paths
         .into_iter()

@@ -18,11 +18,12 @@ const EXTENSION: &str = "memtrace";
 
 const DEFAULT_FILE: &str = "run.memtrace";
 pub(in crate::cli) const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
-/// The trace completes intervals ten times a second. The counters of `memtrace threads` hardly change below this.
+/// Minimum of `--interval`. A trace completes intervals at most ten times a second, and the counters of `memtrace
+/// threads` hardly change in a shorter time.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
 
 const DEFAULT_SIZE: Bytes = Bytes(1 << 30);
-/// The stacks of a single busy process take a part of it.
+/// Minimum of `--size-limit`: enough for the stacks of a busy process.
 const SMALLEST_SIZE: Bytes = Bytes(4 << 20);
 
 /// The recording of a run.
@@ -71,7 +72,7 @@ impl RecordingArgs {
         }
     }
 
-    /// Takes the recording out of these options and the outputs. `None` if no file is given.
+    /// Takes the recording out of these options and the outputs. Returns `None` if no file of a recording is given.
     pub(in crate::cli) fn take(&mut self, output: &mut OutputArgs) -> Result<Option<Recording>, ArgConflict> {
         let mut paths: Vec<_> = self.record.take().into_iter().collect();
         paths.extend(output.outputs.extract_if(.., |path| is_recording(path)));
@@ -100,7 +101,8 @@ impl RecordingArgs {
         }
     }
 
-    /// Returns the interval of memory over time, if an output needs it, or shows it in a run with intervals.
+    /// Returns the interval of memory over time. It is `None` unless an output needs memory over time, or an interval
+    /// is given and an output can show memory over time.
     pub(in crate::cli) fn timeline(&self, output: &OutputArgs, recording: Option<&Recording>) -> Option<Duration> {
         let interval = recording.map(|recording| recording.interval).or(self.interval);
         if output.has(Format::needs_timeline) {
@@ -121,7 +123,7 @@ impl RecordingArgs {
     }
 }
 
-/// Checks the time between two recorded moments, or two readings of the thread monitor.
+/// Checks the interval of a recording or of `memtrace threads`.
 pub(in crate::cli) fn check_interval(interval: Duration) -> Result<(), ArgConflict> {
     match interval < SHORTEST_INTERVAL {
         true => Err(ArgConflict::new("--interval is shorter than 100ms", "give a longer one, as in 1s")),
@@ -129,7 +131,7 @@ pub(in crate::cli) fn check_interval(interval: Duration) -> Result<(), ArgConfli
     }
 }
 
-/// Checks the largest size of a recording.
+/// Checks the size limit of a recording.
 pub(in crate::cli) fn check_size_limit(size_limit: Bytes) -> Result<(), ArgConflict> {
     match size_limit < SMALLEST_SIZE {
         true => Err(ArgConflict::new("--size-limit is less than 4MiB", "give a larger one, as in 200MiB")),

@@ -37,7 +37,8 @@ pub(in crate::cli) struct SpanArgs {
 }
 
 impl SpanArgs {
-    /// Returns the activity to trace; `None` if no option asks for it. `min_call` is the shortest call of an allocator.
+    /// Returns the activity to trace; `None` if no option asks for it. `min_call` is the minimum duration of the traced
+    /// allocator calls; `None` if they are not traced.
     pub(in crate::cli) fn resolve(
         self,
         min_call: Option<Duration>,
@@ -70,8 +71,8 @@ pub(in crate::cli) enum SpanArg {
     Function(SpanFunction),
 }
 
-/// Parses `probes`, `FILE:probes`, `EXE:FUNCTION`, `EXE:FUNCTION(id=argN)` or `EXE:FUNCTION(name=argN)`. A demangled name
-/// contains colons itself.
+/// Parses `probes`, `FILE:probes`, `EXE:FUNCTION`, `EXE:FUNCTION(id=argN)` or `EXE:FUNCTION(name=argN)`. The first
+/// colon ends the file, because a demangled name can contain colons.
 pub(in crate::cli) fn span(text: &str) -> Result<SpanArg, String> {
     if text == "probes" {
         return Ok(SpanArg::Probes(ProbesOf { object: None }));

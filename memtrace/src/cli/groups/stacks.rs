@@ -53,12 +53,12 @@ pub(in crate::cli) struct StackArgs {
 }
 
 impl StackArgs {
-    /// Refuses metrics that only reports of recordings have.
+    /// Refuses metrics that only a report of a recording can have.
     pub(in crate::cli) fn check(&self) -> Result<(), ArgConflict> {
         self.metric.and_then(metric_of_recordings).map_or(Ok(()), Err)
     }
 
-    /// Returns the metric to draw: that of touches if they are measured.
+    /// Returns the metric to draw. If touches are measured, the default is cold-bytes.
     pub(in crate::cli) fn resolve_metric(
         &self,
         touches: &TouchArgs,
@@ -80,7 +80,7 @@ impl StackArgs {
         }
     }
 
-    /// Returns the servers of debug files.
+    /// Returns the debuginfod servers to ask for debug files.
     pub(in crate::cli) fn servers(&self) -> Servers {
         match self.debuginfod.as_deref().map(str::trim) {
             None => Servers::Environment,
@@ -91,7 +91,7 @@ impl StackArgs {
     }
 }
 
-/// Returns the error for a metric that only reports of recordings have.
+/// Returns the error for a metric that only a report of a recording can have; `None` for another metric.
 fn metric_of_recordings(metric: Metric) -> Option<ArgConflict> {
     let (needs, steps) = match metric.requirement() {
         Requirement::Moments => ("two moments", "and write: `memtrace report --from +10s --to -5s run.memtrace`"),
@@ -105,7 +105,7 @@ fn metric_of_recordings(metric: Metric) -> Option<ArgConflict> {
     Some(ArgConflict::new(message, format!("record the trace, {steps}")))
 }
 
-/// Checks that an output has heap profiles of several moments, if some are given.
+/// Checks the number of given heap profiles, and that an output can show heap profiles of several moments.
 pub(in crate::cli) fn check_heap_profiles(moments: &[Moment], outputs: &[Output]) -> Result<(), ArgConflict> {
     if moments.len() > MAX_HEAP_PROFILES {
         return Err(ArgConflict::new("--heap-profile is given more than 32 times", "give fewer times"));

@@ -12,7 +12,7 @@ use crate::cli::headings::TARGET;
 use crate::cli::units;
 use crate::targets::select::Target;
 
-/// The longest name of a thread in bytes (`TASK_COMM_LEN`, include/linux/sched.h).
+/// Maximum length of a thread's name, in bytes (`TASK_COMM_LEN`, include/linux/sched.h).
 const MAX_THREAD_NAME: usize = 15;
 
 /// The processes, as given.
@@ -78,7 +78,7 @@ pub(in crate::cli) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// Returns the processes to trace. With `pass_exit_code`, memtrace exits with the exit code of the command.
+    /// Returns the target of the trace. With `pass_exit_code`, memtrace exits with the exit code of the command.
     pub(in crate::cli) fn resolve(&self, pass_exit_code: bool) -> Result<Target, ArgConflict> {
         let rules = self.filter_rules();
         let selects = rules.iter().any(|rule| !rule.exclude);
@@ -144,7 +144,7 @@ impl TargetArgs {
         comms.chain(exes).chain(cgroups).chain(users).map(include).chain(excluded).collect()
     }
 
-    /// Returns true if processes are given by pid or by a command, so that their objects are known.
+    /// Returns true if the target is given by pids or by a command. Then its objects are known before the trace.
     pub(in crate::cli) const fn names_processes(&self) -> bool {
         !self.pids.is_empty() || !self.command.is_empty()
     }
@@ -184,10 +184,9 @@ impl EndArgs {
     }
 }
 
-/// Processes or threads that are left out.
+/// Value of `--exclude`: processes or threads that are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum Excluded {
-    /// Processes.
     Processes(FilterRule),
     /// Threads with this name.
     Threads(String),

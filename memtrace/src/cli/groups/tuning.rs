@@ -9,9 +9,9 @@ use crate::cli::conflict::ArgConflict;
 use crate::cli::headings::TUNING;
 use crate::cli::units;
 
-/// The largest ring: the size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
+/// Maximum ring size. The size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
-/// The smallest ring: one page.
+/// Minimum ring size: one page.
 const SMALLEST_RING: Bytes = Bytes(4096);
 
 /// Limits of a trace.
@@ -79,8 +79,10 @@ pub(in crate::cli) struct ShardArgs {
 }
 
 impl ShardArgs {
-    /// Returns the number of shards; `None` to derive it from the number of processors. The high-water mark of a process is
-    /// not the sum of the marks in its shards, so a single shard has to count all events.
+    /// Returns the number of shards; `None` to derive it from the number of processors.
+    ///
+    /// The high-water mark of a process is not the sum of the marks in the shards. So a metric with peaks needs a
+    /// single shard.
     pub(in crate::cli) fn resolve(&self, metric: Option<Metric>) -> Result<Option<NonZeroU32>, ArgConflict> {
         let shards = self.shards.and_then(NonZeroU32::new);
         let needs_peaks = metric.is_some_and(|metric| metric.needs(Requirement::Peaks));

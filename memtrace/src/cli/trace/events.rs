@@ -1,4 +1,4 @@
-//! The event classes that options need.
+//! Checks that the traced event classes include the classes that the options need.
 
 use memtrace_model::{EventClass, PartKeys, Quantity, Requirement};
 

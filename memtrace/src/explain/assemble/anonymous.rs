@@ -1,4 +1,4 @@
-//! Attribution of anonymous memory to the allocator, the thread stacks or the program.
+//! Attributes anonymous memory to the allocator, to the thread stacks, or to a name.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(super) struct AnonymousMemory<'all, I> {
     memory: &'all ProcessMemory,
     inspector: &'all I,
     named: NameTotals,
-    /// True if the malloc provider names its mappings, so that unnamed ones belong to others.
+    /// True if the malloc provider names its mappings. Then mappings without a name do not belong to the provider.
     names_its_own: bool,
 }
 
@@ -57,7 +57,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         }
     }
 
-    /// Splits a piece at the end of a file's variables.
+    /// Splits a piece at the end of a file's `.bss` variables, if the VMA contains some.
     fn split_at_variables(&self, index: usize, piece: Span) -> Vec<Span> {
         let end = self.variables_end(index).unwrap_or(piece.start);
         let parts = [Span { end, ..piece }, Span { start: end, ..piece }];
@@ -68,7 +68,8 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         self.memory.variables.iter().find(|(vma, _)| *vma == index).map(|(_, end)| *end)
     }
 
-    /// Takes the sizes of a piece out of `left`, the part of its VMA that is not yet attributed.
+    /// Measures a piece of a VMA, and returns the sizes of the piece. Subtracts them from `left`, the sizes of the VMA
+    /// that are not attributed yet.
     fn take_sizes(&self, left: &mut MemorySizes, piece: Span) -> MemorySizes {
         let measured = self.inspector.sizes(piece).unwrap_or_default();
         let held = MemorySizes {
@@ -129,7 +130,8 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         proven.then(|| thread.map(|(tid, _)| *tid))
     }
 
-    /// Returns the guard VMA below: C libraries put an inaccessible one below each thread's stack.
+    /// Returns the guard VMA directly below the VMA at `index`. C libraries put an inaccessible VMA below the stack of
+    /// each thread.
     fn guard_below(&self, index: usize) -> Option<&Vma> {
         let below = self.memory.vmas.get(index.checked_sub(1)?)?;
         let is_inaccessible = !below.entry.readable && !below.entry.writable && below.entry.file.is_none();
@@ -178,7 +180,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         }
     }
 
-    /// Returns the memory that belongs to the program, by name.
+    /// Returns the anonymous memory outside of the heap and the thread stacks, by name.
     pub(super) fn by_name(self) -> Vec<NamedMemory> {
         self.named.ranked()
     }

@@ -22,7 +22,7 @@ pub(in crate::explain) struct ProcessMemory {
     pub(in crate::explain) variables: Vec<(usize, AbsAddr)>,
 }
 
-/// Reader of the pages of a part of a VMA.
+/// Reader of the pages in an address range.
 pub(in crate::explain) trait RangeInspector {
     /// Returns the sizes of the range; `None` if it cannot be read.
     fn sizes(&self, span: Span) -> Option<MemorySizes>;

@@ -1,4 +1,4 @@
-//! Memory sizes by name, largest first.
+//! Sums of memory sizes, by name and by file.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Memory that consists of these words, from address `BASE` on.
+/// Memory with these words from address `BASE` on. Half of each range is resident.
 struct FakeMemory(Vec<u64>);
 
 const BASE: u64 = 0x1000;

@@ -1,4 +1,4 @@
-//! Arenas of glibc's malloc: detection and contents.
+//! Finds the arenas of glibc's malloc, and reads their contents.
 
 use memtrace_host::procfs::{MemoryReader, MemoryView, WordReader as _};
 use memtrace_model::{AbsAddr, Bytes};
@@ -23,10 +23,10 @@ const STATE: std::ops::Range<u64> = 0x600..0xc00;
 /// variables.
 const FOREIGN: u64 = 256 << 10;
 
-/// Number of attempts to read a region that the process is changing.
+/// Maximum number of attempts to read a region that the process is changing.
 const ATTEMPTS: u32 = 10;
 
-/// Contents of an arena's region.
+/// Contents of the brk heap, or of one heap of another arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ArenaContents {
     pub(super) tally: ChunkTotals,
@@ -34,7 +34,7 @@ pub(super) struct ArenaContents {
     pub(super) own: Bytes,
 }
 
-/// Reads the main arena.
+/// Reads the main arena in the brk heap `span`.
 pub(super) fn read_main_arena(reader: &MemoryReader, span: Span) -> Result<ArenaContents, HeapError> {
     read_consistently(reader, span, |view| {
         let mut contents = ArenaContents::default();
@@ -129,8 +129,8 @@ impl ArenaContents {
     }
 }
 
-/// Searches the `foreign` bytes from `at` on for the first chunk, and walks from it. If a walk fails behind the
-/// searched range, its start was a chunk, and another start would not help.
+/// Searches the `foreign` bytes from `at` on for the first chunk, and walks from this chunk. If a walk fails beyond the
+/// searched bytes, the start of the walk was a chunk, and another start would not help.
 fn walk_from(
     at: AbsAddr,
     foreign: u64,

@@ -1,4 +1,4 @@
-//! Detection of blocks with their own mmap.
+//! Finds blocks with their own mmap.
 
 use memtrace_host::procfs::MemoryReader;
 use memtrace_model::{AbsAddr, Bytes};
@@ -46,15 +46,15 @@ fn unaligned(page: AbsAddr, head: Option<[u64; 2]>, least: Bytes, size: Bytes) -
     parse_header(page, head, size).filter(|block| block.start == page && block.length() >= least)
 }
 
-/// Returns the block of the header `head`, which is at `place`.
+/// Returns the block that the chunk header `head` describes. `place`: address of the header.
 fn parse_header(place: AbsAddr, head: Option<[u64; 2]>, size: Bytes) -> Option<Span> {
     let [before, block] = head?;
     let (start, length) = chunks::mapped(place, before, block, size)?;
     Some(Span { start, end: AbsAddr(start.0.checked_add(length.0)?) })
 }
 
-/// Returns the block at `page` that was allocated with an alignment below a page: its header precedes an aligned
-/// address.
+/// Returns the block that starts at `page` and was allocated with an alignment of less than a page. The header of such
+/// a block precedes an aligned address in the page.
 fn aligned(reader: &MemoryReader, page: AbsAddr) -> Option<Span> {
     let size = reader.pages.page();
     let alignments = (5..).map(|power| 1u64 << power).take_while(|alignment| *alignment < size.0);

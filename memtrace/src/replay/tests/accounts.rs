@@ -11,8 +11,8 @@ fn totals(bytes: u64) -> AccountTotals {
     AccountTotals { counters, live, marks: Some(MarkBounds::at(live)), ..AccountTotals::default() }
 }
 
-/// Writes a recording of two seconds. In the first second there are 300 users, and user N has N bytes. The second one
-/// adds a user with 1000 bytes.
+/// Writes a recording of two seconds. In the first second there are 300 users, and user N has N bytes. In the next
+/// second, a user with 1000 bytes is added.
 fn record_accounts(path: &Path) {
     let writer = Writer::create(path, &header(), Settings::default()).unwrap();
     let account = |number: u32, bytes: u64| RecordedAccount { number: AccountNumber(number), totals: totals(bytes) };

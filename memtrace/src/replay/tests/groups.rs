@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// An interval of one second. Fifty short processes of three programs end in it, and each third process belongs to a
-/// recorded group.
+/// An interval of one second. Fifty short processes of three executables end in the interval. Each third process
+/// belongs to a recorded group.
 fn second_of_processes(number: u64) -> Interval {
     let mut interval = second(number, vec![change(2, 100)]);
     let group = ImageId::of_group(0);

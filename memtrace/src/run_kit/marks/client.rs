@@ -11,7 +11,7 @@ use memtrace_model::printable;
 use super::protocol::{MAX_LINE, Service, StoredMark, parse_answer, parse_greeting};
 use super::socket::{EXTENSION, directory};
 
-/// Longest wait for an answer. It exceeds the time that a recording waits for its disk.
+/// Time limit for an answer. It exceeds the 30 s for which the server waits until the mark is stored.
 const ANSWER: Duration = Duration::from_secs(40);
 
 /// Reason why a mark could not be set.
@@ -131,7 +131,7 @@ fn find(directory: &Path) -> Result<Vec<Connection>, MarkError> {
     Ok(running)
 }
 
-/// Connection to a trace, after the greeting.
+/// Connection to a trace that has sent its greeting.
 #[derive(Debug)]
 struct Connection {
     trace: RunningTrace,

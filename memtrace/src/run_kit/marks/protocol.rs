@@ -29,7 +29,7 @@ impl Service {
         }
     }
 
-    /// Returns the command that sends requests.
+    /// Returns the command that requests this service.
     pub(super) const fn command(self) -> &'static str {
         match self {
             Self::Recording => "memtrace mark",
@@ -46,10 +46,10 @@ impl Service {
     }
 }
 
-/// A mark in the recording.
+/// A mark that a run has set: a mark of the recording, or the start of new water marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredMark {
-    /// Text of the mark, different from the texts of all other marks.
+    /// Text of the mark. In a recording, it differs from the texts of all other marks.
     pub(crate) text: String,
     /// Time since the start of the trace.
     pub(crate) at: Duration,
@@ -70,7 +70,7 @@ pub(super) fn greeting(service: Service, pid: u32, name: &str) -> String {
     format!("{}\t{pid}\t{name}\n", service.greeting())
 }
 
-/// Returns the service, the pid and the name in a greeting.
+/// Returns the service, the pid and the name in a greeting; `None` if `line` is no greeting of this version.
 pub(super) fn parse_greeting(line: &str) -> Option<(Service, u32, &str)> {
     let (service, rest) = line.trim_end_matches('\n').split_once('\t')?;
     let service = [Service::Recording, Service::Accounts].into_iter().find(|known| known.greeting() == service)?;

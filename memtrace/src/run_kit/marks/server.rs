@@ -24,7 +24,7 @@ const MESSAGE: Duration = Duration::from_secs(1);
 /// Time limit for the storage of a mark.
 const STORED: Duration = Duration::from_secs(30);
 
-/// Delay after a connection could not be accepted, for example because too many files are open.
+/// Delay before the next attempt to accept a connection after a failure, such as too many open files.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Request for a mark.
@@ -123,7 +123,7 @@ async fn serve(
     }
 }
 
-/// Reads a request, passes it on, and sends the answer.
+/// Greets a client, reads its request, passes the request on, and sends the answer.
 async fn talk(
     service: Service,
     stream: &UnixStream,
@@ -177,7 +177,7 @@ async fn write(stream: &UnixStream, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a line; `None` if the client sends nothing.
+/// Reads a line; `None` if the client closes the connection without sending anything.
 async fn read_line(stream: &UnixStream) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     let mut part = [0; 1024];
@@ -244,7 +244,7 @@ mod tests {
             let mut server = MarkServer::listen(Service::Recording, Some(&socket), "run.memtrace").unwrap();
             let [received, waiting] = ["received", "waiting"].map(|text| ask(&socket, text));
             let mut requests = vec![server.next().await.unwrap()];
-            // The other request has arrived, but is not received.
+            // The other request is in the channel, and nothing receives it.
             while server.requests.is_empty() {
                 tokio::task::yield_now().await;
             }

@@ -55,7 +55,7 @@ fn is_stale(path: &Path) -> bool {
     is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Creates a directory that no other user can change or search.
+/// Creates a directory that no other user can change or search. Fails if the directory exists and another user can.
 fn create_private(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

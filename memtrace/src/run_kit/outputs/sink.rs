@@ -41,7 +41,7 @@ impl Drop for Temporary {
 }
 
 impl Sink {
-    /// Opens the output at `path`. A file is opened without this name.
+    /// Opens the output at `path`. A regular file gets this name only in [`Self::publish`].
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         // Resolve links: the file is replaced, not the link.
         let path = match fs::canonicalize(path) {
@@ -58,7 +58,8 @@ impl Sink {
                 let file = OpenOptions::new().write(true).open(&path)?;
                 return Ok(Self::Device { path, file });
             }
-            // A rename needs write access to the directory only; respect a read-only file all the same.
+            // Fail if the file is read-only. A rename would replace it, because it needs write access to the directory
+            // only.
             OpenOptions::new().write(true).open(&path)?;
         }
         let directory = match path.parent() {

@@ -41,7 +41,7 @@ impl StreamedOutput {
         self.sink.path()
     }
 
-    /// Returns the file, for one writer.
+    /// Returns a duplicate descriptor of the file, for the writer.
     ///
     /// # Errors
     ///
@@ -53,8 +53,8 @@ impl StreamedOutput {
         }
     }
 
-    /// Gives the output its name. If this or the writing has failed, the complete part goes to a rescue file in one of
-    /// `rescue_directories`. Returns the path of the output.
+    /// Gives the output its name. If writing has failed, or if this fails, copies the first `written.complete` bytes to
+    /// a rescue file in one of `rescue_directories`. Returns the path of the output.
     ///
     /// # Errors
     ///

@@ -16,11 +16,11 @@ use crate::run_kit::config::Output;
 /// Maximum number of accounts with tracks.
 const MAX_TRACKS: usize = 256;
 
-/// Divisor of the usual length of an interval. A shorter interval counts as part of the interval before it, because the
+/// An interval shorter than the configured length divided by this number is merged into the interval before it. The
 /// last intervals of a trace take no time.
 const SHORTEST_INTERVAL: u32 = 10;
 
-/// Length below which an interval takes no time.
+/// Length below which an interval counts as empty.
 const NO_TIME: Duration = Duration::from_micros(1);
 
 type Totals = BTreeMap<AccountNumber, AccountTotals>;
@@ -54,7 +54,7 @@ struct Group {
     is_shown: bool,
 }
 
-/// An interval, or the moment at which the selected part begins.
+/// An interval, or the start of the selected period.
 struct Step<'a> {
     from: Boundary,
     to: Boundary,
@@ -76,7 +76,7 @@ impl<'a> AccountsOverTime<'a> {
         is_shown.then(|| Self::read(book, moments, keys)).transpose()
     }
 
-    /// Finds the largest accounts in the selected part of a recording.
+    /// Finds the largest accounts in the selected period of a recording.
     pub(crate) fn read(
         book: &'a dyn Book,
         moments: &'a Moments,
@@ -143,7 +143,7 @@ impl<'a> AccountsOverTime<'a> {
         losses
     }
 
-    /// Returns the ends of the selected intervals. A short interval counts as part of the interval
+    /// Returns the ends of the selected intervals. A short interval is merged into the interval
     /// before it.
     fn ends(&self) -> Vec<Boundary> {
         let shortest = self.book.header().interval / SHORTEST_INTERVAL;
@@ -164,8 +164,8 @@ impl<'a> AccountsOverTime<'a> {
         ends
     }
 
-    /// Calls `each` for the intervals of the selected part. If the part starts later than the recording, calls `each`
-    /// for its start first.
+    /// Calls `each` for the intervals of the selected period. If the period starts later than the recording, calls
+    /// `each` for its start first.
     fn for_each_step(&self, mut each: impl FnMut(Step<'_>) -> io::Result<()>) -> io::Result<()> {
         let (from, to) = (self.moments.from(), self.moments.to());
         let ends = self.ends();
@@ -173,7 +173,8 @@ impl<'a> AccountsOverTime<'a> {
         let (mut known, mut changed) = (Totals::new(), Totals::new());
         let mut last = None;
         let mut outcome = Ok(());
-        // Ends the intervals with a boundary before `until`.
+        // Calls `each` for the intervals that end before `until`. `at`: end of the interval of the accounts in
+        // `changed`.
         let mut end = |until: Option<Boundary>, at: Boundary, known: &mut Totals, changed: &mut Totals| {
             if last.is_none() && from != Boundary::START && outcome.is_ok() {
                 outcome = each(Step { from, to: from, known: &Totals::new(), changed: known });

@@ -64,7 +64,7 @@ pub(crate) fn contains(book: &dyn Book, facts: &RecordedFacts, moment: Moment) -
 /// Lookup of moments in a history.
 struct Known<'a> {
     book: &'a dyn Book,
-    /// Start of tracing, since the start of the history.
+    /// Time from the start of the history to the start of tracing.
     start: Duration,
 }
 

@@ -29,11 +29,12 @@ pub(crate) enum Target {
 /// Probed instructions of each hooked function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ProbeSite {
-    /// The instructions at which registers have the block and its size, if each call passes one of
-    /// them. Otherwise as [`Self::Return`].
+    /// Instructions at which registers have both the block and its size. If a call can miss all of them, the same
+    /// probes as [`Self::Return`].
     #[default]
     Best,
-    /// The return, and the first instruction that the kernel emulates, if each call passes it.
+    /// The return, and the first instruction that the kernel can emulate, if each call executes it; otherwise the
+    /// first instruction of the function.
     Return,
     Entry,
 }

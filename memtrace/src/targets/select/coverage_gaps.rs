@@ -1,4 +1,4 @@
-//! Allocators of a process that memtrace does not trace.
+//! Notes about the allocators and functions of a process that memtrace does not trace.
 
 use memtrace_model::{Pid, printable};
 use memtrace_object::allocators::{SkipReason, Survey, Verdict};

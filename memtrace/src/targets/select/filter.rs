@@ -14,8 +14,8 @@ const OWN_NAME: &str = env!("CARGO_PKG_NAME");
 
 /// Returns the filter of the BPF programs for `target`.
 ///
-/// `only_probes`: only allocators are probed. Then a target without child processes needs no
-/// filter, since the probes are attached to its processes alone.
+/// `only_probes`: true if all events come from probes in allocators. A target without child processes then needs no
+/// filter, because the probes are attached to its processes only.
 pub(crate) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilter, Error> {
     Ok(match target {
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } if only_probes => {

@@ -15,8 +15,8 @@ pub(crate) struct LateProbes {
 }
 
 impl LateProbes {
-    /// Probes an allocator that `pid` has newly mapped. Returns `None` if allocators are not probed, or if the file of
-    /// the allocator is not open.
+    /// Attaches probes to an allocator that `pid` has newly mapped. Returns `None` if allocators are not probed, or if
+    /// the file of the allocator is not open.
     pub(crate) fn place(
         pid: Pid,
         allocator: &Allocator,

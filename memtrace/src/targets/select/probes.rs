@@ -15,7 +15,7 @@ pub(crate) struct AllocatorProbes {
     pub(crate) pid: Pid,
     pub(crate) scope: Scope,
     pub(crate) object: PathBuf,
-    /// Probes of each function and the cost of a hit, in the order of the table of functions.
+    /// Probe of each hooked function, with the cost of a hit.
     pub(crate) probes: Vec<(Probe, SiteCost)>,
 }
 
@@ -73,7 +73,7 @@ impl AllocatorProbes {
         Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
 
-    /// Places the probes that are not in place yet.
+    /// Attaches the probes, except those that are already attached.
     pub(crate) fn place(&self, kernel: &mut Kernel, probes: &mut Probes) -> Result<(), KernelError> {
         let new: Vec<_> = self.probes.iter().map(|(probe, _)| probe.clone()).collect();
         kernel.attach(probes, self.scope, &self.object, &new)
@@ -86,7 +86,7 @@ const _: () = assert!(
     "a cookie describes each result site"
 );
 
-/// Returns the probes at the result sites.
+/// Converts the result sites of a function to probes.
 fn result_probes(found: &FunctionResults) -> ResultProbes {
     let site = |site: &FunctionResult| {
         let number = |register: GeneralRegister| register.dwarf_number();
@@ -101,8 +101,7 @@ fn result_probes(found: &FunctionResults) -> ResultProbes {
     }
 }
 
-/// Returns the number of a function: its index in the table of known functions. All functions of the user have the next
-/// number.
+/// Returns the index of a function in [`FUNCTIONS`]. All functions of `--hook` share the index after the last row.
 fn number_of(function: &Function) -> Option<u16> {
     let place = FUNCTIONS.iter().position(|known| known.name == function.name).unwrap_or(FUNCTIONS.len());
     u16::try_from(place).ok()

@@ -1,4 +1,4 @@
-//! Finds the processes to trace, and the probes for their allocators.
+//! Finds the processes to trace, or starts the command, and chooses the probes for their allocators.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,7 +21,7 @@ use crate::run_kit::error::{AllocatorUser, Error, from_engines};
 use crate::run_kit::outcome::CommandEnd;
 use crate::targets::track::ProcessTracker;
 
-/// Maximum number of notes about late allocators.
+/// Number of notes at which further notes about late allocators are only counted.
 const MAX_NOTES: usize = 200;
 
 /// The processes to trace.
@@ -33,7 +33,7 @@ pub(crate) struct Targets {
     pub(crate) name: String,
     /// Notes for the user about allocations that are not traced.
     pub(crate) notes: Vec<String>,
-    /// Number of notes beyond [`MAX_NOTES`].
+    /// Number of notes that were only counted, because [`MAX_NOTES`] was reached.
     more_notes: u64,
     /// Instruction to probe in allocator functions; `None` if allocators are not probed.
     pub(crate) probe_site: Option<ProbeSite>,
@@ -53,7 +53,8 @@ enum Command {
 }
 
 impl Targets {
-    /// Finds the processes of `target`, and the probes for their allocators.
+    /// Finds the processes of `target`, and the probes for their allocators. A command is started, and stays stopped
+    /// before its first instruction until [`Self::release`].
     pub(crate) fn find(
         target: &Target,
         probe_site: Option<ProbeSite>,
@@ -124,7 +125,7 @@ impl Targets {
                 continue;
             };
             notes.extend(coverage_gaps(pid, &survey));
-            // If the process exited during the survey, its files could not be opened. The error is then the exit.
+            // If the process exited during the survey, its files could not be opened. Report the exit instead.
             let missing = |error| {
                 if process.has_exited() {
                     Error::Ended { pid }
@@ -230,12 +231,14 @@ impl Targets {
         }
     }
 
-    /// Returns the scope of probes in an object that `pid` has mapped.
+    /// Returns the scope of the probes in an object that `pid` has mapped: this process, or all processes if probes are
+    /// shared.
     pub(crate) fn scope(&self, pid: Pid) -> Scope {
         scope(pid, self.shares_probes)
     }
 
-    /// Returns the scopes of probes in an object that any process may map.
+    /// Returns the scopes of the probes in an object that any target may map: all processes if probes are shared, or
+    /// else each target.
     pub(crate) fn scopes(&self) -> Vec<Scope> {
         match self.shares_probes {
             true => vec![Scope::AllProcesses],
@@ -243,8 +246,8 @@ impl Targets {
         }
     }
 
-    /// Returns true unless the target is a command that memtrace starts. The target's allocation rate can then be
-    /// measured before the trace.
+    /// Returns true if the target ran before memtrace, so that its allocation rate can be measured before the trace. It
+    /// is false for a command that memtrace starts.
     pub(crate) fn ran_before(&self) -> bool {
         matches!(self.command, Command::None)
     }
@@ -253,7 +256,7 @@ impl Targets {
         self.processes.iter().map(|process| process.pid).chain(self.command_pid())
     }
 
-    /// Returns one of the processes with given pids that has exited.
+    /// Returns the first process that was selected by its pid and has exited.
     pub(crate) fn first_exited(&self) -> Option<Pid> {
         self.processes.iter().find(|process| process.has_exited()).map(|process| process.pid)
     }

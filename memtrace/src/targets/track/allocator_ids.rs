@@ -1,11 +1,11 @@
-//! Numbers of allocators, which BPF programs add to allocation events.
+//! IDs of allocators, which BPF programs add to allocation events.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use memtrace_model::AllocatorId;
 
-/// Number and name of each allocator object.
+/// ID and name of each object with an allocator.
 #[derive(Debug, Default)]
 pub(super) struct AllocatorIds {
     by_object: HashMap<PathBuf, AllocatorId>,
@@ -13,13 +13,13 @@ pub(super) struct AllocatorIds {
 }
 
 impl AllocatorIds {
-    /// Returns the number of the allocator in the object `handle`. A new allocator gets the next number, and a name
-    /// from `kind` and the file name of `path`. After 65,535 objects, the number is [`AllocatorId::UNKNOWN`].
+    /// Returns the ID of the allocator in the object `handle`. A new allocator gets the next ID, and a name from `kind`
+    /// and the file name of `path`. After 65,535 objects, the ID is [`AllocatorId::UNKNOWN`].
     pub(super) fn assign(&mut self, handle: &Path, kind: &str, path: &Path) -> AllocatorId {
         if let Some(&id) = self.by_object.get(handle) {
             return id;
         }
-        // Numbers start at 1, because 0 is `UNKNOWN`.
+        // IDs start at 1, because 0 is `UNKNOWN`.
         let Ok(number) = u16::try_from(self.names.len() + 1) else { return AllocatorId::UNKNOWN };
         let id = AllocatorId(number);
         self.by_object.insert(handle.to_owned(), id);
@@ -29,7 +29,7 @@ impl AllocatorIds {
         id
     }
 
-    /// Forgets objects with closed files. The names of their numbers are kept.
+    /// Forgets objects with closed files. The names of their IDs are kept, because blocks can still have these IDs.
     pub(super) fn forget(&mut self, closed: &HashSet<PathBuf>) {
         self.by_object.retain(|handle, _| !closed.contains(handle));
     }

@@ -18,26 +18,27 @@ use super::verdicts::{self, Verdicts};
 use crate::run_kit::clock;
 use crate::targets::bounded_set::BoundedSet;
 
-/// Maximum number of remembered allocators, and of remembered objects. A forgotten allocator is found again when a
-/// process maps it, but its probes are not placed twice.
+/// Maximum number of remembered allocators, and of remembered surveyed objects. A forgotten allocator is found again
+/// when a process maps it, but its probes are not attached twice.
 const MAX_REMEMBERED: usize = 1 << 16;
 
 /// The allocators found so far.
 pub(crate) struct Allocators {
     user_hooks: UserHooks,
-    /// True if events name the allocator of a block.
+    /// True if allocation events have the ID of the allocator.
     records_allocators: bool,
     /// True if probes are placed for all processes. Each object is then surveyed once.
     shares_probes: bool,
-    /// Handles of the allocators found. Each has its process if probes are placed for single
-    /// processes.
+    /// Handles of the allocators found. If probes are attached for single processes, there is one entry for each
+    /// process and allocator.
     found: BoundedSet<(Option<Pid>, PathBuf)>,
     /// Handles of the surveyed objects, if probes are shared.
     surveyed: BoundedSet<PathBuf>,
     verdicts: Verdicts,
     ids: AllocatorIds,
     late: LateProbes,
-    /// True after events have begun to count. An allocator that is found then is probed late.
+    /// True after events have begun to count. Allocators that are found later are late: images may have mapped them
+    /// before they have probes.
     has_started: bool,
 }
 
@@ -56,12 +57,12 @@ impl Allocators {
         }
     }
 
-    /// Records that events count. Allocators found from now on are probed late.
+    /// Records that events count from now on, so that allocators found later count as late.
     pub(super) const fn start(&mut self) {
         self.has_started = true;
     }
 
-    /// Records that further probes are placed for all processes.
+    /// Records that probes are attached for all processes, not for single ones.
     pub(crate) fn share_probes(&mut self) {
         self.shares_probes = true;
     }
@@ -161,14 +162,15 @@ impl Allocators {
         self.found.insert((self.owner(pid), handle))
     }
 
-    /// Records that the probes of an allocator are in place from now on.
+    /// Records that memtrace has attached, or tried to attach, the probes of an allocator. Images that map it from now
+    /// on do not count as late.
     pub(crate) fn set_probed(&mut self, allocator: &Allocator) {
         if let Some(handle) = &allocator.object.handle {
             self.late.set_probed(handle, clock::monotonic());
         }
     }
 
-    /// Returns the allocator's number, or [`AllocatorId::UNKNOWN`] if events do not name allocators.
+    /// Returns the allocator's ID, or [`AllocatorId::UNKNOWN`] if events do not have IDs of allocators.
     pub(crate) fn id(&self, allocator: &Allocator) -> AllocatorId {
         let handle = allocator.object.handle.as_ref().filter(|_| self.records_allocators);
         handle.map_or(AllocatorId::UNKNOWN, |handle| self.ids.get(handle))

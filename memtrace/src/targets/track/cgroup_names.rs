@@ -1,4 +1,4 @@
-//! Paths of cgroups, from the ids that the BPF programs report.
+//! Finds the paths of cgroups, existing and removed, from the IDs that the BPF programs report.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::iter;
@@ -9,14 +9,14 @@ use memtrace_host::kernel::{RemovedCgroup, RemovedCgroupReader};
 use memtrace_host::procfs::Hierarchies;
 use memtrace_model::{Cgroup, CgroupId, HIERARCHIES};
 
-/// Maximum number of removed cgroups with a known name. The names take about 4 MB. A process that ended in a forgotten
-/// cgroup is reported in the cgroup that was read while it ran.
+/// Maximum number of removed cgroups with a known path. The paths take about 4 MB. If a process ended in a forgotten
+/// cgroup, reports show the cgroup that was read while the process ran.
 const MAX_REMOVED: usize = 16_384;
 
 /// Paths of cgroups by hierarchy number and cgroup ID.
 type Paths = HashMap<(u32, CgroupId), String>;
 
-/// Names of the cgroups that are removed during a run.
+/// Paths of the cgroups that were removed during the run.
 #[derive(Default)]
 pub(super) struct CgroupNames {
     reader: Option<RemovedCgroupReader>,
@@ -26,12 +26,12 @@ pub(super) struct CgroupNames {
 }
 
 impl CgroupNames {
-    /// Creates an empty store, which reads names from `reader`.
+    /// Creates an empty store, which reads the paths of removed cgroups from `reader`.
     pub(super) fn from_reader(reader: RemovedCgroupReader) -> Self {
         Self { reader: Some(reader), ..Self::default() }
     }
 
-    /// Reads the names of the cgroups that were removed since the last call.
+    /// Reads the paths of the cgroups that were removed since the last call.
     pub(super) fn update(&mut self) {
         let mut new = Vec::new();
         if let Some(reader) = &mut self.reader {
@@ -66,7 +66,7 @@ impl CgroupNames {
     }
 }
 
-/// Finds cgroups by their IDs.
+/// Finds the paths and the ancestors of cgroups by ID.
 #[derive(Default)]
 pub(super) struct CgroupResolver {
     hierarchies: Hierarchies,
@@ -77,7 +77,7 @@ pub(super) struct CgroupResolver {
 }
 
 impl CgroupResolver {
-    /// Returns the cgroups with these IDs and their ancestors, each with its hierarchy number.
+    /// Returns the cgroups with these IDs, one for each hierarchy, and their ancestors. Each has its hierarchy number.
     pub(super) fn with_ancestors(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> Vec<(u32, CgroupId)> {
         let known = self.hierarchies.numbers().zip(ids).filter_map(|(number, id)| Some((number, id?)));
         known.flat_map(|group| iter::once(group).chain(self.ancestors(group))).collect()
@@ -86,8 +86,8 @@ impl CgroupResolver {
     fn ancestors(&self, (number, id): (u32, CgroupId)) -> impl Iterator<Item = (u32, CgroupId)> + '_ {
         let path = self.paths.get(&(number, id)).map(Path::new);
         path.into_iter().flat_map(|path| path.ancestors().skip(1)).filter_map(move |path| {
-            // IDs grow (`__kernfs_new_node`, fs/kernfs/dir.c). So the parent is the cgroup at the parent's path with
-            // the largest ID below the child's ID.
+            // A newer cgroup has a larger ID (`__kernfs_new_node`, fs/kernfs/dir.c). So the parent is the cgroup at the
+            // parent's path with the largest ID below the child's ID.
             let ids = self.ids.get(&(number, path.to_owned()))?;
             Some((number, *ids.range(..id).next_back()?))
         })
@@ -97,11 +97,11 @@ impl CgroupResolver {
     pub(super) fn knows(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> bool {
         let is_known =
             |(number, id): (u32, Option<CgroupId>)| id.is_none_or(|id| self.paths.contains_key(&(number, id)));
-        // If there are no paths, the hierarchies were not read yet.
+        // An empty `paths` means that the hierarchies were not read yet.
         !self.paths.is_empty() && self.hierarchies.numbers().zip(ids).all(is_known)
     }
 
-    /// Returns the cgroup with these IDs; `None` if its path in one of the hierarchies is not known.
+    /// Returns the cgroup with these IDs, one for each hierarchy; `None` if one of the paths is not known.
     pub(super) fn cgroup(&mut self, ids: [Option<CgroupId>; HIERARCHIES]) -> Option<Arc<Cgroup>> {
         if let Some(known) = self.resolved.get(&ids) {
             return known.clone();
@@ -111,7 +111,7 @@ impl CgroupResolver {
         cgroup
     }
 
-    /// Returns the paths in all hierarchies; `None` if one of them is not known.
+    /// Returns the path for each ID, in the order of the hierarchies; `None` if one of them is not known.
     pub(super) fn paths(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> Option<Vec<&str>> {
         let path = |(number, id): (u32, Option<CgroupId>)| self.paths.get(&(number, id?)).map(String::as_str);
         self.hierarchies.numbers().zip(ids).map(path).collect()

@@ -27,7 +27,7 @@ impl CodeGenerators {
         }
     }
 
-    /// Opens the perf maps that have appeared.
+    /// Opens the perf maps that have appeared since the last call.
     pub(crate) fn open_perf_maps(&mut self) {
         for (&pid, generator) in &mut self.known {
             if generator.perf_map.is_none() {

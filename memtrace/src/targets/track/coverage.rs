@@ -26,8 +26,8 @@ const PRECEDENCE: [UntracedReason; 8] = [
     UntracedReason::NoAllocator,
 ];
 
-/// Time that the dynamic loader can take to map the C library. A younger process without an allocator does not count as
-/// untraced.
+/// Time that the dynamic loader can take to map the C library. A process that is younger and has no allocator does not
+/// count as untraced.
 const LOADING: Duration = Duration::from_millis(100);
 
 /// Coverage of the processes in scope by probes in allocators.
@@ -35,9 +35,9 @@ const LOADING: Duration = Duration::from_millis(100);
 pub(crate) struct Coverage {
     /// True if a process in scope has an allocator with probes.
     has_probed: bool,
-    /// Processes in scope without such an allocator, as far as the registry has their images.
+    /// Processes in scope without an allocator with probes, as far as the registry has their images.
     without: Vec<(ImageId, UntracedProcess)>,
-    /// Ended processes in scope without events of a class, by class.
+    /// Ended processes in scope that were not traced for an event class, by class.
     ended: BTreeMap<EventClass, Untraced>,
     /// True if events of an ended process in scope were recorded, or could have been recorded.
     has_traced: bool,
@@ -111,8 +111,7 @@ impl Coverage {
         self.without.iter().filter(|(_, process)| is_untraced(process.reason)).map(|(id, _)| *id).collect()
     }
 
-    /// Returns the largest process in scope if no process in scope is traced for a class of
-    /// `snapshots`.
+    /// Returns the largest process in scope if no process in scope is traced for any class of `snapshots`.
     pub(crate) fn largest_if_none_is_traced(&self, snapshots: &Snapshots) -> Option<UntracedProcess> {
         let is_traced = |(&class, snapshot): (&EventClass, &Snapshot)| {
             snapshot.images.values().any(has_events)
@@ -133,7 +132,8 @@ impl Coverage {
     }
 
     /// Adds a process in scope that has ended. The registry must still have its image. `recorded`: classes with events
-    /// of the process. Returns the other `classes` that list the process as a process without events.
+    /// of the process. `classes`: all traced classes. Returns the other classes, if their reports list the process as a
+    /// process without events.
     pub(crate) fn add_ended(
         &mut self,
         tracker: &mut ProcessTracker,
@@ -166,7 +166,8 @@ impl Coverage {
         idle
     }
 
-    /// Adds the late allocators of the remaining images for which `is_selected` returns true.
+    /// Adds the number of late allocators of the images that [`Self::add_late`] has not counted at their end. Counts
+    /// only images for which `is_selected` returns true.
     pub(crate) fn add_remaining_late(
         &mut self,
         tracker: &ProcessTracker,
@@ -175,7 +176,7 @@ impl Coverage {
         self.add_late(tracker.allocators.count_late(|id| is_selected(tracker, id)));
     }
 
-    /// Adds a number of allocators that images in scope mapped before the allocators had probes.
+    /// Adds `allocators`, a number of allocators that images in scope mapped before the allocators had probes.
     pub(crate) const fn add_late(&mut self, allocators: u64) {
         self.late += allocators;
     }
@@ -190,7 +191,7 @@ impl Coverage {
     }
 }
 
-/// Returns true if the reason excludes that the process had a traced allocator.
+/// Returns true if a process with this reason certainly had no traced allocator.
 fn is_certain(reason: UntracedReason) -> bool {
     reason != UntracedReason::Ended
 }
@@ -210,7 +211,7 @@ enum Examination {
 }
 
 impl Examination {
-    /// Examines an image without a known allocator.
+    /// Examines an image that has no known allocator with probes.
     fn of(tracker: &mut ProcessTracker, id: ImageId) -> Self {
         let Some(image) = tracker.images().get(&id) else { return Self::NoProcess };
         let (comm, exe, start) = (image.comm.clone(), image.exe.clone(), image.start);

@@ -1,4 +1,4 @@
-//! Processes that generate code at run time, and the files with the names of this code.
+//! Finds processes that generate code at run time, and the files with the names of this code: perf maps and jitdumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,19 +8,19 @@ use memtrace_model::{GeneratedCode, ImageEnd, ImageId, NoPerfMap, Object, Pid, P
 use super::code_generators::Generator;
 use super::tracker::ProcessTracker;
 
-/// Files that name the generated functions of an ended image. They stay open while this value lives.
+/// Files that name the generated functions of an ended image. The files stay open while this value lives.
 pub(crate) struct EndedCode {
     pub(crate) files: GeneratedCode,
     _generator: Option<Generator>,
 }
 
-/// Finds running processes that generate code.
+/// Adds the running processes that generate code to the code generators of the tracker.
 pub(crate) fn add_running(tracker: &mut ProcessTracker) {
     let running = tracker.running().into_iter().collect();
     add_of(tracker, &running);
 }
 
-/// Finds processes that generate code among `pids`. These processes have mapped memory.
+/// Adds the processes of `pids` that generate code to the code generators of the tracker.
 pub(crate) fn add_of(tracker: &mut ProcessTracker, pids: &BTreeSet<Pid>) {
     for &pid in pids {
         let generates = tracker.image(pid).is_some_and(generates_code);
@@ -85,7 +85,7 @@ pub(crate) fn take(tracker: &mut ProcessTracker, id: ImageId, end: ImageEnd) -> 
     Some(EndedCode { files: files?, _generator: generator })
 }
 
-/// Returns true if the image has mapped memory without a file, or a jitdump file.
+/// Returns true if the image has executable memory without a file, or has mapped a jitdump file.
 fn generates_code(image: &ProcessImage) -> bool {
     image.mappings.iter().any(|mapping| mapping.object.as_deref().is_none_or(is_jitdump))
 }

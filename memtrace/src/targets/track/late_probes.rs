@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use memtrace_model::{ImageId, Pid};
 
-/// Maximum number of late images that wait for their end. The allocators of further images are counted at once, as if
-/// the images were in scope.
+/// Maximum number of images in [`LateProbes`]. The late allocators of further images are counted at once, as if the
+/// images were in scope.
 const MAX_IMAGES: usize = 1 << 16;
 
-/// Allocators that were found during the trace, with the times of their probes.
+/// Allocators that were found during the trace, with the times of their probes, and the images that mapped them before.
 ///
 /// An image is counted when it has ended. Until then, its process can change its name, user and cgroup, so it is not
 /// known if the image is in scope.
@@ -19,9 +19,9 @@ pub(super) struct LateProbes {
     /// Time of the probes by object handle, on the monotonic clock; `None` before the probes are
     /// placed.
     probed: HashMap<PathBuf, Option<Duration>>,
-    /// Handles of the objects that an image mapped before the objects had probes.
+    /// Handles of the objects that an image mapped before the objects had probes, by image.
     images: BTreeMap<ImageId, BTreeSet<PathBuf>>,
-    /// Number of allocators of images beyond [`MAX_IMAGES`].
+    /// Number of late allocators of images beyond [`MAX_IMAGES`].
     beyond: u64,
 }
 

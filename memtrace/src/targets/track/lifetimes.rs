@@ -1,4 +1,4 @@
-//! Ends of processes, and processes without events, for the snapshots of a run.
+//! Adds missed ends of images, and processes without events, to the snapshots of a run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use memtrace_model::{EventClass, ImageEnd, ImageId, ImageUsage, Pid, Snapshot, T
 use super::coverage::Coverage;
 use super::tracker::ProcessTracker;
 
-/// Adds ends up to `now` from the perf events to `snapshot`. The snapshot lacks these ends because the rings were full.
+/// Adds the image ends that perf has reported up to `now`, and that `snapshot` lacks because rings were full.
 pub(crate) fn add_missed_ends(tracker: &ProcessTracker, snapshot: &mut Snapshot, now: Tick) {
     let killed: BTreeSet<_> = snapshot.oom_kills.iter().map(|kill| kill.victim).collect();
     for (&id, image) in tracker.registry.images() {
@@ -26,7 +26,7 @@ pub(crate) fn add_missed_ends(tracker: &ProcessTracker, snapshot: &mut Snapshot,
     }
 }
 
-/// Adds the traced processes without events to the snapshot of `class`, so that the report lists every process.
+/// Adds the traced processes without events of `class` to `snapshot`, so that the report lists every process.
 /// `is_selected` returns true for images that the filter selects.
 pub(crate) fn add_idle(
     tracker: &ProcessTracker,

@@ -18,7 +18,7 @@ pub(crate) struct Owners {
 }
 
 impl Owners {
-    /// Sets the source of the names of removed cgroups.
+    /// Sets the reader that reports the paths of removed cgroups.
     pub(crate) fn name_cgroups(&mut self, removed: RemovedCgroupReader) {
         self.cgroups = CgroupNames::from_reader(removed);
     }
@@ -39,7 +39,7 @@ impl Owners {
         self.images.extend(owners);
     }
 
-    /// Reads the names of the cgroups that were removed since the last call.
+    /// Reads the paths of the cgroups that were removed since the last call.
     pub(super) fn update(&mut self) {
         self.cgroups.update();
     }
@@ -54,8 +54,8 @@ impl Owners {
         self.images.remove(&id);
     }
 
-    /// Returns the cgroups of an image at its end, with their ancestors. If the kernel did not report them, or if the
-    /// path of one is not known, adds the cgroups at the path that was read last.
+    /// Returns the cgroups of an image at its end, with their ancestors. If the kernel did not report the cgroups, or
+    /// if one of their paths is not known, adds the cgroups at the path that was read last while the image ran.
     pub(super) fn cgroups_of(
         &self,
         id: ImageId,

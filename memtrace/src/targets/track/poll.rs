@@ -13,7 +13,7 @@ use memtrace_object::allocators::Allocator;
 use super::tracker::ProcessTracker;
 use crate::run_kit::clock;
 
-/// Changes of the traced processes since the last poll.
+/// Changes of the traced processes that a poll has found.
 #[derive(Default)]
 pub(crate) struct Changes {
     /// Newly mapped allocators, each with the process that has mapped it.
@@ -92,7 +92,7 @@ impl ProcessTracker {
                 self.awaiting_exe.remove(&pid);
                 if !counts || !self.is_traced(pid) {
                     // The BPF programs do not report this exit. So the next process with this pid has the first ordinal
-                    // in the ledgers too.
+                    // in the ledgers, and it must have the same ordinal in the registry.
                     return self.forget(pid);
                 }
                 ProcessEventKind::Exited { at }
@@ -100,7 +100,7 @@ impl ProcessTracker {
         };
         self.registry.apply(ProcessEvent { pid, kind });
         if is_exec {
-            // A launcher sets the user and the cgroup before the exec.
+            // A launcher sets the user and the cgroup of a process before the exec, so both are read now.
             self.read_metadata(pid);
         }
     }
@@ -139,8 +139,8 @@ impl ProcessTracker {
         self.allocators.late().forget_process(pid);
     }
 
-    /// Reads the mappings of all traced processes again, since `lost` events may belong to any of them. If one of the
-    /// processes has exited, the events may have been its own, so they count as lost.
+    /// Reads the mappings of all traced processes again, because the `lost` events may belong to any of them. If one of
+    /// the processes has exited, the events may belong to that process, so they count as lost.
     fn read_again(&mut self, lost: u64, changes: &mut Changes) {
         let pids: Vec<_> = match &self.traced {
             Some(traced) => traced.iter().copied().collect(),

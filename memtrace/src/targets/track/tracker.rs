@@ -35,12 +35,13 @@ pub(crate) struct ProcessTracker {
     pub(crate) allocators: Allocators,
     pub(super) metadata: MetadataReader,
     pub(crate) owners: Owners,
-    /// Processes after an exec. The next file that such a process maps is its executable.
+    /// Processes that have called exec, and have not mapped their executable yet. The next file that such a process
+    /// maps is its executable.
     pub(super) awaiting_exe: HashSet<Pid>,
     pub(super) clock: TrackerClock,
     pub(super) records_thread_names: bool,
-    /// Number of lost mmap events of processes that exited before their mappings could be read
-    /// again.
+    /// Number of mmap events that were lost, and could not be replaced by reading the mappings again, because a process
+    /// had exited.
     pub(super) lost: u64,
     pub(crate) code_generators: CodeGenerators,
 }
@@ -49,13 +50,13 @@ pub(crate) struct ProcessTracker {
 pub(super) struct TrackerClock {
     /// Time of tick 0.
     pub(super) origin: Duration,
-    /// Time since which events count; `None` before.
+    /// Time at which events began to count; `None` before.
     pub(super) start: Option<Duration>,
 }
 
 impl ProcessTracker {
-    /// Opens the mmap events, with a ring buffer of the size `mmap_ring` for each processor. Tick 0 is at `clock_start`
-    /// of the monotonic clock.
+    /// Opens the perf mmap events. `clock_start`: time of tick 0 on the monotonic clock. `mmap_ring`: size of the ring
+    /// buffer for each processor.
     pub(crate) fn new(
         clock_start: Duration,
         parts: PartKeys,
@@ -97,8 +98,8 @@ impl ProcessTracker {
         &mut self.objects
     }
 
-    /// Closes files that nothing uses, as [`Objects::close_unused`] does with `deleted` and `named`. Returns the
-    /// handles of the closed files. They can belong to other files afterwards.
+    /// Closes unused files: see [`Objects::close_unused`], also for `deleted` and `named`. Returns the handles of the
+    /// closed files. These handles can belong to other files afterwards.
     pub(crate) fn close_unused_files<'a>(
         &mut self,
         deleted: bool,
@@ -130,8 +131,8 @@ impl ProcessTracker {
         }
     }
 
-    /// Tracks all processes, and reads the mappings of `pids`. Returns the allocators in these mappings, each with one
-    /// process that maps it.
+    /// Tracks all processes from now on, and reads the mappings of `pids`. Returns the allocators in these mappings,
+    /// each with one process that maps it.
     pub(crate) fn track_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
         self.traced = None;
         if let Some(events) = &mut self.events {
@@ -177,7 +178,8 @@ impl ProcessTracker {
         running.map(|(id, _)| id.pid).filter(|&pid| self.is_traced(pid)).collect()
     }
 
-    /// Returns true if the image is known and is not a kernel thread, which has no mappings.
+    /// Returns true if the registry has the image, and the image is not a kernel thread. Kernel threads have no
+    /// mappings.
     pub(super) fn is_program(&self, id: ImageId) -> bool {
         let image = self.registry.images().get(&id);
         image.is_some_and(|image| self.traced.is_some() || !image.mappings.is_empty())
@@ -221,7 +223,7 @@ impl ProcessTracker {
         self.image(pid).is_some_and(|image| self.allocators.has_probes(pid, image))
     }
 
-    /// Returns the number of allocators that an image mapped before the allocators had probes, and forgets them.
+    /// Returns the number of allocators that an image mapped before the allocators had probes, and forgets the image.
     pub(crate) fn take_late(&mut self, id: ImageId) -> u64 {
         self.allocators.late().take(id)
     }
@@ -232,7 +234,8 @@ impl ProcessTracker {
         self.owners.add(owners, &mut self.registry, &self.metadata);
     }
 
-    /// Reads the user, the cgroup and the threads of `pid`.
+    /// Reads the user, the cgroup and the number of threads of `pid`. Reads the names of its threads too, if they are
+    /// recorded.
     pub(crate) fn read_metadata(&mut self, pid: Pid) {
         let metadata = self.metadata.of(pid);
         if metadata == ProcessMetadata::default() {
@@ -247,7 +250,7 @@ impl ProcessTracker {
         }
     }
 
-    /// Removes the names of threads that have ended. Nothing may refer to these threads.
+    /// Removes the names of the `ended` threads of an image. No recorded event may refer to these threads.
     pub(crate) fn forget_threads(&mut self, id: ImageId, ended: impl IntoIterator<Item = Tid>) {
         self.registry.forget_threads(id, ended);
     }
@@ -269,7 +272,7 @@ impl ProcessTracker {
         }
     }
 
-    /// Returns the object that `pid` maps at `range`. Without a range, returns the executable of
+    /// Returns the object that `pid` maps at the address range `range`. Without a range, returns the executable of
     /// `pid`.
     pub(crate) fn mapped_object(&mut self, pid: Pid, range: Option<(AbsAddr, AbsAddr)>) -> Option<Arc<Object>> {
         let Some((start, end)) = range else { return procfs::program_of(pid, &mut self.objects) };
@@ -311,7 +314,7 @@ impl ProcessTracker {
         images.find(|image| image.start.tick().is_none_or(|start| start <= Tick::at(at)))
     }
 
-    /// Returns true if the mmap events have not reported the end of the image yet.
+    /// Returns true if mmap events are available, and have not reported the end of the image yet.
     pub(crate) fn awaits_end(&self, id: ImageId) -> bool {
         self.events.is_some() && self.registry.runs(id)
     }
@@ -328,7 +331,8 @@ impl ProcessTracker {
     pub(crate) fn take_ended(&mut self, id: ImageId, end: ImageEnd, at: Tick) -> Option<ProcessImage> {
         self.owners.remove(id);
         if self.registry.runs(id) {
-            // The mmap events of the image's end were lost, or mmap events are not available.
+            // The mmap events of the image's end were lost, or mmap events are not available. After an exec that the
+            // registry does not know, the image stays there as the running image.
             let kind = match end {
                 ImageEnd::Exec => return self.registry.images().get(&id).cloned(),
                 ImageEnd::Exit | ImageEnd::OomKill => ProcessEventKind::Exited { at },

@@ -1,4 +1,5 @@
-//! Traits of processes that filters compare: from procfs while a process runs, and from the registry after its end.
+//! Traits of processes that filters compare. They come from procfs while a process runs, and from the registry after
+//! its end.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,8 +9,8 @@ use memtrace_model::{ImageId, ProcessImage, Traits};
 
 use super::tracker::ProcessTracker;
 
-/// Returns the traits of an image that runs, or the known traits at its end. `hierarchies`: cgroup hierarchies, if
-/// cgroups are among the traits.
+/// Returns the present traits of an image that runs, or the recorded traits of an image that has ended. `hierarchies`:
+/// the cgroup hierarchies, if the filter compares cgroups.
 pub(crate) fn of(tracker: &ProcessTracker, id: ImageId, hierarchies: Option<&Hierarchies>) -> Traits {
     let Some(image) = tracker.images().get(&id) else {
         return procfs::traits(id.pid, hierarchies).unwrap_or_default();
@@ -31,7 +32,7 @@ fn recorded(tracker: &ProcessTracker, id: ImageId, image: &ProcessImage, hierarc
     }
 }
 
-/// Returns device and inode of the executable; `None` if memtrace could not open it.
+/// Returns the device number and the inode number of the executable; `None` if memtrace could not open the file.
 fn executable(image: &ProcessImage) -> Option<(u64, u64)> {
     let path = image.exe.as_ref()?;
     let mut objects = image.objects();

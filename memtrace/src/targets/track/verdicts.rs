@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use memtrace_model::UntracedReason;
 use memtrace_object::allocators::Verdict;
 
-/// Maximum number of remembered verdicts. At this number, all are forgotten, and objects are
-/// examined again.
+/// Maximum number of remembered verdicts. When it is reached, all verdicts are forgotten, and objects are examined
+/// again.
 const MAX_VERDICTS: usize = 1 << 16;
 
 /// Reason why an object has no traced allocator, by its handle; `None` if it has one.

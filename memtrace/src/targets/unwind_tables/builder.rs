@@ -12,9 +12,9 @@ use memtrace_model::{Bytes, Object};
 use memtrace_object::eh_frame::{Begun, Built, Cache, Construction, Descriptions};
 use tokio::sync::Notify;
 
-/// Progress of the thread with an object.
+/// Message from the thread about an object.
 pub(super) enum Progress {
-    /// The object is indexed, and its table is in construction. Until the table is built, single
+    /// The call frame information of the object is indexed, and its table is queued. Until the table is built, single
     /// pages can be made from the descriptions.
     Indexed(Arc<Object>, Descriptions),
     /// The table is built.
@@ -38,7 +38,7 @@ struct Worker {
     cache: Option<Arc<Cache>>,
     /// Indexed objects without a table, in the order of the queue.
     begun: VecDeque<Construction>,
-    /// Bytes of the call frame information of these objects.
+    /// Size of the call frame information of the objects in `begun`, in bytes.
     bytes: usize,
     /// Limit of `bytes`. At the limit, further objects wait until a table is finished.
     max_bytes: usize,
@@ -73,7 +73,7 @@ impl Builder {
     /// Queues the object.
     pub(super) fn queue(&self, object: Arc<Object>) {
         if let Some(jobs) = &self.jobs {
-            // If the thread could not be started, there are no tables, and stacks are cut.
+            // If the thread could not be started, queued objects get no table, and stacks through them are cut.
             let _ = jobs.send(object);
         }
     }
@@ -83,12 +83,12 @@ impl Builder {
         self.progress.try_recv().ok()
     }
 
-    /// Waits for the next result; `None` after `timeout`.
+    /// Waits for the next result; returns `None` if there is none within `timeout`.
     pub(super) fn wait(&self, timeout: Duration) -> Option<Progress> {
         self.progress.recv_timeout(timeout).ok()
     }
 
-    /// Returns the notification of new results.
+    /// Returns the notification that is sent with each result.
     pub(super) fn ready(&self) -> Arc<Notify> {
         Arc::clone(&self.ready)
     }
@@ -97,7 +97,8 @@ impl Builder {
 impl Worker {
     fn run(&mut self) {
         while !self.stopped.load(Ordering::Relaxed) {
-            // An index takes a fraction of the time of a table. So queued objects are indexed before a table is built.
+            // Indexing an object takes a fraction of the time that its table takes. So all queued objects are indexed
+            // before the next table is built.
             let new = if self.begun.is_empty() {
                 self.queue.recv().ok()
             } else if self.bytes < self.max_bytes {

@@ -14,7 +14,8 @@ use memtrace_host::kernel::stack_copies::{StackCopy, StackCopyReader};
 use memtrace_model::Bytes;
 use tokio::sync::Notify;
 
-/// Maximum number of copies of running processes. It leaves IDs for other stacks in the ledgers.
+/// Number of copies of running processes at which the thread stops reading. Each copy has a stack id of its own in the
+/// ledgers, and the other stacks need ids too.
 const MAX_COPIES: usize = 1 << 18;
 /// Number of records that are read between two checks of the limits.
 const BATCH: usize = 256;
@@ -28,7 +29,7 @@ const SHORT_PAUSE: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub(super) struct Shared {
     copies: Mutex<Vec<StackCopy>>,
-    /// Bytes of the copies with unfinished walks.
+    /// Size of the copies with unfinished walks, in bytes.
     bytes: AtomicUsize,
     /// Limit of `bytes`. The copies in a full ring buffer are not included.
     max_bytes: usize,
@@ -66,7 +67,7 @@ impl CopyThread {
         self.shared.bytes.fetch_sub(copy.size(), Ordering::Relaxed);
     }
 
-    /// Subtracts `copies` of an ended process from the number of copies.
+    /// Subtracts the copies of an ended process from the number of copies. `copies`: number of these copies.
     pub(super) fn forget(&self, copies: usize) {
         self.shared.count.fetch_sub(copies, Ordering::Relaxed);
     }

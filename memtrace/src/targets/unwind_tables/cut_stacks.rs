@@ -1,5 +1,5 @@
-//! Stacks that were cut at an object without a table. Their walks are finished in copies of the stacks when the table
-//! exists.
+//! Finishes the walks of stacks that were cut at an object without an unwind table: in a copy of the stack, as soon as
+//! the table exists.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,8 +17,8 @@ use super::copy_thread::CopyThread;
 use super::placed_tables::{PlacedCode, PlacedTables};
 use crate::targets::track::ProcessTracker;
 
-/// Limit of the time of a call of [`CutStacks::finish_walks`]. Mappings, requests and tables are processed between the
-/// calls.
+/// Time limit of one call of [`CutStacks::finish_walks`]. Between two calls, the main loop processes mappings, table
+/// requests and new tables.
 const MAX_TIME: Duration = Duration::from_millis(10);
 
 /// Stacks that wait for tables, and finished ones.
@@ -26,8 +26,8 @@ pub(super) struct CutStacks {
     reader: CopyThread,
     /// Copies with unfinished walks, by the handle of the object without a table.
     waiting: HashMap<PathBuf, Vec<StackCopy>>,
-    /// Copies with walks that can be finished now. The last copy is finished first, because running processes use the
-    /// pages that it needs.
+    /// Copies with walks that can be finished now. The newest copy is finished first: running processes need the same
+    /// table pages as this copy.
     ready: Vec<StackCopy>,
     finished: FinishedStacks,
 }
@@ -43,14 +43,14 @@ impl CutStacks {
         }
     }
 
-    /// Returns the copies that have arrived since the last call. They are passed to [`Self::finish_walks`] after all
-    /// mmap events before now are applied.
+    /// Returns the copies that have arrived since the last call. The caller applies all mmap events up to now, and then
+    /// passes the copies to [`Self::finish_walks`].
     pub(super) fn take(&self) -> Vec<StackCopy> {
         self.reader.take()
     }
 
-    /// Finishes walks for a limited time: of `new` copies, and of copies with tables that exist by now. Returns the
-    /// objects that copies wait for since this call.
+    /// Finishes the walks of `new` copies, and of waiting copies if their tables exist by now. Stops after
+    /// [`MAX_TIME`]. Returns the objects without a table for which the first copy began to wait in this call.
     pub(super) fn finish_walks(
         &mut self,
         new: Vec<StackCopy>,
@@ -62,8 +62,7 @@ impl CutStacks {
         let ready = self.waiting.extract_if(|handle, _| tables.is_placed(handle)).flat_map(|(_, copies)| copies);
         self.ready.extend(ready);
         for copy in &new {
-            // Further stacks need this page too. When it is published, they are not cut there any
-            // more.
+            // Further stacks need this page too. Once the page is published, they are no longer cut there.
             if let Some(address) = copy.cut_at()
                 && let Some(mapping) = Mappings::of(copy, tracker).at(address)
             {
@@ -101,7 +100,7 @@ impl CutStacks {
     ) -> Option<Arc<Object>> {
         let mappings = Mappings::of(copy, tracker);
         let mapping_at = |address| mappings.at(address);
-        // Each repetition has one more page.
+        // Each iteration publishes one more page of a table.
         loop {
             let mut missing = None;
             let code_at = |address| match mapping_at(address).map_or(PlacedCode::Unknown, |at| tables.placed_code(at)) {
@@ -149,8 +148,8 @@ impl CutStacks {
         &self.finished
     }
 
-    /// Returns true if the frames of all stacks of an ended image are known. If IDs of merged stacks were forgotten, it
-    /// is enough that no copy of the process waits.
+    /// Returns true if the frames of all stacks of an ended image are known. If the ledgers have forgotten IDs of
+    /// merged stacks, this cannot be checked; the result is then true if no copy of the process waits.
     pub(super) fn completes(&self, image: &EndedImage) -> bool {
         let mut copies = self.waiting.values().flatten().chain(&self.ready);
         let has_forgotten = image.usage.iter().any(|(_, usage)| usage.has_forgotten);

@@ -1,8 +1,10 @@
 //! Eviction of the tables of objects that no process has mapped, so that the BPF maps have room for other tables.
 //!
-//! When a process maps the object of an evicted table, the table is loaded again from the cache on disk. BPF programs
-//! that looked up the table before the eviction may still read it. So its space is reused only after later mmap events
-//! were applied, which invalidates these look-ups, and after the programs that were running have ended.
+//! When a process maps the object of an evicted table, the table is loaded again from the cache on disk.
+//!
+//! BPF programs that looked up the table before the eviction may still read it. So the space of the table is reused
+//! only after two conditions are met. Later mmap events were applied, which invalidates the look-ups. And the BPF
+//! programs that were running have ended. A round is the time between two calls of [`Eviction::end_round`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -25,23 +27,23 @@ const PAUSE: u32 = 250;
 /// Number of rounds until the space of an evicted table is reused.
 const ROUNDS: u32 = 2;
 
-/// Maximum number of keys of a file. A file has another key after each change of its change time.
+/// Maximum number of remembered keys of a file. A file gets another key with each new change time (ctime).
 const MAX_KEYS: usize = 8;
 
 /// State of the eviction of tables.
 #[derive(Debug, Default)]
 pub(super) struct Eviction {
-    /// Keys under which each object was published, by its handle.
+    /// Keys under which an object was published, by object handle.
     keys: HashMap<PathBuf, Vec<ObjectKey>>,
     /// Space of evicted tables, with the number of rounds since the eviction.
     retired: Vec<(Space, u32)>,
-    /// Objects without space for their tables, by handle.
+    /// Objects with tables that found no space, by object handle.
     refused: HashMap<PathBuf, Weak<Object>>,
     /// Number of rounds until the next search for tables to evict.
     pause: u32,
 }
 
-/// Pages of a table.
+/// Range of pages in the BPF map that belongs to a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Space {
     pub(super) page_base: u32,
@@ -49,7 +51,7 @@ pub(super) struct Space {
 }
 
 impl Eviction {
-    /// Records a key of an object. If there are too many keys, returns an old one to forget.
+    /// Records a key of an object. If the object has too many keys, returns its oldest key, which the caller forgets.
     pub(super) fn add_key(&mut self, handle: &Path, key: ObjectKey) -> Option<ObjectKey> {
         let keys = self.keys.entry(handle.to_owned()).or_default();
         if keys.contains(&key) {
@@ -74,7 +76,7 @@ impl Eviction {
         self.refused.insert(handle.to_owned(), Arc::downgrade(object));
     }
 
-    /// Retires the table of an object, if it has one. Returns the keys to forget.
+    /// Retires the table of an object, if the object has one. Returns the keys of the object, which the caller forgets.
     pub(super) fn retire(&mut self, handle: &Path, placement: Option<&Placement>) -> Vec<ObjectKey> {
         self.refused.remove(handle);
         let space = placement.map(|&Placement { page_base, pages, .. }| Space { page_base, pages });
@@ -82,9 +84,11 @@ impl Eviction {
         self.keys.remove(handle).unwrap_or_default()
     }
 
-    /// Returns the first of the `idle` objects for which `has_table` returns true, at most [`EVICTED_AT_ONCE`]. Returns
-    /// none if enough space is free and no table lacks space, if the space of evicted tables becomes free soon, or
-    /// shortly after a search without result. `free`: free share of the space.
+    /// Chooses objects for the eviction of their tables: the first [`EVICTED_AT_ONCE`] of the `idle` objects for which
+    /// `has_table` returns true. `free`: free share of the space.
+    ///
+    /// Chooses none in three cases: no table lacks space and enough is free; the space of evicted tables will be free
+    /// soon; or one of the last [`PAUSE`] rounds searched without result.
     pub(super) fn choose(
         &mut self,
         free: f64,
@@ -100,8 +104,8 @@ impl Eviction {
         chosen
     }
 
-    /// Ends a round, after which all mmap events were applied. Returns space that no BPF program reads that starts from
-    /// now on.
+    /// Ends a round. All mmap events up to now must be applied. Returns the space of evicted tables that only BPF
+    /// programs already running can still read.
     pub(super) fn end_round(&mut self) -> Vec<Space> {
         self.pause = self.pause.saturating_sub(1);
         self.retired.iter_mut().for_each(|(_, rounds)| *rounds += 1);
@@ -113,8 +117,8 @@ impl Eviction {
         self.refused.keys().cloned().collect()
     }
 
-    /// Removes the objects without space for their tables, and returns them with their handles and keys. The object is
-    /// `None` if nothing uses it any more.
+    /// Removes the objects without space for their tables, and returns the handle, the object and the keys of each. The
+    /// object is `None` if nothing uses it any more.
     pub(super) fn take_refused(&mut self) -> Vec<(PathBuf, Option<Arc<Object>>, Vec<ObjectKey>)> {
         let keys = |handle: &PathBuf| self.keys.get(handle).cloned().unwrap_or_default();
         let refused = std::mem::take(&mut self.refused).into_iter();

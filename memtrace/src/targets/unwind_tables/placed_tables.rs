@@ -15,13 +15,13 @@ use super::table_writer::{Error, TableWriter};
 /// Name of the vDSO in the mappings of every process.
 pub(super) const VDSO: &str = "[vdso]";
 
-/// Tables by object handle. There is at most one entry for each open file.
+/// Tables in the BPF maps, by object handle. There is at most one entry for each open file.
 pub(super) struct PlacedTables {
     writer: TableWriter,
     /// Positions of the tables; `None` if an object has no table.
     placements: HashMap<PathBuf, Option<Placement>>,
-    /// Descriptions of tables in construction that have a position. Pages that walks need are made from them, and
-    /// published before the other pages. `None` if no more pages can be made.
+    /// Frame descriptions of the tables in construction that have a position. A page that a walk needs is made from
+    /// the descriptions, and published before the table is complete. `None` if no more pages can be made.
     partial: HashMap<PathBuf, Option<Descriptions>>,
 }
 
@@ -172,13 +172,13 @@ impl PlacedTables {
         }
     }
 
-    /// Returns true if walks in the object `handle` can be finished: the table or the needed pages are published, or
-    /// there is no table.
+    /// Returns true if walks in the object `handle` can be finished: its table is published, single pages of it can be
+    /// published on demand, or the object has no table.
     pub(super) fn is_placed(&self, handle: &Path) -> bool {
         self.contains(handle) && self.partial.get(handle).is_none_or(Option::is_some)
     }
 
-    /// Returns the code of `mapping` with its table.
+    /// Returns the code of `mapping` with the position of its table.
     pub(super) fn placed_code(&self, mapping: &Mapping) -> PlacedCode {
         match &mapping.object {
             Some(object) if object.handle.as_ref().is_some_and(|handle| !self.is_placed(handle)) => {

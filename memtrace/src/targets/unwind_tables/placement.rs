@@ -1,4 +1,4 @@
-//! Position of an object's table in the BPF maps, and its conversion for the BPF programs.
+//! Position of an object's table in the BPF maps, and the conversion of the position for the BPF programs.
 
 use memtrace_host::kernel::unwind_maps::{MAX_SEGMENTS, ObjectTable, Segment, mapping};
 use memtrace_model::{Mapping, VirtOffset};
@@ -43,7 +43,7 @@ impl Placement {
     }
 }
 
-/// Returns the entry of an object without a table.
+/// Returns the map entry of an object without a table.
 pub(super) fn without_table() -> ObjectTable {
     ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..ObjectTable::default() }
 }

@@ -1,5 +1,5 @@
-//! Unwind tables, built once for each object and published by object. The BPF programs request
-//! missing tables.
+//! Publishes unwind tables to the BPF programs. A table is built once for each object. The BPF programs request missing
+//! tables.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -23,11 +23,11 @@ use super::placement::{Placement, without_table};
 use crate::targets::bounded_set::BoundedSet;
 
 /// Number of threads that build tables before events count. They are enough for the objects of one process, and leave
-/// processors to it.
+/// processors to this process.
 const THREADS: usize = 2;
 
-/// Limit of the stored size of the tables that are loaded before a command runs: 16 MiB in the BPF maps, and a tenth of
-/// a second. Twenty compilers have as much code.
+/// Maximum size, on disk, of the tables that are loaded before a command runs. They take 16 MiB in the BPF maps, and a
+/// tenth of a second to load. This is enough for the code of twenty compilers.
 const MAX_PRELOADED_BYTES: u64 = 32 << 20;
 
 /// Approximate ratio of the size of a file to the size of its stored table.
@@ -92,8 +92,8 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes the tables of `objects` up to a limit of their size, the first objects first. Builds the tables that
-    /// the cache lacks because an earlier run did not wait for them.
+    /// Publishes the tables of `objects` in order, except the tables that would exceed [`MAX_PRELOADED_BYTES`]. Builds
+    /// the tables that the cache lacks, because an earlier run did not wait for them.
     pub(super) fn preload(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
         let Some(cache) = self.cache.clone() else { return };
         let mut left = MAX_PRELOADED_BYTES;
@@ -123,16 +123,17 @@ impl TablePublisher {
         }
     }
 
-    /// Answers a request of the BPF programs for the object `key`. `object`: the file that is there now.
+    /// Answers a request of the BPF programs for the object `key`. `object`: the object that the requesting process
+    /// maps there now, if any.
     pub(super) fn request(&mut self, kernel: &mut Kernel, key: ObjectKey, object: Option<Arc<Object>>) {
         let Some(object) = object else {
-            // If another process maps the object, it is requested again.
+            // If another process maps the object, the BPF programs request the object again.
             kernel.unwind_maps().forget_object(key);
             return;
         };
         let Some(handle) = object.handle.clone() else {
-            // Code without a file has its table under its name, or no table. The entry is published in both cases,
-            // since the BPF programs would request it again with each stack.
+            // Code without a file has its table under its name, or no table. The entry is published in both cases.
+            // Without an entry, the BPF programs would repeat the request with each stack.
             self.publish(kernel, &object.path, key);
             return;
         };
@@ -159,7 +160,8 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes the object's table under each of `keys`, now or when it is built.
+    /// Publishes the object's table under each of `keys`. If the table does not exist yet, queues its construction, and
+    /// publishes the table when it is built.
     fn build_later(
         &mut self,
         kernel: &mut Kernel,
@@ -187,8 +189,8 @@ impl TablePublisher {
         }
     }
 
-    /// Waits until the next table is indexed or finished, or until `deadline`, and publishes it. Returns false if there
-    /// was none.
+    /// Waits until the background thread has indexed or finished the next table, and publishes it. Returns false if
+    /// there was none until `deadline`.
     pub(super) fn wait_for_one(&mut self, kernel: &mut Kernel, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
         let builds = self.waiting.keys().any(|handle| !self.eviction.is_refused(handle));
@@ -227,13 +229,13 @@ impl TablePublisher {
         }
     }
 
-    /// Returns the notification that [`Self::publish_built`] has something to publish.
+    /// Returns the notification that is sent when [`Self::publish_built`] has a table to publish.
     pub(super) fn ready(&self) -> Arc<Notify> {
         self.builder.ready()
     }
 
-    /// Evicts the tables of `closed` objects. If space is short, also evicts tables of some `idle` objects, the first
-    /// ones first. No process may have mapped these objects. All mmap events up to now must be applied.
+    /// Evicts the tables of `closed` objects. If space is short, also evicts the tables of the first few `idle`
+    /// objects, which no process may have mapped. All mmap events up to now must be applied.
     pub(super) fn evict(
         &mut self,
         kernel: &mut Kernel,
@@ -264,7 +266,7 @@ impl TablePublisher {
         keys.into_iter().for_each(|key| kernel.unwind_maps().forget_object(key));
     }
 
-    /// Frees the space of evicted tables, and builds the tables that had no space.
+    /// Frees the space of evicted tables, and builds the tables that found no space before.
     fn release(&mut self, kernel: &mut Kernel, freed: &[Space]) {
         if let Err(error) = kernel.unwind_maps().wait() {
             log::debug!("the space of evicted unwind tables is lost: {error}");
@@ -280,8 +282,8 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes that the objects without space for their tables have none. Until this is published, stacks through
-    /// them are copied.
+    /// Publishes an entry without a table for each object with a table that found no space. Until then, stacks through
+    /// the object are copied.
     fn publish_refused(&mut self, kernel: &mut Kernel) {
         for handle in self.eviction.refused() {
             self.tables.insert_without_table(handle.clone());
@@ -301,7 +303,7 @@ impl TablePublisher {
         }
     }
 
-    /// Returns a job for each of `objects` without an entry, each object once.
+    /// Returns one build job for each distinct object of `objects` that has no entry yet.
     fn jobs<'a>(&self, objects: impl Iterator<Item = &'a Arc<Object>>) -> Vec<BuildJob> {
         let new: HashMap<_, _> = objects
             .filter_map(|object| object.handle.as_ref().map(|handle| (handle, object)))

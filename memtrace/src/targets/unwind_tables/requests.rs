@@ -23,12 +23,12 @@ use crate::targets::select::Target;
 use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
 
-/// Number of tables that are built before events count if rules select the targets: the tables of the objects with the
-/// most mappings. The background thread builds the others.
+/// Number of tables that are built before events count, if rules select the targets. They are the tables of the objects
+/// with the most mappings. The background thread builds the others.
 const PREPARED: usize = 48;
 
-/// Limit of the time that the end of a run waits for stacks, and then for tables of the command's objects. The next run
-/// of the command builds the other tables before the command runs.
+/// Time limit at the end of a run: for cut stacks, and then again for the tables of the command's objects. The next run
+/// of the command builds the tables that are missing then, before the command runs.
 const FINISH_TIME: Duration = Duration::from_secs(10);
 
 /// The unwind tables of a run.
@@ -37,19 +37,19 @@ pub(crate) struct UnwindTables {
     requests: TableRequestReader,
     /// `None` if no stacks are taken.
     cut_stacks: Option<CutStacks>,
-    /// File of the command to trace; `None` if the targets run already.
+    /// File of the command to trace; `None` if the targets run already, or if no stacks are taken.
     command: Option<File>,
     /// Objects that the command and its child processes had mapped when they ended.
     used: BTreeSet<Arc<Object>>,
 }
 
-/// Number of objects after which the objects of further images are not remembered.
+/// Maximum number of objects in `used`. Further objects of ended images are not remembered.
 const MAX_USED: usize = 1024;
 
 impl UnwindTables {
     /// Publishes the tables of the objects that the targets have mapped or may load at their start. Without
-    /// `takes_stacks`, publishes no tables. `copy_memory`: limit of the stack copies with unfinished walks.
-    /// `frame_data`: limit of the call frame information of the tables in construction.
+    /// `takes_stacks`, publishes no tables. `copy_memory`: memory limit of the stack copies with unfinished walks.
+    /// `frame_data`: memory limit of the call frame information of the tables in construction.
     pub(crate) fn prepare(
         target: &Target,
         takes_stacks: bool,
@@ -83,8 +83,8 @@ impl UnwindTables {
             }
         }
         let requests = kernel.take_table_requests().map_err(|error| from_engines::kernel(None, error))?;
-        // Without stacks, the reader is not taken: its map has to stay open for BPF programs that
-        // are loaded later.
+        // Without stacks, the reader of copies is not taken: the map that it reads has to stay open for BPF programs
+        // that are loaded later.
         let copies = takes_stacks.then(|| kernel.take_stack_copies()).transpose();
         let cut_stacks = copies.map_err(|error| from_engines::kernel(None, error))?;
         let cut_stacks = cut_stacks.map(|reader| CutStacks::start(reader, copy_memory, publisher.ready()));
@@ -129,13 +129,14 @@ impl UnwindTables {
         self.publisher.ready()
     }
 
-    /// Returns the stack copies since the last call. They are passed to [`Self::finish_walks`] after a poll of the mmap
-    /// events.
+    /// Returns the stack copies since the last call. The caller polls the mmap events, and then passes the copies to
+    /// [`Self::finish_walks`].
     pub(crate) fn stack_copies(&mut self) -> Vec<StackCopy> {
         self.cut_stacks.as_ref().map_or_else(Vec::new, CutStacks::take)
     }
 
-    /// Finishes the walks of stacks that were cut because a table was missing, as far as the tables exist by now.
+    /// Finishes the walks of `copies`, and of earlier copies, if the missing tables exist by now. Queues the tables
+    /// that are still missing for the background thread.
     pub(crate) fn finish_walks(&mut self, kernel: &mut Kernel, tracker: &ProcessTracker, copies: Vec<StackCopy>) {
         if let Some(stacks) = &mut self.cut_stacks {
             let missing = stacks.finish_walks(copies, kernel, self.publisher.tables(), tracker);
@@ -170,14 +171,14 @@ impl UnwindTables {
         }
     }
 
-    /// Answers the requests of the BPF programs, and publishes the tables that were built since.
+    /// Answers the table requests of the BPF programs, and publishes the tables that were built since the last call.
     pub(crate) fn serve(&mut self, kernel: &mut Kernel, tracker: &mut ProcessTracker) {
         let mut requests = Vec::new();
         self.requests.drain(|request| requests.push(request));
         for TableRequest { object, pid, range } in requests {
             let mapped = tracker.mapped_object(pid, range);
-            // The table of the executable is built during the search for its libraries, which are
-            // loaded next.
+            // The table of the executable is built while memtrace searches for the libraries of the executable. The
+            // dynamic loader maps these libraries next.
             self.publisher.request(kernel, object, mapped.clone());
             if let Some(executable) = mapped.filter(|_| range.is_none()) {
                 let libraries = tracker.libraries(&executable);

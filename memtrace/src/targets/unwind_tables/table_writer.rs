@@ -29,7 +29,7 @@ impl TableWriter {
         Self { layout: Layout::new(limits), rules: 0 }
     }
 
-    /// Writes a table.
+    /// Writes a complete table to free pages.
     pub(super) fn place(&mut self, maps: &mut UnwindMaps, table: &Table) -> Result<Placement, Error> {
         let plan = self.layout.place(table);
         let Plan { page_base, origin, .. } = self.write(maps, plan)?;
@@ -44,7 +44,7 @@ impl TableWriter {
         Ok(Placement { page_base, pages, origin: table.origin(), code: table.code().to_vec() })
     }
 
-    /// Writes page `number` of a table with reserved pages.
+    /// Writes one page of a table with reserved pages. `number`: index of the page in the table.
     pub(super) fn place_page(
         &mut self,
         maps: &mut UnwindMaps,
@@ -59,8 +59,8 @@ impl TableWriter {
         Ok(maps.write_pages(placement.page_base + number, &[page])?)
     }
 
-    /// Writes a table with reserved pages. Afterwards, no page is pending, even if there is no table. If the table
-    /// finds no space, its pages stay pending.
+    /// Writes a table to its reserved pages. Afterwards none of these pages is pending, even if `table` is an error. If
+    /// the rows find no space, the pages stay pending.
     pub(super) fn complete(
         &mut self,
         maps: &mut UnwindMaps,
@@ -68,7 +68,7 @@ impl TableWriter {
         table: Result<Table, memtrace_object::eh_frame::Error>,
     ) -> Result<(), Error> {
         let written = table.map_err(Error::from).and_then(|table| {
-            // Both numbers come from the same call frame information.
+            // Both numbers of pages come from the same call frame information, so they should agree.
             let fits = table.pages() <= placement.pages;
             let plan = if fits { self.layout.place_at(&table, placement.page_base) } else { Err(Full::Pages) };
             self.write(maps, plan).map(drop)
@@ -84,7 +84,7 @@ impl TableWriter {
         self.layout.release(space.page_base, space.pages);
     }
 
-    /// Returns the free share of the space.
+    /// Returns the free share of the space for tables.
     pub(super) fn free_share(&self) -> f64 {
         self.layout.free_share()
     }
@@ -98,7 +98,7 @@ impl TableWriter {
         Ok(plan)
     }
 
-    /// Writes the new rules. Their number is far below 2^32.
+    /// Writes the rules that are not in the BPF map yet. The number of rules is far below 2^32.
     fn write_rules(&mut self, maps: &mut UnwindMaps) -> Result<(), KernelError> {
         let rules = self.layout.rules().rules();
         maps.write_rules(self.rules as u32, &rules[self.rules..])?;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// All optional parts.
+/// All optional features with BPF maps of their own.
 const USES: MapUses = MapUses { tags: true, activity: true };
 
 const FULL: MemoryPlan = MemoryPlan {
@@ -134,7 +134,7 @@ fn shares_add_up_to_the_whole() {
     assert_eq!(recorder, 9);
 }
 
-/// A machine with 5,000 processes of ten executable mappings each, and a program with half a million blocks.
+/// The machine has 5,000 processes with ten executable mappings each, 350,000 live blocks, and 4,000 open object files.
 #[test]
 fn the_default_suffices_for_a_busy_machine() {
     for (limit, full) in [(DEFAULT_LIMIT, MemoryPlan { recorder: None, ..FULL }), (RECORDED_LIMIT, FULL)] {

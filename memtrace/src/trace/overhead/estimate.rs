@@ -7,11 +7,11 @@ use super::load::{CallCosts, Load};
 /// Estimated overhead of tracing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::trace) struct Estimate {
-    /// Allocations per second, of any size.
+    /// Number of allocations of any size per second.
     pub(super) calls_per_second: f64,
-    /// Processor time that tracing takes, as a share of one processor.
+    /// Processor time that tracing takes, as a share of one processor's time.
     pub(super) processors: f64,
-    /// Additional processor time of the target for the same work, as a share; `None` if the target was idle.
+    /// Processor time that tracing takes, as a share of the target's own time; `None` if the target was idle.
     pub(super) slowdown: Option<f64>,
 }
 

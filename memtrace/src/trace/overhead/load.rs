@@ -7,7 +7,7 @@ use memtrace_model::{Bytes, CallsBySize};
 /// Costs of an allocator call, as processor time of the calling thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::trace) struct CallCosts {
-    /// Trap of an allocation that is only counted.
+    /// Trap of an allocation that is counted for the estimate, but not recorded.
     pub(super) count: Duration,
     /// Traps of an allocation and its free, of any size.
     pub(super) traps: Duration,
@@ -17,20 +17,20 @@ pub(in crate::trace) struct CallCosts {
     pub(super) stack: Duration,
 }
 
-/// Minimum of the targets' own share of the processor time that they used.
+/// Minimum share of the targets' processor time that counts as their own work instead of tracing.
 const LEAST_OWN: f64 = 0.02;
 
 /// Allocation calls of the targets in a period, and their processor time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
-    /// Calls by size. They are recorded if they have the minimum size.
+    /// Number of calls by size. Calls of at least the minimum size are recorded.
     pub(super) calls: CallsBySize,
     /// Number of further calls, which are not recorded and have unknown sizes.
     pub(super) filtered: u64,
     /// Length of the period.
     pub(super) during: Duration,
-    /// Processor time of the targets. It includes the time of tracing until [`Self::without`]
-    /// subtracts that.
+    /// Processor time of the targets. [`Self::without`] subtracts the time of tracing
+    /// from it.
     pub(super) own: Duration,
 }
 

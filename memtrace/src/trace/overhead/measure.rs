@@ -1,4 +1,4 @@
-//! Measurement of the target's allocation rate and of the cost of a call.
+//! Measures the allocation rate of the targets and the cost of a call, before the trace.
 
 use std::time::Duration;
 
@@ -16,23 +16,24 @@ use crate::targets::select::AllocatorProbes;
 use crate::targets::track::ProcessTracker;
 use crate::trace::config::Percent;
 
-/// Duration of the count of allocator calls.
+/// Time for which allocator calls are counted.
 const COUNT_TIME: Duration = Duration::from_millis(100);
 
-/// Time of the BPF programs for an allocation and its free without a stack, and the addition for a stack. From `cargo
-/// xtask bench overhead`. The traps, which are most of the cost and differ most between machines, are measured.
+/// Time of the BPF programs for an allocation and its free, without a stack. From `cargo xtask bench overhead`. The
+/// traps are most of the cost and differ most between machines, so memtrace measures them.
 const RECORD: Duration = Duration::from_nanos(150);
+/// Additional time of the BPF programs for the stack of an allocation. From `cargo xtask bench overhead`.
 const STACK: Duration = Duration::from_nanos(500);
 
-/// Measured allocation rate, and cost of a call.
+/// Allocation rate of the targets and cost of a call, from which the overhead is estimated.
 pub(in crate::trace) struct Overhead {
     load: Load,
     costs: CallCosts,
 }
 
 impl Overhead {
-    /// Counts the allocations of `pids`. Places the entry probes of all functions that return a block without taking
-    /// one; tracing needs these probes anyway.
+    /// Attaches the entry probes of all functions that return a block and free none. Then counts the calls at these
+    /// probes, and measures the processor time of `pids`. The trace needs these probes too.
     pub(in crate::trace) fn measure(
         kernel: &mut Kernel,
         probes: &mut Probes,

@@ -17,20 +17,20 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Minimum processor time of the targets in a period. The time of child processes is known in steps of 10 ms.
 const LEAST_BUSY: Duration = Duration::from_millis(100);
 
-/// Minimum of the targets' own processor time, as a share of the time that tracing takes. The highest stated overhead
-/// is "at least 300 %".
+/// Minimum of the targets' own processor time, as a share of the time that tracing takes. With it, the highest
+/// overhead that a message states is "at least 300 %".
 const LEAST_OWN: f64 = 1.0 / 3.0;
 
 /// Allocations and processor time of the targets from the start of the trace to one moment.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::trace) struct Sample {
     pub(in crate::trace) at: Instant,
-    /// Recorded allocations.
+    /// Number of recorded allocations, by size.
     pub(in crate::trace) calls: CallsBySize,
     /// Number of allocations that were filtered or lost.
     pub(in crate::trace) not_recorded: u64,
     pub(in crate::trace) processor_time: Duration,
-    /// Number of targets that have ended, and whose processor time is unknown.
+    /// Number of ended targets with unknown processor time.
     pub(in crate::trace) missing: usize,
 }
 
@@ -40,7 +40,7 @@ pub(in crate::trace) struct OverheadMonitor {
     min_size: Bytes,
     /// True if the user has received a warning.
     has_warned: bool,
-    /// Start of the current period.
+    /// Sample at the start of the current period.
     start: Option<Sample>,
     /// Load of all measured periods. It includes the time that tracing took.
     total: Load,
@@ -79,7 +79,7 @@ impl OverheadMonitor {
     }
 
     /// Ends the current period if the targets have used at least `least` of processor time. Returns the load of the
-    /// period, unless it is unknown.
+    /// period; `None` if the period continues, or if the processor time is unknown.
     fn end_period(&mut self, sample: Sample, least: Duration) -> Option<Load> {
         let start = *self.start.get_or_insert(sample);
         let busy = sample.processor_time.checked_sub(start.processor_time);

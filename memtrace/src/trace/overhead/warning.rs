@@ -14,7 +14,8 @@ const TOLERATED: f64 = 0.25;
 /// named.
 const WORTHWHILE: f64 = 0.9;
 
-/// Share of the calls. If a minimum size filters this share, a larger size gains little.
+/// Share of calls at which the search for a minimum size stops. If a size filters this share, a larger size gains
+/// little.
 const MOST_CALLS: f64 = 0.9;
 
 /// Returns a warning if tracing allocations of at least `min_size` is expected to take too much of the target's time.
@@ -62,7 +63,7 @@ fn advice(options: Vec<(String, String)>, first: &str, then: &str, after_first: 
 struct Excess {
     /// Share of the target's time that tracing takes.
     share: f64,
-    /// Options that lower the overhead, with the share that remains.
+    /// Options that lower the overhead, with the share of the target's time that tracing takes with the option.
     options: Vec<(String, f64)>,
 }
 
@@ -79,8 +80,8 @@ fn excess(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<Excess> {
     Some(Excess { share, options: options.into_iter().filter_map(is_worthwhile).collect() })
 }
 
-/// Returns the smallest size above `min_size` that makes the overhead tolerable, or else the smallest one that filters
-/// most calls.
+/// Returns the smallest size above `min_size` that makes the overhead tolerable, or else the smallest size that filters
+/// the share [`MOST_CALLS`] of the calls.
 fn worthwhile_size(load: &Load, costs: CallCosts, min_size: Bytes) -> Bytes {
     let sizes = || minimum_sizes().filter(|&size| size > min_size);
     let is_tolerated = |&size: &Bytes| estimate(load, costs, size).slowdown.is_some_and(|share| share <= TOLERATED);

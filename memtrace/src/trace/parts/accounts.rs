@@ -1,4 +1,4 @@
-//! Accounts of a run: groups of the accounts that the shard counts, with their names.
+//! Accounts of a run: names the accounts that the shard counts, and groups them by the requested keys.
 
 #[cfg(test)]
 mod group_marks;
@@ -29,24 +29,24 @@ use crate::trace::facts::{Facts, Measured};
 use crate::trace::part::{self, LeftImage};
 use crate::trace::recorder::Recorder;
 
-/// Maximum number of changes that wait. The shard keeps further changes.
+/// Maximum number of changes in the channel from the shard. The shard keeps further changes.
 const WAITING: usize = 16;
 
 /// Maximum number of resets that wait. Further resets are refused.
 const MAX_RESETS: usize = 64;
 
-/// Maximum number of groups with names of their own. Beyond it, processes that have ended are grouped by their short
-/// name, and all other accounts are added up.
+/// Maximum number of groups with names of their own. Beyond it, processes that have ended are grouped by their comm,
+/// and all other new accounts are added up.
 const MAX_GROUPS: usize = 10_000;
 
-/// Maximum number of ended images that have accounts and an unknown process. Beyond it, their
-/// accounts are added up.
+/// Maximum number of ended images that have accounts, but are not in the registry yet. Beyond it,
+/// their accounts are added up.
 const MAX_UNKNOWN: usize = 10_000;
 
 /// Maximum number of accounts in a recording.
 const MAX_RECORDED: u32 = 100_000;
 
-/// Bytes of a recording's size limit for each account.
+/// Bytes of a recording's size limit for each account. An account takes up to 200 bytes.
 const BYTES_PER_ACCOUNT: u64 = 1024;
 
 /// Accounts of a run.
@@ -54,7 +54,7 @@ pub(super) struct RunAccounts {
     keys: AccountKeys,
     changes: Receiver<(u64, AccountChanges)>,
     groups: AccountGroups,
-    /// Running images with accounts. Their owners have been read.
+    /// Running images with accounts. The tracker has read the owners of these images.
     known: HashSet<ImageId>,
     refresh: Option<Refresh>,
     resets: Resets,
@@ -62,9 +62,9 @@ pub(super) struct RunAccounts {
     losses: Losses,
     /// False for accounts that follow from stacks: they have no water marks.
     has_marks: bool,
-    /// Rules that give names to tags of programs.
+    /// Rules that give other names to the tags that targets set.
     rules: Option<TagRules>,
-    /// Names of the tags that programs have set.
+    /// Names of the tags that targets have set.
     tags: BTreeMap<TagId, String>,
     /// Accounts for the recording; `None` if they are not recorded.
     recorded: Option<Recorded>,
@@ -82,7 +82,7 @@ struct Recorded {
 /// Requests for new water marks.
 #[derive(Default)]
 struct Resets {
-    /// Number of the last reset.
+    /// Sequence number of the last reset.
     last: u64,
     waiting: Vec<Reset>,
     /// Times of the resets since [`RunAccounts::note_resets`].
@@ -91,7 +91,7 @@ struct Resets {
 
 /// A request for new water marks.
 struct Reset {
-    /// Number of the reset. Changes with this number or a later one end at the reset.
+    /// Sequence number of the reset. It is in effect when the shard sends changes with this number or a later one.
     number: u64,
     /// Time since the start of the trace.
     at: Duration,
@@ -102,13 +102,13 @@ struct Reset {
 struct Refresh {
     every: Duration,
     due: Instant,
-    /// Number of accounts that are shown.
+    /// Maximum number of rows.
     top: usize,
     sort: AccountColumn,
 }
 
 impl RunAccounts {
-    /// Returns the accounts, and the sink of the shard. `rules` give other names to tags of programs. `history`: size
+    /// Returns the accounts, and the sink of the shard. `rules`: other names for tags that targets set. `history`: size
     /// limit of the history that gets the accounts of each interval, if there is one.
     pub(super) fn new(
         report: &AccountReport,
@@ -140,7 +140,7 @@ impl RunAccounts {
         (accounts, sink)
     }
 
-    /// Names the tags that programs have set so far.
+    /// Names the tags that targets have set so far.
     fn name_tags(&mut self, tags: &BTreeMap<TagId, TagName>) {
         self.tags = tags.iter().map(|(id, tag)| (*id, tags::name(tag, self.rules.as_ref()))).collect();
     }
@@ -163,7 +163,7 @@ impl RunAccounts {
         for (reached, changes) in last {
             self.apply_until(reached, changes, tracker);
         }
-        // A request that still waits shows that the shard has panicked.
+        // If a request still waits, the shard has panicked.
         self.resets.waiting.drain(..).for_each(|reset| answer(reset.mark, Err("the trace has failed")));
         let keys = &self.keys;
         let unknown = ProcessImage::default();
@@ -413,7 +413,7 @@ impl part::Part for RunAccounts {
     }
 }
 
-/// Returns the maximum number of accounts of a recording. Each account takes up to 200 bytes.
+/// Returns the maximum number of accounts of a recording with this size limit.
 fn most_recorded(size_limit: Bytes) -> u32 {
     u32::try_from(size_limit.0 / BYTES_PER_ACCOUNT).unwrap_or(u32::MAX).min(MAX_RECORDED)
 }

@@ -1,4 +1,4 @@
-//! Activity of threads during a run: probes, records, slices and events.
+//! Activity of threads during a run: attaches the probes, and converts the records to slices and events.
 
 mod sites;
 mod wait_stacks;
@@ -29,7 +29,7 @@ use crate::trace::part::Part;
 use crate::trace::recorder::Recorder;
 use crate::trace::stack_copies::{FindCopy, find_copy};
 
-/// Durations of calls are read for a recording in one of this number of ticks: once a second.
+/// Number of ticks between two readings of call durations for a recording. One reading takes place per second.
 const CALLS_READ_EVERY: u32 = 10;
 
 /// Maximum number of records in one read. The rest follows in the next read.
@@ -41,9 +41,9 @@ pub(super) struct RunActivity {
     builder: ActivityBuilder,
     collector: ActivityCollector,
     stacks: WaitStacks,
-    /// Shortest wait for a futex; `None` if waits are not traced.
+    /// Minimum duration of a traced futex wait; `None` if waits are not traced.
     min_wait: Option<Duration>,
-    /// Start of tracing, as time since the start of the clock.
+    /// Start of tracing, as time since tick 0.
     start: Duration,
     /// Durations of allocator calls; `None` if calls are not timed.
     calls: Option<TimedCalls>,
@@ -54,13 +54,13 @@ pub(super) struct RunActivity {
 /// Durations of the calls of allocators.
 #[derive(Default)]
 struct TimedCalls {
-    /// Sums at the last reading, by the number of the function's name.
+    /// Sums at the last reading, by the id of the function's name.
     sums: BTreeMap<u32, CallSums>,
     ticks: u32,
 }
 
 impl TimedCalls {
-    /// Returns true in one of [`CALLS_READ_EVERY`] calls.
+    /// Counts a tick. Returns true once in [`CALLS_READ_EVERY`] ticks.
     const fn are_due(&mut self) -> bool {
         self.ticks = self.ticks.wrapping_add(1);
         self.ticks.is_multiple_of(CALLS_READ_EVERY)
@@ -109,7 +109,7 @@ impl RunActivity {
     }
 
     /// Ends all slices at the end of the trace, and returns the last changes. `end`: end of the trace, as time since
-    /// the start of the clock.
+    /// tick 0.
     fn end_slices(
         &mut self,
         end: Duration,
@@ -138,7 +138,7 @@ impl RunActivity {
         all
     }
 
-    /// Reads the durations of allocator calls. Returns the calls since the last reading, by the number of the
+    /// Reads the durations of allocator calls. Returns the calls since the last reading, by the id of the
     /// function's name.
     fn take_calls(&mut self, kernel: &Kernel) -> BTreeMap<u32, CallSums> {
         let Some(calls) = &mut self.calls else { return BTreeMap::new() };
@@ -192,7 +192,7 @@ impl RunActivity {
         self.builder.take_unnamed().into_iter().for_each(|thread| self.name_thread(thread));
     }
 
-    /// Names a running thread. It may have exited, and its name may change.
+    /// Gives a thread its current name, and the name of its process. A name is empty if its owner has exited.
     fn name_thread(&mut self, (number, pid, tid): (u32, Pid, Tid)) {
         let process = Comm::from(procfs::comm(pid).unwrap_or_default());
         let name = Comm::from(procfs::thread_name(pid, tid).unwrap_or_default());
@@ -259,8 +259,8 @@ fn record(changes: RecordedChanges, context: &mut Context) {
     }
 }
 
-/// Returns a step that has a futex holder only if the holder is another thread of the process. The BPF program reads
-/// the holder from memory that may not be a mutex.
+/// Removes the futex holder from a step, unless the holder is another thread of the process. The BPF program reads the
+/// holder from memory that may not be a mutex.
 fn with_checked_holder(mut step: ThreadStep) -> ThreadStep {
     if let StepKind::FutexWait { holder, .. } = &mut step.kind {
         let is_thread = |tid: &Tid| *tid != step.tid && procfs::thread_name(step.pid, *tid).is_some();

@@ -74,21 +74,22 @@ impl Part for MeasuredOverhead {
 /// Reader of the processor time of the targets.
 #[derive(Default)]
 struct TargetTime {
-    /// Images at the last reading, with true if they are selected. The test for this reads several files of procfs.
+    /// True for each image that the filter selected at the last reading. The results are kept, because the test of an
+    /// image reads several files of procfs.
     is_selected: HashMap<ImageId, bool>,
-    /// Number of targets that have left the registry with an unknown time.
+    /// Number of targets that have left the registry with an unknown processor time.
     missing: usize,
 }
 
 impl TargetTime {
-    /// Adds a target that has exited and left the registry.
+    /// Counts a target that has exited and left the registry, if its processor time is unknown.
     fn add_exit(&mut self, pid: Pid, targets: &Targets, filter: &ProcessFilter) {
         if !is_kept(pid, targets, filter) {
             self.missing += 1;
         }
     }
 
-    /// Returns the processor time of the targets, and the number of ended targets that it lacks.
+    /// Returns the processor time of the targets, and the number of ended targets with unknown processor time.
     fn read(&mut self, targets: &Targets, filter: &ProcessFilter, tracker: &ProcessTracker) -> (Duration, usize) {
         let selection = Selection::of(filter);
         let is_family = *filter == ProcessFilter::Families;

@@ -1,4 +1,5 @@
-//! Resident pages of the traced processes at the start and at the end of a run. They complete the totals.
+//! Reads the resident pages of the traced processes at the start and at the end of a run, and completes the totals of
+//! pages and mappings with them.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -31,15 +32,14 @@ pub(super) struct PageReader {
 }
 
 impl PageReader {
-    /// Reads the resident pages of the running processes. Pages that they touch from now on are traced too. Returns
-    /// `None` if neither page faults nor mappings are traced.
+    /// Reads the resident pages of the running processes. Page faults are already traced at this time. Returns `None`
+    /// if neither page faults nor mappings are traced.
     pub(super) fn start(config: &Config, context: &Context) -> Option<Self> {
         let follows_pages = config.follows(EventClass::counts_pages);
         // A command's pages from before its exec belong to memtrace.
         let running = (follows_pages && context.targets.ran_before()).then(|| context.tracker.running());
         let pids: Vec<Pid> = running.into_iter().flatten().collect();
-        // The rusage is read first, since this takes the least time: faults from then on are
-        // traced.
+        // Read the rusage first, since this takes the least time: later faults are traced.
         let rusage = pids.iter().filter_map(|&pid| Some((pid, procfs::kernel_counts(pid)?))).collect();
         // A process that has exited has no resident pages.
         let first = pids.iter().filter_map(|&pid| Some((pid, procfs::resident(pid).ok()?))).collect();

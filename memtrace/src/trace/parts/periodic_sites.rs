@@ -34,7 +34,7 @@ pub(super) struct PeriodicSites {
     due: Instant,
     requests: Sender<TopSites>,
     texts: Receiver<String>,
-    /// True while a request is not answered.
+    /// True from a request until its text is received.
     is_waiting: bool,
 }
 
@@ -131,7 +131,7 @@ impl TopSites {
     }
 }
 
-/// Returns the innermost functions of a site.
+/// Returns the innermost functions of a site as text; the stack end if the site has no frames.
 fn text_of_site(frames: &[Frame], site: &Site) -> String {
     if frames.is_empty() {
         return format!("[{}]", site.end.name());

@@ -1,4 +1,4 @@
-//! Reclaim on the whole machine during a trace.
+//! Reclaim on the whole machine, and in memcgs, during a trace.
 
 mod memcgs;
 
@@ -29,7 +29,7 @@ pub(super) struct ReclaimReader {
     second_end: Instant,
     seconds: PerSecond,
     memcgs: MemcgReader,
-    /// Result at the end of the trace.
+    /// Result at the end of the trace; `None` until then.
     measured: Option<MeasuredReclaim>,
 }
 

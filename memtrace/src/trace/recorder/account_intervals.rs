@@ -1,4 +1,4 @@
-//! Accounts that wait for the recording of the interval in which they changed.
+//! Accounts that wait until their interval is recorded.
 
 use std::collections::VecDeque;
 

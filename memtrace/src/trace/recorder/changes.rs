@@ -1,4 +1,4 @@
-//! Changes of totals by call path.
+//! Converts changes of totals by stack to changes by call path.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ struct Sums {
 }
 
 impl PathChanges {
-    /// Adds the changes of an interval. Then moves the totals of stacks to their paths, if their frames have arrived
-    /// since the last call.
+    /// Adds the changes of an interval. Then moves the totals of each stack to its path, if the frames of the stack
+    /// have arrived since the last call.
     pub(super) fn add(
         &mut self,
         usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
@@ -112,7 +112,7 @@ impl PathChanges {
         self.unknown.entry((image, class)).or_default().entry(key).or_default()
     }
 
-    /// Returns the stacks of an image without frames.
+    /// Returns the stacks without frames, with their images.
     pub(super) fn unknown_stacks(&self) -> impl Iterator<Item = (ImageId, StackId)> + '_ {
         self.unknown.iter().flat_map(|((image, _), totals)| totals.keys().map(|key| (*image, key.stack)))
     }
@@ -166,15 +166,15 @@ fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &
     interval.stalls.extend(usage.stalls.iter().map(|(&key, &stats)| StallChange { image, key, stats }));
 }
 
-/// Returns the numbers of page faults of an image. The number of minor faults is present even if it is zero, to show
-/// that the numbers are known.
+/// Returns the page faults of an image as changes. The count of minor faults is present even if it is zero, to show
+/// that the counts are known.
 pub(super) fn fault_values(image: ImageId, class: EventClass, faults: PageFaults) -> impl Iterator<Item = ImageChange> {
     let value = move |kind, value| ImageChange { image, class, kind, index: 0, value };
     let major = (faults.major > 0).then(|| value(ImageValue::MajorFaults, faults.major));
     [value(ImageValue::MinorFaults, faults.minor)].into_iter().chain(major)
 }
 
-/// Adds the resource usage and the resident memory of a running image, which are read at the end of a run.
+/// Adds the values of a running image that are read at the end of a run: page faults, peak RSS and resident memory.
 pub(super) fn add_page_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &mut Interval) {
     interval
         .image_changes

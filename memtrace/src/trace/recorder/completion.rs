@@ -17,8 +17,8 @@ use super::{Recorder, listed};
 use crate::trace::account_interval::AccountInterval;
 
 impl Recorder {
-    /// Records the changes from `before` to `snapshots`, which result from the comparison with the page tables. Totals
-    /// of sampled pages are left out: they are scaled in `snapshots`, but not in the recording.
+    /// Records the changes from `before` to `snapshots`. They result from the comparison with the page tables. Totals
+    /// of sampled pages are left out, because `snapshots` has scaled totals and the recording has not.
     pub(in crate::trace) fn record_pages(&mut self, snapshots: &Snapshots, before: &Snapshots, is_sampled: bool) {
         let mut interval = self.last_interval();
         let mut changes: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>> = BTreeMap::new();
@@ -131,8 +131,8 @@ impl Recorder {
         finished
     }
 
-    /// Returns a further interval at the end of the run. Tracing is over, so it takes almost no time: only so much that
-    /// no two boundaries have the same time.
+    /// Returns a further interval at the end of the run. Tracing is over, so the interval has the length of one
+    /// nanosecond: no two boundaries have the same time.
     pub(super) fn last_interval(&mut self) -> Interval {
         let start = self.next.start;
         self.next.start += Duration::from_nanos(1);

@@ -6,15 +6,15 @@ use memtrace_model::{EventClass, PartKeys};
 
 use crate::trace::config::Config;
 
-/// Age at which an image gets its own stacks in the recording.
+/// Age from which an image has stacks of its own in the recording, if stacks are deferred.
 const AGE: Duration = Duration::from_secs(60);
 
-/// Maximum number of stacks that are recorded as they arrive.
+/// Number of recorded stacks from which the stacks of new images are deferred.
 const MAX_STACKS: usize = 1 << 16;
 
-/// Count of ended images and of stacks in the recording, up to a limit.
+/// Counters of ended images and recorded stacks, each with a limit. When one reaches its limit, stacks are deferred.
 pub(super) struct Deferral {
-    /// Number of images and of stacks until the limit; `None` if nothing is counted.
+    /// Remaining numbers of images and of stacks until the limits; `None` if nothing is counted.
     left: Option<[usize; 2]>,
     is_due: bool,
 }
@@ -52,7 +52,7 @@ impl Deferral {
         }
     }
 
-    /// Returns the age at which images get their own stacks, once, after a limit is reached.
+    /// Returns [`AGE`] once, after a limit is reached.
     pub(super) const fn take(&mut self) -> Option<Duration> {
         if std::mem::replace(&mut self.is_due, false) { Some(AGE) } else { None }
     }

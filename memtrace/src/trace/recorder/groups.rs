@@ -1,4 +1,4 @@
-//! Stacks of ended images, which are recorded as stacks of the images' group.
+//! Records the stacks of ended images as stacks of a group of images.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,30 +11,31 @@ use memtrace_model::{EventClass, ImageId, Part, ProcessImage, Quantities, Quanti
 /// hour.
 const STACKS_PER_SECOND: u64 = 500;
 
-/// Minimum and maximum time between two recordings of all groups.
+/// Minimum time between two recordings of all groups, unless too many stacks wait.
 const SHORTEST: Duration = Duration::from_secs(10);
+/// Maximum time between two recordings of all groups.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Maximum number of changes in an interval, unless it ends at a mark. The changes are in memory at
 /// once.
 const MAX_CHANGES: usize = 8192;
 
-/// Groups of ended images. Until the stacks of a group are recorded, the recording has the sum of
-/// each of its images. Then the sum of the stacks is subtracted from the group.
+/// Groups of ended images. Until the stacks of a group are recorded, the recording has one sum per
+/// image. When the stacks are recorded, their sum is subtracted from the group.
 pub(super) struct GroupedImages {
     stacks: GroupedStacks,
-    /// Stacks that are being recorded, a part in each interval.
+    /// Stacks that are being recorded, up to [`MAX_CHANGES`] in each interval.
     recorded: Option<Box<dyn Iterator<Item = GroupedStack>>>,
-    /// End of the interval in which the last recording started.
+    /// End of the interval at which the last recording of groups started.
     last: Duration,
-    /// Maximum number of waiting entries; more are recorded at once.
+    /// Number of waiting stacks at which they are recorded without delay.
     max: usize,
-    /// Groups that are not described yet.
+    /// New groups. The next interval describes them.
     new: Vec<RecordedImage>,
 }
 
 impl GroupedImages {
-    /// Returns an empty collection, which keeps about `max` entries.
+    /// Returns an empty collection. At `max` waiting stacks, they are recorded without delay.
     pub(super) fn new(max: usize) -> Self {
         Self { stacks: GroupedStacks::default(), recorded: None, last: Duration::ZERO, max, new: Vec::new() }
     }
@@ -47,7 +48,7 @@ impl GroupedImages {
         group
     }
 
-    /// Moves stacks to an interval, if it is time. With `all`, moves all stacks.
+    /// Moves the waiting stacks to an interval if they are due, up to [`MAX_CHANGES`]. With `all`, moves all stacks.
     pub(super) fn move_to(&mut self, interval: &mut Interval, all: bool) {
         interval.images.append(&mut self.new);
         let mut sums = BTreeMap::new();
@@ -86,7 +87,7 @@ impl GroupedImages {
     }
 }
 
-/// Adds a stack to an interval, and the change of the sum of its group to `sums`.
+/// Adds a stack to an interval, and changes the sum of its group in `sums`.
 fn add(stack: GroupedStack, sums: &mut BTreeMap<u32, Quantities>, interval: &mut Interval) {
     let GroupedStack { group, path, end, part, usage } = stack;
     let sum = sums.entry(group).or_default();

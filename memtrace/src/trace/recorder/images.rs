@@ -1,4 +1,4 @@
-//! Images of a recording.
+//! Descriptions of the images of a recording. An image is described when it is new, and again when it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use rustc_hash::FxHashSet;
 #[derive(Debug, Default)]
 pub(super) struct RecordedImages {
     described: FxHashSet<ImageId>,
-    /// Images that have left the tracker, and that were recorded without their end.
+    /// Images that have left the tracker. The recording still lacks their ends.
     ended: BTreeMap<ImageId, RecordedImage>,
-    /// Images that have ended, with a time at which this was known. After an image has left the tracker, no shard has
-    /// changes of it from a later time.
+    /// Images that have ended, with a time at which the end was known. After an image has left the tracker, no shard
+    /// has changes of the image from a later time.
     ending: BTreeMap<ImageId, Tick>,
 }
 
@@ -81,7 +81,7 @@ impl RecordedImages {
     pub(super) fn take_old(&mut self, recorded: Tick, images: &BTreeMap<ImageId, ProcessImage>) -> Vec<ImageId> {
         let mut old = Vec::new();
         self.ending.retain(|&id, known| {
-            // After 52 days, all ticks are equal.
+            // From 52 days on, all times have the largest tick.
             let is_old = (*known < recorded || recorded == Tick(u32::MAX)) && !images.contains_key(&id);
             if is_old {
                 old.push(id);

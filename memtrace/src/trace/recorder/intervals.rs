@@ -10,7 +10,7 @@ use memtrace_model::{Delta, Tick};
 #[derive(Debug)]
 pub(super) struct OpenIntervals {
     interval: Duration,
-    /// Deltas by their interval.
+    /// Sum of the deltas of each interval.
     open: BTreeMap<Slot, OpenInterval>,
     /// Interval of the latest delta of each shard.
     latest: Vec<Option<Slot>>,
@@ -22,8 +22,8 @@ pub(super) struct OpenIntervals {
     waiting: WaitingStacks,
 }
 
-/// Position of an interval: the number of marks before it, and its number since the start. An interval that ends at a
-/// mark is the last one before the mark.
+/// Position of an interval: the number of marks before it, and its index since the start. An interval that ends at a
+/// mark has the largest index, because it is the last interval before the mark.
 type Slot = (u64, u128);
 
 #[derive(Debug, Default)]
@@ -59,7 +59,7 @@ impl OpenIntervals {
         open.sum.merge(delta);
     }
 
-    /// Removes and returns the earliest interval if all shards have completed it and it ended before `settled`.
+    /// Removes and returns the earliest interval if all shards have completed it and it ended up to `settled`.
     pub(super) fn take_complete(&mut self, settled: Tick) -> Option<Delta> {
         let complete = self.latest.iter().min().copied().flatten()?;
         let entry =

@@ -19,13 +19,13 @@ const MAX_MARKS: u32 = 100_000;
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     texts: MarkTexts,
-    /// Number of marks.
+    /// Number of marks of the recording, waiting ones included.
     count: u32,
-    /// Marks at which no interval has ended yet.
+    /// Marks that wait for the end of their interval.
     waiting: VecDeque<Pending>,
-    /// Marks that the writer has received with their interval, and the end of the interval.
+    /// Marks that the writer has received but not stored, each with the end of its interval.
     unstored: VecDeque<(Duration, Pending)>,
-    /// Start of tracing. Users count the times of marks from it.
+    /// Start of tracing. The times in replies are relative to it.
     start: Duration,
 }
 
@@ -78,7 +78,7 @@ impl Marks {
         self.start = start;
     }
 
-    /// Returns true if a mark is not stored yet.
+    /// Returns true if the writer has not stored a mark that it has received.
     pub(super) fn has_unstored(&self) -> bool {
         !self.unstored.is_empty()
     }

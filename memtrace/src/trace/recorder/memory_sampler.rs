@@ -1,4 +1,4 @@
-//! Memory of processes, cgroups, the machine and memtrace over time, for recordings.
+//! Reads the memory of processes, cgroups, the machine and memtrace over time, for recordings.
 //!
 //! The sampler reads no file for which the kernel takes the lock of a target's memory map, such as
 //! `smaps`.
@@ -14,14 +14,14 @@ use memtrace_host::procfs::{self, GroupReading, MemoryGroups};
 use memtrace_model::{Cgroup, ImageId, MemoryCounter, Pid};
 use rustc_hash::FxHashMap;
 
-/// Maximum number of processes in one reading; the next ones are in the next reading. Reading one process takes the
-/// kernel tens of microseconds.
+/// Maximum number of processes in one reading; the next reading continues with the others. Reading one process takes
+/// the kernel tens of microseconds.
 const MAX_PROCESSES: usize = 256;
 
 /// Maximum number of cgroups in one reading.
 const MAX_CGROUPS: usize = 64;
 
-/// Maximum number of owners with known values. Beyond it, all values are recorded again.
+/// Maximum number of subjects with known values. Beyond it, all values are recorded again.
 const MAX_OWNERS: usize = 1 << 16;
 
 /// Topic of facts with the path of a cgroup.
@@ -39,10 +39,11 @@ pub(super) struct Readings {
 pub(super) struct MemorySampler {
     /// Hierarchy with the memory controller; `None` if none is mounted.
     groups: Option<MemoryGroups>,
-    /// The last values, by owner.
+    /// Last value of each counter, by subject.
     last: FxHashMap<Subject, Vec<(&'static str, u64)>>,
-    /// Last process and last cgroup that were read, if one reading does not contain all.
+    /// Last process that was read, if one reading does not contain all processes.
     last_process: Option<ImageId>,
+    /// Last cgroup that was read, if one reading does not contain all cgroups.
     last_cgroup: Option<PathBuf>,
 }
 
@@ -107,7 +108,7 @@ impl MemorySampler {
 }
 
 /// Returns up to `max` items after `last`. After the last item, continues with the first. Also returns the number of
-/// remaining items.
+/// items that were left out.
 fn choose<T: Ord + Clone>(all: &BTreeSet<T>, last: &mut Option<T>, max: usize) -> (Vec<T>, usize) {
     if all.len() <= max {
         return (all.iter().cloned().collect(), 0);

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::stacks::RecordedStacks;
 
-/// Old blocks of ended images, until the last changes of the image are recorded.
+/// Old blocks of each ended image, until the last changes of the image are recorded.
 #[derive(Debug, Default)]
 pub(super) struct OldBlocks {
     /// True if the run has a minimum age.
@@ -36,13 +36,14 @@ impl OldBlocks {
         }
     }
 
-    /// Removes and returns the amounts of an ended image. All changes of the image must be
-    /// recorded.
+    /// Removes and returns the amounts of the old blocks of an ended image. All changes of the image must
+    /// be recorded.
     pub(super) fn take(&mut self, image: ImageId, stacks: &RecordedStacks) -> Vec<Detail> {
         details(image, self.held_at_exit.remove(&image).unwrap_or_default(), stacks)
     }
 
-    /// Returns the amounts of all other images at the end of the run. `images`: last totals of the running images.
+    /// Returns the amounts of the old blocks of all other images at the end of the run. `images`: last totals of the
+    /// running images.
     pub(super) fn finish(&mut self, images: &BTreeMap<ImageId, ImageUsage>, stacks: &RecordedStacks) -> Vec<Detail> {
         if !self.is_limited {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Values at the ends of intervals, and the intervals to which they belong.
+//! Reads values at the ends of intervals, and adds them to these intervals.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::memory_sampler::{MemorySampler, Readings};
 /// Maximum number of readings that wait for their intervals. Beyond it, nothing is read.
 const MAX_WAITING: usize = 16;
 
-/// Values of intervals that are not recorded yet.
+/// Reader of the values at the ends of intervals. It keeps the values until their interval is recorded.
 #[derive(Debug)]
 pub(super) struct IntervalReadings {
     sampler: MemorySampler,

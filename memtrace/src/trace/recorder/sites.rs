@@ -8,8 +8,8 @@ use memtrace_history::{Interval, PathNumber, TotalKey};
 use memtrace_model::{EventClass, StackEnd};
 use rustc_hash::FxHashMap;
 
-/// Size and count of live blocks, or duration and count of stalls. The numbers wrap around below
-/// zero.
+/// Size and count of live blocks, mappings or pages, or duration and count of stalls. The numbers wrap around
+/// below zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::trace) struct SiteTotals {
     pub(in crate::trace) size: u64,
@@ -28,7 +28,7 @@ impl SiteTotals {
 pub(in crate::trace) struct ClassSites {
     pub(in crate::trace) class: EventClass,
     pub(in crate::trace) all: SiteTotals,
-    /// Number of all sites.
+    /// Number of all sites of the class, before the limit.
     pub(in crate::trace) number: usize,
     pub(in crate::trace) sites: Vec<Site>,
 }

@@ -1,4 +1,4 @@
-//! Stacks as recorded call paths.
+//! Converts stacks to the call paths of a recording.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) struct RecordedStacks {
     known: FxHashMap<StackId, KnownStack>,
     by_image: FxHashMap<ImageId, Vec<StackId>>,
     locations: BTreeMap<Location, ObjectNumber>,
-    /// Recorded number of each object of `live`.
+    /// Row number, in the recording, of each object of `live`.
     objects: Vec<ObjectNumber>,
 }
 
@@ -177,7 +177,7 @@ impl RecordedStacks {
         symbols
     }
 
-    /// Returns the number of an object. A new object is added to the interval.
+    /// Returns the row number of an object in the recording. A new object is added to the interval.
     fn object(&mut self, location: Location, interval: &mut Interval) -> ObjectNumber {
         // The number of objects is far below 2^32.
         let next = ObjectNumber(self.locations.len() as u32);

@@ -6,16 +6,16 @@ use std::time::Duration;
 use memtrace_history::{Interval, PathNumber};
 use memtrace_model::{ActivityChanges, CallSums, Nanoseconds, Pid, StackEnd, StackId};
 
-/// Activity that waits for the interval in which it ended.
+/// Ended activity that has not been moved to an interval yet.
 #[derive(Debug, Default)]
 pub(super) struct WaitingActivity {
     pub(super) changes: ActivityChanges,
     pub(super) calls: BTreeMap<u32, CallSums>,
-    /// Call paths of the stacks of waits, by number of the stack.
+    /// New stacks of waits: number in the activity, call path, and stack end.
     pub(super) stacks: Vec<(u32, PathNumber, StackEnd)>,
-    /// Stacks of waits without frames so far: number, process and ID.
+    /// Stacks of waits without frames so far: number in the activity, process and stack id.
     pub(super) without_frames: Vec<(u32, Pid, StackId)>,
-    /// Start of tracing, as time since the start of the clock.
+    /// Start of tracing, as time since tick 0.
     start: Duration,
 }
 

@@ -32,7 +32,7 @@ use crate::trace::touch_meter::Touches;
 /// Changes that the shards have not sent.
 struct Unsent {
     deltas: Vec<(usize, Delta)>,
-    /// Changes of images that no delta has, and their stacks.
+    /// Changes of ended images that no delta contains, and the stacks of these changes.
     changes: Vec<(Stacks, ImageId, ImageUsage)>,
 }
 
@@ -105,7 +105,7 @@ impl Trace {
         }
         self.mark_entered_functions();
         touches.iter().for_each(|touches| self.context.shards.set_touches(&touches.processes));
-        // Both times are of one moment, so that the last interval ends with the trace.
+        // Read both times at one moment, so that the last interval ends with the trace.
         let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
         self.context.shards.stop(now);
         let cpu = processor_time().saturating_sub(self.cpu_at_start);

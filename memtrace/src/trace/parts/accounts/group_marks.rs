@@ -1,4 +1,4 @@
-//! Tests of the water marks of groups with several images. A ledger counts them for [`AccountGroups`].
+//! Tests of the water marks of groups with several images. A ledger counts the marks for [`AccountGroups`].
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,10 @@ use proptest::prelude::*;
 enum Step {
     /// Allocation: process, allocator and size.
     Alloc(u32, u16, u64),
-    /// Free of the block with this number, if there is one.
+    /// Free of the block with this index in [`Run::blocks`], if there is one.
     Free(usize),
-    /// Realloc of the block with this number. It fails after another process of the same parity has
-    /// allocated this size.
+    /// Failed realloc of the block with this index. Before it fails, another process of the same parity
+    /// allocates this size.
     FailedRealloc(usize, u64),
     Exit(u32),
     Take,
@@ -37,7 +37,7 @@ fn steps(has_ends: bool) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..150)
 }
 
-/// Live amount of a group, and its marks.
+/// Expected live amount and water marks of a group.
 #[derive(Debug, Default)]
 struct Known {
     live: Amount,

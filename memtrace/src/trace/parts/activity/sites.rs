@@ -15,22 +15,23 @@ use crate::trace::config::{ActivityConfig, SpanFunction};
 use crate::trace::tag_functions::objects;
 use crate::trace::user_probe_sites;
 
-/// Number of the site of all tasks.
+/// Index of the site to which all tasks belong.
 const TASKS: u32 = 0;
 
-/// Functions with calls that are events, in all objects of the targets. Their first argument is the
-/// number of the event. `malloc_trim` returns free memory to the kernel.
+/// Functions in all objects of the targets. Each call is an event, and the first argument is the value
+/// of the event. `malloc_trim` returns free memory to the kernel.
 const EVENTS: [&str; 1] = ["malloc_trim"];
 
-/// A step without arguments, the base of other steps.
+/// Default values of a step: it reads no argument.
 const NO_STEP: StepProbe =
     StepProbe { action: StepAction::Call, site: 0, value: None, is_half: false, name: None, text: None };
 
-/// Attaches the probes, before the first event is recorded. Returns the sites, by number.
+/// Attaches the span and event probes. The caller must call it before recording starts. Returns the span sites, by the
+/// index that the probes record.
 ///
 /// # Errors
 ///
-/// There are no probes, a function is not found, or a probe cannot be attached.
+/// A requested object has no user probes of `memtrace.h`, a function is not found, or a probe cannot be attached.
 pub(super) fn attach(
     kernel: &mut Kernel,
     probes: &mut Probes,
@@ -78,8 +79,8 @@ pub(super) fn attach(
     Ok(all)
 }
 
-/// Returns the sites at the returns and at the entry of a function. The returns come first, so that the end of a span
-/// is seen if its begin is seen.
+/// Returns the sites at the returns and at the entry of a function. `number`: index of the span site. The returns come
+/// first, so that the end of a span is recorded if its begin is recorded.
 fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>, Error> {
     let SpanFunction { object, name, label } = function;
     let failed = |source| Error::SpanFunction { function: function.text(), source };
@@ -104,7 +105,7 @@ fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>,
     Ok(sites)
 }
 
-/// Returns the user probes that are steps. Ends come first, as in [`function_sites`].
+/// Returns the sites of the user probes that record steps. Ends come first, as in [`function_sites`].
 fn sites(probes: &[UserProbe]) -> Vec<StepSite> {
     let mut sites: Vec<_> = probes.iter().filter_map(site).collect();
     sites.sort_by_key(|site| site.step.action != StepAction::End);
@@ -112,7 +113,7 @@ fn sites(probes: &[UserProbe]) -> Vec<StepSite> {
 }
 
 fn site(probe: &UserProbe) -> Option<StepSite> {
-    /// Positions of the arguments with the value, the name, and the text.
+    /// Positions of the arguments with the value, the name and the text of a step.
     type Places = [Option<usize>; 3];
     let (action, places): (_, Places) = match probe.name.as_str() {
         "task_begin" => (StepAction::Begin, [None, Some(0), None]),

@@ -15,14 +15,14 @@ use crate::trace::stack_copies::FindCopy;
 /// Maximum number of call paths of waits.
 const MAX_PATHS: usize = 1 << 16;
 
-/// Maximum number of stacks with known paths. Beyond it, all are forgotten. If such a stack occurs again, its frames
-/// are sent again sooner or later.
+/// Maximum number of stacks with known call paths. Beyond it, the call paths of all stacks are forgotten. The BPF
+/// programs send the frames of a stack again after its id was evicted from their map of sent stacks.
 const MAX_KNOWN: usize = 1 << 16;
 
 /// Maximum size of the names of generated code in the stacks of waits, in bytes.
 const MAX_NAME_BYTES: usize = 1 << 20;
 
-/// Maximum number of frames that are shown of a wait.
+/// Maximum number of frames of a wait in reports.
 const MAX_FRAMES: usize = 32;
 
 /// Call stacks of the waits of threads.
@@ -30,11 +30,11 @@ pub(super) struct WaitStacks {
     paths: LivePaths,
     /// Frames of stacks that have arrived and are not converted yet, by process.
     frames: BTreeMap<Pid, Stacks>,
-    /// Calls of each stack, the innermost first, by the number of the stack.
+    /// Calls of each stack, the innermost first, by the number of the stack in the activity.
     calls: BTreeMap<u32, Vec<LiveCall>>,
     /// Call paths of known stacks.
     known: FxHashMap<StackId, Node>,
-    /// Stacks that slices refer to and that have no calls yet: number, process and ID.
+    /// Stacks of slices that have no calls yet: number in the activity, process and stack id.
     waiting: Vec<(u32, Pid, StackId)>,
 }
 

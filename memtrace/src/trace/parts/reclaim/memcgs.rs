@@ -1,4 +1,4 @@
-//! Memory of the memcgs with waiting processes: at the start, each second and at the end.
+//! Reads the memory of memcgs with processes that wait for reclaim: at the start, each second and at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub(super) struct MemcgReader {
     /// Memcgs that a process waited for and that were not found: they were removed, or are outside of the mounted
     /// hierarchy. Their number is bounded by the size of the BPF map of scanned pages.
     missing: BTreeSet<CgroupId>,
-    /// Pages scanned for the limit of each memcg, up to the end of the last second.
+    /// Number of pages scanned by reclaim for the limit of each memcg, up to the end of the last second.
     scanned: BTreeMap<CgroupId, u64>,
 }
 
@@ -49,7 +49,7 @@ struct Watch {
 }
 
 impl MemcgReader {
-    /// Reads the memcgs that have limits: a process can only wait for the limit of one of these.
+    /// Reads up to [`MAX_AT_START`] memcgs that have limits. Processes wait only for the limits of such memcgs.
     pub(super) fn start() -> Self {
         let mut reader = Self {
             hierarchy: MemoryGroups::find(),
@@ -66,7 +66,7 @@ impl MemcgReader {
         reader
     }
 
-    /// Adds the memcgs that processes have waited for since the last call, before they are removed.
+    /// Adds the memcgs that processes have waited for since the last call. Frequent calls find short-lived memcgs too.
     pub(super) fn add_new(&mut self, scanned: &BTreeMap<CgroupId, u64>, now: Instant) {
         let Some(hierarchy) = &self.hierarchy else { return };
         retain_scanned(&mut self.missing, scanned);
@@ -87,7 +87,7 @@ impl MemcgReader {
         self.missing.append(&mut new);
     }
 
-    /// Ends a second. `scanned`: number of pages scanned so far for the limit of each memcg.
+    /// Ends a second. `scanned`: number of pages scanned so far by reclaim for the limit of each memcg.
     pub(super) fn end_second(&mut self, scanned: BTreeMap<CgroupId, u64>) {
         let Some(hierarchy) = &self.hierarchy else { return };
         for (id, watch) in &mut self.watched {
