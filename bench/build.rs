@@ -6,7 +6,7 @@ mod compile;
 use std::env;
 use std::path::PathBuf;
 
-/// Flags for all victims. They optimize as for a release, but all calls remain: the compiler could otherwise remove
+/// Flags for all victims. The compiler optimizes as for a release, but keeps all calls. Otherwise it could remove
 /// unused blocks, and turn recursion into loops.
 const FLAGS: &[&str] = &[
     "-std=c11",
@@ -24,7 +24,8 @@ const FLAGS: &[&str] = &[
 const FRAME_POINTERS: &[&str] = &["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer"];
 const NO_FRAME_POINTERS: &[&str] = &["-fomit-frame-pointer"];
 
-/// Exported functions, and the header with the probes that mark spans.
+/// Flags of the victim `spans`: frame pointers, exported functions, and the path of `memtrace.h`, which has the probes
+/// that mark spans.
 const SPANS: &[&str] =
     &["-fno-omit-frame-pointer", "-mno-omit-leaf-frame-pointer", "-rdynamic", "-I../../memtrace-probes/include"];
 

@@ -1,4 +1,4 @@
-//! Compiles the part of the service in C, with frame pointers.
+//! Compiles the C files of the service, with frame pointers.
 
 fn main() {
     cc::Build::new()

@@ -11,8 +11,8 @@ use harness::Process;
 use crate::children::start_tracer;
 use crate::victim::FRAMES;
 
-/// Maximum number of entries of a map: more than the live blocks of any target. bpftrace drops further entries. Its
-/// default is 4,096.
+/// Maximum number of entries of a map in bpftrace: more than the live blocks of any target. bpftrace drops further
+/// entries. The default of bpftrace is 4,096.
 const MAP_ENTRIES: &str = "65536";
 
 /// Attached bpftrace.
@@ -38,7 +38,7 @@ impl Bpftrace {
         Ok(Self { process })
     }
 
-    /// Waits until bpftrace exits. It exits after its target.
+    /// Waits until bpftrace exits, which happens after the target has exited.
     pub(crate) fn finish(mut self) {
         self.process.wait();
     }

@@ -1,4 +1,5 @@
-//! Slowdown of a parallel build while memtrace traces the page faults of the machine, and accuracy of a sampled trace.
+//! Measures the slowdown of a parallel build while memtrace traces the page faults of the machine, and the accuracy of
+//! a sampled trace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -42,7 +43,8 @@ pub(crate) struct Faults {
     touched: u64,
     /// Lost events in the traces of all timed builds, by loss reason.
     lost: BTreeMap<String, u64>,
-    /// Number of compared sites in all rounds, and number of their estimates within the error that memtrace states.
+    /// Number of compared sites in all rounds (`sites`), and number of the sites with an estimate within the error that
+    /// memtrace states (`within`).
     sites: usize,
     within: usize,
 }
@@ -134,12 +136,12 @@ fn cost(rounds: &[Round]) -> Cost {
 }
 
 /// Runs the compiler briefly, so that memtrace reads the call frame information of the compiler before the measurement.
-/// A long-running memtrace has already read the call frame information of all programs that run often.
+/// A long-running memtrace has already read the call frame information of all executables that run often.
 fn introduce(empty: &Program) -> Result<()> {
     (0..5).try_for_each(|_| finish(start(empty)?))
 }
 
-/// Runs one build. The result includes the processor time of `memtrace`, if it traces the build.
+/// Runs one build. `memtrace`: the memtrace that traces the build, if any. The result includes its processor time.
 fn build(program: &Program, memtrace: Option<&Memtrace>) -> Result<BuildTime> {
     let processor = || -> Result<f64> {
         let tracer = memtrace.map(|memtrace| processor_time::process(memtrace.pid())).transpose()?;
@@ -169,8 +171,8 @@ fn finish(mut compiler: Child) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("the compiler ended with {status}") }
 }
 
-/// Compares the sites of `reference` with the most bytes. Returns the number of these sites, and the number of their
-/// estimates within the error that memtrace states.
+/// Compares the largest sites of `reference` with their estimates. Returns the number of these sites, and the number of
+/// sites with an estimate within the error that memtrace states.
 fn compare(reference: &Report, estimate: &Report) -> (usize, usize) {
     let mut sites: Vec<_> = sites_of(reference).into_iter().collect();
     sites.sort_by_key(|(_, site)| std::cmp::Reverse(site.bytes));
@@ -190,8 +192,8 @@ struct Site {
     variance: f64,
 }
 
-/// Returns the sites of the compilers, by stack. Other processes, such as the other tracer, are left out: the two
-/// traces start and end at different times.
+/// Returns the sites of the compilers, by stack. Other processes, such as the other tracer, are left out, because the
+/// two traces start and end at different times.
 fn sites_of(report: &Report) -> BTreeMap<String, Site> {
     let mut sites: BTreeMap<String, Site> = BTreeMap::new();
     for stack in report.stacks.iter().filter(|stack| report.processes[stack.process].comm == COMPILER) {
@@ -203,7 +205,7 @@ fn sites_of(report: &Report) -> BTreeMap<String, Site> {
     sites
 }
 
-/// Returns the frames of a stack as text. It identifies the stack in all processes.
+/// Returns the frames of a stack as text. The text identifies the stack in all processes.
 fn folded(stack: &Stack) -> String {
     let frames = stack.frames.iter().map(|frame| match (&frame.name, &frame.object) {
         (Some(name), _) => name.to_string(),

@@ -1,5 +1,5 @@
-//! Minimal BPF programs at memtrace's probe sites. They measure the cost of the probes alone, and the cost of a stack
-//! walk in the kernel.
+//! Attaches minimal BPF programs at memtrace's probe sites. They show the cost of the probes alone, and the cost of a
+//! stack walk in the kernel.
 
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -12,7 +12,7 @@ use aya::programs::uprobe::{UProbeAttachLocation, UProbeScope};
 
 use crate::probes::{Event, ProbeSite};
 
-/// Action of the BPF program at a function's return.
+/// Action of the minimal BPF program at a function's return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReturnAction {
     Nothing,
@@ -39,7 +39,7 @@ pub(crate) struct Floor {
 const ENTRY_PROGRAM: &str = "empty_entry";
 
 impl Floor {
-    /// Attaches the programs of `object` at `sites` in `library`. The probes fire only in process `pid`.
+    /// Attaches the BPF programs of `object` at `sites` in `library`. The probes fire only in process `pid`.
     pub(crate) fn attach(
         object: &Path,
         library: &Path,
@@ -65,14 +65,14 @@ impl Floor {
         Ok(Self { ebpf, return_action })
     }
 
-    /// Returns the id of the program at function returns.
+    /// Returns the id of the BPF program at function returns.
     pub(crate) fn return_program_id(&self) -> Result<u32> {
         let name = self.return_action.program();
         let program = self.ebpf.program(name).with_context(|| format!("there is no BPF program {name}"))?;
         Ok(program.info()?.id())
     }
 
-    /// Returns the number of frames of the last stack walk, or `None` if the programs do not walk stacks.
+    /// Returns the number of frames of the last stack walk, or `None` if the BPF programs do not walk stacks.
     pub(crate) fn frame_count(&self) -> Result<Option<usize>> {
         if self.return_action == ReturnAction::Nothing {
             return Ok(None);

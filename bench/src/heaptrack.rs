@@ -1,6 +1,5 @@
-//! heaptrack, run as by its script: a preloaded library writes to a pipe, and an interpreter reads from the pipe.
-//!
-//! The compressor of the script is omitted, which favours heaptrack.
+//! Runs heaptrack like its shell script does: a preloaded library writes to a pipe, and an interpreter reads from the
+//! pipe. The script also compresses the output. This is omitted here, which favours heaptrack.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -18,7 +17,8 @@ const INTERPRETER: &str = "/usr/lib/heaptrack/libexec/heaptrack_interpret";
 pub(crate) struct Heaptrack {
     pipe: PathBuf,
     interpreter: Child,
-    /// Keeps the pipe open for writing, so that the interpreter does not read its end before the target opens it.
+    /// Keeps the pipe open for writing. Otherwise the interpreter would read the end of the pipe before the target
+    /// opens the pipe.
     writer: Option<File>,
 }
 
@@ -34,7 +34,7 @@ impl Heaptrack {
         if !made.success() {
             bail!("cannot make {}", pipe.display());
         }
-        // The open of one end blocks until the other end is open (fifo(7)), so this opens both.
+        // Opening one end blocks until the other end is open (fifo(7)), so this call opens both.
         let writer = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(&pipe)?;
         let output = File::create(folder.join("heaptrack.data"))?;
         let reader = File::open(&pipe)?;

@@ -52,7 +52,7 @@ impl LibcCopy {
         self.folder.join(LIBRARY)
     }
 
-    /// Returns the words before a command line that make it run with this library (ld.so(8)).
+    /// Returns the words to put before a command line so that the command runs with this library (ld.so(8)).
     pub(crate) fn launcher(&self) -> [PathBuf; 3] {
         [self.loader.clone(), PathBuf::from("--library-path"), self.folder.clone()]
     }

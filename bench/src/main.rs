@@ -1,5 +1,5 @@
 //! Benchmarks of the cost of tracing. `cargo xtask bench overhead`, `bench real`, `bench unwind` and `bench spans`
-//! build this program and run it as root.
+//! build this package, and run it as root.
 //!
 //! Each round measures all variants in turn, so that other load on the machine affects all of them equally.
 //!

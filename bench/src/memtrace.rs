@@ -1,4 +1,4 @@
-//! memtrace as a tracer.
+//! Runs memtrace as a tracer of the benchmarks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl Memtrace {
         self.finish()
     }
 
-    /// Waits until memtrace exits, and returns the report. memtrace exits after its target.
+    /// Waits until memtrace exits, and returns the report. memtrace exits after its target has exited.
     pub(crate) fn finish(mut self) -> Result<Report> {
         let status = self.process.wait();
         if !matches!(status.code(), Some(0 | EVENTS_LOST)) {
@@ -80,7 +80,7 @@ impl ThreadMonitor {
         self.0.pid()
     }
 
-    /// Waits until memtrace exits. It exits after its target.
+    /// Waits until memtrace exits, which happens after its target has exited.
     pub(crate) fn finish(mut self) -> Result<()> {
         let status = self.0.wait();
         if !status.success() {

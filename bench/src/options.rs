@@ -26,11 +26,12 @@ pub(crate) struct Options {
     /// Path of the object with the minimal BPF programs.
     pub(crate) floor: PathBuf,
     pub(crate) rounds: usize,
-    /// Duration of a measurement, for victims that get a number of pairs or spans.
+    /// Duration of a measurement, for victims that run a given number of pairs or spans.
     pub(crate) slice: Duration,
-    /// Work of the real programs, in percent of the default.
+    /// Amount of work of the real programs, in percent of the default.
     pub(crate) scale: u64,
-    /// Folder with another C library and its dynamic linker for the victims of [`Benchmark::Overhead`].
+    /// Folder with another C library and its dynamic linker, for the victims of [`Benchmark::Overhead`]; `None` for the
+    /// C library of this process.
     pub(crate) libc: Option<PathBuf>,
 }
 
@@ -41,7 +42,7 @@ impl Options {
         let (benchmark, rounds, slice_ms) = match name.as_str() {
             "overhead" => (Benchmark::Overhead, 15, 400),
             "real" => (Benchmark::Real, 7, 400),
-            // Many short slices, so that a disturbance spoils only one of them.
+            // Many short measurements, so that a disturbance spoils only one of them.
             "unwind" => (Benchmark::Unwind, 25, 50),
             "spans" => (Benchmark::Spans, 15, 100),
             other => bail!("unknown benchmark {other:?}: use overhead, real, unwind or spans"),

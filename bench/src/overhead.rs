@@ -1,4 +1,4 @@
-//! Time per pair of malloc and free, untraced and under several tracers.
+//! Measures the time per pair of malloc and free, untraced and under several tracers.
 
 mod variant;
 
@@ -39,7 +39,7 @@ pub(crate) struct Overhead {
 #[derive(Debug, Serialize)]
 struct Mode {
     name: &'static str,
-    /// Numbers of the victim's processors.
+    /// Indices of the victim's processors, separated by commas.
     processors: String,
     variants: Vec<Variant>,
 }
@@ -56,7 +56,8 @@ struct Variant {
     to_floor: Option<f64>,
     /// Median, divided by the median of the untraced victim.
     to_bare: Option<f64>,
-    /// Number of lost events, and depth of the stack with the most allocations, if the tracer reports them.
+    /// Number of lost events (`lost`), and depth of the stack with the most allocations (`frames`), if the tracer is
+    /// memtrace.
     lost: Option<u64>,
     frames: Option<usize>,
 }
@@ -108,8 +109,8 @@ pub(crate) fn run(options: &Options, processors: &Processors) -> Result<Overhead
     Ok(overhead)
 }
 
-/// Returns the variants that this machine can measure, and the variants that it cannot. Minimal BPF programs come after
-/// the variant with the same probe sites.
+/// Returns the variants that this machine can measure, and the variants that it cannot. A variant with minimal BPF
+/// programs comes after the variant that has the same probe sites, because it needs these sites.
 fn available_kinds(options: &Options) -> Result<(Vec<Kind>, Vec<LeftOut>)> {
     let mut kinds = vec![
         Kind::WithoutStacks,

@@ -1,4 +1,4 @@
-//! Probe sites of a tracer, read from the kernel's description of its links.
+//! Reads the probe sites of a tracer from the kernel's description of the tracer's links.
 
 use std::fs;
 use std::path::Path;
@@ -90,7 +90,7 @@ fn parse(fdinfo: &str) -> Vec<Probe> {
     if let Some(offset) = field("offset").and_then(number) {
         return vec![probe(event, offset)];
     }
-    // The offsets are in a table with the names of the columns in the first row.
+    // The offsets are in a column of a table. The first row of the table has the names of the columns.
     let rows = fdinfo.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mut rows = rows.skip_while(|row| !row.contains(&"offset"));
     let column = rows.next().and_then(|header| header.iter().position(|&name| name == "offset"));

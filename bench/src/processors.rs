@@ -15,12 +15,12 @@ pub(crate) struct Processors {
 }
 
 impl Processors {
-    /// Returns the number of one processor, for a target with one thread.
+    /// Returns the index of one processor, for a target with one thread.
     pub(crate) fn one(&self) -> String {
         self.list(1)
     }
 
-    /// Returns the numbers of the processors for a target with several threads, separated by commas.
+    /// Returns the indices of the processors for a target with several threads, separated by commas.
     pub(crate) fn all(&self) -> String {
         self.list(MAX_PER_TARGET)
     }
@@ -54,7 +54,8 @@ pub(crate) fn assign() -> Result<Processors> {
     Ok(Processors { tracers: first, targets: targets.to_vec() })
 }
 
-/// Restricts this process and its future children to `processors`. They must have been allowed at the start.
+/// Restricts this process and its future children to `processors`. This process must have been allowed to use them at
+/// its start.
 fn set_affinity(processors: impl IntoIterator<Item = usize>) -> Result<()> {
     // SAFETY: all zeros is an empty set.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };

@@ -74,7 +74,7 @@ fn sqlite(folder: &Path, scale: u64) -> Result<Program> {
     })
 }
 
-/// Returns redis-server with jemalloc, as Debian builds it, and redis-benchmark.
+/// Returns redis-server, which Debian builds with jemalloc, and redis-benchmark as its client.
 fn redis(folder: &Path, scale: u64) -> Program {
     let socket = folder.join("redis");
     let mut words =
@@ -94,7 +94,7 @@ fn redis(folder: &Path, scale: u64) -> Program {
     }
 }
 
-/// Returns the compiler with an empty input.
+/// Returns `compiler` with an empty input file.
 pub(crate) fn compiler_of_nothing(compiler: &Program) -> Program {
     let mut words = compiler.words.clone();
     words[COMPILER_INPUT] = OsString::from("/dev/null");
@@ -124,7 +124,7 @@ pub(crate) fn compiler(folder: &Path, scale: u64) -> Result<Program> {
     }
     let (plain, preprocessed) = (folder.join("rows.cpp"), folder.join("rows.ii"));
     fs::write(&plain, source).with_context(|| format!("cannot write {}", plain.display()))?;
-    // `g++` only starts other programs. cc1plus compiles, so it is the traced program.
+    // `g++` only starts other executables. cc1plus compiles, so cc1plus is traced.
     let status = Command::new("g++").arg("-E").arg(&plain).arg("-o").arg(&preprocessed).status();
     if !status.context("cannot run g++")?.success() {
         bail!("g++ cannot preprocess {}", plain.display());

@@ -1,4 +1,4 @@
-//! Slowdown of real programs.
+//! Measures the slowdown of real programs.
 //!
 //! The victim `gate` waits until a tracer has attached, and then executes the program. The program is therefore a
 //! child of this process, and its time does not include the start of the tracer.
@@ -52,7 +52,7 @@ struct TracerResult {
     seconds: Spread,
     /// Duration, divided by the duration of the untraced run in the same round.
     slowdown: Spread,
-    /// Number of lost events in all rounds, if the tracer reports it.
+    /// Number of lost events in all rounds, if the tracer is memtrace.
     lost: Option<u64>,
 }
 
@@ -116,7 +116,7 @@ fn measure(gate: &Gate, program: &Program, options: &Options) -> Result<ProgramR
     })
 }
 
-/// Starter of programs. All programs use the same copy of the C library.
+/// Starts programs that wait for a tracer. All programs use the same copy of the C library.
 struct Gate {
     libc: LibcCopy,
     processors: String,
@@ -142,8 +142,8 @@ impl Gate {
         Ok(seconds)
     }
 
-    /// Starts the gate. `env` sets `variables` for the program only: heaptrack's library would otherwise trace the
-    /// gate too.
+    /// Starts the gate with the program. The command `env` sets `variables` for the program only. Otherwise heaptrack's
+    /// library would trace the gate too.
     fn start<'program>(
         &'program self,
         program: &'program Program,

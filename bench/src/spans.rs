@@ -1,4 +1,5 @@
-//! Time per span of a thread's activity: tasks, events, locks and calls of a function, untraced and traced.
+//! Measures the time per span of a thread's activity: tasks, events, locks and calls of a function, untraced and
+//! traced.
 //!
 //! The floor has empty BPF programs at memtrace's probe sites. The uretprobe floor has a uretprobe in place of the
 //! probes at a function's return instructions. The victim allocates nothing.

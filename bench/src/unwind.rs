@@ -1,9 +1,11 @@
-//! Time per stack, by stack depth: memtrace's walk by unwind tables, compared with the kernel's walk by frame pointers.
+//! Measures the time per stack, by stack depth: memtrace's walk by unwind tables, compared with the kernel's walk by
+//! frame pointers.
 //!
-//! memtrace's time is the time of its whole BPF program at malloc's return: walk, hash of the frames, lookup among the
-//! stacks that were sent, and event of the block. Its victim has no frame pointers. The kernel's time is the time of
-//! a BPF program that only calls `bpf_get_stack`. Its victim is the same program, compiled with frame pointers.
-//! memtrace's reports and the map of the second BPF program verify that all stacks had the intended depth.
+//! memtrace's time is the time of the whole BPF program at malloc's return: the walk, the hash of the frames, the
+//! lookup among the stacks that were sent, and the event of the block. The victim of this variant has no frame
+//! pointers. The kernel's time is the time of a BPF program that only calls `bpf_get_stack`. The victim of this variant
+//! has the same source, compiled with frame pointers. memtrace's reports, and the map of the second BPF program, verify
+//! that all stacks had the intended depth.
 
 mod run_time;
 mod variant;
@@ -31,7 +33,8 @@ const DEPTHS: [usize; 4] = [5, 10, 20, 50];
 /// stack once.
 const WARM_UP: u64 = 5_000;
 
-/// memtrace is first, because the minimal BPF programs need its probe sites.
+/// Variants in the order of the measurement. memtrace is first, because the minimal BPF programs need memtrace's probe
+/// sites.
 const KINDS: [Kind; 5] = [Kind::Tables, Kind::Cold, Kind::Helper, Kind::WithoutStacks, Kind::Empty];
 
 #[derive(Debug, Serialize)]
@@ -53,7 +56,8 @@ struct Depth {
     /// Run time of memtrace's BPF program, divided by the run time of the BPF program with `bpf_get_stack` in the same
     /// round.
     ratio: Spread,
-    /// Same as `ratio`, but the run time of the same BPF program without stacks is first subtracted from both times.
+    /// Same as `ratio`, but only for the stacks: the run time of the BPF program without stacks is first subtracted
+    /// from each of the two times.
     ratio_of_stacks: Spread,
 }
 
@@ -130,7 +134,6 @@ fn find_outer_frames(starter: &Starter<'_>) -> Result<(Vec<ProbeSite>, BTreeMap<
     Ok((sites, outer_frames))
 }
 
-/// Starter of variants.
 struct Starter<'run> {
     scratch: &'run Scratch,
     options: &'run Options,
@@ -146,8 +149,8 @@ impl Starter<'_> {
     }
 }
 
-/// Returns the times, by depth, variant and round. A round measures all variants at one depth before the next depth, so
-/// that the compared measurements are close in time.
+/// Returns the times, by depth, variant and round. Each round measures all variants at one depth before the next depth,
+/// so that measurements that are compared are close in time.
 fn measure(victims: &mut [(TracedVictim, usize)], options: &Options) -> Result<Vec<Vec<Vec<Times>>>> {
     let mut measured = vec![vec![Vec::new(); victims.len()]; DEPTHS.len()];
     let mut pairs = Vec::new();

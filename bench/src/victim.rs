@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::options::Options;
 
-/// Number of frames of the victim `pairs` above malloc.
+/// Number of frames of the victim `pairs` that call malloc, directly or through other functions.
 pub(crate) const FRAMES: usize = 5;
 
 /// Returns the path of a compiled victim.
@@ -15,7 +15,7 @@ pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(env!("OUT_DIR")).join(name)
 }
 
-/// Duration of a number of pairs of malloc and free, or of spans, as the victim measures it.
+/// Duration that the victim has measured for a number of pairs of malloc and free, or for a number of spans.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct PairTiming {
     pairs: u64,
@@ -37,8 +37,8 @@ impl PairTiming {
     }
 }
 
-/// Returns the nanoseconds per pair, by victim and round. Each round measures all victims in turn. `work` runs a number
-/// of pairs in a victim. `warm_up` pairs are enough to estimate the number of pairs per slice.
+/// Measures all victims in turn, in each round. Returns the nanoseconds per pair, by victim and round. `work` runs a
+/// number of pairs in a victim. `warm_up`: a number of pairs that is enough to estimate the number of pairs per slice.
 pub(crate) fn measure_in_turn<V>(
     victims: &mut [V],
     warm_up: u64,

@@ -64,7 +64,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<thread:
     thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-/// Calls `work` with the number of the beat, in a loop until `end`.
+/// Calls `work` with the index of the beat, in a loop until `end`. Sleeps for [`BEAT`] after each call.
 fn every_beat(end: Instant, mut work: impl FnMut(u64)) {
     for beat in 0.. {
         if Instant::now() >= end {

@@ -1,4 +1,4 @@
-//! Calls of the part of the service in C.
+//! Calls of the C functions of the service.
 
 unsafe extern "C" {
     fn login_with_password(user: u64) -> i32;
@@ -6,8 +6,8 @@ unsafe extern "C" {
     fn serve_request(number: u64) -> u64;
 }
 
-/// Logs a user in. Every third user has a token, the others have a password. Only one thread may call this, because the
-/// table has no lock.
+/// Logs a user in. Every third user has a token, the others have a password. Only one thread may call this function,
+/// because the session table has no lock.
 pub(crate) fn login(user: u64) {
     let opened = if user.is_multiple_of(3) {
         // SAFETY: any user number is valid, and only this thread uses the table.

@@ -14,7 +14,7 @@ use crate::command;
 /// File with the keys of Debian's releases (package debian-archive-keyring), for sources without `signed-by`.
 const DEBIAN_KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Kinds of index files that apt may be configured to download, but that list no packages.
+/// Kinds of index files that list no packages. They are not downloaded, even if apt is configured to do so.
 const NEEDLESS: &[&str] = &["DEP-11", "DEP-11-icons", "DEP-11-icons-small", "Contents-deb", "CNF"];
 
 /// Source of Debian packages.
@@ -47,7 +47,7 @@ pub(crate) fn mirrors() -> Result<Vec<Mirror>> {
     Ok(sources(&targets()?, &codename()?))
 }
 
-/// Returns all sources of the machine's release and its updates, as lines of sources.list(5).
+/// Returns the sources of the machine's release and of its updates, as lines of sources.list(5).
 pub(crate) fn own_sources() -> Result<String> {
     let (targets, codename) = (targets()?, codename()?);
     let updates = ["", "-updates", "-security"].map(|end| format!("{codename}{end}"));
@@ -80,7 +80,7 @@ fn sources(targets: &str, codename: &str) -> Vec<Mirror> {
     mirrors
 }
 
-/// apt with separate sources and state folders.
+/// apt with sources and state folders of its own, so that the state of the machine's apt does not change.
 pub(crate) struct Apt {
     folder: PathBuf,
     architecture: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: the microbenchmarks, and measurements of the tracing overhead.
+//! `cargo xtask bench`: runs the microbenchmarks, and measures the tracing overhead.
 
 mod format;
 mod overhead;
@@ -20,7 +20,7 @@ use crate::privilege::Root;
 use crate::workspace::Workspace;
 use crate::{bpf, command, setup, ui};
 
-/// Time limit of a measurement, if a target hangs.
+/// Time limit of a measurement. It matters only if a target hangs.
 const DEADLINE: Duration = Duration::from_secs(60 * 60);
 
 /// Measurement of the tracing overhead.
@@ -47,7 +47,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     command::run(command::cargo().current_dir(workspace.root()).arg("bench").args(packages).args(["--bench", "*"]))
 }
 
-/// Measures the time of a pair of malloc and free.
+/// Measures the time of a pair of malloc and free, untraced and under several tracers.
 pub(crate) fn overhead(workspace: &Workspace, options: &[String]) -> Result<()> {
     setup::for_building()?;
     OVERHEAD.run(workspace, options)

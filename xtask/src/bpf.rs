@@ -10,23 +10,24 @@ use crate::toolchain::{self, Toolchain};
 use crate::workspace::Workspace;
 use crate::{command, ui, verifier};
 
-/// Flags of the build. The linker makes BTF from debug information; the programs cannot be loaded without BTF. `v3`
+/// Flags of the build. The linker makes BTF from debug information, and BPF programs without BTF cannot be loaded. `v3`
 /// enables 32-bit ALU and jump instructions (Linux 5.1).
 const RUSTFLAGS: &str = "-Cdebuginfo=2 -Clink-arg=--btf -Ctarget-cpu=v3";
 
 /// Maximum number of builds. A build is repeated if the sources change during it.
 const ATTEMPTS: usize = 3;
 
-/// Environment variable with the architecture of the registers, which aya-build reads.
+/// Environment variable with the architecture of the traced machine, which aya-build reads. It selects the layout of
+/// the registers.
 const REGISTERS_OF: &str = "AYA_BPF_TARGET_ARCH";
 
-/// Builds the objects for this machine and checks the verified instruction counts.
+/// Builds the BPF objects for this machine, and checks the verified instruction counts.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     build_for(workspace, Machine::OWN)?;
     verifier::check(workspace)
 }
 
-/// Builds the objects for a machine.
+/// Builds the BPF objects for a machine.
 pub(crate) fn build_for(workspace: &Workspace, machine: Machine) -> Result<()> {
     let toolchain = toolchain::obtain(workspace)?;
     ui::step(&format!("Building the BPF objects for {}", machine.name()));
@@ -55,7 +56,7 @@ fn build(workspace: &Workspace, toolchain: &Toolchain, machine: Machine) -> Resu
             .arg(&target)
             .env(REGISTERS_OF, machine.name())
             .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_RUSTFLAGS", RUSTFLAGS)
-            // These variables would override the flags of the target.
+            // These two variables would override `RUSTFLAGS` of the target.
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS")
             // An incremental build has more codegen units. The verifier refuses the code that the linker makes of them.

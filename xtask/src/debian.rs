@@ -11,7 +11,8 @@ use crate::privilege::Root;
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// Debian release with the emulator from backports. The release's own emulator would remove backports' qemu-utils.
+/// Code name of the Debian release on which the emulator comes from backports. Installing the release's own emulator
+/// would remove a qemu-utils that was installed from backports.
 const BACKPORTED: &str = "bookworm";
 
 /// Installs `packages` with apt, or fails with the list of packages to install by hand. `why` completes the message

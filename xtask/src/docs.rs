@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::workspace::Workspace;
 use crate::{bpf, command, ui};
 
-/// JSON format: the heading of its part of the page, and the schema of its type.
+/// JSON format: the heading of its section of docs/json.md, and the schema of its type.
 type Format = (&'static str, fn(&mut SchemaGenerator) -> schemars::Schema);
 
 const FORMATS: [Format; 7] = [
@@ -33,7 +33,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
         fs::write(workspace.join(path), text).with_context(|| format!("cannot write {path}"))?;
         ui::note(path);
     }
-    // A separate program writes this page, because only the package memtrace has the definition of the command line.
+    // An example of the package memtrace writes this page, because only this package has the definition of the command
+    // line.
     bpf::run(workspace)?;
     let mut example = command::cargo();
     example.current_dir(workspace.root()).args(["run", "--quiet", "--package", "memtrace", "--example", "reference"]);
@@ -47,7 +48,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
 fn files() -> Result<[(&'static str, String); 2]> {
     let mut generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let roots = FORMATS.map(|(heading, schema)| (heading, schema(&mut generator).to_value()));
-    // Add two types that no key has. Their keys are among the keys of other types.
+    // No key has one of these two types, so they are added here. Other types contain all their keys.
     generator.subschema_for::<json::GroupRuns<'static>>();
     generator.subschema_for::<json::KernelCounts>();
     let page = Page { definitions: generator.take_definitions(true) };
@@ -61,7 +62,7 @@ fn files() -> Result<[(&'static str, String); 2]> {
     Ok([("docs/json.md", page.text(&roots)), ("docs/json.schema.json", schema)])
 }
 
-/// Documentation of the types, by name.
+/// Schemas of the types, with their documentation, by name.
 struct Page {
     definitions: Map<String, Value>,
 }
@@ -89,7 +90,7 @@ impl Page {
                 }
                 let mut next = referenced(definition);
                 next.extend(parts.iter().map(|(name, _)| *name));
-                // The sections of the next types follow immediately, before the sections that were waiting.
+                // The sections of these types come next, before the sections that were waiting.
                 for name in next.into_iter().filter(|name| known.insert(name)).collect::<Vec<_>>().into_iter().rev() {
                     waiting.push_front(name);
                 }
@@ -99,8 +100,8 @@ impl Page {
         text
     }
 
-    /// Returns the parts of the type `name`: other types with at least two keys, which are all keys of `name` too. Each
-    /// part has its keys. The largest part is first.
+    /// Returns the types that the type `name` contains, each with its keys, the largest type first. `name` contains
+    /// another type if the other type has at least two keys, and all of these are keys of `name` too.
     fn parts(&self, name: &str) -> Vec<(&str, Vec<Property<'_>>)> {
         let all = properties(&self.definitions[name]);
         let is_other =
@@ -124,7 +125,7 @@ fn description(schema: &Value) -> &str {
     schema["description"].as_str().unwrap_or_default()
 }
 
-/// Returns a table of the keys of a type. The keys of a part share one row.
+/// Returns a table of the keys of a type. The keys of a contained type share one row.
 fn keys(definition: &Value, parts: &[(&str, Vec<Property<'_>>)]) -> String {
     let required = definition["required"].as_array();
     let mut rows: Vec<String> = Vec::new();
@@ -153,7 +154,7 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{name}") })
 }
 
-/// Returns the names of the types that a schema refers to, in order.
+/// Returns the names of the types that a schema refers to, in the order of the references.
 fn referenced(schema: &Value) -> Vec<&str> {
     match schema {
         Value::Object(keys) => keys

@@ -33,7 +33,7 @@ use crate::tier::Tier;
 use crate::workspace::Workspace;
 use crate::{parallel, ui};
 
-/// Returns the kernel on which `cargo xtask test` always runs.
+/// Returns the kernel that `cargo xtask test` uses in both tiers.
 pub(crate) fn default_kernels() -> Vec<&'static Kernel> {
     supported::ALL.iter().filter(|kernel| kernel.name == supported::DEFAULT).collect()
 }
@@ -58,7 +58,7 @@ pub(crate) fn fetch(workspace: &Workspace, kernels: &[&'static Kernel]) -> Resul
 ///
 /// # Errors
 ///
-/// The programs for arm64 cannot be built. Problems of a kernel are added to `results`.
+/// The executables for arm64 cannot be built. Problems of a single kernel are not errors, but added to `results`.
 pub(crate) fn run_tests(
     workspace: &Workspace,
     kernels: &[&'static Kernel],

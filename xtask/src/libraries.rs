@@ -25,7 +25,7 @@ const LIBRARIES: &[Library] = &[
     Library { name: "musl", suite: "bookworm", package: "musl" },
 ];
 
-/// Name of the file with the version of the package. It is written last.
+/// Name of the file with the version of the package. The file is written last, so it marks a complete folder.
 const COMPLETE: &str = "VERSION";
 
 /// Temporary folder of apt.

@@ -8,8 +8,8 @@ pub(crate) fn processors() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Applies `work` to the items on `threads` threads. An idle thread takes the next item. Returns the results in the
-/// order of the items. `work` also gets the number of its thread, from 0.
+/// Applies `work` to the items on `threads` threads. An idle thread takes the next item. `work` also gets the index of
+/// the thread that runs it. Returns the results in the order of the items.
 pub(crate) fn map<T: Sync, R: Send>(threads: usize, items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
     let next = Mutex::new(items.iter().enumerate());
     let done = Mutex::new(Vec::new());

@@ -39,8 +39,8 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<()> {
     measure(workspace, root, &options)
 }
 
-/// Traces the machine with the options of a tier of the tests. `memtrace` is the build of the tests, which the short
-/// tier uses. The BPF objects must be current.
+/// Traces the machine with the options of a tier of the tests. `memtrace`: path of the memtrace that was built with the
+/// tests; only the short tier runs it. The BPF objects must be current.
 ///
 /// # Errors
 ///

@@ -26,7 +26,7 @@ use crate::tier::Tier;
 use crate::workspace::Workspace;
 use crate::{bpf, lint, setup, soak, ui};
 
-/// Name prefix of the tests in other packages than [`PRIVILEGED_PACKAGE`] that run as root.
+/// Name prefix of tests that run as root, in packages other than [`PRIVILEGED_PACKAGE`].
 const PRIVILEGED_PREFIX: &str = "privileged_";
 
 /// Runs the tests of a tier, or with `--kernels` only the guest tests.
@@ -50,7 +50,7 @@ fn run_on(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     conclude(results, &steps)
 }
 
-/// Builds memtrace, the victims and the tests. Cargo builds the programs of a package together with its integration
+/// Builds memtrace, the victims and the tests. Cargo builds the executables of a package together with its integration
 /// tests.
 fn build(workspace: &Workspace) -> Result<Vec<Binary>> {
     ui::step("Building the programs and the tests");

@@ -13,7 +13,7 @@ use bpf_artifact::Machine;
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// Verdict of a verifier on a program.
+/// Verdict of a verifier on a BPF program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Number of verified instructions.
@@ -22,13 +22,13 @@ pub(crate) enum Verdict {
     Refused(String),
 }
 
-/// Verdicts by program name.
+/// Verdicts by name of the BPF program.
 pub(crate) type Verdicts = BTreeMap<String, Verdict>;
 
-/// File with a program and its number of verified instructions on each line.
+/// File with the name of a BPF program, and its number of verified instructions, on each line.
 const BASELINE: &str = "xtask/verified-instructions.txt";
 
-/// Permitted increase over the baseline, in percent. Kernels differ a little.
+/// Permitted increase over the baseline, in percent. The counts of different kernels differ a little.
 const TOLERANCE: u64 = 25;
 
 /// Prints the instruction counts of the running kernel's verifier. Fails if a count is more than [`TOLERANCE`] above
@@ -57,7 +57,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
     compare(&counts, &baseline).map_err(|reason| anyhow!("{reason}; if this is intended, update {BASELINE}"))
 }
 
-/// Prints the name and the verdict of each program. `cargo xtask bpf --kernels` calls this in guests.
+/// Prints the name and the verdict of each BPF program. `cargo xtask bpf --kernels` runs this in guests.
 pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
     for (program, verdict) in verify(workspace)? {
         ui::result(&match verdict {
@@ -87,7 +87,7 @@ pub(crate) fn parse_verdicts(text: &str) -> Verdicts {
     text.lines().filter_map(row).collect()
 }
 
-/// Loads all programs, and returns the verifier's verdicts.
+/// Loads all BPF programs, and returns the verifier's verdicts.
 fn verify(workspace: &Workspace) -> Result<Verdicts> {
     let mut verdicts = BTreeMap::new();
     let object = workspace.bpf().object(Machine::OWN);

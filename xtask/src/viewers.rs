@@ -11,8 +11,8 @@ use crate::tier::Tier;
 use crate::workspace::{Workspace, create_empty};
 use crate::{command, ui};
 
-/// Packages of npm: the command line of the Firefox Profiler, with the version of Node.js that it needs; speedscope,
-/// which contains the schema of its format; a validator of schemas.
+/// Packages of npm: the command-line tool of the Firefox Profiler, and the version of Node.js that this tool needs;
+/// speedscope, which contains the schema of its format; and a validator of JSON schemas.
 const NPM: &[&str] = &["@firefox-devtools/profiler-cli@0.10.0", "node@24.21.0", "speedscope@1.25.0", "ajv@8.20.0"];
 
 /// Packages of PyPI: the messages of Perfetto. The trace processor of Perfetto is not in a package.

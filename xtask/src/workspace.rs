@@ -12,7 +12,8 @@ pub(crate) struct Workspace {
 }
 
 impl Workspace {
-    /// Returns the checkout in which cargo runs xtask, or else the checkout from which xtask was built.
+    /// Returns the checkout of the package that cargo runs (`CARGO_MANIFEST_DIR`), or else the checkout that xtask was
+    /// built from.
     pub(crate) fn find() -> Result<Self> {
         let package =
             env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

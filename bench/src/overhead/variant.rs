@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::probes::{self, ProbeSite};
 use crate::victim::{self, FRAMES, PairTiming};
 
-/// Option of memtrace that selects the probed instructions.
+/// Option of memtrace that selects the probe sites.
 pub(super) const SITE_OPTION: &str = "--probe-site";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub(super) enum Kind {
     Heaptrack,
     /// Minimal BPF programs at the probe sites of [`Kind::Threads`].
     ThreadsFloor,
-    /// `memtrace threads`. It counts, and records no blocks.
+    /// `memtrace threads`, which counts blocks without recording them.
     Threads,
 }
 
@@ -141,7 +141,8 @@ impl TracedVictim {
         Ok(Self { kind, victim, library, tracer })
     }
 
-    /// Returns the tracer's probe sites in malloc and free. Returns `None` if no minimal BPF programs use them.
+    /// Returns memtrace's probe sites in malloc and free. Returns `None` if no variant with minimal BPF programs uses
+    /// these sites.
     pub(super) fn sites_of_floor(&self) -> Result<Option<Vec<ProbeSite>>> {
         let pid = match &self.tracer {
             Tracer::Memtrace(memtrace) => memtrace.pid(),

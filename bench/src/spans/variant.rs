@@ -32,7 +32,7 @@ pub(super) enum SpanKind {
 impl SpanKind {
     pub(super) const ALL: [Self; 5] = [Self::Task, Self::Event, Self::Lock, Self::Call, Self::Leaf];
 
-    /// Returns the name of the kind and of the function with the probes.
+    /// Returns the name of the kind, which is also the name of the function with the probes.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Task => "task",
@@ -43,7 +43,7 @@ impl SpanKind {
         }
     }
 
-    /// Returns the variants. memtrace is first, because the floor needs its probe sites.
+    /// Returns the variants. memtrace is first, because the floor needs memtrace's probe sites.
     pub(super) const fn variants(self) -> &'static [Kind] {
         match self {
             Self::Call | Self::Leaf => &[Kind::Memtrace, Kind::Bare, Kind::Floor, Kind::Uretprobe],
@@ -97,8 +97,8 @@ pub(super) struct EndedTracer {
 }
 
 impl TracedVictim {
-    /// Starts the victim and its tracer. The victim's program and its C library are copies in `folder`, so that no
-    /// variant executes the probes of another.
+    /// Starts the victim and its tracer. The victim's executable and its C library are copies in `folder`, so that no
+    /// variant executes the probes of another variant.
     pub(super) fn start(
         kind: Kind,
         span: SpanKind,

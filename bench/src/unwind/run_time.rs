@@ -11,7 +11,7 @@ pub(super) struct RunTime {
 }
 
 impl RunTime {
-    /// Reads the statistics of the program with this id.
+    /// Reads the statistics of the BPF program with the id `program`.
     pub(super) fn read(program: u32) -> Result<Self> {
         let mut programs = loaded_programs().filter_map(Result::ok);
         let info = programs.find(|info| info.id() == program);
@@ -19,7 +19,7 @@ impl RunTime {
         Ok(Self { runs: info.run_count(), ns: info.run_time().as_nanos() })
     }
 
-    /// Returns the runs and the run time since an earlier reading.
+    /// Returns the number of runs and the run time since an earlier reading.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self { runs: self.runs - earlier.runs, ns: self.ns - earlier.ns }
     }

@@ -19,7 +19,7 @@ use crate::victim::{self, PairTiming};
 pub(super) enum Kind {
     /// memtrace with unwind tables. The victim has no frame pointers.
     Tables,
-    /// Same as `Tables`, with functions that were not unwound for a long time.
+    /// Same as `Tables`, with frames that are not in memtrace's cache, because the functions were not unwound recently.
     Cold,
     /// memtrace without stacks.
     WithoutStacks,
@@ -41,7 +41,8 @@ impl Kind {
         }
     }
 
-    /// Returns the variant that takes stacks of the same victim. It may be this variant.
+    /// Returns the variant that takes stacks of the same victim. It may be this variant. The depth of its stacks is
+    /// valid for this variant too.
     pub(super) const fn depth_reference(self) -> Self {
         match self {
             Self::Tables | Self::WithoutStacks | Self::Empty => Self::Tables,
@@ -133,8 +134,8 @@ impl TracedVictim {
         }
     }
 
-    /// Runs `pairs` pairs of malloc and free in the victim, inside `nested` nested functions. Returns the time of the
-    /// victim and the run time of the BPF program.
+    /// Runs `pairs` pairs of malloc and free in the victim, inside `nested` nested functions. Returns the time that the
+    /// victim has measured, and the run time of the BPF program.
     pub(super) fn work(&mut self, nested: usize, pairs: u64) -> Result<(PairTiming, RunTime)> {
         let before = RunTime::read(self.program)?;
         self.victim.process().write_line(&nested.to_string());

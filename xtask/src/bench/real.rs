@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::format::{self, list, number, short};
 
-/// Returns the table, the conditions of the measurement, its lost events and a paragraph about page faults.
+/// Returns the table, the conditions of the measurement, the lost events, and a paragraph about page faults.
 pub(super) fn table(result: &Value) -> Result<String> {
     let mut text = String::from(
         "| program | untraced | allocations a second | memtrace | with `--probe-site return` | heaptrack |\n",

@@ -20,8 +20,8 @@ const RATIOS: &[(&str, &str)] = &[
     ("ratio_of_stacks", "(memtrace by unwind tables − no stacks) / (`bpf_get_stack` − an empty program)"),
 ];
 
-/// Limit of the first ratio: the run time of memtrace's program with a walk by tables to the run time of a program that
-/// only calls `bpf_get_stack`.
+/// Maximum of the first ratio: the run time of memtrace's BPF program with a walk by unwind tables, divided by the run
+/// time of a BPF program that only calls `bpf_get_stack`.
 const MAX_RATIO: f64 = 1.2;
 
 /// Returns the table and the conditions of the measurement.

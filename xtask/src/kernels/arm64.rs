@@ -1,8 +1,8 @@
-//! arm64 guest: its builds, its files, and the check of a trace in it.
+//! arm64 guest: cross-compiles the executables, lists the files of the guest, and checks a trace in the guest.
 //!
 //! The files of this machine are for another architecture. So the guest has its own files in memory: memtrace and a
 //! victim, which were cross-compiled, and the C library of Debian's arm64 packages. The BPF programs must load, and the
-//! report must equal the victim's totals.
+//! totals of the report must equal the victim's totals.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,10 +22,10 @@ const ARCHITECTURE: &str = "arm64";
 
 const LINKER: &str = "aarch64-linux-gnu-gcc";
 
-/// Debian's compiler, which accepts the standard library from Debian's packages.
+/// Debian's compiler. It accepts the standard library of Debian's packages.
 const DEBIANS_COMPILER: &str = "/usr/bin/rustc";
 
-/// Debian's package of the standard library.
+/// Debian's package of Rust's standard library.
 const LIBRARY_PACKAGE: &str = "libstd-rust-web-dev";
 
 /// Packages with the libraries that memtrace and the victim load.
@@ -90,7 +90,7 @@ fn has_target(compiler: &str) -> Result<bool> {
     Ok(Path::new(&root).join("lib/rustlib").join(TARGET).is_dir())
 }
 
-/// Builds the programs that the guest runs.
+/// Builds the BPF objects and the executables that the guest runs.
 pub(super) fn build(workspace: &Workspace) -> Result<()> {
     bpf::build_for(workspace, Machine::Aarch64)?;
     ui::step("Building memtrace for arm64");
@@ -111,7 +111,7 @@ pub(super) fn build(workspace: &Workspace) -> Result<()> {
     command::run(gcc.arg(victims.join("exact.c")).arg(victims.join("ledger.c")))
 }
 
-/// Returns the files of the guest: the path in the guest, and the path on this machine.
+/// Returns the files of the guest, each with the path in the guest and the path on this machine.
 pub(super) fn files(workspace: &Workspace) -> Vec<(String, PathBuf)> {
     let folder = folder(workspace);
     // A debug build: for a single trace, optimisation would take longer than it saves.

@@ -12,8 +12,8 @@ use super::{arm64, images};
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// Runs the script in a guest. `name` distinguishes parallel guests. Returns the output of the script, and the reason
-/// if the script did not finish.
+/// Runs the script in a guest. `name` distinguishes parallel guests. Returns the output of the script, and a message if
+/// the script failed or did not finish.
 pub(super) fn boot(
     workspace: &Workspace,
     kernel: &Kernel,

@@ -20,8 +20,8 @@ pub(crate) const REQUIREMENTS: &[Requirement] = &[
     Requirement { name: "/usr/include/libelf.h", package: "libelf-dev" },
 ];
 
-/// Builds the kernel with this number in `folder`, and writes it to `kernel`. The configuration is `tinyconfig` with
-/// the options of `config`. Returns the name of the source package with its version.
+/// Builds the kernel of version `number` in `folder`, and writes it to the file `kernel`. The configuration is
+/// `tinyconfig` with the options of `config`. Returns the name of the source package with its version.
 pub(super) fn build(apt: &Apt, number: &str, config: &str, folder: &Path, kernel: &Path) -> Result<String> {
     let name = format!("linux-source-{number}");
     let version = apt.unpack(&name, folder)?;

@@ -5,13 +5,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Compression formats: the magic number, and the program that unpacks the format with its arguments.
+/// Compression formats: the magic number, and the command that unpacks the format, with its arguments.
 const FORMATS: &[(&[u8], &str, &[&str])] = &[(b"\xfd7zXZ", "xz", &["-dc"]), (b"\x28\xb5\x2f\xfd", "zstd", &["-dcq"])];
 
 /// Magic number of an unpacked kernel.
 const ELF: &[u8] = b"\x7fELF";
 
-/// Unpacks the kernel. An image in an unknown format is returned as it is.
+/// Unpacks the kernel. An image in an unknown format is returned unchanged.
 pub(super) fn unpack(image: Vec<u8>) -> Result<Vec<u8>> {
     let Some(payload) = payload(&image) else { return Ok(image) };
     let Some((_, program, arguments)) = FORMATS.iter().find(|(magic, ..)| payload.starts_with(magic)) else {
@@ -40,7 +40,7 @@ fn filter(program: &str, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>> {
         .with_context(|| format!("cannot run {program} to unpack the kernel"))?;
     let mut stdin = child.stdin.take();
     std::thread::scope(|scope| {
-        // Another thread writes the input, because both pipes have a limited size. If the write fails, the program
+        // Another thread writes the input, because both pipes have a limited size. If the write fails, the command
         // fails too.
         scope.spawn(move || stdin.take().map(|mut stdin| stdin.write_all(input)));
         let output = child.wait_with_output().with_context(|| format!("cannot wait for {program}"))?;

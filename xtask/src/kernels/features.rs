@@ -1,4 +1,4 @@
-//! Kernel features that `memtrace doctor` finds in guests, and their table in the documentation.
+//! Kernel features that `memtrace doctor` finds in guests, and the table of these features in the documentation.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

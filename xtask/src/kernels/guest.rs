@@ -74,11 +74,11 @@ impl GuestExit {
     }
 }
 
-/// Boots the guest, and runs the shell commands in it. Passes each line of their output to `line`.
+/// Boots the guest, and runs the shell commands `commands` in it. Passes each line of their output to `line`.
 ///
 /// # Errors
 ///
-/// The emulator cannot run. The returned value has the errors of the guest.
+/// The emulator cannot run. Errors in the guest are in the returned [`GuestExit`].
 pub(super) fn run(
     guest: &Guest<'_>,
     commands: &str,
@@ -144,7 +144,7 @@ fn initramfs(guest: &Guest<'_>, commands: &str) -> Result<Vec<u8>> {
     Ok(archive.finish())
 }
 
-/// Returns the command of the emulator. It never uses `/dev/kvm`, with which these kernels may fail.
+/// Returns the command of the emulator. The emulator never uses `/dev/kvm`, because these kernels may fail under KVM.
 fn machine(guest: &Guest<'_>, deadline: Duration) -> Command {
     let Guest { image, folder, files, .. } = guest;
     let mut command = Command::new("timeout");

@@ -16,7 +16,7 @@ use crate::workspace::Workspace;
 /// Time limit of a guest that runs tests.
 const DEADLINE: Duration = Duration::from_secs(1800);
 
-/// Time limit of a part of a script, in seconds.
+/// Time limit of one command of a script, in seconds.
 pub(super) const PART_SECONDS: u64 = 600;
 
 const DOCTOR: &str = "memtrace doctor";

@@ -1,4 +1,4 @@
-//! Downloads Debian's kernels and prepares them for boot. They are kept in `target/kernels`.
+//! Downloads Debian's kernels, or builds kernels from Debian's source, and prepares them for boot in `target/kernels`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const MODULES: &[&str] = &["virtio_pci", "9p", "9pnet_virtio", "overlay"];
 /// Name of the file with the kernel.
 const KERNEL: &str = "vmlinux";
 
-/// Name of the file with the versions of the packages. It is written last.
+/// Name of the file with the versions of the packages. The file is written last, so it marks a complete folder.
 const COMPLETE: &str = "VERSION";
 
 /// Name of the file with the options of a kernel that is built on this machine. The file is empty for other kernels.
@@ -97,8 +97,8 @@ fn apt_for(all: &Path, mirror: &Mirror, suite: &str, kernel: &Kernel) -> Result<
     Ok(Apt::prepare(&all.join("apt").join(name), &mirror.source(suite))?.for_architecture(kernel.architecture()))
 }
 
-/// Unpacks the newest kernel with this version number, or builds it from its source. Uses the first mirror and suite
-/// that has the kernel. Returns the names of the packages with their versions.
+/// Unpacks the newest kernel with this version number into `unpacked`, or builds it from source into `built`. Uses the
+/// first mirror and suite that has the kernel. Returns the names of the packages with their versions.
 fn fetch(all: &Path, kernel: &Kernel, unpacked: &Path, built: &Path) -> Result<String> {
     let mut problem = None;
     for mirror in apt::mirrors()? {
@@ -150,7 +150,7 @@ fn newest<'names>(names: &'names [String], prefix: &str, architecture: &str) -> 
     without_flavour.max_by_key(|name| numbers(name)).map(String::as_str)
 }
 
-/// Unpacks the kernel and the modules that a guest needs to `folder`.
+/// Unpacks the kernel, and the modules that a guest needs, to `folder`.
 fn prepare(unpacked: &Path, folder: &Path, machine: Machine) -> Result<()> {
     // Since Debian 13, modules are below `usr`.
     let below_usr = unpacked.join("usr");

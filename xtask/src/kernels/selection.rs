@@ -10,7 +10,7 @@ use bpf_artifact::Machine;
 use super::supported::Kernel;
 use crate::tier::Tier;
 
-/// Topic of the privileged tests that runs in guests.
+/// Topic of the privileged tests that guests run.
 pub(super) struct TestTopic {
     /// Path of the topic's module.
     pub(super) name: &'static str,
@@ -39,7 +39,7 @@ const NOT_THE_KERNEL: &str = "it tests processing in user space, and the other t
 
 const NO_DISK: &str = "it waits for a disk, and guests have none";
 
-/// Topics of the guests. Their order makes the [`Share`]s take about the same time. If a kernel lacks a feature, the
+/// Topics that guests run. With this order, the [`Share`]s take about the same time. If a kernel lacks a feature, the
 /// tests check the error or the fallback.
 pub(super) const TOPICS: &[TestTopic] = &[
     TestTopic { name: "kernels", tier: Tier::Short, omitted: &[] },
@@ -141,16 +141,17 @@ pub(super) const TOPICS: &[TestTopic] = &[
 /// Topic of kernels that are not supported.
 const REFUSED_KERNEL: &[TestTopic] = &[TestTopic { name: "releases", tier: Tier::Long, omitted: &[] }];
 
-/// Topic of the kernel with page tracking. On other kernels, its tests check that the methods are refused.
+/// Topic of the kernel with page tracking. On other kernels, the tests of this topic check that memtrace refuses the
+/// methods.
 const PAGE_TRACKING: &[TestTopic] = &[TestTopic { name: "page_tracking", tier: Tier::Long, omitted: &[] }];
 
 /// Number of guests that share the tests of a kernel. Several guests keep all processors busy until the end.
 const SHARES: usize = 2;
 
-/// Part of a kernel's tests, which one guest runs.
+/// Tests of a kernel that one guest runs.
 pub(super) struct Share {
     pub(super) kernel: &'static Kernel,
-    /// Number of the share, from 1.
+    /// Ordinal of the share, from 1.
     pub(super) number: usize,
     /// Topics of the share. A guest of another architecture has none: it traces a victim instead.
     pub(super) topics: Vec<&'static TestTopic>,

@@ -18,7 +18,7 @@ pub(crate) struct Kernel {
 
 const X86: Machine = Machine::X86_64;
 
-/// All kernels, Debian's builds for x86_64 first and the oldest of them first.
+/// All kernels: Debian's builds for x86_64, the oldest first, then the others.
 pub(crate) const ALL: &[Kernel] = &[
     Kernel { name: "5.10", machine: X86, suites: &["bullseye"], config: None, is_supported: false },
     Kernel { name: "6.1", machine: X86, suites: &["bookworm"], config: None, is_supported: true },
@@ -35,7 +35,7 @@ pub(crate) const ALL: &[Kernel] = &[
     Kernel { name: "6.1-arm64", machine: Machine::Aarch64, suites: &["bookworm"], config: None, is_supported: true },
 ];
 
-/// Kernel on which `cargo xtask test` always runs.
+/// Name of the kernel that `cargo xtask test` uses in both tiers.
 pub(crate) const DEFAULT: &str = "6.1";
 
 impl Kernel {

@@ -9,10 +9,10 @@ use anyhow::{Context as _, Result};
 
 use crate::test::{BinaryResult, TestLine};
 
-/// Start of the lines that separate parts.
+/// Start of the lines that separate the outputs of the commands.
 const MARK: &str = "@@guest";
 
-/// Word after [`MARK`] in the last line.
+/// Word after [`MARK`] in the last line of a complete output.
 const DONE: &str = "done";
 
 /// Script under construction.
@@ -65,7 +65,7 @@ pub(super) struct Transcript {
 impl Transcript {
     /// Parses the next line.
     pub(super) fn read_line(&mut self, line: &str) {
-        // The last line of a program may lack a newline.
+        // The last line of a command may lack a newline, so a mark can follow it in the same line.
         let Some((before, mark)) = line.split_once(MARK) else {
             self.add_line(line);
             return;
@@ -95,19 +95,19 @@ impl Transcript {
         self.done
     }
 
-    /// Returns a part by name.
+    /// Returns the output of the command with this name.
     pub(super) fn part(&self, name: &str) -> Option<&Part> {
         self.parts.iter().find(|part| part.name == name)
     }
 }
 
 impl Part {
-    /// Returns the complete output.
+    /// Returns the complete output of the command.
     pub(super) fn text(&self) -> String {
         self.lines.join("\n")
     }
 
-    /// Returns the result of a test binary.
+    /// Parses the output of a test binary.
     pub(super) fn result(&self) -> BinaryResult {
         let mut result = BinaryResult::default();
         self.lines.iter().for_each(|line| result.read_line(line));

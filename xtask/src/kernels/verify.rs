@@ -17,8 +17,8 @@ use crate::{bpf, parallel, setup, ui};
 /// Time limit of a guest.
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Maximum number of instructions that a verifier may process for a program. The kernel's limit is 1,000,000
-/// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h); the rest is a margin for other compilers and kernels.
+/// Maximum number of instructions that a verifier may process for a BPF program. The kernel's limit is 1,000,000
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h). The difference is a margin for other compilers and kernels.
 const MAX_VERIFIED: u64 = 600_000;
 
 /// Builds the BPF objects. With `--kernels`, runs the verifiers of these kernels on them. With `--machine`, builds them
@@ -41,7 +41,7 @@ pub(crate) fn build_bpf(workspace: &Workspace, options: &[String]) -> Result<()>
     }
 }
 
-/// Prints the verdict of each supported kernel on each program.
+/// Prints the verdict of each supported kernel of `kernels` on each BPF program.
 ///
 /// # Errors
 ///
@@ -99,7 +99,8 @@ fn verify_on(workspace: &Workspace, kernel: &Kernel) -> Result<(Transcript, Opti
     boot(workspace, kernel, kernel.name, script, DEADLINE)
 }
 
-/// Returns a message about each program that a kernel refuses, or that has more than [`MAX_VERIFIED`] instructions.
+/// Returns a message about each BPF program that a kernel refuses, or that has more than [`MAX_VERIFIED`] verified
+/// instructions.
 fn problems_of(name: &str, verdicts: &Verdicts) -> Vec<String> {
     let problem = |(program, verdict): (&String, &Verdict)| match verdict {
         Verdict::Refused(log) => Some(format!("Linux {name} refuses {program}: {log}")),

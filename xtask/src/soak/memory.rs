@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-/// RSS of memtrace at a moment.
+/// RSS of memtrace at a moment, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     /// Time since the start of the workload.
@@ -21,8 +21,8 @@ pub(super) fn rss(status: &str) -> Result<u64> {
     Ok(kib * 1024)
 }
 
-/// Returns the growth in bytes per second since `settle`, by linear regression (least squares). It is 0 for fewer than
-/// two samples.
+/// Returns the growth of the RSS after `settle`, in bytes per second, by linear regression (least squares). It is 0 for
+/// fewer than two samples.
 pub(super) fn slope(samples: &[Sample], settle: Duration) -> f64 {
     let points = || samples.iter().filter(|one| one.at >= settle).map(|one| (one.at.as_secs_f64(), one.rss as f64));
     let count = points().count() as f64;
@@ -32,15 +32,16 @@ pub(super) fn slope(samples: &[Sample], settle: Duration) -> f64 {
     if spread > 0.0 { points().map(|(at, rss)| (at - mean_at) * (rss - mean_rss)).sum::<f64>() / spread } else { 0.0 }
 }
 
-/// Length of a block of [`certain_growth`]. memtrace merges ended processes every few seconds, so its RSS rises and
-/// falls by a tenth. The RSS is lowest after a merge. The lowest RSS of a block is therefore the memory that stays.
+/// Length of the time blocks in [`certain_growth`]. memtrace merges ended processes every few seconds, so its RSS rises
+/// and falls by a tenth. The RSS is lowest after a merge. The lowest RSS in a time block is therefore the memory that
+/// stays.
 const BLOCK: Duration = Duration::from_secs(20);
 
 /// Standard normal deviate for a probability of 1 % above it.
 const DEVIATE: f64 = 2.326;
 
-/// Returns a lower bound of the growth in bytes per second since `settle`, with a confidence of 99 %; `None` for fewer
-/// than six blocks.
+/// Returns a lower bound of the growth of the RSS after `settle`, in bytes per second, with a confidence of 99 %;
+/// `None` for fewer than six time blocks.
 ///
 /// The bound is the lower confidence limit of Sen's slope, the median of the slopes between all pairs of blocks (Sen,
 /// "Estimates of the Regression Coefficient Based on Kendall's Tau", 1968). No distribution of the RSS is assumed, and

@@ -13,11 +13,12 @@ const SETTLE: Duration = Duration::from_secs(5 * 60);
 /// Duration in the short tier of `cargo xtask test`.
 const SHORT: Duration = Duration::from_secs(60);
 
-/// Duration in the long tier. In shorter runs, the slope of all samples has no limit: the RSS rises and falls by some
-/// 10 MiB, so the standard error of the slope is about 10 MiB per 10 minutes for 3 minutes, and 0.4 for 25 minutes.
+/// Duration in the long tier. In shorter runs, the slope of all samples has no limit, because it is inaccurate. The RSS
+/// rises and falls by some 10 MiB. So the standard error of the slope is about 10 MiB per 10 minutes in a run of 3
+/// minutes, and 0.4 in a run of 25 minutes.
 pub(super) const LONG: Duration = Duration::from_secs(30 * 60);
 
-/// Values that have limits.
+/// Measured values that are compared with limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limited {
     /// Memory and losses. The other values depend on the build, on the machine and on the duration.
@@ -31,7 +32,7 @@ pub(super) struct Options {
     pub(super) limited: Limited,
     /// Path of the memtrace to run; `None` to build it.
     pub(super) memtrace: Option<PathBuf>,
-    /// Further options of memtrace.
+    /// Further arguments of memtrace.
     pub(super) arguments: Vec<String>,
 }
 
@@ -65,7 +66,7 @@ impl Options {
         Self { duration, limited: Limited::All, memtrace: None, arguments: Vec::new() }
     }
 
-    /// Returns the time from the start to the measurement of the slope: five minutes, or two fifths of a short run.
+    /// Returns the time at the start that the slope of the RSS leaves out: five minutes, or two fifths of a short run.
     pub(super) fn settle(&self) -> Duration {
         SETTLE.min(self.duration * 2 / 5)
     }

@@ -1,5 +1,5 @@
-//! `cargo xtask bench recording`: the cost of a recording. Traces of the machine with and without a recording alternate
-//! while the loops of the soak test run.
+//! `cargo xtask bench recording`: measures the cost of a recording. Traces of the machine with and without a recording
+//! alternate while the loops of the soak test run.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,11 @@ use crate::privilege::Root;
 use crate::workspace::{self, Workspace};
 use crate::{bpf, command, setup, ui};
 
-/// Default time from the attachment to the measurement. During this time, unwind tables are built, and the stacks of
-/// short processes are recorded one by one.
+/// Default time from the attachment to the measurement. Within this time, unwind tables are built, and short-lived
+/// processes still record their own stacks instead of the stacks of their group (docs/design/0069).
 const WARM_UP: Duration = Duration::from_secs(60);
 
-/// Limit for the median of the ratios.
+/// Limit for the median of [`Round::ratio`].
 const MAX_RATIO: f64 = 1.1;
 
 /// Limit for the size of a recording, in MiB per hour.
@@ -55,7 +55,7 @@ impl Options {
     }
 }
 
-/// Results of a round.
+/// Results of a round: one trace with a recording, and one without.
 struct Round {
     /// Processor time with a recording, divided by the processor time without a recording.
     ratio: f64,
@@ -100,7 +100,7 @@ pub(crate) fn compare(workspace: &Workspace, words: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Traces the machine, and returns the share of a core that memtrace uses.
+/// Traces the machine, and returns the processor time of memtrace as a share of one processor.
 fn processor_time(root: Root, memtrace: &Path, folder: &Path, is_recorded: bool, options: &Options) -> Result<f64> {
     let recording = folder.join("run.memtrace").display().to_string();
     let arguments = if is_recorded { vec![String::from("--record"), recording] } else { Vec::new() };

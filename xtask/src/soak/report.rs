@@ -1,4 +1,4 @@
-//! Reports of the trace.
+//! Reads the reports of the trace.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result};
 use memtrace_json::Process;
 use serde::de::IgnoredAny;
 
-/// Properties of the reports.
+/// Sizes of the reports, and the content of the JSON report.
 #[derive(Debug)]
 pub(super) struct Report {
     pub(super) json_bytes: u64,
@@ -46,7 +46,7 @@ impl Report {
         self.content.stack_quality.get("complete").copied().unwrap_or_default()
     }
 
-    /// Returns the ends of incomplete stacks and their shares, the most frequent end first.
+    /// Returns the ends of incomplete stacks, and their shares of the allocations, the most frequent end first.
     pub(super) fn incomplete(&self) -> Vec<(&str, f64)> {
         let ends = self.content.stack_quality.iter();
         let mut ends: Vec<_> = ends.map(|(name, &share)| (name.as_ref(), share)).collect();

@@ -1,4 +1,4 @@
-//! memtrace as a child process, and the measurement of its memory and processor time.
+//! Runs memtrace as a child process, and measures its memory and processor time.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::{command, ui};
 /// Time between two samples of the memory.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Time limit of the attachment.
+/// Time limit for attaching to the machine.
 const ATTACH: Duration = Duration::from_secs(120);
 
 /// Ticks per second of the times in `/proc/PID/stat` (`USER_HZ`, include/asm-generic/param.h).
@@ -48,7 +48,7 @@ impl Trace {
     pub(super) fn start(root: Root, memtrace: &Path, folder: &Path, arguments: &[String]) -> Result<Self> {
         let (pid_file, log) = (folder.join("pid"), folder.join("memtrace.log"));
         let mut command = root.command("sh");
-        // The pid of the child is the pid of sudo, so the shell writes the pid of memtrace.
+        // With sudo, the pid of the child is the pid of sudo. So the shell writes its own pid, which exec keeps.
         command.args(["-c", r#"echo $$ > "$0" && exec "$@""#]).arg(&pid_file).arg(memtrace).arg("--all");
         command.arg("-o").arg(folder.join("report.json")).arg("-o").arg(folder.join("report.svg")).args(arguments);
         ui::note(&command::shown(&command));
@@ -112,7 +112,7 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // The pid still belongs to memtrace, because nobody has waited for it.
+        // The pid still belongs to memtrace, because the child has not been waited for.
         if matches!(self.child.try_wait(), Ok(None)) && self.signal().is_ok() {
             let _ = self.child.wait();
         }

@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, bail};
 /// Number of generated C++ files, which the loops compile in turn.
 const SOURCES: usize = 4;
 
-/// Shell script of a loop. A turn compiles a file, runs python once and `ls` ten times, and appends a byte to the
-/// loop's file of turns. The loop ends if the file `running` is removed, or if its parent exits.
+/// Shell script of a loop. A turn compiles a file, runs python once and `ls` ten times, and appends a byte to the file
+/// that counts the turns. The loop ends if the file `running` is removed, or if the parent process exits.
 const LOOP: &str = r#"
 turn=$1
 while [ -e running ] && kill -0 "$PPID" 2>/dev/null; do
@@ -62,7 +62,7 @@ impl Workload {
     ///
     /// # Errors
     ///
-    /// A program of a loop has failed.
+    /// A command of a loop has failed.
     pub(super) fn stop(mut self) -> Result<u64> {
         fs::remove_file(&self.running).context("cannot end the loops")?;
         for child in &mut self.loops {

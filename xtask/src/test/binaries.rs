@@ -1,4 +1,4 @@
-//! Builds the test binaries. Each can run with or without root.
+//! Builds the test binaries, and makes the commands that run them, as the user or as root.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,7 +32,7 @@ impl Binary {
         if self.package == self.target { self.package.clone() } else { format!("{} {}", self.package, self.target) }
     }
 
-    /// Returns the path of a program of the workspace in the same profile.
+    /// Returns the path of an executable of the workspace that was built with the same profile.
     pub(crate) fn neighbour(&self, name: &str) -> Result<PathBuf> {
         let folder = self.program.parent().and_then(Path::parent).context("tests are built in target/PROFILE/deps")?;
         Ok(folder.join(name))
@@ -43,8 +43,9 @@ impl Binary {
         self.with_cargo_environment(Command::new(&self.program))
     }
 
-    /// Returns a command that runs the binary as root. The tests run one at a time, because a probe on a shared library
-    /// slows all its users. `wrapper` has the words before the program. After `deadline`, the binary is killed.
+    /// Returns a command that runs the binary as root. The tests run one at a time, because a probe in a library slows
+    /// down all processes that map the library. `wrapper`: words before the path of the binary. The binary is killed
+    /// after `deadline`.
     pub(super) fn privileged_command(&self, root: Root, deadline: Duration, wrapper: &[String]) -> Command {
         let mut command = root.command("timeout");
         command.args(["--kill-after=10", &deadline.as_secs().to_string()]).args(wrapper);

@@ -10,12 +10,12 @@ use super::results::BinaryResult;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
-/// Options that make a test binary print the duration of each test. They are unstable, so the variable that enables
-/// unstable features ([`UNSTABLE`]) is needed too.
+/// Options that make a test binary print the duration of each test. The options are unstable, so the environment
+/// variable [`UNSTABLE`], which enables unstable features, is needed too.
 pub(crate) const REPORT_TIME: &[&str] = &["-Zunstable-options", "--report-time"];
 pub(crate) const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
-/// Time limit of a process that runs privileged tests, if a target hangs.
+/// Time limit of a process that runs privileged tests. It matters only if a target hangs.
 pub(super) const PRIVILEGED_DEADLINE: Duration = Duration::from_secs(20 * 60);
 
 /// Selection of the tests of a binary.
@@ -75,7 +75,7 @@ fn with_times(mut command: Command) -> Command {
     command
 }
 
-/// Runs the command, and passes each line of its output to `print`.
+/// Runs a command that prints test results, and passes each line of its output to `print`. Returns the parsed results.
 fn stream(mut command: Command, mut print: impl FnMut(&str)) -> Result<BinaryResult> {
     let shown = command.get_program().to_string_lossy().into_owned();
     let start = Instant::now();

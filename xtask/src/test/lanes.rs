@@ -1,4 +1,5 @@
-//! Lanes: sequences of tests that run at the same time. The processes of a lane have their own copy of the C library.
+//! Runs tests in lanes: sequences of tests that run at the same time. The processes of a lane have their own copy of
+//! the C library.
 //!
 //! Two traces with probes in one file slow each other down: if a trace covers several processes, every process that
 //! maps the file executes its probes. A copy that is mounted over the C library is another file, with the usual path.
@@ -17,10 +18,10 @@ use crate::privilege::Root;
 use crate::workspace::{self, Workspace};
 use crate::{command, parallel, ui};
 
-/// Number of lanes. A trace and its victim use about one processor of two.
+/// Number of lanes. A trace and its victim together use about one processor of two.
 const LANES: usize = 2;
 
-/// Environment variable with the number of the lane, for tests in a lane.
+/// Environment variable with the index of the lane, for tests in a lane.
 const VARIABLE: &str = "MEMTRACE_LANE";
 
 /// Shell script that mounts the copy `$0` over the file `$1`, and runs the other words as a command.
@@ -69,7 +70,7 @@ fn add(results: &mut Results, topic: &Topic, result: BinaryResult) {
     results.add_required(Group::Privileged, &topic.name, result);
 }
 
-/// Returns the words before a command that make it run in a lane.
+/// Returns the words to put before a command so that it runs in a lane.
 fn wrapper(lane: usize, copy: &Path, library: &Path) -> Vec<String> {
     let words = ["env", &format!("{VARIABLE}={lane}"), "unshare", "--mount", "sh", "-c", MOUNT].map(str::to_owned);
     let files = [copy, library].map(|path| path.display().to_string());

@@ -8,7 +8,7 @@ use super::times::{self, Steps, TestLine};
 /// Number of slow tests in the summary.
 const SLOWEST: usize = 20;
 
-/// Result of a test binary.
+/// Result of one run of a test binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BinaryResult {
     passed: u64,
@@ -78,7 +78,7 @@ pub(crate) enum Group {
 }
 
 impl Group {
-    /// Groups that `cargo xtask test` runs.
+    /// All groups, which `cargo xtask test` runs without `--kernels`.
     pub(super) const ALL: &[Self] = &[Self::Unprivileged, Self::Privileged, Self::Guests];
 
     const fn name(self) -> &'static str {
@@ -116,7 +116,7 @@ impl Results {
         self.problems.push(problem);
     }
 
-    /// Adds the result of a binary that may have no tests of the group.
+    /// Adds the result of a test binary that may have no test in the group.
     pub(super) fn add(&mut self, group: Group, name: &str, result: BinaryResult) {
         if result.ignored > 0 {
             self.problems.push(format!("{name}: {} tests were ignored", result.ignored));
@@ -126,7 +126,7 @@ impl Results {
         self.rows.push((group, name.to_owned(), result));
     }
 
-    /// Adds the result of a binary that must have tests of the group.
+    /// Adds the result of a test binary or topic that must have tests in the group.
     pub(crate) fn add_required(&mut self, group: Group, name: &str, result: BinaryResult) {
         if result.count() == 0 {
             self.problems.push(format!("{name}: no test ran"));

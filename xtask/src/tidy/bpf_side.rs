@@ -12,7 +12,7 @@ const PROBES: &str = "memtrace-ebpf/src/probes/";
 /// File of the module that declares the rings and writes to them.
 const EMIT: &str = "memtrace-ebpf/src/emit.rs";
 
-/// Folder of the module's parts.
+/// Folder with the submodules of `emit`.
 const PARTS_OF_EMIT: &str = "memtrace-ebpf/src/emit/";
 
 /// Prefixes of ring identifiers: the map, its type and the BPF helpers.

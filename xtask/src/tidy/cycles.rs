@@ -35,7 +35,8 @@ fn violation(graph: &FileGraph<'_>, group: &BTreeSet<usize>, edges: &[Edge], fir
     Violation::new(graph.source(first), 0, message)
 }
 
-/// Returns the strongly connected components with more than one file. Files have the numbers below `files`.
+/// Returns the strongly connected components with more than one file, as sets of file indices. `files`: number of
+/// files.
 fn cyclic_groups(files: usize, edges: &[Edge]) -> BTreeSet<BTreeSet<usize>> {
     let mut next: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
     for edge in edges {

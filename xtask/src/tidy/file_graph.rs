@@ -96,7 +96,7 @@ impl<'a> FileGraph<'a> {
     }
 
     /// Returns the file that defines the item at `path`, a path from the root of the crate. Returns `None` for a
-    /// module: the paths that use the module name its items.
+    /// module, because the code that uses the module has further paths to its items.
     fn definition(&self, path: &[String], depth: usize) -> Option<usize> {
         if depth > MAX_REEXPORTS {
             return None;
@@ -128,7 +128,7 @@ impl<'a> FileGraph<'a> {
             let target = *self.modules.get(&module)?;
             self.files[target].defines_or_imports(name).then(|| self.definition_in(target, item, depth + 1))?
         });
-        // A macro in this file defines any other item.
+        // If no definition is found, a macro in this file is assumed to define the item.
         through_glob.or(Some(index))
     }
 }

@@ -17,11 +17,11 @@ use super::violation::Violation;
 const INTERNAL: [&str; 5] =
     ["crates/history/src/", "crates/host/src/", "crates/model/src/", "crates/object/src/", "crates/report/src/"];
 
-/// Public item of a crate, or another declaration that needs items.
+/// Public item of a crate, or a declaration that needs public items: a renaming `use`, or the `impl` of a trait.
 struct PublicItem<'a> {
     name: String,
     source: &'a Source,
-    /// Line of the item, from 1; `None` for another declaration.
+    /// Line of the public item, from 1; `None` for a `use` or an `impl`.
     line: Option<usize>,
     /// Names in the declaration. A user of the item needs them too.
     names: BTreeSet<String>,

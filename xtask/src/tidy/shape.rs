@@ -3,7 +3,8 @@
 use super::tree::{Source, Tree};
 use super::violation::Violation;
 
-/// Numbers of lines above which a file is a warning, or a violation. A longer file probably has two responsibilities.
+/// A file with more than `LONG` lines is a warning, and a file with more than `TOO_LONG` lines is a violation. Such a
+/// file probably has two responsibilities.
 const LONG: usize = 700;
 const TOO_LONG: usize = 800;
 const MAIN: &str = "memtrace/src/main.rs";

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use super::product::{CRATES, files_below};
 use super::tree::Tree;
 
-/// Files and lines of a part of the product.
+/// Number of files and lines of a crate or module.
 #[derive(Clone, Copy, Default)]
 struct Size {
     files: usize,
     lines: usize,
 }
 
-/// Returns a table of the parts of the product: crates, or the modules of a crate with independent modules.
+/// Returns a table of the crates of the product. A crate with independent modules has a row for each module instead.
 pub(super) fn table(tree: &Tree) -> String {
     let mut parts: BTreeMap<String, Size> = BTreeMap::new();
     let mut total = Size::default();

@@ -38,12 +38,12 @@ impl Tree {
         let mut sources = Vec::new();
         for path in paths {
             let file = root.join(&path);
-            // Git also lists deleted files, and symbolic links. It lists the targets of the links too.
+            // Git also lists deleted files and symbolic links. Links are skipped, because git lists their targets too.
             if !file.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
                 continue;
             }
             let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-            // Other files, such as objects and archives, are not sources.
+            // Files that are not UTF-8, such as objects and archives, are not sources.
             if let Ok(text) = String::from_utf8(bytes) {
                 sources.push(Source { path, text });
             }

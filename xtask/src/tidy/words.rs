@@ -9,7 +9,8 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 /// Folders of one machine.
 const FOLDERS: [&str; 2] = [concat!("/wo", "rk/"), concat!("/ro", "ot/")];
 
-/// Hosts of package registries. The configuration of the machine selects them instead.
+/// Hosts of package registries. The sources must not name them, because the configuration of the machine selects the
+/// registries.
 const HOSTS: [&str; 4] = [
     concat!("://index.", "crates.io"),
     concat!("://static.", "crates.io"),

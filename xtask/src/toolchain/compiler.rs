@@ -20,7 +20,7 @@ pub(super) struct Compiler {
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A rustup nightly with rust-src: cargo builds `core`.
+    /// A rustup nightly with rust-src. Cargo builds `core` with it.
     Nightly { toolchain: String },
     /// A compiler with a compiled `core` for BPF.
     Compiled { rustc: PathBuf },

@@ -40,7 +40,8 @@ pub(super) fn install(workspace: &Workspace, llvm: &Llvm) -> Result<PathBuf> {
     Ok(folder.join("bin/bpf-linker"))
 }
 
-/// Returns the folder of the linker for a version of LLVM. A linker reads bitcode of its own LLVM and of earlier ones.
+/// Returns the folder of the linker that is built with LLVM version `llvm`. A linker reads bitcode of its own LLVM
+/// version and of earlier versions.
 fn folder(workspace: &Workspace, llvm: u32) -> PathBuf {
     workspace.join(&format!("target/tools/llvm-{llvm}"))
 }

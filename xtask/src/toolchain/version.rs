@@ -1,4 +1,4 @@
-//! Versions that programs print.
+//! Asks commands for their versions, and parses the answers.
 
 use std::path::Path;
 use std::process::Command;
