@@ -1,4 +1,4 @@
-//! Compilation of victims; a module of the build scripts of `tests` and `bench`.
+//! Compiles victims. The build scripts of `tests` and `bench` include this module.
 
 use std::ffi::OsStr;
 use std::path::Path;

@@ -12,14 +12,14 @@ macro_rules! library {
     };
 }
 
-/// The C library of the tests.
+/// Path of glibc, the C library of the tests.
 pub const GLIBC: &str = library!("/lib/x86_64-linux-gnu/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6");
-/// The C library of Debian's package `musl`.
+/// Path of the C library in Debian's package `musl`.
 pub const MUSL: &str = library!("/usr/lib/x86_64-linux-musl/libc.so", "/usr/lib/aarch64-linux-musl/libc.so");
-/// A library of Debian 12's gcc that has an allocator but is not a C library.
+/// Path of a library of Debian 12's gcc that has an allocator but is not a C library.
 pub const ASAN: &str = library!("/usr/lib/x86_64-linux-gnu/libasan.so.8", "/usr/lib/aarch64-linux-gnu/libasan.so.8");
 
-/// A running program that copies its input to its output, such as cat.
+/// A running process that copies its standard input to its standard output, such as `cat`.
 pub struct Running {
     child: Child,
 }
@@ -109,14 +109,14 @@ impl Drop for Anonymous {
     }
 }
 
-/// Runs a program and returns its standard output.
+/// Runs the executable `program`, and returns its standard output. The process must succeed.
 pub fn output(program: &str, arguments: &[&OsStr]) -> String {
     let output = Command::new(program).args(arguments).output().expect("the program is installed");
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("its output is UTF-8")
 }
 
-/// Returns the build ID that `readelf` prints.
+/// Returns the build ID of an ELF file as `readelf` prints it; `None` if the file has none.
 pub fn readelf_build_id(path: impl AsRef<OsStr>) -> Option<String> {
     let notes = output("readelf", &["-n".as_ref(), path.as_ref()]);
     notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ").map(str::to_owned))

@@ -1,10 +1,10 @@
-//! Allocator that counts, for tests and benchmarks of memory use.
+//! Allocator that counts allocated bytes, for tests and benchmarks of memory use.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The system allocator with a count of the allocated bytes and their peak. A program installs it
-/// as its global allocator.
+/// The system allocator with a count of the allocated bytes and their peak. A test or benchmark
+/// installs it as the global allocator.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
@@ -37,7 +37,7 @@ pub fn peak() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
 
-/// Starts a new peak, at the current number of allocated bytes.
+/// Resets the peak to the current number of allocated bytes.
 pub fn begin_peak() {
     PEAK.store(allocated(), Ordering::Relaxed);
 }

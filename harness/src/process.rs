@@ -176,7 +176,7 @@ impl Process {
 
     pub fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.pid()).expect("a pid fits into pid_t");
-        // SAFETY: kill has no conditions. Only `wait` reaps the child, so the pid is still its own.
+        // SAFETY: kill has no conditions. The pid is the child's until `wait` or `is_running` reaps the child.
         let result = unsafe { libc::kill(pid, signal) };
         assert_eq!(result, 0, "cannot send signal {signal} to {}", self.name);
     }

@@ -21,7 +21,7 @@ impl Scratch {
         Self::create_in(&env::temp_dir().canonicalize().expect("the temporary directory exists"))
     }
 
-    /// Creates a directory in shared memory, not on a disk.
+    /// Creates a directory below `/dev/shm`, which is in memory and not on a disk.
     #[must_use]
     pub fn in_memory() -> Self {
         Self::create_in(Path::new("/dev/shm"))

@@ -30,7 +30,7 @@ impl Accounts {
     ///
     /// # Panics
     ///
-    /// If they cannot be read.
+    /// If the accounts cannot be read.
     #[must_use]
     pub fn of_recording(recording: &Path, options: &[&str]) -> Self {
         let output = recording_report::run(recording, &[&["--view", "accounts", "--format", "json"], options].concat());
@@ -42,7 +42,7 @@ impl Accounts {
     ///
     /// # Panics
     ///
-    /// If they differ.
+    /// If the accounts differ.
     pub fn assert_same(&self, other: &Self) {
         assert_eq!((&self.keys, self.total, &self.losses), (&other.keys, other.total, &other.losses));
         let sorted = |accounts: &Self| {
@@ -57,7 +57,7 @@ impl Accounts {
     ///
     /// # Panics
     ///
-    /// If there is none.
+    /// If no account has these names.
     #[must_use]
     pub fn of(&self, names: &[&str]) -> Account {
         let account = self.accounts.iter().find(|account| account.names == names);
@@ -68,7 +68,7 @@ impl Accounts {
     ///
     /// # Panics
     ///
-    /// If that is not so.
+    /// If an event was lost, or if the accounts do not add up.
     pub fn assert_consistent(&self) {
         assert!(self.losses.is_empty(), "{:?}", self.losses);
         let numbers = |account: &Account| {

@@ -37,7 +37,7 @@ pub struct Slice {
     pub open: bool,
     pub cpu_ns: Option<u64>,
     pub allocated_bytes: Option<u64>,
-    /// Index in the list of locks.
+    /// Index in [`Activity::locks`].
     pub lock: Option<usize>,
     pub holder_tid: Option<u32>,
     /// Functions of the stack, the innermost first.
@@ -167,7 +167,8 @@ pub fn bounds([before_begin, begun, ending, after_end]: [u64; 4]) -> [u64; 2] {
 }
 
 /// Asserts that `value` is within `bounds`, in nanoseconds. Returns true if the bounds are at most `tolerance` or a
-/// hundredth apart. They are further apart if the scheduler has interrupted the victim between its clock and its step.
+/// hundredth apart. The bounds are further apart if the scheduler has interrupted the victim between a reading of its
+/// clock and a step.
 #[must_use]
 pub fn is_exact(value: u64, bounds: [u64; 2], tolerance: u64, what: &str) -> bool {
     let [least, most] = bounds;

@@ -1,4 +1,5 @@
-//! Totals of programs that are not victims. The preloaded `libcount_shim.so` counts their calls in shared memory.
+//! Totals of processes that do not count their own allocator calls. The preloaded `libcount_shim.so` counts the calls
+//! in a mapped file.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -14,7 +15,7 @@ const SLOT_BYTES: u64 = 24;
 const SLOTS: u64 = 1 << 16;
 const MAX_SIZE_WORD: u64 = 10;
 
-/// File with the totals.
+/// File with the totals that the shim counts.
 pub struct CountShim {
     file: File,
     path: PathBuf,
@@ -33,7 +34,7 @@ impl CountShim {
         shim
     }
 
-    /// Starts counting. The program must be at its barrier or not yet started.
+    /// Starts counting. The process must be at its barrier or not yet started.
     pub fn begin(&self) {
         self.put(0, 1);
     }
@@ -42,7 +43,7 @@ impl CountShim {
         self.file.write_all_at(&value.to_ne_bytes(), word * 8).expect("the file can be written");
     }
 
-    /// Returns the environment that makes the shim count a program.
+    /// Returns the environment that makes the shim count the calls of a process.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
         [
@@ -51,7 +52,7 @@ impl CountShim {
         ]
     }
 
-    /// Returns the totals. The program must not be running.
+    /// Returns the totals. The process must wait at a barrier, or have ended.
     #[must_use]
     pub fn read(&self) -> VictimTotals {
         let mut bytes = [0; WORDS * 8];

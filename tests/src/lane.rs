@@ -9,7 +9,7 @@ const VARIABLE: &str = "MEMTRACE_LANE";
 ///
 /// # Panics
 ///
-/// The test runs in a lane.
+/// If the test runs in a lane.
 pub fn require_whole_machine() {
     assert!(env::var_os(VARIABLE).is_none(), "this test uses the whole machine: move it into a module `alone`");
 }

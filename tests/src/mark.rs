@@ -10,7 +10,7 @@ use crate::tracer;
 ///
 /// # Panics
 ///
-/// The command does not start, or does not print UTF-8.
+/// If the command does not start, or does not print UTF-8.
 #[must_use]
 pub fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = Command::new(tracer::binary()).arg("mark").args(arguments).output().expect("memtrace runs");
@@ -22,7 +22,7 @@ pub fn run(arguments: &[&str]) -> (Option<i32>, String, String) {
 ///
 /// # Panics
 ///
-/// The mark is not set.
+/// If the mark is not set.
 pub fn set(socket: &Path, text: &str) -> String {
     let socket = socket.to_str().expect("a path in UTF-8");
     let (code, stdout, stderr) = run(&["--socket", socket, text]);

@@ -95,8 +95,7 @@ impl Monitor {
         self.wait()
     }
 
-    /// Waits until the monitor exits by itself. The result also has the intervals that
-    /// [`Self::next_interval`] has returned.
+    /// Waits until the monitor exits. The result also has the intervals that [`Self::next_interval`] has returned.
     #[must_use]
     pub fn wait(mut self) -> Monitored {
         let status = self.process.wait_with_open_stdin();
@@ -124,7 +123,7 @@ impl Monitored {
         (threads, all)
     }
 
-    /// Returns the intervals of a process.
+    /// Returns the entries of a process in all intervals.
     pub fn processes(&self, pid: u32) -> impl Iterator<Item = &MonitoredProcess> {
         self.intervals.iter().flat_map(|interval| &interval.processes).filter(move |process| process.pid == pid)
     }

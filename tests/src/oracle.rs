@@ -36,7 +36,7 @@ impl Oracle {
         Self { file, path }
     }
 
-    /// Starts sampling every `every`-th call. The program must be at its barrier or not yet started.
+    /// Starts sampling every `every`-th call. The process must be at its barrier or not yet started.
     pub fn begin(&self, every: u64) {
         self.configure([every, 0, 0]);
     }
@@ -52,13 +52,13 @@ impl Oracle {
         self.file.write_all_at(&bytes, 0).expect("the file can be written");
     }
 
-    /// Returns the environment that makes the shim sample a program.
+    /// Returns the environment that makes the shim sample the calls of a process.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, OsString); 2] {
         [("LD_PRELOAD", victim::path(SHIM).into_os_string()), ("STACK_SHIM_FILE", self.path.clone().into_os_string())]
     }
 
-    /// Returns the samples of `program`, which must not be running.
+    /// Returns the samples. `program`: executable of the sampled process, which must wait or have ended.
     #[must_use]
     pub fn samples(&self, program: &Path) -> Vec<Sample> {
         samples::read(&self.file, program)

@@ -12,8 +12,7 @@ use crate::process;
 ///
 /// # Panics
 ///
-/// The file is no trace, or `cargo xtask setup` has not installed the messages.
-/// If it is no trace, or `cargo xtask setup` has not installed the messages.
+/// If the file is no trace, or `cargo xtask setup` has not installed the messages.
 #[must_use]
 pub fn read(path: &Path) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -16,8 +16,8 @@ pub fn continue_at(pid: u32) {
     fs::write(LAST, (pid - 1).to_string()).expect("root can set the last pid");
 }
 
-/// The smallest `kernel.pid_max`. Dropping it restores the earlier value. While it is set, a machine with more
-/// processes cannot start another one, so it is for guests.
+/// Setting of the smallest `kernel.pid_max`. Dropping it restores the earlier value. A machine with more processes than
+/// this value cannot start another process, so only tests in guests use this setting.
 pub struct SmallestPidMax {
     before: String,
 }

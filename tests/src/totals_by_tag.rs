@@ -8,7 +8,7 @@ use crate::{Outcome, Report, Totals, Trace, victim};
 ///
 /// # Panics
 ///
-/// The report contradicts itself.
+/// If the report contradicts itself.
 #[must_use]
 pub fn roots(report: &Report) -> BTreeMap<String, Totals> {
     report.assert_consistent();
@@ -31,7 +31,7 @@ pub fn traced(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<Str
 ///
 /// # Panics
 ///
-/// The totals differ, or events were lost.
+/// If the totals differ, or events were lost.
 pub fn assert_equal(name: &str, arguments: &[&str], options: &[&str], tags: usize) {
     let (expected, outcome) = traced(name, arguments, options);
     assert_eq!(expected.len(), tags, "{name} {arguments:?}");

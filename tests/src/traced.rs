@@ -53,7 +53,7 @@ impl Traced {
     }
 }
 
-/// Report on several victims, and the totals that each of them should have. Tests of single victims share it.
+/// Report on several victims, and the totals that each of them should have. The tests of these victims share one trace.
 pub struct TracedTogether {
     report: Report,
     victims: BTreeMap<&'static str, (u32, VictimTotals)>,
@@ -83,7 +83,7 @@ impl TracedTogether {
     ///
     /// # Panics
     ///
-    /// The totals do not match, or the victim was not traced.
+    /// If the totals do not match, or the victim was not traced.
     pub fn assert_equals(&self, name: &str) {
         let (pid, expected) = self.victims.get(name).unwrap_or_else(|| panic!("{name} was not traced"));
         let [process] = self.report.entries_of(*pid)[..] else { panic!("not one entry: {:#?}", self.report.processes) };

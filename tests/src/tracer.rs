@@ -1,4 +1,4 @@
-//! Runs of memtrace.
+//! Runs memtrace.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -14,7 +14,7 @@ pub fn path(name: &str) -> PathBuf {
     path
 }
 
-/// Returns the directory in which cargo builds the programs of the workspace.
+/// Returns the directory with the executables of the workspace that cargo builds.
 #[must_use]
 pub fn binaries() -> PathBuf {
     let test = std::env::current_exe().expect("the path of the test is known");

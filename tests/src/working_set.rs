@@ -10,7 +10,7 @@ pub const PAGE: u64 = 4096;
 /// Size of a huge page in bytes.
 pub const HUGE: u64 = 2 << 20;
 
-/// Number of other pages that a victim touches: of libraries, stacks and variables.
+/// Maximum number of other pages that a victim touches: of libraries, stacks and variables.
 pub const OTHERS: u64 = 64;
 
 /// Cases in which the bytes that a method finds are exact: kind of memory, touched pages, and pattern.
@@ -71,7 +71,7 @@ pub fn start(kind: &str, touched: u64, pattern: &str) -> Victim {
     start_with(&[kind, &PAGES.to_string(), &touched.to_string(), pattern])
 }
 
-/// Starts a victim that touches pages as `words` say.
+/// Starts a victim that touches pages. `words`: arguments of the victim.
 #[must_use]
 pub fn start_with(words: &[&str]) -> Victim {
     let mut victim = victim::start_with("working_set", words);

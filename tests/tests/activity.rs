@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Tolerance of lengths, if a hundredth of the length is less.
+/// Tolerance of durations, if a hundredth of the duration is less.
 const TOLERANCE_NS: u64 = 20_000;
 
 /// Tolerance of calls of functions with a probe at an instruction that the kernel single-steps. The bounds of the
@@ -25,7 +25,7 @@ const CALL_TOLERANCE_NS: u64 = 60_000;
 const CPU_TOLERANCE_NS: u64 = 50_000;
 
 /// Percentage by which the CPU time of all slices may differ. The time of a single slice can differ by more: the kernel
-/// counts the time of a switch for the next thread, and a hypervisor can stop the CPU in it.
+/// counts the time of a context switch for the next thread, and a hypervisor can stop the CPU during the switch.
 const CPU_TOLERANCE_PERCENT: u64 = 10;
 
 /// Traces the victim `name`, while another victim runs. Returns the output of the victim, and the
@@ -53,8 +53,8 @@ fn spans(name: &str, functions: &[&str]) -> Vec<String> {
     functions.iter().map(|function| format!("--span={}:{function}", path.display())).collect()
 }
 
-/// Asserts that most of the numbers were measured exactly. A busy machine delays the victim between two readings of its
-/// clock.
+/// Asserts that at least half of the numbers were measured exactly. A busy machine delays the victim between two
+/// readings of its clock.
 #[track_caller]
 fn assert_mostly(exact: &[bool]) {
     let count = exact.iter().filter(|is_exact| **is_exact).count();

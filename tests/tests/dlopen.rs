@@ -21,8 +21,7 @@ fn complete(descend: &'static str, depth: usize, leaf: &'static str) -> [(&'stat
     [("complete", chain, 50)]
 }
 
-/// Traces the victim. It calls each library after memtrace has loaded the unwind table of the
-/// library.
+/// Traces the victim. The victim calls each library after memtrace has loaded the unwind table of the library.
 fn load(arguments: &[&str]) -> Report {
     let libraries = ["libone.so", "libother.so"].map(victim::path);
     let mut victim = Victim::start(Command::new(victim::path("plugins")).args(&libraries).args(arguments));

@@ -1,5 +1,5 @@
-//! `memtrace explain` on real applications. It must account for nearly all of their RSS, and the parts must match the
-//! kernel's counters.
+//! `memtrace explain` on real applications. The parts must add up to nearly all of the RSS, and must match the kernel's
+//! counters.
 
 #![expect(clippy::print_stdout, reason = "the tests print the measured shares")]
 

@@ -3,7 +3,7 @@
 use memtrace_tests::{Report, Scratch, Trace, Victim, victim};
 use std::process::Command;
 
-/// Traces the victim. `how`: the way in which the victim writes the name of its function.
+/// Traces the victim. `how`: argument of the victim, which selects the file for the name of the generated function.
 fn trace(how: &str) -> Report {
     let scratch = Scratch::new();
     let mut victim = Victim::start(Command::new(victim::path("jit")).arg(how).current_dir(scratch.path("")));
@@ -16,7 +16,7 @@ fn trace(how: &str) -> Report {
     report
 }
 
-/// Asserts that the generated function has this name, or this reason why it has none.
+/// Asserts that the generated function has this name, or this reason for a missing name.
 fn assert_named(report: &Report, name: Result<&str, &str>) {
     assert_eq!(report.stacks.len(), 1, "{:#?}", report.stacks);
     let frames = &report.stacks[0].frames;

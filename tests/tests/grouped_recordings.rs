@@ -8,8 +8,8 @@ use std::process::Command;
 use memtrace_tests::{Report, Scratch, Stack, Totals, Trace, VictimTotals, mark, poll, recording_report, victim};
 use rusqlite::{Connection, OpenFlags, Result};
 
-/// Maximum number of processes until the stacks of one are deferred. memtrace decides to defer stacks when the first
-/// process has ended.
+/// Maximum number of processes until the stacks of a process are deferred. memtrace decides to defer stacks when the
+/// first process has ended.
 const MAX_PROCESSES: usize = 40;
 
 /// Number of processes with deferred stacks.
@@ -19,7 +19,8 @@ fn open(recording: &Path) -> Result<Connection> {
     Connection::open_with_flags(recording, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-/// Returns the sums of the changes that `condition` selects, by image and total.
+/// Returns the sums of all changes that satisfy `condition`, an SQL condition on the tables `change`, `total` and
+/// `image`.
 fn sums(recording: &Path, condition: &str) -> Result<Totals> {
     let connection = open(recording)?;
     let sql = format!(
@@ -41,11 +42,11 @@ fn count(recording: &Path, condition: &str) -> Result<usize> {
     open(recording)?.query_one(&sql, [], |row| Ok(row.get::<_, u32>(0)? as usize))
 }
 
-/// Condition for the images of the victim and their group.
+/// SQL condition for the images of the victim and their group.
 const OF_VICTIM: &str = "exe LIKE '%/short_lived'";
 
 /// Returns the sums of a report, and the group of the victims with its stacks. The times of the group are cleared,
-/// because they can differ: a recording has the end in the records of the BPF programs.
+/// because they can differ: a recording has the end times that the BPF programs record.
 fn of_victims(report: &Report) -> impl PartialEq + Debug + use<> {
     let group = report.processes.iter().position(|process| process.comm == "short_lived").expect("a group");
     let of_group = |stack: &&Stack| stack.process == group;

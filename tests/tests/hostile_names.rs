@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 
 use memtrace_tests::{Scratch, Trace, Victim, process, root, tracer, victim};
 
-/// File name with escape sequences, an invalid byte, C1 in UTF-8, a direction mark and a forged line. The kernel takes
-/// the first 15 bytes of the file name as the name of the process.
+/// File name with escape sequences, an invalid byte, a C1 control character in UTF-8, a direction mark and a forged
+/// line. The kernel takes the first 15 bytes of the file name as the name of the process.
 const NAME: &[u8] = b"a\x1b]0;b\x07\x1b[2J\n;\xff<c>\xc2\x9b31m\xe2\x80\xae\nattached to pid 1, 1 probes";
 
 /// Name of the process, which the JSON report contains unchanged.
@@ -22,7 +22,7 @@ fn start(scratch: &Scratch, victim: &str, arguments: &[&str]) -> Victim {
     Victim::start(Command::new(path).args(arguments))
 }
 
-/// Asserts that `text` has no character that a terminal obeys, except line ends, and no forged line.
+/// Asserts that `text` has no control character except line feeds, no direction mark and no forged line.
 #[track_caller]
 fn assert_harmless(text: &str) {
     let controls = |line: &&str| line.contains(|character: char| character.is_control() || character == '\u{202e}');

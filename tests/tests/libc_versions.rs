@@ -49,7 +49,7 @@ fn linker(library: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("no dynamic linker in {}; run `cargo xtask setup`", root.display()))
 }
 
-/// Returns a command of the library's dynamic linker, without the executable.
+/// Returns a command that runs the library's dynamic linker. The caller adds the executable.
 fn with_library(library: &str) -> Command {
     let linker = linker(library);
     let mut command = Command::new(&linker);
@@ -76,7 +76,7 @@ fn command(library: &str, round: u32) -> Command {
     command
 }
 
-/// Returns a command that runs the victim with threads. They share at most `arenas` arenas.
+/// Returns a command that runs the victim with threads. The threads share at most `arenas` arenas.
 fn command_with_threads(library: &str, arenas: u32, round: u32) -> Command {
     let mut command = calls_with(library);
     command.args([CALLS_OF_THREAD, &round.to_string(), THREADS, &arenas.to_string()]);

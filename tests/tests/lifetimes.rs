@@ -222,7 +222,7 @@ fn processes_have_ended_even_if_the_records_of_their_exits_are_lost() {
     assert_eq!(report.metric, "exit-bytes");
 }
 
-/// Number of processes of each command.
+/// Number of processes of each command in a storm of processes.
 const STORM: usize = 1000;
 
 #[test]

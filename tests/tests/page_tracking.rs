@@ -1,5 +1,5 @@
-//! Tests of the methods of `memtrace wss` that track single pages, against the pages that victims touch. A kernel
-//! without a method must refuse it.
+//! Tests of the methods of `memtrace wss` that track single pages, against the pages that victims touch. If the kernel
+//! lacks a method, memtrace must refuse the method.
 
 use std::fs;
 use std::path::Path;
@@ -128,12 +128,12 @@ fn locked_pages_are_counted_by_the_idle_method() {
     victim.finish();
 }
 
-/// Number of blocks of the archive, and number of blocks of the cache.
+/// Number of blocks of the archive, and also of the cache.
 const BLOCKS: u64 = 20;
 const BLOCK_SIZE: u64 = 1 << 20;
 
 /// Traces a victim with a hot cache and a cold archive. Returns the live, hot and cold bytes of the cache and of the
-/// archive. If the kernel has no method, asserts that the trace is refused, and returns `None`.
+/// archive. If the kernel has neither method, asserts that the trace is refused, and returns `None`.
 ///
 /// With `folder`, the blocks are mappings of files in this directory.
 fn cache_and_archive(events: &str, folder: Option<&str>) -> Option<[[u64; 3]; 2]> {
@@ -271,7 +271,7 @@ fn page_cache_without_a_mapping_is_counted_by_its_control_group() {
     );
     let path = group.path().to_string_lossy().into_owned();
     let cache = || measure(&["--cgroup", &path, "--method", "idle", "2s"])[0].unmapped_cache.expect("a memory cgroup");
-    // Nothing reads the file.
+    // No process reads the file.
     let idle = cache();
     assert!((FILE..FILE + (4 << 20)).contains(&idle.bytes), "{idle:?}");
     assert!(idle.bytes - idle.referenced_bytes >= FILE, "{idle:?}");

@@ -1,4 +1,4 @@
-//! Tags that the program sets itself, compared with its own counters.
+//! Tags that a victim sets itself, compared with the victim's own counters.
 
 mod alone;
 

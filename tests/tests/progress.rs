@@ -27,7 +27,7 @@ fn log_has_a_line_for_each_minute() {
     let mut tracer = trace.start();
     let expected = victim.work();
     let end = format!("  {} B live  0 events/s  0 lost", expected.totals.live_bytes);
-    // The events reach the ledgers within some lines. On a busy machine, this can take seconds.
+    // The events reach the ledgers after some lines. On a busy machine, this can take seconds.
     let minutes = (1..60).find(|&minute| {
         if minute > 10 {
             thread::sleep(Duration::from_millis(500));

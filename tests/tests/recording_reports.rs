@@ -15,8 +15,8 @@ use memtrace_tests::{
 use rusqlite::{Connection, OpenFlags};
 use serde_json::Value;
 
-/// Returns a report without the times that processes ran. They can differ, because a recording has the end in the
-/// records of the BPF programs.
+/// Returns a report without the times that processes ran. These times can differ, because a recording has the end
+/// times that the BPF programs record.
 fn comparable(mut report: Report) -> Report {
     for process in &mut report.processes {
         process.content.traced_s = 0.0;
@@ -106,7 +106,7 @@ fn report_of_a_running_process_equals_that_of_the_run() {
     assert_equal(run, recording_report::read(&recording, &[]));
 }
 
-/// Asserts the trend in the report of a run. The victim allocated at one moment, and `expected` are its counts.
+/// Asserts the trend in the report of a run. `expected`: totals of the victim, which allocated at one moment.
 fn assert_single_growth(run: &Report, expected: Totals) {
     assert!((8..=16).contains(&run.parts.len()), "{:?}", run.parts);
     assert!(run.parts.windows(2).all(|pair| pair[0].to_s == pair[1].from_s), "{:?}", run.parts);
@@ -135,7 +135,7 @@ fn trends_of_a_recorded_run_equal_those_of_its_recording() {
     assert_equal(run, recording_report::read(&recording, &[]));
 }
 
-/// Returns the report that a page contains.
+/// Returns the report that a web page contains.
 fn report_of_page(page: &Path) -> Value {
     let text = fs::read_to_string(page).expect("the page can be read");
     let (_, rest) = text.split_once("id=\"report\">").expect("a report");
@@ -325,7 +325,7 @@ fn unusable_recordings_and_options_are_refused() {
         assert_eq!(code(&recording, options), Some(2), "{options:?}");
     }
     let content = fs::read(&recording).unwrap();
-    // Cut the last page, and then nearly everything.
+    // The file is cut twice: by 4 KiB, and then to 5,000 bytes.
     let truncated = scratch.join("truncated.memtrace");
     fs::write(&truncated, &content[..content.len() - 4096]).unwrap();
     assert!(matches!(code(&truncated, &[]), Some(0 | 12 | 20)));

@@ -52,7 +52,7 @@ fn live_bytes_in_size_classes_match_redis_used_memory() {
     let used = redis.used_memory();
     tracer.process().signal(libc::SIGINT);
     assert!(tracer.process().wait_for_stderr_line("memtrace: wrote"));
-    // The server holds memtrace's output open, so it must end first.
+    // The server holds memtrace's output open, so the server must end first.
     redis.shut_down();
     let report = tracer.wait().report();
     report.assert_consistent();

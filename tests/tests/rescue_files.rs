@@ -80,7 +80,7 @@ fn full_state_directory_is_left_without_a_file() {
     let (outcome, expected) = trace(
         |trace| in_full_directory(trace.option("-o").option(&output).environment("XDG_STATE_HOME", &*full), &full),
         |tracer| {
-            // The file system takes an empty file, but no report.
+            // On the full file system, an empty file can be created, but a report cannot be written.
             let pid = tracer.process().pid();
             let seen = format!("/proc/{pid}/root{}", full.display());
             fs::write(format!("{seen}/filler"), [0; 4096]).expect("one page is free");

@@ -45,8 +45,8 @@ fn by_leaf(report: &Report) -> BTreeMap<String, Totals> {
     leaves
 }
 
-/// Only leaves are compared: each trace walks its own stacks, and a walk is cut if the lock of the VMAs is contended at
-/// that moment.
+/// Only leaves are compared: each trace walks its own stacks, and a walk is cut if the mmap lock of the process is
+/// contended at that moment.
 #[test]
 fn one_and_four_shards_report_many_threads_alike() {
     let [one, four] = by_one_and_by_four("threads.musl");

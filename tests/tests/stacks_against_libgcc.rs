@@ -166,7 +166,7 @@ console.log(found.length > 0);
 ";
 
 /// libgcc has no unwind information for JIT code, and for the builtins that V8 generated when node was built. Stacks
-/// through such code are compared only from the leaf to this frame; the result has their number.
+/// through such code are compared only from the leaf to the first such frame. The comparison counts these stacks.
 #[test]
 fn node_stacks_match_libgcc() {
     Subject { arguments: &["-e", JAVASCRIPT], every: 29, ..Subject::new("/usr/bin/node") }.stacks_equal();

@@ -156,7 +156,7 @@ impl<'scratch> Stage<'scratch> {
         fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).expect("the copy is writable");
     }
 
-    /// Moves the victim's symbols and debug information to the system's debug directory.
+    /// Moves the victim's symbols and debug information to the directory `/usr/lib/debug` of the victim's root.
     fn split_debug_information(&self) {
         let program = self.directory.join("victim");
         let debug = self.directory.join("debug");

@@ -18,13 +18,13 @@ object = "exact"
 source = "*/exact.c"
 "#;
 
-/// Rules for the whole program.
+/// Rule for all stacks with `main`.
 const OTHER_RULES: &str = "
 [[rule]]
 tag = 'all'
 function = 'main'";
 
-/// Returns the totals of the groups with allocations or frees.
+/// Returns the totals of all groups, by name.
 fn roots(report: &Report) -> BTreeMap<&str, Totals> {
     report.assert_consistent();
     report.roots.iter().map(|root| (root.name.as_str(), root.totals)).collect()

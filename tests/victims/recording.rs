@@ -1,4 +1,5 @@
-//! A global allocator that records the calls of another allocator in the ledger, and work for it; for victims in Rust.
+//! Global allocator for victims in Rust, which records the calls of another allocator in the victim's ledger. [`run`]
+//! is the work of these victims.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;

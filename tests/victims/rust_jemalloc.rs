@@ -1,4 +1,5 @@
-//! A victim in Rust with jemalloc as `_rjem_malloc` and so on. It also calls malloc of the C library.
+//! A victim in Rust with jemalloc. The names of jemalloc's functions have the prefix `_rjem_`. The victim also calls
+//! malloc of the C library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A victim in Rust that sets tags by the probes of the crate, and counts the blocks of each tag.
+//! A victim in Rust that sets tags by the probes of the crate `memtrace-probes`, and counts the blocks of each tag.
 //!
 //! The argument is the number of steps. The victim prints the tags as one line of JSON, like
 //! `probes.c`.

@@ -23,8 +23,7 @@ pub struct Difference<'a> {
     /// `after.value` - `before.value`.
     pub change: i128,
     /// Sites with a value in either report, the greatest change first. The values of all sites add up to the values
-    /// of the
-    /// reports.
+    /// of the reports.
     pub sites: Vec<SiteChange<'a>>,
 }
 

@@ -57,7 +57,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// Text that was read, or is borrowed from a written value.
 pub type Text<'a> = Cow<'a, str>;
 
-/// Object with names as keys, in the order of the JSON.
+/// JSON object with names as keys. It keeps the order of the keys.
 pub type Object<'a, T> = IndexMap<Text<'a>, T>;
 
 /// Program that wrote the JSON.
@@ -69,7 +69,7 @@ pub struct Tool<'a> {
     pub version: Text<'a>,
 }
 
-/// List that is written one element at a time. The function returns the elements.
+/// JSON list that is written one element at a time. The function returns the elements.
 pub struct Stream<F>(pub F);
 
 impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Stream<F> {

@@ -1,4 +1,4 @@
-//! Numbers of blocks and bytes, with their errors, and the kernel's counters.
+//! Numbers of blocks and bytes, errors of these numbers, and counters of the kernel.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

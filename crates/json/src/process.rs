@@ -39,8 +39,7 @@ pub struct Process<'a> {
     pub unmatched_frees: u64,
     /// Frees of blocks that are not in the ledger, by a process that was seen to be forked. The blocks are inherited
     /// from the parent, were filtered, or were allocated before the process matched the selection. These frees are
-    /// not in
-    /// `unmatched_frees`. After an `exec` nothing is inherited; the new executable has an entry of its own.
+    /// not in `unmatched_frees`. After an `exec` nothing is inherited; the new executable has an entry of its own.
     pub inherited_frees: u64,
     /// Frees by the C library of blocks that the program freed before, and of the cache that holds them. glibc makes
     /// them up to 2.41 when a thread exits, and since 2.42 when the first call of a thread is a free. They are in no
@@ -93,8 +92,7 @@ pub struct Process<'a> {
 /// Processes of a group. Only groups have these keys.
 ///
 /// Beyond the largest `--keep-ended` entries, processes that have ended are grouped by executable (build ID, else
-/// path,
-/// else short name), cgroup and user. A group is one entry of `processes`. Its numbers are the exact sums over its
+/// path, else short name), cgroup and user. A group is one entry of `processes`. Its numbers are the exact sums over its
 /// processes, and it has the stacks of all its processes. Its `comm` is the short name of more than half of its
 /// processes, else the name of the executable. Its `ended` is the most frequent end, its `ended_s` the last end, its
 /// `traced_s` the sum, and its `peak_bytes` is `null`.

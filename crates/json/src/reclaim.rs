@@ -68,8 +68,7 @@ pub struct OrderStalls {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cgroup<'a> {
     /// Inode number of the cgroup's directory. `null` for stalls of an unknown cgroup: stalls of kernel threads, and
-    /// stalls
-    /// for a limit outside of the process' own cgroups.
+    /// stalls for a limit outside of the process' own cgroups.
     pub id: Option<u64>,
     /// Path of the cgroup. `null` if the cgroup was removed before its path could be read, or is outside of the
     /// mounted hierarchy.

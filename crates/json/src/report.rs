@@ -1,7 +1,7 @@
-//! Report of a trace: one event class of a run, of a recording, or of a part of it.
+//! Report of one event class: for a run, a recording, or a part of a recording.
 //!
-//! The type parameters of [`Report`] are the lists that can be long, and the activity. A writer can write their elements
-//! one at a time ([`Stream`](crate::Stream)), and a reader can read less than they contain.
+//! The type parameters of [`Report`] are the lists that can be long, and the activity. A writer can write the elements
+//! of a list one at a time ([`Stream`](crate::Stream)), and a reader can skip a list or the activity.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -12,12 +12,13 @@ use crate::{Histograms, Numbers, Text};
 ///
 /// ### Merged stacks
 ///
-/// Without `--all-stacks`, a JSON file has at most 40 MiB without `timeline` and `activity`. The largest stacks are
-/// written: by the sum of their shares in live bytes, bytes held at exit, allocated bytes and allocations, or in the time and
-/// number of stalls, or by their share in another number if that is more. The others of a process with the same `end` (and
-/// the same thread or allocator, if `--by` has that key) are one entry without frames, with the number of stacks in
-/// `merged_stacks` and the sums of their numbers. Folded stacks and pictures show it as `[other: 12,345 stacks]`. All sums
-/// in the report are exact, and so are `roots` and `stack_quality`. `by_allocator` of merged stacks is `false`.
+/// Without `--all-stacks`, a JSON file has at most 40 MiB, not counting `timeline` and `activity`. The largest stacks are
+/// written. The size of a stack is the sum of its shares in the live bytes, bytes held at exit, allocated bytes and
+/// allocations, or in the time and number of stalls. If the share of the stack in another number is larger, that share
+/// is its size. The other stacks of a process with the same `end` (and the same thread or allocator, if `--by` has that
+/// key) are one entry without frames, with the number of stacks in `merged_stacks` and the sums of their numbers. Folded
+/// stacks and pictures show the entry as `[other: 12,345 stacks]`. All sums in the report are exact, and so are `roots`
+/// and `stack_quality`. `by_allocator` of merged stacks is `false`.
 ///
 /// ### Stack ends
 ///

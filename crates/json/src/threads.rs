@@ -6,8 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Object, Text, Tool};
 
 /// `memtrace threads --format json` writes this object for each interval, in a line of its own. Usage is counted
-/// within
-/// the interval.
+/// within the interval.
 ///
 /// ### Example of an interval
 ///
@@ -42,8 +41,7 @@ use crate::{Object, Text, Tool};
 /// | `source`, `stale` | all but `machine` | As in JSON. |
 /// | `count` | `ended`, `others` | Number of threads. A line is written only if there are any. |
 /// | `started`, `exited` | `process` | As in JSON. |
-/// | `alloc_bytes` to `major_faults` | all but `machine` | [Usage](#thread-usage). The lines of kind `thread`,
-/// `ended` and `others` of a process add up to its line of kind `process`. |
+/// | `alloc_bytes` to `major_faults` | all but `machine` | [Usage](#thread-usage). The lines of kind `thread`, `ended` and `others` of a process add up to its line of kind `process`. |
 /// | `rss_anon_bytes` to `threads` | `process` | Values at the end of the interval. |
 /// | `cpu.user_ns` to `meminfo.SwapFree_bytes` | `machine` | [Usage of the machine](#machine-usage). |
 ///
@@ -56,9 +54,9 @@ pub struct Interval<'a> {
     pub kind: Text<'a>,
     /// Version of this format: 1.
     pub schema_version: u32,
-    /// Start of the interval since the start of the monitor, with nanoseconds.
+    /// Time from the start of the monitor to the start of the interval, with nanoseconds.
     pub from_s: f64,
-    /// End of the interval.
+    /// Time from the start of the monitor to the end of the interval.
     pub to_s: f64,
     /// Usage of the whole machine.
     pub machine: MachineUsage<'a>,
@@ -117,8 +115,7 @@ pub struct MonitoredProcess<'a> {
 ///
 /// | key | meaning |
 /// |---|---|
-/// | `alloc_bytes`, `free_bytes` | Usable bytes of allocated and of freed blocks. A freed block counts for the
-/// freeing thread, even if another thread has allocated it. `null` if `source` is `none`. |
+/// | `alloc_bytes`, `free_bytes` | Usable bytes of allocated and of freed blocks. A freed block counts for the freeing thread, even if another thread has allocated it. `null` if `source` is `none`. |
 /// | `alloc_count`, `free_count` | Number of these blocks; `null` unless `source` is `bpf`. |
 /// | `user_ns`, `system_ns` | Processor time in user mode and in the kernel. |
 /// | `run_delay_ns` | Time in which the thread could run but waited for a processor. |

@@ -1,4 +1,4 @@
-//! Reports of accounts: text, CSV and JSON.
+//! Writes tables of accounts as text, CSV or JSON.
 
 mod csv;
 mod json;

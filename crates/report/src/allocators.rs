@@ -1,4 +1,4 @@
-//! Mappings that allocators make to hand out blocks. The blocks themselves are heap events.
+//! Recognizes mappings that an allocator made, by the names of functions in their stacks.
 
 use memtrace_model::{Bytes, FUNCTIONS, Naming, Profile, StackProfile};
 

@@ -111,7 +111,7 @@ fn decimal_step(least: f64) -> f64 {
     steps.into_iter().find(|step| *step >= least * (1.0 - 1e-9)).unwrap_or(power * 10.0)
 }
 
-/// Steps of the time axis, in milliseconds.
+/// Possible distances between ticks of the time axis, in milliseconds.
 const TIME_STEPS: [u64; 28] = [
     1,
     2,

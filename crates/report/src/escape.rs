@@ -1,9 +1,10 @@
-//! Names from the target as entries of tables, lines and folded stacks.
+//! Converts names from the target for tables, CSV, XML and folded stacks, so that they cannot break the format.
 
 use memtrace_model::format as number;
 use memtrace_model::{ProcessProfile, StackEnd, StackProfile, plain};
 
-/// Returns a visible name as plain text. White space becomes blanks, and an empty name becomes `[empty name]`.
+/// Returns a name as visible text. Control characters are replaced, white space becomes blanks, and an empty name
+/// becomes `[empty name]`.
 pub(super) fn visible(text: &str) -> String {
     let spaced = text.replace(char::is_whitespace, " ");
     match spaced.trim() {
@@ -23,12 +24,12 @@ pub(super) fn csv_text(name: &str) -> String {
     format!("{apostrophe}{}", plain(name))
 }
 
-/// Returns plain text as the content of an XML element.
+/// Escapes text without control characters for the content of an XML element.
 pub(super) fn xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Returns a process or a group of processes as titles and flame graphs show it: `g++ (4711)`, `g++ ×412`.
+/// Returns the title of a process, `g++ (4711)`, or of a group of processes, `g++ ×412`.
 pub(super) fn process_title(process: &ProcessProfile) -> String {
     let comm = process.comm.raw();
     match &process.group {

@@ -3,7 +3,7 @@
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, Measure, PAGE, Profile, Quantities, Quantity, ResidentKind};
 
-/// Number of standard deviations in a reported error. Three of a thousand estimates exceed it.
+/// Number of standard deviations in a reported error. Three of a thousand estimates are off by more than this.
 const DEVIATIONS: f64 = 3.0;
 
 /// Returns the error of `quantity` in its unit; `None` if pages are not sampled, or in a window of a recording.
@@ -16,9 +16,10 @@ pub(super) fn error(profile: &Profile, quantity: Quantity, usage: &Quantities) -
     in_unit(pages_error(profile, pages.count, usage[variance]), quantity.facts().measure)
 }
 
-/// Like [`error`], for released pages. The variance is the variance of touches minus the variance of live pages. A
-/// page that was touched k times adds k² to the variance of touches. If it is resident, it was released k - 1 times
-/// and adds (k - 1)² to the variance of releases, which is at most the difference k² - 1.
+/// Returns the error of the number or the bytes of released pages; `None` as for [`error`]. The variance is the
+/// variance of touches minus the variance of live pages. A page that was touched k times adds k² to the variance of
+/// touches. If the page is resident, it was released k - 1 times and adds (k - 1)² to the variance of releases, which
+/// is at most the difference k² - 1.
 pub(super) fn released_error(profile: &Profile, measure: Measure, usage: &Quantities) -> Option<u64> {
     let variance = usage[Quantity::AllocVariance].saturating_sub(usage[Quantity::LiveVariance]);
     in_unit(pages_error(profile, usage.free().count, variance), measure)
@@ -53,19 +54,19 @@ fn in_unit(pages: Option<u64>, measure: Measure) -> Option<u64> {
     if measure == Measure::Bytes { pages.map(|pages| size_of_pages(pages).0) } else { pages }
 }
 
-/// Returns the error of `with_stack` in pages, limited by the resident memory of this kind.
+/// Returns the error of `resident.with_stack`, in pages. It is limited by the resident memory of this kind.
 pub(super) fn kind_error(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
     let error = pages_error(profile, resident.with_stack.0 / PAGE.0, resident.variance)?;
     Some(limited(error, resident.with_stack, resident.total))
 }
 
-/// Limits an error in pages: the estimated value is known to be between 0 and `most`.
+/// Limits an error, in pages, because the true value is between 0 and `most`.
 pub(super) fn limited(error: u64, estimate: Bytes, most: Bytes) -> u64 {
     let beyond = estimate.0.max(most.0.saturating_sub(estimate.0));
     error.min(beyond.div_ceil(PAGE.0))
 }
 
-/// Returns the size of `pages`.
+/// Returns the size of `pages` pages.
 pub(super) const fn size_of_pages(pages: u64) -> Bytes {
     Bytes(pages.saturating_mul(PAGE.0))
 }

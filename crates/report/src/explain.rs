@@ -19,7 +19,7 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{escape, format};
 
-/// Options of the text page of `memtrace explain`.
+/// Options of the text of `memtrace explain`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageOptions {
     /// Maximum number of entries in each list.
@@ -28,7 +28,7 @@ pub struct PageOptions {
     pub colour: bool,
 }
 
-/// Writes the page as text. Without colour, the only control character of the page is the line end.
+/// Writes an explanation as text. Without colour, the line feed is the only control character in the text.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ fn headline(page: &Explanation) -> String {
     text
 }
 
-/// A line of a list: resident bytes, two more numbers, and the name.
+/// A line of a list: resident bytes, the texts of the second and third column, and the name.
 type Line = (Bytes, String, String, String);
 
 /// Writes the lists of other anonymous memory, files and shared memory, with the largest entries of each.
@@ -99,7 +99,7 @@ fn list(
     painter: &Painter,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
-    /// Maximum width of a name, in characters: the columns of numbers leave this space.
+    /// Maximum width of a name, in characters: the space that the columns of numbers leave.
     const NAME: usize = 56;
     let shown: Vec<_> = lines.iter().filter(|(resident, ..)| resident.0 > 0).take(top).collect();
     if shown.is_empty() {

@@ -1,4 +1,4 @@
-//! Formats of reports. Each format has a row of facts; names, extensions and helps derive from it.
+//! Formats of reports. Each format has a row of facts. Names, extensions and help texts derive from these rows.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use memtrace_model::EventClass;
 pub enum Format {
     /// Interactive flame graph.
     Svg,
-    /// Self-contained page with a flame graph, tables and memory over time.
+    /// Self-contained web page with a flame graph, tables and memory over time.
     Html,
     /// Folded stacks, one per line, for flame graph tools.
     Folded,
@@ -36,7 +36,7 @@ pub enum Format {
 pub struct FormatFacts {
     /// Name on the command line.
     pub name: &'static str,
-    /// Extension of the names of its files, without the first dot: `pb.gz`.
+    /// File name extension, without the first dot: `pb.gz`.
     pub extension: &'static str,
     /// Description in the help.
     pub help: &'static str,
@@ -147,7 +147,7 @@ impl Format {
         matches!(self, Self::Perfetto)
     }
 
-    /// Returns true if the format shows the activity of threads over time.
+    /// Returns true if the format draws the activity of threads over time.
     #[must_use]
     pub const fn shows_slices(self) -> bool {
         matches!(self, Self::Perfetto | Self::Html)
@@ -165,14 +165,14 @@ impl Format {
         self.facts().name
     }
 
-    /// Returns the extension of the names of its files, without the first dot.
+    /// Returns the file name extension, without the first dot.
     #[must_use]
     pub const fn extension(self) -> &'static str {
         self.facts().extension
     }
 
-    /// Returns the format of a file by the extension of its name, in any case. If several extensions match, the
-    /// longest one counts.
+    /// Returns the format of a file by the extension of its name, in upper or lower case. If several extensions match,
+    /// the longest one counts.
     #[must_use]
     pub fn of_path(path: &Path) -> Option<Self> {
         let name = path.file_name()?.as_encoded_bytes();

@@ -44,7 +44,7 @@ struct Writer {
     firefox: FirefoxProfile,
     /// Names of the frames of the profile, by index.
     names: Vec<StringHandle>,
-    /// Start of the shown time, since the start of tracing.
+    /// Start of the shown time, as time since the start of tracing; `end` likewise.
     start: Duration,
     end: Duration,
 }
@@ -55,7 +55,7 @@ struct Track {
     thread: ThreadHandle,
     /// End of the process, or of the trace.
     end: Timestamp,
-    /// Frames that the thread has, by index in the profile.
+    /// Handles of the frames that were added to the thread, by index of the frame in the profile.
     frames: FxHashMap<usize, FrameHandle>,
 }
 

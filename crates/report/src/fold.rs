@@ -17,7 +17,7 @@ use crate::groups::Groups;
 use crate::metrics::MetricView;
 use crate::options::Options;
 
-/// Spelling of folded stacks, and bounds of the picture that shows them.
+/// Options of [`fold`]: the texts of folded stacks, and the bounds of a picture.
 pub(super) struct Spelling {
     /// Separator between the entries of a stack.
     pub(super) separator: char,
@@ -27,7 +27,7 @@ pub(super) struct Spelling {
     pub(super) pruning: Option<Pruning>,
 }
 
-/// Distinct stacks with their values, ordered by their text, without zero values.
+/// Distinct stacks with their values, ordered by text. Stacks with the value 0 are left out.
 ///
 /// The text of a stack can take more than a kilobyte, and there can be hundreds of thousands of stacks. So a text is
 /// made only when it is written.
@@ -107,7 +107,7 @@ fn in_text(entries: &Entries, separator: char, one: &[u32], other: &[u32]) -> Or
     joined(entries, separator, &one[shared..]).cmp(joined(entries, separator, &other[shared..]))
 }
 
-/// Iterates over the bytes of the text of these entries.
+/// Iterates over the bytes of the entries of `path`, with separators between the entries.
 fn joined<'a>(entries: &'a Entries, separator: &'a str, path: &'a [u32]) -> impl Iterator<Item = u8> + 'a {
     let parts = path.iter().flat_map(move |&entry| [separator, entries.text(entry)]);
     // No separator precedes the first entry.

@@ -67,8 +67,8 @@ pub(super) fn shows_exit(profile: &Profile) -> bool {
     profile.total().exit().count > 0 || !shows_live(profile)
 }
 
-/// Returns the number of processes in scope that are not traced, with the RSS of those that run: `not traced: 3
-/// processes, 412.00 MiB of RSS`; `None` if all are traced.
+/// Returns a phrase with the number of processes in scope that are not traced, and the RSS of the running ones: `not
+/// traced: 3 processes, 412.00 MiB of RSS`; `None` if all are traced.
 pub(super) fn untraced(profile: &Profile) -> Option<String> {
     let ProcessMemory { processes, rss } = profile.run.untraced.total();
     let rss = if rss == Bytes(0) { String::new() } else { format!(", {rss} of RSS") };
@@ -96,8 +96,8 @@ pub(super) fn left_out(left_out: &LeftOut) -> Option<String> {
     (!parts.is_empty()).then(|| format!("{} {verb} left out to save memory", parts.join(" and ")))
 }
 
-/// Returns the losses, the largest first, as many as fit in `room` characters, or else only the number of lost
-/// events.
+/// Returns a phrase with the losses, the largest first. It names as many losses as fit in `room` characters. If none
+/// fits, it is the number of lost events.
 pub(super) fn losses(profile: &Profile, room: usize) -> String {
     let mut occurred: Vec<(LossReason, u64)> = profile.losses.iter().filter(|(_, count)| *count > 0).collect();
     occurred.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

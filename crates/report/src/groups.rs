@@ -48,7 +48,7 @@ impl Groups {
         Self::new(profile, by, profile.stacks.iter().map(|stack| stack.label), &profile.labels)
     }
 
-    /// Like [`Self::of`], with these labels of the stacks instead of the labels in the profile.
+    /// Groups the stacks of `profile`, with `labels` instead of the labels in the profile.
     pub(super) fn with_labels(profile: &Profile, by: GroupBy, labels: &StackLabels) -> Self {
         Self::new(profile, by, labels.of_stacks.iter().copied(), &labels.names)
     }
@@ -60,7 +60,7 @@ impl Groups {
         labels: impl Iterator<Item = Option<LabelId>> + Clone,
         label_names: &[String],
     ) -> Self {
-        // Names are made for each part of a process and for each label. They are far fewer than the stacks.
+        // A name is formatted once for each part of a process or label. These are far fewer than the stacks.
         let known_parts = known(profile, by);
         let parts = profile.stacks.iter().zip(labels).map(|(stack, label)| StackSet::of(stack, label, by));
         let mut of_parts: BTreeMap<StackSet, usize> =

@@ -1,9 +1,10 @@
 //! Data files of heaptrack: version 3 of its text format, compressed by zstd.
 //!
 //! heaptrack has a line for each allocation and each free. A profile has only the sums by stack, so the lines are
-//! made up: their number and their bytes equal the sums. The held blocks of a stack have sizes that differ by at most
-//! one byte, and so have its freed and its temporary blocks. Freed blocks come before the held blocks (but one), and
-//! at most three of them exist at a time, so that the peak consumption is close to the consumption at the end.
+//! made up: their number and their bytes equal the sums. Within a stack, the sizes of the held blocks differ by at
+//! most one byte. The same holds for the freed blocks, and for the temporary blocks. All held blocks but one come
+//! after the freed blocks, and at most three freed blocks exist at once. So the peak consumption is close to the
+//! consumption at the end.
 
 mod blocks;
 mod tables;
@@ -23,7 +24,7 @@ use crate::{escape, format};
 const HEAPTRACK_VERSION: u32 = 0x01_04_00;
 /// Version of the file format.
 const FORMAT_VERSION: u32 = 3;
-/// Maximum number of blocks. If a profile has more, blocks of the same stack are combined.
+/// Approximate maximum number of blocks in a file. If a profile has more, several blocks of a stack are written as one.
 const MAX_BLOCKS: u64 = 50_000_000;
 
 /// Writes the allocations and frees of each stack. The group of a stack is its outermost frame. In a window of a

@@ -1,4 +1,5 @@
-//! Self-contained pages: the JSON report, and a style sheet and scripts that show it. A page loads nothing.
+//! Self-contained web pages: the JSON report, and a style sheet and scripts that show it. A web page loads no other
+//! file.
 
 use std::io;
 
@@ -25,7 +26,7 @@ const SCRIPTS: [&str; 10] = [
     include_str!("html/main.js"),
 ];
 
-/// Writes the page. It contains the same report as the JSON format.
+/// Writes the web page. It contains the same report as the JSON format.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let drawn = MetricView::new(profile, options.metric);
     let title = escape::xml(&format!("memtrace: {} of {}", drawn.title(), escape::visible(&options.subject)));
@@ -45,7 +46,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     writeln!(out, "</script>\n</body>\n</html>")
 }
 
-/// A metric that the page can show.
+/// A metric that the web page can show.
 #[derive(Serialize)]
 struct MetricFields {
     /// Name of the field of `Numbers` in the JSON.

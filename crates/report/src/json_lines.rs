@@ -1,5 +1,5 @@
-//! Line breaks of the JSON: one line for each key of the report and for each element of its lists, so that `grep` and
-//! `diff` work on it.
+//! Writes JSON with a line for each key of the report and for each element of its lists, so that `grep` and `diff`
+//! work on it.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub(super) fn write(report: &impl Serialize, mut out: &mut dyn io::Write) -> io:
     out.write_all(b"\n")
 }
 
-/// Writes an object in a line of its own.
+/// Writes a JSON object in a line of its own.
 pub(super) fn write_line(object: &impl Serialize, mut out: &mut dyn io::Write) -> io::Result<()> {
     object.serialize(&mut Serializer::with_formatter(&mut out, SingleLine))?;
     out.write_all(b"\n")
@@ -105,7 +105,7 @@ impl Formatter for Lines {
     }
 }
 
-/// Asserts that an object is read and written without a change, and that an unknown key is ignored. Returns the
+/// Asserts that a JSON object is read and written without a change, and that an unknown key is ignored. Returns the
 /// object.
 #[cfg(test)]
 pub(super) fn assert_round_trip<T: Serialize + serde::de::DeserializeOwned>(text: &str) -> T {

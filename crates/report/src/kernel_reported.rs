@@ -9,7 +9,7 @@ use crate::estimate;
 pub(super) struct KernelReported {
     /// Resident bytes; `None` for exited processes, or if unknown.
     pub(super) resident: Option<Bytes>,
-    /// Page faults; `None` if unknown. A sum has the known ones.
+    /// Page faults; `None` if unknown. A sum includes only known page faults.
     pub(super) faults: Option<PageFaults>,
     /// Upper bound of the resident bytes of the stacks; `None` if unknown.
     most: Option<Bytes>,
@@ -47,8 +47,8 @@ impl KernelReported {
     }
 }
 
-/// Returns the error of the number of resident pages of stacks; `None` if numbers have no errors. `known`: the
-/// kernel's counters for the owners of the stacks, which limit the error.
+/// Returns the error of the live pages in `usage`, in pages; `None` if numbers have no errors. `known`: the kernel's
+/// counters for the process or group with this usage, which limit the error.
 pub(super) fn live_error(known: Option<KernelReported>, profile: &Profile, usage: &Quantities) -> Option<u64> {
     let error = estimate::error(profile, Quantity::LiveCount, usage)?;
     let most = known.and_then(|known| known.most);

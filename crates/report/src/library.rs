@@ -1,4 +1,4 @@
-//! Frames of language libraries, and of code that starts programs and threads.
+//! Recognizes frames of language libraries, and of code that starts processes and threads.
 
 mod cpp;
 mod nesting;
@@ -27,8 +27,8 @@ impl fmt::Display for Library {
     }
 }
 
-/// Prefixes and substrings of source paths, each with the library that it identifies. A path has precedence over the
-/// name of the function, because names in debug information often lack their namespace.
+/// Pairs of a prefix and a substring of a source path, with the library that the pair identifies. A path has
+/// precedence over the name of the function, because names in debug information often lack their namespace.
 const SOURCES: &[(&str, &str, Library)] = &[
     // rustc replaces the build directory of its library by this prefix and the commit of rustc.
     ("/rustc/", "/library/", Library::Rust),
@@ -53,7 +53,7 @@ const OBJECTS: &[(&str, Library)] = &[
 /// Prefixes of file names of the C library, for glibc and musl.
 const C_OBJECTS: &[&str] = &["libc.so", "libc-2.", "libpthread.so", "libpthread-2.", "libc.musl-", "ld-musl-"];
 
-/// Functions of glibc and musl that start programs, constructors and threads. `pthread_once` is in the list because
+/// Functions of glibc and musl that start processes, constructors and threads. `pthread_once` is in the list because
 /// `std::call_once` of libstdc++ passes through it. Other functions of the C library, such as `strdup`, stay visible,
 /// because their allocations are of interest.
 const C_START: &[&str] = &[
@@ -75,8 +75,9 @@ const C_START: &[&str] = &[
     "__pthread_once_slow",
 ];
 
-/// Functions that start threads and constructors, but have names that programs also use. They count only in objects
-/// of the C library: `thread_start` of glibc on aarch64, `start` and `start_c11` of musl, and `call_init` of glibc.
+/// Functions that start threads and constructors, but have names that user functions can have too. They count only in
+/// objects of the C library: `thread_start` of glibc on aarch64, `start` and `start_c11` of musl, and `call_init` of
+/// glibc.
 const C_START_IN_OBJECT: &[&str] = &["thread_start", "start", "start_c11", "call_init"];
 
 /// Returns the Rust or C++ library that contains `frame`; `None` for other code.

@@ -1,4 +1,4 @@
-//! The metric of a report, and all metrics for formats that show several.
+//! Values and titles of the metric of a report, and of all measured metrics for formats that show several.
 
 use memtrace_model::format::duration;
 use memtrace_model::{Bytes, Measure, Metric, Nanoseconds, ProcessProfile, Profile, Quantities, Requirement};
@@ -25,7 +25,7 @@ impl<'a> MetricView<'a> {
         views.map(|metric| Self { profile, metric }).filter(Self::is_measured).collect()
     }
 
-    /// Like [`Self::measured`], but in a window of a recording the growth replaces the live amounts.
+    /// Returns a view for each metric that was measured. In a window of a recording, growth replaces the live amounts.
     pub(super) fn measured_growth(self) -> Vec<Self> {
         let mut views = Self::measured(self.profile);
         if self.profile.run.window.is_some() && Quantity::LiveBytes.is_of(self.class()) {
@@ -66,7 +66,7 @@ impl<'a> MetricView<'a> {
         self.metric.facts().sample_type
     }
 
-    /// Returns the quantity that has the values.
+    /// Returns the quantity that the metric shows.
     pub(super) const fn quantity(&self) -> Quantity {
         self.metric.quantity()
     }
@@ -101,7 +101,7 @@ impl<'a> MetricView<'a> {
         self.metric.needs(Requirement::Touches)
     }
 
-    /// Returns true if both views show the same quantity. Growth has the quantity of live bytes.
+    /// Returns true if both views show the same quantity. Growth and live bytes have the same quantity.
     pub(super) fn has_values_of(&self, other: &Self) -> bool {
         self.quantity() == other.quantity()
     }
@@ -116,8 +116,8 @@ impl<'a> MetricView<'a> {
         if self.is_of_peaks() { process.peak.map_or(0, |peak| peak.0) } else { self.value(&process.total) }
     }
 
-    /// Returns the value of a stack. In a window of a recording, the value is negative for a decrease, and for a sum
-    /// of merged stacks that is replaced by its stacks within the window.
+    /// Returns the value of a stack. In a window of a recording, the value is negative for a decrease. It is also
+    /// negative for a sum of merged stacks, if separate stacks replace the sum within the window.
     pub(super) fn signed_value(&self, usage: &Quantities) -> i64 {
         self.value(usage).cast_signed()
     }
@@ -127,7 +127,7 @@ impl<'a> MetricView<'a> {
         self.signed_value(usage).max(0).cast_unsigned()
     }
 
-    /// Returns the error of the value in its unit, under the conditions of [`estimate::error`].
+    /// Returns the error of the value in its unit; `None` under the conditions of [`estimate::error`].
     pub(super) fn error(&self, usage: &Quantities) -> Option<u64> {
         estimate::error(self.profile, self.quantity(), usage)
     }
@@ -137,8 +137,8 @@ impl<'a> MetricView<'a> {
         self.text_of(self.measure(), value)
     }
 
-    /// Returns the paired number of the same blocks or stalls, with its unit: the count for bytes or a time, and the
-    /// reverse. `None` if the quantity has no pair.
+    /// Returns the other number of the same blocks or stalls, with its unit: the count for bytes or a time, and the
+    /// bytes or the time for a count. `None` if the quantity has no pair.
     pub(super) fn text_of_pair(&self, usage: &Quantities) -> Option<String> {
         self.quantity().facts().pair.map(|pair| self.text_of(pair.facts().measure, usage[pair]))
     }

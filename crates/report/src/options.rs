@@ -5,16 +5,16 @@ use memtrace_model::{GroupBy, Metric};
 /// Options of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Metric that pictures draw. Lists are sorted by it.
+    /// Metric that flame graphs draw. Lists are sorted by this metric.
     pub metric: Metric,
     /// Key by which stacks are grouped.
     pub by: GroupBy,
-    /// Maximum number of sites, of processes and of groups in the text.
+    /// Maximum number of rows in each list of the text report, such as sites, processes and groups.
     pub top: usize,
     /// True to write every stack and process. Otherwise, the smallest ones are merged to bound the size of the
     /// report. The text always includes every stack.
     pub all_stacks: bool,
-    /// Target of the trace, for titles: `pid 4711 (redis-server)`.
+    /// Traced target, for titles: `pid 4711 (redis-server)`.
     pub subject: String,
 }
 

@@ -19,21 +19,22 @@ use crate::Options;
 pub(super) struct Limits {
     /// Maximum size of the JSON in bytes, as estimated by [`Sizes`].
     pub(super) bytes: usize,
-    /// Maximum number of rows of processes, without remainders.
+    /// Maximum number of processes with a row of their own. Rows of remainders are not included.
     pub(super) processes: usize,
 }
 
 impl Limits {
-    /// Bounds for a JSON file of at most 40 MiB. The estimates are too high rather than too low.
+    /// Bounds for a JSON file of at most 40 MiB, not counting `timeline` and `activity`. The estimates are too high
+    /// rather than too low.
     pub(super) const FILE: Self = Self { bytes: 40 << 20, processes: 6000 };
-    /// Bounds for a picture. They are larger, because a picture itself merges stacks that are too small to see, below
-    /// the callers that they have in common.
+    /// Bounds for a picture. They are larger, because the writer of pictures also merges stacks that are too small to
+    /// see, below the callers that these stacks have in common.
     pub(super) const PICTURE: Self = Self { bytes: 128 << 20, processes: 6000 };
 }
 
-/// Returns a profile within `limits`. It has the largest stacks, and for each part of a process the sum of its other
-/// stacks with the same end and label. It has the largest processes, and merges the others if `--by` does not
-/// distinguish them.
+/// Returns a profile within `limits`. It has the largest stacks. The other stacks are summed by process, part, stack
+/// end and label. The profile has the largest processes. The other processes are merged: ended ones, running ones, and
+/// separately for each short name, user or cgroup if `--by` has this key.
 pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limits) -> Cow<'a, Profile> {
     let rows = processes::merged(profile, options, limits.processes);
     let sizes = Sizes::new(profile);
@@ -63,7 +64,7 @@ pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limit
     Cow::Owned(Profile::new(profile.run.clone(), Vec::new(), rows, |_| None))
 }
 
-/// Number of a frame that only merged stacks contain.
+/// Id of a frame that only merged stacks contain.
 const UNUSED: FrameId = FrameId::new(u32::MAX as usize);
 
 /// Key of a remainder: row of the process, part, stack end and label. The end keeps the distribution of ends, and the
@@ -90,7 +91,7 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     let mut has_frame = vec![false; profile.frames.len()];
     for index in ranked {
         let stack = &profile.stacks[index];
-        // A sum of merged stacks always becomes a part of its remainder.
+        // A sum of merged stacks is always added to its remainder.
         if stack.merged() > 0 {
             continue;
         }
@@ -108,7 +109,7 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     kept
 }
 
-/// Returns the new number of each frame, in the order of the profile: consecutive for frames of kept stacks, and
+/// Returns the new id of each frame, in the order of the profile: consecutive ids for frames of kept stacks, and
 /// [`UNUSED`] for the others.
 fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
     let mut numbers = vec![UNUSED; profile.frames.len()];

@@ -1,4 +1,4 @@
-//! Flame graphs.
+//! Writes flame graphs as SVG files, with inferno.
 
 mod colour;
 mod differential;
@@ -19,13 +19,13 @@ use crate::metrics::MetricView;
 use crate::options::Options;
 use crate::{escape, estimate, format};
 
-/// Maximum length of the title in characters: it fits between the buttons at the initial width of 1200 pixels.
+/// Maximum length of the title in characters. This title fits between the buttons at the initial width of 1200 pixels.
 const TITLE_CHARACTERS: usize = 96;
-/// Maximum length of the subtitle in characters. It has a smaller font and a line of its own.
+/// Maximum length of the subtitle in characters. The subtitle has a smaller font and a line of its own.
 const SUBTITLE_CHARACTERS: usize = 160;
 /// Entries narrower than 1/`LEAST_PARTS` of the whole are not drawn (inferno 0.12, `defaults::MIN_WIDTH`: 0.01 %).
 const LEAST_PARTS: u64 = 10_000;
-/// Maximum size of all boxes in bytes, for a file of at most 5 MiB.
+/// Maximum size of all boxes in the file, in bytes, for a file of at most 5 MiB.
 const BOXES: usize = 4800 << 10;
 
 /// Writes the flame graph, or a picture that says that there is nothing to draw.

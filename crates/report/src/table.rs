@@ -1,4 +1,4 @@
-//! Tables with columns as wide as their cells.
+//! Text tables. A column is as wide as its widest cell.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use crate::format;
 
 /// Maximum width of a table in characters, unless the last column already has its minimum width.
 pub(super) const COLUMNS: usize = 100;
-/// Minimum width of the last column. The last column gets the width that the others leave.
+/// Minimum width of the last column, in characters. The last column gets the width that the others leave.
 const LEAST: usize = 12;
 const GAP: &str = "  ";
 
@@ -28,7 +28,6 @@ impl Column {
         Self { head, right: true, cells: cells.into_iter().collect() }
     }
 
-    /// Returns the head.
     pub(super) const fn head(&self) -> &'static str {
         self.head
     }

@@ -30,7 +30,7 @@ use crate::metrics::MetricView;
 use crate::options::Options;
 use crate::{allocators, estimate, format};
 
-/// Writes the text report. It has no colours, and its only control character is the line end.
+/// Writes the text report. It has no colours, and the line feed is its only control character.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let time = match &profile.run.window {
         Some(window) => {

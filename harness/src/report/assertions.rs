@@ -75,7 +75,8 @@ impl Report {
         *self.losses.get(reason.name()).unwrap_or_else(|| panic!("{} is not listed", reason.name()))
     }
 
-    /// Asserts that the stacks with the victim's site as leaf have its totals, source file and line.
+    /// Asserts that the stacks with the function of `site` as leaf have the totals and the line of the site, and the
+    /// file `source`.
     pub fn assert_site(&self, source: &str, site: &SiteTotals) {
         let totals: Totals = self.stacks_with_leaf(&site.name).map(|stack| stack.totals).sum();
         let has_ended = self.stacks_with_leaf(&site.name).any(|stack| self.processes[stack.process].ended.is_some());
@@ -88,7 +89,7 @@ impl Report {
         }
     }
 
-    /// Asserts that all stacks have the stack end `end`.
+    /// Asserts that all stacks with allocations have the stack end `end`.
     pub fn assert_all_end(&self, end: &str) {
         for stack in self.stacks.iter().filter(|stack| stack.totals.alloc_count > 0) {
             assert_eq!(stack.end, end, "{:?}", stack.names());
@@ -98,8 +99,8 @@ impl Report {
 }
 
 impl ProcessReport {
-    /// Asserts that the totals and the unmatched frees equal those of the victim. If the process has ended, it must
-    /// hold at exit what was live when the victim printed its totals.
+    /// Asserts that the totals and the unmatched frees equal the numbers of the victim. If the process has ended, the
+    /// blocks that were live when the victim printed its totals must be held at exit.
     pub fn assert_equals(&self, expected: &VictimTotals) {
         let totals = if self.ended.is_some() { expected.totals.at_exit() } else { expected.totals };
         assert_eq!(self.totals, totals, "the totals of {self:?}");

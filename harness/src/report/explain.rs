@@ -25,7 +25,8 @@ impl Explanation {
         self.heap.blocks.unwrap_or_else(|| panic!("no blocks: {self:#?}"))
     }
 
-    /// Asserts that the parts add up to the RSS, and agree with the kernel's parts of the RSS.
+    /// Asserts that the parts add up to the RSS, and differ from the kernel's counters for parts of the RSS by at most
+    /// 3 % of the RSS.
     pub fn assert_adds_up(&self) {
         let sum_of = |list: &[NamedMemory<'_>]| list.iter().map(|named| named.sizes.resident_bytes).sum::<u64>();
         let files: u64 = self.files.iter().map(|file| file.sizes.resident_bytes).sum();

@@ -44,8 +44,8 @@ impl Comparison {
             match (sample.is_complete, sample.call_sites.last()) {
                 (true, _) => {}
                 (false, Some(CallSite::Address(_))) => {
-                    // A program can move code out of the object from which it was loaded, as node does. memtrace then
-                    // names the object, which the dynamic linker does not know.
+                    // A process can move code of an object to another mapping, as node does. memtrace then names the
+                    // object, but the dynamic linker does not know the mapping.
                     sample.call_sites.pop();
                     comparison.to_generated += sample.count;
                 }
@@ -98,7 +98,7 @@ impl Comparison {
         }
     }
 
-    /// Returns the share of samples with equal stacks.
+    /// Returns the share of sampled calls with equal stacks, from 0 to 1.
     #[must_use]
     pub fn share(&self) -> f64 {
         if self.sampled == 0 { 0.0 } else { self.equal as f64 / self.sampled as f64 }

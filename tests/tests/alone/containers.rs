@@ -6,7 +6,7 @@ use std::process::Command;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, breakpoints, process, victim};
 
-/// Script that runs a command in its own mount namespace, on a copy of the directory that no other namespace has.
+/// Script that runs a command in its own mount namespace, on a copy of the directory that no other namespace sees.
 const CONTAIN: &str = r#"mount -t tmpfs none "$0/root" && cp -a "$0/files/." "$0/root" && exec chroot "$0/root" "$@""#;
 
 /// Script that runs a command on an overlay over the directory, as container engines do.

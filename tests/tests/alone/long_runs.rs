@@ -175,8 +175,8 @@ fn libc() -> PathBuf {
 }
 
 /// Replaces the C library of an executable several times. After each replacement, starts some processes at once, and
-/// one after memtrace has seen the library. All are children of a shell that maps the library before them. Each process
-/// must be traced exactly, or counted as late.
+/// one after memtrace has seen the library. Each process is a shell at first, which also maps the library, and then
+/// executes the victim. Each process must be traced exactly, or counted as late.
 fn assert_upgrades_are_traced(cgroup: &Cgroup, filter: &[&OsStr]) {
     const UPGRADES: usize = 5;
     const AT_ONCE: usize = 4;

@@ -1,4 +1,4 @@
-//! Measurement of the overhead during a trace, for targets that did not run before it.
+//! Measurement of the overhead during a trace, for targets that did not run before the trace.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, victim};
 const HIGH: &str = "memtrace: warning: this is more than 25 % of the target's time; --max-depth 0 saves about ";
 const NOTE: &str = "Note: tracing took at least ";
 
-/// Starts a command that waits for two lines: one before it works, which is sent here, and one before it exits.
+/// Starts a victim that waits for a line before it works, and for another line before it exits. Sends the first line.
 fn command(name: &str, argument: &str) -> Tracer {
     let words = [victim::path(name).into_os_string(), argument.into()];
     let mut tracer = Trace::command(words).option("--no-children").start();

@@ -120,7 +120,7 @@ fn memcg_reclaim_stalls_match_kernel_tracepoints() {
     assert!(machine.efforts["memcg"].scanned_pages >= memcg_stalls.scanned_pages, "{machine:#?}");
     assert!(machine.vmstat.scanned_pages >= memcg_stalls.scanned_pages, "{machine:#?}");
 
-    // The two clocks are read shortly after each other.
+    // memtrace and the tracepoints read their clocks shortly after each other.
     let durations: Vec<Duration> = begins.iter().zip(&ends).map(|(begin, end)| end.at - begin.at).collect();
     let traced: Duration = durations.iter().sum();
     let slack = Duration::from_micros(50)

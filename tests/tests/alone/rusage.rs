@@ -9,7 +9,7 @@ use memtrace_tests::report::ProcessReport;
 use memtrace_tests::{Report, Trace, Victim, victim};
 use serde::Deserialize;
 
-/// First line that the victim prints: the child that it has already forked.
+/// First line that the victim prints, with the pid of the child that the victim has already forked.
 #[derive(Deserialize)]
 struct Ready {
     early: u32,
@@ -34,7 +34,7 @@ fn reported_faults(report: &Report, pid: u32) -> [u64; 2] {
     [sum(|process| process.kernel?.minor_faults), sum(|process| process.kernel?.major_faults)]
 }
 
-/// Traces the victim, and asserts that faults and RSS match the kernel. `interval`: one page in this number is sampled.
+/// Traces the victim, and asserts that faults and RSS match the kernel. `interval`: N, to sample one page in N.
 /// `trace`: returns the trace of the victim and its first child.
 fn assert_rusage_matches(interval: &str, trace: impl FnOnce(&Victim, u32) -> Trace) {
     let mut victim = victim::start("rusage");

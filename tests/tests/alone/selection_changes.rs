@@ -1,4 +1,4 @@
-//! Processes that start or stop to match a selection without an exec, and the user and cgroup of ended processes.
+//! Processes that begin or cease to match a selection without an exec, and the user and cgroup of ended processes.
 
 use std::fs;
 use std::os::unix::process::CommandExt as _;
@@ -87,7 +87,7 @@ fn comm_selects_a_process_while_it_has_that_name() {
     assert_traced(&report, &expected);
 }
 
-/// Asserts the trace of a victim that moves into a cgroup and out of it.
+/// Asserts that a victim that moves into `group` and out of it is traced only while it is in the cgroup.
 fn assert_traced_in_cgroup(group: &Cgroup) {
     let mut victim = start_for(FIRST_USER);
     let tracer = Trace::system_wide().option("--cgroup").option(group.path()).start();

@@ -212,7 +212,7 @@ fn busy_machine_is_monitored() {
 fn target_at_its_memory_limit_is_monitored() {
     const LIMIT: u64 = 16 << 20;
     let cgroup = MemoryCgroup::with_memory(LIMIT);
-    // The file is longer than the limit, so each reading evicts its own pages. No other cgroup has pages of the file.
+    // The file is longer than the limit, so each pass over the file evicts pages of the file. No other cgroup has them.
     let scratch = Scratch::new();
     let (file, _) = large_file::create(&scratch, LIMIT, 4 * LIMIT);
     let mut command = Command::new(victim::path("memcg_limit"));

@@ -46,7 +46,7 @@ fn rss(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
-/// Returns the entry of a running victim.
+/// Returns the expected entry of a running victim.
 fn entry(victim: &Victim, path: &Path, reason: &str) -> UntracedProcess {
     UntracedProcess {
         pid: victim.pid(),
@@ -171,7 +171,7 @@ fn process_that_starts_during_the_trace_is_listed() {
     assert!(outcome.stderr.contains(&format!("the largest is {COMM} ({})", victim.pid())), "{}", outcome.stderr);
 }
 
-/// Releases a victim from its barrier, and returns its entry in a report after its end.
+/// Releases a victim from its barrier, and returns its expected entry in a report after its end.
 fn end(mut victim: Victim, path: &Path, reason: &str) -> UntracedProcess {
     let entry = UntracedProcess { rss_bytes: None, ..entry(&victim, path, reason) };
     victim.process().write_line("");

@@ -100,7 +100,7 @@ fn each_measurement_clears_unless_it_is_cumulative() {
 }
 
 /// Returns the memory of a kind before and after the victim has written to some of the pages that it had released.
-/// memtrace reads the memory with `words`.
+/// `words`: options of memtrace.
 fn faulted(victim: &mut Victim, kind: &str, words: &[&str]) -> [Memory; 2] {
     let mut command = Command::new(tracer::binary());
     let words = [&["wss", "--method", "faults", "--cumulative", "50ms", "--format", "json"], words].concat();
@@ -293,7 +293,7 @@ fn process_pages_below_the_estimated_limit() {
     let refaults = |limit| {
         group.set_memory(limit);
         let before = counter();
-        // In this time, pages come back.
+        // In this time, the victim reads its pages back.
         std::thread::sleep(Duration::from_secs(1));
         counter() - before
     };

@@ -1,4 +1,4 @@
-//! Test of a format with a viewer that only the long tier installs.
+//! Test of several formats of a run. It needs pprof, which only the long tier installs.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Tests with tracepoints of the whole machine: the kernel skips BPF programs while programs of
-//! another trace run.
+//! Tests with tracepoints of the whole machine: the kernel can skip BPF programs while programs of another trace run.
 
 use super::*;
 

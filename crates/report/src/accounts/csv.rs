@@ -7,7 +7,7 @@ use memtrace_model::{AccountTable, AccountTotals};
 use super::json::numbers;
 use crate::escape::csv_text;
 
-/// Writes the rows. The columns of numbers have the names and the order of the JSON keys.
+/// Writes the column names and the rows. The columns of numbers have the names and the order of the JSON keys.
 pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(out);
     let fields = |totals: &AccountTotals| -> serde_json::Result<serde_json::Map<_, _>> {

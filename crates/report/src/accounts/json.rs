@@ -8,7 +8,8 @@ use memtrace_model::{AccountTable, AccountTotals, Amount, MarkBounds};
 use crate::json::{TOOL, occurred};
 use crate::json_lines;
 
-/// Returns the numbers of a group. Numbers that need water marks are `None` if the marks were not kept.
+/// Returns the numbers of a group. If water marks were not kept, the marks, the frees by other threads and the
+/// unmatched frees are `None`.
 pub(super) fn numbers(table: &AccountTable, totals: &AccountTotals) -> AccountNumbers {
     let AccountTotals { counters, live, exit, discarded, marks, .. } = totals;
     let marks = marks.as_ref();

@@ -1,4 +1,4 @@
-//! Accounts that are computed from the totals of stacks.
+//! Computes accounts from the totals of stacks.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use memtrace_model::{
 
 use crate::groups::Groups;
 
-/// Returns the accounts of the groups of stacks by `keys`, without water marks. `labels` returns the labels of the
-/// stacks for a key, or `None` if the groups of the key do not depend on labels.
+/// Groups the stacks by `keys`, and returns an account for each group, without water marks. `labels` returns the
+/// labels of the stacks for a key, or `None` if the groups of the key do not depend on labels.
 #[must_use]
 pub fn of_stacks(
     profile: &Profile,

@@ -12,7 +12,7 @@ use crate::metrics::MetricView;
 pub struct Side {
     /// Name of the report: its file, and the moment if the file is a recording.
     pub name: String,
-    /// Target of the trace.
+    /// Traced target: `pid 4711 (redis-server)`.
     pub subject: String,
     pub(super) profile: Profile,
 }

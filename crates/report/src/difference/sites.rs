@@ -1,4 +1,4 @@
-//! Sites of both reports, and their changes.
+//! Finds the sites of both reports, and computes the change of each site.
 
 use std::collections::BTreeSet;
 
@@ -38,7 +38,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of the table.
+    /// Every kind, in the order of the table in the text.
     pub(super) const ALL: [Self; 5] = [Self::New, Self::Grown, Self::Stable, Self::Shrunk, Self::Vanished];
 
     /// Returns the name in the text and in JSON.
@@ -140,7 +140,7 @@ pub(super) fn changes(compared: &[Compared<'_>; 2], view: MetricView<'_>) -> Vec
     sites
 }
 
-/// Returns the number of sites with this kind of change, and the sums of their values in both reports.
+/// Returns the number of sites with this kind of change, and the sum of their values in each report.
 pub(super) fn sum_of(sites: &[Site], kind: Kind) -> (u64, u64, u64) {
     sites.iter().filter(|site| site.kind() == kind).fold((0, 0, 0), |(count, before, after), site| {
         (count + 1, before.saturating_add(site.before), after.saturating_add(site.after))

@@ -1,4 +1,4 @@
-//! Comparisons of reports.
+//! Tests of the comparison of two reports.
 
 use memtrace_model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, Location, Name, ObjectName, Part, Pid, ProcessProfile, Profile,

@@ -1,4 +1,5 @@
-//! Conclusions from the numbers, and next steps. An alarm about a cgroup limit comes first, then the largest part.
+//! Draws conclusions from an explanation, and suggests commands. An alarm about a cgroup limit comes first, then the
+//! conclusion about the largest part.
 
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource};
@@ -6,7 +7,7 @@ use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource};
 use super::painter::Weight;
 use super::rss_parts::{self, PartKind, share};
 
-/// Conclusion of one or two sentences.
+/// Conclusion of a few sentences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
     pub(super) weight: Weight,
@@ -26,7 +27,7 @@ const UNEXPLAINED: f64 = 0.03;
 /// Minimum reserved memory for a conclusion: multiple of the RSS, and size. Both must be reached.
 const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 
-/// Returns all conclusions, in the order of the page.
+/// Returns all conclusions, in the order of the text.
 pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
     let mut all: Vec<Advice> = limit(page).into_iter().collect();
     let most = most(page);
@@ -121,7 +122,7 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     Some((most.kind, Advice { command, ..plain(text) }))
 }
 
-/// Returns a hint at the tools of a language runtime, which is recognized by the name of the executable.
+/// Returns a hint at tools of a language runtime. The name of the executable identifies the runtime.
 fn runtime(page: &Explanation) -> Option<&'static str> {
     const RUNTIMES: [(&str, &str); 5] = [
         (

@@ -1,4 +1,4 @@
-//! The page as JSON.
+//! Writes explanations as JSON.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use memtrace_model::{
 use crate::json::TOOL;
 use crate::json_lines;
 
-/// Writes the page as JSON.
+/// Writes an explanation as JSON.
 ///
 /// # Errors
 ///

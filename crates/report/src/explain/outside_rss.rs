@@ -1,4 +1,5 @@
-//! Memory outside the RSS, and the environment of the process, with one line for each fact.
+//! Writes the section "Outside the RSS": page tables, blocks of the heap, PSS, huge pages, the largest thread stack,
+//! the cgroup, and memory pressure.
 
 use std::io;
 

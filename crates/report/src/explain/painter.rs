@@ -1,10 +1,10 @@
-//! Colours of the page on a terminal.
+//! Terminal colours of the text of `memtrace explain`.
 
-/// Character of the bars of parts. Bars of subparts have `INNER`.
+/// Character of the bars of parts. Bars of subparts consist of `INNER`.
 pub(super) const OUTER: char = '#';
 pub(super) const INNER: char = '-';
 
-/// Importance of a sentence.
+/// Importance of a conclusion. It selects the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Weight {
     Plain,
@@ -22,12 +22,12 @@ impl Painter {
         Self { colour }
     }
 
-    /// Marks headings and commands.
+    /// Makes a heading or a command bold.
     pub(super) fn strong(&self, text: &str) -> String {
         self.set_off(text, "1")
     }
 
-    /// Marks a sentence by its importance.
+    /// Colours a conclusion by its importance.
     pub(super) fn by_weight(&self, text: &str, weight: Weight) -> String {
         match weight {
             Weight::Plain => text.to_owned(),

@@ -8,11 +8,10 @@ pub(super) struct Part {
     pub(super) kind: PartKind,
     pub(super) name: String,
     pub(super) resident: Bytes,
-    /// All sizes of the part, for its mapped and swapped-out bytes; `None` for a subpart.
+    /// Sizes of the part, for the columns of mapped and swapped-out bytes; `None` for a subpart.
     pub(super) beyond: Option<MemorySizes>,
 }
 
-/// Kind of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PartKind {
     Heap,
@@ -65,7 +64,7 @@ pub(super) fn list(page: &Explanation) -> Vec<Part> {
     parts
 }
 
-/// Returns the share of `bytes` in the RSS.
+/// Returns the share of `bytes` in the RSS or in another size; 0 if that size is 0.
 pub(super) fn share(bytes: Bytes, rss: Bytes) -> f64 {
     if rss.0 == 0 { 0.0 } else { bytes.0 as f64 / rss.0 as f64 }
 }

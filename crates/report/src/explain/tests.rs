@@ -7,7 +7,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Returns the page of a process of 100 MiB: heap in use.
+/// Returns the explanation of a process with an RSS of 100 MiB, all of it heap in use.
 fn page() -> Explanation {
     let held = MemorySizes { reserved: Bytes(100 * MIB), resident: Bytes(100 * MIB), ..MemorySizes::default() };
     let stats = HeapStats { in_use_resident: Bytes(100 * MIB), blocks: 7, arenas: 1, ..HeapStats::default() };
@@ -37,7 +37,7 @@ fn said(page: &Explanation) -> Vec<String> {
     advice::conclusions(page).into_iter().map(|advice| advice.text).collect()
 }
 
-/// Returns the first conclusion, and its command, for a page that has no heap and is changed by `change`.
+/// Returns the first conclusion and its command. The explanation has no heap, and `change` has modified it.
 fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
     let mut page = page();
     page.heap = HeapMemory::default();

@@ -7,7 +7,7 @@ use memtrace_model::{Node, Tree};
 
 use super::sums::{Entries, Path, Sum};
 
-/// Estimated bytes of a box in the picture, without the name in it.
+/// Estimated size of a box in the SVG file, in bytes, without the name.
 const BOX: usize = 260;
 
 /// Bounds of a picture.
@@ -19,8 +19,8 @@ pub(crate) struct Pruning {
     pub bytes: Option<usize>,
 }
 
-/// Moves stacks with entries that are too small to `others`, where stacks with the same remaining entries are merged.
-/// Returns the stacks that remain whole.
+/// If an entry of a stack is too small to draw, moves the stack to `others`, where stacks with the same drawn entries
+/// are merged. Returns the stacks that are drawn completely.
 pub(super) fn prune(
     stacks: Vec<(Path, Sum)>,
     others: &mut BTreeMap<Path, Sum>,
@@ -89,9 +89,9 @@ impl Values {
         let Some(bytes) = pruning.bytes else { return least };
         let mut largest: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].sum >= least).collect();
         largest.sort_unstable_by_key(|&index| (Reverse(self.nodes[index].sum), index));
-        // Number of callees of each entry that are not drawn. All of them together are one box.
+        // For each entry, the number of callees that are not drawn. They share one box.
         let mut left_out: Vec<_> = self.nodes.iter().map(|node| node.children).collect();
-        // The outermost entries that are not drawn are one box.
+        // The outermost entries that are not drawn also share one box.
         let mut boxes = 1;
         let mut names = 0;
         for index in largest {
@@ -109,8 +109,8 @@ impl Values {
         least
     }
 
-    /// Returns the number of entries from the root to `leaf` that are drawn. They are the outermost ones, because no
-    /// entry is larger than its caller.
+    /// Returns the number of drawn entries from the root to `leaf`. The drawn entries are the outermost ones, because
+    /// no entry is larger than its caller.
     fn visible(&self, leaf: Node, least: u64) -> usize {
         let parent = |node: &Node| self.tree.get(*node).map(|(parent, _)| parent);
         let path = std::iter::successors(Some(leaf), parent).filter_map(Node::index);

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-/// Numbers of the entries of a stack, the outermost first.
+/// Indices of the entries of a stack in [`Entries`], the outermost first.
 pub(super) type Path = Box<[u32]>;
 
 /// Sum of stacks with the same entries.
@@ -20,7 +20,7 @@ impl Sum {
     }
 }
 
-/// Texts of entries, each once. The number of an entry is the index of its text.
+/// Texts of entries, each once. An entry is identified by the index of its text.
 #[derive(Default)]
 pub(super) struct Entries {
     texts: Vec<String>,

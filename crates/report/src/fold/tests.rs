@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Returns the profile of a process named `comm`. Each stack has indices in `frames` and live bytes.
+/// Returns the profile of a process named `comm`. Each of `stacks` has indices in `frames`, and live bytes.
 fn profile(comm: &str, frames: &[&str], stacks: &[(Vec<usize>, u64)]) -> Profile {
     let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
     let stack = |(frames, bytes): &(Vec<usize>, u64)| {
@@ -56,7 +56,7 @@ fn stacks_of_equal_text_are_joined_and_sorted() {
     let stacks = [(vec![0, 1], 1), (vec![0], 2), (vec![2], 4), (vec![3, 1], 8), (vec![0, 1], 16)];
     let profile = profile("p", &["f", "g", "f.cold", "f"], &stacks);
     assert_eq!(lines(&fold_of(&profile, ';')), ["p;f 2", "p;f.cold 4", "p;f;g 25"]);
-    // With NUL as separator, the order is that of a tree: callees follow their caller.
+    // With NUL as separator, the stacks are in tree order: callees follow their caller.
     assert_eq!(lines(&fold_of(&profile, '\0')), ["p\0f 2", "p\0f\0g 25", "p\0f.cold 4"]);
 }
 

@@ -1,4 +1,4 @@
-//! Lines of allocations and frees that have given sums.
+//! Makes lines of allocations and frees that add up to the sums of each stack.
 
 use std::io;
 
@@ -14,8 +14,8 @@ pub(super) struct Blocks {
     /// Number of blocks of a stack that are written as one block.
     combined: u64,
     temporary: Vec<Equal>,
-    /// Blocks that were freed but are not temporary. The next description equals theirs, for the second block of a
-    /// pair.
+    /// Blocks that were freed but are not temporary. An equal description follows each of their descriptions, for
+    /// the second block of a pair.
     freed: Vec<Equal>,
     held: Vec<Equal>,
 }
@@ -37,8 +37,8 @@ impl Sums {
 }
 
 impl Blocks {
-    /// Prepares the blocks of `profile`. Blocks of a stack are combined so that about `most` blocks are written, but
-    /// at least one for each stack.
+    /// Returns a value without blocks. The number of combined blocks is chosen so that about `most` blocks of
+    /// `profile` are written, but at least one for each stack with blocks.
     pub(super) fn new(profile: &Profile, most: u64) -> Self {
         let number_of = |stack| {
             let sums = Sums::of(stack);
@@ -61,7 +61,7 @@ impl Blocks {
         [temporary, freed, held].iter().any(|sum| sum.count > 0)
     }
 
-    /// Adds the blocks of a stack. `trace`: number of its line `t`.
+    /// Adds the blocks of a stack. `trace`: number of the stack's line `t`.
     pub(super) fn add(&mut self, stack: &StackProfile, trace: u64) {
         let sums = Sums::of(stack);
         let combined = self.combined;
@@ -109,7 +109,7 @@ impl Blocks {
             let of_singles = single.chunks_exact(2).map(|pair| (pair[0], pair[1], 1));
             let of_equal = self.freed.iter().map(|(block, count)| (*block, *block + 1, count / 2));
             for (one, other, times) in of_singles.chain(of_equal).filter(|(.., times)| *times > 0) {
-                // A block without a partner is freed together with the first pair.
+                // A block without a partner is allocated and freed together with the first pair.
                 let together = last.take().map(|last| lines.allocate_and_free(&[one, other, last + 1], 1));
                 let times = times - u64::from(together.is_some());
                 together.unwrap_or(Ok(()))?;
@@ -178,8 +178,7 @@ impl Lines<'_> {
     }
 }
 
-/// Divides a sum into blocks of nearly equal sizes, which differ by at most one byte. Returns the sizes with their
-/// numbers of blocks.
+/// Divides a sum into blocks with sizes that differ by at most one byte. Returns each size with its number of blocks.
 fn equal_sizes(sum: Amount) -> impl Iterator<Item = (Bytes, u64)> {
     let (size, larger) = match sum.count {
         0 => (0, 0),
@@ -207,7 +206,7 @@ mod tests {
         temporary: u64,
     }
 
-    /// Reads lines as heaptrack 1.4 does. Its graphical part needs allocations in the order of their descriptions
+    /// Reads lines as heaptrack 1.4 does. heaptrack_gui needs the first allocations in the order of the descriptions
     /// (src/analyze/gui/parser.cpp, `handleAllocation`).
     fn read(lines: &str) -> Found {
         let mut sizes = Vec::new();

@@ -1,4 +1,4 @@
-//! Tables of strings, instruction pointers and traces. The numbers of their rows start at 1.
+//! Writes the tables of strings, instruction pointers and traces. Row numbers start at 1.
 
 use std::io;
 
@@ -8,13 +8,13 @@ use rustc_hash::FxHashMap;
 use crate::escape;
 use crate::groups::Groups;
 
-/// Numbers of the lines that have been written.
+/// Row numbers of the strings, instruction pointers and traces that have been written.
 pub(super) struct Tables<'a> {
     profile: &'a Profile,
     groups: Groups,
     strings: FxHashMap<String, u64>,
     pointers: FxHashMap<Pointer<'a>, u64>,
-    /// Numbers of traces, by the number of the instruction pointer and the number of the caller's trace.
+    /// Row numbers of traces, by the row number of the instruction pointer and the row number of the caller's trace.
     traces: FxHashMap<(u64, u64), u64>,
 }
 
@@ -38,7 +38,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// Returns the number of the trace of a stack. Writes the lines of the trace that have not been written.
+    /// Returns the row number of the trace of a stack. Writes the lines of the trace that have not been written.
     pub(super) fn trace(&mut self, stack: usize, out: &mut dyn io::Write) -> io::Result<u64> {
         let profile = self.profile;
         let group = &self.groups.all()[self.groups.of_stack(stack)];
@@ -64,7 +64,7 @@ impl<'a> Tables<'a> {
         }
         let number = self.pointers.len() as u64 + 1;
         let line = match &pointer {
-            // heaptrack tells functions apart by their addresses, so each text has an address: its number.
+            // heaptrack distinguishes functions by their addresses, so the address of a text is its row number.
             Pointer::Text(text) => format!("i {number:x} 0 {:x} 0 0", self.string(text, out)?),
             Pointer::Frames(call) => self.call(call, out)?,
         };

@@ -1,4 +1,4 @@
-//! Activity of threads.
+//! Converts the activity of threads to JSON.
 
 use memtrace_json::{self as schema, Stream, Text, Value};
 use memtrace_model::{
@@ -27,7 +27,7 @@ pub(super) fn activity(activity: &Activity) -> schema::Activity<'_, impl Seriali
     }
 }
 
-/// Returns the name or text with this number; `None` if it does not exist.
+/// Returns the text with this index in [`Activity::names`]; `None` if it does not exist.
 fn text(activity: &Activity, number: u32) -> Option<Text<'_>> {
     activity.names.get(number as usize).map(Into::into)
 }

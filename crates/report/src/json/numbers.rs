@@ -1,4 +1,4 @@
-//! Numbers, their errors, and the kernel's counters.
+//! Converts quantities, their errors, and the kernel's counters to JSON.
 
 use memtrace_json::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, Object, ResidentMemory};
 use memtrace_model::{
@@ -10,8 +10,8 @@ use super::objects::by_name;
 use crate::estimate;
 use crate::kernel_reported::{self, KernelReported};
 
-/// Returns numbers with their errors. `known`: the kernel's counters for the same owner, which limit the error of
-/// live memory.
+/// Returns quantities with their errors. `known`: the kernel's counters for the same process, group or report, which
+/// limit the error of live memory.
 pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelReported>) -> Numbers {
     let live = kernel_reported::live_error(known, profile, &usage);
     let alloc = estimate::error(profile, Quantity::AllocCount, &usage);
@@ -37,7 +37,7 @@ pub(super) fn without_errors(profile: &Profile, usage: Quantities) -> Numbers {
             Some(NumberMut::Signed(number)) => *number = live(profile, value),
             Some(NumberMut::Unsigned(number)) => *number = value,
             Some(NumberMut::Optional(number)) => *number = is_measured(profile, quantity).then_some(value),
-            // The quantity is not in the JSON, such as a variance.
+            // Some quantities are not in the JSON, such as variances.
             None => {}
         }
     }
@@ -50,7 +50,8 @@ fn is_measured(profile: &Profile, quantity: Quantity) -> bool {
     quantity.is_of(profile.run.class) && (!needs_touches || profile.run.touches.is_some())
 }
 
-/// Returns a live number. In a window of a recording, it is a change and can be negative.
+/// Converts live bytes or a number of live blocks. In a window of a recording, the number is a change and can be
+/// negative.
 fn live(profile: &Profile, number: u64) -> i64 {
     match profile.run.window {
         Some(_) => number.cast_signed(),
@@ -101,8 +102,7 @@ mod tests {
     use super::*;
 
     /// Returns the numbers of a report of `class`. The value of the n-th quantity is n, except that 1,000 bytes in
-    /// 100
-    /// blocks are allocated.
+    /// 100 blocks are allocated.
     fn numbers(class: EventClass, touches: Option<TouchWindow>) -> Value {
         let values = (1..).zip(Quantity::ALL);
         let usage = values.fold(Quantities::ZERO, |usage, (value, quantity)| usage.with(quantity, value));

@@ -3,14 +3,14 @@
 use memtrace_json::Object;
 use memtrace_model::Losses;
 
-/// Returns an object with sorted keys.
+/// Returns a JSON object with sorted keys.
 pub(crate) fn by_name<'a, T>(values: impl IntoIterator<Item = (&'a str, T)>) -> Object<'a, T> {
     let mut object: Object<'a, T> = in_order(values);
     object.sort_unstable_keys();
     object
 }
 
-/// Returns an object with the keys in the order of `values`.
+/// Returns a JSON object with the keys in the order of `values`.
 pub(crate) fn in_order<'a, T>(values: impl IntoIterator<Item = (&'a str, T)>) -> Object<'a, T> {
     values.into_iter().map(|(name, value)| (name.into(), value)).collect()
 }

@@ -1,4 +1,4 @@
-//! Processes, groups of ended processes, and processes that are not traced.
+//! Converts processes, groups of ended processes, and processes that are not traced to JSON.
 
 use memtrace_json::{self as schema};
 use memtrace_model::{
@@ -58,7 +58,7 @@ pub(super) fn pid(process: &ProcessProfile) -> Option<u32> {
     process.group.is_none().then_some(process.pid.0)
 }
 
-/// `have_ended`: false for a group of processes that run.
+/// `have_ended`: true if the processes of the group have ended, false if they run.
 fn group_runs(profile: &Profile, group: &EndedGroup, have_ended: bool) -> schema::GroupRuns<'static> {
     let run = |run: &EndedRun| schema::Run {
         pid: run.pid.0,

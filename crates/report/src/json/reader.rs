@@ -15,11 +15,12 @@ use serde::de::{Error as _, IgnoredAny, Unexpected};
 /// A report that was read from JSON.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedReport {
-    /// Target of the trace, for titles.
+    /// Traced target, for titles: `pid 4711 (redis-server)`.
     pub subject: String,
-    /// Metric by which its stacks are sorted.
+    /// Metric by which the stacks of the report are sorted.
     pub metric: Metric,
-    /// Processes, stacks and frames with their usage, and the losses. Everything else has its default.
+    /// Processes, stacks, frames and losses, and of the facts of the run the event class, the duration and the
+    /// minimum age. Everything else has its default.
     pub profile: Profile,
 }
 
@@ -114,7 +115,7 @@ struct Header {
 }
 
 /// A report without the parts that comparisons do not need. Each stack is converted as soon as it is read, because
-/// its JSON fields take more memory.
+/// a [`schema::Stack`] takes more memory than a [`StackProfile`].
 type ComparableReport = schema::Report<
     'static,
     Vec<schema::Process<'static>>,

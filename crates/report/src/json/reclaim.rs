@@ -1,4 +1,4 @@
-//! Stalls, reclaim activity, cgroups with stalls, and OOM kills.
+//! Converts stalls, reclaim activity, cgroups with stalls, and OOM kills to JSON.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Stacks and frames.
+//! Converts stacks and frames to JSON.
 
 use std::cmp::Reverse;
 

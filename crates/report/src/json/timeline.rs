@@ -1,4 +1,4 @@
-//! Memory over time, and parts of a trace.
+//! Converts memory over time, and time windows of a trace, to JSON.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

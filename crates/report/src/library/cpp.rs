@@ -1,11 +1,12 @@
-//! Names of C++ functions as demanglers write them: with parameters, and for templates with the return type.
+//! Recognizes library functions of C++ by their demangled names. These have parameters, and for templates the return
+//! type.
 
 use super::nesting::nested;
 
 /// Namespaces of the library. The standard reserves `std`, and all names with two underscores.
 const NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "__cxxabiv1::"];
 
-/// Start of `operator new` and `operator new[]`. Operators of a class have a path before it.
+/// Start of `operator new` and `operator new[]`. Operators of a class have a path before `operator`.
 const ALLOCATION: &str = "operator new";
 
 /// Thread routine of libstdc++, which has a C name.

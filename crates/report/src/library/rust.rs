@@ -1,5 +1,5 @@
-//! Names of Rust functions, as `rustc-demangle` and debug information write them: `alloc::vec::Vec<T,A>::reserve`,
-//! `<alloc::string::String>::push_str`, `<u64 as core::fmt::Display>::fmt`.
+//! Recognizes library functions of Rust by their names, as `rustc-demangle` and debug information write them:
+//! `alloc::vec::Vec<T,A>::reserve`, `<alloc::string::String>::push_str`, `<u64 as core::fmt::Display>::fmt`.
 
 use super::nesting::nested;
 
@@ -8,7 +8,7 @@ const CRATES: &[&str] = &[
     "core",
     "alloc",
     "std",
-    // `std` implements its maps and sets with this crate. Direct uses by a program count as library code too.
+    // `std` implements its maps and sets with this crate. Direct uses by user code count as library code too.
     "hashbrown",
     // Path of the allocator entry points, which rustc mangles since 2025.
     "__rustc",
@@ -61,9 +61,9 @@ enum Owner {
     Language,
 }
 
-/// Returns the owner of a type or trait. A reference has the owner of its target, because traits can be implemented
-/// for references to a crate's own types. An item inside a function, such as `<[_]>::to_vec_in::ConvertVec`, has the
-/// owner of the function.
+/// Returns the owner of a type or trait. A reference has the owner of the referenced type, because traits can be
+/// implemented for references to a crate's own types. An item inside a function, such as
+/// `<[_]>::to_vec_in::ConvertVec`, has the owner of the function.
 fn owner_of(of_type: &str) -> Owner {
     let mut of_type = of_type;
     loop {

@@ -1,4 +1,4 @@
-//! Packets of a trace.
+//! Encodes and writes the packets of a trace.
 
 use std::io;
 use std::time::Duration;

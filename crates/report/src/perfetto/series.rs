@@ -100,13 +100,13 @@ impl Series {
         }
     }
 
-    /// Converts the value of a column: shares become percent, other values stay.
+    /// Converts the value of a column. Shares become percent, and other values are not changed.
     pub(super) fn percent_of_share(self, value: f64) -> f64 {
         if matches!(self.unit(), Unit::Percent) { value * 100.0 } else { value }
     }
 
-    /// Converts a number of the machine in an interval of `seconds`. A counter of time becomes percent, another
-    /// counter becomes a rate per second, and a value at the end of the interval stays.
+    /// Converts a value of the machine for an interval of `seconds`. A counter of time becomes percent, another
+    /// counter becomes a rate per second, and a value at the end of the interval is not changed.
     pub(super) fn scaled(self, number: u64, seconds: f64) -> f64 {
         let number = number as f64;
         match (self.is_rate(), self.unit()) {

@@ -16,7 +16,7 @@ use super::series::Series;
 use super::track_writer::TrackWriter;
 use crate::escape;
 
-/// Track of the trace.
+/// Identity of a track.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Track {
     Machine,
@@ -32,7 +32,7 @@ enum Track {
 /// running threads, because tracks of ended threads are removed.
 pub struct ThreadTrace<'a> {
     writer: TrackWriter<'a>,
-    /// Start of the monitor since the boot of the machine, in nanoseconds, like the starts of threads.
+    /// Start of the monitor, in nanoseconds since boot, like the starts of threads.
     origin: u64,
     tracks: FxHashMap<Track, TrackState>,
     /// Threads of the last interval.
@@ -190,7 +190,7 @@ impl<'a> ThreadTrace<'a> {
     fn end_track(&mut self, track: Track, idle_since: Duration, at: Duration, text: &str) -> io::Result<()> {
         self.instant(track, at, text)?;
         let Some(state) = self.tracks.remove(&track) else { return Ok(()) };
-        // The order of columns, because the order of the hash map is not fixed.
+        // Rates are written in the order of the columns, because the order of the hash map is not fixed.
         let rates = Series::COLUMNS.into_iter().map(Series::Column).filter(|series| series.is_rate());
         for counter in rates.filter_map(|series| state.counters.get(&series)).filter(|counter| counter.last != 0.0) {
             self.writer.value(counter.uuid, idle_since, 0.0)?;

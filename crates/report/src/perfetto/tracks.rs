@@ -11,8 +11,8 @@ use super::packets::Packets;
 use super::processes::{names, pid_of};
 use crate::{escape, format};
 
-/// UUIDs of tracks without a process. The UUID of a process is its PID. UUIDs of counters start above 2^32, and UUIDs
-/// of threads, locks and allocator calls above 2^40 ([`super::activity`]).
+/// UUIDs of tracks without a process start here. The UUID of a process is its PID. UUIDs of counters are above 2^32,
+/// and UUIDs of threads, locks and allocator calls start at 2^40 ([`super::activity`]).
 const MARKS: u64 = 1 << 60;
 const OOM_KILLS: u64 = MARKS + 1;
 const LOSSES: u64 = MARKS + 2;

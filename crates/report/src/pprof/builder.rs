@@ -11,7 +11,7 @@ use crate::{escape, format};
 /// Builder of the tables. The ID of a row is its position in the table, from 1.
 pub(super) struct ProfileBuilder<'a> {
     profile: &'a Profile,
-    /// Key of the labels of stacks: the name of `--by`.
+    /// Key of the labels for [`StackProfile::label`]: the value of `--by`.
     key: &'static str,
     views: Vec<MetricView<'a>>,
     strings: FxHashMap<String, u32>,
@@ -130,8 +130,8 @@ impl<'a> ProfileBuilder<'a> {
         id
     }
 
-    /// Returns the mapping of an object. Its address range is empty, so that addresses of locations are addresses in
-    /// the object, like those of its symbols.
+    /// Returns the mapping of an object. The address range of the mapping is empty, so that addresses of locations
+    /// are addresses in the object, like the addresses of symbols.
     fn mapping(&mut self, object: &'a ObjectName) -> u64 {
         if let Some(id) = self.mappings.get(object) {
             return *id;

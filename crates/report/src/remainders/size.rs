@@ -1,4 +1,5 @@
-//! Estimates of the size of a JSON report. They are too high rather than too low.
+//! Estimates the size of a JSON report without `timeline` and `activity`. The estimates are too high rather than too
+//! low.
 
 use memtrace_model::{Frame, ProcessProfile, Profile, StackProfile};
 
@@ -20,9 +21,9 @@ const FRAME_INDEX: usize = 7;
 const FRAME: usize = 210;
 /// Bytes for the keys and numbers of a process and of its group of stacks.
 const PROCESS: usize = 1500;
-/// Bytes for a process in the list of a group.
+/// Bytes for a process in the list `largest_runs` of a group.
 const RUN: usize = 360;
-/// Bytes for the parts of the report that are not measured here.
+/// Bytes for the other keys of the report, without `timeline` and `activity`.
 const HEAD: usize = 64 << 10;
 /// Bytes for an untraced process, a control group, an OOM kill, or a group of stacks with a label.
 const ENTRY: usize = 2 << 10;
@@ -48,7 +49,7 @@ impl Sizes {
         sizes
     }
 
-    /// Returns the size of the whole profile.
+    /// Returns the size of the report, without `timeline` and `activity`.
     pub(super) const fn total(&self) -> usize {
         self.total
     }
@@ -58,7 +59,7 @@ impl Sizes {
         self.stack + stack.frames.len() * FRAME_INDEX + stack.histograms.len() * BUCKET + changes
     }
 
-    /// Returns the size of this number of sums of merged stacks.
+    /// Returns the size of `number` sums of merged stacks.
     pub(super) const fn stacks(&self, number: usize) -> usize {
         self.merged_stack.saturating_mul(number)
     }
@@ -78,7 +79,7 @@ impl Sizes {
         PROCESS + 2 * text(process.comm.raw().as_bytes()) + exe + cgroup + threads + runs
     }
 
-    /// Returns the size of all but stacks, frames and processes.
+    /// Returns the size of the report without stacks, frames, processes, `timeline` and `activity`.
     pub(super) fn head(&self, profile: &Profile) -> usize {
         let notes: usize = profile.run.notes.iter().map(|note| text(note.as_bytes())).sum();
         let labels: usize = profile.labels.iter().map(|label| ENTRY + text(label.as_bytes())).sum();
@@ -87,7 +88,7 @@ impl Sizes {
     }
 }
 
-/// Returns the size of the changes of a stack in this number of parts of a recording.
+/// Returns the size of the changes of a stack in `parts` parts of a recording.
 const fn changes(parts: usize) -> usize {
     if parts == 0 { 0 } else { PARTS + parts * PART }
 }

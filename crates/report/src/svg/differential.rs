@@ -1,4 +1,5 @@
-//! Differential flame graphs: the width of a box is its value in the second report, and the colour shows its change.
+//! Differential flame graphs: the width of a box shows its value in the second report, and the colour shows the change
+//! since the first report.
 
 use std::cmp::Reverse;
 use std::io;
@@ -55,7 +56,7 @@ pub(crate) fn write_differential(
     out.write_all(b"\n")
 }
 
-/// Removes the stacks that are not drawn. Returns a part of the subtitle with their number.
+/// Removes the stacks that are not drawn. Returns a phrase for the subtitle with the number of removed stacks.
 fn left_out(stacks: &mut Vec<(String, [u64; 2])>) -> String {
     let all = stacks.len();
     stacks.retain(|(_, [_, after])| *after > 0);

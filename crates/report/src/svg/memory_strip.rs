@@ -8,11 +8,11 @@ use memtrace_model::{Bytes, MemoryCounter, MemoryTimeline};
 /// Height of the strip in pixels: a line of text, the curves, and margins.
 const HEIGHT: u32 = 96;
 const CURVES: u32 = 60;
-/// Width of the curves in their own coordinates. They are stretched to the width of the picture.
+/// Width of the curves in the coordinates of their SVG element, which is stretched to the width of the picture.
 const WIDTH: f64 = 1000.0;
 
-/// Appends the strip to a flame graph of inferno, and increases the two attributes of the first element that have its
-/// height. Returns the picture without a change if there are fewer than two moments.
+/// Appends the strip to a flame graph of inferno, and increases the height in the attributes `height` and `viewBox` of
+/// the first element. Returns the picture without a change if there are fewer than two different moments.
 pub(super) fn append(picture: String, timeline: &MemoryTimeline) -> String {
     let size = picture.find("height=\"").and_then(|at| picture[at + 8..].split('"').next()?.parse::<u32>().ok());
     let (Some(height), Some(content)) = (size, picture.strip_suffix("</svg>")) else { return picture };
@@ -43,14 +43,14 @@ pub(super) fn append(picture: String, timeline: &MemoryTimeline) -> String {
     strip
 }
 
-/// Returns the live bytes at each moment.
+/// Returns the live bytes at each moment; `None` if they are unknown.
 fn live(timeline: &MemoryTimeline) -> Vec<Option<u64>> {
     let live = timeline.total.get(&MemoryCounter::Live);
     (0..timeline.moments.len()).map(|moment| live?.at(moment)).collect()
 }
 
-/// Returns the sum of the known RSS of processes at each moment; `None` if no process has one, or if the timeline
-/// leaves out processes.
+/// Returns the sum of the RSS of processes at each moment; `None` if no RSS is known, or if the timeline leaves out
+/// processes.
 fn rss(timeline: &MemoryTimeline) -> Vec<Option<u64>> {
     let of_process = |moment: usize| {
         let counters = timeline

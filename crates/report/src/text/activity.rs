@@ -1,4 +1,4 @@
-//! Totals of the activity of threads: tasks and spans, locks, and calls of allocator functions.
+//! Tables of the activity of threads: tasks and spans, locks, and calls of allocator functions.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ struct SpanRow {
 }
 
 fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
-    // All other slices are waits for locks, holds of locks, and allocator calls. They have tables of their own.
+    // All other slices are waits for locks and futexes, holds of locks, and allocator calls. Other tables show them.
     let is_span = |kind| matches!(kind, SliceKind::Task | SliceKind::Function | SliceKind::Stall);
     let mut all: Vec<_> = activity.totals.iter().filter(|row| is_span(row.kind)).collect();
     if all.is_empty() {

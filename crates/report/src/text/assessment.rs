@@ -49,7 +49,7 @@ pub(super) fn of_group(name: &str, memory: &MemcgMemory) -> Option<String> {
     Some(format!("Assessment of {name}: {text}"))
 }
 
-/// Returns a number of seconds, compared with the threshold of half of `all`.
+/// Returns a phrase that compares `some` seconds with half of `all` seconds, the threshold of assessments.
 fn seconds(some: u64, all: u64) -> String {
     match some {
         0 => format!("none of {all} seconds"),

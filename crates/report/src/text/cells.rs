@@ -6,8 +6,8 @@ use memtrace_model::{Amount, Bytes, Measure, Profile, Quantities, StallTotals};
 use crate::table::Column;
 use crate::{estimate, format};
 
-/// Returns the cell for the bytes or the number of blocks of an amount. In a window of a recording, the amount is a
-/// change and can be negative.
+/// Returns the cell for an amount: its bytes or its number of blocks, by `measure`. In a window of a recording, the
+/// amount is a change and can be negative.
 pub(super) fn amount(measure: Measure, amount: Amount) -> String {
     let [bytes, count] = [amount.bytes.0, amount.count].map(u64::cast_signed);
     if bytes < 0 || count < 0 {

@@ -58,8 +58,8 @@ impl<'profile> Frames<'profile> {
         self.known[frame.index()].1
     }
 
-    /// Returns the library of a frame at the root of a stack: all callers of `frame` are library frames. `callee`:
-    /// frame that it calls.
+    /// Returns the library of `frame`, provided that all callers of `frame` are library frames; `None` for user code.
+    /// `callee`: frame that `frame` calls.
     pub(super) fn library_at_root(&self, frame: FrameId, callee: Option<FrameId>) -> Option<Library> {
         let of = |id: FrameId| &self.frames[id.index()];
         let starts_in_rust = || callee.is_some_and(|callee| library::is_rust_main(of(frame), of(callee)));

@@ -14,7 +14,7 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{escape, format};
 
-/// Maximum width of the path of a control group, in characters: the columns of numbers leave this space.
+/// Maximum width of the path of a control group, in characters: the space that the columns of numbers leave.
 const NAME: usize = 24;
 
 /// If a group was first observed within this time after the start, it counts as observed from the start.

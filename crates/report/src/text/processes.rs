@@ -35,7 +35,7 @@ struct Row {
     cgroup: Option<String>,
 }
 
-/// Totals of a row that can be summed for the processes that are not shown.
+/// Totals of a row. They can be summed over the processes that are not shown.
 #[derive(Clone, Copy, Default)]
 struct Sums {
     memory: Memory,
@@ -51,7 +51,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     }
     let view = MetricView::new(profile, options.metric);
     let mut processes: Vec<_> = profile.processes.iter().collect();
-    // Page faults order the processes that have no sampled page.
+    // Page faults decide between equal values: processes without a sampled page have the value 0.
     let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
     processes.sort_by_key(|process| Reverse((view.process_value(process), faults(process))));
     let others = processes.split_off(options.top.min(processes.len()));
@@ -188,8 +188,8 @@ fn place(cgroup: &Cgroup) -> String {
 }
 
 impl Sums {
-    /// Returns the totals of a process. Its rates refer to `duration`, the whole trace, even if it ran for a part of
-    /// it.
+    /// Returns the totals of a process. The rates refer to `duration`, the whole trace, even if the process ran only
+    /// for a part of the trace.
     fn of(process: &ProcessProfile, duration: Duration) -> Self {
         let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc(), duration).unwrap_or_default();
         let memory = Memory { known: Some(KernelReported::of(process)), usage: process.total };

@@ -9,8 +9,6 @@ use memtrace_model::{Amount, Cost, DebugFileCounts, DebugFileOutcome, Profile, S
 use crate::format;
 use crate::wrap::wrapped;
 
-/// Writes the losses, the quality of stacks, the debug files, the excluded events, the notes, and the cost of
-/// tracing.
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out)?;
     losses(profile, out)?;

@@ -41,7 +41,7 @@ struct Site {
     by_allocator: bool,
 }
 
-/// Writes the `top` sites.
+/// Writes the `top` largest sites.
 pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
     let view = MetricView::new(profile, options.metric);
     let frames = Frames::new(profile);
@@ -196,7 +196,7 @@ fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Opt
     }
     let heading = format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), view.text(site.value));
     let Some(root) = root else { return heading };
-    // The path of a control group is shown even if the line gets too long.
+    // The name of a group has at least this space, even if the line gets too long.
     let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(MIN_GROUP_WIDTH);
     format!("{heading}, {}", format::shortened(&escape::visible(root), room))
 }

@@ -1,10 +1,10 @@
-//! Events of the thread monitor in words.
+//! Describes events of the thread monitor in words.
 
 use memtrace_model::{Comm, MonitorEventKind, Pid};
 
 use crate::escape;
 
-/// Returns an event in words, as plain text. `name` returns the short name of a process, if known.
+/// Describes an event in words, without control characters. `name` returns the short name of a process, if known.
 pub(super) fn text<'a>(kind: &MonitorEventKind, name: impl Fn(Pid) -> Option<&'a Comm>) -> String {
     let process = |pid: Pid| match name(pid) {
         Some(comm) => format!("{} ({pid})", escape::visible(comm.raw())),

@@ -46,8 +46,8 @@ impl ThreadHistory {
         self.threads.retain(|thread, values| running.contains(&thread.pid) && values.iter().any(Option::is_some));
     }
 
-    /// Returns at most the last `width` values as block elements, aligned at the right. The lowest block stands for
-    /// 0, or for the smallest value if that is negative.
+    /// Returns at most the last `width` values as Unicode block elements, aligned at the right. The lowest block
+    /// stands for 0, or for the smallest value if that is negative.
     pub(super) fn sparkline(&self, thread: &MonitoredThread, width: usize) -> String {
         let Some(values) = self.threads.get(thread) else { return String::new() };
         let shown = || values.iter().rev().take(width).rev();

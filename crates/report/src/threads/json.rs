@@ -11,7 +11,7 @@ use memtrace_model::{
 use crate::json::{TOOL, in_order, occurred};
 use crate::json_lines;
 
-/// Writes an interval as an object in a line of its own.
+/// Writes an interval as a JSON object in a line of its own.
 ///
 /// # Errors
 ///

@@ -72,7 +72,7 @@ pub fn write(timeline: &ThreadTimeline, out: &mut dyn io::Write) -> io::Result<(
     writeln!(out, "</svg>")
 }
 
-/// Returns the second line: `2 processes · 412 threads · 3 min · 180 points`.
+/// Returns the subtitle: `2 processes · 412 threads · 3 min · 180 points`.
 fn subtitle(timeline: &ThreadTimeline) -> String {
     let span = timeline.span();
     let threads = timeline.threads.len() as u64 + timeline.more_threads;

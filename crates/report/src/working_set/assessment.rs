@@ -6,7 +6,8 @@ use memtrace_model::{Assessment, CacheFit, Fit, PerSecond, WorkingSets};
 /// Minimum number of seconds for an assessment.
 const LEAST: u64 = 30;
 
-/// Returns a sentence that compares the working set of the machine with its memory. The reclaim activity decides.
+/// Returns a sentence that compares the working set of the machine with the memory of the machine, by the reclaim
+/// activity.
 pub(super) fn of_machine(sets: &WorkingSets, has_swap: bool) -> String {
     let PerSecond { all, scanning, paging } = sets.seconds;
     let counts = format!(

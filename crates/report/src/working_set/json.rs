@@ -8,7 +8,7 @@ use memtrace_model::{ProcessWorkingSet, ReferencedMemory, WorkingSets};
 use crate::json::{TOOL, by_name};
 use crate::json_lines;
 
-/// Writes a reading as an object in a line of its own.
+/// Writes a reading as a JSON object in a line of its own.
 ///
 /// # Errors
 ///

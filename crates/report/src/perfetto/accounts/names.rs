@@ -37,8 +37,8 @@ impl<'a> TrackNames<'a> {
     }
 }
 
-/// Splits `worker (13) of server (12)` into the thread and its process. A name without a separator is both, as for
-/// the main thread.
+/// Splits `worker (13) of server (12)` into the thread and its process. A name without a separator is the name of
+/// both, as for the main thread.
 fn split_thread(name: &str) -> (&str, &str) {
     let splits = name.match_indices(OF).map(|(at, _)| (&name[..at], &name[at + OF.len()..]));
     let is_thread = |thread: &str| {

@@ -1,6 +1,5 @@
 //! Names of the arguments of slices and events.
 
-/// Name of an argument.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgumentName {
     CpuTime,

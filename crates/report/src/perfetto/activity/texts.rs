@@ -8,8 +8,8 @@ use super::argument_names::ArgumentName;
 use crate::escape;
 use crate::perfetto::messages::{InternedData, InternedName, InternedString};
 
-/// IIDs of the texts of labels and events, by index in [`Activity::names`]. They follow the IIDs of stacks, because
-/// both are string values of annotations.
+/// IIDs of the texts of labels and events, by index in [`Activity::names`]. These IIDs follow the IIDs of stacks,
+/// because stacks and texts are string values of annotations.
 pub(super) struct Texts {
     values: BTreeMap<u32, u64>,
 }
@@ -38,17 +38,17 @@ impl Texts {
         SliceKind::ALL.iter().take_while(|other| **other != kind).count() as u64 + 1
     }
 
-    /// Returns the IID of a name of a slice or an event.
+    /// Returns the IID of the name of a slice or an event. `number`: index in [`Activity::names`].
     pub(super) fn name_of(number: u32) -> u64 {
         u64::from(number) + 1
     }
 
-    /// Returns the IID of a stack.
+    /// Returns the IID of a stack. `number`: index in [`Activity::stacks`].
     pub(super) fn stack(number: u32) -> u64 {
         u64::from(number) + 1
     }
 
-    /// Returns the IID of a text of a label or an event.
+    /// Returns the IID of the text of a label or an event. `number`: index in [`Activity::names`].
     pub(super) fn value(&self, number: u32) -> u64 {
         self.values[&number]
     }

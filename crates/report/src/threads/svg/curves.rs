@@ -1,4 +1,4 @@
-//! Values of the curves of each panel.
+//! Computes the values of the curves of each panel.
 
 use memtrace_model::format::grouped;
 use memtrace_model::{ProcessPoint, ProcessValue, ThreadSeries, ThreadTimeline, UsagePoint};
@@ -29,8 +29,8 @@ impl Curve {
         self.values.iter().rev().flatten().next().copied()
     }
 
-    /// Returns the value with the largest absolute value, and the index of its point. If several are equal, returns
-    /// the first.
+    /// Returns the index of the point with the largest absolute value, and its value. If several points are equal,
+    /// returns the first.
     pub(super) fn peak(&self) -> Option<(usize, f64)> {
         let values = self.values.iter().enumerate().filter_map(|(point, value)| Some((point, (*value)?)));
         values.reduce(|peak, next| if next.1.abs() > peak.1.abs() { next } else { peak })
@@ -67,8 +67,8 @@ pub(super) fn swap(timeline: &ThreadTimeline) -> Option<Curve> {
 }
 
 /// Returns a curve for each thread of the ranking, and one for all other threads: the total minus the curves of the
-/// ranking. If `is_level`, the last value of a thread remains in this subtraction after the end of the thread,
-/// because the total contains it.
+/// ranking. If `is_level`, the total still contains the last value of a thread after the thread has ended, so this
+/// value is also subtracted at later points.
 pub(super) fn threads(timeline: &ThreadTimeline, ranking: &Ranking<'_>, number: Number, is_level: bool) -> Vec<Curve> {
     let points = 0..timeline.spans.len();
     let mut rest = match is_level {

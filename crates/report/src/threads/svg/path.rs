@@ -13,14 +13,14 @@ use super::frame::Frame;
 pub(super) enum Shape {
     /// Each value is at the end of its span. Lines connect the values.
     Level,
-    /// Like [`Self::Level`], but the curve starts at 0 before the first span, and at the last value before a gap
-    /// after it.
+    /// Like [`Self::Level`], but after a gap the curve starts at the last value before the gap, and the whole curve
+    /// starts at 0.
     Sum,
     /// Each value is an average over its span. The curve has steps.
     Rate,
 }
 
-/// Scales of a panel.
+/// Horizontal and vertical scale of a panel.
 pub(super) struct Scale<'a> {
     pub(super) frame: &'a Frame,
     pub(super) timeline: &'a ThreadTimeline,

@@ -12,8 +12,8 @@ use crate::escape;
 /// Maximum number of moments with a tooltip.
 const MOMENTS: usize = 120;
 
-/// Writes an invisible column for each moment. The title of the column, which viewers show as a tooltip, has the
-/// values.
+/// Writes an invisible column for each moment, or for several successive moments if there are too many. The title of
+/// the column, which viewers show as a tooltip, has the values at the last of its moments, except for zeros.
 pub(super) fn write(curves: &[&Curve], unit: Unit, scale: &Scale<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let spans = &scale.timeline.spans;
     let step = spans.len().div_ceil(MOMENTS).max(1);

@@ -11,7 +11,7 @@ use crate::axis::time_ticks;
 pub(super) enum TimeAxis {
     /// Starts at 0.
     Linear,
-    /// Starts at the last power of ten, in seconds, that is not above the first time.
+    /// Starts at the largest power of ten, in seconds, that is not above the first time.
     Logarithmic,
 }
 

@@ -5,7 +5,7 @@ use memtrace_model::{CounterSource, ThreadColumn, ThreadUsage, UsageCounter};
 
 /// Number in a column.
 enum Value {
-    /// Number of a sort column.
+    /// Value of a column by which the table can be sorted.
     Sort(ThreadColumn),
     /// Counter per second.
     Rate(UsageCounter),
@@ -14,7 +14,7 @@ enum Value {
 /// A column with numbers.
 pub(super) struct NumberColumn {
     pub(super) head: &'static str,
-    /// Importance: if the table is too wide, the columns with the smallest number are removed first.
+    /// If the table is too wide, the columns with the lowest importance are removed first.
     pub(super) importance: u8,
     value: Value,
     cell: fn(f64) -> String,
@@ -35,7 +35,7 @@ impl NumberColumn {
         if is_known { (self.cell)(value) } else { String::from("-") }
     }
 
-    /// Returns true if the column shows a number of the sort column.
+    /// Returns true if the column shows the value of the sort column, or one of the counters in this value.
     pub(super) fn shows(&self, sort: ThreadColumn) -> bool {
         match self.value {
             Value::Sort(column) => column == sort,
