@@ -194,18 +194,13 @@ impl ProcessTracker {
         self.traced.as_ref().is_none_or(|traced| traced.contains(&pid))
     }
 
-    /// Reads the mappings and the metadata of `pid`, and returns its image.
-    pub(crate) fn read_image(&mut self, pid: Pid) -> Result<&ProcessImage, ProcessError> {
+    /// Reads the mappings and the metadata of `pid`.
+    pub(crate) fn read_image(&mut self, pid: Pid) -> Result<(), ProcessError> {
         let image = procfs::read_image(pid, &mut self.objects)?;
         let at = self.now();
         self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
         self.read_metadata(pid);
-        self.registry
-            .images()
-            .range(ImageId { pid, ordinal: 0 }..)
-            .next()
-            .map(|(_, image)| image)
-            .ok_or(ProcessError::Exited(pid))
+        Ok(())
     }
 
     /// Surveys the objects that `pid` has mapped, as far as its mappings were read.
