@@ -32,6 +32,7 @@ impl CacheMeter {
 
     fn fail(&mut self, error: &PmuError, observer: &mut dyn Observer) {
         self.has_failed = true;
+        self.counters = None;
         observer.note(&format!("the use of the last-level cache is not measured: {error}"));
     }
 }
