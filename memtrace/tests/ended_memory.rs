@@ -1,5 +1,8 @@
 //! Memory use of ended processes: it depends on the amount of distinct code, not on the number of processes.
 
+#[path = "../../crates/history/src/test_code.rs"]
+mod test_code;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +13,7 @@ use memtrace_model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, EventClass, FileOffset, ImageEnd, ImageId, ImageStart, ImageUsage,
     Mapping, Object, Pid, ProcessImage, Quantities, Quantity, Stack, StackEnd, StackId, Stacks, Tick, User,
 };
-use memtrace_object::symbolize::ImageCode;
+use test_code::TestCode;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -72,7 +75,7 @@ fn process(number: u32, stacks: u64) -> CompletedImage {
 }
 
 fn add(ended: &mut EndedProcesses, completed: CompletedImage) {
-    let mut code = ImageCode::new(&completed.image, None);
+    let mut code = TestCode::new();
     ended.add(completed, &mut code);
 }
 

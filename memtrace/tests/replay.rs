@@ -1,6 +1,9 @@
 //! Replay of 24 hours of synthetic events through the shards and the collection of ended processes. The totals must be
 //! exact, and memory must not grow. `MEMTRACE_REPLAY_PROCESSES` sets the number of processes of the day.
 
+#[path = "../../crates/history/src/test_code.rs"]
+mod test_code;
+
 use std::collections::{BTreeMap, HashMap};
 use std::env;
 use std::ops::AddAssign;
@@ -22,7 +25,7 @@ use memtrace_model::{
     ImageId, ImageStart, Losses, Mapping, Object, PartKeys, Pid, ProcessImage, Quantities, Quantity, Stack, StackEnd,
     StackId, TagId, Tick, Tid,
 };
-use memtrace_object::symbolize::ImageCode;
+use test_code::TestCode;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -313,7 +316,7 @@ fn replay(schedule: Schedule) -> Outcome {
             let number = numbers.entry(id.pid).or_insert(u64::from(id.pid.0) - FIRST_PID);
             let process = Process { number: *number, version: 0 };
             let image = process.image(process.executes() && end == ImageEnd::Exit);
-            let mut code = ImageCode::new(&image, None);
+            let mut code = TestCode::new();
             ended.add(CompletedImage { id, end, at, image, usage, stacks }, &mut code);
             if end == ImageEnd::Exit {
                 *number += PIDS;
@@ -358,7 +361,7 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     };
     let images = ids.map(|id| (id, daemon(id))).collect();
     let window = Tick(0)..Tick::at(DAY);
-    let code_of = |_, image: &ProcessImage| ImageCode::new(image, None);
+    let code_of = |_, _: &ProcessImage| TestCode::new();
     let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, ChangesInParts::default());
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     let profile = classes.take(EventClass::Heap).into_profile(Default::default(), Vec::new(), |_| None);

@@ -1,5 +1,8 @@
 //! Memory of the stacks of a process that has reached the limit of stacks.
 
+#[path = "../../crates/history/src/test_code.rs"]
+mod test_code;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +15,7 @@ use memtrace_model::{
     AbsAddr, AllocatorId, Bytes, EndedImage, Event, EventKind, FileOffset, Mapping, Object, Pid, ProcessImage, Stack,
     StackEnd, StackId, TagId, Tick, Tid,
 };
-use memtrace_object::symbolize::ImageCode;
+use test_code::TestCode;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -106,7 +109,7 @@ fn memory_of_a_process_with_all_stacks_of_the_limit() {
     for EndedImage { id, end, at, usage, stacks, .. } in parts.take_complete(|_| true) {
         assert!(stacks.with_frames() > STACKS as usize, "the limit is used: {}", stacks.with_frames());
         let completed = CompletedImage { id, end, at, image: image.clone(), usage, stacks };
-        ended.add(completed, &mut ImageCode::new(&image, None));
+        ended.add(completed, &mut TestCode::new());
     }
     let (after, peak) = (per_stack(heap::allocated() - before), per_stack(heap::peak() - before));
     println!("{after} bytes after the end, {peak} at the peak");
