@@ -124,7 +124,7 @@ mod recorder_ninths {
 const BLOCK: u64 = 80;
 /// Memory of a stack of a running image, in bytes.
 ///
-/// If the maximum number of stacks exists, a stack takes up to twice this memory (`tests/stack_memory.rs`). At that
+/// If the maximum number of stacks exists, a stack takes up to twice this memory (`crates/history/tests/stack_memory.rs`). At that
 /// time, the other shares are not full. With half as many stacks, 10 % of the allocations in the soak test would have
 /// merged stacks (docs/design/0062).
 const STACK: u64 = 288;

@@ -53,8 +53,7 @@ impl Settings {
     }
 }
 
-/// Maximum number of accounts. Each account takes about 190 bytes in the ledger
-/// (`memtrace/tests/account_memory.rs`).
+/// Maximum number of accounts. Each account takes about 190 bytes in the ledger (`tests/account_memory.rs`).
 const MAX_ACCOUNTS: u32 = 100_000;
 
 /// Maximum number of stacks in a delta, if the limit of the ledger is lower.

@@ -1,6 +1,6 @@
 //! Memory use of ended processes: it depends on the amount of distinct code, not on the number of processes.
 
-#[path = "../../crates/history/src/test_code.rs"]
+#[path = "../src/test_code.rs"]
 mod test_code;
 
 use std::path::PathBuf;

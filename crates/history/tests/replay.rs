@@ -1,7 +1,7 @@
 //! Replay of 24 hours of synthetic events through the shards and the collection of ended processes. The totals must be
 //! exact, and memory must not grow. `MEMTRACE_REPLAY_PROCESSES` sets the number of processes of the day.
 
-#[path = "../../crates/history/src/test_code.rs"]
+#[path = "../src/test_code.rs"]
 mod test_code;
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,6 +1,6 @@
 //! Memory of the stacks of a process that has reached the limit of stacks.
 
-#[path = "../../crates/history/src/test_code.rs"]
+#[path = "../src/test_code.rs"]
 mod test_code;
 
 use std::path::PathBuf;
