@@ -45,7 +45,7 @@ fn library(name: &str) -> PathBuf {
     if let Some((_, path)) = INSTALLED.iter().find(|(installed, _)| *installed == name) {
         return PathBuf::from(path);
     }
-    let root = package().join("../target/libc").join(name);
+    let root = package().join("../../target/libc").join(name);
     let file = if name == "musl" { "x86_64-linux-musl/libc.so" } else { "x86_64-linux-gnu/libc.so.6" };
     let paths = [root.join("lib").join(file), root.join("usr/lib").join(file)];
     let path = paths.into_iter().find(|path| path.exists());
@@ -134,7 +134,7 @@ fn probe_sites_in_every_libc_match_the_golden_file() {
                 writeln!(printed, "{line}").expect("a string can be written to");
             }
         }
-        let version = package().join("../target/libc").join(name).join("VERSION");
+        let version = package().join("../../target/libc").join(name).join("VERSION");
         versions.push(fs::read_to_string(version).unwrap_or_default().trim().to_owned());
     }
     let path = package().join("tests/golden/probe_sites.txt");
