@@ -18,6 +18,6 @@ pub fn read(path: &Path) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut python = Command::new("/usr/bin/python3");
     python.env("PYTHONPATH", root.join("target/viewers/python"));
-    python.arg(root.join("memtrace/tests/report_golden/read_perfetto.py")).arg(path);
+    python.arg(root.join("crates/report/tests/report_golden/read_perfetto.py")).arg(path);
     serde_json::from_str(&process::run(&mut python)).expect("JSON")
 }

@@ -177,7 +177,7 @@ mod tests {
             "live_bytes": 3, "live_count": 2, "alloc_bytes": 3, "alloc_count": 2, "free_bytes": 0, "free_count": 0,
             "unmatched_frees": 0, "filtered_bytes": 0, "filtered_count": 0, "peak_bytes": 3, "sites": [],
         });
-        let golden = include_str!("../../../memtrace/tests/golden/report/sample.json");
+        let golden = include_str!("../../../crates/report/tests/golden/sample.json");
         let report: serde_json::Value = serde_json::from_str(golden).unwrap();
         let error = compare(&format!("attached\ntotals {totals}\nreport {report}\n")).unwrap_err().to_string();
         assert!(error.contains("does not have exactly one process"), "{error}");

@@ -79,7 +79,7 @@ fn sample_report(format: Format) -> String {
 #[track_caller]
 #[expect(clippy::panic, reason = "it fails the test that calls it")]
 fn assert_golden(name: &str, actual: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/report").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     let expected = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{name}: {error}"));
     if expected == actual {
         return;

@@ -21,7 +21,7 @@ use crate::{build, options, report};
 
 /// Folder of the packages that `cargo xtask setup --long` installs.
 fn viewers() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/viewers")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/viewers")
 }
 
 fn packages() -> PathBuf {
