@@ -112,6 +112,13 @@ fn damaged_bytes_cause_no_panic() {
 fn read_all(recording: &Recording) {
     let end = recording.end();
     let _ = recording.totals(Boundary::START, end);
+    let bounds: Vec<_> = recording.intervals().iter().map(IntervalRow::end).collect();
+    let _ = recording.totals_in_parts(&bounds);
+    let _ = recording.live_changes(&bounds);
+    let _ = recording.losses(Boundary::START, end);
+    let _ = recording.memory_over_time(end);
+    let _ = recording.accounts(Boundary::START, end);
+    let _ = recording.account_names();
     let _ = recording.images(end);
     let _ = recording.merged_images(Boundary::START, end);
     let _ = recording.oom_kills(end);
