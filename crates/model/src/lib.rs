@@ -12,7 +12,6 @@ mod event;
 mod event_class;
 mod explanation;
 pub mod format;
-mod free_entries;
 mod losses;
 mod magnitude;
 mod memory;
@@ -47,7 +46,6 @@ pub use explanation::{
     CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MemorySizes, NamedMemory,
     StatusCounters, ThreadStacks,
 };
-pub use free_entries::{EntryBlock, FreeEntries};
 pub use losses::{LossReason, Losses};
 pub use magnitude::{Magnitude, Magnitudes, share};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};

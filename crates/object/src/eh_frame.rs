@@ -16,6 +16,7 @@ mod descriptions;
 mod entry;
 mod error;
 mod frames;
+mod free_entries;
 mod intern;
 mod layout;
 mod machine;

@@ -3,10 +3,11 @@
 //! The first free space is allocated. It can be freed when no BPF program reads it any more.
 
 use memtrace_common::unwind::{BLOB_BITS, BLOB_ROWS, PAGE_BITS, page, row};
-use memtrace_model::{EntryBlock, FreeEntries, VirtOffset};
+use memtrace_model::VirtOffset;
 use rustc_hash::FxHashMap;
 
 use super::descriptions::PageRows;
+use super::free_entries::{EntryBlock, FreeEntries};
 use super::intern::Interner;
 use super::table::Table;
 

@@ -4,25 +4,25 @@ use std::collections::BTreeMap;
 
 /// Consecutive entries of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EntryBlock {
+pub(super) struct EntryBlock {
     /// Index of the first entry.
-    pub first: u32,
+    pub(super) first: u32,
     /// Number of entries.
-    pub count: u32,
+    pub(super) count: u32,
 }
 
 /// Free blocks of entries: the length of each block, by the index of its first entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FreeEntries(BTreeMap<u32, u32>);
+pub(super) struct FreeEntries(BTreeMap<u32, u32>);
 
 impl FreeEntries {
     /// Returns an allocator with `count` entries, all free.
-    pub fn new(count: u32) -> Self {
+    pub(super) fn new(count: u32) -> Self {
         Self(BTreeMap::from([(0, count)]))
     }
 
     /// Allocates `count` entries in the first free block that is large enough; `None` if there is none.
-    pub fn allocate(&mut self, count: u32) -> Option<EntryBlock> {
+    pub(super) fn allocate(&mut self, count: u32) -> Option<EntryBlock> {
         let (&first, &free) = self.0.iter().find(|&(_, &free)| free >= count && free > 0)?;
         // An empty block takes one entry, so that no other block has the same first entry.
         let length = count.max(1);
@@ -34,17 +34,17 @@ impl FreeEntries {
     }
 
     /// Returns the free blocks in order.
-    pub fn blocks(&self) -> impl Iterator<Item = EntryBlock> + '_ {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = EntryBlock> + '_ {
         self.0.iter().map(|(&first, &count)| EntryBlock { first, count })
     }
 
     /// Returns the number of free entries.
-    pub fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.0.values().sum()
     }
 
     /// Allocates `block`, which must lie in a free block and must not be empty.
-    pub fn take(&mut self, block: EntryBlock) {
+    pub(super) fn take(&mut self, block: EntryBlock) {
         let Some((&first, &free)) = self.0.range(..=block.first).next_back() else { return };
         self.0.remove(&first);
         if first < block.first {
@@ -57,7 +57,7 @@ impl FreeEntries {
     }
 
     /// Frees a block, and merges it with the free blocks next to it.
-    pub fn release(&mut self, block: EntryBlock) {
+    pub(super) fn release(&mut self, block: EntryBlock) {
         let (mut first, mut count) = (block.first, block.count.max(1));
         if let Some((&before, &free)) = self.0.range(..first).next_back()
             && before + free == first
