@@ -79,7 +79,7 @@ pub use reclaim::{
 };
 pub use run_facts::RunFacts;
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
-pub use stack::{FinishedStacks, Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
+pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};
 pub use totals::{
     AccountChanges, AccountColumn, AccountCounters, AccountGroupId, AccountInterval, AccountKeys, AccountNumber,

@@ -1,6 +1,8 @@
 //! Lookup of stacks that user space has finished.
 
-use memtrace_model::{FinishedStacks, Pid, Stack, StackId};
+use memtrace_model::{Pid, Stack, StackId};
+
+use crate::targets::finished_stacks::FinishedStacks;
 
 /// Lookup of a finished stack, by its process and the ID of its copy. Returns the ID of the stack, and its frames if
 /// they were not sent.

@@ -49,7 +49,7 @@ pub struct ImageUsage {
 impl ImageUsage {
     /// Gives each stack the id that `rename` returns, if it returns one. The totals of stacks with the same id are
     /// added.
-    pub(crate) fn rename_stacks(&mut self, mut rename: impl FnMut(StackId) -> Option<StackId>) {
+    pub fn rename_stacks(&mut self, mut rename: impl FnMut(StackId) -> Option<StackId>) {
         for (key, usage) in take_renamed(&mut self.by_stack, &mut rename) {
             *self.by_stack.entry(key).or_default() += usage;
         }

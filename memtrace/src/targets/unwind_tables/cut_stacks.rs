@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use memtrace_host::kernel::Kernel;
 use memtrace_host::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
-use memtrace_model::{AbsAddr, Bytes, EndedImage, FinishedStacks, Mapping, Object, ProcessImage};
+use memtrace_model::{AbsAddr, Bytes, EndedImage, Mapping, Object, ProcessImage};
 use tokio::sync::Notify;
 
 use super::copy_thread::CopyThread;
 use super::placed_tables::{PlacedCode, PlacedTables};
+use crate::targets::finished_stacks::FinishedStacks;
 use crate::targets::track::ProcessTracker;
 
 /// Time limit of one call of [`CutStacks::finish_walks`]. Between two calls, the main loop processes mappings, table

@@ -5,9 +5,7 @@ use std::mem;
 
 use memtrace_history::EndedProcesses;
 use memtrace_history::pipeline::{RunTotals, count_missing_frames};
-use memtrace_model::{
-    CallsBySize, Delta, FinishedStacks, ImageId, ImageUsage, LossReason, PartKeys, Snapshots, Stacks,
-};
+use memtrace_model::{CallsBySize, Delta, ImageId, ImageUsage, LossReason, PartKeys, Snapshots, Stacks};
 
 use super::Trace;
 use super::start::coverage;
@@ -17,6 +15,7 @@ use crate::run_kit::event_loop::Signals;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
+use crate::targets::finished_stacks::FinishedStacks;
 use crate::targets::select::Selection;
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::trace::config::Config;

@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use memtrace_model::{EndedImage, ImageEnd, Pid, Snapshot, Stack, StackId, Tick};
 use rustc_hash::{FxHashMap, FxHashSet};
-
-use crate::{EndedImage, ImageEnd, Pid, Snapshot, Stack, StackId, Tick};
 
 /// Stack copies that user space has finished, by process and by the id of the copy. Events have the id of the copy.
 ///
 /// The BPF programs give each copy a new id. The finished stack has the id that the BPF programs would have given it,
 /// so that the copy and a complete stack with the same frames have common totals.
 #[derive(Clone, Debug, Default)]
-pub struct FinishedStacks(BTreeMap<Pid, OfProcess>);
+pub(crate) struct FinishedStacks(BTreeMap<Pid, OfProcess>);
 
 /// Finished stacks of one process.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +23,7 @@ struct OfProcess {
 
 impl FinishedStacks {
     /// Adds a finished copy of the process `pid`. `copy` is the id of the copy, `id` the id of the finished stack.
-    pub fn add(&mut self, pid: Pid, copy: StackId, id: StackId, stack: Stack) {
+    pub(crate) fn add(&mut self, pid: Pid, copy: StackId, id: StackId, stack: Stack) {
         let process = self.0.entry(pid).or_default();
         process.ids.insert(copy, (id, stack.taken));
         process.stacks.entry(id).or_insert(stack);
@@ -32,12 +31,12 @@ impl FinishedStacks {
 
     /// Adds a copy that could not be finished. Its stack is the cut stack with the id `cut`, and BPF has sent the
     /// frames.
-    pub fn add_cut(&mut self, pid: Pid, copy: StackId, cut: StackId, taken: Duration) {
+    pub(crate) fn add_cut(&mut self, pid: Pid, copy: StackId, cut: StackId, taken: Duration) {
         self.0.entry(pid).or_default().ids.insert(copy, (cut, taken));
     }
 
     /// Replaces the ids of copies in `snapshot` by the ids of their stacks.
-    pub fn apply(&self, snapshot: &mut Snapshot) {
+    pub(crate) fn apply(&self, snapshot: &mut Snapshot) {
         for (id, image) in &mut snapshot.images {
             let Some(process) = self.0.get(&id.pid) else { continue };
             image.rename_stacks(|copy| {
@@ -49,15 +48,13 @@ impl FinishedStacks {
     }
 
     /// Returns the id of the stack of a copy of `pid`, and its frames if BPF has not sent them.
-    #[must_use]
-    pub fn find(&self, pid: Pid, copy: StackId) -> Option<(StackId, Option<&Stack>)> {
+    pub(crate) fn find(&self, pid: Pid, copy: StackId) -> Option<(StackId, Option<&Stack>)> {
         self.0.get(&pid)?.find(copy)
     }
 
     /// Returns true if the frames of all stacks of an ended image are known. Otherwise, some copies may not have
     /// arrived, or are not finished.
-    #[must_use]
-    pub fn completes(&self, image: &EndedImage) -> bool {
+    pub(crate) fn completes(&self, image: &EndedImage) -> bool {
         let process = self.0.get(&image.id.pid);
         let is_known = |id: StackId| {
             !id.has_frames()
@@ -69,7 +66,7 @@ impl FinishedStacks {
 
     /// Replaces the ids of copies in an ended image. If the process has ended too, its copies are forgotten; later
     /// copies belong to another process with the same pid. Returns the number of forgotten copies.
-    pub fn apply_to_ended(&mut self, image: &mut EndedImage) -> usize {
+    pub(crate) fn apply_to_ended(&mut self, image: &mut EndedImage) -> usize {
         let pid = image.id.pid;
         let Some(process) = self.0.get_mut(&pid) else { return 0 };
         for (_, usage) in &mut image.usage {
@@ -104,11 +101,12 @@ impl OfProcess {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::{
+    use memtrace_model::{
         AbsAddr, Amount, Bytes, EventClass, ImageId, ImageUsage, PAGE, Quantities, Quantity, StackEnd, StackKey,
         Stacks, Touched, UnsentStacks,
     };
+
+    use super::*;
 
     const PID: Pid = Pid(1);
 
