@@ -39,6 +39,7 @@ pub mod monitor;
 mod name_table;
 mod named_stacks;
 mod numbered;
+mod ordinals;
 mod path_totals;
 pub mod pipeline;
 mod process;

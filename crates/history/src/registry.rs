@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_model::{
-    AbsAddr, Cgroup, FileOffset, ImageEnd, ImageId, ImageStart, LossReason, Losses, Mapping, Ordinals, Pid,
-    ProcessEvent, ProcessEventKind, ProcessImage, Tick, Tid, User,
+    AbsAddr, Cgroup, FileOffset, ImageEnd, ImageId, ImageStart, LossReason, Losses, Mapping, Pid, ProcessEvent,
+    ProcessEventKind, ProcessImage, Tick, Tid, User,
 };
+
+use crate::ordinals::Ordinals;
 
 /// Limits of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,13 +5,15 @@
 //! nothing.
 
 mod open;
+mod pid_table;
 mod record;
 mod ring;
 
 use std::io;
 
-use memtrace_model::{Pid, PidTable};
+use memtrace_model::Pid;
 
+use pid_table::PidTable;
 use record::Record;
 use ring::Ring;
 

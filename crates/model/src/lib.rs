@@ -60,12 +60,10 @@ pub use monitor::{
     TimelineBuilder, UsageCounter, UsagePoint,
 };
 pub use names::{CodeNames, FileState, GeneratedFunction, Names, PathObject};
-pub use process::PidTable;
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
-    Mapping, NoPerfMap, Object, Ordinals, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind,
-    ProcessImage, ProcessMemory, Replaced, Rusage, Tid, Traits, Untraced, UntracedProcess, UntracedReason, User,
-    Version,
+    Mapping, NoPerfMap, Object, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage,
+    ProcessMemory, Replaced, Rusage, Tid, Traits, Untraced, UntracedProcess, UntracedReason, User, Version,
 };
 pub use profile::{
     Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, MergedImages, Name, ObjectName,

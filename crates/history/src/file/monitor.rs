@@ -8,7 +8,7 @@ mod process;
 use std::time::Duration;
 
 use memtrace_model::{
-    ImageEnd, ImageId, MachineUsage, MonitorEventKind, MonitorInterval, OomKill, Ordinals, Pid, ProcessInterval, Tick,
+    ImageEnd, ImageId, MachineUsage, MonitorEventKind, MonitorInterval, OomKill, Pid, ProcessInterval, Tick,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,6 +17,7 @@ use self::machine::MachineTotals;
 use self::marks::MarkRecorder;
 use self::process::{MonitoredProcess, NumberedThreads};
 use crate::interval::Interval;
+use crate::ordinals::Ordinals;
 
 /// Converts intervals of the thread monitor to intervals of a recording. The recorder numbers threads, and records
 /// a value only if it has changed. It forgets processes and threads that have ended.

@@ -1,9 +1,10 @@
 //! Processes of a ledger by pid.
 
-use memtrace_model::{ImageId, Ordinals, Pid};
+use memtrace_model::{ImageId, Pid};
 use rustc_hash::FxHashMap;
 
 use super::process::Process;
+use crate::ordinals::Ordinals;
 
 /// Processes that have a state. After the exit of a process, only the ordinal of its pid is kept.
 #[derive(Debug, Default)]

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-/// Number of possible pids (`PID_MAX_LIMIT`, include/linux/threads.h).
-pub(super) const MAX_PIDS: u32 = 1 << 22;
-
 /// Process (thread group) ID in the root PID namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pid(pub u32);
+
+impl Pid {
+    /// Number of possible pids: `PID_MAX_LIMIT`, include/linux/threads.h.
+    pub const LIMIT: u32 = 1 << 22;
+}
 
 impl fmt::Display for Pid {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

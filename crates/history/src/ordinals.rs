@@ -1,7 +1,6 @@
 //! Ordinals of process images by pid.
 
-use super::ImageId;
-use super::id::{MAX_PIDS, Pid};
+use memtrace_model::{ImageId, Pid};
 
 /// Ordinal of the current image of each pid. An entry outlives its image, so that the next image of the pid gets
 /// another id.
@@ -11,7 +10,7 @@ use super::id::{MAX_PIDS, Pid};
 /// the kernel's maximum of four million pids, the tables take 4 MiB, or 16 MiB if all of them have four bytes for each
 /// ordinal.
 #[derive(Clone, Debug, Default)]
-pub struct Ordinals {
+pub(crate) struct Ordinals {
     pages: Vec<Page>,
 }
 
@@ -28,14 +27,12 @@ const PAGE_PIDS: usize = 4096;
 
 impl Ordinals {
     /// Returns true if the kernel can assign `pid` to a process.
-    #[must_use]
-    pub const fn is_valid(pid: Pid) -> bool {
-        pid.0 < MAX_PIDS
+    pub(crate) const fn is_valid(pid: Pid) -> bool {
+        pid.0 < Pid::LIMIT
     }
 
     /// Returns the id of the current image of `pid`.
-    #[must_use]
-    pub fn current(&self, pid: Pid) -> ImageId {
+    pub(crate) fn current(&self, pid: Pid) -> ImageId {
         let (page, index) = position(pid);
         let ordinal = match self.pages.get(page) {
             Some(Page::Narrow(numbers)) => numbers.get(index).map_or(0, |&number| u32::from(number)),
@@ -46,14 +43,14 @@ impl Ordinals {
     }
 
     /// Ends the current image of `pid`, and returns the id of this image. The ids of an invalid pid are all equal.
-    pub fn advance(&mut self, pid: Pid) -> ImageId {
+    pub(crate) fn advance(&mut self, pid: Pid) -> ImageId {
         let id = self.current(pid);
         self.set(pid, id.ordinal.saturating_add(1));
         id
     }
 
     /// Sets the ordinal of the current image of `pid`, unless the pid is invalid.
-    pub fn set(&mut self, pid: Pid, ordinal: u32) {
+    pub(crate) fn set(&mut self, pid: Pid, ordinal: u32) {
         if !Self::is_valid(pid) {
             return;
         }
@@ -104,7 +101,10 @@ mod tests {
     proptest! {
         #[test]
         fn ordinals_equal_those_of_a_map(
-            steps in prop::collection::vec((prop::sample::select(vec![0, 1, 4095, 4096, MAX_PIDS - 1]), 0..400_u32), 0..60),
+            steps in prop::collection::vec(
+                (prop::sample::select(vec![0, 1, 4095, 4096, Pid::LIMIT - 1]), 0..400_u32),
+                0..60,
+            ),
         ) {
             let (mut ordinals, mut map) = (Ordinals::default(), BTreeMap::new());
             for (pid, number) in steps {
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_process_costs_a_byte() {
         let mut ordinals = Ordinals::default();
-        for pid in 0..MAX_PIDS {
+        for pid in 0..Pid::LIMIT {
             ordinals.advance(Pid(pid));
         }
         assert!(ordinals.pages.iter().all(|page| matches!(page, Page::Narrow(numbers) if numbers.len() == PAGE_PIDS)));
