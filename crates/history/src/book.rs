@@ -5,8 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use memtrace_model::{
-    AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, MemoryTimelineBuilder,
-    MergedImages, OomKill,
+    AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, MemoryTimelineBuilder, OomKill,
 };
 use rustc_hash::FxHashMap;
 
@@ -16,6 +15,7 @@ use super::file::Error;
 use super::gap::Gap;
 use super::header::Header;
 use super::interval::{AccountNames, Fact, Locations, RecordedActivity, RecordedImage, TotalKey};
+use super::merged_images::MergedImages;
 use super::totals::Totals;
 
 /// The history of a run: the changes of each interval, by process image and stack.

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use memtrace_model::{
-    CodeNames, EventClass, ImageEnd, ImageId, ImageUsage, MergedImages, Object, ProcessImage, StackId, Stacks, Tick,
+    CodeNames, EventClass, ImageEnd, ImageId, ImageUsage, Object, ProcessImage, StackId, Stacks, Tick,
 };
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
@@ -21,6 +21,7 @@ use self::row::Row;
 use super::call_paths::{CallPaths, Walk};
 use super::generated_names::GeneratedNames;
 use super::live_paths::{ImageStacks, LivePaths};
+use super::merged_images::MergedImages;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 use super::translated_paths::PathSource;
 

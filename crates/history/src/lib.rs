@@ -34,6 +34,7 @@ pub mod ledger;
 mod live_calls;
 mod live_paths;
 mod memory;
+mod merged_images;
 mod moments;
 pub mod monitor;
 mod name_table;
@@ -76,6 +77,7 @@ pub use interval::{
 pub use live_calls::frames_of_calls;
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
 pub use memory::MemoryBook;
+pub use merged_images::MergedImages;
 pub use moments::Moments;
 pub use name_table::{FramesByObject, NameTable};
 pub use named_stacks::{NamedClasses, NamedStacks};

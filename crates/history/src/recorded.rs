@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_model::{
-    BlockHistograms, EventClass, ImageId, ImageUsage, LiveChanges, Losses, MergedImages, Node, OomKill, Part,
-    ProcessImage, Quantities, Quantity, StackEnd, Tick,
+    BlockHistograms, EventClass, ImageId, ImageUsage, LiveChanges, Losses, Node, OomKill, Part, ProcessImage,
+    Quantities, Quantity, StackEnd, Tick,
 };
 
 use super::assemble::ChangesByPath;
 use super::call_paths::CallPaths;
 use super::ended::EndedProcesses;
+use super::merged_images::MergedImages;
 use super::path_totals::{PathKey, PathTotals, PathUsage};
 
 /// Recorded totals of a process image in one event class.

@@ -66,8 +66,8 @@ pub use process::{
     ProcessMemory, Replaced, Rusage, Tid, Traits, Untraced, UntracedProcess, UntracedReason, User, Version,
 };
 pub use profile::{
-    Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, MergedImages, Name, ObjectName,
-    PartChange, ProcessProfile, Profile, ProfileRows, ProgramCost, StackLabels, StackProfile, StackQuality, Unnamed,
+    Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, Name, ObjectName, PartChange,
+    ProcessProfile, Profile, ProfileRows, ProgramCost, StackLabels, StackProfile, StackQuality, Unnamed,
 };
 pub use quantity::{Measure, QUANTITIES, Quantities, Quantity, QuantityFacts, Storage};
 pub use reclaim::{

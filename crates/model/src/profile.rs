@@ -3,7 +3,6 @@
 mod cost;
 mod ended_group;
 mod live_changes;
-mod merged_images;
 mod unnamed;
 
 use std::collections::BTreeMap;
@@ -21,7 +20,6 @@ use crate::{
 pub use self::cost::{Cost, ProgramCost};
 pub use self::ended_group::{EndedGroup, EndedRun};
 pub use self::live_changes::{LiveChanges, PartChange};
-pub use self::merged_images::MergedImages;
 pub use self::unnamed::Unnamed;
 
 /// Everything that a report can show.

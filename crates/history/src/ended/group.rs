@@ -5,14 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memtrace_model::{
-    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Magnitude, MergedImages, Node, PageFaults,
-    Pid, ProcessImage, ProcessProfile, Quantity, StackEnd, StallStats, Tick,
+    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Magnitude, Node, PageFaults, Pid,
+    ProcessImage, ProcessProfile, Quantity, StackEnd, StallStats, Tick,
 };
 use rustc_hash::FxHashMap;
 
 use super::group_key::GroupKey;
 use super::row::{Row, since, size};
 use crate::call_paths::CallPaths;
+use crate::merged_images::MergedImages;
 use crate::path_totals::{PathKey, PathTotals, PathUsage, TotalParts};
 use crate::process;
 use crate::smallest::SmallStacks;

@@ -1,14 +1,13 @@
 //! The groups of an event class.
 
-use memtrace_model::{
-    EventClass, ImageUsage, Magnitude, Magnitudes, MergedImages, Node, ProcessImage, Quantities, Tick,
-};
+use memtrace_model::{EventClass, ImageUsage, Magnitude, Magnitudes, Node, ProcessImage, Quantities, Tick};
 use rustc_hash::FxHashMap;
 
 use super::group::Group;
 use super::group_key::GroupKey;
 use super::row::{ImageFacts, Row};
 use crate::call_paths::CallPaths;
+use crate::merged_images::MergedImages;
 use crate::path_totals::PathTotals;
 use crate::smallest::Smallest;
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_model::{
-    Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Magnitude, Magnitudes, MergedImages, Quantities, Quantity,
-    StackEnd, StallStats, Tick, User,
+    Cgroup, Comm, EventClass, ImageEnd, ImageId, ImageStart, Magnitude, Magnitudes, Quantities, Quantity, StackEnd,
+    StallStats, Tick, User,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -24,6 +24,7 @@ use crate::interval::{
     Change, Detail, FactValue, ImageChange, ImageValue, Interval, PathNumber, RecordedImage, StallChange, Subject,
     TotalKey,
 };
+use crate::merged_images::MergedImages;
 use crate::retention::{StoredInterval as Row, forced_merge, next_merge};
 use crate::smallest::{FEWEST, ImageSizes, Smallest, small_images};
 

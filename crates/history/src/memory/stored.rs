@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{EventClass, ImageId, MergedImages};
+use memtrace_model::{EventClass, ImageId};
 
 use super::changes::EncodedChanges;
 use crate::interval::Interval;
+use crate::merged_images::MergedImages;
 
 /// An interval in memory, without code locations, images and names.
 #[derive(Debug, Default)]

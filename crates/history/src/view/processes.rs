@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LiveChanges,
-    Log2, LossReason, MappingKind, MergedImages, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity, Rusage,
-    StackEnd,
+    Log2, LossReason, MappingKind, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity, Rusage, StackEnd,
 };
 
 use super::options::ViewOptions;
@@ -14,6 +13,7 @@ use crate::book::Book;
 use crate::boundaries::Boundary;
 use crate::file::Error;
 use crate::interval::{DetailKind, ImageValue, RecordedImage};
+use crate::merged_images::MergedImages;
 use crate::moments::Moments;
 use crate::name_table::FramesByObject;
 use crate::reconcile::residency::scale_stack;

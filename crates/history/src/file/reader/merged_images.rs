@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{EventClass, ImageId, MergedImages};
+use memtrace_model::{EventClass, ImageId};
 
 use super::query::Query;
 use super::{Recording, totals};
 use crate::boundaries::Boundary;
 use crate::file::error::Error;
 use crate::file::text::{duration, end_of, tick_of};
+use crate::merged_images::MergedImages;
 
 /// Returns the merged images that ended between two boundaries, by their group and event class. The totals of a
 /// group include the totals of its merged images.

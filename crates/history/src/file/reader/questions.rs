@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use memtrace_model::{
-    AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, MemoryTimelineBuilder,
-    MergedImages, OomKill,
+    AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, MemoryTimelineBuilder, OomKill,
 };
 use rustc_hash::FxHashMap;
 
@@ -15,6 +14,7 @@ use crate::file::error::Error;
 use crate::gap::Gap;
 use crate::header::Header;
 use crate::interval::{AccountNames, Fact, Locations, RecordedActivity, RecordedImage, TotalKey};
+use crate::merged_images::MergedImages;
 use crate::totals::Totals;
 
 use super::{Recording, accounts, activity, locations, memory_over_time, merged_images, processes, samples, totals};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::{ImageEnd, Tick};
+use memtrace_model::{ImageEnd, Tick};
 
 /// Ended process images of a group that were merged in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
