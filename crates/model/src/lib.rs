@@ -90,7 +90,6 @@ pub use user_probe::UserProbe;
 pub use working_set::{
     CacheFit, CacheSize, CacheUse, ComparedSizes, FaultedPages, Fit, PagePart, PageState, ProcessWorkingSet,
     ReferencedMemory, TouchWindow, TouchedPages, TouchedProcesses, UnmeasuredProcesses, WorkingSetMethod, WorkingSets,
-    knee,
 };
 
 /// The table of hooked functions, shared with the BPF programs.

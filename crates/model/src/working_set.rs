@@ -3,7 +3,6 @@
 mod cache_use;
 mod faulted_pages;
 mod fit;
-mod knee;
 mod method;
 mod page_bits;
 mod process;
@@ -12,7 +11,6 @@ mod touched_pages;
 pub use self::cache_use::{CacheFit, CacheUse};
 pub use self::faulted_pages::FaultedPages;
 pub use self::fit::Fit;
-pub use self::knee::knee;
 pub use self::method::WorkingSetMethod;
 pub use self::process::{ProcessWorkingSet, ReferencedMemory};
 pub use self::touched_pages::{PagePart, PageState, TouchWindow, TouchedPages, TouchedProcesses};

@@ -3,6 +3,7 @@
 mod assessment;
 mod csv;
 mod json;
+mod knee;
 mod summary;
 mod svg;
 #[cfg(test)]

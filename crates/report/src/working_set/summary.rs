@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use memtrace_model::format::{counted, short};
-use memtrace_model::{Bytes, WorkingSetMethod, WorkingSets, knee};
+use memtrace_model::{Bytes, WorkingSetMethod, WorkingSets};
+
+use super::knee::knee;
 
 /// Returns sentences with the resident memory and its touched part in the last reading. If the readings are
 /// cumulative, they also have the touched memory at the knee of the curve. `None` without a measured process.

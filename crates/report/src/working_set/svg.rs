@@ -8,9 +8,10 @@ use std::io;
 use std::time::Duration;
 
 use memtrace_model::format::short;
-use memtrace_model::{Bytes, ReferencedMemory, WorkingSets, knee};
+use memtrace_model::{Bytes, ReferencedMemory, WorkingSets};
 
 use self::scale::{Scale, TimeAxis};
+use super::knee::knee;
 use super::summary::summary;
 use crate::axis::{Axis, Unit};
 use crate::{escape, svg};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::Bytes;
+use memtrace_model::Bytes;
 
 /// Minimum number of points of a curve with a knee.
 const FEWEST_POINTS: usize = 4;
@@ -12,8 +12,7 @@ const LEAST_DISTANCE: f64 = 0.1;
 /// Returns the index of the knee: the point after which a curve from the origin flattens. The knee has the greatest
 /// distance above the line from the origin to the last point (the method of Satopää et al., "Finding a 'Kneedle' in a
 /// Haystack", 2011, without smoothing). `None` if the curve has no clear knee.
-#[must_use]
-pub fn knee(points: &[(Duration, Bytes)]) -> Option<usize> {
+pub(super) fn knee(points: &[(Duration, Bytes)]) -> Option<usize> {
     let &(last, most) = points.last()?;
     let (width, height) = (last.as_secs_f64(), most.0 as f64);
     if points.len() < FEWEST_POINTS || width <= 0.0 || height <= 0.0 {
