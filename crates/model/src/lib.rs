@@ -55,9 +55,8 @@ pub use memory_timeline::{
 pub use metric::{Metric, MetricFacts, Requirement};
 pub use monitor::{
     CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
-    OtherThreads, ProcessInterval, ProcessPoint, ProcessSeries, ProcessValue, ProcessValues, Series, SeriesPoint,
-    SourceState, TIMELINE_POINTS, TaskState, ThreadColumn, ThreadInterval, ThreadSeries, ThreadTimeline, ThreadUsage,
-    TimelineBuilder, UsageCounter, UsagePoint,
+    OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval,
+    ThreadUsage, UsageCounter,
 };
 pub use names::{CodeNames, FileState, GeneratedFunction, Names, PathObject};
 pub use process::{

@@ -5,11 +5,8 @@ mod counter;
 mod interval;
 mod machine;
 mod process_memory;
-mod series;
 mod source;
 mod task_state;
-mod timeline;
-mod timeline_builder;
 mod usage;
 
 pub use column::ThreadColumn;
@@ -19,9 +16,6 @@ pub use interval::{
 };
 pub use machine::{MachineUsage, MachineValue};
 pub use process_memory::{ProcessValue, ProcessValues};
-pub use series::{Series, SeriesPoint};
 pub use source::{CounterSource, SourceState};
 pub use task_state::TaskState;
-pub use timeline::{ProcessPoint, ProcessSeries, TIMELINE_POINTS, ThreadSeries, ThreadTimeline, UsagePoint};
-pub use timeline_builder::TimelineBuilder;
 pub use usage::ThreadUsage;

@@ -47,8 +47,9 @@ pub use objects::{is_library, object_labels};
 pub use options::Options;
 pub use perfetto::{AccountTrace, ThreadTrace};
 pub use threads::{
-    ThreadHistory, ThreadTableOptions, write_csv as write_threads_csv, write_csv_header as write_threads_csv_header,
-    write_json as write_threads_json, write_svg as write_thread_timeline, write_text as write_thread_table,
+    ThreadHistory, ThreadTableOptions, ThreadTimeline, TimelineBuilder, write_csv as write_threads_csv,
+    write_csv_header as write_threads_csv_header, write_json as write_threads_json, write_svg as write_thread_timeline,
+    write_text as write_thread_table,
 };
 pub use working_set::{
     write as write_working_sets, write_all as write_all_working_sets, write_end as write_end_of_working_sets,

@@ -10,10 +10,9 @@ use memtrace_history::{
 use memtrace_model::{
     ImageId, Losses, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads,
     ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval, ThreadUsage,
-    TimelineBuilder,
 };
 use memtrace_report::{
-    Format, ThreadHistory, ThreadTableOptions, ThreadTrace, write_thread_table, write_thread_timeline,
+    Format, ThreadHistory, ThreadTableOptions, ThreadTrace, TimelineBuilder, write_thread_table, write_thread_timeline,
     write_threads_csv, write_threads_csv_header, write_threads_json,
 };
 use rustc_hash::FxHashMap;

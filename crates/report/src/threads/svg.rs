@@ -15,11 +15,11 @@ use std::borrow::Cow;
 use std::io;
 
 use memtrace_model::format::{counted, duration};
-use memtrace_model::{TIMELINE_POINTS, ThreadTimeline};
 
 use self::events::EventLines;
 use self::frame::{Frame, WIDTH};
 use self::ranking::Ranking;
+use super::timeline::{TIMELINE_POINTS, ThreadTimeline};
 use crate::format::shortened;
 use crate::{escape, svg};
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use memtrace_model::{
     Comm, CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
     OtherThreads, Pid, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn,
-    ThreadInterval, ThreadTimeline, ThreadUsage, Tid, TimelineBuilder, UsageCounter,
+    ThreadInterval, ThreadUsage, Tid, UsageCounter,
 };
 use memtrace_report::{
-    ThreadHistory, ThreadTableOptions, write_thread_table, write_thread_timeline, write_threads_csv,
-    write_threads_csv_header, write_threads_json,
+    ThreadHistory, ThreadTableOptions, ThreadTimeline, TimelineBuilder, write_thread_table, write_thread_timeline,
+    write_threads_csv, write_threads_csv_header, write_threads_json,
 };
 
 use super::assert_golden;

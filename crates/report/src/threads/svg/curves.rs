@@ -1,11 +1,12 @@
 //! Computes the values of the curves of each panel.
 
+use memtrace_model::ProcessValue;
 use memtrace_model::format::grouped;
-use memtrace_model::{ProcessPoint, ProcessValue, ThreadSeries, ThreadTimeline, UsagePoint};
 
 use super::ranking::Ranking;
 use crate::escape;
 use crate::format::shortened;
+use crate::threads::timeline::{ProcessPoint, ThreadSeries, ThreadTimeline, UsagePoint};
 
 const OTHERS: &str = "#9e9e9e";
 /// Kinds of resident memory with their names and colours, from the bottom of the plot.

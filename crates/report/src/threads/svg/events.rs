@@ -4,13 +4,14 @@ use std::io;
 use std::time::Duration;
 
 use memtrace_model::format::duration;
-use memtrace_model::{MonitorEvent, MonitorEventKind, ThreadTimeline};
+use memtrace_model::{MonitorEvent, MonitorEventKind};
 
 use super::frame::{Frame, LEFT, LEGEND, LEGEND_END};
 use super::panel::TITLE;
 use crate::escape;
 use crate::format::shortened;
 use crate::threads::event;
+use crate::threads::timeline::ThreadTimeline;
 
 /// Maximum number of drawn events.
 const EVENTS: usize = 200;

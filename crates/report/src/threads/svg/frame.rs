@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use memtrace_model::ThreadTimeline;
+use crate::threads::timeline::ThreadTimeline;
 
 /// Width of the picture.
 pub(super) const WIDTH: u32 = 1200;

@@ -3,13 +3,13 @@
 use std::io;
 
 use memtrace_model::format::{clock, grouped};
-use memtrace_model::{ThreadSeries, ThreadTimeline};
 
 use super::curves;
 use super::frame::{Frame, LEFT, LEGEND, LEGEND_END};
 use super::panel::{FOOT, TITLE, write_background};
 use super::ranking::Ranking;
 use crate::escape;
+use crate::threads::timeline::{ThreadSeries, ThreadTimeline};
 
 /// Height of a lane, in pixels.
 const LANE: f64 = 17.0;

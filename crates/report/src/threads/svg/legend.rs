@@ -2,13 +2,13 @@
 
 use std::io;
 
-use memtrace_model::ThreadTimeline;
 use memtrace_model::format::duration;
 
 use super::curves::Curve;
 use super::frame::{LEGEND, LEGEND_END};
 use crate::axis::Unit;
 use crate::escape;
+use crate::threads::timeline::ThreadTimeline;
 
 /// Height of a row, in pixels.
 pub(super) const ROW: f64 = 16.0;

@@ -2,8 +2,6 @@
 
 use std::io;
 
-use memtrace_model::ThreadTimeline;
-
 use super::curves::{self, Curve, Number};
 use super::frame::{Frame, LEFT, RIGHT};
 use super::legend::{self, Legend};
@@ -11,6 +9,7 @@ use super::path::{Scale, Shape};
 use super::ranking::Ranking;
 use super::readout;
 use crate::axis::{Axis, Unit, time_ticks};
+use crate::threads::timeline::ThreadTimeline;
 
 /// Height of the title of a panel, in pixels.
 pub(super) const TITLE: f64 = 24.0;

@@ -4,9 +4,8 @@ use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-use memtrace_model::ThreadTimeline;
-
 use super::frame::Frame;
+use crate::threads::timeline::ThreadTimeline;
 
 /// Shape of a curve between its points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

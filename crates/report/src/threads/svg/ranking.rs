@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use memtrace_model::{ThreadSeries, ThreadTimeline};
+use crate::threads::timeline::{ThreadSeries, ThreadTimeline};
 
 /// Maximum number of threads with a colour.
 const THREADS: usize = 12;

@@ -1,9 +1,9 @@
 //! Tests of the picture.
 
-use memtrace_model::{ThreadSeries, ThreadTimeline, TimelineBuilder};
 use quick_xml::events::Event;
 
 use super::*;
+use crate::threads::timeline::ThreadSeries;
 
 /// Reproducible pseudo-random numbers.
 struct Noise(u64);

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::column::ThreadColumn;
-use super::interval::{MonitorInterval, MonitoredThread, ProcessInterval, ThreadInterval};
+use memtrace_model::{
+    CounterSource, MonitorInterval, MonitoredThread, Pid, ProcessInterval, ThreadColumn, ThreadInterval, ThreadUsage,
+};
+
 use super::series::Series;
-use super::source::CounterSource;
 use super::timeline::{ProcessPoint, ProcessSeries, TIMELINE_POINTS, ThreadSeries, ThreadTimeline, UsagePoint};
-use super::usage::ThreadUsage;
-use crate::Pid;
 
 /// Maximum number of threads with a series. If there are more, half of this number keep their series. Ended threads
 /// lose their series first, then threads with the smallest net bytes.
@@ -140,8 +139,11 @@ fn usage_point(
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{
+        Comm, MonitorEvent, MonitorEventKind, OtherThreads, SourceState, TaskState, Tid, UsageCounter,
+    };
+
     use super::*;
-    use crate::{Comm, MonitorEvent, MonitorEventKind, OtherThreads, SourceState, TaskState, Tid, UsageCounter};
 
     fn interval(at: u64, threads: &[(u32, u64)], others: u64) -> MonitorInterval {
         let thread = |&(tid, bytes): &(u32, u64)| ThreadInterval {

@@ -3,13 +3,12 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::interval::{MonitorEvent, MonitoredThread};
-use super::process_memory::ProcessValues;
+use memtrace_model::{Comm, MonitorEvent, MonitoredThread, Pid, ProcessValues};
+
 use super::series::{Series, SeriesPoint};
-use crate::{Comm, Pid};
 
 /// Maximum number of points of a timeline. Beyond it, points are merged.
-pub const TIMELINE_POINTS: usize = 2000;
+pub(super) const TIMELINE_POINTS: usize = 2000;
 
 /// Usage of a thread, or of all threads of a process, at a point of a timeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -48,8 +47,7 @@ pub struct ThreadSeries {
 
 impl ThreadSeries {
     /// Returns the largest absolute value of the net bytes; 0 if they are not known.
-    #[must_use]
-    pub fn peak_net(&self) -> u64 {
+    pub(super) fn peak_net(&self) -> u64 {
         self.points.iter().filter_map(|(_, point)| point.net).map(i64::unsigned_abs).max().unwrap_or(0)
     }
 }
@@ -87,14 +85,13 @@ pub struct ThreadTimeline {
 
 impl ThreadTimeline {
     /// Returns the begin of the first point and the end of the last one.
-    #[must_use]
-    pub fn span(&self) -> Range<Duration> {
+    pub(super) fn span(&self) -> Range<Duration> {
         let (first, last) = (self.spans.first(), self.spans.last());
         first.map_or(Duration::ZERO, |first| first.start)..last.map_or(Duration::ZERO, |last| last.end)
     }
 
     /// Merges points if there are more than [`TIMELINE_POINTS`]. Gaps remain, unless there are too many gaps.
-    pub fn merge_points(&mut self) {
+    pub(super) fn merge_points(&mut self) {
         for keeps_gaps in [true, false] {
             if self.spans.len() > TIMELINE_POINTS {
                 let span = self.span();
@@ -140,8 +137,7 @@ impl ThreadTimeline {
     }
 
     /// Returns true if there is a gap before a point.
-    #[must_use]
-    pub fn has_gap_before(&self, point: usize) -> bool {
+    pub(super) fn has_gap_before(&self, point: usize) -> bool {
         point > 0 && self.spans[point].start > self.spans[point - 1].end
     }
 }
@@ -176,8 +172,9 @@ impl SeriesPoint for ProcessPoint {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{ProcessValue, Tid};
+
     use super::*;
-    use crate::{ProcessValue, Tid};
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
