@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use memtrace_model::{
-    AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, MemoryTimelineBuilder, OomKill,
-};
+use memtrace_model::{AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, OomKill};
 use rustc_hash::FxHashMap;
 
 use super::boundaries::{Boundary, IntervalRow, MarkRow};
@@ -15,6 +13,7 @@ use super::file::Error;
 use super::gap::Gap;
 use super::header::Header;
 use super::interval::{AccountNames, Fact, Locations, RecordedActivity, RecordedImage, TotalKey};
+use super::memory_timeline::MemoryTimelineBuilder;
 use super::merged_images::MergedImages;
 use super::totals::Totals;
 

@@ -34,6 +34,7 @@ pub mod ledger;
 mod live_calls;
 mod live_paths;
 mod memory;
+mod memory_timeline;
 mod merged_images;
 mod moments;
 pub mod monitor;
@@ -77,6 +78,7 @@ pub use interval::{
 pub use live_calls::frames_of_calls;
 pub use live_paths::{CallSite, ImageStacks, LiveCall, LivePaths, NewPath, NewPaths};
 pub use memory::MemoryBook;
+pub use memory_timeline::MemoryTimelineBuilder;
 pub use merged_images::MergedImages;
 pub use moments::Moments;
 pub use name_table::{FramesByObject, NameTable};

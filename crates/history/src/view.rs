@@ -9,7 +9,7 @@ mod processes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace_model::{Activity, EventClass, MemoryTimelineBuilder, Names, Profile, RunFacts, StackLabels};
+use memtrace_model::{Activity, EventClass, Names, Profile, RunFacts, StackLabels};
 
 use self::notes::page_notes;
 use self::paths::RecordedCalls;
@@ -17,6 +17,7 @@ use super::book::Book;
 use super::end_of_run::EndOfRun;
 use super::facts::RecordedFacts;
 use super::file::Error;
+use super::memory_timeline::MemoryTimelineBuilder;
 use super::moments::Moments;
 use super::name_table::NameTable;
 use super::named_stacks::{NamedClasses, NamedStacks, Stacks};

@@ -49,9 +49,7 @@ pub use explanation::{
 pub use losses::{LossReason, Losses};
 pub use magnitude::{Magnitude, Magnitudes, share};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
-pub use memory_timeline::{
-    MemoryCounter, MemoryTimeline, MemoryTimelineBuilder, PressureCounter, ProcessTimeline, Steps,
-};
+pub use memory_timeline::{MemoryCounter, MemoryTimeline, PressureCounter, ProcessTimeline, Steps};
 pub use metric::{Metric, MetricFacts, Requirement};
 pub use monitor::{
     CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,

@@ -1,6 +1,5 @@
 //! Memory of processes over time.
 
-mod builder;
 mod counter;
 mod pressure;
 mod steps;
@@ -10,7 +9,6 @@ use std::time::Duration;
 
 use super::{Comm, ImageId};
 
-pub use self::builder::MemoryTimelineBuilder;
 pub use self::counter::MemoryCounter;
 pub use self::pressure::PressureCounter;
 pub use self::steps::Steps;
@@ -20,8 +18,7 @@ pub use self::steps::Steps;
 pub struct MemoryTimeline {
     /// Start of tracing, as the time since tick 0.
     pub start: Duration,
-    /// Moments in order, as the time since the start of tracing. Each is the end of an interval, and there are at most
-    /// [`MemoryTimelineBuilder::MAX_MOMENTS`].
+    /// Moments in order, as the time since the start of tracing. Each is the end of one or more intervals.
     pub moments: Vec<Duration>,
     /// Sums of live and allocated memory over all traced processes, including processes that are left out.
     pub total: BTreeMap<MemoryCounter, Steps>,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_model::{
     AccountNumber, AccountTotals, ActivityChanges, Amount, Bytes, EventClass, ImageId, LiveChanges, Losses,
-    MemoryCounter, MemoryTimelineBuilder, OomKill, PressureCounter,
+    MemoryCounter, OomKill, PressureCounter,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,6 +21,7 @@ use crate::interval::{
     AccountNames, Detail, Fact, FactValue, ImageChange, Locations, RecordedActivity, RecordedImage, Subject, TotalKey,
     activity,
 };
+use crate::memory_timeline::MemoryTimelineBuilder;
 use crate::merged_images::MergedImages;
 use crate::totals::{ImageValues, Parts, Sums, Totals};
 

@@ -39,7 +39,7 @@ impl Steps {
     }
 
     /// Forgets all values but the last one.
-    pub(crate) fn forget_all_but_last(&mut self) {
+    pub fn forget_all_but_last(&mut self) {
         self.0.drain(..self.0.len().saturating_sub(1));
     }
 
@@ -57,7 +57,7 @@ impl Steps {
 
     /// Renumbers the moments: `number` returns the new index of a moment, and must not decrease. If several values get
     /// the same moment, the last one remains.
-    pub(crate) fn renumber(&mut self, number: impl Fn(usize) -> usize) {
+    pub fn renumber(&mut self, number: impl Fn(usize) -> usize) {
         for (moment, value) in std::mem::take(&mut self.0) {
             self.set(number(moment), value);
         }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use harness::Scratch;
 use memtrace_model::{
-    Comm, EventClass, LiveChanges, MemoryCounter, MemoryTimelineBuilder, Metric, Part, PartChange, PressureCounter,
-    Profile, Tid,
+    Comm, ImageId, LiveChanges, MemoryCounter, MemoryTimeline, Metric, Part, PartChange, PressureCounter,
+    ProcessTimeline, Profile, Steps, Tid,
 };
 use memtrace_report::{Format, Options};
 use serde_json::Value;
@@ -55,18 +55,26 @@ pub(super) fn operate(profile: &Profile, options: &Options, script: &str) -> Val
 /// Returns a profile with a timeline of four seconds. In each second, a stack grows by a mebibyte.
 pub(crate) fn with_timeline() -> Profile {
     let mut profile = sample();
-    let mut builder = MemoryTimelineBuilder::default();
-    let id = memtrace_model::ImageId { pid: profile.processes[0].pid, ordinal: 0 };
-    for second in 1..=4 {
-        builder.add_change(EventClass::Heap, id, 1 << 20, 2 << 20);
-        builder.set(id, MemoryCounter::RssAnonymous, 5 << 20);
-        builder.set_comm(id, &Comm::from("redis-server"));
+    let [mut live, mut allocated, mut anonymous, mut pressure] = <[Steps; 4]>::default();
+    for moment in 0..4 {
+        live.add(moment, 1 << 20);
+        allocated.add(moment, 2 << 20);
+        anonymous.set(moment, 5 << 20);
         // Tasks wait during a quarter of the third second.
-        builder.set_pressure(PressureCounter::Some, 7_000 + if second > 2 { 250_000_000 } else { 0 });
-        builder.end_interval(SECOND * second);
+        pressure.set(moment, 7_000 + if moment > 1 { 250_000_000 } else { 0 });
     }
-    builder.add_mark(SECOND * 2, "loaded <b>");
-    profile.run.timeline = Some(builder.finish(EventClass::Heap, 1, &(Duration::ZERO..SECOND * 4)));
+    let total = BTreeMap::from([(MemoryCounter::Live, live), (MemoryCounter::Allocated, allocated)]);
+    let mut counters = total.clone();
+    counters.insert(MemoryCounter::RssAnonymous, anonymous);
+    let id = ImageId { pid: profile.processes[0].pid, ordinal: 0 };
+    profile.run.timeline = Some(MemoryTimeline {
+        moments: (1..=4).map(|second| SECOND * second).collect(),
+        total,
+        processes: vec![ProcessTimeline { id, comm: Comm::from("redis-server"), counters }],
+        pressure: [(PressureCounter::Some, pressure)].into(),
+        marks: vec![(SECOND * 2, String::from("loaded <b>"))],
+        ..MemoryTimeline::default()
+    });
     profile.run.parts = (0..4).map(|part| SECOND * part..SECOND * (part + 1)).collect();
     let mut changes = LiveChanges::default();
     (0..4).for_each(|part| changes.add(part, 4, PartChange { live: 1 << 20, alloc: 2 << 20 }));

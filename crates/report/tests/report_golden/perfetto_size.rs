@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use harness::Scratch;
 use memtrace_model::{
-    ActiveThread, Activity, Comm, EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder, Nanoseconds, Pid, Profile,
-    RunFacts, Slice, SliceKind, SliceLabel, Tid,
+    ActiveThread, Activity, Comm, ImageId, MemoryCounter, MemoryTimeline, Nanoseconds, Pid, ProcessTimeline, Profile,
+    RunFacts, Slice, SliceKind, SliceLabel, Steps, Tid,
 };
 use memtrace_report::Format;
 use serde_json::Value;
@@ -18,7 +18,8 @@ use crate::activity_sample::activity;
 fn perfetto_traces_of_many_slices_are_small() {
     const THREADS: u32 = 100;
     const SLICES: u64 = 200_000;
-    const PROCESSES: u32 = MemoryTimelineBuilder::MAX_PROCESSES as u32;
+    /// As many as a history has series of.
+    const PROCESSES: u32 = 64;
     const LENGTH: Duration = Duration::from_secs(600);
     let sample = activity();
     let thread = |tid| ActiveThread {
@@ -50,19 +51,32 @@ fn perfetto_traces_of_many_slices_are_small() {
         events: Vec::new(),
         ..sample.clone()
     };
-    let mut counters = MemoryTimelineBuilder::default();
-    for second in 1..=LENGTH.as_secs() {
-        for pid in 1..=PROCESSES {
-            let image = ImageId { pid: Pid(pid), ordinal: 0 };
-            counters.add_change(EventClass::Heap, image, second * 16, second * 32);
-            counters.set(image, MemoryCounter::RssAnonymous, second << 20);
-            counters.set_comm(image, &Comm::from(&*format!("process-{pid}")));
+    let steps = |processes: u32, value: fn(u64) -> u64| {
+        let mut steps = Steps::default();
+        for second in 1..=LENGTH.as_secs() {
+            steps.set(second as usize - 1, u64::from(processes) * value(second));
         }
-        counters.end_interval(Duration::from_secs(second));
-    }
-    let timeline = Some(counters.finish(EventClass::Heap, 1, &(Duration::ZERO..LENGTH)));
+        steps
+    };
+    // Sums of 16 and 32 bytes in the first second, twice as many in the next one, and so on.
+    let counters: [(MemoryCounter, fn(u64) -> u64); 3] = [
+        (MemoryCounter::Live, |second| second * (second + 1) * 8),
+        (MemoryCounter::Allocated, |second| second * (second + 1) * 16),
+        (MemoryCounter::RssAnonymous, |second| second << 20),
+    ];
+    let process = |pid| ProcessTimeline {
+        id: ImageId { pid: Pid(pid), ordinal: 0 },
+        comm: Comm::from(&*format!("process-{pid}")),
+        counters: counters.map(|(counter, value)| (counter, steps(1, value))).into(),
+    };
+    let timeline = MemoryTimeline {
+        moments: (1..=LENGTH.as_secs()).map(Duration::from_secs).collect(),
+        total: counters[..2].iter().map(|&(counter, value)| (counter, steps(PROCESSES, value))).collect(),
+        processes: (1..=PROCESSES).map(process).collect(),
+        ..MemoryTimeline::default()
+    };
     let profile = Profile {
-        run: RunFacts { activity: Some(Arc::new(activity)), timeline, ..RunFacts::default() },
+        run: RunFacts { activity: Some(Arc::new(activity)), timeline: Some(timeline), ..RunFacts::default() },
         ..Profile::default()
     };
     let scratch = Scratch::new();

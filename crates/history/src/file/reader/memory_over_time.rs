@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{EventClass, ImageId, MemoryCounter, MemoryTimelineBuilder, PressureCounter};
+use memtrace_model::{EventClass, ImageId, MemoryCounter, PressureCounter};
 use rusqlite::params;
 use rustc_hash::FxHashMap;
 
@@ -13,6 +13,7 @@ use crate::boundaries::Boundary;
 use crate::file::error::Error;
 use crate::file::quantities::class_number;
 use crate::interval::{RecordedImage, Subject};
+use crate::memory_timeline::MemoryTimelineBuilder;
 
 /// Images and counters by the IDs of their rows.
 struct Rows {

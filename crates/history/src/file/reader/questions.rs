@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{
-    AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, MemoryTimelineBuilder, OomKill,
-};
+use memtrace_model::{AccountNumber, AccountTotals, Amount, EventClass, ImageId, LiveChanges, Losses, OomKill};
 use rustc_hash::FxHashMap;
 
 use crate::book::Book;
@@ -14,6 +12,7 @@ use crate::file::error::Error;
 use crate::gap::Gap;
 use crate::header::Header;
 use crate::interval::{AccountNames, Fact, Locations, RecordedActivity, RecordedImage, TotalKey};
+use crate::memory_timeline::MemoryTimelineBuilder;
 use crate::merged_images::MergedImages;
 use crate::totals::Totals;
 

@@ -5,10 +5,10 @@ use std::collections::hash_map::Entry;
 use std::ops::Range;
 use std::time::Duration;
 
+use memtrace_model::{
+    Comm, EventClass, ImageId, MemoryCounter, MemoryTimeline, Pid, PressureCounter, ProcessTimeline, Steps,
+};
 use rustc_hash::FxHashMap;
-
-use super::{MemoryCounter, MemoryTimeline, PressureCounter, ProcessTimeline, Steps};
-use crate::{Comm, EventClass, ImageId, Pid};
 
 /// Key of a series: a counter of an event class, or a counter that does not depend on the class.
 type Key = (Option<EventClass>, MemoryCounter);
@@ -29,8 +29,6 @@ pub struct MemoryTimelineBuilder {
     names: FxHashMap<ImageId, Comm>,
     /// Processes without series, with their last values.
     small: FxHashMap<ImageId, Process>,
-    /// Number of ended processes without series that were forgotten.
-    forgotten: u64,
     marks: Vec<(Duration, String)>,
     pressure: BTreeMap<PressureCounter, Steps>,
 }
@@ -52,16 +50,16 @@ impl Process {
 
 impl MemoryTimelineBuilder {
     /// Maximum number of moments.
-    pub(crate) const MAX_MOMENTS: usize = 1024;
+    const MAX_MOMENTS: usize = 1024;
 
     /// Maximum number of processes with series.
-    pub const MAX_PROCESSES: usize = 64;
+    const MAX_PROCESSES: usize = 64;
 
     /// Maximum number of marks. Later marks are dropped.
-    pub const MAX_MARKS: usize = 1000;
+    const MAX_MARKS: usize = 1000;
 
     /// Sets the name of a process.
-    pub fn set_comm(&mut self, image: ImageId, comm: &Comm) {
+    pub(crate) fn set_comm(&mut self, image: ImageId, comm: &Comm) {
         match self.processes.get_mut(&image).or_else(|| self.small.get_mut(&image)) {
             Some(process) => process.comm.clone_from(comm),
             None => _ = self.names.insert(image, comm.clone()),
@@ -70,7 +68,7 @@ impl MemoryTimelineBuilder {
 
     /// Adds changes of the live and allocated bytes of a class in the current interval. Decreases wrap. Changes of
     /// merged processes have PID 0 and count in the sums only.
-    pub fn add_change(&mut self, class: EventClass, image: ImageId, live: u64, allocated: u64) {
+    pub(crate) fn add_change(&mut self, class: EventClass, image: ImageId, live: u64, allocated: u64) {
         let moment = self.moment();
         for (counter, change) in [(MemoryCounter::Live, live), (MemoryCounter::Allocated, allocated)] {
             // No event reports that a page is no longer resident.
@@ -86,7 +84,7 @@ impl MemoryTimelineBuilder {
     }
 
     /// Sets a counter of a process at the end of the current interval.
-    pub fn set(&mut self, image: ImageId, counter: MemoryCounter, value: u64) {
+    pub(crate) fn set(&mut self, image: ImageId, counter: MemoryCounter, value: u64) {
         let moment = self.moment();
         let process = self.process(image);
         if !process.has_ended {
@@ -95,14 +93,14 @@ impl MemoryTimelineBuilder {
     }
 
     /// Sets a counter of the machine's memory pressure at the end of the current interval.
-    pub fn set_pressure(&mut self, counter: PressureCounter, value: u64) {
+    pub(crate) fn set_pressure(&mut self, counter: PressureCounter, value: u64) {
         let moment = self.moment();
         self.pressure.entry(counter).or_default().set(moment, value);
     }
 
     /// Ends a process: it has no resident memory from the end of the current interval on. Calls of [`Self::add_change`]
     /// can follow.
-    pub fn end(&mut self, image: ImageId) {
+    pub(crate) fn end(&mut self, image: ImageId) {
         let moment = self.moment();
         let process = self.process(image);
         process.has_ended = true;
@@ -111,21 +109,15 @@ impl MemoryTimelineBuilder {
         }
     }
 
-    /// Forgets an ended process, if it has no series. No call of [`Self::add_change`] follows.
-    pub fn forget(&mut self, image: ImageId) {
-        self.names.remove(&image);
-        self.forgotten += u64::from(self.small.remove(&image).is_some());
-    }
-
     /// Adds a mark with its time since tick 0.
-    pub fn add_mark(&mut self, at: Duration, text: &str) {
+    pub(crate) fn add_mark(&mut self, at: Duration, text: &str) {
         if self.marks.len() < Self::MAX_MARKS {
             self.marks.push((at, text.to_owned()));
         }
     }
 
     /// Ends the current interval at `end`, the time since tick 0.
-    pub fn end_interval(&mut self, end: Duration) {
+    pub(crate) fn end_interval(&mut self, end: Duration) {
         match self.ends.last_mut() {
             Some(last) if self.last_length < self.length => {
                 *last = end;
@@ -144,8 +136,7 @@ impl MemoryTimelineBuilder {
 
     /// Returns the timeline of a class. One page in `sample` was recorded. `trace` has the begin and end of tracing, as
     /// times since tick 0.
-    #[must_use]
-    pub fn finish(&self, class: EventClass, sample: u32, trace: &Range<Duration>) -> MemoryTimeline {
+    pub(crate) fn finish(&self, class: EventClass, sample: u32, trace: &Range<Duration>) -> MemoryTimeline {
         let since_start = |time: Duration| time.min(trace.end).saturating_sub(trace.start);
         // The last intervals of a run have almost no duration. Intervals with equal ends share a moment.
         let mut moments: Vec<Duration> = Vec::with_capacity(self.ends.len());
@@ -189,7 +180,7 @@ impl MemoryTimelineBuilder {
             total,
             processes,
             pressure,
-            left_out: self.forgotten + self.small.len() as u64,
+            left_out: self.small.len() as u64,
             marks: self.marks.iter().map(|(at, text)| (since_start(*at), text.clone())).collect(),
         }
     }
@@ -378,7 +369,6 @@ mod tests {
             builder.set(image(pid), MemoryCounter::RssFile, 77);
         }
         builder.end_interval(SECOND * 3);
-        builder.forget(image(1));
         builder.end_interval(SECOND * 4);
         let timeline = timeline(&builder, 99);
         assert_eq!((timeline.processes.len(), timeline.left_out), (MemoryTimelineBuilder::MAX_PROCESSES, 1));
