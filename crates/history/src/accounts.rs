@@ -23,10 +23,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use memtrace_model::{
-    AccountChanges, AccountCounters, AccountGroupId, AccountTotals, Amount, GroupMember, ImageAccounts, ImageEnd,
-    ImageId, Part,
-};
+use memtrace_model::{AccountCounters, AccountTotals, Amount, ImageEnd, ImageId, Part};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use account::Account;
@@ -37,6 +34,8 @@ use recorded::RecordedGroups;
 pub use recorded::RecordedInterval;
 use running::RunningAccounts;
 use step::Step;
+
+use crate::account_changes::{AccountChanges, AccountGroupId, GroupMember, ImageAccounts};
 
 /// Groups of accounts, with their totals and water marks.
 #[derive(Debug)]

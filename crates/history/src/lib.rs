@@ -14,6 +14,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod account_changes;
 pub mod accounts;
 pub mod activity;
 mod assemble;
@@ -60,6 +61,9 @@ mod trend_parts;
 pub mod triggers;
 mod view;
 
+pub use account_changes::{
+    AccountChanges, AccountGroupId, AccountState, GroupMarks, GroupMember, ImageAccounts, WaterMarks,
+};
 pub use assemble::LiveChangesByStack;
 pub use book::Book;
 pub use boundaries::{Boundary, IntervalRow, MarkRow};

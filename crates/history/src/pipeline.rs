@@ -19,10 +19,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use memtrace_model::{
-    AccountChanges, CallsBySize, Delta, EndedImage, EventClass, GroupMember, ImageEnd, ImageId, ImageUsage, LossReason,
-    Snapshot, Snapshots, Stacks, Tick, TouchedProcesses,
+    CallsBySize, Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot, Snapshots, Stacks,
+    Tick, TouchedProcesses,
 };
 
+use crate::account_changes::{AccountChanges, GroupMember};
 use crate::ledger::Settings;
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};

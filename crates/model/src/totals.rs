@@ -9,10 +9,7 @@ mod calls_by_size;
 mod group_by;
 mod part;
 
-pub use account::{
-    AccountChanges, AccountCounters, AccountGroupId, AccountNumber, AccountState, AccountTotals, AmountBounds,
-    GroupMarks, GroupMember, ImageAccounts, MarkBounds, WaterMarks,
-};
+pub use account::{AccountCounters, AccountNumber, AccountTotals, AmountBounds, MarkBounds};
 pub use account_keys::AccountKeys;
 pub use account_table::{AccountColumn, AccountInterval, AccountRow, AccountTable};
 pub use amount::Amount;

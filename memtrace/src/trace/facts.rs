@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memtrace_history::AccountChanges;
 use memtrace_host::kernel::{Counters, ProgramTime};
 use memtrace_model::{
-    AccountChanges, AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names,
-    Snapshots, TagId, TagName, Tick,
+    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, Snapshots, TagId,
+    TagName, Tick,
 };
 
 use super::account_interval::AccountInterval;

@@ -1,10 +1,11 @@
 //! The account of a running image, or of a part of it.
 
-use memtrace_model::{AccountCounters, AccountState, Amount, ImageEnd, Tick, WaterMarks};
+use memtrace_model::{AccountCounters, Amount, ImageEnd, Tick};
 use rustc_hash::FxHashMap;
 
 use super::group::Group;
 use super::step::{Change, Step};
+use crate::account_changes::{AccountState, WaterMarks};
 
 /// Account of a running image, or of a part of it.
 #[derive(Debug, Default)]

@@ -1,9 +1,10 @@
 //! The account of one group.
 
-use memtrace_model::{AccountCounters, AccountNumber, AccountTotals, Amount, ImageEnd, Tick, WaterMarks};
+use memtrace_model::{AccountCounters, AccountNumber, AccountTotals, Amount, ImageEnd, Tick};
 
 use super::marks::Marks;
 use super::step::Step;
+use crate::account_changes::WaterMarks;
 
 /// The account of one group.
 #[derive(Clone, Debug, Default)]

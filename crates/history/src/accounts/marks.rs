@@ -1,8 +1,9 @@
 //! Water marks of one group, within bounds.
 
-use memtrace_model::{Amount, AmountBounds, MarkBounds, Tick, WaterMarks};
+use memtrace_model::{Amount, AmountBounds, MarkBounds, Tick};
 
 use super::step::Step;
+use crate::account_changes::WaterMarks;
 
 /// Water marks of a group, and the time of its highest amount.
 #[derive(Clone, Copy, Debug, Default)]

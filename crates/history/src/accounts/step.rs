@@ -1,6 +1,8 @@
 //! Changes of a group in an interval.
 
-use memtrace_model::{AccountCounters, Amount, Bytes, GroupMarks, ImageEnd, Tick, WaterMarks};
+use memtrace_model::{AccountCounters, Amount, Bytes, ImageEnd, Tick};
+
+use crate::account_changes::{GroupMarks, WaterMarks};
 
 /// The change of an account in an interval.
 #[derive(Debug)]

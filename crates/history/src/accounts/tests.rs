@@ -4,10 +4,11 @@ mod world;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use memtrace_model::{AccountNumber, AccountState, AmountBounds, Losses, MarkBounds, Tick, Tid, WaterMarks};
+use memtrace_model::{AccountNumber, AmountBounds, Losses, MarkBounds, Tick, Tid};
 use proptest::prelude::*;
 
 use super::*;
+use crate::account_changes::{AccountState, WaterMarks};
 use world::{Event, World, amount, assert_within, events, events_of_threads, image, key, keys, parity};
 
 /// Maximum number of groups.

@@ -1,8 +1,9 @@
 //! Limits of accounts, and the water marks of all images.
 
-use memtrace_model::{Amount, ImageAccounts, PartKeys, Tick, WaterMarks};
+use memtrace_model::{Amount, PartKeys, Tick};
 
 use super::account_groups::AccountGroups;
+use crate::account_changes::{ImageAccounts, WaterMarks};
 
 /// Number of ended threads of a process that keep their accounts. So reports show the threads of a process that has
 /// just ended, and the accounts of a server with a thread for each request do not accumulate.

@@ -1,6 +1,8 @@
 //! Sums of accounts of several images, with water marks.
 
-use memtrace_model::{AccountGroupId, Amount, GroupMarks, GroupMember, Tick, WaterMarks};
+use memtrace_model::{Amount, Tick};
+
+use crate::account_changes::{AccountGroupId, GroupMarks, GroupMember, WaterMarks};
 
 /// Groups of accounts.
 #[derive(Debug, Default)]

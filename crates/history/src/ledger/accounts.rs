@@ -2,16 +2,14 @@
 
 use std::collections::VecDeque;
 
-use memtrace_model::{
-    AccountCounters, AccountGroupId, AccountState, AllocatorId, Amount, LossReason, Part, PartKeys, TagId, Tick, Tid,
-    WaterMarks,
-};
+use memtrace_model::{AccountCounters, AllocatorId, Amount, LossReason, Part, PartKeys, TagId, Tick, Tid};
 use rustc_hash::FxHashMap;
 
 use super::account_budget::AccountCounts;
 use super::block::Block;
 use super::budget::Budget;
 use super::stack_totals::ImageTotals;
+use crate::account_changes::{AccountGroupId, AccountState, WaterMarks};
 
 /// Up to this number of stacks, a merge of ended threads does not wait for more threads. Reading the stacks takes
 /// some ten microseconds.

@@ -1,8 +1,7 @@
 //! Images of a ledger, running and ended, within its limits.
 
 use memtrace_model::{
-    AccountState, EndedImage, EventClass, ImageAccounts, ImageEnd, LossReason, Pid, Rusage, Stack, StackEnd, StackId,
-    Stacks, Tick, UnsentStacks,
+    EndedImage, EventClass, ImageEnd, LossReason, Pid, Rusage, Stack, StackEnd, StackId, Stacks, Tick, UnsentStacks,
 };
 
 use super::account_budget::AccountCounts;
@@ -12,6 +11,7 @@ use super::image::Image;
 use super::merge;
 use super::process::Process;
 use super::processes::Processes;
+use crate::account_changes::{AccountState, ImageAccounts};
 use crate::ordinals::Ordinals;
 
 /// Running images, and ended images that were not taken.

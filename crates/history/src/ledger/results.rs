@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_model::{
-    AccountChanges, Delta, EndedImage, EventClass, GroupMember, ImageAccounts, ImageEnd, ImageId, ImageUsage, Owner,
-    Snapshot, Stacks, Tick, TouchedProcesses,
+    Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Stacks, Tick, TouchedProcesses,
 };
 
 use super::Ledger;
 use super::image::has_usage;
 use super::process::Process;
+use crate::account_changes::{AccountChanges, GroupMember, ImageAccounts};
 
 impl Ledger {
     /// Adds hot and cold bytes to the snapshots of running processes.

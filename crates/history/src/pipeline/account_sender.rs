@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::mpsc::TrySendError;
 
-use memtrace_model::{AccountChanges, Tick};
+use memtrace_model::Tick;
 
 use super::sink::AccountSink;
+use crate::account_changes::AccountChanges;
 use crate::ledger::Ledger;
 
 /// Sends the changes of the accounts of one shard. While the sink is full, later changes stay in the ledger.

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
 use std::time::Duration;
 
 use memtrace_model::{
-    AccountChanges, CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, GroupMember, ImageEnd, ImageId,
-    LossReason, Snapshots, Tick, TouchedProcesses,
+    CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots, Tick,
+    TouchedProcesses,
 };
 
 use super::account_sender::AccountSender;
@@ -16,6 +16,7 @@ use super::delta_sink::DeltaSender;
 use super::progress::{Progress, ShardProgress};
 use super::sink::{EndedSink, Sinks};
 use super::source::{Drained, Source};
+use crate::account_changes::{AccountChanges, GroupMember};
 use crate::ledger::{BATCH, Ledger, Settings};
 
 /// Maximum number of records between two checks for commands: a few milliseconds of work.

@@ -2,9 +2,10 @@
 
 use std::sync::mpsc::SyncSender;
 
-use memtrace_model::{AccountChanges, EndedImage};
+use memtrace_model::EndedImage;
 
 use super::delta_sink::DeltaSink;
+use crate::account_changes::AccountChanges;
 
 /// Receives the images that have ended in a shard, with the index of the shard.
 pub type EndedSink = SyncSender<(usize, Vec<EndedImage>)>;

@@ -9,13 +9,12 @@ use std::time::{Duration, Instant};
 
 use memtrace_history::accounts::{AccountGroups, AccountKey, KeyPart, RecordedInterval};
 use memtrace_history::pipeline::AccountSink;
-use memtrace_history::tags;
 use memtrace_history::tags::TagRules;
-use memtrace_history::{AccountNames, Fact, RecordedAccount, facts};
+use memtrace_history::{AccountChanges, AccountNames, Fact, GroupMember, RecordedAccount, facts, tags};
 use memtrace_model::format;
 use memtrace_model::{
-    AccountChanges, AccountColumn, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes,
-    EndedImage, GroupBy, GroupMember, ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
+    AccountColumn, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, EndedImage, GroupBy,
+    ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 
 use crate::run_kit::marks::{MarkRequest, StoredMark};

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use memtrace_model::{
-    AccountChanges, AccountCounters, AccountState, AccountTotals, Amount, Bytes, ImageAccounts, ImageEnd, ImageId,
-    Losses, MarkBounds, Part, Pid, Tick, Tid, WaterMarks,
+    AccountCounters, AccountTotals, Amount, Bytes, ImageEnd, ImageId, Losses, MarkBounds, Part, Pid, Tick, Tid,
 };
 use proptest::prelude::*;
 
+use crate::account_changes::{AccountChanges, AccountState, ImageAccounts, WaterMarks};
 use crate::accounts::{AccountKey, KeyPart};
 
 pub(super) const fn amount(bytes: u64, count: u64) -> Amount {

@@ -1,8 +1,9 @@
 //! Accounts of threads, allocators and processes.
 
-use memtrace_model::{AccountState, ImageAccounts, ImageEnd, PartKeys, TagId, WaterMarks};
+use memtrace_model::{ImageEnd, PartKeys, TagId};
 
 use super::*;
+use crate::account_changes::{AccountState, ImageAccounts, WaterMarks};
 use crate::ledger::account_budget::AccountBudget;
 
 fn story(level: PartKeys) -> Story {

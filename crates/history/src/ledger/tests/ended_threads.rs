@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{AccountChanges, AccountCounters, PartKeys, TagId};
+use memtrace_model::{AccountCounters, PartKeys, TagId};
 use proptest::prelude::*;
 
 use super::*;
+use crate::account_changes::AccountChanges;
 use crate::ledger::account_budget::AccountBudget;
 
 const SETTINGS: Settings =

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use memtrace_history::WaterMarks;
 use memtrace_history::accounts::{AccountGroups, AccountKey, KeyPart};
 use memtrace_history::ledger::{Ledger, Settings};
 use memtrace_model::{
     AbsAddr, AllocatorId, Amount, Bytes, Event, EventKind, MarkBounds, PartKeys, Pid, StackId, TagId, Tick, Tid,
-    WaterMarks,
 };
 use proptest::prelude::*;
 
