@@ -11,13 +11,12 @@ use memtrace_history::facts::RecordedFacts;
 use memtrace_history::tags::TagRules;
 use memtrace_history::{Book, Moments, Recording, notes_of};
 use memtrace_host::procfs::Objects;
-use memtrace_model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, ThreadColumn,
-};
+use memtrace_model::{EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, ThreadColumn};
 use memtrace_object::symbolize::Symbolizer;
 use memtrace_report::{Format, SavedReport};
 
 use self::threads::RecordedThreads;
+use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::{Moment, Output};
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::grouping::Grouping;
@@ -230,7 +229,7 @@ fn write_accounts(
     let over_time = AccountsOverTime::for_outputs(&config.outputs, *book, moments, &keys).map_err(unreadable)?;
     let table = accounts::table(*book, facts, moments, keys.clone(), notes_of(*book, moments));
     let mut table = table.map_err(unreadable)?;
-    table.sort(sort);
+    sort.sort(&mut table.rows);
     let content = |format: Format, _, out: &mut dyn io::Write| match &over_time {
         Some(over_time) if format.shows_accounts_over_time() => over_time.write(out),
         _ => memtrace_report::write_accounts(format, &table, config.top, out),

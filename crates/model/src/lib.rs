@@ -77,9 +77,9 @@ pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, Un
 pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};
 pub use totals::{
-    AccountColumn, AccountCounters, AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTable,
-    AccountTotals, AllocatorId, Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, GroupBy, Log2,
-    MarkBounds, Part, PartKey, PartKeys, TagId,
+    AccountCounters, AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTable, AccountTotals, AllocatorId,
+    Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, GroupBy, Log2, MarkBounds, Part, PartKey,
+    PartKeys, TagId,
 };
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;

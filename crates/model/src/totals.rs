@@ -11,7 +11,7 @@ mod part;
 
 pub use account::{AccountCounters, AccountNumber, AccountTotals, AmountBounds, MarkBounds};
 pub use account_keys::AccountKeys;
-pub use account_table::{AccountColumn, AccountInterval, AccountRow, AccountTable};
+pub use account_table::{AccountInterval, AccountRow, AccountTable};
 pub use amount::Amount;
 pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};
 pub use calls_by_size::CallsBySize;

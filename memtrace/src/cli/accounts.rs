@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use memtrace_model::{AccountColumn, DEFAULT_FRAMES, EventClass, GroupBy};
+use memtrace_model::{DEFAULT_FRAMES, EventClass, GroupBy};
 use memtrace_report::Format;
 
 use super::conflict::{ArgConflict, first_given};
@@ -17,6 +17,7 @@ use super::groups::{
 use super::headings::OUTPUT;
 use super::possible_values;
 use super::trace::{self, CommonArgs, RunArgs, TraceArgs};
+use crate::run_kit::account_column::AccountColumn;
 use crate::trace::config::{AccountReport, Config};
 
 /// Default interval between two refreshes of the table on a terminal.
@@ -179,7 +180,7 @@ fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Ve
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use memtrace_model::{AccountColumn, PartKeys};
+    use memtrace_model::PartKeys;
     use memtrace_report::Format;
 
     use super::super::args::{Action, Arguments};

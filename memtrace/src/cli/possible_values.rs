@@ -1,9 +1,10 @@
 //! Parsers of options with a fixed set of values. The help lists the values.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use memtrace_model::{AccountColumn, EventClass, GroupBy, Metric, ThreadColumn, WorkingSetMethod};
+use memtrace_model::{EventClass, GroupBy, Metric, ThreadColumn, WorkingSetMethod};
 use memtrace_report::Format;
 
+use crate::run_kit::account_column::AccountColumn;
 use crate::targets::select::ProbeSite;
 use crate::threads::{MonitorFormat, SourceChoice};
 use crate::trace::config::BlockSizes;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use memtrace_model::{AccountColumn, GroupBy, Metric, ThreadColumn};
+use memtrace_model::{GroupBy, Metric, ThreadColumn};
 use memtrace_report::Format;
 
 use super::conflict::ArgConflict;
@@ -15,6 +15,7 @@ use super::possible_values;
 use super::terminal::Terminal;
 use super::{accounts, logging, units};
 use crate::replay::{self, Config, View};
+use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::Moment;
 use crate::run_kit::reports::moments::Span;
 

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use memtrace_host::debuginfod::Servers;
 use memtrace_host::kernel::{MapUses, ThreadFilter};
-use memtrace_model::{
-    AccountColumn, AccountKeys, Bytes, EventClass, Metric, PartKeys, Requirement, TagEffect, TagValue,
-};
+use memtrace_model::{AccountKeys, Bytes, EventClass, Metric, PartKeys, Requirement, TagEffect, TagValue};
 use memtrace_object::allocators::UserHooks;
 use memtrace_report::Format;
 
+use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::{Destination, Moment, Output, Recording};
 use crate::run_kit::grouping::Grouping;
 use crate::targets::select::{ProbeSite, Target};

@@ -309,6 +309,6 @@ fn account_table(
     if table.rows.is_empty() {
         table.notes.push(String::from("no traced thread has allocated or freed a block"));
     }
-    table.sort(report.sort);
+    report.sort.sort(&mut table.rows);
     table
 }

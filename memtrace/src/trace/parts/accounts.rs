@@ -13,10 +13,11 @@ use memtrace_history::tags::TagRules;
 use memtrace_history::{AccountChanges, AccountNames, Fact, GroupMember, RecordedAccount, facts, tags};
 use memtrace_model::format;
 use memtrace_model::{
-    AccountColumn, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, EndedImage, GroupBy,
-    ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
+    AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, EndedImage, GroupBy, ImageEnd, ImageId,
+    Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 
+use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::marks::{MarkRequest, StoredMark};
 use crate::run_kit::observer::Observer;
 use crate::targets::track::ProcessTracker;
@@ -203,7 +204,7 @@ impl RunAccounts {
         let mut table = self.table(clock.start_tick, now.duration_since(clock.start), &context.tracker);
         table.losses.merge(&context.losses);
         table.losses.merge(&context.tracker.losses());
-        table.sort(sort);
+        sort.sort(&mut table.rows);
         let lines = observer.table_size().map(|size| size.lines);
         observer.table(&fitting_text(&table, top, lines));
     }
@@ -503,7 +504,6 @@ fn unknown(what: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::AccountColumn;
     use tokio::sync::oneshot;
 
     use super::*;
