@@ -64,7 +64,7 @@ pub use process::{
 };
 pub use profile::{
     Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, Name, ObjectName, PartChange,
-    ProcessProfile, Profile, ProfileRows, ProgramCost, StackLabels, StackProfile, StackQuality, Unnamed,
+    ProcessProfile, Profile, ProfileRows, ProgramCost, StackLabels, StackProfile, Unnamed,
 };
 pub use quantity::{Measure, QUANTITIES, Quantities, Quantity, QuantityFacts, Storage};
 pub use reclaim::{

@@ -413,27 +413,4 @@ impl Profile {
         self.stacks.iter().for_each(|stack| all.add(&stack.histograms));
         all
     }
-
-    /// Returns the distribution of stack ends over all allocations, touches or stalls.
-    #[must_use]
-    pub fn quality(&self) -> StackQuality {
-        let mut quality = StackQuality::default();
-        for stack in &self.stacks {
-            *quality.0.entry(stack.end).or_default() += stack.usage.events();
-        }
-        quality
-    }
-}
-
-/// Distribution of stack ends, by number of events.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StackQuality(BTreeMap<StackEnd, u64>);
-
-impl StackQuality {
-    /// Returns the share of events with a stack that has this `end`, from 0 to 1; 0 if there are no events.
-    #[must_use]
-    pub fn share(&self, end: StackEnd) -> f64 {
-        let all: u64 = self.0.values().sum();
-        if all == 0 { 0.0 } else { self.0.get(&end).copied().unwrap_or(0) as f64 / all as f64 }
-    }
 }

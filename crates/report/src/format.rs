@@ -5,6 +5,8 @@ use std::time::Duration;
 use memtrace_model::format::{counted, grouped, percent};
 use memtrace_model::{Amount, Bytes, EventClass, LeftOut, LossReason, ProcessMemory, Profile, Quantity, StackEnd};
 
+use crate::stack_quality::StackQuality;
+
 /// Returns a number with the noun of the class: `1 block`, `1,600 pages`.
 pub(super) fn blocks(class: EventClass, number: u64) -> String {
     let words = class.words();
@@ -118,7 +120,7 @@ pub(super) fn losses(profile: &Profile, room: usize) -> String {
 /// Returns the shares of the `most` most frequent stack ends, and the rest as `other`: `98.2% complete, 1.8%
 /// truncated`; `None` without events.
 pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
-    let quality = profile.quality();
+    let quality = StackQuality::of(profile);
     let mut shares: Vec<_> =
         StackEnd::ALL.iter().map(|&end| (quality.share(end), end.words())).filter(|(share, _)| *share > 0.0).collect();
     shares.sort_by(|(one, _), (other, _)| other.total_cmp(one));

@@ -16,13 +16,14 @@ pub use self::reader::{ReadError, SavedReport, read};
 use std::io;
 
 use memtrace_json::{self as schema, Object, Stream};
-use memtrace_model::{DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, StackQuality};
+use memtrace_model::{DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd};
 
 use crate::groups::{Group, Groups};
 use crate::json_lines;
 use crate::kernel_reported::KernelReported;
 use crate::metrics::MetricView;
 use crate::options::Options;
+use crate::stack_quality::StackQuality;
 
 /// memtrace itself, as the writer of the JSON.
 pub(super) const TOOL: schema::Tool<'static> = schema::Tool {
@@ -69,7 +70,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         untraced: processes::untraced(&profile.run.untraced),
         notes: profile.run.notes.iter().map(Into::into).collect(),
         debug_files: profile.run.debug_files.as_ref().map(debug_files),
-        stack_quality: stack_quality(&profile.quality()),
+        stack_quality: stack_quality(&StackQuality::of(profile)),
         frames: Stream(|| profile.frames.iter().map(stacks::frame)),
         stacks: Stream(|| stacks::ranked(MetricView::new(profile, options.metric), &groups)),
         cost: schema::Cost {

@@ -29,6 +29,7 @@ mod perfetto;
 mod pprof;
 mod remainders;
 mod speedscope;
+mod stack_quality;
 mod stalls;
 mod svg;
 mod table;

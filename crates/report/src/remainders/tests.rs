@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::groups::Groups;
+use crate::stack_quality::StackQuality;
 use crate::{Format, Options, write};
 
 fn any_process() -> impl Strategy<Value = ProcessProfile> {
@@ -120,7 +121,7 @@ proptest! {
         for &by in GroupBy::ALL {
             let bounded = bounded(&profile, &options(by), Limits { bytes, processes });
             prop_assert_eq!(bounded.total().additive(), profile.total().additive());
-            prop_assert_eq!(bounded.quality(), profile.quality());
+            prop_assert_eq!(StackQuality::of(&bounded), StackQuality::of(&profile));
             prop_assert_eq!(bounded.unmatched_frees(), profile.unmatched_frees());
             prop_assert_eq!(bounded.has_ended(), profile.has_ended());
             let runs = |profile: &Profile| profile.processes.iter().map(ProcessProfile::runs).sum::<u64>();
