@@ -9,3 +9,4 @@ pub mod loader;
 pub mod mmap_events;
 pub mod pmu;
 pub mod procfs;
+pub mod target_files;

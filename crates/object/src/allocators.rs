@@ -161,12 +161,11 @@ pub enum ReturnSites {
     Unknown,
 }
 
-/// Finds the returns of the function at `virt` in an object. A uretprobe would be faster, because the kernel
+/// Finds the returns of the function at `virt` in the file `source`. A uretprobe would be faster, because the kernel
 /// single-steps return instructions. But a thread with 64 pending uretprobes gets no further one
 /// (`MAX_URETPROBE_DEPTH`, kernel/events/uprobes.c), and a longjmp can leave pending ones behind.
-pub fn returns_of(object: &Path, virt: VirtOffset) -> ReturnSites {
-    let Ok(file) = File::open(object) else { return ReturnSites::Unknown };
-    let Ok(elf) = Elf::parse(&file) else { return ReturnSites::Unknown };
+pub fn returns_of<S: Source>(source: S, virt: VirtOffset) -> ReturnSites {
+    let Ok(elf) = Elf::parse(source) else { return ReturnSites::Unknown };
     match wrappers::return_offsets(&elf, virt) {
         Some(offsets) => ReturnSites::At(offsets.into_iter().map(|(_, offset)| offset).collect()),
         None if may_unwind(&elf) => ReturnSites::Unknown,

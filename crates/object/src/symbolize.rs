@@ -14,7 +14,7 @@ mod object_names;
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use object_names::{FunctionsAtAddress, ObjectNames};
 
@@ -22,7 +22,7 @@ use memtrace_model::{
     BuildId, FileOffset, FileState, Frame, Name, Names, Object, ObjectName, PathObject, Unnamed, UserProbe, VirtOffset,
 };
 
-use crate::elf::{Elf, user_probes};
+use crate::elf::{Elf, Source, user_probes};
 
 pub use find_function::{FunctionError, FunctionPlace, find_function};
 pub use generated_code::ImageCode;
@@ -171,13 +171,13 @@ fn frames(object: &ObjectName, offset: VirtOffset, functions: FunctionsAtAddress
     }
 }
 
-/// Returns the probes of `provider` in `object`.
+/// Returns the probes of `provider` in the file `source`.
 ///
 /// # Errors
 ///
 /// If the file cannot be read, or has no probe of this provider.
-pub fn user_probes(object: &Path, provider: &str) -> Result<Vec<UserProbe>, FunctionError> {
-    let probes = user_probes::find(&Elf::parse(&File::open(object)?)?, provider)?;
+pub fn user_probes<S: Source>(source: S, provider: &str) -> Result<Vec<UserProbe>, FunctionError> {
+    let probes = user_probes::find(&Elf::parse(source)?, provider)?;
     if probes.is_empty() { Err(FunctionError::NoProbe) } else { Ok(probes) }
 }
 

@@ -1,7 +1,10 @@
 //! The target: its existence, its kind and its allocators.
 
+use std::fs::File;
+
 use memtrace_host::procfs;
 use memtrace_host::procfs::{Objects, Process, ProcessError};
+use memtrace_host::target_files::open_target_file;
 use memtrace_model::{Object, Pid, ProcessImage, printable};
 use memtrace_object::allocators::{AllocatorError, UserHooks};
 use memtrace_object::elf;
@@ -39,8 +42,9 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     }
     let probes = |allocator| allocators::probes(allocator, probe_cost);
     findings.extend(survey.allocators.iter().flat_map(probes));
-    findings.extend(executable.and_then(go));
-    findings.extend(executable.and_then(stripped));
+    let file = executable.and_then(|object| open_target_file(object.handle.as_deref()?).ok());
+    findings.extend(file.as_ref().and_then(go));
+    findings.extend(file.as_ref().and_then(stripped));
     findings.extend(symbols::examine(executable, &survey));
     findings.push(Finding::info(
         Area::Traceable,
@@ -86,7 +90,7 @@ fn executable<'image>(image: &'image ProcessImage, process: &Process) -> Option<
     objects.into_iter().find(|object| object.path == exe)
 }
 
-fn go(executable: &Object) -> Option<Finding> {
+fn go(executable: &File) -> Option<Finding> {
     elf::is_go(executable).then(|| {
         Finding::warn(
             Area::Traceable,
@@ -98,7 +102,7 @@ fn go(executable: &Object) -> Option<Finding> {
 }
 
 /// Notes that an allocator in a stripped executable may be missed.
-fn stripped(executable: &Object) -> Option<Finding> {
+fn stripped(executable: &File) -> Option<Finding> {
     (!elf::is_go(executable) && elf::is_stripped(executable)).then(|| {
         let detail = "the executable has no symbol table: an allocator that is linked into it, as in Rust, is found only if \
                       other objects use it";

@@ -5,7 +5,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use memtrace_host::kernel::{Kernel, MarkEntryReader, Probes};
 use memtrace_model::{LossReason, Losses};
 use memtrace_object::probe_site::Needs;
-use memtrace_object::symbolize::find_function;
 
 use crate::run_kit::config::MarkFunction;
 use crate::run_kit::error::{Error, from_engines};
@@ -39,7 +38,7 @@ impl MarkFunctions {
         let mut texts = Vec::new();
         for (number, function) in (0..).zip(functions) {
             let MarkFunction { object, name } = function;
-            let place = find_function(object, name)
+            let place = function_site::find_place(object, name)
                 .map_err(|source| Error::MarkFunction { function: function.text(), source })?;
             let offset = function_site::choose(object, place, Needs::of_arguments(&[]), ProbeSite::Best);
             for scope in targets.scopes() {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use memtrace_host::kernel::{Kernel, Probes, Scope, TagSite};
 use memtrace_model::{Pid, ProcessImage, TagAction, TagEffect, TagSource, printable};
 use memtrace_object::probe_site::Needs;
-use memtrace_object::symbolize::{FunctionError, FunctionPlace, find_function};
+use memtrace_object::symbolize::{FunctionError, FunctionPlace};
 
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Targets;
@@ -30,7 +30,7 @@ pub(super) fn attach(
         let failed = |source| Error::TagFunction { function: function.text(), source };
         let places = match &function.object {
             Some(object) => {
-                let place = find_function(object, &function.name).map_err(failed)?;
+                let place = function_site::find_place(object, &function.name).map_err(failed)?;
                 targets.scopes().into_iter().map(|scope| (scope, object.clone(), place)).collect()
             }
             None => find(function, targets, tracker).map_err(failed)?,
@@ -68,7 +68,7 @@ fn find(
     let mut found: Vec<(Scope, PathBuf, FunctionPlace)> = Vec::new();
     let mut reason = FunctionError::Missing;
     for (pid, object) in objects(targets, tracker) {
-        match find_function(object, &function.name) {
+        match function_site::find_place(object, &function.name) {
             Ok(place) => {
                 let place = (targets.scope(pid), object.to_owned(), place);
                 if !found.contains(&place) {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use memtrace_host::kernel::Scope;
+use memtrace_host::target_files::open_target_file;
 use memtrace_model::{UserProbe, printable};
 use memtrace_object::symbolize::{FunctionError, user_probes};
 
@@ -27,7 +28,7 @@ pub(super) fn find<T: Clone>(
     sites_of: impl Fn(&[UserProbe]) -> Vec<T>,
 ) -> Result<Vec<(Scope, PathBuf, Vec<T>)>, FunctionError> {
     let sites = |object: &Path| {
-        let sites = sites_of(&user_probes(object, PROVIDER)?);
+        let sites = sites_of(&user_probes(&open_target_file(object)?, PROVIDER)?);
         if sites.is_empty() { Err(FunctionError::NoProbe) } else { Ok(sites) }
     };
     if let Some(object) = &source.object {

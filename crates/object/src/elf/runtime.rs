@@ -1,41 +1,33 @@
 //! Properties of executables that limit tracing: they are made by Go, or stripped.
 
-use std::fs::File;
-
-use memtrace_model::Object;
-
 use super::file::Elf;
+use super::source::Source;
 use super::{notes, symbol_table};
 
-/// Returns true if Go's linker made the object. The Go runtime maps its heap itself. Returns false if the file cannot
-/// be read.
-#[must_use]
-pub fn is_go(object: &Object) -> bool {
-    let file = object.handle.as_ref().and_then(|handle| File::open(handle).ok());
-    file.is_some_and(|file| Elf::parse(&file).and_then(|elf| notes::is_go(&elf)).unwrap_or(false))
+/// Returns true if Go's linker made the object in the file `source`. The Go runtime maps its heap itself. Returns false
+/// if the file cannot be read.
+pub fn is_go<S: Source>(source: S) -> bool {
+    Elf::parse(source).and_then(|elf| notes::is_go(&elf)).unwrap_or(false)
 }
 
-/// Returns true if the object has no symbol table, so that an allocator linked into it cannot be found. Returns false
-/// if the file cannot be read.
-#[must_use]
-pub fn is_stripped(object: &Object) -> bool {
-    let Some(Ok(file)) = object.handle.as_ref().map(File::open) else { return false };
-    Elf::parse(&file)
+/// Returns true if the object in the file `source` has no symbol table, so that an allocator linked into it cannot be
+/// found. Returns false if the file cannot be read.
+pub fn is_stripped<S: Source>(source: S) -> bool {
+    Elf::parse(source)
         .and_then(|elf| symbol_table::find_functions(&elf, |_| false))
         .is_ok_and(|functions| functions.is_none())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::path::Path;
 
     use harness::Scratch;
     use harness::fixtures::GLIBC;
 
-    use super::*;
-
-    fn object(path: &Path) -> Object {
-        Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None }
+    fn is_go(path: impl AsRef<Path>) -> bool {
+        super::is_go(&File::open(path).unwrap())
     }
 
     #[test]
@@ -46,12 +38,11 @@ mod tests {
                     ".long 3, 8, 4\n.asciz \"Go\"\n.byte 0\n.ascii \"abcd/efg\"\n.text");
             int main(void) { return 0; }"#;
         let scratch = Scratch::new();
-        assert!(is_go(&object(&scratch.compile("gcc", "with", source, &[]))));
-        assert!(is_go(&object(&scratch.compile("gcc", "stripped", source, &["-s"]))));
+        assert!(is_go(scratch.compile("gcc", "with", source, &[])));
+        assert!(is_go(scratch.compile("gcc", "stripped", source, &["-s"])));
         let table = r#"__asm__(".section .gopclntab, \"a\"\n.long 1\n.text"); int main(void) { return 0; }"#;
-        assert!(is_go(&object(&scratch.compile("gcc", "without-build-id", table, &["-s"]))));
-        assert!(!is_go(&object(Path::new(GLIBC))));
-        assert!(!is_go(&object(Path::new("/etc/passwd"))));
-        assert!(!is_go(&Object { handle: None, ..object(Path::new(GLIBC)) }));
+        assert!(is_go(scratch.compile("gcc", "without-build-id", table, &["-s"])));
+        assert!(!is_go(GLIBC));
+        assert!(!is_go("/etc/passwd"));
     }
 }

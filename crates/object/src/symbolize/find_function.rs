@@ -1,18 +1,16 @@
 //! Look-up of a function by its name.
 
-use std::fs::File;
 use std::io;
-use std::path::Path;
 
 use memtrace_model::{Bytes, FileOffset, VirtOffset};
 
 use super::demangle::demangle;
-use crate::elf::{Elf, ElfError, Symbol, SymbolKind, dynamic_symbols, symbol_table};
+use crate::elf::{Elf, ElfError, Source, Symbol, SymbolKind, dynamic_symbols, symbol_table};
 
 /// Reason for which a function is not found.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
-    /// The file cannot be read.
+    /// The file cannot be opened.
     #[error("the file cannot be read: {0}")]
     Unreadable(#[from] io::Error),
     /// The file is damaged, or is no executable or library.
@@ -49,14 +47,13 @@ pub struct FunctionPlace {
     pub offset: FileOffset,
 }
 
-/// Finds a function in `object`. `name` is the name of its symbol, or the demangled name.
+/// Finds a function in the file `source`. `name` is the name of its symbol, or the demangled name.
 ///
 /// # Errors
 ///
 /// The reason for which the function is not found.
-pub fn find_function(object: &Path, name: &str) -> Result<FunctionPlace, FunctionError> {
-    let file = File::open(object)?;
-    let elf = Elf::parse(&file)?;
+pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, FunctionError> {
+    let elf = Elf::parse(source)?;
     let dynamic = dynamic_symbols::definitions(&elf, name)?.into_iter().find(|symbol| symbol.kind != SymbolKind::Other);
     let Symbol { kind, virt, size, .. } = match dynamic {
         Some(symbol) => symbol,
@@ -85,6 +82,9 @@ fn has_name(symbol: &[u8], name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+    use std::path::Path;
+
     use harness::Scratch;
     use harness::fixtures::GLIBC;
 
@@ -95,28 +95,31 @@ mod tests {
         extern "C" void begin() {}
         int main() { service::handle(1); begin(); }"#;
 
+    fn find(object: impl AsRef<Path>, name: &str) -> Result<FunctionPlace, FunctionError> {
+        find_function(&File::open(object).unwrap(), name)
+    }
+
     #[test]
     fn functions_have_the_name_of_their_symbol_or_the_demangled_one() {
         let scratch = Scratch::new();
         let program = scratch.compile("g++", "program", SOURCE, &["-x", "c++"]);
-        let mangled = find_function(&program, "_ZN7service6handleEi").unwrap();
-        assert_eq!(find_function(&program, "service::handle(int)").unwrap(), mangled);
-        assert_ne!(find_function(&program, "begin").unwrap(), mangled);
-        let reset = find_function(&program, "service::reset()").unwrap();
-        assert_eq!(find_function(&program, "service::reset").unwrap(), reset);
-        assert_eq!(find_function(&program, "_ZN7service5resetEv").unwrap(), reset);
+        let mangled = find(&program, "_ZN7service6handleEi").unwrap();
+        assert_eq!(find(&program, "service::handle(int)").unwrap(), mangled);
+        assert_ne!(find(&program, "begin").unwrap(), mangled);
+        let reset = find(&program, "service::reset()").unwrap();
+        assert_eq!(find(&program, "service::reset").unwrap(), reset);
+        assert_eq!(find(&program, "_ZN7service5resetEv").unwrap(), reset);
         let library = scratch.compile("g++", "library.so", SOURCE, &["-x", "c++", "-shared", "-fPIC", "-s"]);
-        assert!(find_function(&library, "begin").is_ok(), "it is a dynamic symbol");
-        assert!(find_function(&library, "service::handle(int)").is_ok(), "it is a dynamic symbol");
+        assert!(find(&library, "begin").is_ok(), "it is a dynamic symbol");
+        assert!(find(&library, "service::handle(int)").is_ok(), "it is a dynamic symbol");
     }
 
     #[test]
     fn other_names_and_files_are_refused_with_the_reason() {
         let scratch = Scratch::new();
         let program = scratch.compile("g++", "program", SOURCE, &["-x", "c++"]);
-        assert!(matches!(find_function(&program, "end"), Err(FunctionError::Missing)));
-        assert!(matches!(find_function(Path::new(GLIBC), "strlen"), Err(FunctionError::Indirect)));
-        assert!(matches!(find_function(Path::new("/nowhere"), "begin"), Err(FunctionError::Unreadable(_))));
-        assert!(matches!(find_function(Path::new("/etc/passwd"), "begin"), Err(FunctionError::NotElf(_))));
+        assert!(matches!(find(&program, "end"), Err(FunctionError::Missing)));
+        assert!(matches!(find(GLIBC, "strlen"), Err(FunctionError::Indirect)));
+        assert!(matches!(find("/etc/passwd", "begin"), Err(FunctionError::NotElf(_))));
     }
 }

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 
 use memtrace_history::activity::{SiteLabel, SpanSite};
 use memtrace_host::kernel::{Kernel, Probes, Scope, StepSite};
+use memtrace_host::target_files::open_target_file;
 use memtrace_model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
 use memtrace_object::allocators::{self, ReturnSites};
-use memtrace_object::symbolize::find_function;
 
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
 use crate::trace::config::{ActivityConfig, SpanFunction};
+use crate::trace::function_site::find_place;
 use crate::trace::tag_functions::objects;
 use crate::trace::user_probe_sites;
 
@@ -66,7 +67,7 @@ pub(super) fn attach(
         let mut attached: Vec<(Scope, PathBuf)> = Vec::new();
         for (pid, object) in objects(targets, tracker) {
             let key = (targets.scope(pid), object.to_owned());
-            if let Ok(place) = find_function(object, name)
+            if let Ok(place) = find_place(object, name)
                 && !attached.contains(&key)
             {
                 let site = StepSite { offset: place.offset, semaphore: None, step };
@@ -84,13 +85,15 @@ pub(super) fn attach(
 fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>, Error> {
     let SpanFunction { object, name, label } = function;
     let failed = |source| Error::SpanFunction { function: function.text(), source };
-    let place = find_function(object, name).map_err(failed)?;
+    let place = find_place(object, name).map_err(failed)?;
     let site = |offset: FileOffset, action| StepSite {
         offset,
         semaphore: None,
         step: StepProbe { action, site: number, ..NO_STEP },
     };
-    let mut sites = match allocators::returns_of(object, place.virt) {
+    let returns =
+        open_target_file(object).map_or(ReturnSites::Unknown, |file| allocators::returns_of(&file, place.virt));
+    let mut sites = match returns {
         ReturnSites::At(offsets) => offsets.into_iter().map(|offset| site(offset, StepAction::End)).collect(),
         ReturnSites::Uretprobe => vec![site(place.offset, StepAction::EndAtReturn)],
         ReturnSites::Unknown => return Err(Error::SpanReturns { function: function.text() }),
