@@ -1,7 +1,6 @@
 //! Attaches the probes of a monitor, and follows the monitored processes.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::time::Duration;
 
 use memtrace_history::registry;
 use memtrace_host::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
+use memtrace_host::target_files::open_target_file;
 use memtrace_model::format;
 use memtrace_model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartKeys, Pid, Tick};
 use memtrace_object::allocators::Allocator;
@@ -237,8 +237,9 @@ fn find_jemalloc(targets: &Targets, tracker: &ProcessTracker, reader: &mut Jemal
             image.mappings.iter().find(|mapping| mapping.object.as_ref().is_some_and(|own| Arc::ptr_eq(own, object)))
         });
         let (Some(mapping), Some(handle)) = (mapping, object.handle.clone()) else { continue };
-        let added =
-            File::open(&handle).map_err(|error| error.to_string()).and_then(|file| reader.add(pid, mapping, &file));
+        let added = open_target_file(&handle)
+            .map_err(|error| error.to_string())
+            .and_then(|file| reader.add(pid, mapping, &file));
         match added {
             Ok(()) => {
                 let is_malloc =

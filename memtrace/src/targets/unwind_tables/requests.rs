@@ -11,6 +11,7 @@ use memtrace_host::kernel::Kernel;
 use memtrace_host::kernel::stack_copies::StackCopy;
 use memtrace_host::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use memtrace_host::launch;
+use memtrace_host::target_files::open_target_file;
 use memtrace_model::{Bytes, EndedImage, Object, ProcessImage};
 use memtrace_object::eh_frame;
 use memtrace_object::eh_frame::{Cache, Limits};
@@ -205,7 +206,7 @@ impl UnwindTables {
 fn open_command(target: &Target) -> Option<File> {
     let Target::Command { argv, .. } = target else { return None };
     let path = launch::path::find(argv.first()?, std::env::var_os("PATH").as_deref())?;
-    File::open(path).ok()
+    open_target_file(&path).ok()
 }
 
 /// Opens the cache of unwind tables on disk. Without it, each run builds its own tables.
