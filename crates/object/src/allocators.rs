@@ -12,7 +12,6 @@ mod jumps;
 mod kind;
 mod names;
 mod object_code;
-mod own_executable;
 mod probed_function;
 mod repeated_frees;
 mod result_sites;
@@ -28,6 +27,7 @@ use std::sync::Arc;
 use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage, Signature, VirtOffset};
 
 use crate::elf::{Elf, ElfError, Sections, Source, notes, virt_offset};
+use crate::object_files::ObjectFiles;
 use crate::probe_site::{ResultRefusal, Site};
 
 pub use error::AllocatorError;
@@ -94,11 +94,11 @@ impl Survey {
         Err(bad.unwrap_or_else(|| AllocatorError::NotFound { examined: self.examined.clone() }))
     }
 
-    fn examine(&mut self, object: &Arc<Object>, user_hooks: &UserHooks) {
-        let (verdict, probes) = match object.handle.as_ref().map(File::open) {
+    fn examine(&mut self, object: &Arc<Object>, user_hooks: &UserHooks, files: &dyn ObjectFiles) {
+        let (verdict, probes) = match object.handle.as_deref().map(|handle| files.open(handle)) {
             None => (Verdict::NotOpened, None),
             Some(Err(error)) => (Verdict::Bad(error.to_string()), None),
-            Some(Ok(file)) if own_executable::is_own(&file) => (Verdict::Own, None),
+            Some(Ok(file)) if files.is_own_executable(&file) => (Verdict::Own, None),
             Some(Ok(file)) => {
                 let (verdict, candidates) = examine(&file, &object.path, user_hooks);
                 (verdict, candidates.map(|candidates| candidates.choose_sites(&file)))
@@ -128,7 +128,7 @@ impl Survey {
 
 /// Examines each object that a process has mapped. Code of the kernel, such as the vDSO, is skipped.
 #[must_use]
-pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
+pub fn survey(image: &ProcessImage, user_hooks: &UserHooks, files: &dyn ObjectFiles) -> Survey {
     let mut survey = Survey::default();
     let mut seen: Vec<&Arc<Object>> = Vec::new();
     for object in image.objects() {
@@ -137,7 +137,7 @@ pub fn survey(image: &ProcessImage, user_hooks: &UserHooks) -> Survey {
         }
         if !seen.iter().any(|other| Arc::ptr_eq(other, object)) {
             seen.push(object);
-            survey.examine(object, user_hooks);
+            survey.examine(object, user_hooks, files);
         }
     }
     survey

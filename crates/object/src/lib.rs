@@ -9,5 +9,8 @@ pub mod allocators;
 pub mod cache_directory;
 pub mod eh_frame;
 pub mod elf;
+mod object_files;
 pub mod probe_site;
 pub mod symbolize;
+
+pub use object_files::ObjectFiles;

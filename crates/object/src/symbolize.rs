@@ -23,6 +23,7 @@ use memtrace_model::{
 };
 
 use crate::elf::{Elf, Source, user_probes};
+use crate::object_files::ObjectFiles;
 
 pub use find_function::{FunctionError, FunctionPlace, find_function};
 pub use generated_code::ImageCode;
@@ -35,6 +36,7 @@ pub type Reopen = fn(&Object) -> Option<(File, PathBuf)>;
 /// Symbolizer of file offsets in objects.
 #[derive(Debug)]
 pub struct Symbolizer {
+    files: &'static dyn ObjectFiles,
     reopen: Reopen,
     debug_directories: Vec<PathBuf>,
     /// Debug files that were added, by build ID.
@@ -42,24 +44,24 @@ pub struct Symbolizer {
     uses_debug_info: bool,
 }
 
-impl Default for Symbolizer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Symbolizer {
     /// Creates a symbolizer that looks for debug files in the directories of distributions.
     #[must_use]
-    pub fn new() -> Self {
-        Self::with_debug_directories(debug_file::DIRECTORIES.map(PathBuf::from).into())
+    pub fn new(files: &'static dyn ObjectFiles) -> Self {
+        Self::with_debug_directories(files, debug_file::DIRECTORIES.map(PathBuf::from).into())
     }
 
     /// Creates a symbolizer that looks for debug files in `directories`, below the target's root and below the host's
     /// root.
     #[must_use]
-    pub(crate) const fn with_debug_directories(directories: Vec<PathBuf>) -> Self {
-        Self { reopen: |_| None, debug_directories: directories, debug_files: BTreeMap::new(), uses_debug_info: true }
+    pub(crate) const fn with_debug_directories(files: &'static dyn ObjectFiles, directories: Vec<PathBuf>) -> Self {
+        Self {
+            files,
+            reopen: |_| None,
+            debug_directories: directories,
+            debug_files: BTreeMap::new(),
+            uses_debug_info: true,
+        }
     }
 
     /// Sets `reopen`, which opens files that were closed during the run.
@@ -78,7 +80,8 @@ impl Symbolizer {
     /// Returns the best source of function names of `object`.
     #[must_use]
     pub fn name_source(&self, object: &Object) -> NameSource {
-        name_source::find(object, &debug_file::directories(object.root.as_deref(), &self.debug_directories))
+        let directories = debug_file::directories(object.root.as_deref(), &self.debug_directories);
+        name_source::find(object, &directories, self.files)
     }
 
     /// Adds a debug file for the objects with this build ID. It is used if the directories of debug files have none.
@@ -110,7 +113,7 @@ impl Symbolizer {
     /// no names, with the reason `unreadable`.
     fn frames_of(&self, object: &Object, offsets: &[FileOffset], unreadable: Unnamed) -> Vec<Box<[Frame]>> {
         let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
-        let mut names = ObjectNames::new(object, &self.debug_directories, &self.debug_files);
+        let mut names = ObjectNames::new(object, &self.debug_directories, &self.debug_files, self.files);
         if !self.uses_debug_info {
             names.forget_debug_info();
         }

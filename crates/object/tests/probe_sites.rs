@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage};
 use memtrace_object::allocators::{Allocator, FunctionResult, HookedFunction, UserHooks, survey};
 use memtrace_object::probe_site::{Cost, GeneralRegister};
@@ -62,8 +63,8 @@ fn library(name: &str) -> PathBuf {
 fn allocator(path: &Path) -> Allocator {
     let object = Object { path: path.to_owned(), handle: Some(path.to_owned()), build_id: None, root: None };
     let mapping = Mapping { start: AbsAddr(0), end: AbsAddr(1), offset: FileOffset(0), object: Some(Arc::new(object)) };
-    let mut survey =
-        survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() }, &UserHooks::default());
+    let image = ProcessImage { mappings: vec![mapping], ..ProcessImage::default() };
+    let mut survey = survey(&image, &UserHooks::default(), &TargetFiles);
     assert_eq!(survey.allocators.len(), 1, "{:?}", survey.examined);
     survey.allocators.remove(0)
 }

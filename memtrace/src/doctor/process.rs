@@ -4,7 +4,7 @@ use std::fs::File;
 
 use memtrace_host::procfs;
 use memtrace_host::procfs::{Objects, Process, ProcessError};
-use memtrace_host::target_files::open_target_file;
+use memtrace_host::target_files::{TargetFiles, open_target_file};
 use memtrace_model::{Object, Pid, ProcessImage, printable};
 use memtrace_object::allocators::{AllocatorError, UserHooks};
 use memtrace_object::elf;
@@ -34,7 +34,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     // `objects` keeps the files of the image open.
     let mut objects = Objects::new();
     let image = procfs::read_image(pid, &mut objects)?;
-    let survey = memtrace_object::allocators::survey(&image, &UserHooks::default());
+    let survey = memtrace_object::allocators::survey(&image, &UserHooks::default(), &TargetFiles);
     let executable = executable(&image, &process);
     match survey.supported().map_err(|error| from_engines::allocators(AllocatorUser::Process(pid), error)) {
         Err(error @ Error::Permission { .. }) => findings.push(failure(pid, &error)),

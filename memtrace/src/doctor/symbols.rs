@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{Object, printable};
 use memtrace_object::allocators::{Allocator, Kind, Survey};
 use memtrace_object::symbolize::{NameSource, Symbolizer};
@@ -10,7 +11,7 @@ use super::finding::{Area, Finding};
 
 /// Examines the executable and the traced allocators.
 pub(super) fn examine(executable: Option<&Object>, survey: &Survey) -> Vec<Finding> {
-    let symbolizer = Symbolizer::new();
+    let symbolizer = Symbolizer::new(&TargetFiles);
     let libraries = survey.allocators.iter().filter(|allocator| allocator.is_supported());
     let libraries =
         libraries.map(|Allocator { object, kinds, .. }| (object.as_ref(), kinds.all().iter().find_map(package)));

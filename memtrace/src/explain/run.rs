@@ -2,6 +2,7 @@
 
 use memtrace_host::procfs;
 use memtrace_host::procfs::{Objects, ProcessError, ReadRefusal};
+use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{Explanation, Pid};
 use memtrace_object::allocators;
 use memtrace_object::allocators::UserHooks;
@@ -47,7 +48,7 @@ fn analyse(pid: Pid) -> Result<Explanation, ProcessError> {
     // Keeps the files of the image's objects open.
     let mut objects = Objects::new();
     let image = procfs::read_image(pid, &mut objects)?;
-    let survey = allocators::survey(&image, &UserHooks::default());
+    let survey = allocators::survey(&image, &UserHooks::default(), &TargetFiles);
     let explanation = super::explain(&process, &survey, &mut objects)?;
     // If the process has exited, the pid may belong to another one by now.
     if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }

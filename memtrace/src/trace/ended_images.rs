@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use memtrace_history::pipeline::{EndedParts, EndedSink, missing_frames};
 use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
+use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
     EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Object, Snapshots, Stacks, Tick, UnsentStacks,
 };
@@ -168,7 +169,7 @@ impl EndedImages {
             let EndedImage { usage, stacks, .. } = ended;
             let generated = generated.as_ref().map(|code| &code.files);
             let completed = CompletedImage { id, end, at, image, usage, stacks };
-            let mut code = ImageCode::new(&completed.image, generated);
+            let mut code = ImageCode::new(&completed.image, generated, &TargetFiles);
             match &mut context.recorder {
                 Some(recorder) if has_group => {
                     let (image, stacks) = self.processes.add_recorded(completed, &mut code, recorder.live_paths());

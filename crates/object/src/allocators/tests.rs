@@ -9,6 +9,7 @@ use memtrace_host::procfs::read_image;
 use memtrace_model::{AbsAddr, FUNCTIONS, FileOffset, Mapping, Naming, Pid, REPEATS_FREES};
 
 use super::*;
+use crate::object_files::AllFiles;
 
 const ALL_FOUR: &str = "
     void *malloc(unsigned long size) { return (void *)size; }
@@ -89,7 +90,7 @@ fn kinds_are_identified_by_symbols() {
 fn found_functions_are_those_of_dlsym() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
-    let survey = survey(&image, &UserHooks::default());
+    let survey = survey(&image, &UserHooks::default(), &AllFiles);
     let supported = survey.supported().unwrap();
     let [glibc] = &supported[..] else { panic!("{:?}", survey.examined) };
     assert_eq!(glibc.kinds, Kinds::one(Kind::known("glibc").unwrap()));
@@ -113,7 +114,7 @@ fn found_functions_are_those_of_dlsym() {
 fn every_mapped_object_is_examined_once() {
     let mut objects = Objects::new();
     let image = read_image(Pid(std::process::id()), &mut objects).unwrap();
-    let survey = survey(&image, &UserHooks::default());
+    let survey = survey(&image, &UserHooks::default(), &AllFiles);
     let paths: Vec<_> = survey.examined.iter().map(|object| object.path.clone()).collect();
     assert_eq!(paths.iter().collect::<BTreeSet<_>>().len(), paths.len());
     let verdict = |name: &str| {
@@ -147,7 +148,7 @@ fn an_unknown_allocator_is_traced_as_a_wrapper_with_libc() {
     let options = ["-shared", "-nostdlib", "-fno-builtin", "-Wl,-soname,libmine.so.1", "-Wl,--hash-style=sysv"];
     let mine = scratch.compile("cc", "libmine.so", ALL_FOUR, &options);
     let image = image_of(&[&mine, Path::new(GLIBC)]);
-    let survey = survey(&image.1, &UserHooks::default());
+    let survey = survey(&image.1, &UserHooks::default(), &AllFiles);
     let kinds: Vec<_> = survey.supported().unwrap().iter().map(|allocator| allocator.kinds.clone()).collect();
     assert_eq!(kinds, [Kinds::one(Kind::Other("libmine.so.1".to_owned())), Kinds::one(Kind::known("glibc").unwrap())]);
     let free = |allocator: &Allocator| {
@@ -216,7 +217,7 @@ fn a_static_executable_needs_its_symbol_table() {
 #[test]
 fn the_error_without_an_allocator_lists_examined_objects() {
     let image = image_of(&[Path::new("/bin/cat"), Path::new("/etc/passwd")]);
-    let error = survey(&image.1, &UserHooks::default()).supported().unwrap_err().to_string();
+    let error = survey(&image.1, &UserHooks::default(), &AllFiles).supported().unwrap_err().to_string();
     assert!(error.contains("\n  /bin/cat: no allocator, does not define malloc"), "{error}");
     assert!(error.contains("\n  /etc/passwd: not an ELF file"), "{error}");
 }
@@ -227,11 +228,11 @@ fn a_damaged_libc_is_reported_unless_there_is_another() {
     let whole = fs::read(GLIBC).unwrap();
     let cut = scratch.write("libc.so.6", &whole[..whole.len() / 2]);
     let image = image_of(&[&cut]);
-    let error = survey(&image.1, &UserHooks::default()).supported().unwrap_err();
+    let error = survey(&image.1, &UserHooks::default(), &AllFiles).supported().unwrap_err();
     assert!(matches!(&error, AllocatorError::BadObject { path, .. } if *path == cut), "{error}");
     let image = image_of(&[&cut, Path::new(MUSL)]);
     assert_eq!(
-        survey(&image.1, &UserHooks::default()).supported().unwrap()[0].kinds,
+        survey(&image.1, &UserHooks::default(), &AllFiles).supported().unwrap()[0].kinds,
         Kinds::one(Kind::known("musl").unwrap())
     );
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use memtrace_model::BuildId;
 
 use super::headers::Headers;
+use crate::object_files::ObjectFiles;
 
 /// Directories of debug files in distributions, relative to a root.
 pub(super) const DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
@@ -22,24 +23,26 @@ pub(super) fn directories(target_root: Option<&Path>, directories: &[PathBuf]) -
 }
 
 /// Returns the debug file with this build ID below one of `directories`.
-pub(super) fn by_build_id(directories: &[PathBuf], build_id: &BuildId) -> Option<PathBuf> {
+pub(super) fn by_build_id(directories: &[PathBuf], build_id: &BuildId, files: &dyn ObjectFiles) -> Option<PathBuf> {
     let name = build_id.to_string();
     // The path is `.build-id/ab/cdef….debug`: the first byte of the build ID names a directory.
     let (first, rest) = name.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
     directories
         .iter()
         .map(|directory| directory.join(".build-id").join(first).join(format!("{rest}.debug")))
-        .find(|path| has_build_id(path, build_id))
+        .find(|path| has_build_id(path, build_id, files))
 }
 
-fn has_build_id(path: &Path, build_id: &BuildId) -> bool {
-    let sections = Headers::read(path).ok().and_then(|headers| headers.sections);
+fn has_build_id(path: &Path, build_id: &BuildId, files: &dyn ObjectFiles) -> bool {
+    let headers = files.open(path).and_then(|file| Headers::read(&file)).ok();
+    let sections = headers.and_then(|headers| headers.sections);
     sections.is_some_and(|sections| sections.build_id.as_ref() == Some(build_id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::object_files::AllFiles;
 
     #[test]
     fn the_target_root_is_searched_before_the_host_root() {
@@ -52,7 +55,7 @@ mod tests {
 
     #[test]
     fn a_build_id_too_short_for_a_path_has_no_debug_file() {
-        assert_eq!(by_build_id(&[PathBuf::from("/")], &BuildId([].into())), None);
-        assert_eq!(by_build_id(&[PathBuf::from("/")], &BuildId([0xab].into())), None);
+        assert_eq!(by_build_id(&[PathBuf::from("/")], &BuildId([].into()), &AllFiles), None);
+        assert_eq!(by_build_id(&[PathBuf::from("/")], &BuildId([0xab].into()), &AllFiles), None);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
 
 use memtrace_model::{BuildId, FileOffset, VirtOffset};
 use object::LittleEndian;
@@ -37,17 +36,16 @@ pub(super) struct Sections {
 }
 
 impl Headers {
-    /// Reads the headers of the file at `path`.
+    /// Reads the headers of `file`.
     ///
     /// # Errors
     ///
-    /// Errors of open(2) and read(2); [`io::ErrorKind::InvalidData`] if the file is not ELF or is damaged.
-    pub(super) fn read(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+    /// Errors of read(2); [`io::ErrorKind::InvalidData`] if the file is not ELF or is damaged.
+    pub(super) fn read(file: &File) -> io::Result<Self> {
         if !file.metadata()?.is_file() {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        let elf = Elf::parse_headers(&file).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let elf = Elf::parse_headers(file).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         Ok(Self { segments: elf.segments().to_vec(), sections: Sections::read(&elf).ok() })
     }
 

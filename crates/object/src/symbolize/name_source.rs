@@ -6,6 +6,7 @@ use memtrace_model::Object;
 
 use super::debug_file;
 use super::headers::Headers;
+use crate::object_files::ObjectFiles;
 
 /// Best source of function names of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,14 +26,15 @@ pub enum NameSource {
 }
 
 /// Returns the best source of function names of `object`. `directories` are the directories of debug files.
-pub(super) fn find(object: &Object, directories: &[PathBuf]) -> NameSource {
-    let headers = object.handle.as_deref().and_then(|handle| Headers::read(handle).ok());
+pub(super) fn find(object: &Object, directories: &[PathBuf], files: &dyn ObjectFiles) -> NameSource {
+    let read = |handle| files.open(handle).and_then(|file| Headers::read(&file));
+    let headers = object.handle.as_deref().and_then(|handle| read(handle).ok());
     let Some(sections) = headers.and_then(|headers| headers.sections) else { return NameSource::None };
     if sections.has_debug_info {
         return NameSource::DebugInfo;
     }
     let build_id = sections.build_id.as_ref().or(object.build_id.as_ref());
-    if let Some(file) = build_id.and_then(|build_id| debug_file::by_build_id(directories, build_id)) {
+    if let Some(file) = build_id.and_then(|build_id| debug_file::by_build_id(directories, build_id, files)) {
         return NameSource::DebugFile(file);
     }
     match build_id {

@@ -11,6 +11,7 @@ use super::catch_panic::catch_panic;
 use super::debug_file;
 use super::demangle::demangle;
 use super::headers::{Headers, Sections};
+use crate::object_files::ObjectFiles;
 
 /// A function at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,13 +41,20 @@ pub(super) struct ObjectNames {
 impl ObjectNames {
     /// Finds the sources of names of `object`. `directories` are the directories of debug files, relative to a root;
     /// `debug_files` are further debug files by build ID.
-    pub(super) fn new(object: &Object, directories: &[PathBuf], debug_files: &BTreeMap<BuildId, PathBuf>) -> Self {
+    pub(super) fn new(
+        object: &Object,
+        directories: &[PathBuf],
+        debug_files: &BTreeMap<BuildId, PathBuf>,
+        files: &dyn ObjectFiles,
+    ) -> Self {
         let debug_directories = debug_file::directories(object.root.as_deref(), directories);
         let mut sources = Vec::new();
         let headers = object.handle.as_deref().and_then(|handle| {
-            let headers = read_headers(object, handle)?;
-            let find =
-                |id: &BuildId| debug_file::by_build_id(&debug_directories, id).or_else(|| debug_files.get(id).cloned());
+            let headers = read_headers(object, handle, files)?;
+            let find = |id: &BuildId| {
+                let installed = debug_file::by_build_id(&debug_directories, id, files);
+                installed.or_else(|| debug_files.get(id).cloned())
+            };
             sources = sources_of(object, handle, headers.sections.as_ref(), find);
             Some(headers)
         });
@@ -98,8 +106,8 @@ impl ObjectNames {
 
 /// Returns the headers of the file at `handle`; `None` if it cannot be read, or if the mapped file has another build
 /// ID.
-fn read_headers(object: &Object, handle: &Path) -> Option<Headers> {
-    match Headers::read(handle) {
+fn read_headers(object: &Object, handle: &Path, files: &dyn ObjectFiles) -> Option<Headers> {
+    match files.open(handle).and_then(|file| Headers::read(&file)) {
         Ok(headers) => {
             let build_id = headers.sections.as_ref().and_then(|sections| sections.build_id.as_ref());
             if let (Some(build_id), Some(mapped)) = (build_id, &object.build_id)

@@ -20,6 +20,7 @@ use memtrace_model::{
 use program::{Program, SOURCE, image_of_maps, line, run};
 
 use super::*;
+use crate::object_files::AllFiles;
 
 const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 
@@ -50,7 +51,7 @@ fn profile_of(
     images: &BTreeMap<ImageId, ProcessImage>,
     window: &Range<Tick>,
 ) -> Profile {
-    profile_by(symbolizer, snapshot, images, |_, image| ImageCode::new(image, None), window)
+    profile_by(symbolizer, snapshot, images, |_, image| ImageCode::new(image, None, &AllFiles), window)
 }
 
 /// As [`profile_of`], for images with JIT code, which `code_of` returns.
@@ -86,7 +87,7 @@ fn frames_at(symbolizer: &Symbolizer, image: &ProcessImage, address: AbsAddr) ->
 
 /// Returns a symbolizer that does not use the host's debug files.
 fn symbolizer() -> Symbolizer {
-    Symbolizer::with_debug_directories(Vec::new())
+    Symbolizer::with_debug_directories(&AllFiles, Vec::new())
 }
 
 /// Returns the name of each frame, its source line, and true if it is inlined.
@@ -216,12 +217,12 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
     let ended = CompletedImage { id: IMAGE, end: ImageEnd::Exit, at: Tick(1), image, usage, stacks };
     let profile = |closed: &str, symbolizer: &Symbolizer| {
         let mut processes = no_ended();
-        processes.add(ended.clone(), &mut ImageCode::new(&ended.image, None));
+        processes.add(ended.clone(), &mut ImageCode::new(&ended.image, None, &AllFiles));
         processes.forget_files(&HashSet::from([program.scratch.file(closed)]));
         let end = EndOfRun::new(
             Snapshots::default(),
             &BTreeMap::new(),
-            |_, image| ImageCode::new(image, None),
+            |_, image| ImageCode::new(image, None, &AllFiles),
             processes,
             &(Tick(0)..Tick(9)),
             Default::default(),

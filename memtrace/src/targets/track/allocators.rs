@@ -8,6 +8,7 @@ use std::sync::Arc;
 use memtrace_host::loader;
 use memtrace_host::loader::Candidates;
 use memtrace_host::procfs::Objects;
+use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{AllocatorId, FileOffset, ImageId, Mapping, Object, Pid, ProcessImage, UntracedReason};
 use memtrace_object::allocators;
 use memtrace_object::allocators::{Allocator, Survey, UserHooks};
@@ -82,7 +83,7 @@ impl Allocators {
 
     /// Surveys the objects that a process has mapped.
     pub(super) fn survey(&self, image: &ProcessImage) -> Survey {
-        allocators::survey(image, &self.user_hooks)
+        allocators::survey(image, &self.user_hooks, &TargetFiles)
     }
 
     /// Returns the allocators that a command may load.

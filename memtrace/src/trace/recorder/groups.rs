@@ -109,6 +109,7 @@ mod tests {
     use std::sync::Arc;
 
     use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings, LivePaths};
+    use memtrace_host::target_files::TargetFiles;
     use memtrace_model::{
         AbsAddr, Amount, Bytes, Comm, FileOffset, ImageEnd, ImageUsage, Mapping, Object, Pid, Quantities, Quantity,
         Stack, StackId, StackKey, Stacks, Tick,
@@ -163,7 +164,7 @@ mod tests {
         *images += 1;
         let completed =
             CompletedImage { id, end: ImageEnd::Exit, at: Tick::default(), image: image(name), usage, stacks };
-        let mut code = ImageCode::new(&completed.image, None);
+        let mut code = ImageCode::new(&completed.image, None, &TargetFiles);
         let (image, stacks) = ended.add_recorded(completed, &mut code, paths);
         groups.add(&image, stacks)
     }

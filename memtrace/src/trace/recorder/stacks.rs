@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use memtrace_history::{CallSite, FramesByObject, LiveCall, LivePaths, NewPaths};
 use memtrace_history::{Interval, Location, ObjectNumber, PathNumber, RecordedObject, RecordedPath, RecordedSymbols};
+use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
     FileOffset, Frame, GeneratedCode, ImageId, Node, Object, ProcessImage, StackEnd, StackId, Stacks,
 };
@@ -49,7 +50,7 @@ impl RecordedStacks {
         stacks: &Stacks,
         generated: Option<&GeneratedCode>,
     ) {
-        let converted = self.live.convert(image, stacks, &mut ImageCode::new(image, generated));
+        let converted = self.live.convert(image, stacks, &mut ImageCode::new(image, generated, &TargetFiles));
         self.insert(id, converted);
     }
 
@@ -62,7 +63,8 @@ impl RecordedStacks {
         generated: Option<&GeneratedCode>,
     ) {
         let unknown = stacks.ids().filter(|&stack| self.find(stack).is_none()).collect();
-        let converted = self.live.convert_some(image, stacks, unknown, &mut ImageCode::new(image, generated));
+        let converted =
+            self.live.convert_some(image, stacks, unknown, &mut ImageCode::new(image, generated, &TargetFiles));
         self.insert(id, converted);
     }
 

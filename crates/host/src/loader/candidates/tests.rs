@@ -7,6 +7,7 @@ use memtrace_object::allocators::{Kind, Kinds, survey};
 
 use super::*;
 use crate::procfs::read_image;
+use crate::target_files::TargetFiles;
 
 /// Source of a program that copies its input to its output.
 const COPY: &str = "
@@ -29,7 +30,7 @@ fn assert_predicted(command: &Path, kind: &Kind) {
     let running = Running::start(command);
     let image = read_image(running.pid(), &mut objects).unwrap();
     running.end();
-    let survey = survey(&image, &UserHooks::default());
+    let survey = survey(&image, &UserHooks::default(), &TargetFiles);
     let [mapped] = &survey.allocators[..] else { panic!("{:?}", survey.examined) };
     assert_eq!(mapped.kinds, Kinds::one(kind.clone()));
     let same = predicted.iter().filter(|(_, object)| object.handle == mapped.object.handle).count();

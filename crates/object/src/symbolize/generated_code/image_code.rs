@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,12 +12,14 @@ use memtrace_model::{
 use super::code_ranges::CodeRanges;
 use super::runtime::{self, Runtime};
 use super::{jitdump, perf_map};
+use crate::object_files::ObjectFiles;
 
 /// JIT code of a process image. Its perf map and jitdump files are read at the first look-up of an address.
 #[derive(Debug)]
 pub struct ImageCode<'a> {
     runtime: Runtime,
     code: Option<&'a GeneratedCode>,
+    files: &'a dyn ObjectFiles,
     names: OnceCell<ImageNames>,
     /// Number of look-ups without a name.
     unnamed: u64,
@@ -36,8 +37,8 @@ struct ImageNames {
 impl<'a> ImageCode<'a> {
     /// Creates the JIT code of `image`. `code` has the paths of the files with its names, if there are any.
     #[must_use]
-    pub fn new(image: &ProcessImage, code: Option<&'a GeneratedCode>) -> Self {
-        Self { runtime: Runtime::of(image), code, names: OnceCell::new(), unnamed: 0, cut: 0 }
+    pub fn new(image: &ProcessImage, code: Option<&'a GeneratedCode>, files: &'a dyn ObjectFiles) -> Self {
+        Self { runtime: Runtime::of(image), code, files, names: OnceCell::new(), unnamed: 0, cut: 0 }
     }
 }
 
@@ -52,7 +53,7 @@ impl CodeNames for ImageCode<'_> {
 
     fn find(&mut self, address: AbsAddr, taken: Duration) -> GeneratedFunction<'_> {
         let is_uncertain = self.is_uncertain();
-        let names = self.names.get_or_init(|| ImageNames::read(self.code));
+        let names = self.names.get_or_init(|| ImageNames::read(self.code, self.files));
         let at = self.code.map_or(taken, |code| code.clock_start + taken);
         let name = names.find(address, at);
         let finds_caller = !is_uncertain || name.as_deref().is_ok_and(runtime::hotspot_keeps_frame_pointer);
@@ -78,8 +79,8 @@ impl CodeNames for ImageCode<'_> {
 }
 
 impl ImageNames {
-    fn read(code: Option<&GeneratedCode>) -> Self {
-        let open = |path: &Path| File::open(path).inspect_err(|error| log::debug!("{}: {error}", printable(path))).ok();
+    fn read(code: Option<&GeneratedCode>, files: &dyn ObjectFiles) -> Self {
+        let open = |path: &Path| files.open(path).inspect_err(|error| log::debug!("{}: {error}", printable(path))).ok();
         let perf_map = match code.map_or(Err(NoPerfMap::Missing), |code| code.perf_map.as_deref().map_err(|&why| why)) {
             Ok(path) => open(path).map(perf_map::read).ok_or(NoPerfMap::Missing),
             Err(reason) => Err(reason),

@@ -13,7 +13,7 @@ const PERF_MAP: &str = "1000 100 compiled\n2000 100 Interpreter\n";
 
 /// Returns the profile of one stack in an image with JIT code.
 fn profile_with_code(code: &GeneratedCode, frames: &[AbsAddr], images: &BTreeMap<ImageId, ProcessImage>) -> Profile {
-    let code_of = |_, image: &ProcessImage| ImageCode::new(image, Some(code));
+    let code_of = |_, image: &ProcessImage| ImageCode::new(image, Some(code), &AllFiles);
     profile_by(&symbolizer(), snapshot(frames), images, code_of, &(Tick(0)..Tick(1)))
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use memtrace_history::{LiveCall, LivePaths};
+use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{ImageId, Node, Object, Pid, Stack, StackId, Stacks};
 use memtrace_object::symbolize::ImageCode;
 use rustc_hash::FxHashMap;
@@ -75,7 +76,7 @@ impl WaitStacks {
             let id = tracker.latest_id(pid);
             let generated = generated_code::of_image(tracker, id);
             let Some(image) = tracker.images().get(&id) else { continue };
-            let mut code = ImageCode::new(image, generated.as_ref());
+            let mut code = ImageCode::new(image, generated.as_ref(), &TargetFiles);
             let converted = self.paths.convert(image, &stacks, &mut code);
             self.known.extend(converted.into_iter().map(|(stack, path, _)| (stack, path)));
             frames.insert(id, stacks);

@@ -1,0 +1,36 @@
+//! Access to files for functions that read several of them.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+/// Opens the objects, the debug files and the files with the names of generated code.
+pub trait ObjectFiles: fmt::Debug + Sync {
+    /// Opens the file at `path` for reading.
+    ///
+    /// # Errors
+    ///
+    /// Errors of open(2).
+    fn open(&self, path: &Path) -> io::Result<File>;
+
+    /// Returns true for memtrace's own executable, which contains an allocator. A probe belongs to a file, so memtrace
+    /// itself would hit probes in its allocator, even if it traces another process that runs the same file.
+    fn is_own_executable(&self, file: &File) -> bool;
+}
+
+/// All files of the machine. None is memtrace's own executable.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct AllFiles;
+
+#[cfg(test)]
+impl ObjectFiles for AllFiles {
+    fn open(&self, path: &Path) -> io::Result<File> {
+        File::open(path)
+    }
+
+    fn is_own_executable(&self, _: &File) -> bool {
+        false
+    }
+}
