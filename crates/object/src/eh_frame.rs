@@ -13,6 +13,7 @@ mod code;
 mod construction;
 mod contents;
 mod descriptions;
+mod encoding;
 mod entry;
 mod error;
 mod frames;

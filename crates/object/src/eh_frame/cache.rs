@@ -5,7 +5,6 @@
 //! rebuilt and the entry replaced. A directory that another user could change is refused: a wrong table would give
 //! wrong stacks.
 
-mod encoding;
 mod used_objects;
 
 use std::ffi::OsString;
@@ -19,6 +18,7 @@ use std::time::SystemTime;
 use memtrace_model::{BuildId, printable};
 
 use super::contents::Contents;
+use super::encoding;
 use super::error::Error;
 use super::read;
 use super::table::Table;

@@ -6,10 +6,10 @@
 use memtrace_common::unwind::Rule;
 use memtrace_model::{FileOffset, VirtOffset};
 
-use crate::eh_frame::code::Code;
-use crate::eh_frame::contents::Contents;
-use crate::eh_frame::row::Row;
-use crate::eh_frame::table::Table;
+use super::code::Code;
+use super::contents::Contents;
+use super::row::Row;
+use super::table::Table;
 use crate::elf::Machine;
 
 /// Magic number. Its last byte is the version. The version changes if the format changes, or if the same call frame
