@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use memtrace_object::eh_frame::{self, Cache, Layout, Limits};
+use memtrace_object::eh_frame::{Cache, Layout, Limits, ObjectContents, Table};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
@@ -25,8 +25,9 @@ fn tables(criterion: &mut Criterion) {
     for (name, path) in [("libc", Some(PathBuf::from(LIBC))), ("libLLVM", llvm())] {
         let Some(path) = path else { continue };
         let open = || File::open(&path).expect("the object is readable");
-        let table = eh_frame::read(&open()).expect("the object has a table");
-        group.bench_function(format!("{name}/build"), |bencher| bencher.iter(|| eh_frame::read(&open())));
+        let build = || Table::build(&ObjectContents::read(&open())?);
+        let table = build().expect("the object has a table");
+        group.bench_function(format!("{name}/build"), |bencher| bencher.iter(build));
         group.bench_function(format!("{name}/from the cache"), |bencher| {
             bencher.iter(|| cache.table(&open(), None));
         });

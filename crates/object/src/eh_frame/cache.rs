@@ -17,10 +17,8 @@ use std::time::SystemTime;
 
 use memtrace_model::{BuildId, printable};
 
-use super::contents::Contents;
-use super::encoding;
+use super::contents::ObjectContents;
 use super::error::Error;
-use super::read;
 use super::table::Table;
 use crate::cache_directory;
 
@@ -71,7 +69,7 @@ impl Cache {
     ///
     /// The reason why the object has no table. If the cache cannot be read or written, the table is built without it.
     pub fn table(&self, file: &File, build_id: Option<&BuildId>) -> Result<Table, Error> {
-        let contents = read::contents(file)?;
+        let contents = ObjectContents::read(file)?;
         let slot = self.slot(file, build_id, &contents)?;
         match slot.load() {
             Some(table) => Ok(table),
@@ -80,15 +78,20 @@ impl Cache {
     }
 
     /// Returns the slot for the table of `contents`, which were read from `file`.
-    pub(super) fn slot(&self, file: &File, build_id: Option<&BuildId>, contents: &Contents) -> Result<Slot, Error> {
+    pub(super) fn slot(
+        &self,
+        file: &File,
+        build_id: Option<&BuildId>,
+        contents: &ObjectContents,
+    ) -> Result<Slot, Error> {
         let path = self.folder.join(entry_name(&file.metadata()?, build_id));
-        Ok(Slot { path, fingerprint: encoding::fingerprint(contents) })
+        Ok(Slot { path, fingerprint: contents.fingerprint() })
     }
 
     /// Builds the table of `contents`, and stores it in `slot`.
-    pub(super) fn build(&self, slot: &Slot, contents: &Contents) -> Result<Table, Error> {
+    pub(super) fn build(&self, slot: &Slot, contents: &ObjectContents) -> Result<Table, Error> {
         let table = Table::build(contents)?;
-        if let Err(error) = self.store(&slot.path, &encoding::encode(&table, slot.fingerprint)) {
+        if let Err(error) = self.store(&slot.path, &table.encode(slot.fingerprint)) {
             log::debug!("cannot write {}: {error}", printable(&slot.path));
         }
         Ok(table)
@@ -147,7 +150,7 @@ fn load(path: &Path, fingerprint: u64) -> io::Result<Option<Table>> {
     let mut file = File::open(path)?;
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.size()).unwrap_or(0));
     file.read_to_end(&mut bytes)?;
-    let table = encoding::decode(&bytes, fingerprint);
+    let table = Table::decode(&bytes, fingerprint);
     if table.is_some() {
         // The modification time is the time of the last use. It is harmless if it cannot be set.
         let _ = file.set_modified(SystemTime::now());

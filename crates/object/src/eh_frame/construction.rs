@@ -7,10 +7,9 @@ use std::sync::Arc;
 use memtrace_model::Object;
 
 use super::cache::{Cache, Slot};
-use super::contents::Contents;
+use super::contents::ObjectContents;
 use super::descriptions::Descriptions;
 use super::error::Error;
-use super::read;
 use super::table::Table;
 
 /// Contents of an object, from which its table can be built.
@@ -18,7 +17,7 @@ use super::table::Table;
 pub struct Construction {
     /// Object of the table.
     pub object: Arc<Object>,
-    contents: Arc<Contents>,
+    contents: Arc<ObjectContents>,
     slot: Option<Slot>,
 }
 
@@ -40,7 +39,7 @@ impl Construction {
     pub fn begin(object: &Arc<Object>, cache: Option<&Cache>) -> Result<Begun, Error> {
         let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let file = File::open(handle)?;
-        let contents = read::contents(&file)?;
+        let contents = ObjectContents::read(&file)?;
         let slot = cache.map(|cache| cache.slot(&file, object.build_id.as_ref(), &contents)).transpose()?;
         Ok(match slot.as_ref().and_then(Slot::load) {
             Some(table) => Begun::Stored(table),
@@ -51,7 +50,7 @@ impl Construction {
     /// Returns the memory in bytes that the call frame information takes.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.contents.eh_frame.len()
+        self.contents.size()
     }
 
     /// Indexes the descriptions (FDEs).

@@ -4,6 +4,8 @@
 //! the program headers suffice, as for an unwinder in the process: `PT_GNU_EH_FRAME` leads to a sorted index of
 //! `.eh_frame` (LSB Core 5.0, 10.6.2). The index has the position of the last entry.
 
+use std::fs::File;
+use std::io;
 use std::mem::size_of;
 
 use gimli::{BaseAddresses, EhFrameHdr, LittleEndian as Little, Pointer};
@@ -24,9 +26,9 @@ const ALIGNMENT_PAGES: u64 = (2 << 20) >> 12;
 /// Maximum number of pages of one object, so that the offsets of its rows have 32 bits.
 const MAX_PAGES: u32 = (1 << 20) - 2;
 
-/// Code and call frame information of one object.
+/// Code and call frame information of one object, from which its table is built.
 #[derive(Clone, Debug)]
-pub(super) struct Contents {
+pub struct ObjectContents {
     pub(super) machine: Machine,
     /// Executable parts, ordered by address and without overlap.
     pub(super) code: Vec<Code>,
@@ -40,7 +42,25 @@ pub(super) struct Contents {
     pub(super) text: Option<u64>,
 }
 
-impl Contents {
+impl ObjectContents {
+    /// Reads the code and the call frame information of the object in `file`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the object has no table.
+    pub fn read(file: &File) -> Result<Self, Error> {
+        if !file.metadata()?.is_file() {
+            return Err(Error::Io(io::Error::from(io::ErrorKind::InvalidInput)));
+        }
+        Self::find(file)
+    }
+
+    /// Returns the size of the call frame information in bytes.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.eh_frame.len()
+    }
+
     pub(super) fn find(source: impl Source) -> Result<Self, Error> {
         let elf = Elf::parse_headers(source)?;
         if !elf.is_linked() {

@@ -7,7 +7,7 @@ use memtrace_common::unwind::{PAGE_BITS, Rule};
 use memtrace_model::VirtOffset;
 
 use super::code::Code;
-use super::contents::Contents;
+use super::contents::ObjectContents;
 use super::error::Error;
 use super::frames::{Frames, Span, max_rows};
 use super::merge;
@@ -17,7 +17,7 @@ use super::table::{entry_offset, origin};
 /// Index of the descriptions (FDEs) of an object by address. Their instructions are executed when a page is made.
 #[derive(Debug)]
 pub struct Descriptions {
-    contents: Arc<Contents>,
+    contents: Arc<ObjectContents>,
     /// Extents ordered by start, with distinct starts. If descriptions have the same start, only the first one is
     /// kept.
     list: Vec<Extent>,
@@ -46,7 +46,11 @@ pub struct PageRows {
 
 impl Descriptions {
     /// Indexes the descriptions in `contents`.
-    pub(super) fn find(contents: Arc<Contents>) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// The reason why the object has no table.
+    pub fn find(contents: Arc<ObjectContents>) -> Result<Self, Error> {
         let mut list = Vec::new();
         let unreadable = Reader::new(&contents, origin(&contents.code).0).scan(|position, description| {
             list.push(Extent { begin: description.first_row(), end: description.end, position });

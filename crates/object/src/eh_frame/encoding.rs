@@ -1,13 +1,13 @@
-//! File format of a cached table.
+//! File format of a stored table.
 //!
 //! A file has a header of fixed length, the executable parts, the rules, the rows, and a checksum of all of these.
-//! Numbers are little-endian. Any deviation makes the entry invalid.
+//! Numbers are little-endian. Any deviation makes the file invalid.
 
 use memtrace_common::unwind::Rule;
 use memtrace_model::{FileOffset, VirtOffset};
 
 use super::code::Code;
-use super::contents::Contents;
+use super::contents::ObjectContents;
 use super::row::Row;
 use super::table::Table;
 use crate::elf::Machine;
@@ -16,63 +16,71 @@ use crate::elf::Machine;
 /// information leads to another table.
 const MAGIC: [u8; 8] = *b"mt-uwt\0\x03";
 
-/// Returns a checksum of all contents that determine the table. An entry with another fingerprint is stale.
-pub(super) fn fingerprint(contents: &Contents) -> u64 {
-    let mut out = Writer::default();
-    out.u64(machine_number(contents.machine));
-    out.u64(contents.address);
-    out.u64(contents.entry.0);
-    out.u64(contents.text.map_or(u64::MAX, |text| text));
-    out.code(&contents.code);
-    out.u64(checksum(&contents.eh_frame));
-    checksum(&out.0)
+impl ObjectContents {
+    /// Returns a checksum of all contents that determine the table. A stored table with another fingerprint is stale.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut out = Writer::default();
+        out.u64(machine_number(self.machine));
+        out.u64(self.address);
+        out.u64(self.entry.0);
+        out.u64(self.text.map_or(u64::MAX, |text| text));
+        out.code(&self.code);
+        out.u64(checksum(&self.eh_frame));
+        checksum(&out.0)
+    }
 }
 
-pub(super) fn encode(table: &Table, fingerprint: u64) -> Vec<u8> {
-    let mut out = Writer::default();
-    out.0.extend_from_slice(&MAGIC);
-    out.u64(fingerprint);
-    out.u64(machine_number(table.machine));
-    out.u64(table.rules.len() as u64);
-    out.u64(table.rows.len() as u64);
-    out.code(&table.code);
-    for rule in &table.rules {
-        out.0.extend_from_slice(&[rule.cfa_kind, rule.fp_kind, rule.ra_kind, rule.reserved]);
-        for number in [rule.cfa_offset, rule.fp_offset, rule.extra] {
-            out.0.extend_from_slice(&number.to_le_bytes());
+impl Table {
+    /// Encodes the table. `fingerprint` is that of the contents from which the table was built.
+    #[must_use]
+    pub fn encode(&self, fingerprint: u64) -> Vec<u8> {
+        let mut out = Writer::default();
+        out.0.extend_from_slice(&MAGIC);
+        out.u64(fingerprint);
+        out.u64(machine_number(self.machine));
+        out.u64(self.rules.len() as u64);
+        out.u64(self.rows.len() as u64);
+        out.code(&self.code);
+        for rule in &self.rules {
+            out.0.extend_from_slice(&[rule.cfa_kind, rule.fp_kind, rule.ra_kind, rule.reserved]);
+            for number in [rule.cfa_offset, rule.fp_offset, rule.extra] {
+                out.0.extend_from_slice(&number.to_le_bytes());
+            }
         }
+        for row in &self.rows {
+            out.0.extend_from_slice(&row.offset.to_le_bytes());
+            out.0.extend_from_slice(&row.rule.to_le_bytes());
+        }
+        let checksum = checksum(&out.0);
+        out.u64(checksum);
+        out.0
     }
-    for row in &table.rows {
-        out.0.extend_from_slice(&row.offset.to_le_bytes());
-        out.0.extend_from_slice(&row.rule.to_le_bytes());
-    }
-    let checksum = checksum(&out.0);
-    out.u64(checksum);
-    out.0
-}
 
-/// Decodes a table; `None` if `bytes` are damaged or have another fingerprint.
-pub(super) fn decode(bytes: &[u8], fingerprint: u64) -> Option<Table> {
-    let (bytes, sum) = bytes.split_last_chunk()?;
-    if checksum(bytes) != u64::from_le_bytes(*sum) {
-        return None;
+    /// Decodes a table; `None` if `bytes` are damaged or have another fingerprint.
+    #[must_use]
+    pub fn decode(bytes: &[u8], fingerprint: u64) -> Option<Self> {
+        let (bytes, sum) = bytes.split_last_chunk()?;
+        if checksum(bytes) != u64::from_le_bytes(*sum) {
+            return None;
+        }
+        let mut input = Reader(bytes);
+        (input.read::<8>()? == MAGIC && input.u64()? == fingerprint).then_some(())?;
+        let machine = [Machine::X86_64, Machine::Aarch64];
+        let number = input.u64()?;
+        let machine = machine.into_iter().find(|machine| machine_number(*machine) == number)?;
+        let rules = usize::try_from(input.u64()?).ok()?;
+        let rows = usize::try_from(input.u64()?).ok()?;
+        let code = input.code()?;
+        let rules = input.array(rules, |input| {
+            let [cfa_kind, fp_kind, ra_kind, reserved] = input.read()?;
+            let [cfa_offset, fp_offset, extra] = [input.i32()?, input.i32()?, input.i32()?];
+            Some(Rule { cfa_kind, fp_kind, ra_kind, reserved, cfa_offset, fp_offset, extra })
+        })?;
+        let rows = input.array(rows, |input| Some(Row { offset: input.u32()?, rule: input.u32()? }))?;
+        let table = Self { machine, code, rows, rules };
+        (input.0.is_empty() && is_valid(&table)).then_some(table)
     }
-    let mut input = Reader(bytes);
-    (input.read::<8>()? == MAGIC && input.u64()? == fingerprint).then_some(())?;
-    let machine = [Machine::X86_64, Machine::Aarch64];
-    let number = input.u64()?;
-    let machine = machine.into_iter().find(|machine| machine_number(*machine) == number)?;
-    let rules = usize::try_from(input.u64()?).ok()?;
-    let rows = usize::try_from(input.u64()?).ok()?;
-    let code = input.code()?;
-    let rules = input.array(rules, |input| {
-        let [cfa_kind, fp_kind, ra_kind, reserved] = input.read()?;
-        let [cfa_offset, fp_offset, extra] = [input.i32()?, input.i32()?, input.i32()?];
-        Some(Rule { cfa_kind, fp_kind, ra_kind, reserved, cfa_offset, fp_offset, extra })
-    })?;
-    let rows = input.array(rows, |input| Some(Row { offset: input.u32()?, rule: input.u32()? }))?;
-    let table = Table { machine, code, rows, rules };
-    (input.0.is_empty() && is_valid(&table)).then_some(table)
 }
 
 /// Checks the invariants of a table.
@@ -160,5 +168,35 @@ impl Reader<'_> {
             return None;
         }
         (0..count).map(|_| read_one(self)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gimli::write::CallFrameInstruction as Instruction;
+
+    use super::*;
+    use crate::eh_frame::synthetic::{FoundBy, Object, first};
+
+    #[test]
+    fn an_encoded_table_that_breaks_an_invariant_is_rejected() {
+        let mut object = Object::new(Machine::X86_64, 0x2000);
+        object.function(0, 0x40, first(Instruction::CfaOffset(16)));
+        object.function(0x40, 0x80, vec![(4, Instruction::CfaOffset(32))]);
+        let whole = Table::from_bytes(&object.file(FoundBy::Sections)).unwrap();
+        let is_accepted = |change: fn(&mut Table)| {
+            let mut table = whole.clone();
+            change(&mut table);
+            Table::decode(&table.encode(7), 7).is_some()
+        };
+        assert!(is_accepted(|_| ()));
+        assert_eq!(Table::decode(&whole.encode(7), 8), None, "another fingerprint");
+        assert!(!is_accepted(|table| table.rows[1].rule = 99));
+        assert!(!is_accepted(|table| table.rows[1].offset = 0));
+        assert!(!is_accepted(|table| table.rows.last_mut().unwrap().offset = u32::MAX));
+        assert!(!is_accepted(|table| table.rules.clear()));
+        assert!(!is_accepted(|table| table.rules[0].cfa_kind = 1));
+        assert!(!is_accepted(|table| table.code.clear()));
+        assert!(!is_accepted(|table| table.code.push(table.code[0])));
     }
 }

@@ -4,7 +4,7 @@ use gimli::UnwindContext;
 use memtrace_common::unwind::Rule;
 use rustc_hash::FxHashMap;
 
-use super::contents::Contents;
+use super::contents::ObjectContents;
 use super::error::Error;
 use super::reader::{Description, Reader};
 use super::row::Row;
@@ -44,7 +44,7 @@ struct Converter<'data, 'a> {
 }
 
 /// Returns the maximum number of rows of an object.
-pub(super) fn max_rows(contents: &Contents) -> usize {
+pub(super) fn max_rows(contents: &ObjectContents) -> usize {
     let code: u64 = contents.code.iter().map(|code| code.size).sum();
     usize::try_from(code).unwrap_or(usize::MAX).saturating_add(FREE_ROWS)
 }
@@ -54,7 +54,7 @@ impl Frames {
     ///
     /// A description that cannot be decoded is skipped and counted. A section with gaps between its entries is an
     /// error.
-    pub(super) fn read(contents: &Contents, origin: u64) -> Result<Self, Error> {
+    pub(super) fn read(contents: &ObjectContents, origin: u64) -> Result<Self, Error> {
         let reader = Reader::new(contents, origin);
         let mut converter = Converter::new(&reader, max_rows(contents));
         let mut context = UnwindContext::new();
@@ -64,7 +64,7 @@ impl Frames {
 
     /// Converts the descriptions at these positions of the section, with at most `max_rows` rows.
     pub(super) fn read_at(
-        contents: &Contents,
+        contents: &ObjectContents,
         origin: u64,
         positions: impl Iterator<Item = usize>,
         max_rows: usize,

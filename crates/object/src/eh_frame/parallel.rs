@@ -11,8 +11,8 @@ use std::thread;
 use memtrace_model::Object;
 
 use super::cache::Cache;
+use super::contents::ObjectContents;
 use super::error::Error;
-use super::read::read;
 use super::table::Table;
 
 /// Request to build the table of an object.
@@ -72,7 +72,7 @@ fn build(object: &Object, cache: Option<&Cache>) -> Result<Table, Error> {
     let file = File::open(handle)?;
     match cache {
         Some(cache) => cache.table(&file, object.build_id.as_ref()),
-        None => read(&file),
+        None => Table::build(&ObjectContents::read(&file)?),
     }
 }
 

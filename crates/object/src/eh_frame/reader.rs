@@ -7,7 +7,7 @@ use gimli::{
 use rustc_hash::FxHashMap;
 
 use super::code::Code;
-use super::contents::Contents;
+use super::contents::ObjectContents;
 use super::entry::{Entry, Kind};
 use super::error::Error;
 use super::machine::vendor;
@@ -24,7 +24,7 @@ type Slice<'data> = EndianSlice<'data, LittleEndian>;
 
 /// Reader of a section.
 pub(super) struct Reader<'data> {
-    pub(super) contents: &'data Contents,
+    pub(super) contents: &'data ObjectContents,
     /// Address to which offsets of code are relative.
     pub(super) origin: u64,
     pub(super) section: Section<'data>,
@@ -42,7 +42,7 @@ pub(super) struct Description<'data> {
 
 impl<'data> Reader<'data> {
     /// Opens the section of `contents`. Offsets of code are relative to `origin`.
-    pub(super) fn new(contents: &'data Contents, origin: u64) -> Self {
+    pub(super) fn new(contents: &'data ObjectContents, origin: u64) -> Self {
         let mut section = EhFrame::new(&contents.eh_frame, LittleEndian);
         section.set_address_size(8);
         section.set_vendor(vendor(contents.machine));

@@ -4,7 +4,7 @@ use memtrace_common::unwind::{PAGE_BITS, Rule};
 use memtrace_model::VirtOffset;
 
 use super::code::Code;
-use super::contents::Contents;
+use super::contents::ObjectContents;
 use super::error::Error;
 use super::frames::Frames;
 use super::merge;
@@ -32,10 +32,15 @@ impl Table {
     /// The reason why the object has no table. If only parts are unreadable, the table has no information for these
     /// parts.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
-        Self::build(&Contents::find(bytes)?)
+        Self::build(&ObjectContents::find(bytes)?)
     }
 
-    pub(super) fn build(contents: &Contents) -> Result<Self, Error> {
+    /// Builds the table of the object with these contents.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::from_bytes`].
+    pub fn build(contents: &ObjectContents) -> Result<Self, Error> {
         let frames = Frames::read(contents, origin(&contents.code).0)?;
         let (rows, rules) = merge::merge(frames, entry_offset(contents));
         Ok(Self { machine: contents.machine, code: contents.code.clone(), rows, rules })
@@ -86,7 +91,7 @@ impl Table {
 }
 
 /// Returns the offset of the entry point from the origin; `None` if it is not in the code.
-pub(super) fn entry_offset(contents: &Contents) -> Option<u32> {
+pub(super) fn entry_offset(contents: &ObjectContents) -> Option<u32> {
     let entry = Code::find(&contents.code, contents.entry.0).map(|_| contents.entry)?;
     u32::try_from(entry.0 - origin(&contents.code).0).ok()
 }

@@ -67,10 +67,10 @@ fn table(cache: &Cache, path: &Path, build_id: Option<&BuildId>) -> Table {
 /// the entry was used.
 fn mark(entry: &Path, path: &Path) -> Table {
     let bytes = fs::read(path).unwrap();
-    let contents = Contents::find(bytes.as_slice()).unwrap();
+    let contents = ObjectContents::find(bytes.as_slice()).unwrap();
     let mut marked = built(path);
     marked.rules[1].cfa_offset = 4711;
-    fs::write(entry, encoding::encode(&marked, encoding::fingerprint(&contents))).unwrap();
+    fs::write(entry, marked.encode(contents.fingerprint())).unwrap();
     marked
 }
 
@@ -147,25 +147,6 @@ fn a_damaged_entry_is_rebuilt_and_replaced() {
     }
     fs::write(entry, [&whole[..], &[0]].concat()).unwrap();
     assert_eq!(table(&cache, &path, None), expected);
-}
-
-#[test]
-fn an_entry_that_breaks_an_invariant_is_rejected() {
-    let whole = Table::from_bytes(&file(16)).unwrap();
-    let is_accepted = |change: fn(&mut Table)| {
-        let mut table = whole.clone();
-        change(&mut table);
-        encoding::decode(&encoding::encode(&table, 7), 7).is_some()
-    };
-    assert!(is_accepted(|_| ()));
-    assert_eq!(encoding::decode(&encoding::encode(&whole, 7), 8), None, "another fingerprint");
-    assert!(!is_accepted(|table| table.rows[1].rule = 99));
-    assert!(!is_accepted(|table| table.rows[1].offset = 0));
-    assert!(!is_accepted(|table| table.rows.last_mut().unwrap().offset = u32::MAX));
-    assert!(!is_accepted(|table| table.rules.clear()));
-    assert!(!is_accepted(|table| table.rules[0].cfa_kind = 1));
-    assert!(!is_accepted(|table| table.code.clear()));
-    assert!(!is_accepted(|table| table.code.push(table.code[0])));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::elf::Machine;
 /// Asserts that the pages made from the descriptions of `file` equal the pages of its table.
 fn assert_pages_are_those_of_the_table(file: &[u8]) {
     let table = Table::from_bytes(file).unwrap();
-    let mut descriptions = Descriptions::find(Arc::new(Contents::find(file).unwrap())).unwrap();
+    let mut descriptions = Descriptions::find(Arc::new(ObjectContents::find(file).unwrap())).unwrap();
     assert_eq!((descriptions.pages(), descriptions.origin()), (table.pages(), table.origin()));
     assert_eq!(descriptions.code(), table.code());
     let origin = table.origin().0;
@@ -85,7 +85,7 @@ fn rows_made_from_descriptions_are_bounded() {
     let rows = (0..0x3000).map(|row| (row, Instruction::CfaOffset(if row % 2 == 0 { 16 } else { 24 })));
     object.function(0, 0x3000, rows.collect());
     let file = object.file(FoundBy::Sections);
-    let mut descriptions = Descriptions::find(Arc::new(Contents::find(file.as_slice()).unwrap())).unwrap();
+    let mut descriptions = Descriptions::find(Arc::new(ObjectContents::find(file.as_slice()).unwrap())).unwrap();
     // Each page converts the whole function, which has as many rows as its object may have.
     assert!(descriptions.page(0).is_some());
     assert_eq!([1, 2].map(|number| descriptions.page(number)), [None, None]);

@@ -4,7 +4,7 @@ use gimli::write::CallFrameInstruction as Instruction;
 use memtrace_common::unwind::{RULE_BITS, Rule};
 
 use super::*;
-use crate::eh_frame::contents::Contents;
+use crate::eh_frame::contents::ObjectContents;
 use crate::eh_frame::descriptions::Descriptions;
 use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, first};
 use crate::elf::Machine;
@@ -134,7 +134,7 @@ fn pages_can_be_placed_before_their_table() {
     object.function(0x7ff8, 0x20, first(Instruction::CfaOffset(32)));
     let file = object.file(FoundBy::Sections);
     let table = Table::from_bytes(&file).unwrap();
-    let mut descriptions = Descriptions::find(Arc::new(Contents::find(file.as_slice()).unwrap())).unwrap();
+    let mut descriptions = Descriptions::find(Arc::new(ObjectContents::find(file.as_slice()).unwrap())).unwrap();
 
     let (mut layout, mut maps) = (Layout::new(LIMITS), Maps::new(LIMITS));
     let other = layout.place(&self::table(0x3000, 7)).unwrap();
