@@ -11,10 +11,10 @@ mod settings;
 use std::path::PathBuf;
 
 use memtrace_model::{BuildId, Bytes, DebugFileOutcome};
-use memtrace_object::cache_directory::CacheError;
 
 use self::cache::Cache;
 use self::download::{Failure, Server};
+use crate::cache_directory::CacheError;
 
 pub use settings::{Servers, Settings};
 

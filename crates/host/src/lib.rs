@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub mod cache_directory;
 pub mod debuginfod;
 pub mod kernel;
 pub mod launch;
@@ -10,3 +11,4 @@ pub mod mmap_events;
 pub mod pmu;
 pub mod procfs;
 pub mod target_files;
+pub mod unwind_tables;

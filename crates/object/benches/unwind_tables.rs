@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use memtrace_object::eh_frame::{Cache, Layout, Limits, ObjectContents, Table};
+use memtrace_host::unwind_tables::Cache;
+use memtrace_object::eh_frame::{Layout, Limits, ObjectContents, Table};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 

@@ -6,7 +6,6 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod allocators;
-pub mod cache_directory;
 pub mod eh_frame;
 pub mod elf;
 mod object_files;

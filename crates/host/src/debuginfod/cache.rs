@@ -6,10 +6,10 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use memtrace_model::{BuildId, Bytes};
-use memtrace_object::cache_directory::{self, CacheError};
 use memtrace_object::elf::{Elf, Sections, notes};
 
 use super::download::Failure;
+use crate::cache_directory::{self, CacheError};
 
 pub(super) struct Cache {
     directory: PathBuf,

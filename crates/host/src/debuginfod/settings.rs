@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memtrace_object::cache_directory;
+use crate::cache_directory;
 
 /// Directory of `.urls` files with URLs of servers, which packages install.
 const LISTS: &str = "/etc/debuginfod";

@@ -8,8 +8,9 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use memtrace_host::unwind_tables::{Begun, Built, Cache, Construction};
 use memtrace_model::{Bytes, Object};
-use memtrace_object::eh_frame::{Begun, Built, Cache, Construction, Descriptions};
+use memtrace_object::eh_frame::Descriptions;
 use tokio::sync::Notify;
 
 /// Message from the thread about an object.

@@ -13,8 +13,9 @@ use memtrace_host::kernel::Kernel;
 use memtrace_host::kernel::unwind_maps::ObjectKey;
 use memtrace_host::procfs;
 use memtrace_host::target_files::open_target_file;
+use memtrace_host::unwind_tables::{BuildJob, Built, Cache, build_all};
 use memtrace_model::{Bytes, Object, printable};
-use memtrace_object::eh_frame::{BuildJob, Built, Cache, Limits, Table, build_all};
+use memtrace_object::eh_frame::{Limits, Table};
 use tokio::sync::Notify;
 
 use super::builder::{Builder, Progress};

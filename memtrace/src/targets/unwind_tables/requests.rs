@@ -12,9 +12,9 @@ use memtrace_host::kernel::stack_copies::StackCopy;
 use memtrace_host::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use memtrace_host::launch;
 use memtrace_host::target_files::open_target_file;
-use memtrace_model::{Bytes, EndedImage, Object, ProcessImage};
-use memtrace_object::eh_frame;
-use memtrace_object::eh_frame::{Cache, Limits};
+use memtrace_host::unwind_tables::{self, Cache};
+use memtrace_model::{Bytes, EndedImage, FinishedStacks, Object, ProcessImage};
+use memtrace_object::eh_frame::Limits;
 use tokio::sync::Notify;
 
 use super::cut_stacks::CutStacks;
@@ -213,7 +213,7 @@ fn open_command(target: &Target) -> Option<File> {
 fn open_cache() -> Option<Cache> {
     // SAFETY: the call only reads the process' credentials.
     let user = unsafe { libc::geteuid() };
-    let cache = eh_frame::directory(|name| std::env::var_os(name)).map(|folder| Cache::open(&folder, user));
+    let cache = unwind_tables::directory(|name| std::env::var_os(name)).map(|folder| Cache::open(&folder, user));
     match cache? {
         Ok(cache) => Some(cache),
         Err(error) => {

@@ -1,16 +1,13 @@
 //! Construction of a table in steps: its contents are read, the descriptions are indexed, and the table is built.
 
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
 use memtrace_model::Object;
+use memtrace_object::eh_frame::{Descriptions, Error, ObjectContents, Table};
 
-use super::cache::{Cache, Slot};
-use super::contents::ObjectContents;
-use super::descriptions::Descriptions;
-use super::error::Error;
-use super::table::Table;
+use super::table_cache::{Cache, Slot};
+use crate::target_files::open_target_file;
 
 /// Contents of an object, from which its table can be built.
 #[derive(Debug)]
@@ -38,7 +35,7 @@ impl Construction {
     /// The reason why the object has no table.
     pub fn begin(object: &Arc<Object>, cache: Option<&Cache>) -> Result<Begun, Error> {
         let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let file = File::open(handle)?;
+        let file = open_target_file(handle)?;
         let contents = ObjectContents::read(&file)?;
         let slot = cache.map(|cache| cache.slot(&file, object.build_id.as_ref(), &contents)).transpose()?;
         Ok(match slot.as_ref().and_then(Slot::load) {

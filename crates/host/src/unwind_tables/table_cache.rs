@@ -16,13 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use memtrace_model::{BuildId, printable};
+use memtrace_object::eh_frame::{Error, ObjectContents, Table};
 
-use super::contents::ObjectContents;
-use super::error::Error;
-use super::table::Table;
-use crate::cache_directory;
-
-pub use crate::cache_directory::CacheError;
+use crate::cache_directory::{self, CacheError};
 
 /// Maximum length in bytes of a build ID that names an entry. Linkers write 8 to 32 bytes.
 const MAX_BUILD_ID: usize = 64;

@@ -1,7 +1,6 @@
 //! Parallel construction of many tables, the most used objects first.
 
 use std::cmp::Reverse;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,11 +8,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use memtrace_model::Object;
+use memtrace_object::eh_frame::{Error, ObjectContents, Table};
 
-use super::cache::Cache;
-use super::contents::ObjectContents;
-use super::error::Error;
-use super::table::Table;
+use super::table_cache::Cache;
+use crate::target_files::open_target_file;
 
 /// Request to build the table of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +67,7 @@ pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>,
 
 fn build(object: &Object, cache: Option<&Cache>) -> Result<Table, Error> {
     let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    let file = File::open(handle)?;
+    let file = open_target_file(handle)?;
     match cache {
         Some(cache) => cache.table(&file, object.build_id.as_ref()),
         None => Table::build(&ObjectContents::read(&file)?),

@@ -26,14 +26,14 @@ pub enum CacheError {
 
 /// Returns the directory for caches: `$XDG_CACHE_HOME`, or `~/.cache` (XDG Base Directory Specification 0.8).
 /// `variable` reads an environment variable. Returns `None` if neither variable is set to an absolute path.
-pub fn base_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+pub(crate) fn base_directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let home = || absolute("HOME").map(|home| home.join(".cache"));
     absolute("XDG_CACHE_HOME").or_else(home)
 }
 
 /// As [`prepare_shared`], but only `user` has access to `folder`.
-pub fn prepare(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
+pub(crate) fn prepare(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
     let folder = prepare_shared(folder, user)?;
     let metadata = fs::metadata(&folder)?;
     if metadata.uid() == user && metadata.mode() & 0o077 == 0 { Ok(folder) } else { Err(CacheError::Unsafe(folder)) }
@@ -44,7 +44,7 @@ pub fn prepare(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
 ///
 /// Only `user` and root may be able to change the directories of the path. So nobody else can place a link or a file
 /// there after the check.
-pub fn prepare_shared(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
+pub(crate) fn prepare_shared(folder: &Path, user: u32) -> Result<PathBuf, CacheError> {
     // An existing directory must be safe before anything is created in it.
     let present = folder.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(folder);
     check(&present.canonicalize()?, user)?;

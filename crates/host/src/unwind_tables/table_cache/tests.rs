@@ -1,11 +1,7 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::time::Duration;
 
-use gimli::write::CallFrameInstruction as Instruction;
-
 use super::*;
-use crate::eh_frame::synthetic::{FoundBy, Object, first};
-use crate::elf::Machine;
 
 /// Temporary directory, removed on drop.
 struct Scratch(PathBuf);
@@ -35,7 +31,7 @@ impl Scratch {
         paths
     }
 
-    fn object(&self, name: &str, cfa_offset: i32) -> PathBuf {
+    fn object(&self, name: &str, cfa_offset: u32) -> PathBuf {
         let path = self.0.join(name);
         fs::write(&path, file(cfa_offset)).unwrap();
         path
@@ -48,11 +44,14 @@ impl Drop for Scratch {
     }
 }
 
-fn file(cfa_offset: i32) -> Vec<u8> {
-    let mut object = Object::new(Machine::X86_64, 0x2000);
-    object.function(0, 0x40, first(Instruction::CfaOffset(cfa_offset)));
-    object.function(0x40, 0x80, vec![(4, Instruction::CfaOffset(32)), (9, Instruction::Undefined(gimli::X86_64::RA))]);
-    object.file(FoundBy::Sections)
+/// Returns a library with one function. `cfa_offset` is the offset of the CFA from the stack pointer at the second
+/// instruction.
+fn file(cfa_offset: u32) -> Vec<u8> {
+    let directives = format!(".cfi_startproc\\nnop\\n.cfi_def_cfa_offset {cfa_offset}\\nnop\\n.cfi_endproc\\n");
+    let source = format!("__asm__(\".text\\n{directives}\");");
+    let scratch = harness::Scratch::new();
+    let options = ["-shared", "-nostdlib", "-Wl,--build-id=none"];
+    fs::read(scratch.compile("gcc", "library", &source, &options)).unwrap()
 }
 
 fn built(path: &Path) -> Table {
@@ -63,13 +62,11 @@ fn table(cache: &Cache, path: &Path, build_id: Option<&BuildId>) -> Table {
     cache.table(&File::open(path).unwrap(), build_id).unwrap()
 }
 
-/// Replaces `entry` by one with the same fingerprint and another rule, and returns its table. The rule shows later if
+/// Replaces `entry` by the table of another object with the same fingerprint, and returns this table. It shows later if
 /// the entry was used.
 fn mark(entry: &Path, path: &Path) -> Table {
-    let bytes = fs::read(path).unwrap();
-    let contents = ObjectContents::find(bytes.as_slice()).unwrap();
-    let mut marked = built(path);
-    marked.rules[1].cfa_offset = 4711;
+    let contents = ObjectContents::read(&File::open(path).unwrap()).unwrap();
+    let marked = Table::from_bytes(&file(64)).unwrap();
     fs::write(entry, marked.encode(contents.fingerprint())).unwrap();
     marked
 }
