@@ -6,4 +6,4 @@ mod table_cache;
 
 pub use construction::{Begun, Construction};
 pub use parallel::{BuildJob, Built, build_all};
-pub use table_cache::{Cache, directory};
+pub use table_cache::TableCache;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use memtrace_host::unwind_tables::Cache;
+use memtrace_host::unwind_tables::TableCache;
 use memtrace_object::eh_frame::{Layout, Limits, ObjectContents, Table};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
@@ -21,7 +21,7 @@ fn tables(criterion: &mut Criterion) {
     let folder = std::env::temp_dir().join(format!("memtrace-bench-{}", std::process::id()));
     fs::create_dir(&folder).expect("the cache directory can be created");
     let user = fs::metadata(&folder).expect("the cache directory exists").uid();
-    let cache = Cache::open(&folder.join("cache"), user).expect("the cache can be opened");
+    let cache = TableCache::open(&folder.join("cache"), user).expect("the cache can be opened");
 
     for (name, path) in [("libc", Some(PathBuf::from(LIBC))), ("libLLVM", llvm())] {
         let Some(path) = path else { continue };

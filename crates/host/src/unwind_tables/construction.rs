@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memtrace_model::Object;
 use memtrace_object::eh_frame::{Descriptions, Error, ObjectContents, Table};
 
-use super::table_cache::{Cache, Slot};
+use super::table_cache::{Slot, TableCache};
 use crate::target_files::open_target_file;
 
 /// Contents of an object, from which its table can be built.
@@ -33,7 +33,7 @@ impl Construction {
     /// # Errors
     ///
     /// The reason why the object has no table.
-    pub fn begin(object: &Arc<Object>, cache: Option<&Cache>) -> Result<Begun, Error> {
+    pub fn begin(object: &Arc<Object>, cache: Option<&TableCache>) -> Result<Begun, Error> {
         let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         let file = open_target_file(handle)?;
         let contents = ObjectContents::read(&file)?;
@@ -64,7 +64,7 @@ impl Construction {
     /// # Errors
     ///
     /// The reason why the object has no table.
-    pub fn build(&self, cache: Option<&Cache>) -> Result<Table, Error> {
+    pub fn build(&self, cache: Option<&TableCache>) -> Result<Table, Error> {
         match cache.zip(self.slot.as_ref()) {
             Some((cache, slot)) => cache.build(slot, &self.contents),
             None => Table::build(&self.contents),

@@ -10,7 +10,7 @@ use std::thread;
 use memtrace_model::Object;
 use memtrace_object::eh_frame::{Error, ObjectContents, Table};
 
-use super::table_cache::Cache;
+use super::table_cache::TableCache;
 use crate::target_files::open_target_file;
 
 /// Request to build the table of an object.
@@ -34,7 +34,7 @@ pub struct Built {
 /// Builds the tables of all jobs, and passes each to `on_built` as soon as it is complete. Objects that most
 /// processes use come first. Up to `threads` threads build tables; if none can be started, the calling thread does.
 /// `on_built` is called in the calling thread.
-pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>, mut on_built: impl FnMut(Built)) {
+pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&TableCache>, mut on_built: impl FnMut(Built)) {
     jobs.sort_by_key(|job| (Reverse(job.users), rank(&job.object.path)));
     let (jobs, next) = (&jobs, &AtomicUsize::new(0));
     let build_next = || {
@@ -65,7 +65,7 @@ pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&Cache>,
     });
 }
 
-fn build(object: &Object, cache: Option<&Cache>) -> Result<Table, Error> {
+fn build(object: &Object, cache: Option<&TableCache>) -> Result<Table, Error> {
     let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
     let file = open_target_file(handle)?;
     match cache {

@@ -25,12 +25,6 @@ const MAX_BUILD_ID: usize = 64;
 /// Maximum size of the cache in bytes. The tables of all programs and libraries of a machine take about 200 MiB.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// Returns the directory of the tables. `variable` reads an environment variable. Returns `None` if the environment
-/// names no directory for caches.
-pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    Some(cache_directory::base_directory(variable)?.join("memtrace"))
-}
-
 /// Path and fingerprint of a table's entry, which may not exist yet.
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -40,13 +34,19 @@ pub(super) struct Slot {
 
 /// Disk cache of unwind tables.
 #[derive(Debug)]
-pub struct Cache {
+pub struct TableCache {
     folder: PathBuf,
     /// Number of entries written, which makes the names of temporary files unique.
     written: AtomicU64,
 }
 
-impl Cache {
+impl TableCache {
+    /// Returns the directory of the tables. `variable` reads an environment variable. Returns `None` if the environment
+    /// names no directory for caches.
+    pub fn directory(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        Some(cache_directory::base_directory(variable)?.join("memtrace"))
+    }
+
     /// Opens or creates the cache in `folder` for the user with uid `user`. If the cache exceeds its size limit, the
     /// least recently used entries are removed.
     ///

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use memtrace_host::unwind_tables::{Begun, Built, Cache, Construction};
+use memtrace_host::unwind_tables::{Begun, Built, Construction, TableCache};
 use memtrace_model::{Bytes, Object};
 use memtrace_object::eh_frame::Descriptions;
 use tokio::sync::Notify;
@@ -36,7 +36,7 @@ pub(super) struct Builder {
 /// State of the thread.
 struct Worker {
     queue: Receiver<Arc<Object>>,
-    cache: Option<Arc<Cache>>,
+    cache: Option<Arc<TableCache>>,
     /// Indexed objects without a table, in the order of the queue.
     begun: VecDeque<Construction>,
     /// Size of the call frame information of the objects in `begun`, in bytes.
@@ -51,7 +51,7 @@ struct Worker {
 impl Builder {
     /// Starts the thread. It uses tables from `cache` if they exist, and indexes an object before it builds its table.
     /// The call frame information of the objects takes at most `memory`, plus one object.
-    pub(super) fn start(cache: Option<Arc<Cache>>, memory: Bytes) -> Self {
+    pub(super) fn start(cache: Option<Arc<TableCache>>, memory: Bytes) -> Self {
         let (jobs, queue) = mpsc::channel();
         let (sender, progress) = mpsc::channel();
         let ready = Arc::new(Notify::new());

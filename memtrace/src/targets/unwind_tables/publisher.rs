@@ -13,7 +13,7 @@ use memtrace_host::kernel::Kernel;
 use memtrace_host::kernel::unwind_maps::ObjectKey;
 use memtrace_host::procfs;
 use memtrace_host::target_files::open_target_file;
-use memtrace_host::unwind_tables::{BuildJob, Built, Cache, build_all};
+use memtrace_host::unwind_tables::{BuildJob, Built, TableCache, build_all};
 use memtrace_model::{Bytes, Object, printable};
 use memtrace_object::eh_frame::{Limits, Table};
 use tokio::sync::Notify;
@@ -42,7 +42,7 @@ const MAX_REJECTED: usize = 1 << 16;
 /// Publishes unwind tables.
 pub(super) struct TablePublisher {
     tables: PlacedTables,
-    cache: Option<Arc<Cache>>,
+    cache: Option<Arc<TableCache>>,
     builder: Builder,
     /// Keys of the objects with a table in construction, by object handle.
     waiting: HashMap<PathBuf, Vec<ObjectKey>>,
@@ -54,7 +54,7 @@ pub(super) struct TablePublisher {
 impl TablePublisher {
     /// Creates a publisher. `frame_data`: limit of the call frame information of the tables in
     /// construction.
-    pub(super) fn new(cache: Option<Cache>, limits: Limits, frame_data: Bytes) -> Self {
+    pub(super) fn new(cache: Option<TableCache>, limits: Limits, frame_data: Bytes) -> Self {
         let cache = cache.map(Arc::new);
         Self {
             tables: PlacedTables::new(limits),

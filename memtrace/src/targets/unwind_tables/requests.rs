@@ -12,7 +12,7 @@ use memtrace_host::kernel::stack_copies::StackCopy;
 use memtrace_host::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use memtrace_host::launch;
 use memtrace_host::target_files::open_target_file;
-use memtrace_host::unwind_tables::{self, Cache};
+use memtrace_host::unwind_tables::TableCache;
 use memtrace_model::{Bytes, EndedImage, FinishedStacks, Object, ProcessImage};
 use memtrace_object::eh_frame::Limits;
 use tokio::sync::Notify;
@@ -210,11 +210,11 @@ fn open_command(target: &Target) -> Option<File> {
 }
 
 /// Opens the cache of unwind tables on disk. Without it, each run builds its own tables.
-fn open_cache() -> Option<Cache> {
+fn open_cache() -> Option<TableCache> {
     // SAFETY: the call only reads the process' credentials.
     let user = unsafe { libc::geteuid() };
-    let cache = unwind_tables::directory(|name| std::env::var_os(name)).map(|folder| Cache::open(&folder, user));
-    match cache? {
+    let folder = TableCache::directory(|name| std::env::var_os(name))?;
+    match TableCache::open(&folder, user) {
         Ok(cache) => Some(cache),
         Err(error) => {
             log::debug!("no cache of unwind tables: {error}");

@@ -20,8 +20,8 @@ impl Scratch {
         fs::metadata(&self.0).unwrap().uid()
     }
 
-    fn cache(&self) -> Cache {
-        Cache::open(&self.0.join("cache"), self.user()).unwrap()
+    fn cache(&self) -> TableCache {
+        TableCache::open(&self.0.join("cache"), self.user()).unwrap()
     }
 
     fn entries(&self) -> Vec<PathBuf> {
@@ -58,7 +58,7 @@ fn built(path: &Path) -> Table {
     Table::from_bytes(&fs::read(path).unwrap()).unwrap()
 }
 
-fn table(cache: &Cache, path: &Path, build_id: Option<&BuildId>) -> Table {
+fn table(cache: &TableCache, path: &Path, build_id: Option<&BuildId>) -> Table {
     cache.table(&File::open(path).unwrap(), build_id).unwrap()
 }
 
@@ -178,7 +178,7 @@ fn a_symlink_in_place_of_an_entry_is_replaced() {
 #[test]
 fn a_directory_that_others_can_change_is_refused() {
     let scratch = Scratch::new();
-    let refused = |folder: &Path, user| matches!(Cache::open(folder, user), Err(CacheError::Unsafe(_)));
+    let refused = |folder: &Path, user| matches!(TableCache::open(folder, user), Err(CacheError::Unsafe(_)));
     let shared = scratch.0.join("shared");
     fs::create_dir(&shared).unwrap();
     for mode in [0o770, 0o702] {
@@ -188,7 +188,7 @@ fn a_directory_that_others_can_change_is_refused() {
         assert!(!shared.join("memtrace").exists(), "nothing is created there");
     }
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
-    assert!(Cache::open(&shared.join("memtrace"), scratch.user()).is_ok(), "the sticky bit protects entries");
+    assert!(TableCache::open(&shared.join("memtrace"), scratch.user()).is_ok(), "the sticky bit protects entries");
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o755)).unwrap();
     assert!(refused(&shared, scratch.user()), "others could read it");
     assert!(refused(&scratch.0.join("cache"), scratch.user() + 1), "owned by another user");
@@ -201,10 +201,10 @@ fn symlinks_in_the_path_are_resolved_before_the_check() {
     fs::create_dir(&real).unwrap();
     fs::set_permissions(&real, fs::Permissions::from_mode(0o700)).unwrap();
     symlink(&real, &link).unwrap();
-    let cache = Cache::open(&link.join("memtrace"), scratch.user()).unwrap();
+    let cache = TableCache::open(&link.join("memtrace"), scratch.user()).unwrap();
     assert_eq!(cache.folder, real.join("memtrace"));
     fs::set_permissions(&real, fs::Permissions::from_mode(0o777)).unwrap();
-    assert!(matches!(Cache::open(&link.join("memtrace"), scratch.user()), Err(CacheError::Unsafe(_))));
+    assert!(matches!(TableCache::open(&link.join("memtrace"), scratch.user()), Err(CacheError::Unsafe(_))));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn size_of_a_stored_table_is_that_of_its_entry() {
 #[test]
 fn the_directory_follows_the_environment() {
     let from = |variables: &[(&str, &str)]| {
-        directory(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+        TableCache::directory(|name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
     };
     assert_eq!(from(&[("XDG_CACHE_HOME", "/x"), ("HOME", "/h")]), Some("/x/memtrace".into()));
     assert_eq!(from(&[("HOME", "/h")]), Some("/h/.cache/memtrace".into()));

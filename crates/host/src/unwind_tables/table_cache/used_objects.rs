@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 
 use memtrace_model::BuildId;
 
-use super::{Cache, entry_name};
+use super::{TableCache, entry_name};
 
 /// Maximum number of objects of a command. Each takes a file descriptor.
 const MAX_OBJECTS: usize = 128;
 /// Maximum size of a list in bytes: [`MAX_OBJECTS`] paths of the maximum length that Linux accepts (`PATH_MAX`).
 const MAX_BYTES: u64 = MAX_OBJECTS as u64 * 4096;
 
-impl Cache {
+impl TableCache {
     /// Returns the paths of the objects that the command in the file `command` used in earlier runs, the most recent
     /// ones first. The files at these paths may have been replaced since.
     #[must_use]
