@@ -7,6 +7,7 @@ mod file_graph;
 mod impls;
 mod kernel_paths;
 mod modules;
+mod opened_paths;
 mod paths;
 mod product;
 mod public_items;
@@ -36,6 +37,7 @@ const RULES: &[Check] = &[
     public_items::check,
     cycles::check,
     kernel_paths::check,
+    opened_paths::check,
     bpf_side::check,
 ];
 

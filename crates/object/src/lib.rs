@@ -2,6 +2,9 @@
 //! functions.
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size.
+//!
+//! The crate opens no path and no connection: functions take open files or bytes, or [`ObjectFiles`]. The library
+//! blazesym opens the files that it is given by path.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
