@@ -35,9 +35,8 @@ fn check_file(file: &ProductFile<'_>) -> Vec<Violation> {
 fn opens(path: &[&str]) -> bool {
     match path {
         ["std", "fs", "File" | "Metadata"] => false,
-        ["std", "env" | "fs" | "net", ..] | ["std", "os", "unix", "net", ..] => true,
         // All functions of `File` that have no receiver open or create a file.
-        ["File", _, ..] => true,
+        ["std", "env" | "fs" | "net", ..] | ["std", "os", "unix", "net", ..] | ["File", _, ..] => true,
         _ => false,
     }
 }

@@ -13,7 +13,7 @@ use memtrace_host::kernel::unwind_maps::{TableRequest, TableRequestReader};
 use memtrace_host::launch;
 use memtrace_host::target_files::open_target_file;
 use memtrace_host::unwind_tables::TableCache;
-use memtrace_model::{Bytes, EndedImage, FinishedStacks, Object, ProcessImage};
+use memtrace_model::{Bytes, EndedImage, Object, ProcessImage};
 use memtrace_object::eh_frame::Limits;
 use tokio::sync::Notify;
 
