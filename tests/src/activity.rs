@@ -9,25 +9,25 @@ use serde_json::Value;
 pub type ActiveThread = memtrace_json::ActiveThread<'static>;
 pub type Calls = memtrace_json::Calls<'static>;
 pub type Lock = memtrace_json::Lock<'static>;
-pub type SliceTotals = memtrace_json::SliceTotals<'static>;
+pub type SpanTotals = memtrace_json::SpanTotals<'static>;
 
 /// The activity of threads in a report, with indices resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Activity {
     pub threads: Vec<ActiveThread>,
-    pub slices: Vec<Slice>,
+    pub spans: Vec<Span>,
     pub events: Vec<Event>,
     pub locks: Vec<Lock>,
-    /// Totals of slices, by kind and name.
-    pub totals: BTreeMap<(String, String), SliceTotals>,
+    /// Totals of spans, by kind and name.
+    pub totals: BTreeMap<(String, String), SpanTotals>,
     /// Calls of allocators by function.
     pub calls: BTreeMap<String, Calls>,
-    /// Number of slices and events that are left out of the report.
+    /// Number of spans and events that are left out of the report.
     pub left_out: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Slice {
+pub struct Span {
     pub tid: u32,
     pub kind: String,
     pub name: String,
@@ -64,7 +64,7 @@ impl Activity {
         let activity = report.activity.ok_or_else(|| serde_json::Error::custom("the report has no activity"))?;
         let memtrace_json::Activity { names, threads, stacks, .. } = activity;
         let name = |index: u32| names[index as usize].to_string();
-        let slices = activity.slices.into_iter().map(|row| Slice {
+        let spans = activity.spans.into_iter().map(|row| Span {
             tid: threads[row.thread as usize].tid,
             kind: row.kind.into_owned(),
             name: name(row.name),
@@ -85,7 +85,7 @@ impl Activity {
             value: value(row.value),
         });
         let totals = activity.totals.into_iter().map(|row| {
-            let name = row.name.clone().expect("slices have names");
+            let name = row.name.clone().expect("spans have names");
             ((row.kind.to_string(), name.into_owned()), row)
         });
         let calls = activity.calls.into_iter().map(|row| {
@@ -93,21 +93,21 @@ impl Activity {
             (function.into_owned(), row)
         });
         Ok(Self {
-            slices: slices.collect(),
+            spans: spans.collect(),
             events: events.collect(),
             locks: activity.locks,
             totals: totals.collect(),
             calls: calls.collect(),
-            left_out: activity.left_out.slices + activity.left_out.events,
+            left_out: activity.left_out.spans + activity.left_out.events,
             threads,
         })
     }
 
-    /// Returns the slices of a thread with one of these kinds, in the order of their begins.
+    /// Returns the spans of a thread with one of these kinds, in the order of their begins.
     #[must_use]
-    pub fn slices_of(&self, tid: u32, kinds: &[&str]) -> Vec<&Slice> {
-        let is_of = |slice: &&Slice| slice.tid == tid && kinds.contains(&slice.kind.as_str());
-        self.slices.iter().filter(is_of).collect()
+    pub fn spans_of(&self, tid: u32, kinds: &[&str]) -> Vec<&Span> {
+        let is_of = |span: &&Span| span.tid == tid && kinds.contains(&span.kind.as_str());
+        self.spans.iter().filter(is_of).collect()
     }
 }
 
@@ -120,22 +120,22 @@ fn value(value: Option<memtrace_json::Value<'_>>) -> Value {
     }
 }
 
-/// Returns the index of the innermost slice around each slice. The slices of a thread are nested, and in the order of
+/// Returns the index of the innermost span around each span. The spans of a thread are nested, and in the order of
 /// their begins.
 #[must_use]
-pub fn parents(slices: &[&Slice]) -> Vec<Option<usize>> {
-    let end = |slice: &Slice| slice.begin_ns + slice.duration_ns;
+pub fn parents(spans: &[&Span]) -> Vec<Option<usize>> {
+    let end = |span: &Span| span.begin_ns + span.duration_ns;
     let mut open: Vec<usize> = Vec::new();
-    let parent_of = |(index, slice): (usize, &&Slice)| {
-        while open.last().is_some_and(|last| end(slices[*last]) <= slice.begin_ns) {
+    let parent_of = |(index, span): (usize, &&Span)| {
+        while open.last().is_some_and(|last| end(spans[*last]) <= span.begin_ns) {
             open.pop();
         }
         let parent = open.last().copied();
-        assert!(parent.is_none_or(|parent| end(slice) <= end(slices[parent])), "{slice:?} is not nested");
+        assert!(parent.is_none_or(|parent| end(span) <= end(spans[parent])), "{span:?} is not nested");
         open.push(index);
         parent
     };
-    slices.iter().enumerate().map(parent_of).collect()
+    spans.iter().enumerate().map(parent_of).collect()
 }
 
 /// Spans that a thread of a victim has recorded (victims/spans.h).

@@ -1,6 +1,6 @@
 //! Activity of threads, compared with the victims' own clocks and counters.
 //!
-//! Victims read their clock before and after each step, so that the times of a slice have exact bounds, even if the
+//! Victims read their clock before and after each step, so that the times of a span have exact bounds, even if the
 //! scheduler interrupts a victim. Most of these bounds must be narrow.
 
 mod alone;
@@ -8,7 +8,7 @@ mod alone;
 use std::collections::BTreeMap;
 use std::fs;
 
-use memtrace_tests::activity::{Slice, SpanRecord, bounds, is_exact, parents};
+use memtrace_tests::activity::{Span, SpanRecord, bounds, is_exact, parents};
 use memtrace_tests::{Activity, Outcome, Scratch, Trace, victim};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -24,7 +24,7 @@ const CALL_TOLERANCE_NS: u64 = 60_000;
 /// Tolerance of CPU time, which the kernel counts with other clocks.
 const CPU_TOLERANCE_NS: u64 = 50_000;
 
-/// Percentage by which the CPU time of all slices may differ. The time of a single slice can differ by more: the kernel
+/// Percentage by which the CPU time of all spans may differ. The time of a single span can differ by more: the kernel
 /// counts the time of a context switch for the next thread, and a hypervisor can stop the CPU during the switch.
 const CPU_TOLERANCE_PERCENT: u64 = 10;
 
@@ -86,17 +86,17 @@ struct Stretch(String, Option<u32>, [u64; 4]);
 struct Sleep(u32, u64, u64);
 
 fn assert_locks(activity: &Activity, kind: &str, expected: &[Stretch], tid: u32) -> Vec<bool> {
-    let slices = activity.slices_of(tid, &[kind]);
+    let spans = activity.spans_of(tid, &[kind]);
     let names = |(name, holder): (&String, Option<u32>)| (name.clone(), holder);
-    let found: Vec<_> = slices.iter().map(|slice| names((&slice.name, slice.holder_tid))).collect();
+    let found: Vec<_> = spans.iter().map(|span| names((&span.name, span.holder_tid))).collect();
     let known: Vec<_> = expected.iter().map(|Stretch(name, holder, _)| names((name, *holder))).collect();
     assert_eq!(found, known, "{kind} of {tid}");
-    let is_exact = |(slice, Stretch(name, _, at)): (&&Slice, &Stretch)| {
-        let lock = &activity.locks[slice.lock.expect("the lock is known")];
-        assert_eq!((lock.name.as_deref(), slice.open), (Some(name.as_str()), false));
-        is_exact(slice.duration_ns, bounds(*at), TOLERANCE_NS, kind)
+    let is_exact = |(span, Stretch(name, _, at)): (&&Span, &Stretch)| {
+        let lock = &activity.locks[span.lock.expect("the lock is known")];
+        assert_eq!((lock.name.as_deref(), span.open), (Some(name.as_str()), false));
+        is_exact(span.duration_ns, bounds(*at), TOLERANCE_NS, kind)
     };
-    slices.iter().zip(expected).map(is_exact).collect()
+    spans.iter().zip(expected).map(is_exact).collect()
 }
 
 #[test]
@@ -111,8 +111,8 @@ fn lock_waits_and_holds_are_those_of_the_victim() {
         exact.extend(assert_locks(&activity, "lock_hold", &holds, thread.tid));
     }
     assert_mostly(&exact);
-    let slices = activity.slices.iter();
-    let other: Vec<_> = slices.filter(|slice| !["lock_wait", "lock_hold"].contains(&slice.kind.as_str())).collect();
+    let spans = activity.spans.iter();
+    let other: Vec<_> = spans.filter(|span| !["lock_wait", "lock_hold"].contains(&span.kind.as_str())).collect();
     assert!(other.is_empty(), "{other:?}");
     let count = |lock: &str, of: fn(&LockThread) -> &Vec<Stretch>| {
         let all = expected.threads.iter().flat_map(of);
@@ -129,8 +129,8 @@ fn lock_waits_and_holds_are_those_of_the_victim() {
             (count(name, |thread| &thread.waits), count(name, |thread| &thread.holds))
         );
         let lengths = |kind: &str| {
-            let of_lock = activity.slices.iter().filter(move |slice| slice.kind == kind && slice.name == name);
-            of_lock.map(|slice| slice.duration_ns).collect::<Vec<_>>()
+            let of_lock = activity.spans.iter().filter(move |span| span.kind == kind && span.name == name);
+            of_lock.map(|span| span.duration_ns).collect::<Vec<_>>()
         };
         let (waits, holds) = (lengths("lock_wait"), lengths("lock_hold"));
         assert_eq!((lock.wait_ns, Some(lock.longest_wait_ns)), (waits.iter().sum(), waits.iter().max().copied()));
@@ -145,15 +145,15 @@ fn futex_waits_have_the_holder_and_the_stack_of_the_victim() {
     let is_table = |lock: Option<usize>| lock.is_some_and(|lock| activity.locks[lock].address == expected.table);
     let mut exact = Vec::new();
     for thread in &expected.threads {
-        let slices = activity.slices_of(thread.tid, &["futex_wait"]);
-        let slices: Vec<_> = slices.into_iter().filter(|slice| is_table(slice.lock)).collect();
-        let found: Vec<_> = slices.iter().map(|slice| slice.holder_tid).collect();
+        let spans = activity.spans_of(thread.tid, &["futex_wait"]);
+        let spans: Vec<_> = spans.into_iter().filter(|span| is_table(span.lock)).collect();
+        let found: Vec<_> = spans.iter().map(|span| span.holder_tid).collect();
         let holders: Vec<_> = thread.sleeps.iter().map(|Sleep(holder, ..)| Some(*holder)).collect();
         assert_eq!(found, holders, "thread {}", thread.tid);
-        for (slice, Sleep(_, least, most)) in slices.iter().zip(&thread.sleeps) {
-            assert!((*least..=*most).contains(&slice.duration_ns), "{slice:?} is not within {least}..={most}");
-            exact.push(most - slice.duration_ns <= TOLERANCE_NS.max(most / 100));
-            let stack = slice.stack.as_ref().expect("each wait has a stack");
+        for (span, Sleep(_, least, most)) in spans.iter().zip(&thread.sleeps) {
+            assert!((*least..=*most).contains(&span.duration_ns), "{span:?} is not within {least}..={most}");
+            exact.push(most - span.duration_ns <= TOLERANCE_NS.max(most / 100));
+            let stack = span.stack.as_ref().expect("each wait has a stack");
             let of_victim: Vec<_> = stack
                 .iter()
                 .filter(|name| ["take", "contend", "run", "hold_for_all"].contains(&name.as_str()))
@@ -170,12 +170,12 @@ fn futex_waits_have_the_holder_and_the_stack_of_the_victim() {
 #[test]
 fn short_futex_waits_are_left_out() {
     let (expected, outcome): (Locks, _) = traced("locks", &[], &["--min-wait", "19ms"]);
-    let waits = outcome.activity().slices;
-    assert!(waits.iter().all(|slice| slice.duration_ns >= 19_000_000), "{waits:?}");
+    let waits = outcome.activity().spans;
+    assert!(waits.iter().all(|span| span.duration_ns >= 19_000_000), "{waits:?}");
     let sleeps: usize = expected.threads.iter().map(|thread| thread.sleeps.len()).sum();
     assert!(waits.len() >= sleeps, "{} of {sleeps}", waits.len());
     let (_, outcome): (Value, _) = traced("locks", &[], &["--min-wait", "100s"]);
-    assert_eq!(outcome.activity().slices, []);
+    assert_eq!(outcome.activity().spans, []);
 }
 
 /// Asserts that the tasks and functions of each thread equal the victim's spans.
@@ -183,7 +183,7 @@ fn assert_spans(activity: &Activity, expected: &[SpanRecord], is_traced: impl Fn
     let (mut exact, mut exact_cpu) = (Vec::new(), Vec::new());
     let (mut cpu_found, mut cpu_least, mut cpu_most) = (0, 0, 0);
     for SpanRecord { tid, spans } in expected {
-        // Spans that are not traced have no slices, and are not parents of slices.
+        // Spans that are not traced have no found_spans, and are not parents of found_spans.
         let mut places: Vec<Option<usize>> = Vec::new();
         let mut next = 0;
         for span in spans {
@@ -200,11 +200,18 @@ fn assert_spans(activity: &Activity, expected: &[SpanRecord], is_traced: impl Fn
             None
         };
         let known = spans.iter().filter(|span| is_traced(&span.name));
-        let slices = activity.slices_of(*tid, &["task", "function"]);
-        let shown = |(index, (slice, parent)): (usize, (&&Slice, Option<usize>))| {
-            (index, slice.kind.clone(), slice.name.clone(), slice.label.clone(), parent, slice.allocated_bytes)
+        let found_spans = activity.spans_of(*tid, &["task", "function"]);
+        let shown = |(index, (found_span, parent)): (usize, (&&Span, Option<usize>))| {
+            (
+                index,
+                found_span.kind.clone(),
+                found_span.name.clone(),
+                found_span.label.clone(),
+                parent,
+                found_span.allocated_bytes,
+            )
         };
-        let found: Vec<_> = slices.iter().zip(parents(&slices)).enumerate().map(shown).collect();
+        let found: Vec<_> = found_spans.iter().zip(parents(&found_spans)).enumerate().map(shown).collect();
         let wanted: Vec<_> = known
             .clone()
             .enumerate()
@@ -217,14 +224,14 @@ fn assert_spans(activity: &Activity, expected: &[SpanRecord], is_traced: impl Fn
             assert_eq!(found, wanted, "thread {tid}");
         }
         assert_eq!(found.len(), wanted.len(), "thread {tid}");
-        for (slice, span) in slices.iter().zip(known) {
-            assert!(!slice.open);
-            exact.push(is_exact(slice.duration_ns, bounds(span.at), CALL_TOLERANCE_NS, &span.name));
-            if has_cpu && slice.duration_ns > 1_000_000 {
-                let cpu = slice.cpu_ns.expect("the CPU time is known");
+        for (found_span, span) in found_spans.iter().zip(known) {
+            assert!(!found_span.open);
+            exact.push(is_exact(found_span.duration_ns, bounds(span.at), CALL_TOLERANCE_NS, &span.name));
+            if has_cpu && found_span.duration_ns > 1_000_000 {
+                let cpu = found_span.cpu_ns.expect("the CPU time is known");
                 let [least, most] = bounds(span.cpu);
                 let is_within = |tolerance: u64| (least.saturating_sub(tolerance)..=most + tolerance).contains(&cpu);
-                assert!(cpu <= slice.duration_ns, "{span:?}: more CPU time than {slice:?} took");
+                assert!(cpu <= found_span.duration_ns, "{span:?}: more CPU time than {found_span:?} took");
                 exact_cpu.push(is_within(CPU_TOLERANCE_NS.max(most / 100)));
                 (cpu_found, cpu_least, cpu_most) = (cpu_found + cpu, cpu_least + least, cpu_most + most);
             }
@@ -236,7 +243,7 @@ fn assert_spans(activity: &Activity, expected: &[SpanRecord], is_traced: impl Fn
         assert_mostly(&exact_cpu);
         let tolerance = cpu_most * CPU_TOLERANCE_PERCENT / 100;
         let is_within = (cpu_least - tolerance..=cpu_most + tolerance).contains(&cpu_found);
-        assert!(is_within, "CPU time of all slices: {cpu_found} ns, not {cpu_least} to {cpu_most}");
+        assert!(is_within, "CPU time of all found_spans: {cpu_found} ns, not {cpu_least} to {cpu_most}");
     }
 }
 
@@ -291,24 +298,24 @@ fn functions_left_by_exceptions_do_not_disturb_later_spans() {
 fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
     assert_eq!(expected.len(), 1);
     let SpanRecord { tid, spans } = &expected[0];
-    let slices = activity.slices_of(*tid, &["function"]);
-    let found: Vec<_> = slices.iter().map(|slice| (&slice.name, &slice.label)).collect();
+    let found_spans = activity.spans_of(*tid, &["function"]);
+    let found: Vec<_> = found_spans.iter().map(|found_span| (&found_span.name, &found_span.label)).collect();
     let wanted: Vec<_> = spans.iter().map(|span| (&span.name, &span.label)).collect();
     assert_eq!(found.len(), wanted.len());
     assert_eq!(found, wanted);
-    let parents = parents(&slices);
+    let parents = parents(&found_spans);
     let mut exact = Vec::new();
-    for (index, (slice, span)) in slices.iter().zip(spans).enumerate() {
+    for (index, (found_span, span)) in found_spans.iter().zip(spans).enumerate() {
         let has_left = |index: usize| spans[index].at[3] == 0;
         if !has_left(index) {
-            assert!(!slice.open, "{slice:?}");
-            exact.push(is_exact(slice.duration_ns, bounds(span.at), CALL_TOLERANCE_NS, &span.name));
+            assert!(!found_span.open, "{found_span:?}");
+            exact.push(is_exact(found_span.duration_ns, bounds(span.at), CALL_TOLERANCE_NS, &span.name));
             // A function that was left may seem to continue.
             let mut parent = parents[index];
             while let Some(around) = parent.filter(|parent| has_left(*parent)) {
                 parent = parents[around];
             }
-            assert_eq!(parent, span.parent, "{index}: {slice:?}");
+            assert_eq!(parent, span.parent, "{index}: {found_span:?}");
         }
     }
     assert_mostly(&exact);
@@ -346,14 +353,14 @@ fn calls_of_allocators_are_as_many_as_those_of_the_victim() {
     };
     let (expected, all) = run("1ns");
     for (name, (calls, bytes)) in expected {
-        let slices: Vec<_> =
-            all.slices.iter().filter(|slice| slice.kind == "allocator_call" && slice.name == name).collect();
-        let sizes = slices.iter().map(|slice| slice.label.as_u64().unwrap_or_default());
-        assert_eq!((slices.len() as u64, sizes.fold(0, u64::wrapping_add)), (calls, bytes), "{name}");
+        let spans: Vec<_> =
+            all.spans.iter().filter(|span| span.kind == "allocator_call" && span.name == name).collect();
+        let sizes = spans.iter().map(|span| span.label.as_u64().unwrap_or_default());
+        assert_eq!((spans.len() as u64, sizes.fold(0, u64::wrapping_add)), (calls, bytes), "{name}");
         let mut histogram: BTreeMap<u64, u64> = BTreeMap::new();
-        for slice in &slices {
+        for span in &spans {
             *histogram
-                .entry(slice.duration_ns.checked_ilog2().filter(|log2| *log2 > 0).map_or(0, |log2| 1 << log2))
+                .entry(span.duration_ns.checked_ilog2().filter(|log2| *log2 > 0).map_or(0, |log2| 1 << log2))
                 .or_default() += 1;
         }
         let found = &all.calls[&name];
@@ -361,10 +368,10 @@ fn calls_of_allocators_are_as_many_as_those_of_the_victim() {
             found.histogram.iter().map(|bucket| (bucket.from_ns, bucket.count)).collect::<BTreeMap<_, _>>(),
             histogram
         );
-        assert_eq!(found.time_ns, slices.iter().map(|slice| slice.duration_ns).sum::<u64>(), "{name}");
+        assert_eq!(found.time_ns, spans.iter().map(|span| span.duration_ns).sum::<u64>(), "{name}");
     }
     let (_, none) = run("100s");
-    assert_eq!(none.slices, []);
+    assert_eq!(none.spans, []);
 }
 
 /// TID, name, and four times: before the start, first and last in the thread, and after its exit.
@@ -394,7 +401,7 @@ fn a_run_without_spans_says_so() {
     let mut unused = spans("call_counts", &["abandon"]);
     unused.push(option);
     let (_, outcome): (Value, _) = traced("call_counts", &[], &[&unused[0], &unused[1]]);
-    assert_eq!(outcome.activity().slices, []);
+    assert_eq!(outcome.activity().spans, []);
     let text = fs::read_to_string(&text).expect("the report was written");
     assert!(text.contains("Activity of threads: no task, span or wait was recorded."), "{text}");
 }
@@ -415,8 +422,8 @@ fn deadlocked_threads_wait_for_each_other_until_the_end() {
     let outcome = tracer.stop();
     let activity = outcome.activity();
     for (waiter, holder) in [(&first, &second), (&second, &first)] {
-        let slices = activity.slices_of(waiter.tid, &["futex_wait"]);
-        let [wait] = slices[..] else { panic!("{slices:?}") };
+        let spans = activity.spans_of(waiter.tid, &["futex_wait"]);
+        let [wait] = spans[..] else { panic!("{spans:?}") };
         assert_eq!((wait.begin_ns, wait.open, wait.holder_tid), (0, true, Some(holder.tid)));
         let lock = &activity.locks[wait.lock.expect("the lock is known")];
         assert_eq!((&*lock.address, lock.waits, lock.wait_ns), (waiter.futex.as_str(), 1, wait.duration_ns));

@@ -31,7 +31,7 @@ fn activity_of_a_recording_equals_that_of_its_run() {
         let record = recording.to_str().expect("the path is text");
         let outcome = traced(name, arguments, &[&options[..], &["--record", record, "-i", "100ms"]].concat());
         let of_run = outcome.activity();
-        assert!(!of_run.slices.is_empty());
+        assert!(!of_run.spans.is_empty());
         let output = recording_report::run(&recording, &["-o", json.to_str().expect("the path is text")]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let text = fs::read_to_string(&json).expect("the report is written");

@@ -1,7 +1,7 @@
-//! Slices, events and totals of threads over time, from the steps of the threads, such as the begin of a call.
+//! Spans, events and totals of threads over time, from the steps of the threads, such as the begin of a call.
 //! Pure.
 //!
-//! [`ActivityBuilder`] pairs the steps of a run to slices and returns the changes of each interval.
+//! [`ActivityBuilder`] pairs the steps of a run to spans and returns the changes of each interval.
 //! [`ActivityCollector`] adds up the changes of a run or a recording, in bounded memory.
 
 mod builder;

@@ -88,7 +88,7 @@ pub trait Book: Debug {
     /// Returns the OOM kills up to a boundary, in order of time.
     fn oom_kills(&self, at: Boundary) -> Result<Vec<OomKill>, Error>;
 
-    /// Returns the activity of threads between two boundaries; `None` if the run did not trace activity. A slice
+    /// Returns the activity of threads between two boundaries; `None` if the run did not trace activity. A span
     /// belongs to the interval of its end.
     fn activity(&self, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error>;
 

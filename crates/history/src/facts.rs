@@ -54,9 +54,9 @@ pub fn of_accounts(keys: &AccountKeys) -> Fact {
     text(RUN, "accounts_by", &names.join(","))
 }
 
-/// Returns the fact that slices of threads have allocated bytes.
-pub fn of_slice_bytes() -> Fact {
-    text(RUN, "slice_bytes", "recorded")
+/// Returns the fact that spans of threads have allocated bytes.
+pub fn of_span_bytes() -> Fact {
+    text(RUN, "span_bytes", "recorded")
 }
 
 /// Returns the facts that are known when the run ends. `end`: end of tracing. `run`: duration of tracing.
@@ -170,9 +170,9 @@ impl RecordedFacts {
         }
     }
 
-    /// Returns true if slices of threads have allocated bytes.
+    /// Returns true if spans of threads have allocated bytes.
     pub(crate) fn has_slice_bytes(&self) -> bool {
-        self.text(RUN, "slice_bytes").is_some()
+        self.text(RUN, "span_bytes").is_some()
     }
 
     /// Returns the keys of the recorded accounts; `None` if there are no accounts.

@@ -17,7 +17,7 @@ mod queue;
 mod reader;
 mod schema;
 mod short_threads;
-mod slice_removal;
+mod span_removal;
 mod stack_merge;
 mod store;
 mod text;

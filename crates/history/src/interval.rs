@@ -6,7 +6,7 @@ mod changes;
 mod images;
 mod locations;
 mod samples;
-pub(super) mod slice_limit;
+pub(super) mod span_limit;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use std::time::Duration;
 use memtrace_model::{ActivityChanges, CallSums, ImageId, LeftOut, Losses, OomKill, StackEnd};
 use rustc_hash::FxHashMap;
 
-use self::activity::{MAX_WAITING_EVENTS, MAX_WAITING_SLICES};
+use self::activity::{MAX_WAITING_EVENTS, MAX_WAITING_SPANS};
 use self::threads::remove_short_threads;
 
 pub use self::accounts::{AccountNames, RecordedAccount};
@@ -78,7 +78,7 @@ pub struct Interval {
     pub activity: ActivityChanges,
     /// New stacks of waits: id in the activity, call path, and end of the walk.
     pub activity_stacks: Vec<(u32, PathNumber, StackEnd)>,
-    /// Numbers of slices and events that were left out of the activity.
+    /// Numbers of spans and events that were left out of the activity.
     pub activity_left_out: LeftOut,
     /// Calls of allocator functions within the interval, by the id of the function's name.
     pub calls: BTreeMap<u32, CallSums>,
@@ -122,7 +122,7 @@ impl Interval {
         replace(&mut self.activity_stacks, next.activity_stacks, |(number, ..)| *number);
         self.activity_left_out += next.activity_left_out;
         activity::add_calls(&mut self.calls, &next.calls);
-        activity::bound(&mut self.activity, &mut self.activity_left_out, MAX_WAITING_SLICES, MAX_WAITING_EVENTS);
+        activity::bound(&mut self.activity, &mut self.activity_left_out, MAX_WAITING_SPANS, MAX_WAITING_EVENTS);
         add(&mut self.changes, next.changes, |change| change.key, |ours, theirs| ours.usage += theirs.usage);
         add(
             &mut self.details,
@@ -150,7 +150,7 @@ impl Interval {
     pub(super) fn rows(&self) -> usize {
         let numbers = self.changes.len() + self.details.len() + self.image_changes.len() + self.stalls.len();
         let usage = self.samples.len() + self.accounts.len() + self.threads.len() + self.process_usage.len();
-        let lists = self.activity.slices.len() + self.activity.events.len();
+        let lists = self.activity.spans.len() + self.activity.events.len();
         numbers + usage + lists + self.activity.totals.len() + self.activity.lock_totals.len() + self.calls.len()
     }
 

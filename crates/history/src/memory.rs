@@ -12,7 +12,7 @@ mod stored;
 use std::collections::BTreeMap;
 
 use memtrace_model::{
-    AccountNumber, ActiveThread, ActivityEvent, Bytes, Frame, ImageId, LeftOut, LockIdentity, Slice, StackEnd,
+    AccountNumber, ActiveThread, ActivityEvent, Bytes, Frame, ImageId, LeftOut, LockIdentity, Span, StackEnd,
 };
 
 use self::images::KnownImages;
@@ -20,13 +20,13 @@ use self::stored::StoredInterval;
 use super::boundaries::{Boundary, IntervalRow, MarkRow};
 use super::end_of_run::EndOfRun;
 use super::header::Header;
-use super::interval::slice_limit::SliceLimit;
+use super::interval::span_limit::SpanLimit;
 use super::interval::{AccountNames, Interval, Location, Locations, PathNumber, RecordedSymbols, Subject};
 
-/// Divisors of the limit: slices of threads can take a quarter of it, and events a sixteenth.
-const SLICES: u64 = 4;
+/// Divisors of the limit: spans of threads can take a quarter of it, and events a sixteenth.
+const SPANS: u64 = 4;
 const EVENTS: u64 = 16;
-const SLICE_BYTES: u64 = size_of::<Slice>() as u64;
+const SPAN_BYTES: u64 = size_of::<Span>() as u64;
 const EVENT_BYTES: u64 = size_of::<ActivityEvent>() as u64;
 
 /// A history in memory, within a limit.
@@ -48,13 +48,13 @@ pub struct MemoryBook {
     images: KnownImages,
     account_names: BTreeMap<AccountNumber, AccountNames>,
     identities: Identities,
-    slices: SliceLimit,
+    spans: SpanLimit,
     events: u64,
     is_complete: bool,
     end_of_run: Option<EndOfRun>,
 }
 
-/// Names, threads, locks and stacks, by the ids that slices and events contain.
+/// Names, threads, locks and stacks, by the ids that spans and events contain.
 #[derive(Debug, Default)]
 struct Identities {
     names: BTreeMap<u32, String>,
@@ -79,7 +79,7 @@ impl MemoryBook {
             images: KnownImages::default(),
             account_names: BTreeMap::new(),
             identities: Identities::default(),
-            slices: SliceLimit::new(limit.0 / SLICES / SLICE_BYTES),
+            spans: SpanLimit::new(limit.0 / SPANS / SPAN_BYTES),
             events: 0,
             is_complete: false,
             end_of_run: None,
@@ -157,14 +157,14 @@ impl MemoryBook {
         activity.stacks.clear();
     }
 
-    /// Removes slices and events beyond their maximum numbers: the shortest slices, and the latest events.
+    /// Removes spans and events beyond their maximum numbers: the shortest spans, and the latest events.
     fn limit_activity(&mut self, interval: &mut Interval) {
-        let before = self.slices.shorter_than();
-        self.slices.add(interval.activity.slices.iter().map(Slice::duration));
-        interval.activity_left_out += remove_short(&mut interval.activity.slices, &self.slices);
-        if self.slices.shorter_than() > before {
+        let before = self.spans.shorter_than();
+        self.spans.add(interval.activity.spans.iter().map(Span::duration));
+        interval.activity_left_out += remove_short(&mut interval.activity.spans, &self.spans);
+        if self.spans.shorter_than() > before {
             for content in &mut self.contents {
-                let left_out = remove_short(&mut content.rest.activity.slices, &self.slices);
+                let left_out = remove_short(&mut content.rest.activity.spans, &self.spans);
                 content.rest.activity_left_out += left_out;
             }
             self.content_bytes = self.contents.iter().map(StoredInterval::bytes).sum();
@@ -184,13 +184,13 @@ impl MemoryBook {
     }
 }
 
-/// Removes slices that are too short. Returns the number of removed slices, and the limit of their duration.
-fn remove_short(slices: &mut Vec<Slice>, limit: &SliceLimit) -> LeftOut {
-    let before = slices.len();
-    slices.retain(|slice| limit.keeps(slice.duration()));
-    let removed = (before - slices.len()) as u64;
+/// Removes spans that are too short. Returns the number of removed spans, and the limit of their duration.
+fn remove_short(spans: &mut Vec<Span>, limit: &SpanLimit) -> LeftOut {
+    let before = spans.len();
+    spans.retain(|span| limit.keeps(span.duration()));
+    let removed = (before - spans.len()) as u64;
     let shorter_than = if removed > 0 { limit.shorter_than() } else { Default::default() };
-    LeftOut { slices: removed, shorter_than, events: 0 }
+    LeftOut { spans: removed, shorter_than, events: 0 }
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use harness::heap::{self, CountingAllocator};
 use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
-use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
     AbsAddr, Amount, BuildId, Bytes, Cgroup, EventClass, FileOffset, ImageEnd, ImageId, ImageStart, ImageUsage,
     Mapping, Object, Pid, ProcessImage, Quantities, Quantity, Stack, StackEnd, StackId, Stacks, Tick, User,
@@ -76,7 +75,7 @@ fn process(number: u32, stacks: u64) -> CompletedImage {
 }
 
 fn add(ended: &mut EndedProcesses, completed: CompletedImage) {
-    let mut code = ImageCode::new(&completed.image, None, &TargetFiles);
+    let mut code = TestCode::new();
     ended.add(completed, &mut code);
 }
 

@@ -20,7 +20,6 @@ use memtrace_history::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, 
 use memtrace_history::{
     ChangesInParts, CompletedImage, EndOfRun, EndedProcesses, EndedSettings, FramesByObject, NamedClasses,
 };
-use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, EndedImage, Event, EventClass, EventKind, FileOffset, ImageEnd,
     ImageId, ImageStart, Losses, Mapping, Object, PartKeys, Pid, ProcessImage, Quantities, Quantity, Stack, StackEnd,
@@ -317,7 +316,7 @@ fn replay(schedule: Schedule) -> Outcome {
             let number = numbers.entry(id.pid).or_insert(u64::from(id.pid.0) - FIRST_PID);
             let process = Process { number: *number, version: 0 };
             let image = process.image(process.executes() && end == ImageEnd::Exit);
-            let mut code = ImageCode::new(&image, None, &TargetFiles);
+            let mut code = TestCode::new();
             ended.add(CompletedImage { id, end, at, image, usage, stacks }, &mut code);
             if end == ImageEnd::Exit {
                 *number += PIDS;
@@ -362,7 +361,7 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     };
     let images = ids.map(|id| (id, daemon(id))).collect();
     let window = Tick(0)..Tick::at(DAY);
-    let code_of = |_, image: &ProcessImage| ImageCode::new(image, None, &TargetFiles);
+    let code_of = |_, _: &ProcessImage| TestCode::new();
     let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, ChangesInParts::default());
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     let profile = classes.take(EventClass::Heap).into_profile(Default::default(), Vec::new(), |_| None);

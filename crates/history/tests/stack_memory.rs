@@ -11,7 +11,6 @@ use harness::heap::{self, CountingAllocator};
 use memtrace_history::ledger::{Ledger, Settings};
 use memtrace_history::pipeline::EndedParts;
 use memtrace_history::{CompletedImage, EndedProcesses, EndedSettings};
-use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
     AbsAddr, AllocatorId, Bytes, EndedImage, Event, EventKind, FileOffset, Mapping, Object, Pid, ProcessImage, Stack,
     StackEnd, StackId, TagId, Tick, Tid,
@@ -110,7 +109,7 @@ fn memory_of_a_process_with_all_stacks_of_the_limit() {
     for EndedImage { id, end, at, usage, stacks, .. } in parts.take_complete(|_| true) {
         assert!(stacks.with_frames() > STACKS as usize, "the limit is used: {}", stacks.with_frames());
         let completed = CompletedImage { id, end, at, image: image.clone(), usage, stacks };
-        ended.add(completed, &mut ImageCode::new(&image, None, &TargetFiles));
+        ended.add(completed, &mut TestCode::new());
     }
     let (after, peak) = (per_stack(heap::allocated() - before), per_stack(heap::peak() - before));
     println!("{after} bytes after the end, {peak} at the peak");

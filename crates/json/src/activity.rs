@@ -5,38 +5,38 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::Text;
 
-/// Slices and events of threads over time.
+/// Spans and events of threads over time.
 ///
-/// Slices are parts of the time of threads: tasks, calls of functions, and waits. Times are in nanoseconds since the
+/// Spans are parts of the time of threads: tasks, calls of functions, and waits. Times are in nanoseconds since the
 /// start of tracing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Activity")]
-pub struct Activity<'a, S = Vec<Slice<'a>>, E = Vec<Event<'a>>> {
+pub struct Activity<'a, S = Vec<Span<'a>>, E = Vec<Event<'a>>> {
     /// Names of tasks, functions, locks and events, each once.
     pub names: Vec<Text<'a>>,
-    /// Threads with slices or events, by pid, start and tid.
+    /// Threads with spans or events, by pid, start and tid.
     pub threads: Vec<ActiveThread<'a>>,
-    /// Names of the values of a slice, in their order. New ones can be added at the end.
-    pub slice_fields: Vec<Text<'a>>,
-    /// Slices, by thread and begin. If two slices begin at the same time, the longer one is first.
-    pub slices: S,
+    /// Names of the values of a span, in their order. New ones can be added at the end.
+    pub span_fields: Vec<Text<'a>>,
+    /// Spans, by thread and begin. If two spans begin at the same time, the longer one is first.
+    pub spans: S,
     /// Names of the values of an event, in their order. New ones can be added at the end.
     pub event_fields: Vec<Text<'a>>,
     /// Events, by time.
     pub events: E,
     /// Locks and futexes, by `wait_ns`, greatest first.
     pub locks: Vec<Lock<'a>>,
-    /// Totals of slices with the same kind and name, by `kind`, then by `time_ns`, greatest first.
-    pub totals: Vec<SliceTotals<'a>>,
+    /// Totals of spans with the same kind and name, by `kind`, then by `time_ns`, greatest first.
+    pub totals: Vec<SpanTotals<'a>>,
     /// Calls of allocator functions by `time_ns`, greatest first. Empty if they were not timed.
     pub calls: Vec<Calls<'a>>,
     /// Stacks of waits: names of functions, the innermost first.
     pub stacks: Vec<Vec<Text<'a>>>,
-    /// Numbers of slices and events that `slices` and `events` omit. `totals` include the omitted slices.
+    /// Numbers of spans and events that `spans` and `events` omit. `totals` include the omitted spans.
     pub left_out: LeftOut,
 }
 
-/// Thread with slices or events.
+/// Thread with spans or events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ActiveThread<'a> {
     /// Process id.
@@ -55,44 +55,44 @@ pub struct ActiveThread<'a> {
 
 /// Part of the time of a thread.
 ///
-/// To keep large reports small, a slice is a list of these values in the order of `slice_fields`:
+/// To keep large reports small, a span is a list of these values in the order of `span_fields`:
 ///
 /// ```sh
-/// jq -r '.activity as $a | $a.slices[] | [$a.slice_fields, .] | transpose | map({(.[0]): .[1]}) | add
+/// jq -r '.activity as $a | $a.spans[] | [$a.span_fields, .] | transpose | map({(.[0]): .[1]}) | add
 ///     | select(.kind == "lock_wait") | "\(.duration_ns) \($a.names[.name]) \($a.threads[.thread].name)"' run.json
 /// ```
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[schemars(transform = list_of_values)]
-pub struct Slice<'a> {
+pub struct Span<'a> {
     /// Index in `threads`.
     pub thread: u32,
     /// `task` (named by the program), `function` (a call that the user has named), `lock_wait` and `lock_hold` (of a lock
-    /// that the program has named), `futex_wait`, `stall` (reclaim or compaction of memory) or `allocator_call`. Slices
+    /// that the program has named), `futex_wait`, `stall` (reclaim or compaction of memory) or `allocator_call`. Spans
     /// of a thread are nested, except for `lock_hold`.
     pub kind: Text<'a>,
     /// Index in `names` of the name of the task, function, lock or kind of stall.
     pub name: u32,
     /// Argument of a function call, or size of an allocator call in bytes.
     pub label: Option<Value<'a>>,
-    /// Begin of the slice.
+    /// Begin of the span.
     pub begin_ns: u64,
-    /// Duration of the slice.
+    /// Duration of the span.
     pub duration_ns: u64,
-    /// `true` if the slice had not ended when tracing ended.
+    /// `true` if the span had not ended when tracing ended.
     pub open: bool,
-    /// CPU time of the thread within the slice; `null` if unknown.
+    /// CPU time of the thread within the span; `null` if unknown.
     pub cpu_ns: Option<u64>,
-    /// Bytes that the thread allocated within the slice; `null` if unknown.
+    /// Bytes that the thread allocated within the span; `null` if unknown.
     pub allocated_bytes: Option<u64>,
-    /// Index in `locks`; `null` if the slice has no lock.
+    /// Index in `locks`; `null` if the span has no lock.
     pub lock: Option<u32>,
     /// Thread of the same process that held the lock when the wait began.
     pub holder_tid: Option<u32>,
-    /// Index in `stacks`; `null` if the slice has no stack.
+    /// Index in `stacks`; `null` if the span has no stack.
     pub stack: Option<u32>,
 }
 
-impl Slice<'_> {
+impl Span<'_> {
     /// Names of the values, in their order.
     pub const FIELDS: [&'static str; 12] = [
         "thread",
@@ -110,7 +110,7 @@ impl Slice<'_> {
     ];
 }
 
-impl Serialize for Slice<'_> {
+impl Serialize for Span<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         (
             self.thread,
@@ -164,7 +164,7 @@ fn list_of_values(schema: &mut schemars::Schema) {
     schema.insert(String::from("prefixItems"), values.into());
 }
 
-/// Label of a slice, or value of an event.
+/// Label of a span, or value of an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
@@ -202,16 +202,16 @@ pub struct Lock<'a> {
     pub longest_hold_ns: u64,
 }
 
-/// Totals of the slices of a kind with a name.
+/// Totals of the spans of a kind with a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct SliceTotals<'a> {
-    /// Kind of the slices.
+pub struct SpanTotals<'a> {
+    /// Kind of the spans.
     pub kind: Text<'a>,
-    /// Name of the slices.
+    /// Name of the spans.
     pub name: Option<Text<'a>>,
-    /// Number of slices that had ended.
+    /// Number of spans that had ended.
     pub count: u64,
-    /// Sum of the durations of these slices. The time of a slice inside another one of the same name counts twice.
+    /// Sum of the durations of these spans. The time of a span inside another one of the same name counts twice.
     pub time_ns: u64,
     /// Longest duration.
     pub longest_ns: u64,
@@ -244,12 +244,12 @@ pub struct CallDurations {
     pub count: u64,
 }
 
-/// Missing slices and events.
+/// Missing spans and events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
-    /// Number of slices that are missing.
-    pub slices: u64,
-    /// Upper bound of the durations of the missing slices; `null` if no slice is missing.
+    /// Number of spans that are missing.
+    pub spans: u64,
+    /// Upper bound of the durations of the missing spans; `null` if no span is missing.
     pub shorter_than_ns: Option<u64>,
     /// Number of events that are missing: the last ones.
     pub events: u64,
@@ -264,7 +264,7 @@ mod tests {
         let properties = |schema: schemars::Schema| -> Vec<String> {
             schema.get("properties").and_then(|keys| keys.as_object()).unwrap().keys().cloned().collect()
         };
-        assert_eq!(properties(schemars::schema_for!(Slice<'static>)), Slice::FIELDS);
+        assert_eq!(properties(schemars::schema_for!(Span<'static>)), Span::FIELDS);
         assert_eq!(properties(schemars::schema_for!(Event<'static>)), Event::FIELDS);
     }
 }

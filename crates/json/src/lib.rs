@@ -22,7 +22,7 @@ mod threads;
 mod working_set;
 
 pub use accounts::{Account, AccountNumbers, Accounts};
-pub use activity::{ActiveThread, Activity, CallDurations, Calls, Event, LeftOut, Lock, Slice, SliceTotals, Value};
+pub use activity::{ActiveThread, Activity, CallDurations, Calls, Event, LeftOut, Lock, Span, SpanTotals, Value};
 pub use difference::{ComparedReport, Difference, SiteChange};
 pub use doctor::{Diagnosis, Finding};
 pub use explain::{

@@ -62,7 +62,7 @@ pub struct Report<
     /// over time (`.html`, `.pftrace`, `.firefox.json`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<Timeline<'a>>,
-    /// Only if the activity of threads was traced: slices and events of threads over time, and their totals.
+    /// Only if the activity of threads was traced: spans and events of threads over time, and their totals.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub activity: Option<A>,
     /// Minimum age of the blocks in `live_bytes`, `live_count`, `exit_bytes` and `exit_count`; `null` without that

@@ -1,4 +1,4 @@
-//! Activity of threads over time: slices, such as spans and waits, and events.
+//! Activity of threads over time: spans, such as spans and waits, and events.
 
 mod changes;
 mod step;
@@ -7,7 +7,7 @@ mod timeline;
 
 pub use changes::{ActivityChanges, LockIdentity};
 pub use step::{StepAction, StepKind, StepProbe, ThreadStep};
-pub use sums::{CallSums, LockSums, SliceSums};
+pub use sums::{CallSums, LockSums, SpanSums};
 pub use timeline::{
-    ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Slice, SliceKind, SliceLabel, SliceRow,
+    ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Span, SpanKind, SpanLabel, SpanRow,
 };

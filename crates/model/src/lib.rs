@@ -35,7 +35,7 @@ mod working_set;
 
 pub use activity::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, LeftOut, LockIdentity, LockRow,
-    LockSums, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, StepAction, StepKind, StepProbe, ThreadStep,
+    LockSums, Span, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe, ThreadStep,
 };
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;

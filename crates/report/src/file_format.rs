@@ -149,7 +149,7 @@ impl Format {
 
     /// Returns true if the format draws the activity of threads over time.
     #[must_use]
-    pub const fn shows_slices(self) -> bool {
+    pub const fn shows_spans(self) -> bool {
         matches!(self, Self::Perfetto | Self::Html)
     }
 

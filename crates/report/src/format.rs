@@ -83,18 +83,18 @@ pub(super) fn completeness(profile: &Profile) -> String {
     format!("lost: {}{untraced}", losses(profile, usize::MAX))
 }
 
-/// Returns a phrase about activity that is not in the report: `12 slices shorter than 1.00 µs and the last 3 events
+/// Returns a phrase about activity that is not in the report: `12 spans shorter than 1.00 µs and the last 3 events
 /// are left out to save memory`; `None` if nothing is left out.
 pub(super) fn left_out(left_out: &LeftOut) -> Option<String> {
-    let LeftOut { slices, shorter_than, events } = *left_out;
-    let slices = (slices > 0).then(|| format!("{} shorter than {shorter_than}", counted(slices, "slice", "slices")));
+    let LeftOut { spans, shorter_than, events } = *left_out;
+    let spans = (spans > 0).then(|| format!("{} shorter than {shorter_than}", counted(spans, "span", "spans")));
     let events = match events {
         0 => None,
         1 => Some(String::from("the last event")),
         _ => Some(format!("the last {} events", grouped(events))),
     };
-    let parts: Vec<_> = slices.into_iter().chain(events).collect();
-    let verb = if parts.len() == 1 && left_out.slices + left_out.events == 1 { "is" } else { "are" };
+    let parts: Vec<_> = spans.into_iter().chain(events).collect();
+    let verb = if parts.len() == 1 && left_out.spans + left_out.events == 1 { "is" } else { "are" };
     (!parts.is_empty()).then(|| format!("{} {verb} left out to save memory", parts.join(" and ")))
 }
 
@@ -178,11 +178,11 @@ mod tests {
 
     #[test]
     fn activity_that_is_left_out_is_counted() {
-        let text = |slices, events| left_out(&LeftOut { slices, shorter_than: Nanoseconds(1_500), events });
+        let text = |spans, events| left_out(&LeftOut { spans, shorter_than: Nanoseconds(1_500), events });
         assert_eq!(text(0, 0), None);
-        assert_eq!(text(1, 0).as_deref(), Some("1 slice shorter than 1.50 µs is left out to save memory"));
+        assert_eq!(text(1, 0).as_deref(), Some("1 span shorter than 1.50 µs is left out to save memory"));
         assert_eq!(text(0, 1).as_deref(), Some("the last event is left out to save memory"));
-        let both = "1,200 slices shorter than 1.50 µs and the last 3 events are left out to save memory";
+        let both = "1,200 spans shorter than 1.50 µs and the last 3 events are left out to save memory";
         assert_eq!(text(1200, 3).as_deref(), Some(both));
     }
 

@@ -120,7 +120,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
 /// Returns a configuration that records stalls as activity, if the run traces stalls and an output shows them over
 /// time.
 fn stalls_as_spans(output: &OutputArgs, events: &[EventClass]) -> Option<ActivityConfig> {
-    let is_shown = events.iter().any(|class| class.counts_stalls()) && output.has(Format::shows_slices);
+    let is_shown = events.iter().any(|class| class.counts_stalls()) && output.has(Format::shows_spans);
     is_shown.then(ActivityConfig::default)
 }
 

@@ -233,7 +233,7 @@ pub(crate) struct ActivityConfig {
     pub(crate) functions: Vec<SpanFunction>,
     /// Minimum duration of a traced futex wait; `None` to trace none.
     pub(crate) min_wait: Option<Duration>,
-    /// Minimum duration of an allocator call that becomes a slice; `None` to time no calls.
+    /// Minimum duration of an allocator call that becomes a span; `None` to time no calls.
     pub(crate) min_call: Option<Duration>,
 }
 

@@ -33,7 +33,7 @@ fn five_formats_of_a_run_have_the_same_totals() {
     let outcome = traced("spans", &["3"], &options);
     let (report, activity) = (outcome.report(), outcome.activity());
     let totals = &report.totals;
-    assert!(totals.alloc_bytes > 0 && !activity.slices.is_empty());
+    assert!(totals.alloc_bytes > 0 && !activity.spans.is_empty());
 
     let [in_use_bytes, in_use, allocated_bytes, allocated, _] = pprof_sums(&pprof, scratch.path("home").as_path());
     let in_report = [totals.live_count, totals.live_bytes, totals.alloc_count, totals.alloc_bytes];
@@ -42,14 +42,14 @@ fn five_formats_of_a_run_have_the_same_totals() {
     let read = perfetto::read(&trace);
     let [bytes, freed, count, frees] = <[u64; 4]>::deserialize(&read["sums"]).expect("four sums");
     assert_eq!([count - frees, bytes - freed, count, bytes], in_report);
-    assert_eq!(read["slices"].as_array().map(Vec::len), Some(activity.slices.len()));
+    assert_eq!(read["spans"].as_array().map(Vec::len), Some(activity.spans.len()));
 
     let page = fs::read_to_string(&page).expect("the page is written");
     let (_, rest) = page.split_once("<script type=\"application/json\" id=\"report\">").expect("the page has a report");
     let (json, _) = rest.split_once("</script>").expect("the report ends");
     let json: Value = serde_json::from_str(json).expect("the report is JSON");
     assert_eq!(json["totals"]["alloc_bytes"], totals.alloc_bytes);
-    assert_eq!(json["activity"]["slices"].as_array().map(Vec::len), Some(activity.slices.len()));
+    assert_eq!(json["activity"]["spans"].as_array().map(Vec::len), Some(activity.spans.len()));
 
     let svg = fs::read_to_string(&svg).expect("the picture is written");
     let (_, rest) = svg.split_once("<title>all (").expect("the picture has a root");

@@ -1,14 +1,14 @@
-//! Pairs the steps of threads, such as the begin and the end of a call, to slices.
+//! Pairs the steps of threads, such as the begin and the end of a call, to spans.
 
 use memtrace_model::{
     AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, LockIdentity, LockSums, LossReason, Losses,
-    Nanoseconds, Pid, Slice, SliceKind, SliceLabel, StackId, StepKind, ThreadStep, Tid,
+    Nanoseconds, Pid, Span, SpanKind, SpanLabel, StackId, StepKind, ThreadStep, Tid,
 };
 use rustc_hash::FxHashMap;
 
 use super::locks::{Hold, Locks};
 use super::names::Names;
-use super::threads::{NO_FRAME, OpenKey, OpenSlice, ThreadState, Threads};
+use super::threads::{NO_FRAME, OpenKey, OpenSpan, ThreadState, Threads};
 
 /// Maximum number of distinct stacks of waits.
 const MAX_STACKS: usize = 1 << 13;
@@ -37,7 +37,7 @@ pub enum SiteLabel {
     Text,
 }
 
-/// Pairs the steps of threads to slices. The steps of one thread must be in order.
+/// Pairs the steps of threads to spans. The steps of one thread must be in order.
 #[derive(Debug)]
 pub struct ActivityBuilder {
     /// Start of tracing, by the clock of the steps.
@@ -123,17 +123,17 @@ impl ActivityBuilder {
             StepKind::FutexWait { address, duration, holder, is_open, stack } => {
                 let lock = self.locks.number(LockIdentity { pid, address, name: None });
                 let (name, stack) = (self.names.number("futex"), self.stack(pid, stack));
-                let slice = Slice { name, lock, holder, stack, is_open, ..Slice::default() };
-                self.complete(moment, SliceKind::FutexWait, duration, slice);
+                let span = Span { name, lock, holder, stack, is_open, ..Span::default() };
+                self.complete(moment, SpanKind::FutexWait, duration, span);
             }
             StepKind::Stall { work, duration } => {
                 let name = self.names.number(work.name());
-                self.complete(moment, SliceKind::Stall, duration, Slice { name, ..Slice::default() });
+                self.complete(moment, SpanKind::Stall, duration, Span { name, ..Span::default() });
             }
             StepKind::AllocatorCall { function, size, duration } => {
-                let (name, label) = (self.name_of_function(function), Some(SliceLabel::Number(size.0)));
+                let (name, label) = (self.name_of_function(function), Some(SpanLabel::Number(size.0)));
                 let moment = Moment { allocated: None, ..moment };
-                self.complete(moment, SliceKind::AllocatorCall, duration, Slice { name, label, ..Slice::default() });
+                self.complete(moment, SpanKind::AllocatorCall, duration, Span { name, label, ..Span::default() });
             }
             StepKind::Start => self.threads.change(pid, tid, |row| row.start = Some(moment.at)),
             StepKind::Exit { name } => self.exit(moment, name),
@@ -145,7 +145,7 @@ impl ActivityBuilder {
         self.threads.take_unnamed()
     }
 
-    /// Returns the running threads with slices or events: row number, pid and tid.
+    /// Returns the running threads with spans or events: row number, pid and tid.
     #[must_use]
     pub fn running(&self) -> Vec<(u32, Pid, Tid)> {
         self.threads.running()
@@ -159,25 +159,25 @@ impl ActivityBuilder {
     /// Returns the changes since the last call.
     pub fn take_changes(&mut self) -> ActivityChanges {
         let mut changes = std::mem::take(&mut self.changes);
-        let slices = std::mem::take(&mut changes.slices);
-        changes.count(&slices);
-        changes.slices = slices;
+        let spans = std::mem::take(&mut changes.spans);
+        changes.count(&spans);
+        changes.spans = spans;
         changes.names = self.names.take_new();
         changes.threads = self.threads.take_changed();
         changes.locks = self.locks.take_new();
         changes
     }
 
-    /// Ends all slices at the end of the trace.
+    /// Ends all spans at the end of the trace.
     pub fn finish(&mut self, end: Nanoseconds) {
         let at = self.since_start(end);
         for (pid, tid, address) in self.locks.held().into_iter().map(|(pid, address, tid)| (pid, tid, address)) {
             self.release(Moment { pid, tid, at, cpu: None, allocated: None }, address, true);
         }
-        for (pid, tid) in self.threads.with_open_slices() {
+        for (pid, tid) in self.threads.with_open_spans() {
             let moment = Moment { pid, tid, at, cpu: None, allocated: None };
             let open = self.threads.get(pid, tid).map(ThreadState::end_all);
-            open.into_iter().flatten().for_each(|slice| self.close(moment, slice, true));
+            open.into_iter().flatten().for_each(|span| self.close(moment, span, true));
         }
     }
 
@@ -207,30 +207,30 @@ impl ActivityBuilder {
             Some(SpanSite { name: Some(name), label }) => {
                 let label = match label {
                     SiteLabel::None => None,
-                    SiteLabel::Number => Some(SliceLabel::Number(value)),
-                    SiteLabel::Text => Some(SliceLabel::Text(self.names.number(readable))),
+                    SiteLabel::Number => Some(SpanLabel::Number(value)),
+                    SiteLabel::Text => Some(SpanLabel::Text(self.names.number(readable))),
                 };
                 (self.names.number(&name), label)
             }
             Some(SpanSite { name: None, .. }) | None => (self.names.number(readable), None),
         };
         let Moment { at: begin, cpu, allocated, .. } = moment;
-        let slice = OpenSlice { key, name, label, begin, cpu, allocated, lock: None, holder: None };
-        self.open(moment, slice);
+        let span = OpenSpan { key, name, label, begin, cpu, allocated, lock: None, holder: None };
+        self.open(moment, span);
     }
 
-    fn open(&mut self, moment: Moment, slice: OpenSlice) {
-        let left = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end_left(slice.key));
-        left.into_iter().flatten().for_each(|slice| self.close(moment, slice, false));
+    fn open(&mut self, moment: Moment, span: OpenSpan) {
+        let left = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end_left(span.key));
+        left.into_iter().flatten().for_each(|span| self.close(moment, span, false));
         let thread = self.threads.get(moment.pid, moment.tid);
-        if !thread.is_some_and(|thread| thread.begin(slice)) {
+        if !thread.is_some_and(|thread| thread.begin(span)) {
             self.losses.add(LossReason::SpanTooDeep, 1);
         }
     }
 
     fn end(&mut self, moment: Moment, key: OpenKey) {
         let ended = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end(key));
-        ended.into_iter().flatten().for_each(|slice| self.close(moment, slice, false));
+        ended.into_iter().flatten().for_each(|span| self.close(moment, span, false));
     }
 
     fn wait(&mut self, moment: Moment, address: AbsAddr, name: &str) {
@@ -243,8 +243,8 @@ impl ActivityBuilder {
         let Moment { at: begin, cpu, allocated, .. } = moment;
         let key = OpenKey::Lock(address);
         let holder = lock.holder.filter(|holder| *holder != moment.tid);
-        let slice = OpenSlice { key, name: lock.name, label: None, begin, cpu, allocated, lock: lock.number, holder };
-        self.open(moment, slice);
+        let span = OpenSpan { key, name: lock.name, label: None, begin, cpu, allocated, lock: lock.number, holder };
+        self.open(moment, span);
     }
 
     fn acquire(&mut self, moment: Moment, address: AbsAddr) {
@@ -256,47 +256,47 @@ impl ActivityBuilder {
     fn release(&mut self, moment: Moment, address: AbsAddr, is_open: bool) {
         if let Some((name, lock, hold)) = self.locks.release(moment.pid, address, moment.tid) {
             let Hold { begin, cpu, allocated, .. } = hold;
-            let slice = Slice { kind: SliceKind::LockHold, name, lock, begin, is_open, ..Slice::default() };
-            self.push(moment, slice, cpu, allocated);
+            let span = Span { kind: SpanKind::LockHold, name, lock, begin, is_open, ..Span::default() };
+            self.push(moment, span, cpu, allocated);
         }
     }
 
-    fn close(&mut self, moment: Moment, slice: OpenSlice, is_open: bool) {
-        let OpenSlice { key, name, label, begin, cpu, allocated, lock, holder } = slice;
+    fn close(&mut self, moment: Moment, span: OpenSpan, is_open: bool) {
+        let OpenSpan { key, name, label, begin, cpu, allocated, lock, holder } = span;
         let kind = match key {
             OpenKey::Lock(address) => {
                 self.locks.end_wait(moment.pid, address);
-                SliceKind::LockWait
+                SpanKind::LockWait
             }
             OpenKey::Span(site, _) => match self.sites.get(site as usize) {
-                Some(SpanSite { name: Some(_), .. }) => SliceKind::Function,
-                Some(SpanSite { name: None, .. }) | None => SliceKind::Task,
+                Some(SpanSite { name: Some(_), .. }) => SpanKind::Function,
+                Some(SpanSite { name: None, .. }) | None => SpanKind::Task,
             },
         };
-        let slice = Slice { kind, name, label, begin, is_open, lock, holder, ..Slice::default() };
-        self.push(moment, slice, cpu, allocated);
+        let span = Span { kind, name, label, begin, is_open, lock, holder, ..Span::default() };
+        self.push(moment, span, cpu, allocated);
     }
 
-    /// Adds a slice that ends at `moment`. `cpu` and `allocated`: totals of the thread at the begin of the slice.
-    fn push(&mut self, moment: Moment, slice: Slice, cpu: Option<Nanoseconds>, allocated: Option<Bytes>) {
+    /// Adds a span that ends at `moment`. `cpu` and `allocated`: totals of the thread at the begin of the span.
+    fn push(&mut self, moment: Moment, span: Span, cpu: Option<Nanoseconds>, allocated: Option<Bytes>) {
         let cpu = moment.cpu.zip(cpu).map(|(now, then)| Nanoseconds(now.0.saturating_sub(then.0)));
         let allocated = moment.allocated.zip(allocated).map(|(now, then)| Bytes(now.0.saturating_sub(then.0)));
-        self.add_slice(moment, Slice { cpu, allocated, ..slice });
+        self.add_span(moment, Span { cpu, allocated, ..span });
     }
 
-    /// Adds a slice of this duration that ends at `moment`. The CPU time of `moment` is the CPU time within the
-    /// slice.
-    fn complete(&mut self, moment: Moment, kind: SliceKind, duration: Nanoseconds, slice: Slice) {
+    /// Adds a span of this duration that ends at `moment`. The CPU time of `moment` is the CPU time within the
+    /// span.
+    fn complete(&mut self, moment: Moment, kind: SpanKind, duration: Nanoseconds, span: Span) {
         let begin = Nanoseconds(moment.at.0.saturating_sub(duration.0));
-        // The CPU time is read after the end of the slice, so it can exceed the duration.
+        // The CPU time is read after the end of the span, so it can exceed the duration.
         let cpu = moment.cpu.map(|cpu| cpu.min(duration));
-        self.add_slice(moment, Slice { kind, begin, cpu, ..slice });
+        self.add_span(moment, Span { kind, begin, cpu, ..span });
     }
 
-    fn add_slice(&mut self, moment: Moment, slice: Slice) {
+    fn add_span(&mut self, moment: Moment, span: Span) {
         let Some(thread) = self.threads.number(moment.pid, moment.tid) else { return };
-        let slice = Slice { thread, end: moment.at, ..slice };
-        self.changes.slices.push(slice);
+        let span = Span { thread, end: moment.at, ..span };
+        self.changes.spans.push(span);
     }
 
     fn event(&mut self, moment: Moment, name: &str, value: EventValue) {
@@ -322,7 +322,7 @@ impl ActivityBuilder {
             self.release(moment, address, false);
         }
         let open = self.threads.get(pid, tid).map(ThreadState::end_all);
-        open.into_iter().flatten().for_each(|slice| self.close(moment, slice, false));
+        open.into_iter().flatten().for_each(|span| self.close(moment, span, false));
         self.threads.change(pid, tid, |row| {
             row.end = Some(at);
             row.name = name;

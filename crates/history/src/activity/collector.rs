@@ -5,34 +5,34 @@ use std::collections::BTreeMap;
 
 use memtrace_model::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, Comm, LeftOut, LockIdentity, LockRow, LockSums,
-    Nanoseconds, Pid, Slice, SliceKind, SliceRow, SliceSums,
+    Nanoseconds, Pid, Span, SpanKind, SpanRow, SpanSums,
 };
 use rustc_hash::FxHashSet;
 
-/// Adds up changes of activity. If there are too many slices, the shortest are left out. So a slice is kept if it
-/// contains a slice that is kept.
+/// Adds up changes of activity. If there are too many spans, the shortest are left out. So a span is kept if it
+/// contains a span that is kept.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityCollector {
     names: BTreeMap<u32, String>,
     threads: BTreeMap<u32, ActiveThread>,
     locks: BTreeMap<u32, LockIdentity>,
-    slices: Vec<Slice>,
+    spans: Vec<Span>,
     events: Vec<ActivityEvent>,
-    totals: BTreeMap<(SliceKind, u32), SliceSums>,
+    totals: BTreeMap<(SpanKind, u32), SpanSums>,
     lock_totals: BTreeMap<u32, LockSums>,
     left_out: LeftOut,
 }
 
 impl ActivityCollector {
-    /// Maximum number of slices.
-    pub(crate) const MAX_SLICES: usize = 200_000;
+    /// Maximum number of spans.
+    pub(crate) const MAX_SPANS: usize = 200_000;
 
     /// Maximum number of events. Later events are left out.
     pub(crate) const MAX_EVENTS: usize = 50_000;
 
     /// Adds changes.
     pub fn add(&mut self, changes: ActivityChanges) {
-        let ActivityChanges { names, threads, locks, stacks: _, slices, events, totals, lock_totals } = changes;
+        let ActivityChanges { names, threads, locks, stacks: _, spans, events, totals, lock_totals } = changes;
         self.names.extend(names);
         self.threads.extend(threads);
         self.locks.extend(locks);
@@ -42,13 +42,13 @@ impl ActivityCollector {
         for (lock, sums) in lock_totals {
             *self.lock_totals.entry(lock).or_default() += sums;
         }
-        for slice in slices {
-            if self.is_left_out(&slice) {
-                self.left_out.slices += 1;
+        for span in spans {
+            if self.is_left_out(&span) {
+                self.left_out.spans += 1;
             } else {
-                self.slices.push(slice);
+                self.spans.push(span);
             }
-            if self.slices.len() > Self::MAX_SLICES {
+            if self.spans.len() > Self::MAX_SPANS {
                 self.leave_out_shortest();
             }
         }
@@ -57,7 +57,7 @@ impl ActivityCollector {
         self.events.extend(events.into_iter().take(free));
     }
 
-    /// Adds the numbers of slices and events that were left out before.
+    /// Adds the numbers of spans and events that were left out before.
     pub(crate) fn add_left_out(&mut self, left_out: LeftOut) {
         self.left_out += left_out;
     }
@@ -72,7 +72,7 @@ impl ActivityCollector {
         stacks: BTreeMap<u32, Vec<String>>,
         counts_bytes: bool,
     ) -> Activity {
-        let Self { names, threads, locks, slices, events, totals, lock_totals, left_out } = self;
+        let Self { names, threads, locks, spans, events, totals, lock_totals, left_out } = self;
         let stacks = list(stacks);
         // A process has the name of its first thread, which an exec changes.
         let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
@@ -94,34 +94,34 @@ impl ActivityCollector {
                 (number, LockRow { pid, address, name, sums })
             })
             .collect();
-        add_waiters_of_futexes(&mut of_locks, &slices);
+        add_waiters_of_futexes(&mut of_locks, &spans);
         of_locks.sort_by_key(|(number, lock)| (Reverse(lock.sums.wait_time), *number));
         let lock_places = places(of_locks.iter().map(|(number, _)| *number));
         // The frames of a stack can be lost.
         let has_frames = |stack: &u32| stacks.get(*stack as usize).is_some_and(|frames| !frames.is_empty());
-        // If slices have the same times, the outer one has ended last.
-        let mut slices: Vec<(usize, Slice)> = slices
+        // If spans have the same times, the outer one has ended last.
+        let mut spans: Vec<(usize, Span)> = spans
             .into_iter()
-            .map(|slice| Slice {
-                thread: place(slice.thread),
-                lock: slice.lock.and_then(|lock| lock_places.get(&lock).copied()),
-                stack: slice.stack.filter(has_frames),
-                ..slice
+            .map(|span| Span {
+                thread: place(span.thread),
+                lock: span.lock.and_then(|lock| lock_places.get(&lock).copied()),
+                stack: span.stack.filter(has_frames),
+                ..span
             })
             .enumerate()
             .collect();
-        slices.sort_by_key(|(order, slice)| (slice.thread, slice.begin, Reverse(slice.end), Reverse(*order)));
+        spans.sort_by_key(|(order, span)| (span.thread, span.begin, Reverse(span.end), Reverse(*order)));
         let mut events: Vec<_> =
             events.into_iter().map(|event| ActivityEvent { thread: place(event.thread), ..event }).collect();
         events.sort_by_key(|event| event.at);
-        let mut totals: Vec<_> = totals.into_iter().map(|((kind, name), sums)| SliceRow { kind, name, sums }).collect();
+        let mut totals: Vec<_> = totals.into_iter().map(|((kind, name), sums)| SpanRow { kind, name, sums }).collect();
         totals.sort_by_key(|row| (row.kind, Reverse(row.sums.time), row.name));
         let mut calls: Vec<_> = calls.into_iter().collect();
         calls.sort_by_key(|(name, sums)| (Reverse(sums.time), *name));
         Activity {
             names: list(names),
             threads: rows.into_iter().map(|(_, thread)| thread).collect(),
-            slices: slices.into_iter().map(|(_, slice)| slice).collect(),
+            spans: spans.into_iter().map(|(_, span)| span).collect(),
             events,
             locks: of_locks.into_iter().map(|(_, lock)| lock).collect(),
             totals,
@@ -132,28 +132,28 @@ impl ActivityCollector {
         }
     }
 
-    fn is_left_out(&self, slice: &Slice) -> bool {
-        !slice.is_open && slice.duration() < self.left_out.shorter_than
+    fn is_left_out(&self, span: &Span) -> bool {
+        !span.is_open && span.duration() < self.left_out.shorter_than
     }
 
-    /// Leaves out at least a quarter of the slices: the shortest ones.
+    /// Leaves out at least a quarter of the spans: the shortest ones.
     fn leave_out_shortest(&mut self) {
-        while self.slices.len() > Self::MAX_SLICES / 4 * 3 {
-            let before = self.slices.len();
+        while self.spans.len() > Self::MAX_SPANS / 4 * 3 {
+            let before = self.spans.len();
             let longer = Nanoseconds((self.left_out.shorter_than.0 * 2).max(1 << 10));
             self.left_out.shorter_than = longer;
-            let mut slices = std::mem::take(&mut self.slices);
-            slices.retain(|slice| !self.is_left_out(slice));
-            self.slices = slices;
-            self.left_out.slices += (before - self.slices.len()) as u64;
-            // All remaining slices are open. The numbers of threads and of nested slices bound the number of open
-            // slices.
+            let mut spans = std::mem::take(&mut self.spans);
+            spans.retain(|span| !self.is_left_out(span));
+            self.spans = spans;
+            self.left_out.spans += (before - self.spans.len()) as u64;
+            // All remaining spans are open. The numbers of threads and of nested spans bound the number of open
+            // spans.
             if longer.0 > 1 << 62 {
                 break;
             }
         }
-        let slices = self.slices.iter().map(|slice| slice.thread);
-        let used: FxHashSet<u32> = slices.chain(self.events.iter().map(|event| event.thread)).collect();
+        let spans = self.spans.iter().map(|span| span.thread);
+        let used: FxHashSet<u32> = spans.chain(self.events.iter().map(|event| event.thread)).collect();
         self.threads.retain(|number, thread| thread.end.is_none() || used.contains(number));
     }
 }
@@ -171,13 +171,13 @@ fn list<T: Clone + Default>(rows: BTreeMap<u32, T>) -> Vec<T> {
     all
 }
 
-/// Sets the maximum number of threads that waited for each futex at a time, according to the kept slices. A wait
+/// Sets the maximum number of threads that waited for each futex at a time, according to the kept spans. A wait
 /// for a futex is known only when it has ended.
-fn add_waiters_of_futexes(locks: &mut [(u32, LockRow)], slices: &[Slice]) {
+fn add_waiters_of_futexes(locks: &mut [(u32, LockRow)], spans: &[Span]) {
     let mut steps: BTreeMap<u32, Vec<(Nanoseconds, i64)>> = BTreeMap::new();
-    for slice in slices.iter().filter(|slice| slice.kind == SliceKind::FutexWait) {
-        if let Some(lock) = slice.lock {
-            steps.entry(lock).or_default().extend([(slice.begin, 1), (slice.end, -1)]);
+    for span in spans.iter().filter(|span| span.kind == SpanKind::FutexWait) {
+        if let Some(lock) = span.lock {
+            steps.entry(lock).or_default().extend([(span.begin, 1), (span.end, -1)]);
         }
     }
     for (number, lock) in locks.iter_mut() {

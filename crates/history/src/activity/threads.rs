@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SliceLabel, Tid};
+use memtrace_model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SpanLabel, Tid};
 use rustc_hash::FxHashMap;
 
 /// Maximum number of threads that run at a time.
@@ -27,21 +27,21 @@ pub(super) struct Threads {
 /// A running thread.
 #[derive(Debug)]
 pub(super) struct ThreadState {
-    /// Row number; `None` if the thread has no slice and no event yet.
+    /// Row number; `None` if the thread has no span and no event yet.
     number: Option<u32>,
     row: ActiveThread,
     /// Spans and waits that have not ended, outermost first.
-    open: Vec<OpenSlice>,
+    open: Vec<OpenSpan>,
     /// Number of open spans that were left out because they are too deep.
     too_deep: u64,
 }
 
 /// A span or a wait that has not ended.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OpenSlice {
+pub(super) struct OpenSpan {
     pub(super) key: OpenKey,
     pub(super) name: u32,
-    pub(super) label: Option<SliceLabel>,
+    pub(super) label: Option<SpanLabel>,
     pub(super) begin: Nanoseconds,
     pub(super) cpu: Option<Nanoseconds>,
     pub(super) allocated: Option<Bytes>,
@@ -49,7 +49,7 @@ pub(super) struct OpenSlice {
     pub(super) holder: Option<Tid>,
 }
 
-/// Key that the begin and the end of a slice have in common.
+/// Key that the begin and the end of a span have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenKey {
     /// Span of a site: index of the site, and the stack pointer at the entry of the function; [`NO_FRAME`] for a
@@ -146,8 +146,8 @@ impl Threads {
         std::mem::take(&mut self.changed)
     }
 
-    /// Returns the threads with slices that have not ended, sorted by pid and tid.
-    pub(super) fn with_open_slices(&self) -> Vec<(Pid, Tid)> {
+    /// Returns the threads with spans that have not ended, sorted by pid and tid.
+    pub(super) fn with_open_spans(&self) -> Vec<(Pid, Tid)> {
         let open = self.running.iter().filter(|(_, thread)| !thread.open.is_empty());
         let mut all: Vec<_> = open.map(|(&thread, _)| thread).collect();
         all.sort_unstable();
@@ -164,26 +164,26 @@ impl Threads {
 }
 
 impl ThreadState {
-    /// Begins a slice. Returns false if too many slices are nested.
-    pub(super) fn begin(&mut self, slice: OpenSlice) -> bool {
+    /// Begins a span. Returns false if too many spans are nested.
+    pub(super) fn begin(&mut self, span: OpenSpan) -> bool {
         if self.open.len() >= MAX_DEPTH {
             self.too_deep += 1;
             return false;
         }
-        self.open.push(slice);
+        self.open.push(span);
         true
     }
 
-    /// Ends the calls that `longjmp` or an exception has left, and the slices inside them. The begin of the call
-    /// `key` shows that they were left. Returns the ended slices, innermost first.
-    pub(super) fn end_left(&mut self, key: OpenKey) -> Vec<OpenSlice> {
-        self.end_from(self.open.iter().position(|slice| slice.key.is_left_before(key)))
+    /// Ends the calls that `longjmp` or an exception has left, and the spans inside them. The begin of the call
+    /// `key` shows that they were left. Returns the ended spans, innermost first.
+    pub(super) fn end_left(&mut self, key: OpenKey) -> Vec<OpenSpan> {
+        self.end_from(self.open.iter().position(|span| span.key.is_left_before(key)))
     }
 
-    /// Ends the last slice with this key. If slices inside it are open, their ends were missed, so they end too.
-    /// Returns the ended slices, innermost first; none if the slice began before the trace.
-    pub(super) fn end(&mut self, key: OpenKey) -> Vec<OpenSlice> {
-        let index = self.open.iter().rposition(|slice| slice.key == key);
+    /// Ends the last span with this key. If spans inside it are open, their ends were missed, so they end too.
+    /// Returns the ended spans, innermost first; none if the span began before the trace.
+    pub(super) fn end(&mut self, key: OpenKey) -> Vec<OpenSpan> {
+        let index = self.open.iter().rposition(|span| span.key == key);
         // The tasks of a site have equal keys, so this may be the end of a task that is too deep.
         let is_too_deep = match key {
             OpenKey::Span(_, frame) => index.is_none() || frame == NO_FRAME,
@@ -196,15 +196,15 @@ impl ThreadState {
         self.end_from(index)
     }
 
-    fn end_from(&mut self, index: Option<usize>) -> Vec<OpenSlice> {
+    fn end_from(&mut self, index: Option<usize>) -> Vec<OpenSpan> {
         let Some(index) = index else { return Vec::new() };
-        // All spans that are too deep are inside the last open slice.
+        // All spans that are too deep are inside the last open span.
         self.too_deep = 0;
         self.open.drain(index..).rev().collect()
     }
 
-    /// Ends all slices. Returns them, innermost first.
-    pub(super) fn end_all(&mut self) -> Vec<OpenSlice> {
+    /// Ends all spans. Returns them, innermost first.
+    pub(super) fn end_all(&mut self) -> Vec<OpenSpan> {
         self.too_deep = 0;
         self.open.drain(..).rev().collect()
     }

@@ -110,9 +110,9 @@ const TABLES: [Table; 16] = [
         add: &[ADD_USAGE, ADD_THREADS],
     },
     Table { name: "fact", first: None, key: "topic, item", rows: Rows::Last("value"), add: &[] },
-    // `slice` and `activity_event` are not merged: their rows count at the next boundary.
+    // `span` and `activity_event` are not merged: their rows count at the next boundary.
     Table {
-        name: "slice_total",
+        name: "span_total",
         first: Some("name"),
         key: "name, kind",
         rows: Rows::Groups("sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes)"),

@@ -2,7 +2,7 @@
 
 use super::compaction::Compaction;
 use super::image_merge::ImageMerge;
-use super::slice_removal::SliceRemoval;
+use super::span_removal::SpanRemoval;
 use super::total_merge::TotalMerge;
 
 /// The merge in progress.
@@ -11,5 +11,5 @@ pub(super) enum Merge {
     Intervals(Compaction),
     Images(ImageMerge),
     Totals(TotalMerge),
-    Slices(SliceRemoval),
+    Spans(SpanRemoval),
 }

@@ -152,14 +152,14 @@ CREATE TABLE process_interval (
 CREATE TABLE fact (
     interval INTEGER, topic TEXT, item TEXT, value, PRIMARY KEY (interval, topic, item)) WITHOUT ROWID;
 
-CREATE TABLE slice_kind (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
+CREATE TABLE span_kind (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE activity_name (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE active_thread (
     id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, process TEXT NOT NULL, name TEXT NOT NULL,
     start_ns INTEGER, end_ns INTEGER);
 CREATE TABLE activity_lock (id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, address INTEGER NOT NULL, name INTEGER);
 CREATE TABLE activity_stack (id INTEGER PRIMARY KEY, path INTEGER NOT NULL, stack_end INTEGER NOT NULL);
-CREATE TABLE slice (
+CREATE TABLE span (
     interval INTEGER, idx INTEGER, thread INTEGER NOT NULL, kind INTEGER NOT NULL, name INTEGER NOT NULL,
     label_number INTEGER, label_name INTEGER, begin_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, open INTEGER NOT NULL,
     cpu_ns INTEGER, allocated_bytes INTEGER, lock INTEGER, holder_tid INTEGER, stack INTEGER,
@@ -169,7 +169,7 @@ CREATE TABLE activity_event (
     value_number INTEGER, value_name INTEGER, PRIMARY KEY (interval, idx)) WITHOUT ROWID;
 CREATE TABLE activity_left_out (
     interval INTEGER, item TEXT, value INTEGER NOT NULL, PRIMARY KEY (interval, item)) WITHOUT ROWID;
-CREATE TABLE slice_total (
+CREATE TABLE span_total (
     interval INTEGER, name INTEGER, kind INTEGER, count INTEGER NOT NULL, time_ns INTEGER NOT NULL,
     longest_ns INTEGER NOT NULL, cpu_ns INTEGER NOT NULL, allocated_bytes INTEGER NOT NULL,
     PRIMARY KEY (interval, name, kind)) WITHOUT ROWID;
@@ -211,20 +211,20 @@ CREATE VIEW sampled AS
     FROM sample
         JOIN counter ON counter.id = sample.counter
         LEFT JOIN image ON image.id = counter.image;
-CREATE VIEW slice_named AS
-    SELECT slice.interval, thread.pid, thread.tid, thread.process, thread.name AS thread, slice_kind.name AS kind,
-        own.name AS name, coalesce(label.name, slice.label_number) AS label, slice.begin_ns, slice.end_ns,
-        slice.end_ns - slice.begin_ns AS duration_ns, slice.open, slice.cpu_ns, slice.allocated_bytes,
-        activity_lock.address AS lock_address, lock_name.name AS lock, slice.holder_tid, activity_stack.path,
+CREATE VIEW span_named AS
+    SELECT span.interval, thread.pid, thread.tid, thread.process, thread.name AS thread, span_kind.name AS kind,
+        own.name AS name, coalesce(label.name, span.label_number) AS label, span.begin_ns, span.end_ns,
+        span.end_ns - span.begin_ns AS duration_ns, span.open, span.cpu_ns, span.allocated_bytes,
+        activity_lock.address AS lock_address, lock_name.name AS lock, span.holder_tid, activity_stack.path,
         stack_end.name AS stack_end
-    FROM slice
-        JOIN active_thread AS thread ON thread.id = slice.thread
-        JOIN slice_kind ON slice_kind.id = slice.kind
-        JOIN activity_name AS own ON own.id = slice.name
-        LEFT JOIN activity_name AS label ON label.id = slice.label_name
-        LEFT JOIN activity_lock ON activity_lock.id = slice.lock
+    FROM span
+        JOIN active_thread AS thread ON thread.id = span.thread
+        JOIN span_kind ON span_kind.id = span.kind
+        JOIN activity_name AS own ON own.id = span.name
+        LEFT JOIN activity_name AS label ON label.id = span.label_name
+        LEFT JOIN activity_lock ON activity_lock.id = span.lock
         LEFT JOIN activity_name AS lock_name ON lock_name.id = activity_lock.name
-        LEFT JOIN activity_stack ON activity_stack.id = slice.stack
+        LEFT JOIN activity_stack ON activity_stack.id = span.stack
         LEFT JOIN stack_end ON stack_end.id = activity_stack.stack_end;
 ";
 

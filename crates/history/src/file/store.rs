@@ -10,7 +10,7 @@ mod totals;
 use std::path::Path;
 use std::time::SystemTime;
 
-use memtrace_model::{Bytes, Cgroup, EventClass, Frame, ImageId, SliceKind, StackEnd};
+use memtrace_model::{Bytes, Cgroup, EventClass, Frame, ImageId, SpanKind, StackEnd};
 use rusqlite::{Connection, OpenFlags, Result, Transaction, params};
 use rustc_hash::FxHashSet;
 
@@ -51,7 +51,7 @@ pub(super) struct Store {
 struct NextMerges {
     images: u64,
     stacks: u64,
-    slices: u64,
+    spans: u64,
 }
 
 /// Result of the last count of images. It is remembered because a count reads an index of all images.
@@ -277,8 +277,8 @@ fn write_header(transaction: &Transaction<'_>, header: &Header) -> Result<()> {
     for (number, end) in (0_i64..).zip(StackEnd::ALL) {
         row.execute(params![number, end.name()])?;
     }
-    let mut row = named("slice_kind")?;
-    for kind in SliceKind::ALL {
+    let mut row = named("span_kind")?;
+    for kind in SpanKind::ALL {
         row.execute(params![kind_number(kind), kind.name()])?;
     }
     let mut row = named("quantity")?;

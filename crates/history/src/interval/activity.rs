@@ -2,47 +2,47 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{ActivityChanges, CallSums, EventValue, LeftOut, Slice, SliceKind, SliceLabel, StackEnd};
+use memtrace_model::{ActivityChanges, CallSums, EventValue, LeftOut, Span, SpanKind, SpanLabel, StackEnd};
 use rustc_hash::FxHashSet;
 
 use super::locations::PathNumber;
-use super::slice_limit::SliceLimit;
+use super::span_limit::SpanLimit;
 
 /// Activity of threads between two boundaries of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordedActivity {
-    /// Events, totals, and slices that ended between the boundaries, with the names, threads and locks that they refer
+    /// Events, totals, and spans that ended between the boundaries, with the names, threads and locks that they refer
     /// to. The list of raw stacks is empty.
     pub changes: ActivityChanges,
-    /// Stacks of the slices: number in the activity, call path, and end of the walk.
+    /// Stacks of the spans: number in the activity, call path, and end of the walk.
     pub stacks: Vec<(u32, PathNumber, StackEnd)>,
     /// Totals of the calls of allocator functions, by the number of the function's name.
     pub calls: BTreeMap<u32, CallSums>,
-    /// Numbers of slices and events that were left out.
+    /// Numbers of spans and events that were left out.
     pub left_out: LeftOut,
 }
 
-/// Maximum number of slices in a waiting interval. They take about 30 MB.
-pub(crate) const MAX_WAITING_SLICES: usize = 1 << 18;
+/// Maximum number of spans in a waiting interval. They take about 30 MB.
+pub(crate) const MAX_WAITING_SPANS: usize = 1 << 18;
 
 /// Maximum number of events in a waiting interval.
 pub(crate) const MAX_WAITING_EVENTS: usize = 1 << 18;
 
-/// Returns the ID of a kind in the table `slice_kind`.
-pub(crate) fn kind_number(kind: SliceKind) -> i64 {
-    (0..).zip(SliceKind::ALL).find(|(_, known)| *known == kind).map_or(0, |(number, _)| number)
+/// Returns the ID of a kind in the table `span_kind`.
+pub(crate) fn kind_number(kind: SpanKind) -> i64 {
+    (0..).zip(SpanKind::ALL).find(|(_, known)| *known == kind).map_or(0, |(number, _)| number)
 }
 
 /// Returns the numbers of all names that the activity, its locks and the calls refer to.
 pub(crate) fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums>) -> FxHashSet<u32> {
-    let text_of = |label: Option<SliceLabel>| match label {
-        Some(SliceLabel::Text(text)) => Some(text),
-        Some(SliceLabel::Number(_)) | None => None,
+    let text_of = |label: Option<SpanLabel>| match label {
+        Some(SpanLabel::Text(text)) => Some(text),
+        Some(SpanLabel::Number(_)) | None => None,
     };
     let mut names: FxHashSet<u32> = calls.keys().copied().collect();
-    for slice in &changes.slices {
-        names.insert(slice.name);
-        names.extend(text_of(slice.label));
+    for span in &changes.spans {
+        names.insert(span.name);
+        names.extend(text_of(span.label));
     }
     for event in &changes.events {
         names.insert(event.name);
@@ -62,16 +62,16 @@ pub(crate) fn add_calls(ours: &mut BTreeMap<u32, CallSums>, next: &BTreeMap<u32,
     }
 }
 
-/// Removes the shortest slices if there are more than `most_slices`, and the last events if there are more than
+/// Removes the shortest spans if there are more than `most_spans`, and the last events if there are more than
 /// `most_events`. Adds the numbers of both to `left_out`.
-pub(crate) fn bound(changes: &mut ActivityChanges, left_out: &mut LeftOut, most_slices: usize, most_events: usize) {
-    let slices = changes.slices.len();
-    if slices > most_slices {
-        let mut limit = SliceLimit::new(most_slices as u64);
-        limit.add(changes.slices.iter().map(Slice::duration));
-        changes.slices.retain(|slice| limit.keeps(slice.duration()));
-        let removed = slices.saturating_sub(changes.slices.len()) as u64;
-        *left_out += LeftOut { slices: removed, shorter_than: limit.shorter_than(), events: 0 };
+pub(crate) fn bound(changes: &mut ActivityChanges, left_out: &mut LeftOut, most_spans: usize, most_events: usize) {
+    let spans = changes.spans.len();
+    if spans > most_spans {
+        let mut limit = SpanLimit::new(most_spans as u64);
+        limit.add(changes.spans.iter().map(Span::duration));
+        changes.spans.retain(|span| limit.keeps(span.duration()));
+        let removed = spans.saturating_sub(changes.spans.len()) as u64;
+        *left_out += LeftOut { spans: removed, shorter_than: limit.shorter_than(), events: 0 };
     }
     left_out.events += changes.events.len().saturating_sub(most_events) as u64;
     changes.events.truncate(most_events);

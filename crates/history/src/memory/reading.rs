@@ -253,14 +253,14 @@ impl Identities {
     /// Adds the names, threads, locks and stacks that the activity refers to.
     fn add_to(&self, found: &mut RecordedActivity) {
         let RecordedActivity { changes, stacks, calls, .. } = found;
-        let ActivityChanges { threads, locks, slices, events, lock_totals, .. } = changes;
-        let of_slices = slices.iter().map(|slice| slice.thread);
-        let used: FxHashSet<u32> = of_slices.chain(events.iter().map(|event| event.thread)).collect();
+        let ActivityChanges { threads, locks, spans, events, lock_totals, .. } = changes;
+        let of_spans = spans.iter().map(|span| span.thread);
+        let used: FxHashSet<u32> = of_spans.chain(events.iter().map(|event| event.thread)).collect();
         threads.extend(self.threads.iter().filter(|(number, _)| used.contains(number)).map(cloned));
-        let used: BTreeSet<u32> = slices.iter().filter_map(|slice| slice.stack).collect();
+        let used: BTreeSet<u32> = spans.iter().filter_map(|span| span.stack).collect();
         let stack = |number| self.stacks.get(&number).map(|&(path, end)| (number, path, end));
         stacks.extend(used.into_iter().filter_map(stack));
-        let used = slices.iter().filter_map(|slice| slice.lock).chain(lock_totals.keys().copied());
+        let used = spans.iter().filter_map(|span| span.lock).chain(lock_totals.keys().copied());
         let used: BTreeSet<u32> = used.collect();
         let lock = |number| self.locks.get(&number).map(|lock| (number, *lock));
         locks.extend(used.into_iter().filter_map(lock));

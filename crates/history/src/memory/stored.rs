@@ -63,7 +63,7 @@ impl StoredInterval {
             + size_of_val(stalls.as_slice())
             + size_of_val(samples.as_slice())
             + size_of_val(accounts.as_slice())
-            + size_of_val(activity.slices.as_slice())
+            + size_of_val(activity.spans.as_slice())
             + size_of_val(activity.events.as_slice());
         let texts = (facts.len() + oom_kills.len()) * 160;
         let sums = (activity.totals.len() + activity.lock_totals.len() + self.rest.calls.len()) * 96;

@@ -14,7 +14,7 @@ use crate::moments::Moments;
 const MAX_FRAMES: usize = 32;
 
 /// Reads the activity between the moments of the report; `None` if no activity was traced. `counts_bytes`: true if the
-/// allocated bytes of slices are known.
+/// allocated bytes of spans are known.
 pub(super) fn read(
     book: &dyn Book,
     moments: &Moments,

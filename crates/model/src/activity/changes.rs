@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{AbsAddr, Nanoseconds, Pid, StackId};
 
-use super::{ActiveThread, ActivityEvent, LockSums, Slice, SliceKind, SliceSums};
+use super::{ActiveThread, ActivityEvent, LockSums, Span, SpanKind, SpanSums};
 
 /// Activity in an interval. Threads, locks, names and stacks have ids that stay the same during a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,16 +15,16 @@ pub struct ActivityChanges {
     pub threads: BTreeMap<u32, ActiveThread>,
     /// New locks, each with its id.
     pub locks: Vec<(u32, LockIdentity)>,
-    /// New stacks of waits: the id in [`Slice::stack`], the process, and the id of the call stack.
+    /// New stacks of waits: the id in [`Span::stack`], the process, and the id of the call stack.
     pub stacks: Vec<(u32, Pid, StackId)>,
-    /// Slices that have ended, and slices that are open at the end of the trace. The slices of a thread are in the
+    /// Spans that have ended, and spans that are open at the end of the trace. The spans of a thread are in the
     /// order of their ends.
-    pub slices: Vec<Slice>,
+    pub spans: Vec<Span>,
     /// New events.
     pub events: Vec<ActivityEvent>,
-    /// Increases of the totals of slices, by kind and id of the name. `longest` is the longest duration in the
+    /// Increases of the totals of spans, by kind and id of the name. `longest` is the longest duration in the
     /// interval.
-    pub totals: BTreeMap<(SliceKind, u32), SliceSums>,
+    pub totals: BTreeMap<(SpanKind, u32), SpanSums>,
     /// Increases of the totals of locks, by id. `longest_wait`, `longest_hold` and `most_waiters` are the maxima of the
     /// interval.
     pub lock_totals: BTreeMap<u32, LockSums>,
@@ -37,25 +37,25 @@ impl ActivityChanges {
         *self == Self::default()
     }
 
-    /// Adds slices to the totals of slices and locks. A slice that is open at the end of the trace counts for its lock
+    /// Adds spans to the totals of spans and locks. A span that is open at the end of the trace counts for its lock
     /// only, so that the waits of a deadlock are counted.
-    pub fn count(&mut self, slices: &[Slice]) {
-        for slice in slices {
-            let time = slice.duration();
-            let sums = SliceSums {
+    pub fn count(&mut self, spans: &[Span]) {
+        for span in spans {
+            let time = span.duration();
+            let sums = SpanSums {
                 count: 1,
                 time,
                 longest: time,
-                cpu: slice.cpu.unwrap_or(Nanoseconds(0)),
-                allocated: slice.allocated.map_or(0, |bytes| bytes.0),
+                cpu: span.cpu.unwrap_or(Nanoseconds(0)),
+                allocated: span.allocated.map_or(0, |bytes| bytes.0),
             };
-            if !slice.is_open {
-                *self.totals.entry((slice.kind, slice.name)).or_default() += sums;
+            if !span.is_open {
+                *self.totals.entry((span.kind, span.name)).or_default() += sums;
             }
-            if let Some(lock) = slice.lock {
+            if let Some(lock) = span.lock {
                 let none = LockSums::default();
-                let sums = match slice.kind {
-                    SliceKind::LockHold => LockSums { holds: 1, hold_time: time, longest_hold: time, ..none },
+                let sums = match span.kind {
+                    SpanKind::LockHold => LockSums { holds: 1, hold_time: time, longest_hold: time, ..none },
                     _ => LockSums { waits: 1, wait_time: time, longest_wait: time, ..none },
                 };
                 *self.lock_totals.entry(lock).or_default() += sums;
@@ -63,37 +63,37 @@ impl ActivityChanges {
         }
     }
 
-    /// Removes and returns the slices that end after `at`, with their totals, and the events after `at`. Names,
+    /// Removes and returns the spans that end after `at`, with their totals, and the events after `at`. Names,
     /// threads, locks and stacks stay in `self`.
     #[must_use]
     pub fn split_off(&mut self, at: Nanoseconds) -> Self {
-        let slices: Vec<_> = self.slices.extract_if(.., |slice| slice.end > at).collect();
+        let spans: Vec<_> = self.spans.extract_if(.., |span| span.end > at).collect();
         let events = self.events.extract_if(.., |event| event.at > at).collect();
         let mut later = Self { events, ..Self::default() };
-        if !slices.is_empty() {
-            later.count(&slices);
+        if !spans.is_empty() {
+            later.count(&spans);
             let before = std::mem::take(&mut self.lock_totals);
-            let kept = std::mem::take(&mut self.slices);
+            let kept = std::mem::take(&mut self.spans);
             self.totals.clear();
             self.count(&kept);
-            self.slices = kept;
+            self.spans = kept;
             for (lock, sums) in before {
                 let most_waiters = sums.most_waiters;
                 *self.lock_totals.entry(lock).or_default() += LockSums { most_waiters, ..LockSums::default() };
             }
         }
-        later.slices = slices;
+        later.spans = spans;
         later
     }
 
     /// Adds later changes.
     pub fn append(&mut self, later: Self) {
-        let Self { names, threads, locks, stacks, slices, events, totals, lock_totals } = later;
+        let Self { names, threads, locks, stacks, spans, events, totals, lock_totals } = later;
         self.names.extend(names);
         self.threads.extend(threads);
         self.locks.extend(locks);
         self.stacks.extend(stacks);
-        self.slices.extend(slices);
+        self.spans.extend(spans);
         self.events.extend(events);
         for (key, sums) in totals {
             *self.totals.entry(key).or_default() += sums;
@@ -122,25 +122,25 @@ mod tests {
 
     #[test]
     fn parts_have_the_totals_of_the_whole() {
-        let slice = |begin, end, kind, lock| Slice {
+        let span = |begin, end, kind, lock| Span {
             begin: Nanoseconds(begin),
             end: Nanoseconds(end),
             kind,
             lock,
-            ..Slice::default()
+            ..Span::default()
         };
-        let slices = vec![
-            slice(0, 10, SliceKind::Task, None),
-            slice(5, 30, SliceKind::LockWait, Some(1)),
-            slice(7, 20, SliceKind::LockHold, Some(1)),
-            Slice { is_open: true, ..slice(9, 40, SliceKind::Task, None) },
+        let spans = vec![
+            span(0, 10, SpanKind::Task, None),
+            span(5, 30, SpanKind::LockWait, Some(1)),
+            span(7, 20, SpanKind::LockHold, Some(1)),
+            Span { is_open: true, ..span(9, 40, SpanKind::Task, None) },
         ];
         let mut whole = ActivityChanges::default();
-        whole.count(&slices);
-        whole.slices = slices;
+        whole.count(&spans);
+        whole.spans = spans;
         let mut first = whole.clone();
         let second = first.split_off(Nanoseconds(20));
-        assert_eq!((first.slices.len(), second.slices.len()), (2, 2));
+        assert_eq!((first.spans.len(), second.spans.len()), (2, 2));
         assert_eq!(first.lock_totals[&1].hold_time, Nanoseconds(13));
         let mut sum = first;
         sum.append(second);

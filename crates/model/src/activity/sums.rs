@@ -1,26 +1,26 @@
-//! Totals of slices, locks and calls.
+//! Totals of spans, locks and calls.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use crate::{Log2, Nanoseconds};
 
-/// Totals of slices.
+/// Totals of spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SliceSums {
-    /// Number of slices that have ended.
+pub struct SpanSums {
+    /// Number of spans that have ended.
     pub count: u64,
-    /// Sum of the durations. A slice inside another slice of the same name counts in addition.
+    /// Sum of the durations. A span inside another span of the same name counts in addition.
     pub time: Nanoseconds,
-    /// Longest duration of a slice.
+    /// Longest duration of a span.
     pub longest: Nanoseconds,
-    /// Sum of the CPU times of the slices.
+    /// Sum of the CPU times of the spans.
     pub cpu: Nanoseconds,
-    /// Sum of the bytes that the threads allocated in the slices.
+    /// Sum of the bytes that the threads allocated in the spans.
     pub allocated: u64,
 }
 
-impl AddAssign for SliceSums {
+impl AddAssign for SpanSums {
     fn add_assign(&mut self, other: Self) {
         self.count += other.count;
         self.time.0 += other.time.0;

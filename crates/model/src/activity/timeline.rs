@@ -1,10 +1,10 @@
-//! Slices and events of threads, with tables of their totals.
+//! Spans and events of threads, with tables of their totals.
 
 use std::ops::AddAssign;
 
 use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, Tid};
 
-use super::{CallSums, LockSums, SliceSums};
+use super::{CallSums, LockSums, SpanSums};
 
 /// Activity of the threads of a run. Times count from the start of tracing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,33 +14,33 @@ pub struct Activity {
     pub names: Vec<String>,
     /// Threads, ordered by PID, start and TID.
     pub threads: Vec<ActiveThread>,
-    /// Slices, ordered by thread and begin. If two slices begin at the same time, the longer one comes first. The
-    /// slices of a thread nest, except for [`SliceKind::LockHold`].
-    pub slices: Vec<Slice>,
+    /// Spans, ordered by thread and begin. If two spans begin at the same time, the longer one comes first. The
+    /// spans of a thread nest, except for [`SpanKind::LockHold`].
+    pub spans: Vec<Span>,
     /// Events, ordered by time.
     pub events: Vec<ActivityEvent>,
     /// Locks, ordered by the total time of waits, the longest first.
     pub locks: Vec<LockRow>,
-    /// Totals of the slices by kind and name: ordered by kind, then by total time, the longest first. The totals
-    /// include left-out slices.
-    pub totals: Vec<SliceRow>,
+    /// Totals of the spans by kind and name: ordered by kind, then by total time, the longest first. The totals
+    /// include left-out spans.
+    pub totals: Vec<SpanRow>,
     /// Total calls of each allocator function, longest total time first: the index of the name in [`Self::names`], and
     /// the sums. Empty if calls were not timed.
     pub calls: Vec<(u32, CallSums)>,
     /// Stacks of waits: the names of the functions, the innermost frame first. The names come from the target.
     pub stacks: Vec<Vec<String>>,
-    /// Slices and events that `slices` and `events` lack, because they were left out.
+    /// Spans and events that `spans` and `events` lack, because they were left out.
     pub left_out: LeftOut,
     /// True if the bytes that threads allocate are known.
     pub counts_bytes: bool,
 }
 
-/// Slices and events that were left out to save memory.
+/// Spans and events that were left out to save memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Number of slices that were left out, because they are shorter than `shorter_than`.
-    pub slices: u64,
-    /// Minimum duration of the kept slices, if slices were left out.
+    /// Number of spans that were left out, because they are shorter than `shorter_than`.
+    pub spans: u64,
+    /// Minimum duration of the kept spans, if spans were left out.
     pub shorter_than: Nanoseconds,
     /// Number of events that were left out: the last ones of the run.
     pub events: u64,
@@ -48,13 +48,13 @@ pub struct LeftOut {
 
 impl AddAssign for LeftOut {
     fn add_assign(&mut self, other: Self) {
-        self.slices += other.slices;
+        self.spans += other.spans;
         self.shorter_than = self.shorter_than.max(other.shorter_than);
         self.events += other.events;
     }
 }
 
-/// A thread with slices or events.
+/// A thread with spans or events.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ActiveThread {
     /// Process id.
@@ -71,9 +71,9 @@ pub struct ActiveThread {
     pub end: Option<Nanoseconds>,
 }
 
-/// Kind of slice.
+/// Kind of span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SliceKind {
+pub enum SpanKind {
     /// A task that the target has named (`memtrace_task_begin`).
     #[default]
     Task,
@@ -91,7 +91,7 @@ pub enum SliceKind {
     AllocatorCall,
 }
 
-impl SliceKind {
+impl SpanKind {
     /// All kinds.
     pub const ALL: [Self; 7] =
         [Self::Task, Self::Function, Self::LockWait, Self::LockHold, Self::FutexWait, Self::Stall, Self::AllocatorCall];
@@ -133,26 +133,26 @@ impl SliceKind {
 
 /// A span, wait, lock hold, stall or allocator call of a thread, from its begin to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slice {
+pub struct Span {
     /// Index of the thread in [`Activity::threads`].
     pub thread: u32,
-    /// Kind of slice.
-    pub kind: SliceKind,
+    /// Kind of span.
+    pub kind: SpanKind,
     /// Index in [`Activity::names`] of the name: a task, function, lock or kind of stall.
     pub name: u32,
     /// Argument that labels the call of a function, or size of an allocator call in bytes.
-    pub label: Option<SliceLabel>,
+    pub label: Option<SpanLabel>,
     /// Time of the begin.
     pub begin: Nanoseconds,
-    /// Time of the end. An open slice ends at the end of the trace.
+    /// Time of the end. An open span ends at the end of the trace.
     pub end: Nanoseconds,
-    /// True if the slice had not ended at the end of the trace.
+    /// True if the span had not ended at the end of the trace.
     pub is_open: bool,
-    /// CPU time of the thread in the slice, if known.
+    /// CPU time of the thread in the span, if known.
     pub cpu: Option<Nanoseconds>,
-    /// Bytes that the thread allocated in the slice, if known.
+    /// Bytes that the thread allocated in the span, if known.
     pub allocated: Option<Bytes>,
-    /// Index of the lock in [`Activity::locks`], if the slice is a wait or a hold.
+    /// Index of the lock in [`Activity::locks`], if the span is a wait or a hold.
     pub lock: Option<u32>,
     /// Thread of the same process that held the lock when the wait began, if known.
     pub holder: Option<Tid>,
@@ -160,7 +160,7 @@ pub struct Slice {
     pub stack: Option<u32>,
 }
 
-impl Slice {
+impl Span {
     /// Returns the time from begin to end; 0 if the end is before the begin.
     #[must_use]
     pub const fn duration(&self) -> Nanoseconds {
@@ -168,9 +168,9 @@ impl Slice {
     }
 }
 
-/// Label of a slice.
+/// Label of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SliceLabel {
+pub enum SpanLabel {
     /// Integer argument, or size in bytes.
     Number(u64),
     /// Index of a text in [`Activity::names`].
@@ -214,13 +214,13 @@ pub struct LockRow {
     pub sums: LockSums,
 }
 
-/// Totals of the slices with a kind and a name.
+/// Totals of the spans with a kind and a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SliceRow {
-    /// Kind of the slices.
-    pub kind: SliceKind,
+pub struct SpanRow {
+    /// Kind of the spans.
+    pub kind: SpanKind,
     /// Index of the name in [`Activity::names`].
     pub name: u32,
-    /// Totals of the slices.
-    pub sums: SliceSums,
+    /// Totals of the spans.
+    pub sums: SpanSums,
 }

@@ -1,18 +1,18 @@
-// The activity of threads: slices and events, arranged by thread, and the spelling of their details.
+// The activity of threads: spans and events, arranged by thread, and the spelling of their details.
 
 const activity = report.activity ?? null;
 const columnsOf = (fields) => Object.fromEntries((fields ?? []).map((field, index) => [field, index]));
-const SLICE = columnsOf(activity?.slice_fields);
+const SPAN = columnsOf(activity?.span_fields);
 const EVENT = columnsOf(activity?.event_fields);
 
-// Kinds of slices in lanes, in the order of the legend.
+// Kinds of spans in lanes, in the order of the legend.
 const KINDS = ['task', 'function', 'lock_wait', 'futex_wait', 'stall', 'allocator_call'];
-// Kinds of slices in which the thread waits.
+// Kinds of spans in which the thread waits.
 const WAITS = ['lock_wait', 'futex_wait', 'stall'];
 const KIND_TITLES = { stall: 'memory stall' };
 const titleOfKind = (kind) => KIND_TITLES[kind] ?? kind.replaceAll('_', ' ');
 
-// Slices that are nested deeper are not drawn.
+// Spans that are nested deeper are not drawn.
 const MOST_ROWS = 64;
 
 // Returns the number of the first element for which `isFrom` holds. It holds for all later ones.
@@ -25,20 +25,20 @@ function firstFrom(list, isFrom) {
   return low;
 }
 
-// Begin and end of the slices in nanoseconds. Arrays of numbers are faster than lists of lists.
-const begins = Float64Array.from(activity?.slices ?? [], (slice) => slice[SLICE.begin_ns]);
-const ends = Float64Array.from(activity?.slices ?? [], (slice) => slice[SLICE.begin_ns] + slice[SLICE.duration_ns]);
+// Begin and end of the spans in nanoseconds. Arrays of numbers are faster than lists of lists.
+const begins = Float64Array.from(activity?.spans ?? [], (span) => span[SPAN.begin_ns]);
+const ends = Float64Array.from(activity?.spans ?? [], (span) => span[SPAN.begin_ns] + span[SPAN.duration_ns]);
 
-// Arranges slices and events by thread. `rows` has the slices by depth; `items` has the slices and, as `~number`, the events
+// Arranges spans and events by thread. `rows` has the spans by depth; `items` has the spans and, as `~number`, the events
 // by time. Holds of locks need not nest: they are in no row.
-function threadsOf({ threads, slices, events }) {
+function threadsOf({ threads, spans, events }) {
   const lanes = threads.map((thread) => ({ thread, rows: [], items: [], events: [], time: 0, deeper: 0 }));
   let [lane, open] = [null, []];
-  slices.forEach((slice, index) => {
-    if (slice[SLICE.kind] === 'lock_hold') { return; }
-    if (lanes[slice[SLICE.thread]] !== lane) { [lane, open] = [lanes[slice[SLICE.thread]], []]; }
+  spans.forEach((span, index) => {
+    if (span[SPAN.kind] === 'lock_hold') { return; }
+    if (lanes[span[SPAN.thread]] !== lane) { [lane, open] = [lanes[span[SPAN.thread]], []]; }
     while (open.length > 0 && ends[open[open.length - 1]] <= begins[index]) { open.pop(); }
-    if (open.length === 0) { lane.time += slice[SLICE.duration_ns]; }
+    if (open.length === 0) { lane.time += span[SPAN.duration_ns]; }
     if (open.length < MOST_ROWS) { (lane.rows[open.length] ??= []).push(index); } else { lane.deeper += 1; }
     lane.items.push(index);
     open.push(index);
@@ -53,7 +53,7 @@ function threadsOf({ threads, slices, events }) {
   return lanes;
 }
 
-// Returns the begin and the end of a slice, or the time of an event.
+// Returns the begin and the end of a span, or the time of an event.
 const beginOf = (item) => item < 0 ? activity.events[~item][EVENT.at_ns] : begins[item];
 const endOf = (item) => item < 0 ? beginOf(item) : ends[item];
 
@@ -74,48 +74,48 @@ const spellMoment = (ns) => `${+(ns / 1e9).toFixed(9)} s`;
 const spellThread = ({ name, tid }) => `${name || '[empty name]'} (${tid})`;
 const spellLock = ({ name, address }) => name === null ? `futex ${address}` : `${name} (${address})`;
 
-// Returns the name of a slice or an event with its label or its value.
+// Returns the name of a span or an event with its label or its value.
 function spellItem(item) {
-  const [list, value] = item < 0 ? [activity.events[~item], EVENT.value] : [activity.slices[item], SLICE.label];
-  const name = activity.names[list[item < 0 ? EVENT.name : SLICE.name]] || '[empty name]';
+  const [list, value] = item < 0 ? [activity.events[~item], EVENT.value] : [activity.spans[item], SPAN.label];
+  const name = activity.names[list[item < 0 ? EVENT.name : SPAN.name]] || '[empty name]';
   const label = list[value];
   if (label === null) { return name; }
-  if (item >= 0 && list[SLICE.kind] === 'allocator_call') { return `${name}: ${spellBytes(label)}`; }
+  if (item >= 0 && list[SPAN.kind] === 'allocator_call') { return `${name}: ${spellBytes(label)}`; }
   return `${name}: ${typeof label === 'number' ? spellNumber(label) : label}`;
 }
 
 // Returns the thread that held the lock when the wait began.
-function spellHolder(slice, { pid }) {
-  const tid = slice[SLICE.holder_tid];
-  const begin = slice[SLICE.begin_ns];
+function spellHolder(span, { pid }) {
+  const tid = span[SPAN.holder_tid];
+  const begin = span[SPAN.begin_ns];
   const ran = (thread) => (thread.start_ns ?? 0) <= begin && begin <= (thread.exit_ns ?? Infinity);
   const holder = activity.threads.find((thread) => thread.pid === pid && thread.tid === tid && ran(thread));
   return holder ? spellThread(holder) : `thread ${tid}`;
 }
 
-// Returns the details of a slice or an event: pairs of a title and a text.
+// Returns the details of a span or an event: pairs of a title and a text.
 function detailsOf(item) {
   if (item < 0) {
     const event = activity.events[~item];
     return [['event', spellItem(item)], ['thread', spellThread(activity.threads[event[EVENT.thread]])], ['at', spellMoment(event[EVENT.at_ns])]];
   }
-  const slice = activity.slices[item];
-  const thread = activity.threads[slice[SLICE.thread]];
-  const known = (field, title, spelled) => slice[SLICE[field]] === null ? [] : [[title, spelled(slice[SLICE[field]])]];
+  const span = activity.spans[item];
+  const thread = activity.threads[span[SPAN.thread]];
+  const known = (field, title, spelled) => span[SPAN[field]] === null ? [] : [[title, spelled(span[SPAN[field]])]];
   return [
-    [titleOfKind(slice[SLICE.kind]), spellItem(item)],
+    [titleOfKind(span[SPAN.kind]), spellItem(item)],
     ['thread', spellThread(thread)],
-    ['duration', `${spellTime(slice[SLICE.duration_ns])}${slice[SLICE.open] ? ', not ended' : ''}`],
-    ['begin', spellMoment(slice[SLICE.begin_ns])],
+    ['duration', `${spellTime(span[SPAN.duration_ns])}${span[SPAN.open] ? ', not ended' : ''}`],
+    ['begin', spellMoment(span[SPAN.begin_ns])],
     ...known('cpu_ns', 'CPU time', spellTime),
     ...known('allocated_bytes', 'allocated', spellBytes),
     ...known('lock', 'lock', (lock) => spellLock(activity.locks[lock])),
-    ...known('holder_tid', 'held by', () => spellHolder(slice, thread)),
+    ...known('holder_tid', 'held by', () => spellHolder(span, thread)),
   ];
 }
 
-// Returns the functions of the stack of a slice, the innermost first.
+// Returns the functions of the stack of a span, the innermost first.
 function stackOf(item) {
-  const stack = item < 0 ? null : activity.slices[item][SLICE.stack];
+  const stack = item < 0 ? null : activity.spans[item][SPAN.stack];
   return stack === null ? [] : activity.stacks[stack] ?? [];
 }

@@ -1,4 +1,4 @@
-// Tables of the totals of slices, locks and calls of allocator functions.
+// Tables of the totals of spans, locks and calls of allocator functions.
 
 // Returns a column of numbers. Unknown values are `null`.
 function numberColumn(title, field, kind) {
@@ -35,7 +35,7 @@ function showActivityTables() {
   const processes = new Map(activity.threads.map((thread) => [thread.pid, thread.process]));
   const named = (name) => (row) => row.item[name] || '[empty name]';
   showTable('spans', [
-    numberColumn('slices', 'count', 'count'), numberColumn('time', 'time_ns', 'ns'), averageColumn('time_ns', 'count'),
+    numberColumn('spans', 'count', 'count'), numberColumn('time', 'time_ns', 'ns'), averageColumn('time_ns', 'count'),
     numberColumn('longest', 'longest_ns', 'ns'), numberColumn('CPU time', 'cpu_ns', 'ns'),
     ...(hasBytes ? [numberColumn('allocated', 'allocated_bytes', 'bytes')] : []),
     textColumn('kind', (row) => titleOfKind(row.item.kind)), textColumn('name', named('name')),

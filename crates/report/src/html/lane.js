@@ -1,8 +1,8 @@
-// The lane of a thread: its slices as nested boxes, and its events, start and exit as marks above them.
+// The lane of a thread: its spans as nested boxes, and its events, start and exit as marks above them.
 
 const LANE_ROW = 16;
 const LANE_STRIP = 10;
-// Narrower slices are merged: each column of pixels has the colour of the kind that takes most of its time.
+// Narrower spans are merged: each column of pixels has the colour of the kind that takes most of its time.
 const LEAST_BOX = 1.5;
 
 // Returns a colour of the style sheet for a canvas, to which variables mean nothing.
@@ -19,7 +19,7 @@ function resolvedColour(name) {
 function paletteOf() {
   const palette = { fills: new Map() };
   for (const name of ['text', 'line', 'panel', 'page', 'muted', 'accent', 'event']) { palette[name] = resolvedColour(name); }
-  for (const kind of new Set(activity.slices.map((slice) => slice[SLICE.kind]))) {
+  for (const kind of new Set(activity.spans.map((span) => span[SPAN.kind]))) {
     const colour = resolvedColour(`kind-${kind}`);
     palette.fills.set(kind, WAITS.includes(kind) ? hatched(colour, palette.page) : colour);
   }
@@ -49,7 +49,7 @@ class Lane {
     this.height = LANE_STRIP + Math.max(rows.length, 1) * LANE_ROW + 2;
     this.canvas = element('canvas');
     const name = element('div', { class: 'lane-name' }, thread.name || '[empty name]', element('span', { class: 'muted' }, ` ${thread.tid}`));
-    name.title = `${spellThread(thread)}: ${spellTime(time)} in slices`;
+    name.title = `${spellThread(thread)}: ${spellTime(time)} in spans`;
     this.box = element('div', { class: 'lane' }, name, this.canvas);
   }
 
@@ -117,7 +117,7 @@ class Lane {
         const x = Math.min(Math.floor(left), Math.floor(this.view.width) - 1);
         if (column?.x !== x) { finish(); }
         column ??= { x, times: new Map() };
-        const kind = activity.slices[index][SLICE.kind];
+        const kind = activity.spans[index][SPAN.kind];
         column.times.set(kind, (column.times.get(kind) ?? 0) + right - left);
       }
     }
@@ -136,17 +136,17 @@ class Lane {
 
   drawBox(index, left, width, top) {
     const { picture, palette } = this;
-    const slice = activity.slices[index];
-    const isWait = WAITS.includes(slice[SLICE.kind]);
+    const span = activity.spans[index];
+    const isWait = WAITS.includes(span[SPAN.kind]);
     const inner = width > 3 ? width - 1 : width;
-    picture.fillStyle = palette.fills.get(slice[SLICE.kind]);
+    picture.fillStyle = palette.fills.get(span[SPAN.kind]);
     picture.fillRect(left, top, inner, LANE_ROW - 1);
-    if (!isWait && slice[SLICE.name] % 3 > 0) {
+    if (!isWait && span[SPAN.name] % 3 > 0) {
       // Neighbours with other names differ a little.
-      picture.fillStyle = slice[SLICE.name] % 3 === 1 ? 'rgb(255 255 255 / 0.22)' : 'rgb(0 0 0 / 0.1)';
+      picture.fillStyle = span[SPAN.name] % 3 === 1 ? 'rgb(255 255 255 / 0.22)' : 'rgb(0 0 0 / 0.1)';
       picture.fillRect(left, top, inner, LANE_ROW - 1);
     }
-    if (slice[SLICE.open]) {
+    if (span[SPAN.open]) {
       picture.fillStyle = '#1c1c1c';
       for (let y = 0; y < LANE_ROW - 1; y += 4) { picture.fillRect(left + inner - 2, top + y, 2, 2); }
     }
@@ -187,7 +187,7 @@ class Lane {
     picture.strokeRect(left - (item < 0 ? 5 : 0), top, width + (item < 0 ? 10 : 0), height);
   }
 
-  // Returns the slice or the event at a place of the canvas; `null` if there is none.
+  // Returns the span or the event at a place of the canvas; `null` if there is none.
   itemAt(x, y) {
     const { from, to, width } = this.view;
     const time = from + x * (to - from) / width;
@@ -199,7 +199,7 @@ class Lane {
     return near.length > 0 && distance(near[0]) <= (y < LANE_STRIP ? 5 : 2) ? near[0] : null;
   }
 
-  // Returns the slices and events that overlap the shown time.
+  // Returns the spans and events that overlap the shown time.
   itemsIn({ from, to }) {
     return this.items.filter((item) => beginOf(item) <= to && endOf(item) >= from);
   }

@@ -1,4 +1,4 @@
-// Threads over time: a lane for each thread, grouped by process. A click selects a slice, a drag a window.
+// Threads over time: a lane for each thread, grouped by process. A click selects a span, a drag a window.
 
 const LANES = 24;
 const LEAST_WINDOW = 100;
@@ -40,7 +40,7 @@ class Lanes {
     this.container.replaceChildren(...groups);
     const left = matching.length - this.shown.length;
     byId('lane-count').textContent = `${this.shown.length.toLocaleString('en')} of ${this.all.length.toLocaleString('en')} threads`
-      + (left > 0 ? `. Hidden: ${left.toLocaleString('en')} with less time in slices.` : '');
+      + (left > 0 ? `. Hidden: ${left.toLocaleString('en')} with less time in spans.` : '');
     byId('more-lanes').hidden = left === 0;
     if (!this.shown.includes(this.lane)) { this.select(null, null); }
     this.draw();
@@ -93,7 +93,7 @@ class Lanes {
     this.onWindow(...(isWhole ? [] : [this.from, this.to]));
   }
 
-  // Doubles or halves the shown time around the selected slice, or around its middle.
+  // Doubles or halves the shown time around the selected span, or around its middle.
   scale(factor) {
     const middle = this.item === null ? (this.from + this.to) / 2 : (beginOf(this.item) + endOf(this.item)) / 2;
     const half = (this.to - this.from) * factor / 2;
@@ -123,7 +123,7 @@ class Lanes {
 
   updateReadout(item = this.item) {
     byId('lane-readout').textContent = item !== null ? this.describe(item)
-      : this.lane ? `${spellThread(this.lane.thread)}: nothing in the shown time` : 'Point to a slice, or select one with the arrow keys.';
+      : this.lane ? `${spellThread(this.lane.thread)}: nothing in the shown time` : 'Point to a span, or select one with the arrow keys.';
   }
 
   showDetails() {
@@ -220,7 +220,7 @@ class Lanes {
     lane.box.scrollIntoView({ block: 'nearest' });
   }
 
-  // Selects the next or the previous slice or event of the lane in the shown time.
+  // Selects the next or the previous span or event of the lane in the shown time.
   selectBeside(step) {
     this.selectItem(this.lane ?? this.shown[0], (items) => {
       const place = items.indexOf(this.item);
@@ -228,7 +228,7 @@ class Lanes {
     });
   }
 
-  // Selects, in the next or the previous lane, the last slice or event that began before the one selected first.
+  // Selects, in the next or the previous lane, the last span or event that began before the one selected first.
   selectLane(move) {
     const place = this.shown.indexOf(this.lane);
     const lane = place < 0 ? this.shown[0] : this.shown[Math.min(Math.max(place + move, 0), this.shown.length - 1)];
@@ -241,7 +241,7 @@ class Lanes {
 // Shows the section of the lanes. `onWindow` is that of the lanes.
 function showLanes(onWindow) {
   byId('lanes-section').hidden = false;
-  const kinds = [...new Set(activity.slices.map((slice) => slice[SLICE.kind]))].filter((kind) => kind !== 'lock_hold')
+  const kinds = [...new Set(activity.spans.map((span) => span[SPAN.kind]))].filter((kind) => kind !== 'lock_hold')
     .sort((one, other) => KINDS.indexOf(one) - KINDS.indexOf(other));
   byId('lane-legend').append(...kinds.flatMap((kind) => {
     const swatch = element('span', { class: WAITS.includes(kind) ? 'swatch wait' : 'swatch' });
@@ -249,15 +249,15 @@ function showLanes(onWindow) {
     return [swatch, titleOfKind(kind)];
   }), element('span', { class: 'ticks' }, '▼'), 'event', element('span', { class: 'muted ticks' }, '▶ ◀'), 'start and exit of the thread');
   const lanes = new Lanes(onWindow);
-  byId('lane-note').textContent = missingSlices(lanes.all.reduce((sum, lane) => sum + lane.deeper, 0));
+  byId('lane-note').textContent = missingSpans(lanes.all.reduce((sum, lane) => sum + lane.deeper, 0));
   return lanes;
 }
 
-// Returns a text about slices and events that the lanes lack. `deeper` is the number of slices without a row.
-function missingSlices(deeper) {
-  const { slices, events, shorter_than_ns: shorter } = activity.left_out;
+// Returns a text about spans and events that the lanes lack. `deeper` is the number of spans without a row.
+function missingSpans(deeper) {
+  const { spans, events, shorter_than_ns: shorter } = activity.left_out;
   const number = (count, noun) => count > 0 ? [`${count.toLocaleString('en')} ${noun}`] : [];
-  const missing = [...number(slices, `slices shorter than ${spellTime(shorter ?? 0)}`), ...number(events, 'events at the end')];
-  return (missing.length > 0 ? `Left out to save memory: ${missing.join(' and ')}. The tables include these slices. ` : '')
-    + (deeper > 0 ? `Not drawn: ${deeper.toLocaleString('en')} slices inside more than ${MOST_ROWS - 1} others.` : '');
+  const missing = [...number(spans, `spans shorter than ${spellTime(shorter ?? 0)}`), ...number(events, 'events at the end')];
+  return (missing.length > 0 ? `Left out to save memory: ${missing.join(' and ')}. The tables include these spans. ` : '')
+    + (deeper > 0 ? `Not drawn: ${deeper.toLocaleString('en')} spans inside more than ${MOST_ROWS - 1} others.` : '');
 }

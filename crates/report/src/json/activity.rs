@@ -1,18 +1,16 @@
 //! Converts the activity of threads to JSON.
 
 use memtrace_json::{self as schema, Stream, Text, Value};
-use memtrace_model::{
-    ActiveThread, Activity, ActivityEvent, CallSums, EventValue, LockRow, Slice, SliceLabel, SliceRow,
-};
+use memtrace_model::{ActiveThread, Activity, ActivityEvent, CallSums, EventValue, LockRow, Span, SpanLabel, SpanRow};
 use serde::Serialize;
 
-/// Returns the activity. Its slices and events are made and written one at a time.
+/// Returns the activity. Its spans and events are made and written one at a time.
 pub(super) fn activity(activity: &Activity) -> schema::Activity<'_, impl Serialize, impl Serialize> {
     schema::Activity {
         names: activity.names.iter().map(Into::into).collect(),
         threads: activity.threads.iter().map(thread).collect(),
-        slice_fields: schema::Slice::FIELDS.map(Into::into).into(),
-        slices: Stream(|| activity.slices.iter().map(|one| slice(activity, one))),
+        span_fields: schema::Span::FIELDS.map(Into::into).into(),
+        spans: Stream(|| activity.spans.iter().map(|one| span(activity, one))),
         event_fields: schema::Event::FIELDS.map(Into::into).into(),
         events: Stream(|| activity.events.iter().map(|one| event(activity, one))),
         locks: activity.locks.iter().map(|one| lock(activity, one)).collect(),
@@ -20,8 +18,8 @@ pub(super) fn activity(activity: &Activity) -> schema::Activity<'_, impl Seriali
         calls: activity.calls.iter().map(|(name, sums)| calls(activity, *name, sums)).collect(),
         stacks: activity.stacks.iter().map(|stack| stack.iter().map(Into::into).collect()).collect(),
         left_out: schema::LeftOut {
-            slices: activity.left_out.slices,
-            shorter_than_ns: (activity.left_out.slices > 0).then_some(activity.left_out.shorter_than.0),
+            spans: activity.left_out.spans,
+            shorter_than_ns: (activity.left_out.spans > 0).then_some(activity.left_out.shorter_than.0),
             events: activity.left_out.events,
         },
     }
@@ -43,23 +41,23 @@ fn thread(thread: &ActiveThread) -> schema::ActiveThread<'_> {
     }
 }
 
-fn slice<'a>(activity: &'a Activity, slice: &Slice) -> schema::Slice<'a> {
-    schema::Slice {
-        thread: slice.thread,
-        kind: slice.kind.name().into(),
-        name: slice.name,
-        label: slice.label.and_then(|label| match label {
-            SliceLabel::Number(number) => Some(Value::Unsigned(number)),
-            SliceLabel::Text(number) => text(activity, number).map(Value::Text),
+fn span<'a>(activity: &'a Activity, span: &Span) -> schema::Span<'a> {
+    schema::Span {
+        thread: span.thread,
+        kind: span.kind.name().into(),
+        name: span.name,
+        label: span.label.and_then(|label| match label {
+            SpanLabel::Number(number) => Some(Value::Unsigned(number)),
+            SpanLabel::Text(number) => text(activity, number).map(Value::Text),
         }),
-        begin_ns: slice.begin.0,
-        duration_ns: slice.duration().0,
-        open: slice.is_open,
-        cpu_ns: slice.cpu.map(|time| time.0),
-        allocated_bytes: slice.allocated.map(|bytes| bytes.0),
-        lock: slice.lock,
-        holder_tid: slice.holder.map(|tid| tid.0),
-        stack: slice.stack,
+        begin_ns: span.begin.0,
+        duration_ns: span.duration().0,
+        open: span.is_open,
+        cpu_ns: span.cpu.map(|time| time.0),
+        allocated_bytes: span.allocated.map(|bytes| bytes.0),
+        lock: span.lock,
+        holder_tid: span.holder.map(|tid| tid.0),
+        stack: span.stack,
     }
 }
 
@@ -87,8 +85,8 @@ fn lock<'a>(activity: &'a Activity, lock: &LockRow) -> schema::Lock<'a> {
     }
 }
 
-fn totals<'a>(activity: &'a Activity, row: &SliceRow) -> schema::SliceTotals<'a> {
-    schema::SliceTotals {
+fn totals<'a>(activity: &'a Activity, row: &SpanRow) -> schema::SpanTotals<'a> {
+    schema::SpanTotals {
         kind: row.kind.name().into(),
         name: text(activity, row.name),
         count: row.sums.count,

@@ -1,4 +1,4 @@
-//! Activity of threads: slices and events on a track for each thread, and tracks of locks.
+//! Activity of threads: spans and events on a track for each thread, and tracks of locks.
 
 mod annotations;
 mod argument_names;
@@ -9,7 +9,7 @@ mod texts;
 use std::io;
 use std::time::Duration;
 
-use memtrace_model::{Activity, ActivityEvent, Slice, SliceKind};
+use memtrace_model::{Activity, ActivityEvent, Span, SpanKind};
 
 use self::annotations::Annotations;
 use self::locks::LockTracks;
@@ -33,9 +33,9 @@ pub(super) fn write(activity: &Activity, end: Duration, packets: &mut Packets<'_
     packets.write_interned(texts.data(activity))?;
     let annotations = Annotations::new(activity, &texts);
     write_threads(activity, packets)?;
-    let on_threads = |slice: &&Slice| slice.kind != SliceKind::LockHold;
-    for slices in activity.slices.chunk_by(|one, next| one.thread == next.thread) {
-        write_slices(slices.iter().filter(on_threads), &annotations, packets)?;
+    let on_threads = |span: &&Span| span.kind != SpanKind::LockHold;
+    for spans in activity.spans.chunk_by(|one, next| one.thread == next.thread) {
+        write_spans(spans.iter().filter(on_threads), &annotations, packets)?;
     }
     for event in &activity.events {
         packets.write_event(event.at, instant(event, &annotations))?;
@@ -69,34 +69,34 @@ fn write_threads(activity: &Activity, packets: &mut Packets<'_>) -> io::Result<(
     Ok(())
 }
 
-/// Writes the slices of a thread, which nest. Perfetto matches an end to the last open slice of the track.
-fn write_slices<'a>(
-    slices: impl Iterator<Item = &'a Slice>,
+/// Writes the spans of a thread, which nest. Perfetto matches an end to the last open span of the track.
+fn write_spans<'a>(
+    spans: impl Iterator<Item = &'a Span>,
     annotations: &Annotations<'_>,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
-    let mut begun: Vec<&Slice> = Vec::new();
-    for slice in slices {
-        // A slice that begins exactly at the end of another one is not nested in it.
-        while let Some(ended) = begun.pop_if(|last| last.end <= slice.begin) {
+    let mut begun: Vec<&Span> = Vec::new();
+    for span in spans {
+        // A span that begins exactly at the end of another one is not nested in it.
+        while let Some(ended) = begun.pop_if(|last| last.end <= span.begin) {
             write_end(ended, packets)?;
         }
         let event = TrackEvent {
             kind: Some(EventType::SliceBegin.into()),
-            track_uuid: Some(uuid_of(slice.thread)),
-            category_iids: vec![Texts::category_of(slice.kind)],
-            name_iid: Some(Texts::name_of(slice.name)),
-            debug_annotations: annotations.of_slice(slice),
+            track_uuid: Some(uuid_of(span.thread)),
+            category_iids: vec![Texts::category_of(span.kind)],
+            name_iid: Some(Texts::name_of(span.name)),
+            debug_annotations: annotations.of_span(span),
             ..TrackEvent::default()
         };
-        packets.write_event(slice.begin, event)?;
-        begun.push(slice);
+        packets.write_event(span.begin, event)?;
+        begun.push(span);
     }
-    begun.into_iter().rev().try_for_each(|slice| write_end(slice, packets))
+    begun.into_iter().rev().try_for_each(|span| write_end(span, packets))
 }
 
-fn write_end(slice: &Slice, packets: &mut Packets<'_>) -> io::Result<()> {
-    packets.write_event(slice.end, TrackEvent::end(uuid_of(slice.thread)))
+fn write_end(span: &Span, packets: &mut Packets<'_>) -> io::Result<()> {
+    packets.write_event(span.end, TrackEvent::end(uuid_of(span.thread)))
 }
 
 fn instant(event: &ActivityEvent, annotations: &Annotations<'_>) -> TrackEvent {

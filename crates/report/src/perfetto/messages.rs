@@ -168,7 +168,7 @@ impl TrackEvent {
         }
     }
 
-    /// Returns the end of the last open slice on a track.
+    /// Returns the end of the last open span on a track.
     pub(super) fn end(uuid: u64) -> Self {
         Self { kind: Some(EventType::SliceEnd.into()), track_uuid: Some(uuid), ..Self::default() }
     }

@@ -6,7 +6,7 @@ use std::io;
 
 use memtrace_model::format as number;
 use memtrace_model::{
-    Activity, Bytes, CallSums, LockRow, LockSums, Log2, Nanoseconds, Pid, Profile, SliceKind, SliceSums,
+    Activity, Bytes, CallSums, LockRow, LockSums, Log2, Nanoseconds, Pid, Profile, SpanKind, SpanSums,
 };
 
 use super::processes::COMMAND_COLUMNS;
@@ -27,20 +27,20 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         calls(activity, options.top, out)?;
     }
     let Some(left_out) = format::left_out(&activity.left_out) else { return Ok(()) };
-    let totals = if activity.left_out.slices > 0 { " The totals of this report include the slices." } else { "" };
+    let totals = if activity.left_out.spans > 0 { " The totals of this report include the spans." } else { "" };
     writeln!(out, "\n{}", wrapped(&format!("Outputs with a timeline: {left_out}.{totals}"), 0))
 }
 
 /// Row of the table of tasks and spans. `kind` is `None` for the sum of the other rows.
 struct SpanRow {
-    kind: Option<SliceKind>,
+    kind: Option<SpanKind>,
     name: String,
-    sums: SliceSums,
+    sums: SpanSums,
 }
 
 fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
-    // All other slices are waits for locks and futexes, holds of locks, and allocator calls. Other tables show them.
-    let is_span = |kind| matches!(kind, SliceKind::Task | SliceKind::Function | SliceKind::Stall);
+    // All other spans are waits for locks and futexes, holds of locks, and allocator calls. Other tables show them.
+    let is_span = |kind| matches!(kind, SpanKind::Task | SpanKind::Function | SpanKind::Stall);
     let mut all: Vec<_> = activity.totals.iter().filter(|row| is_span(row.kind)).collect();
     if all.is_empty() {
         return Ok(());
@@ -58,7 +58,7 @@ fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
     });
     let rest = rest.map(|sums| SpanRow { kind: None, name: others_of(others.len()), sums });
     let rows: Vec<_> = shown.chain(rest).collect();
-    let time = |head, of: fn(&SliceSums) -> Nanoseconds| {
+    let time = |head, of: fn(&SpanSums) -> Nanoseconds| {
         Column::numbers(head, rows.iter().map(|row| of(&row.sums).to_string()))
     };
     let mut columns = vec![
@@ -71,7 +71,7 @@ fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
     if activity.counts_bytes {
         columns.push(Column::numbers("ALLOCATED", rows.iter().map(|row| Bytes(row.sums.allocated).to_string())));
     }
-    columns.push(Column::text("KIND", rows.iter().map(|row| row.kind.map_or("", SliceKind::title).to_owned())));
+    columns.push(Column::text("KIND", rows.iter().map(|row| row.kind.map_or("", SpanKind::title).to_owned())));
     columns.push(Column::text("NAME", rows.iter().map(|row| row.name.clone())));
     writeln!(out, "\nTasks and spans by time\n")?;
     table::write(&columns, out)

@@ -1,11 +1,11 @@
-//! Activity of the sample: slices that nest, locks with waits and holders, events, and names that try to break formats.
+//! Activity of the sample: spans that nest, locks with waits and holders, events, and names that try to break formats.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use memtrace_model::{
     AbsAddr, ActiveThread, Activity, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockRow, LockSums,
-    Log2, Nanoseconds, Pid, Profile, RunFacts, Slice, SliceKind, SliceLabel, SliceRow, SliceSums, Tid,
+    Log2, Nanoseconds, Pid, Profile, RunFacts, Span, SpanKind, SpanLabel, SpanRow, SpanSums, Tid,
 };
 
 use super::sample::sample;
@@ -58,14 +58,14 @@ pub(crate) fn activity() -> Activity {
         "tenant \"7\"",
         "flush",
     ];
-    let slices = slices();
+    let spans = spans();
     Activity {
         names: names.map(String::from).to_vec(),
         threads: threads(),
         events: events(),
         locks: locks(),
-        totals: totals(&slices),
-        slices,
+        totals: totals(&spans),
+        spans,
         calls: vec![
             (MALLOC, calls(14, 3_012, &[(7, 11), (8, 1), (0, 1), (11, 1)])),
             (FREE, calls(1, 1_000, &[(9, 1)])),
@@ -74,7 +74,7 @@ pub(crate) fn activity() -> Activity {
             vec![String::from("pthread_mutex_lock"), String::from("cache_get"), String::from("main")],
             vec![String::from("syscall"), String::from("park<T>"), String::from(HOSTILE)],
         ],
-        left_out: LeftOut { slices: 12, shorter_than: Nanoseconds(1_000), events: 3 },
+        left_out: LeftOut { spans: 12, shorter_than: Nanoseconds(1_000), events: 3 },
         counts_bytes: true,
     }
 }
@@ -103,47 +103,46 @@ fn threads() -> Vec<ActiveThread> {
     ]
 }
 
-/// Returns a slice of a thread with its begin and end in microseconds.
-fn slice(thread: u32, kind: SliceKind, name: u32, [begin, end]: [u64; 2]) -> Slice {
+/// Returns a span of a thread with its begin and end in microseconds.
+fn span(thread: u32, kind: SpanKind, name: u32, [begin, end]: [u64; 2]) -> Span {
     let [begin, end] = [begin, end].map(|at| Nanoseconds(at * 1_000));
-    Slice { thread, kind, name, begin, end, is_open: end == Nanoseconds(END * 1_000), ..Slice::default() }
+    Span { thread, kind, name, begin, end, is_open: end == Nanoseconds(END * 1_000), ..Span::default() }
 }
 
-fn slices() -> Vec<Slice> {
-    use SliceKind::{AllocatorCall, Function, FutexWait, LockHold, LockWait, Stall, Task};
-    let used =
-        |cpu, allocated, slice| Slice { cpu: Some(Nanoseconds(cpu)), allocated: Some(Bytes(allocated)), ..slice };
-    let labelled = |label, slice| Slice { label: Some(label), ..slice };
-    let of = |lock, slice| Slice { lock: Some(lock), ..slice };
-    let held_by = |tid, slice| Slice { holder: Some(Tid(tid)), ..slice };
-    let at = |stack, slice| Slice { stack: Some(stack), ..slice };
-    let cache_wait = |thread, times| held_by(4711, of(CACHE, slice(thread, LockWait, CACHE_LOCK, times)));
-    let cache_hold = |thread, times| of(CACHE, slice(thread, LockHold, CACHE_LOCK, times));
-    let futex_wait = |thread, times| of(SHARED_FUTEX, slice(thread, FutexWait, FUTEX, times));
+fn spans() -> Vec<Span> {
+    use SpanKind::{AllocatorCall, Function, FutexWait, LockHold, LockWait, Stall, Task};
+    let used = |cpu, allocated, span| Span { cpu: Some(Nanoseconds(cpu)), allocated: Some(Bytes(allocated)), ..span };
+    let labelled = |label, span| Span { label: Some(label), ..span };
+    let of = |lock, span| Span { lock: Some(lock), ..span };
+    let held_by = |tid, span| Span { holder: Some(Tid(tid)), ..span };
+    let at = |stack, span| Span { stack: Some(stack), ..span };
+    let cache_wait = |thread, times| held_by(4711, of(CACHE, span(thread, LockWait, CACHE_LOCK, times)));
+    let cache_hold = |thread, times| of(CACHE, span(thread, LockHold, CACHE_LOCK, times));
+    let futex_wait = |thread, times| of(SHARED_FUTEX, span(thread, FutexWait, FUTEX, times));
     vec![
-        used(1_500_000_000, 3 << 20, slice(0, Task, REQUEST, [1_000_000, 5_000_000])),
-        labelled(SliceLabel::Number(42), used(900_000_000, 4096, slice(0, Function, COMPUTE, [1_000_000, 3_000_000]))),
-        labelled(SliceLabel::Number(4096), slice(0, AllocatorCall, MALLOC, [1_200_000, 1_200_003])),
-        labelled(SliceLabel::Number(16), slice(0, AllocatorCall, MALLOC, [1_500_000, 1_500_000])),
-        slice(0, Stall, RECLAIM, [2_000_000, 2_250_000]),
+        used(1_500_000_000, 3 << 20, span(0, Task, REQUEST, [1_000_000, 5_000_000])),
+        labelled(SpanLabel::Number(42), used(900_000_000, 4096, span(0, Function, COMPUTE, [1_000_000, 3_000_000]))),
+        labelled(SpanLabel::Number(4096), span(0, AllocatorCall, MALLOC, [1_200_000, 1_200_003])),
+        labelled(SpanLabel::Number(16), span(0, AllocatorCall, MALLOC, [1_500_000, 1_500_000])),
+        span(0, Stall, RECLAIM, [2_000_000, 2_250_000]),
         cache_hold(0, [2_500_000, 6_000_000]),
-        labelled(SliceLabel::Text(TENANT), slice(0, Function, PARSE, [3_000_000, 5_000_000])),
+        labelled(SpanLabel::Text(TENANT), span(0, Function, PARSE, [3_000_000, 5_000_000])),
         // The lock is free at 6 s, and passes to the next thread at once.
-        used(200_000_000, 0, slice(1, Task, REQUEST, [2_800_000, 7_000_000])),
+        used(200_000_000, 0, span(1, Task, REQUEST, [2_800_000, 7_000_000])),
         at(0, cache_wait(1, [3_000_000, 6_000_000])),
         cache_hold(1, [6_000_000, 6_500_000]),
         at(1, futex_wait(1, [6_600_000, 6_800_000])),
-        of(POOL, slice(1, LockWait, POOL_LOCK, [29_000_000, END])),
-        used(100_000_000, 17, slice(2, Task, HOSTILE_TASK, [3_500_000, 7_600_000])),
+        of(POOL, span(1, LockWait, POOL_LOCK, [29_000_000, END])),
+        used(100_000_000, 17, span(2, Task, HOSTILE_TASK, [3_500_000, 7_600_000])),
         cache_wait(2, [3_900_000, 6_500_000]),
         cache_hold(2, [6_500_000, 7_500_000]),
         futex_wait(3, [6_700_000, 7_000_000]),
-        slice(3, Task, REQUEST, [25_000_000, END]),
+        span(3, Task, REQUEST, [25_000_000, END]),
         // The holder is a thread without activity.
         held_by(4799, futex_wait(3, [26_000_000, END])),
-        of(POOL, slice(3, LockHold, POOL_LOCK, [28_000_000, END])),
-        of(LONE_FUTEX, slice(4, FutexWait, FUTEX, [4_000_000, 5_000_000])),
-        slice(4, AllocatorCall, FREE, [5_000_000, 5_000_001]),
+        of(POOL, span(3, LockHold, POOL_LOCK, [28_000_000, END])),
+        of(LONE_FUTEX, span(4, FutexWait, FUTEX, [4_000_000, 5_000_000])),
+        span(4, AllocatorCall, FREE, [5_000_000, 5_000_001]),
     ]
 }
 
@@ -182,24 +181,24 @@ fn locks() -> Vec<LockRow> {
     ]
 }
 
-/// Adds up the slices that have ended, and twelve short calls of `malloc` that are left out.
-fn totals(slices: &[Slice]) -> Vec<SliceRow> {
-    let mut sums: BTreeMap<(SliceKind, u32), SliceSums> = BTreeMap::new();
-    for slice in slices {
-        let of_name = sums.entry((slice.kind, slice.name)).or_default();
-        if !slice.is_open {
-            *of_name += SliceSums {
+/// Adds up the spans that have ended, and twelve short calls of `malloc` that are left out.
+fn totals(spans: &[Span]) -> Vec<SpanRow> {
+    let mut sums: BTreeMap<(SpanKind, u32), SpanSums> = BTreeMap::new();
+    for span in spans {
+        let of_name = sums.entry((span.kind, span.name)).or_default();
+        if !span.is_open {
+            *of_name += SpanSums {
                 count: 1,
-                time: slice.duration(),
-                longest: slice.duration(),
-                cpu: slice.cpu.unwrap_or_default(),
-                allocated: slice.allocated.unwrap_or_default().0,
+                time: span.duration(),
+                longest: span.duration(),
+                cpu: span.cpu.unwrap_or_default(),
+                allocated: span.allocated.unwrap_or_default().0,
             };
         }
     }
-    let left_out = SliceSums { count: 12, time: Nanoseconds(12), longest: Nanoseconds(1), ..SliceSums::default() };
-    *sums.entry((SliceKind::AllocatorCall, MALLOC)).or_default() += left_out;
-    let mut rows: Vec<_> = sums.into_iter().map(|((kind, name), sums)| SliceRow { kind, name, sums }).collect();
+    let left_out = SpanSums { count: 12, time: Nanoseconds(12), longest: Nanoseconds(1), ..SpanSums::default() };
+    *sums.entry((SpanKind::AllocatorCall, MALLOC)).or_default() += left_out;
+    let mut rows: Vec<_> = sums.into_iter().map(|((kind, name), sums)| SpanRow { kind, name, sums }).collect();
     rows.sort_by_key(|row| (row.kind, std::cmp::Reverse(row.sums.time)));
     rows
 }
@@ -221,22 +220,22 @@ fn the_activity_follows_the_rules_of_the_model() {
     let activity = activity();
     assert!(activity.threads.is_sorted_by_key(|thread| (thread.pid, thread.start, thread.tid)));
     assert!(activity.events.is_sorted_by_key(|event| event.at));
-    assert!(activity.slices.is_sorted_by_key(|slice| (slice.thread, slice.begin, std::cmp::Reverse(slice.end))));
+    assert!(activity.spans.is_sorted_by_key(|span| (span.thread, span.begin, std::cmp::Reverse(span.end))));
     assert!(activity.locks.is_sorted_by_key(|lock| std::cmp::Reverse(lock.sums.wait_time)));
     assert!(activity.totals.is_sorted_by_key(|row| (row.kind, std::cmp::Reverse(row.sums.time))));
     assert!(activity.calls.is_sorted_by_key(|(_, calls)| std::cmp::Reverse(calls.time)));
-    let nests = |one: &Slice, other: &Slice| other.begin >= one.end || other.end <= one.end;
-    let on_thread: Vec<_> = activity.slices.iter().filter(|slice| slice.kind != SliceKind::LockHold).collect();
+    let nests = |one: &Span, other: &Span| other.begin >= one.end || other.end <= one.end;
+    let on_thread: Vec<_> = activity.spans.iter().filter(|span| span.kind != SpanKind::LockHold).collect();
     for (index, one) in on_thread.iter().enumerate() {
         let later = on_thread[index + 1..].iter().filter(|other| other.thread == one.thread);
         assert!(later.into_iter().all(|other| nests(one, other)), "{one:?}");
     }
     for (index, lock) in (0..).zip(&activity.locks) {
         let of_kind = |is_wait: bool| {
-            let of_lock = activity.slices.iter().filter(move |slice| slice.lock == Some(index) && !slice.is_open);
-            of_lock.filter(move |slice| (slice.kind != SliceKind::LockHold) == is_wait)
+            let of_lock = activity.spans.iter().filter(move |span| span.lock == Some(index) && !span.is_open);
+            of_lock.filter(move |span| (span.kind != SpanKind::LockHold) == is_wait)
         };
-        let sum = |is_wait| (of_kind(is_wait).count() as u64, of_kind(is_wait).map(|slice| slice.duration().0).sum());
+        let sum = |is_wait| (of_kind(is_wait).count() as u64, of_kind(is_wait).map(|span| span.duration().0).sum());
         assert_eq!((lock.sums.waits, lock.sums.wait_time.0), sum(true), "{lock:?}");
         assert_eq!((lock.sums.holds, lock.sums.hold_time.0), sum(false), "{lock:?}");
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memtrace_model::{Activity, Metric, Nanoseconds, Profile, RunFacts, Slice, SliceKind};
+use memtrace_model::{Activity, Metric, Nanoseconds, Profile, RunFacts, Span, SpanKind};
 use memtrace_report::{Format, Options};
 use serde_json::{Value, json};
 
@@ -19,13 +19,13 @@ fn by_live() -> Options {
     options(Metric::LiveBytes)
 }
 
-/// Returns the number of slices in lanes.
+/// Returns the number of spans in lanes.
 fn number_in_lanes(activity: &Activity) -> usize {
-    activity.slices.iter().filter(|slice| slice.kind != SliceKind::LockHold).count()
+    activity.spans.iter().filter(|span| span.kind != SpanKind::LockHold).count()
 }
 
 #[test]
-fn lanes_have_all_slices_and_events() {
+fn lanes_have_all_spans_and_events() {
     let script = "
         const shown = () => main.lanes.shown.map((lane) => `${lane.thread.process} ${lane.thread.tid}`);
         const sum = (numberOf) => main.lanes.shown.reduce((sum, lane) => sum + numberOf(lane), 0);
@@ -41,7 +41,7 @@ fn lanes_have_all_slices_and_events() {
     let activity = activity();
     assert_eq!(found["whole"]["drawn"], number_in_lanes(&activity));
     assert_eq!(found["whole"]["items"], number_in_lanes(&activity) + activity.events.len());
-    // Slices nest in three levels on the first thread, and in two levels on three other threads.
+    // Spans nest in three levels on the first thread, and in two levels on three other threads.
     assert_eq!(found["whole"]["depths"], 3 + 2 + 2 + 2 + 1);
     assert_eq!(found["whole"]["groups"], json!(["redis-server (4711)", "batch (4800)"]));
     let by_time =
@@ -49,20 +49,20 @@ fn lanes_have_all_slices_and_events() {
     assert_eq!(found["whole"]["threads"], by_time);
     assert_eq!(found["filtered"]["threads"], json!(["redis-server 4722", "redis-server 4720"]));
     assert_eq!(found["filtered"]["count"], "2 of 5 threads");
-    let note = "Left out to save memory: 12 slices shorter than 1 µs and 3 events at the end. The tables include these \
-        slices. ";
+    let note = "Left out to save memory: 12 spans shorter than 1 µs and 3 events at the end. The tables include these \
+        spans. ";
     assert_eq!((&found["note"], &found["sections"]), (&note.into(), &0.into()));
 }
 
 #[test]
-fn slices_narrower_than_a_pixel_are_drawn_merged() {
-    let slice = |index: u64| Slice {
+fn spans_narrower_than_a_pixel_are_drawn_merged() {
+    let span = |index: u64| Span {
         name: (index % 3) as u32,
         begin: Nanoseconds(index * 300_000),
         end: Nanoseconds(index * 300_000 + 200_000),
-        ..Slice::default()
+        ..Span::default()
     };
-    let activity = Activity { slices: (0..100_000).map(slice).collect(), events: Vec::new(), ..activity() };
+    let activity = Activity { spans: (0..100_000).map(span).collect(), events: Vec::new(), ..activity() };
     let script = "
         let boxes = 0;
         const draw = Lane.prototype.drawBox, column = Lane.prototype.drawColumn;
@@ -84,7 +84,7 @@ fn slices_narrower_than_a_pixel_are_drawn_merged() {
 }
 
 #[test]
-fn keys_select_slices_of_lanes() {
+fn keys_select_spans_of_lanes() {
     let script = "
         const lanes = byId('lanes');
         const press = (...keys) => keys.forEach((key) => lanes.dispatchEvent(new KeyboardEvent('keydown', { key })));
@@ -128,7 +128,7 @@ fn keys_select_slices_of_lanes() {
     assert_eq!(found["last"], "function parse: tenant \"7\", thread redis-server (4711), duration 2 s, begin 3 s");
     assert_eq!(found["zoomed"], "15.13 s from 0 s");
     assert_eq!((&found["window"], &found["item"]), (&"".into(), &Value::Null));
-    assert_eq!(found["text"], "Point to a slice, or select one with the arrow keys.");
+    assert_eq!(found["text"], "Point to a span, or select one with the arrow keys.");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn tables_have_the_totals_of_the_json() {
 }
 
 #[test]
-fn names_of_threads_and_slices_are_no_markup() {
+fn names_of_threads_and_spans_are_no_markup() {
     let script = "
         const names = [...document.querySelectorAll('.lane-name, #spans td')]
             .filter((cell) => cell.textContent.includes('/script>'));

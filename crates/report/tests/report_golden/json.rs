@@ -116,7 +116,7 @@ pub(super) fn with_activity() -> Profile {
 }
 
 #[test]
-fn slices_and_events_have_their_fields_in_order() {
+fn spans_and_events_have_their_fields_in_order() {
     let json = report(Format::Json, &with_activity(), &options(Metric::LiveBytes));
     let json = &serde_json::from_str::<Value>(&json).unwrap()["activity"];
     let named = |fields: &str, list: &str, index: usize| -> BTreeMap<String, Value> {
@@ -125,20 +125,20 @@ fn slices_and_events_have_their_fields_in_order() {
         fields.iter().zip(values).map(|(field, value)| (String::from(field.as_str().unwrap()), value.clone())).collect()
     };
     let activity = activity();
-    assert_eq!(json["slices"].as_array().unwrap().len(), activity.slices.len());
-    for (index, slice) in activity.slices.iter().enumerate() {
-        let fields = named("slice_fields", "slices", index);
-        assert_eq!(fields["thread"], slice.thread);
-        assert_eq!(fields["kind"], slice.kind.name());
-        assert_eq!(json["names"][fields["name"].as_u64().unwrap() as usize], activity.names[slice.name as usize]);
-        assert_eq!(fields["label"].is_null(), slice.label.is_none());
-        assert_eq!((&fields["begin_ns"], &fields["duration_ns"]), (&slice.begin.0.into(), &slice.duration().0.into()));
-        assert_eq!(fields["open"], slice.is_open);
-        assert_eq!(fields["cpu_ns"].as_u64(), slice.cpu.map(|time| time.0));
-        assert_eq!(fields["allocated_bytes"].as_u64(), slice.allocated.map(|bytes| bytes.0));
-        assert_eq!(fields["lock"].as_u64(), slice.lock.map(u64::from));
-        assert_eq!(fields["holder_tid"].as_u64(), slice.holder.map(|tid| tid.0.into()));
-        assert_eq!(fields["stack"].as_u64(), slice.stack.map(u64::from));
+    assert_eq!(json["spans"].as_array().unwrap().len(), activity.spans.len());
+    for (index, span) in activity.spans.iter().enumerate() {
+        let fields = named("span_fields", "spans", index);
+        assert_eq!(fields["thread"], span.thread);
+        assert_eq!(fields["kind"], span.kind.name());
+        assert_eq!(json["names"][fields["name"].as_u64().unwrap() as usize], activity.names[span.name as usize]);
+        assert_eq!(fields["label"].is_null(), span.label.is_none());
+        assert_eq!((&fields["begin_ns"], &fields["duration_ns"]), (&span.begin.0.into(), &span.duration().0.into()));
+        assert_eq!(fields["open"], span.is_open);
+        assert_eq!(fields["cpu_ns"].as_u64(), span.cpu.map(|time| time.0));
+        assert_eq!(fields["allocated_bytes"].as_u64(), span.allocated.map(|bytes| bytes.0));
+        assert_eq!(fields["lock"].as_u64(), span.lock.map(u64::from));
+        assert_eq!(fields["holder_tid"].as_u64(), span.holder.map(|tid| tid.0.into()));
+        assert_eq!(fields["stack"].as_u64(), span.stack.map(u64::from));
     }
     for (index, event) in activity.events.iter().enumerate() {
         let fields = named("event_fields", "events", index);
@@ -152,5 +152,5 @@ fn slices_and_events_have_their_fields_in_order() {
     }
     assert_eq!(json["locks"][0]["address"], "0x7f00deadb000");
     assert_eq!(json["calls"][0]["histogram"][1], serde_json::json!({ "from_ns": 128, "count": 11 }));
-    assert_eq!(json["left_out"], serde_json::json!({ "slices": 12, "shorter_than_ns": 1_000, "events": 3 }));
+    assert_eq!(json["left_out"], serde_json::json!({ "spans": 12, "shorter_than_ns": 1_000, "events": 3 }));
 }

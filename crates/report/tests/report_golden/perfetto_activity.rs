@@ -2,7 +2,7 @@
 //! publishes.
 
 use harness::Scratch;
-use memtrace_model::{ActiveThread, Activity, LeftOut, Nanoseconds, Slice, SliceKind, SliceLabel, Tid};
+use memtrace_model::{ActiveThread, Activity, LeftOut, Nanoseconds, Span, SpanKind, SpanLabel, Tid};
 use memtrace_report::Format;
 use serde_json::{Map, Value, json};
 
@@ -25,85 +25,75 @@ fn title(thread: &ActiveThread) -> String {
     format!("{} ({})", plain(thread.name.raw()), thread.tid.0)
 }
 
-/// Returns the arguments of a slice of a thread.
-fn arguments(slice: &Slice, activity: &Activity) -> Value {
+/// Returns the arguments of a span of a thread.
+fn arguments(span: &Span, activity: &Activity) -> Value {
     let mut all = Map::new();
     let mut add = |name: &str, value: Value| all.insert(String::from(name), value);
-    if let Some(cpu) = slice.cpu {
+    if let Some(cpu) = span.cpu {
         add("cpu_ns", cpu.0.into());
     }
-    if let Some(bytes) = slice.allocated {
+    if let Some(bytes) = span.allocated {
         add("allocated_bytes", bytes.0.into());
     }
-    match slice.label {
-        Some(SliceLabel::Number(size)) if slice.kind == SliceKind::AllocatorCall => add("size_bytes", size.into()),
-        Some(SliceLabel::Number(number)) => add("label", number.into()),
-        Some(SliceLabel::Text(text)) => add("label", plain(&activity.names[text as usize]).into()),
+    match span.label {
+        Some(SpanLabel::Number(size)) if span.kind == SpanKind::AllocatorCall => add("size_bytes", size.into()),
+        Some(SpanLabel::Number(number)) => add("label", number.into()),
+        Some(SpanLabel::Text(text)) => add("label", plain(&activity.names[text as usize]).into()),
         None => None,
     };
-    if let Some(lock) = slice.lock {
+    if let Some(lock) = span.lock {
         add("lock", format!("{:#x}", activity.locks[lock as usize].address.0).into());
     }
-    if let Some(tid) = slice.holder {
+    if let Some(tid) = span.holder {
         let thread = activity.threads.iter().find(|thread| thread.tid == tid);
         add("holder", thread.map_or_else(|| tid.0.to_string(), title).into());
     }
-    if let Some(stack) = slice.stack {
+    if let Some(stack) = span.stack {
         let frames: Vec<_> = activity.stacks[stack as usize].iter().map(|frame| plain(frame)).collect();
         add("stack", frames.join("\n").into());
     }
-    if slice.is_open {
+    if span.is_open {
         add("not ended", true.into());
     }
     all.into()
 }
 
 #[test]
-fn perfetto_has_every_slice_of_a_thread() {
+fn perfetto_has_every_span_of_a_thread() {
     let activity = activity();
-    let read = read("slices", activity.clone());
-    let on_threads: Vec<_> = activity.slices.iter().filter(|slice| slice.kind != SliceKind::LockHold).collect();
-    let expected = on_threads.iter().enumerate().map(|(index, slice)| {
-        let thread = &activity.threads[slice.thread as usize];
-        let is_around = |other: &&&Slice| {
-            other.thread == slice.thread
-                && other.begin <= slice.begin
-                && other.end >= slice.end
-                && other.end > slice.begin
+    let read = read("spans", activity.clone());
+    let on_threads: Vec<_> = activity.spans.iter().filter(|span| span.kind != SpanKind::LockHold).collect();
+    let expected = on_threads.iter().enumerate().map(|(index, span)| {
+        let thread = &activity.threads[span.thread as usize];
+        let is_around = |other: &&&Span| {
+            other.thread == span.thread && other.begin <= span.begin && other.end >= span.end && other.end > span.begin
         };
         json!({
             "track": format!("thread {}", plain(thread.name.raw())),
             "process": thread.process.raw(),
-            "name": plain(&activity.names[slice.name as usize]),
-            "category": slice.kind.name(),
-            "begin": slice.begin.0,
-            "end": slice.end.0,
+            "name": plain(&activity.names[span.name as usize]),
+            "category": span.kind.name(),
+            "begin": span.begin.0,
+            "end": span.end.0,
             "depth": on_threads[..index].iter().filter(is_around).count(),
-            "arguments": arguments(slice, &activity),
+            "arguments": arguments(span, &activity),
         })
     });
-    let is_of_thread = |slice: &&Value| slice["category"] != "lock_hold";
-    let slices: Vec<_> = read["slices"].as_array().expect("slices").iter().filter(is_of_thread).collect();
+    let is_of_thread = |span: &&Value| span["category"] != "lock_hold";
+    let spans: Vec<_> = read["spans"].as_array().expect("spans").iter().filter(is_of_thread).collect();
     let expected: Vec<_> = expected.collect();
-    assert_eq!(slices, expected.iter().collect::<Vec<_>>());
-    assert_eq!(expected.iter().map(|slice| slice["depth"].as_u64()).max(), Some(Some(2)));
+    assert_eq!(spans, expected.iter().collect::<Vec<_>>());
+    assert_eq!(expected.iter().map(|span| span["depth"].as_u64()).max(), Some(Some(2)));
 }
 
 #[test]
 fn perfetto_has_holds_on_the_tracks_of_locks() {
     let read = read("holds", activity());
-    let is_hold = |slice: &&Value| slice["category"] == "lock_hold";
-    let holds = read["slices"].as_array().expect("slices").iter().filter(is_hold).map(|slice| {
-        assert_eq!((&slice["process"], &slice["depth"]), (&json!("redis-server"), &json!(0)));
-        let arguments = &slice["arguments"];
-        json!([
-            slice["track"],
-            slice["name"],
-            slice["begin"],
-            slice["end"],
-            arguments["holder"],
-            arguments["not ended"]
-        ])
+    let is_hold = |span: &&Value| span["category"] == "lock_hold";
+    let holds = read["spans"].as_array().expect("spans").iter().filter(is_hold).map(|span| {
+        assert_eq!((&span["process"], &span["depth"]), (&json!("redis-server"), &json!(0)));
+        let arguments = &span["arguments"];
+        json!([span["track"], span["name"], span["begin"], span["end"], arguments["holder"], arguments["not ended"]])
     });
     let [cache, pool] = ["cache lock (0x7f00deadb000)", "pool <lock>;\u{fffd} (0x7f00deadb080)"];
     let hostile = "w</script>\u{fffd}";
@@ -121,11 +111,11 @@ fn perfetto_draws_holds_that_overlap_on_tracks_of_one_name() {
     let mut activity = activity();
     // The hold of the second thread begins before the hold of the first one ends, as if both were
     // readers.
-    let second = activity.slices.iter_mut().find(|slice| slice.kind == SliceKind::LockHold && slice.thread == 1);
+    let second = activity.spans.iter_mut().find(|span| span.kind == SpanKind::LockHold && span.thread == 1);
     second.expect("it is in the sample").begin = Nanoseconds(5_999 * MS);
     let read = read("readers", activity);
-    let cache = |slice: &&Value| slice["category"] == "lock_hold" && slice["begin"].as_u64() < Some(10_000 * MS);
-    let holds: Vec<_> = read["slices"].as_array().expect("slices").iter().filter(cache).collect();
+    let cache = |span: &&Value| span["category"] == "lock_hold" && span["begin"].as_u64() < Some(10_000 * MS);
+    let holds: Vec<_> = read["spans"].as_array().expect("spans").iter().filter(cache).collect();
     assert_eq!(holds.len(), 3);
     assert!(holds.iter().all(|hold| hold["depth"] == 0 && hold["track"] == holds[0]["track"]), "{holds:?}");
 }
@@ -143,7 +133,7 @@ fn perfetto_counts_the_threads_that_wait_for_a_lock() {
     assert_eq!(counters.keys().filter(|name| name.starts_with("futex")).count(), 1, "one wait is no track");
     // A holder makes a futex with a single wait worth a track of its own.
     let mut activity = activity();
-    activity.slices.iter_mut().filter(|slice| slice.thread == 4).for_each(|slice| slice.holder = Some(Tid(4801)));
+    activity.spans.iter_mut().filter(|span| span.thread == 4).for_each(|span| span.holder = Some(Tid(4801)));
     let read = self::read("holder", activity);
     assert_eq!(read["counters"]["futex (0x7ffc00000010)"]["waiters"], json!([[4000 * MS, 1], [5000 * MS, 0]]));
 }
@@ -193,7 +183,7 @@ fn perfetto_says_what_is_left_out() {
         assert!(of_losses[0].as_str().is_some_and(|text| text.starts_with("lost: ")), "{of_losses:?}");
         of_losses[1..].to_vec()
     };
-    let text = "12 slices shorter than 1.00 µs and the last 3 events are left out to save memory";
+    let text = "12 spans shorter than 1.00 µs and the last 3 events are left out to save memory";
     assert_eq!(losses(activity().left_out), [text]);
     assert!(losses(LeftOut::default()).is_empty());
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use harness::Scratch;
 use memtrace_model::{
     ActiveThread, Activity, Comm, ImageId, MemoryCounter, MemoryTimeline, Nanoseconds, Pid, ProcessTimeline, Profile,
-    RunFacts, Slice, SliceKind, SliceLabel, Steps, Tid,
+    RunFacts, Span, SpanKind, SpanLabel, Steps, Tid,
 };
 use memtrace_report::Format;
 use serde_json::Value;
@@ -14,10 +14,13 @@ use serde_json::Value;
 use super::viewers::{file, read_perfetto};
 use crate::activity_sample::activity;
 
+/// Value of a counter in a second.
+type ValueAt = fn(u64) -> u64;
+
 #[test]
-fn perfetto_traces_of_many_slices_are_small() {
+fn perfetto_traces_of_many_spans_are_small() {
     const THREADS: u32 = 100;
-    const SLICES: u64 = 200_000;
+    const SPANS: u64 = 200_000;
     /// As many as a history has series of.
     const PROCESSES: u32 = 64;
     const LENGTH: Duration = Duration::from_secs(600);
@@ -30,24 +33,24 @@ fn perfetto_traces_of_many_slices_are_small() {
         start: None,
         end: None,
     };
-    let slice = |number: u64| {
-        let begin = number * 600_000_000_000 / SLICES;
-        Slice {
-            thread: (number * u64::from(THREADS) / SLICES) as u32,
-            kind: SliceKind::FutexWait,
+    let span = |number: u64| {
+        let begin = number * 600_000_000_000 / SPANS;
+        Span {
+            thread: (number * u64::from(THREADS) / SPANS) as u32,
+            kind: SpanKind::FutexWait,
             begin: Nanoseconds(begin),
             end: Nanoseconds(begin + 123_456),
             cpu: Some(Nanoseconds(123_456_789)),
             holder: Some(Tid(5_000)),
             lock: Some(0),
-            label: Some(SliceLabel::Text(2)),
+            label: Some(SpanLabel::Text(2)),
             stack: Some(1),
-            ..sample.slices[0]
+            ..sample.spans[0]
         }
     };
     let activity = Activity {
         threads: (5_000..5_000 + THREADS).map(thread).collect(),
-        slices: (0..SLICES).map(slice).collect(),
+        spans: (0..SPANS).map(span).collect(),
         events: Vec::new(),
         ..sample.clone()
     };
@@ -59,7 +62,7 @@ fn perfetto_traces_of_many_slices_are_small() {
         steps
     };
     // Sums of 16 and 32 bytes in the first second, twice as many in the next one, and so on.
-    let counters: [(MemoryCounter, fn(u64) -> u64); 3] = [
+    let counters: [(MemoryCounter, ValueAt); 3] = [
         (MemoryCounter::Live, |second| second * (second + 1) * 8),
         (MemoryCounter::Allocated, |second| second * (second + 1) * 16),
         (MemoryCounter::RssAnonymous, |second| second << 20),
@@ -85,7 +88,7 @@ fn perfetto_traces_of_many_slices_are_small() {
     assert!(bytes <= 50 << 20, "{bytes}");
     let read = read_perfetto(&path);
     let number = |value: &Value| value.as_array().map_or(0, Vec::len);
-    assert_eq!(number(&read["slices"]), SLICES as usize);
+    assert_eq!(number(&read["spans"]), SPANS as usize);
     let counters = read["counters"].as_object().expect("counters by track");
     let processes: Vec<_> = counters.iter().filter(|(track, _)| track.starts_with("process-")).collect();
     assert_eq!(processes.len(), PROCESSES as usize);

@@ -1,4 +1,4 @@
-//! Activity of threads during a run: attaches the probes, and converts the records to slices and events.
+//! Activity of threads during a run: attaches the probes, and converts the records to spans and events.
 
 mod sites;
 mod wait_stacks;
@@ -108,9 +108,9 @@ impl RunActivity {
         self.take_changes(tracker, find_copy)
     }
 
-    /// Ends all slices at the end of the trace, and returns the last changes. `end`: end of the trace, as time since
+    /// Ends all spans at the end of the trace, and returns the last changes. `end`: end of the trace, as time since
     /// tick 0.
-    fn end_slices(
+    fn end_spans(
         &mut self,
         end: Duration,
         kernel: &Kernel,
@@ -211,7 +211,7 @@ impl Part for RunActivity {
     fn start(&mut self, context: &Context, recorded: &mut Vec<Fact>) {
         self.start = context.clock.start_tick.since_start();
         self.builder.set_start(nanoseconds(self.start));
-        recorded.extend(self.counts_bytes.then(facts::of_slice_bytes));
+        recorded.extend(self.counts_bytes.then(facts::of_span_bytes));
     }
 
     fn is_frequent(&self) -> bool {
@@ -241,7 +241,7 @@ impl Part for RunActivity {
 
     fn read_rest(&mut self, end: Tick, context: &mut Context, facts: &mut Facts) {
         let Context { kernel, tracker, tables, .. } = context;
-        let changes = self.end_slices(end.since_start(), kernel, tracker, &find_copy(tables.finished_stacks()));
+        let changes = self.end_spans(end.since_start(), kernel, tracker, &find_copy(tables.finished_stacks()));
         record(changes, context);
         facts.losses.merge(&self.losses());
     }

@@ -40,14 +40,14 @@ fn finish(mut builder: ActivityBuilder, end: u64) -> Activity {
     collector.finish(BTreeMap::new(), [(0, vec!["wait".into()])].into(), true)
 }
 
-/// Thread, kind, name, begin and end of each slice, and true if the slice is open.
-fn shown(activity: &Activity) -> Vec<(u32, SliceKind, &str, u64, u64, bool)> {
-    let row = |slice: &Slice| {
-        let tid = activity.threads[slice.thread as usize].tid.0;
-        let name = activity.names[slice.name as usize].as_str();
-        (tid, slice.kind, name, slice.begin.0, slice.end.0, slice.is_open)
+/// Thread, kind, name, begin and end of each span, and true if the span is open.
+fn shown(activity: &Activity) -> Vec<(u32, SpanKind, &str, u64, u64, bool)> {
+    let row = |span: &Span| {
+        let tid = activity.threads[span.thread as usize].tid.0;
+        let name = activity.names[span.name as usize].as_str();
+        (tid, span.kind, name, span.begin.0, span.end.0, span.is_open)
     };
-    activity.slices.iter().map(row).collect()
+    activity.spans.iter().map(row).collect()
 }
 
 #[test]
@@ -66,19 +66,19 @@ fn spans_nest_by_thread() {
     }
     let activity = finish(builder, 100);
     let expected = [
-        (1, SliceKind::Task, "request", 10, 40, false),
-        (1, SliceKind::Function, "parse", 20, 30, false),
-        (1, SliceKind::Function, "load", 31, 35, false),
-        (2, SliceKind::Task, "other", 15, 100, true),
+        (1, SpanKind::Task, "request", 10, 40, false),
+        (1, SpanKind::Function, "parse", 20, 30, false),
+        (1, SpanKind::Function, "load", 31, 35, false),
+        (2, SpanKind::Task, "other", 15, 100, true),
     ];
     assert_eq!(shown(&activity), expected);
-    let request = activity.slices[0];
+    let request = activity.spans[0];
     assert_eq!((request.cpu, request.allocated), (Some(Nanoseconds(15)), Some(Bytes(60))));
-    assert_eq!(activity.slices[1].label, Some(SliceLabel::Number(42)));
-    let Some(SliceLabel::Text(text)) = activity.slices[2].label else { panic!("no label") };
+    assert_eq!(activity.spans[1].label, Some(SpanLabel::Number(42)));
+    let Some(SpanLabel::Text(text)) = activity.spans[2].label else { panic!("no label") };
     assert_eq!(activity.names[text as usize], "file");
     let totals: Vec<_> = activity.totals.iter().map(|row| (row.kind, row.sums.count, row.sums.time.0)).collect();
-    assert_eq!(totals, [(SliceKind::Task, 1, 30), (SliceKind::Function, 1, 10), (SliceKind::Function, 1, 4)]);
+    assert_eq!(totals, [(SpanKind::Task, 1, 30), (SpanKind::Function, 1, 10), (SpanKind::Function, 1, 4)]);
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn missed_end_is_that_of_the_outer_span() {
     builder.add(step(1, 20, begin(1, 0, "")));
     builder.add(step(1, 30, end(0)));
     let activity = finish(builder, 100);
-    let expected = [(1, SliceKind::Task, "outer", 10, 30, false), (1, SliceKind::Function, "parse", 20, 30, false)];
+    let expected = [(1, SpanKind::Task, "outer", 10, 30, false), (1, SpanKind::Function, "parse", 20, 30, false)];
     assert_eq!(shown(&activity), expected);
 }
 
@@ -99,7 +99,7 @@ fn recursive_calls_end_with_their_frame() {
     // An exception has left the call at 80; the return at 60 belongs to no call that was seen.
     let steps = [call(1, 100), call(1, 90), call(1, 80), ret(1, 60), ret(1, 90), ret(1, 100)];
     (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
-    let times: Vec<_> = finish(builder, 9).slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect();
+    let times: Vec<_> = finish(builder, 9).spans.iter().map(|span| (span.begin.0, span.end.0)).collect();
     assert_eq!(times, [(1, 6), (2, 5), (3, 5)]);
 }
 
@@ -119,7 +119,7 @@ fn calls_that_were_left_end_at_the_next_call() {
     let steps = [call(1, 100), call(1, 90), call(1, 80), call(1, 90), ret(1, 90), call(2, 95), ret(2, 95), ret(1, 100)];
     (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
     let activity = finish(builder, 99);
-    let times: Vec<_> = activity.slices.iter().map(|slice| (slice.begin.0, slice.end.0, slice.is_open)).collect();
+    let times: Vec<_> = activity.spans.iter().map(|span| (span.begin.0, span.end.0, span.is_open)).collect();
     assert_eq!(times, [(1, 8, false), (2, 4, false), (3, 4, false), (4, 5, false), (6, 7, false)]);
 }
 
@@ -130,7 +130,7 @@ fn tasks_and_functions_called_by_a_jump_are_not_left() {
     // Both functions end at one instruction, the outer one first.
     let steps = [call(1, 90), task, call(1, 80), call(2, 80), ret(1, 80), ret(2, 80), end(0), ret(1, 90)];
     (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
-    let times: Vec<_> = finish(builder, 99).slices.iter().map(|slice| (slice.begin.0, slice.end.0)).collect();
+    let times: Vec<_> = finish(builder, 99).spans.iter().map(|span| (span.begin.0, span.end.0)).collect();
     assert_eq!(times, [(1, 8), (2, 7), (3, 5), (4, 5)]);
 }
 
@@ -145,9 +145,9 @@ fn calls_that_are_too_deep_can_be_left() {
     builder.add(step(1, 403, ret(1, 9_999)));
     assert_eq!(builder.losses().get(LossReason::SpanTooDeep), 300 - 128);
     let activity = finish(builder, 999);
-    let times = |index: usize| (activity.slices[index].begin.0, activity.slices[index].end.0);
+    let times = |index: usize| (activity.spans[index].begin.0, activity.spans[index].end.0);
     assert_eq!(
-        (activity.slices.len(), times(0), times(1), times(127), times(128)),
+        (activity.spans.len(), times(0), times(1), times(127), times(128)),
         (129, (1, 403), (2, 400), (128, 400), (401, 402))
     );
 }
@@ -166,7 +166,7 @@ fn stacks_without_frames_are_unknown() {
     let mut collector = ActivityCollector::default();
     collector.add(builder.take_changes());
     let activity = collector.finish(BTreeMap::new(), [(0, vec!["wait".into()]), (1, vec![])].into(), true);
-    assert_eq!(activity.slices.iter().map(|slice| slice.stack).collect::<Vec<_>>(), [Some(0), None, None]);
+    assert_eq!(activity.spans.iter().map(|span| span.stack).collect::<Vec<_>>(), [Some(0), None, None]);
 }
 
 #[test]
@@ -189,15 +189,15 @@ fn waits_have_the_holder_of_the_lock() {
     }
     let activity = finish(builder, 70);
     let expected = [
-        (1, SliceKind::LockWait, "table", 10, 11, false),
-        (1, SliceKind::LockHold, "table", 11, 51, false),
-        (2, SliceKind::LockWait, "table", 20, 50, false),
-        (2, SliceKind::LockHold, "table", 50, 60, false),
-        (3, SliceKind::LockWait, "table", 25, 61, false),
-        (3, SliceKind::LockHold, "table", 61, 70, true),
+        (1, SpanKind::LockWait, "table", 10, 11, false),
+        (1, SpanKind::LockHold, "table", 11, 51, false),
+        (2, SpanKind::LockWait, "table", 20, 50, false),
+        (2, SpanKind::LockHold, "table", 50, 60, false),
+        (3, SpanKind::LockWait, "table", 25, 61, false),
+        (3, SpanKind::LockHold, "table", 61, 70, true),
     ];
     assert_eq!(shown(&activity), expected);
-    let holders: Vec<_> = activity.slices.iter().map(|slice| slice.holder.map(|tid| tid.0)).collect();
+    let holders: Vec<_> = activity.spans.iter().map(|span| span.holder.map(|tid| tid.0)).collect();
     assert_eq!(holders, [None, None, Some(1), None, Some(1), None]);
     let [row] = activity.locks[..] else { panic!("{:?}", activity.locks) };
     assert_eq!((row.address, row.sums.waits, row.sums.holds, row.sums.most_waiters), (lock, 3, 3, 2));
@@ -220,14 +220,14 @@ fn waits_for_futexes_end_with_their_duration() {
     builder.add(step(2, 60, wait(20)));
     builder.add(step(3, 80, wait(20)));
     let activity = finish(builder, 100);
-    let times: Vec<_> = activity.slices.iter().map(|slice| (slice.begin.0, slice.end.0, slice.stack)).collect();
+    let times: Vec<_> = activity.spans.iter().map(|span| (span.begin.0, span.end.0, span.stack)).collect();
     assert_eq!(times, [(10, 50, Some(0)), (40, 60, Some(0)), (60, 80, Some(0))]);
     assert_eq!((activity.locks[0].name, activity.locks[0].sums.most_waiters), (None, 2));
-    assert!(activity.slices.iter().all(|slice| slice.holder == Some(Tid(9))));
+    assert!(activity.spans.iter().all(|span| span.holder == Some(Tid(9))));
 }
 
 #[test]
-fn exit_ends_the_slices_of_a_thread() {
+fn exit_ends_the_spans_of_a_thread() {
     let mut builder = builder();
     let lock = AbsAddr(0x100);
     builder.add(step(5, 0, StepKind::Start));
@@ -240,9 +240,9 @@ fn exit_ends_the_slices_of_a_thread() {
     builder.add(step(5, 40, begin(0, 0, "second")));
     let activity = finish(builder, 50);
     let expected = [
-        (5, SliceKind::Task, "second", 40, 50, true),
-        (5, SliceKind::Task, "task", 10, 30, false),
-        (5, SliceKind::LockHold, "[no name]", 20, 30, false),
+        (5, SpanKind::Task, "second", 40, 50, true),
+        (5, SpanKind::Task, "task", 10, 30, false),
+        (5, SpanKind::LockHold, "[no name]", 20, 30, false),
     ];
     assert_eq!(shown(&activity), expected);
     let row = &activity.threads[1];
@@ -262,7 +262,7 @@ fn events_and_stalls_have_their_times() {
         activity.events.iter().map(|event| (event.at.0, activity.names[event.name as usize].as_str())).collect();
     assert_eq!(events, [(5, "queue"), (6, "state"), (7, "parse")]);
     assert_eq!((activity.events[0].value, activity.events[2].value), (EventValue::Number(-3), EventValue::Number(8)));
-    assert_eq!(shown(&activity), [(1, SliceKind::Stall, ReclaimKind::Direct.name(), 16, 20, false)]);
+    assert_eq!(shown(&activity), [(1, SpanKind::Stall, ReclaimKind::Direct.name(), 16, 20, false)]);
 }
 
 #[test]
@@ -274,13 +274,13 @@ fn spans_that_are_too_deep_are_counted() {
     builder.add(step(1, 600, end(0)));
     assert_eq!(builder.losses().get(LossReason::SpanTooDeep), 200 - 128);
     let activity = finish(builder, 1000);
-    assert_eq!(activity.slices.len(), 129);
-    assert_eq!(shown(&activity)[128], (1, SliceKind::Task, "next", 500, 600, false));
-    assert_eq!((activity.slices[0].begin.0, activity.slices[0].end.0), (0, 399));
+    assert_eq!(activity.spans.len(), 129);
+    assert_eq!(shown(&activity)[128], (1, SpanKind::Task, "next", 500, 600, false));
+    assert_eq!((activity.spans[0].begin.0, activity.spans[0].end.0), (0, 399));
 }
 
 #[test]
-fn shortest_slices_are_left_out() {
+fn shortest_spans_are_left_out() {
     let mut collector = ActivityCollector::default();
     let mut builder = builder();
     let mut at = 0;
@@ -295,10 +295,10 @@ fn shortest_slices_are_left_out() {
     }
     collector.add(builder.take_changes());
     let activity = collector.finish(BTreeMap::new(), BTreeMap::new(), false);
-    let kept = activity.slices.len() as u64;
-    assert!(kept <= ActivityCollector::MAX_SLICES as u64);
-    assert_eq!(kept + activity.left_out.slices, 300_000);
+    let kept = activity.spans.len() as u64;
+    assert!(kept <= ActivityCollector::MAX_SPANS as u64);
+    assert_eq!(kept + activity.left_out.spans, 300_000);
     assert_eq!(activity.totals[0].sums.count, 300_000);
-    assert!(activity.slices.iter().all(|slice| slice.duration() >= activity.left_out.shorter_than));
-    assert_eq!(activity.slices.iter().filter(|slice| slice.duration().0 == 1 << 20).count(), 3000);
+    assert!(activity.spans.iter().all(|span| span.duration() >= activity.left_out.shorter_than));
+    assert_eq!(activity.spans.iter().filter(|span| span.duration().0 == 1 << 20).count(), 3000);
 }

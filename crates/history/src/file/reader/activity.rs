@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use memtrace_model::{
     AbsAddr, ActiveThread, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockIdentity, LockSums, Log2,
-    Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceSums, StackEnd, Tid,
+    Nanoseconds, Pid, Span, SpanKind, SpanLabel, SpanSums, StackEnd, Tid,
 };
 use rusqlite::{Row, params};
 use rustc_hash::FxHashSet;
@@ -17,10 +17,10 @@ use crate::file::error::Error;
 use crate::interval::activity::names_of;
 use crate::interval::{PathNumber, RecordedActivity};
 
-/// Returns the activity of threads between two boundaries; `None` if the recording has no activity. A slice counts in
+/// Returns the activity of threads between two boundaries; `None` if the recording has no activity. A span counts in
 /// the interval of its end.
 pub(super) fn activity(recording: &Recording, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error> {
-    // Each slice, event and total has a name: without names, there is no activity.
+    // Each span, event and total has a name: without names, there is no activity.
     if !recording.connection.has_table("activity_name")? {
         return Ok(None);
     }
@@ -30,20 +30,20 @@ pub(super) fn activity(recording: &Recording, from: Boundary, to: Boundary) -> R
     }
     let part = [from.id, to.id];
     let mut activity = RecordedActivity { left_out: left_out(recording, part)?, ..RecordedActivity::default() };
-    let kinds = named(&recording.connection, "slice_kind", &SliceKind::ALL, SliceKind::name)?;
+    let kinds = named(&recording.connection, "span_kind", &SpanKind::ALL, SpanKind::name)?;
     let kind_of = |row: &Row<'_>, column: usize| Ok::<_, Error>(kinds.get(&row.get(column)?).copied());
     let changes = &mut activity.changes;
-    recording.connection.each_row(SLICES, part, |row| {
-        changes.slices.extend(kind_of(row, 1)?.map(|kind| slice(row, kind)).transpose()?);
+    recording.connection.each_row(SPANS, part, |row| {
+        changes.spans.extend(kind_of(row, 1)?.map(|kind| span(row, kind)).transpose()?);
         Ok(())
     })?;
     recording.connection.each_row(EVENTS, part, |row| {
         changes.events.push(event(row)?);
         Ok(())
     })?;
-    recording.connection.each_row(SLICE_TOTALS, part, |row| {
+    recording.connection.each_row(SPAN_TOTALS, part, |row| {
         let Some(kind) = kind_of(row, 1)? else { return Ok(()) };
-        changes.totals.insert((kind, row.get(0)?), slice_sums(row)?);
+        changes.totals.insert((kind, row.get(0)?), span_sums(row)?);
         Ok(())
     })?;
     recording.connection.each_row(LOCK_TOTALS, part, |row| {
@@ -61,7 +61,7 @@ fn left_out(recording: &Recording, part: [i64; 2]) -> Result<LeftOut, Error> {
         WHERE interval > ? AND interval <= ? GROUP BY item";
     recording.connection.each_row(sql, part, |row| {
         match row.get_ref(0)?.as_str().unwrap_or_default() {
-            "slices" => left_out.slices = number(row, 1)?,
+            "spans" => left_out.spans = number(row, 1)?,
             "shorter_than_ns" => left_out.shorter_than = nanoseconds(row, 2)?,
             "events" => left_out.events = number(row, 1)?,
             _ => {}
@@ -96,7 +96,7 @@ fn calls(recording: &Recording, part: [i64; 2]) -> Result<BTreeMap<u32, CallSums
 fn add_identities(recording: &Recording, activity: &mut RecordedActivity) -> Result<(), Error> {
     let RecordedActivity { changes, stacks, calls, .. } = activity;
     let of_events = changes.events.iter().map(|event| event.thread);
-    let used: FxHashSet<u32> = changes.slices.iter().map(|slice| slice.thread).chain(of_events).collect();
+    let used: FxHashSet<u32> = changes.spans.iter().map(|span| span.thread).chain(of_events).collect();
     each_identity(recording, "SELECT id, pid, tid, process, name, start_ns, end_ns FROM active_thread", |row| {
         let number = row.get(0)?;
         if used.contains(&number) {
@@ -104,10 +104,10 @@ fn add_identities(recording: &Recording, activity: &mut RecordedActivity) -> Res
         }
         Ok(())
     })?;
-    changes.slices.retain(|slice| changes.threads.contains_key(&slice.thread));
+    changes.spans.retain(|span| changes.threads.contains_key(&span.thread));
     changes.events.retain(|event| changes.threads.contains_key(&event.thread));
 
-    let used: FxHashSet<u32> = changes.slices.iter().filter_map(|slice| slice.stack).collect();
+    let used: FxHashSet<u32> = changes.spans.iter().filter_map(|span| span.stack).collect();
     let ends = named(&recording.connection, "stack_end", StackEnd::ALL, StackEnd::name)?;
     each_identity(recording, "SELECT id, path, stack_end FROM activity_stack ORDER BY id", |row| {
         let number = row.get(0)?;
@@ -116,7 +116,7 @@ fn add_identities(recording: &Recording, activity: &mut RecordedActivity) -> Res
         Ok(())
     })?;
 
-    let mut used: FxHashSet<u32> = changes.slices.iter().filter_map(|slice| slice.lock).collect();
+    let mut used: FxHashSet<u32> = changes.spans.iter().filter_map(|span| span.lock).collect();
     used.extend(changes.lock_totals.keys());
     each_identity(recording, "SELECT id, pid, address, name FROM activity_lock ORDER BY id", |row| {
         let number = row.get(0)?;
@@ -149,15 +149,15 @@ fn each_identity(
     if recording.is_salvaged { Ok(()) } else { read }
 }
 
-const SLICES: &str = "SELECT thread, kind, name, label_number, label_name, begin_ns, end_ns, open, cpu_ns,
-    allocated_bytes, lock, holder_tid, stack FROM slice WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
+const SPANS: &str = "SELECT thread, kind, name, label_number, label_name, begin_ns, end_ns, open, cpu_ns,
+    allocated_bytes, lock, holder_tid, stack FROM span WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
 
 const EVENTS: &str = "SELECT thread, at_ns, name, value_number, value_name FROM activity_event
     WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
 
-const SLICE_TOTALS: &str =
+const SPAN_TOTALS: &str =
     "SELECT name, kind, sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes)
-    FROM slice_total WHERE interval > ? AND interval <= ? GROUP BY name, kind";
+    FROM span_total WHERE interval > ? AND interval <= ? GROUP BY name, kind";
 
 const LOCK_TOTALS: &str = "SELECT lock, sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns),
     max(longest_hold_ns), max(most_waiters) FROM lock_total WHERE interval > ? AND interval <= ? GROUP BY lock";
@@ -168,11 +168,11 @@ fn remove_unknown(activity: &mut RecordedActivity) {
     let names: FxHashSet<u32> = changes.names.iter().map(|(number, _)| *number).collect();
     let locks: FxHashSet<u32> = changes.locks.iter().map(|(number, _)| *number).collect();
     let stacks: FxHashSet<u32> = stacks.iter().map(|(number, ..)| *number).collect();
-    changes.slices.retain(|slice| names.contains(&slice.name));
-    for slice in &mut changes.slices {
-        slice.label = slice.label.filter(|label| !matches!(label, SliceLabel::Text(text) if !names.contains(text)));
-        slice.lock = slice.lock.filter(|lock| locks.contains(lock));
-        slice.stack = slice.stack.filter(|stack| stacks.contains(stack));
+    changes.spans.retain(|span| names.contains(&span.name));
+    for span in &mut changes.spans {
+        span.label = span.label.filter(|label| !matches!(label, SpanLabel::Text(text) if !names.contains(text)));
+        span.lock = span.lock.filter(|lock| locks.contains(lock));
+        span.stack = span.stack.filter(|stack| stacks.contains(stack));
     }
     changes.events.retain(|event| names.contains(&event.name));
     for event in &mut changes.events {
@@ -200,13 +200,13 @@ fn optional_number(row: &Row<'_>, column: usize) -> Result<Option<u64>, Error> {
     Ok(row.get::<_, Option<i64>>(column)?.map(i64::cast_unsigned))
 }
 
-fn slice(row: &Row<'_>, kind: SliceKind) -> Result<Slice, Error> {
-    let label = optional_number(row, 3)?.map(SliceLabel::Number);
-    Ok(Slice {
+fn span(row: &Row<'_>, kind: SpanKind) -> Result<Span, Error> {
+    let label = optional_number(row, 3)?.map(SpanLabel::Number);
+    Ok(Span {
         thread: row.get(0)?,
         kind,
         name: row.get(2)?,
-        label: label.or(row.get::<_, Option<u32>>(4)?.map(SliceLabel::Text)),
+        label: label.or(row.get::<_, Option<u32>>(4)?.map(SpanLabel::Text)),
         begin: nanoseconds(row, 5)?,
         end: nanoseconds(row, 6)?,
         is_open: row.get(7)?,
@@ -227,8 +227,8 @@ fn event(row: &Row<'_>) -> Result<ActivityEvent, Error> {
     Ok(ActivityEvent { thread: row.get(0)?, at: nanoseconds(row, 1)?, name: row.get(2)?, value })
 }
 
-fn slice_sums(row: &Row<'_>) -> Result<SliceSums, Error> {
-    Ok(SliceSums {
+fn span_sums(row: &Row<'_>) -> Result<SpanSums, Error> {
+    Ok(SpanSums {
         count: number(row, 2)?,
         time: nanoseconds(row, 3)?,
         longest: nanoseconds(row, 4)?,

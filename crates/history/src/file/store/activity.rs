@@ -1,54 +1,54 @@
 //! Rows of the activity of threads.
 
-use memtrace_model::{AbsAddr, ActivityEvent, EventValue, LeftOut, Nanoseconds, Slice, SliceLabel};
+use memtrace_model::{AbsAddr, ActivityEvent, EventValue, LeftOut, Nanoseconds, Span, SpanLabel};
 use rusqlite::{Result, Transaction, params};
 
 use crate::file::quantities::end_number;
 use crate::file::schema::{ADD_LEFT_OUT, PAGE_SIZE};
 use crate::interval::Interval;
 use crate::interval::activity::kind_number;
-use crate::interval::slice_limit::SliceLimit;
+use crate::interval::span_limit::SpanLimit;
 
-/// Approximate size of a slice in the file, in bytes, including the space that removed slices leave in used pages.
-const SLICE_BYTES: u64 = 64;
+/// Approximate size of a span in the file, in bytes, including the space that removed spans leave in used pages.
+const SPAN_BYTES: u64 = 64;
 
 /// Approximate size of an event in the file, in bytes.
 const EVENT_BYTES: u64 = 32;
 
-/// Number of slices and number of events in the file, with their limits.
+/// Number of spans and number of events in the file, with their limits.
 #[derive(Clone, Debug)]
 pub(super) struct StoredActivity {
-    slices: SliceLimit,
+    spans: SpanLimit,
     events: u64,
     most_events: u64,
-    /// Duration below which slices were removed from the file.
+    /// Duration below which spans were removed from the file.
     removed_below: Nanoseconds,
 }
 
 impl StoredActivity {
-    /// Returns the limits for a file of `max_pages`: slices take at most a quarter, and events a sixteenth.
+    /// Returns the limits for a file of `max_pages`: spans take at most a quarter, and events a sixteenth.
     pub(super) fn new(max_pages: u64) -> Self {
         let bytes = max_pages * u64::from(PAGE_SIZE);
         Self {
-            slices: SliceLimit::new(bytes / 4 / SLICE_BYTES),
+            spans: SpanLimit::new(bytes / 4 / SPAN_BYTES),
             events: 0,
             most_events: bytes / 16 / EVENT_BYTES,
             removed_below: Nanoseconds::default(),
         }
     }
 
-    /// Returns the duration below which slices must be removed, if the file can have shorter ones.
+    /// Returns the duration below which spans must be removed, if the file can have shorter ones.
     pub(super) fn remove_below(&self) -> Option<Nanoseconds> {
-        Some(self.slices.shorter_than()).filter(|duration| *duration > self.removed_below)
+        Some(self.spans.shorter_than()).filter(|duration| *duration > self.removed_below)
     }
 
-    /// Records that the file has no slices shorter than `duration`.
+    /// Records that the file has no spans shorter than `duration`.
     pub(super) const fn set_removed_below(&mut self, duration: Nanoseconds) {
         self.removed_below = duration;
     }
 }
 
-/// Stores the activity in an interval. Slices and events beyond the limits are left out and counted.
+/// Stores the activity in an interval. Spans and events beyond the limits are left out and counted.
 pub(super) fn write(
     transaction: &Transaction<'_>,
     interval: i64,
@@ -57,7 +57,7 @@ pub(super) fn write(
 ) -> Result<()> {
     write_identities(transaction, content)?;
     let mut left_out = content.activity_left_out;
-    left_out += write_slices(transaction, interval, &content.activity.slices, &mut stored.slices)?;
+    left_out += write_spans(transaction, interval, &content.activity.spans, &mut stored.spans)?;
     let room = usize::try_from(stored.most_events.saturating_sub(stored.events)).unwrap_or(usize::MAX);
     let (kept, others) = content.activity.events.split_at(content.activity.events.len().min(room));
     write_events(transaction, interval, kept)?;
@@ -98,45 +98,40 @@ fn write_identities(transaction: &Transaction<'_>, content: &Interval) -> Result
     Ok(())
 }
 
-/// Stores slices. Returns the number of slices that are left out, and the duration below which they are left out.
-fn write_slices(
-    transaction: &Transaction<'_>,
-    interval: i64,
-    slices: &[Slice],
-    limit: &mut SliceLimit,
-) -> Result<LeftOut> {
-    limit.add(slices.iter().map(Slice::duration));
+/// Stores spans. Returns the number of spans that are left out, and the duration below which they are left out.
+fn write_spans(transaction: &Transaction<'_>, interval: i64, spans: &[Span], limit: &mut SpanLimit) -> Result<LeftOut> {
+    limit.add(spans.iter().map(Span::duration));
     let marks = "?, ".repeat(14);
-    let mut row = transaction.prepare_cached(&format!("INSERT INTO slice VALUES ({marks}?)"))?;
+    let mut row = transaction.prepare_cached(&format!("INSERT INTO span VALUES ({marks}?)"))?;
     let mut kept = 0_u64;
-    for slice in slices.iter().filter(|slice| limit.keeps(slice.duration())) {
-        let (number, text) = match slice.label {
+    for span in spans.iter().filter(|span| limit.keeps(span.duration())) {
+        let (number, text) = match span.label {
             None => (None, None),
-            Some(SliceLabel::Number(number)) => (Some(number.cast_signed()), None),
-            Some(SliceLabel::Text(text)) => (None, Some(text)),
+            Some(SpanLabel::Number(number)) => (Some(number.cast_signed()), None),
+            Some(SpanLabel::Text(text)) => (None, Some(text)),
         };
         row.execute(params![
             interval,
             kept.cast_signed(),
-            slice.thread,
-            kind_number(slice.kind),
-            slice.name,
+            span.thread,
+            kind_number(span.kind),
+            span.name,
             number,
             text,
-            slice.begin.0.cast_signed(),
-            slice.end.0.cast_signed(),
-            slice.is_open,
-            slice.cpu.map(|time| time.0.cast_signed()),
-            slice.allocated.map(|bytes| bytes.0.cast_signed()),
-            slice.lock,
-            slice.holder.map(|tid| tid.0),
-            slice.stack
+            span.begin.0.cast_signed(),
+            span.end.0.cast_signed(),
+            span.is_open,
+            span.cpu.map(|time| time.0.cast_signed()),
+            span.allocated.map(|bytes| bytes.0.cast_signed()),
+            span.lock,
+            span.holder.map(|tid| tid.0),
+            span.stack
         ])?;
         kept += 1;
     }
-    let left_out = slices.len() as u64 - kept;
+    let left_out = spans.len() as u64 - kept;
     let shorter_than = if left_out > 0 { limit.shorter_than() } else { Nanoseconds::default() };
-    Ok(LeftOut { slices: left_out, shorter_than, events: 0 })
+    Ok(LeftOut { spans: left_out, shorter_than, events: 0 })
 }
 
 fn write_events(transaction: &Transaction<'_>, interval: i64, events: &[ActivityEvent]) -> Result<()> {
@@ -155,8 +150,8 @@ fn write_events(transaction: &Transaction<'_>, interval: i64, events: &[Activity
 fn write_left_out(transaction: &Transaction<'_>, interval: i64, left_out: LeftOut) -> Result<()> {
     let sql = format!("INSERT INTO activity_left_out VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET {ADD_LEFT_OUT}");
     let mut row = transaction.prepare_cached(&sql)?;
-    let LeftOut { slices, shorter_than, events } = left_out;
-    let items = [("slices", slices), ("shorter_than_ns", shorter_than.0), ("events", events)];
+    let LeftOut { spans, shorter_than, events } = left_out;
+    let items = [("spans", spans), ("shorter_than_ns", shorter_than.0), ("events", events)];
     for (item, value) in items.into_iter().filter(|(_, value)| *value > 0) {
         row.execute(params![interval, item, value.cast_signed()])?;
     }
@@ -164,7 +159,7 @@ fn write_left_out(transaction: &Transaction<'_>, interval: i64, left_out: LeftOu
 }
 
 fn write_totals(transaction: &Transaction<'_>, interval: i64, content: &Interval) -> Result<()> {
-    let mut row = transaction.prepare_cached("INSERT INTO slice_total VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let mut row = transaction.prepare_cached("INSERT INTO span_total VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
     for ((kind, name), sums) in &content.activity.totals {
         let numbers = [sums.count, sums.time.0, sums.longest.0, sums.cpu.0, sums.allocated].map(u64::cast_signed);
         let [count, time, longest, cpu, allocated] = numbers;

@@ -9,7 +9,7 @@ use crate::file::image_merge::{self, ImageMerge};
 use crate::file::merge::Merge;
 use crate::file::merge_step::is_full;
 use crate::file::schema;
-use crate::file::slice_removal::SliceRemoval;
+use crate::file::span_removal::SpanRemoval;
 use crate::file::stack_merge;
 use crate::file::total_merge::TotalMergeKind;
 use crate::retention::{forced_merge, next_merge};
@@ -23,7 +23,7 @@ const IMAGE_BYTES: u64 = 200;
 
 impl Store {
     /// Does one step of the merge in progress, or starts a merge. Merges start if the file is nearly full; a removal
-    /// of short slices starts in a file of any size. Returns false if there is nothing to do. If `is_forced` is true
+    /// of short spans starts in a file of any size. Returns false if there is nothing to do. If `is_forced` is true
     /// and nothing else is left, young intervals, stacks and the remaining images are merged too.
     pub(in crate::file) fn compact(&mut self, is_forced: bool) -> Result<bool> {
         self.compact_above(self.max_pages - self.max_pages / 8, is_forced)
@@ -38,7 +38,7 @@ impl Store {
             Err(error) if is_full(&error) => self.give_up(error)?,
             Err(error) => return Err(error),
         }
-        if self.start_slice_removal() {
+        if self.start_span_removal() {
             return Ok(true);
         }
         let used = self.number("page_count")? - self.number("freelist_count")?;
@@ -81,7 +81,7 @@ impl Store {
                 }
                 moved.is_some()
             }
-            Some(Merge::Slices(removal)) => {
+            Some(Merge::Spans(removal)) => {
                 let goes_on = removal.step(connection)?;
                 if !goes_on {
                     self.activity.set_removed_below(removal.shorter_than());
@@ -120,7 +120,7 @@ impl Store {
                     self.next_merges.stacks = self.next_attempt();
                 }
             }
-            Some(Merge::Slices(_)) => self.next_merges.slices = self.next_attempt(),
+            Some(Merge::Spans(_)) => self.next_merges.spans = self.next_attempt(),
             // The intervals of the remaining rows are no longer in the table `interval`, so no later merge would find
             // these rows.
             Some(Merge::Intervals(_)) | None => return Err(error),
@@ -163,11 +163,11 @@ impl Store {
         rows.cast_unsigned() * bytes > self.max_pages * u64::from(schema::PAGE_SIZE) / 4
     }
 
-    /// Starts to remove short slices. Returns false if the file has none, or if a removal did not fit within the last
+    /// Starts to remove short spans. Returns false if the file has none, or if a removal did not fit within the last
     /// [`RETRY_ATTEMPTS`] attempts.
-    fn start_slice_removal(&mut self) -> bool {
-        let shorter_than = self.activity.remove_below().filter(|_| self.attempts >= self.next_merges.slices);
-        self.merge = shorter_than.map(|shorter_than| Merge::Slices(SliceRemoval::new(shorter_than, self.max_pages)));
+    fn start_span_removal(&mut self) -> bool {
+        let shorter_than = self.activity.remove_below().filter(|_| self.attempts >= self.next_merges.spans);
+        self.merge = shorter_than.map(|shorter_than| Merge::Spans(SpanRemoval::new(shorter_than, self.max_pages)));
         self.merge.is_some()
     }
 

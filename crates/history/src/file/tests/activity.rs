@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace_model::{Bytes, LeftOut, Nanoseconds, Slice};
+use memtrace_model::{Bytes, LeftOut, Nanoseconds, Span};
 use proptest::prelude::*;
 
-use super::activity_model::{active_intervals, active_second, add, slice, sum};
+use super::activity_model::{active_intervals, active_second, add, span, sum};
 use super::sample_intervals::{allocated, second};
 use super::{empty_store, store_or_keep, write};
 use crate::interval::activity::bound;
@@ -30,16 +30,16 @@ proptest! {
         let boundary = recording.boundary_at(Duration::from_secs(from as u64));
         let part = recording.activity(boundary, recording.end()).unwrap().unwrap();
         let expected = sum(&intervals[from..]);
-        prop_assert_eq!(&part.changes.slices, &expected.changes.slices);
+        prop_assert_eq!(&part.changes.spans, &expected.changes.spans);
         prop_assert_eq!(&part.changes.events, &expected.changes.events);
         prop_assert_eq!(&part.changes.totals, &expected.changes.totals);
         prop_assert_eq!(&part.changes.lock_totals, &expected.changes.lock_totals);
         prop_assert_eq!(&part.calls, &expected.calls);
-        let is_used = |number: &u32| part.changes.slices.iter().any(|slice| slice.thread == *number)
+        let is_used = |number: &u32| part.changes.spans.iter().any(|span| span.thread == *number)
             || part.changes.events.iter().any(|event| event.thread == *number);
         prop_assert!(part.changes.threads.keys().all(is_used));
         let has = |number: u32| part.changes.names.iter().any(|(name, _)| *name == number);
-        prop_assert!(part.changes.slices.iter().all(|slice| has(slice.name)));
+        prop_assert!(part.changes.spans.iter().all(|span| has(span.name)));
         prop_assert!(part.changes.totals.keys().all(|(_, name)| has(*name)));
     }
 
@@ -52,7 +52,7 @@ proptest! {
         let mut store = empty_store(&path, Bytes(1 << 30));
         for (index, interval) in intervals.iter().enumerate() {
             let mut interval = interval.clone();
-            interval.activity_left_out = LeftOut { slices: 1, shorter_than: Nanoseconds(index as u64), events: 2 };
+            interval.activity_left_out = LeftOut { spans: 1, shorter_than: Nanoseconds(index as u64), events: 2 };
             if marks.contains(&index) {
                 let text = index.to_string();
                 interval.marks.push(Mark { at: interval.span.end, text, epoch: index as u32 + 1 });
@@ -68,13 +68,13 @@ proptest! {
         prop_assert!(recording.intervals().len() < intervals.len());
         let all = whole(&recording);
         let seconds = intervals.len() as u64;
-        let left_out = LeftOut { slices: seconds, shorter_than: Nanoseconds(seconds - 1), events: 2 * seconds };
+        let left_out = LeftOut { spans: seconds, shorter_than: Nanoseconds(seconds - 1), events: 2 * seconds };
         prop_assert_eq!(&all, &RecordedActivity { left_out, ..sum(&intervals) });
         let mut parts = RecordedActivity {
             changes: all.changes.clone(), stacks: all.stacks.clone(), ..RecordedActivity::default()
         };
         let changes = &mut parts.changes;
-        changes.slices.clear();
+        changes.spans.clear();
         changes.events.clear();
         changes.totals.clear();
         changes.lock_totals.clear();
@@ -82,8 +82,8 @@ proptest! {
         for to in recording.intervals().iter().map(IntervalRow::end) {
             let part = recording.activity(from, to).unwrap().unwrap();
             let range = from.at().as_secs() as usize..to.at().as_secs() as usize;
-            prop_assert_eq!(&part.changes.slices, &sum(&intervals[range]).changes.slices);
-            parts.changes.slices.extend(&part.changes.slices);
+            prop_assert_eq!(&part.changes.spans, &sum(&intervals[range]).changes.spans);
+            parts.changes.spans.extend(&part.changes.spans);
             parts.changes.events.extend(&part.changes.events);
             add(&mut parts, &part);
             from = to;
@@ -103,27 +103,27 @@ proptest! {
     }
 
     #[test]
-    fn shortest_waiting_slices_are_left_out(seeds in prop::collection::vec(1..10_000u64, 0..100), most in 1..100usize) {
+    fn shortest_waiting_spans_are_left_out(seeds in prop::collection::vec(1..10_000u64, 0..100), most in 1..100usize) {
         let Interval { mut activity, .. } = active_second(1, &seeds, &seeds);
         let all = activity.clone();
         let mut left_out = LeftOut::default();
         bound(&mut activity, &mut left_out, most, most);
-        prop_assert!(activity.slices.len() <= most);
-        prop_assert_eq!(activity.slices.len() as u64 + left_out.slices, all.slices.len() as u64);
-        prop_assert!(all.slices.len() > most || left_out.slices == 0);
-        prop_assert_eq!(activity.slices, kept(&all.slices, left_out.shorter_than));
+        prop_assert!(activity.spans.len() <= most);
+        prop_assert_eq!(activity.spans.len() as u64 + left_out.spans, all.spans.len() as u64);
+        prop_assert!(all.spans.len() > most || left_out.spans == 0);
+        prop_assert_eq!(activity.spans, kept(&all.spans, left_out.shorter_than));
         prop_assert_eq!(&activity.events[..], &all.events[..all.events.len().min(most)]);
         prop_assert_eq!(left_out.events, all.events.len().saturating_sub(most) as u64);
         prop_assert_eq!(activity.totals, all.totals);
     }
 }
 
-fn kept(slices: &[Slice], shorter_than: Nanoseconds) -> Vec<Slice> {
-    slices.iter().copied().filter(|slice| slice.duration() >= shorter_than).collect()
+fn kept(spans: &[Span], shorter_than: Nanoseconds) -> Vec<Span> {
+    spans.iter().copied().filter(|span| span.duration() >= shorter_than).collect()
 }
 
 #[test]
-fn shortest_slices_are_removed_at_the_limit() {
+fn shortest_spans_are_removed_at_the_limit() {
     const LIMIT: Bytes = Bytes(1 << 20);
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
@@ -152,10 +152,10 @@ fn shortest_slices_are_removed_at_the_limit() {
 
     let recording = Recording::open(&path).unwrap();
     let (activity, expected) = (whole(&recording), sum(&all));
-    let LeftOut { slices, shorter_than, events } = activity.left_out;
-    let remaining = &activity.changes.slices;
-    assert_eq!(*remaining, kept(&expected.changes.slices, shorter_than));
-    assert_eq!(remaining.len() as u64 + slices, 60_000);
+    let LeftOut { spans, shorter_than, events } = activity.left_out;
+    let remaining = &activity.changes.spans;
+    assert_eq!(*remaining, kept(&expected.changes.spans, shorter_than));
+    assert_eq!(remaining.len() as u64 + spans, 60_000);
     assert!((1000..4096).contains(&remaining.len()), "{}", remaining.len());
     assert_eq!(activity.changes.events, expected.changes.events[..2048]);
     assert_eq!(events, expected.changes.events.len() as u64 - 2048);
@@ -167,19 +167,19 @@ fn shortest_slices_are_removed_at_the_limit() {
     let totals = recording.totals(Boundary::START, recording.end()).unwrap();
     assert_eq!(totals, super::sum(&all));
     assert!(intervals.len() > 100, "{} intervals", intervals.len());
-    // The numbers of slices and events that are left out are exact before and after `middle`.
+    // The numbers of spans and events that are left out are exact before and after `middle`.
     let middle = intervals[intervals.len() / 2].end();
     let seconds = middle.at().as_secs() as usize;
     for (from, to, range) in [(Boundary::START, middle, 0..seconds), (middle, recording.end(), seconds..300)] {
         let part = recording.activity(from, to).unwrap().unwrap();
-        assert_eq!(part.changes.slices.len() as u64 + part.left_out.slices, 200 * range.len() as u64);
+        assert_eq!(part.changes.spans.len() as u64 + part.left_out.spans, 200 * range.len() as u64);
         let events: usize = all[range].iter().map(|interval| interval.activity.events.len()).sum();
         assert_eq!(part.changes.events.len() as u64 + part.left_out.events, events as u64);
     }
 }
 
 #[test]
-fn more_slices_than_fit_are_left_out() {
+fn more_spans_than_fit_are_left_out() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
     let limit = Bytes(1 << 20);
@@ -187,7 +187,7 @@ fn more_slices_than_fit_are_left_out() {
     let mut waiting = None;
     for at in 0..3 {
         let mut interval = active_second(at, &[1], &[]);
-        interval.activity.slices = (0..50_000).map(|seed| slice(at, seed, 1000 + seed)).collect();
+        interval.activity.spans = (0..50_000).map(|seed| span(at, seed, 1000 + seed)).collect();
         store_or_keep(&mut store, &mut waiting, interval);
         assert_eq!(waiting, None);
     }
@@ -195,21 +195,21 @@ fn more_slices_than_fit_are_left_out() {
     let recording = Recording::open(&path).unwrap();
     assert_eq!(recording.intervals().len(), 3);
     let activity = whole(&recording);
-    assert_eq!(activity.changes.slices.len() as u64 + activity.left_out.slices, 150_000);
-    assert!(activity.changes.slices.len() > 500, "{}", activity.changes.slices.len());
+    assert_eq!(activity.changes.spans.len() as u64 + activity.left_out.spans, 150_000);
+    assert!(activity.changes.spans.len() > 500, "{}", activity.changes.spans.len());
 }
 
 #[test]
-fn removed_slices_leave_the_assumed_space() {
-    const SLICES: u64 = 200_000;
+fn removed_spans_leave_the_assumed_space() {
+    const SPANS: u64 = 200_000;
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
     let mut store = empty_store(&path, Bytes(16 << 20));
     let empty = store.size().unwrap().0;
-    for at in 0..SLICES / 1000 {
+    for at in 0..SPANS / 1000 {
         let seeds: Vec<u64> = (0..1000).map(|index| 1 + (index * 7919 + at * 104_729) % 1_000_003).collect();
         let mut interval = active_second(at, &[], &[]);
-        interval.activity.slices = seeds.iter().map(|&seed| slice(3600 + at, seed, seed * 1000)).collect();
+        interval.activity.spans = seeds.iter().map(|&seed| span(3600 + at, seed, seed * 1000)).collect();
         store.write(&interval, 1, None).unwrap();
         while store.compact(false).unwrap() {}
     }
@@ -218,8 +218,8 @@ fn removed_slices_leave_the_assumed_space() {
     let connection = rusqlite::Connection::open(&path).unwrap();
     let number = |sql: &str| connection.query_one(sql, [], |row| row.get::<_, i64>(0)).unwrap().cast_unsigned();
     let free = number("SELECT freelist_count FROM pragma_freelist_count");
-    let rows = number("SELECT count(*) FROM slice");
-    println!("{rows} slices of {} bytes, {} free pages", (size - free * 4096) / rows, free);
+    let rows = number("SELECT count(*) FROM span");
+    println!("{rows} spans of {} bytes, {} free pages", (size - free * 4096) / rows, free);
     assert!((size - free * 4096) / rows < 70);
     assert!(size < 6 << 20, "{size} bytes of 16 MiB");
 }
@@ -235,15 +235,15 @@ fn recordings_without_activity_have_none() {
     drop(recording);
     // Older recordings lack the tables of activity.
     for table in [
-        "slice_kind",
+        "span_kind",
         "activity_name",
         "active_thread",
         "activity_lock",
         "activity_stack",
-        "slice",
+        "span",
         "activity_event",
         "activity_left_out",
-        "slice_total",
+        "span_total",
         "lock_total",
         "call_total",
         "call_histogram",
@@ -277,13 +277,13 @@ fn truncated_file_has_the_activity_before_the_damage() {
 }
 
 #[test]
-fn view_has_the_names_of_slices() {
+fn view_has_the_names_of_spans() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
     write(&path, &[active_second(0, &[5, 6], &[])]);
     let connection = rusqlite::Connection::open(&path).unwrap();
     let sql = "SELECT thread || ' ' || kind || ' ' || name || ' ' || coalesce(label, '-') || ' ' || duration_ns || ' '
-        || coalesce(lock, '-') || ' ' || coalesce(stack_end, '-') FROM slice_named ORDER BY begin_ns";
+        || coalesce(lock, '-') || ' ' || coalesce(stack_end, '-') FROM span_named ORDER BY begin_ns";
     let mut rows = connection.prepare(sql).unwrap();
     let rows: Vec<String> = rows.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
     assert_eq!(rows, ["worker1 stall name 1 name 5 5 - merged", "worker2 allocator_call name 2 - 6 - -"]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memtrace_model::{
     AbsAddr, ActiveThread, ActivityChanges, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockIdentity,
-    LockSums, Log2, Nanoseconds, Pid, Slice, SliceKind, SliceLabel, SliceSums, StackEnd, Tid,
+    LockSums, Log2, Nanoseconds, Pid, Span, SpanKind, SpanLabel, SpanSums, StackEnd, Tid,
 };
 use proptest::prelude::*;
 
@@ -14,17 +14,17 @@ use crate::*;
 /// Number of threads. There are as many locks and stacks, and twice as many names.
 const IDENTITIES: u32 = 4;
 
-/// Returns a slice of `duration` nanoseconds that ends in `second`. `seed` determines all other values.
-pub(super) fn slice(second: u64, seed: u64, duration: u64) -> Slice {
+/// Returns a span of `duration` nanoseconds that ends in `second`. `seed` determines all other values.
+pub(super) fn span(second: u64, seed: u64, duration: u64) -> Span {
     let (number, end) = ((seed % u64::from(IDENTITIES)) as u32, second * 1_000_000_000 + seed % 1_000_000_000);
-    Slice {
+    Span {
         thread: number,
-        kind: SliceKind::ALL[seed as usize % SliceKind::ALL.len()],
+        kind: SpanKind::ALL[seed as usize % SpanKind::ALL.len()],
         name: number,
         label: match seed % 3 {
             0 => None,
-            1 => Some(SliceLabel::Number(seed)),
-            _ => Some(SliceLabel::Text(IDENTITIES + number)),
+            1 => Some(SpanLabel::Number(seed)),
+            _ => Some(SpanLabel::Text(IDENTITIES + number)),
         },
         begin: Nanoseconds(end.saturating_sub(duration)),
         end: Nanoseconds(end),
@@ -75,22 +75,22 @@ fn add_identities(interval: &mut Interval) {
         (0..IDENTITIES).map(|number| (number, PathNumber(number), ends[number as usize % 2])).collect();
 }
 
-/// Returns the activity of a second with slices and events of these seeds. The first second has all names, threads,
+/// Returns the activity of a second with spans and events of these seeds. The first second has all names, threads,
 /// locks and stacks.
-pub(super) fn active_second(second: u64, slices: &[u64], events: &[u64]) -> Interval {
+pub(super) fn active_second(second: u64, spans: &[u64], events: &[u64]) -> Interval {
     let mut interval =
         Interval { span: Duration::from_secs(second)..Duration::from_secs(second + 1), ..Interval::default() };
     if second == 0 {
         add_identities(&mut interval);
     }
-    interval.activity.slices = slices.iter().map(|&seed| slice(second, seed, seed * 1000)).collect();
+    interval.activity.spans = spans.iter().map(|&seed| span(second, seed, seed * 1000)).collect();
     interval.activity.events = events.iter().map(|&seed| event(second, seed)).collect();
-    for slice in &interval.activity.slices {
-        let (time, cpu) = (slice.duration(), slice.cpu.unwrap_or_default());
-        let allocated = slice.allocated.map_or(0, |bytes| bytes.0);
-        *interval.activity.totals.entry((slice.kind, slice.name)).or_default() +=
-            SliceSums { count: 1, time, longest: time, cpu, allocated };
-        *interval.activity.lock_totals.entry(slice.name).or_default() += LockSums {
+    for span in &interval.activity.spans {
+        let (time, cpu) = (span.duration(), span.cpu.unwrap_or_default());
+        let allocated = span.allocated.map_or(0, |bytes| bytes.0);
+        *interval.activity.totals.entry((span.kind, span.name)).or_default() +=
+            SpanSums { count: 1, time, longest: time, cpu, allocated };
+        *interval.activity.lock_totals.entry(span.name).or_default() += LockSums {
             waits: 1,
             wait_time: time,
             longest_wait: time,
@@ -99,7 +99,7 @@ pub(super) fn active_second(second: u64, slices: &[u64], events: &[u64]) -> Inte
             longest_hold: cpu,
             most_waiters: second,
         };
-        let calls = interval.calls.entry(slice.name).or_default();
+        let calls = interval.calls.entry(span.name).or_default();
         (calls.count, calls.time) = (calls.count + 1, Nanoseconds(calls.time.0 + time.0));
         let mut histogram: BTreeMap<Log2, u64> = calls.histogram.iter().copied().collect();
         *histogram.entry(Log2::of_size(Bytes(time.0))).or_default() += 1;
@@ -113,8 +113,8 @@ pub(super) fn active_intervals(number: std::ops::Range<usize>) -> impl Strategy<
     let seeds = || prop::collection::vec(1..10_000u64, 0..12);
     prop::collection::vec((seeds(), seeds()), number).prop_map(|seconds| {
         let all: Vec<u64> = (0..64).collect();
-        let interval = |(second, (slices, events)): (u64, (Vec<u64>, Vec<u64>))| {
-            active_second(second, if second == 0 { &all } else { &slices }, &events)
+        let interval = |(second, (spans, events)): (u64, (Vec<u64>, Vec<u64>))| {
+            active_second(second, if second == 0 { &all } else { &spans }, &events)
         };
         (0..).zip(seconds).map(interval).collect()
     })
@@ -124,12 +124,12 @@ pub(super) fn active_intervals(number: std::ops::Range<usize>) -> impl Strategy<
 pub(super) fn sum(intervals: &[Interval]) -> RecordedActivity {
     let mut all = RecordedActivity::default();
     for interval in intervals {
-        let ActivityChanges { names, threads, locks, slices, events, totals, lock_totals, .. } =
+        let ActivityChanges { names, threads, locks, spans, events, totals, lock_totals, .. } =
             interval.activity.clone();
         all.changes.names.extend(names);
         all.changes.threads.extend(threads);
         all.changes.locks.extend(locks);
-        all.changes.slices.extend(slices);
+        all.changes.spans.extend(spans);
         all.changes.events.extend(events);
         all.stacks.extend(&interval.activity_stacks);
         add(
@@ -145,7 +145,7 @@ pub(super) fn sum(intervals: &[Interval]) -> RecordedActivity {
     all
 }
 
-/// Adds the totals, calls and counts of left-out slices of `part` to `all`.
+/// Adds the totals, calls and counts of left-out spans of `part` to `all`.
 pub(super) fn add(all: &mut RecordedActivity, part: &RecordedActivity) {
     for (key, sums) in &part.changes.totals {
         *all.changes.totals.entry(*key).or_default() += *sums;
@@ -160,8 +160,8 @@ pub(super) fn add(all: &mut RecordedActivity, part: &RecordedActivity) {
         sums.histogram.iter().for_each(|(log, calls)| *buckets.entry(*log).or_default() += calls);
         *histogram = buckets.into_iter().collect();
     }
-    let LeftOut { slices, shorter_than, events } = &mut all.left_out;
-    *slices += part.left_out.slices;
+    let LeftOut { spans, shorter_than, events } = &mut all.left_out;
+    *spans += part.left_out.spans;
     *events += part.left_out.events;
     *shorter_than = (*shorter_than).max(part.left_out.shorter_than);
 }

@@ -1,8 +1,8 @@
-//! Arguments of slices and events.
+//! Arguments of spans and events.
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{ActiveThread, Activity, ActivityEvent, EventValue, Pid, Slice, SliceKind, SliceLabel, Tid};
+use memtrace_model::{ActiveThread, Activity, ActivityEvent, EventValue, Pid, Span, SpanKind, SpanLabel, Tid};
 
 use super::argument_names::ArgumentName;
 use super::texts::Texts;
@@ -10,7 +10,7 @@ use crate::escape;
 use crate::perfetto::messages::DebugAnnotation;
 use crate::perfetto::messages::debug_annotation::Value;
 
-/// Makes the arguments of slices and events.
+/// Makes the arguments of spans and events.
 pub(super) struct Annotations<'a> {
     activity: &'a Activity,
     texts: &'a Texts,
@@ -23,28 +23,28 @@ impl<'a> Annotations<'a> {
         Self { activity, texts, threads }
     }
 
-    /// Returns the arguments of a slice.
-    pub(super) fn of_slice(&self, slice: &Slice) -> Vec<DebugAnnotation> {
-        let thread = &self.activity.threads[slice.thread as usize];
-        let (lock, holder) = match slice.kind {
+    /// Returns the arguments of a span.
+    pub(super) fn of_span(&self, span: &Span) -> Vec<DebugAnnotation> {
+        let thread = &self.activity.threads[span.thread as usize];
+        let (lock, holder) = match span.kind {
             // A hold is on the track of its lock, so it needs the thread as an argument, but not the lock.
-            SliceKind::LockHold => (None, Some(thread.tid)),
-            _ => (slice.lock, slice.holder),
+            SpanKind::LockHold => (None, Some(thread.tid)),
+            _ => (span.lock, span.holder),
         };
-        let label = slice.label.map(|label| match (label, slice.kind) {
-            (SliceLabel::Number(bytes), SliceKind::AllocatorCall) => (ArgumentName::Size, Value::Unsigned(bytes)),
-            (SliceLabel::Number(number), _) => (ArgumentName::Label, Value::Unsigned(number)),
-            (SliceLabel::Text(text), _) => (ArgumentName::Label, Value::Interned(self.texts.value(text))),
+        let label = span.label.map(|label| match (label, span.kind) {
+            (SpanLabel::Number(bytes), SpanKind::AllocatorCall) => (ArgumentName::Size, Value::Unsigned(bytes)),
+            (SpanLabel::Number(number), _) => (ArgumentName::Label, Value::Unsigned(number)),
+            (SpanLabel::Text(text), _) => (ArgumentName::Label, Value::Interned(self.texts.value(text))),
         });
         let address = |lock: u32| Value::Text(self.activity.locks[lock as usize].address.to_string());
         [
-            slice.cpu.map(|cpu| (ArgumentName::CpuTime, Value::Unsigned(cpu.0))),
-            slice.allocated.map(|bytes| (ArgumentName::Allocated, Value::Unsigned(bytes.0))),
+            span.cpu.map(|cpu| (ArgumentName::CpuTime, Value::Unsigned(cpu.0))),
+            span.allocated.map(|bytes| (ArgumentName::Allocated, Value::Unsigned(bytes.0))),
             label,
             lock.map(|lock| (ArgumentName::Lock, address(lock))),
             holder.map(|tid| (ArgumentName::Holder, Value::Text(self.title_of(thread.pid, tid)))),
-            slice.stack.map(|stack| (ArgumentName::Stack, Value::Interned(Texts::stack(stack)))),
-            slice.is_open.then_some((ArgumentName::NotEnded, Value::Bool(true))),
+            span.stack.map(|stack| (ArgumentName::Stack, Value::Interned(Texts::stack(stack)))),
+            span.is_open.then_some((ArgumentName::NotEnded, Value::Bool(true))),
         ]
         .into_iter()
         .flatten()

@@ -1,4 +1,4 @@
-//! Names of the arguments of slices and events.
+//! Names of the arguments of spans and events.
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArgumentName {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
-use memtrace_model::{Activity, LockRow, Nanoseconds, Slice, SliceKind};
+use memtrace_model::{Activity, LockRow, Nanoseconds, Span, SpanKind};
 
 use super::annotations::Annotations;
 use super::texts::Texts;
@@ -16,32 +16,32 @@ use crate::perfetto::packets::Packets;
 /// UUIDs of tracks of locks are above this number.
 const LOCKS: u64 = 1 << 41;
 
-/// Slices of the locks that have tracks, by index of the lock in the activity.
+/// Spans of the locks that have tracks, by index of the lock in the activity.
 pub(super) struct LockTracks<'a> {
-    locks: BTreeMap<u32, LockSlices<'a>>,
+    locks: BTreeMap<u32, LockSpans<'a>>,
     /// Number of tracks that were written.
     tracks: u64,
 }
 
-/// Slices of a lock.
+/// Spans of a lock.
 #[derive(Default)]
-struct LockSlices<'a> {
-    holds: Vec<&'a Slice>,
-    waits: Vec<&'a Slice>,
+struct LockSpans<'a> {
+    holds: Vec<&'a Span>,
+    waits: Vec<&'a Span>,
 }
 
 impl<'a> LockTracks<'a> {
     pub(super) fn of(activity: &'a Activity) -> Self {
-        let mut locks: BTreeMap<u32, LockSlices<'a>> = BTreeMap::new();
-        for slice in &activity.slices {
-            let Some(lock) = slice.lock else { continue };
-            let slices = locks.entry(lock).or_default();
-            match slice.kind {
-                SliceKind::LockHold => slices.holds.push(slice),
-                _ => slices.waits.push(slice),
+        let mut locks: BTreeMap<u32, LockSpans<'a>> = BTreeMap::new();
+        for span in &activity.spans {
+            let Some(lock) = span.lock else { continue };
+            let spans = locks.entry(lock).or_default();
+            match span.kind {
+                SpanKind::LockHold => spans.holds.push(span),
+                _ => spans.waits.push(span),
             }
         }
-        locks.retain(|lock, slices| activity.locks[*lock as usize].name.is_some() || slices.is_contended());
+        locks.retain(|lock, spans| activity.locks[*lock as usize].name.is_some() || spans.is_contended());
         Self { locks, tracks: 0 }
     }
 
@@ -51,7 +51,7 @@ impl<'a> LockTracks<'a> {
         annotations: &Annotations<'_>,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
-        for (lock, mut slices) in std::mem::take(&mut self.locks) {
+        for (lock, mut spans) in std::mem::take(&mut self.locks) {
             let lock = &activity.locks[lock as usize];
             let track = TrackDescriptor {
                 parent_uuid: Some(lock.pid.0.into()),
@@ -59,12 +59,12 @@ impl<'a> LockTracks<'a> {
                 ..TrackDescriptor::default()
             };
             let first = self.write_track(track.clone(), packets)?;
-            slices.holds.sort_by_key(|hold| hold.begin);
+            spans.holds.sort_by_key(|hold| hold.begin);
             // Holds of a lock can overlap: several readers hold a lock at once, and the end of a hold can be observed
-            // after the begin of the next one. Slices of one track must nest, so overlapping holds are on further
+            // after the begin of the next one. Spans of one track must nest, so overlapping holds are on further
             // tracks with the same name, which the viewer draws as one track.
             let mut lanes = vec![(first, Nanoseconds(0))];
-            for hold in slices.holds {
+            for hold in spans.holds {
                 let lane = match lanes.iter().position(|(_, end)| *end <= hold.begin) {
                     Some(lane) => lane,
                     None => {
@@ -75,15 +75,15 @@ impl<'a> LockTracks<'a> {
                 write_hold(lanes[lane].0, hold, activity, annotations, packets)?;
                 lanes[lane].1 = hold.end;
             }
-            if !slices.waits.is_empty() {
-                self.write_waiters(first, &slices.waits, packets)?;
+            if !spans.waits.is_empty() {
+                self.write_waiters(first, &spans.waits, packets)?;
             }
         }
         Ok(())
     }
 
     /// Writes a counter track with the number of waiting threads over time.
-    fn write_waiters(&mut self, parent: u64, waits: &[&Slice], packets: &mut Packets<'_>) -> io::Result<()> {
+    fn write_waiters(&mut self, parent: u64, waits: &[&Span], packets: &mut Packets<'_>) -> io::Result<()> {
         let counter = TrackDescriptor {
             parent_uuid: Some(parent),
             name: Some(String::from("waiters")),
@@ -114,17 +114,17 @@ impl<'a> LockTracks<'a> {
     }
 }
 
-impl LockSlices<'_> {
+impl LockSpans<'_> {
     /// Returns true if the lock has several waits, or a wait with a known holder.
     fn is_contended(&self) -> bool {
         self.waits.len() > 1 || self.waits.iter().any(|wait| wait.holder.is_some())
     }
 }
 
-/// Writes a hold as a slice with the name of the holding thread.
+/// Writes a hold as a span with the name of the holding thread.
 fn write_hold(
     uuid: u64,
-    hold: &Slice,
+    hold: &Span,
     activity: &Activity,
     annotations: &Annotations<'_>,
     packets: &mut Packets<'_>,
@@ -134,7 +134,7 @@ fn write_hold(
         track_uuid: Some(uuid),
         category_iids: vec![Texts::category_of(hold.kind)],
         name: Some(escape::visible(activity.threads[hold.thread as usize].name.raw())),
-        debug_annotations: annotations.of_slice(hold),
+        debug_annotations: annotations.of_span(hold),
         ..TrackEvent::default()
     };
     packets.write_event(hold.begin, event)?;

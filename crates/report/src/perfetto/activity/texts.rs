@@ -1,8 +1,8 @@
-//! Interned texts: packets refer to them by their IIDs, which keeps a trace with many slices small.
+//! Interned texts: packets refer to them by their IIDs, which keeps a trace with many spans small.
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{Activity, EventValue, SliceKind, SliceLabel};
+use memtrace_model::{Activity, EventValue, SpanKind, SpanLabel};
 
 use super::argument_names::ArgumentName;
 use crate::escape;
@@ -16,29 +16,29 @@ pub(super) struct Texts {
 
 impl Texts {
     /// IID of the category of events.
-    pub(super) const EVENT: u64 = SliceKind::ALL.len() as u64 + 1;
+    pub(super) const EVENT: u64 = SpanKind::ALL.len() as u64 + 1;
 
     pub(super) fn of(activity: &Activity) -> Self {
         let first = activity.stacks.len() as u64 + 1;
-        let of_slices = activity.slices.iter().filter_map(|slice| match slice.label {
-            Some(SliceLabel::Text(number)) => Some(number),
-            Some(SliceLabel::Number(_)) | None => None,
+        let of_spans = activity.spans.iter().filter_map(|span| match span.label {
+            Some(SpanLabel::Text(number)) => Some(number),
+            Some(SpanLabel::Number(_)) | None => None,
         });
         let of_events = activity.events.iter().filter_map(|event| match event.value {
             EventValue::Text(number) => Some(number),
             EventValue::Number(_) | EventValue::None => None,
         });
-        let mut values: BTreeMap<u32, u64> = of_slices.chain(of_events).map(|number| (number, 0)).collect();
+        let mut values: BTreeMap<u32, u64> = of_spans.chain(of_events).map(|number| (number, 0)).collect();
         values.values_mut().zip(first..).for_each(|(iid, next)| *iid = next);
         Self { values }
     }
 
-    /// Returns the IID of the category of a slice.
-    pub(super) fn category_of(kind: SliceKind) -> u64 {
-        SliceKind::ALL.iter().take_while(|other| **other != kind).count() as u64 + 1
+    /// Returns the IID of the category of a span.
+    pub(super) fn category_of(kind: SpanKind) -> u64 {
+        SpanKind::ALL.iter().take_while(|other| **other != kind).count() as u64 + 1
     }
 
-    /// Returns the IID of the name of a slice or an event. `number`: index in [`Activity::names`].
+    /// Returns the IID of the name of a span or an event. `number`: index in [`Activity::names`].
     pub(super) fn name_of(number: u32) -> u64 {
         u64::from(number) + 1
     }
@@ -55,7 +55,7 @@ impl Texts {
 
     /// Returns all interned texts with their IIDs.
     pub(super) fn data(&self, activity: &Activity) -> InternedData {
-        let categories = SliceKind::ALL.into_iter().map(SliceKind::name).chain(["event"]);
+        let categories = SpanKind::ALL.into_iter().map(SpanKind::name).chain(["event"]);
         let names = activity.names.iter().map(|name| escape::visible(name));
         let frames = |stack: &Vec<String>| stack.iter().map(|frame| escape::visible(frame)).collect::<Vec<_>>();
         let stacks = activity.stacks.iter().map(|stack| frames(stack).join("\n"));

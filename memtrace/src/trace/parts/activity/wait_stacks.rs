@@ -35,7 +35,7 @@ pub(super) struct WaitStacks {
     calls: BTreeMap<u32, Vec<LiveCall>>,
     /// Call paths of known stacks.
     known: FxHashMap<StackId, Node>,
-    /// Stacks of slices that have no calls yet: number in the activity, process and stack id.
+    /// Stacks of spans that have no calls yet: number in the activity, process and stack id.
     waiting: Vec<(u32, Pid, StackId)>,
 }
 
@@ -55,7 +55,7 @@ impl WaitStacks {
         self.frames.entry(pid).or_default().insert(id, stack);
     }
 
-    /// Converts the frames that have arrived, and returns them by image. `new`: stacks of new slices.
+    /// Converts the frames that have arrived, and returns them by image. `new`: stacks of new spans.
     pub(super) fn convert(
         &mut self,
         new: &[(u32, Pid, StackId)],
