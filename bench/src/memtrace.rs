@@ -60,9 +60,9 @@ impl Memtrace {
 }
 
 /// Attached `memtrace threads`.
-pub(crate) struct ThreadMonitor(Process);
+pub(crate) struct ThreadsCommand(Process);
 
-impl ThreadMonitor {
+impl ThreadsCommand {
     /// Attaches `program` to process `pid`, and waits until all probes are attached. memtrace reads the counters only
     /// every 10 s, so that the reads cost little.
     pub(crate) fn attach(program: &Path, pid: u32) -> Result<Self> {

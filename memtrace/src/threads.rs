@@ -5,13 +5,13 @@ mod cgroup_readings;
 mod config;
 mod jemalloc;
 mod marks;
-mod monitor_recording;
-mod monitor_run;
 mod output_thread;
 mod outputs;
 mod process_readings;
 mod process_selection;
 mod reading;
+mod recording;
+mod run;
 mod sampler;
 mod samples;
 mod sampling_thread;
@@ -22,9 +22,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-pub(crate) use self::config::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace};
+pub(crate) use self::config::{SourceChoice, ThreadsConfig, ThreadsFormat, TriggeredTrace};
 
-use self::monitor_run::{FinishedRun, MonitorRun};
+use self::run::{FinishedRun, ThreadsRun};
 use self::sampler::Request;
 use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::{Signals, event_loop, process_exit, register, until};
@@ -41,10 +41,10 @@ const MAPPINGS: Duration = Duration::from_millis(100);
 ///
 /// Until [`Observer::attached`] is called, every error ends the run and removes its probes. After that, the errors are
 /// failures to wait for the targets, to read the counters, or to write the trace.
-pub(crate) fn monitor(config: &MonitorConfig, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+pub(crate) fn run(config: &ThreadsConfig, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     event_loop()?.block_on(async {
         let mut signals = Signals::listen()?;
-        let (mut run, pidfds) = MonitorRun::start(config, observer).await?;
+        let (mut run, pidfds) = ThreadsRun::start(config, observer).await?;
         let pidfds = pidfds.into_iter().map(register).collect::<Result<Vec<_>, _>>();
         let mut pidfds = pidfds.map_err(|error| Error::Failed(format!("cannot wait for the targets: {error}")))?;
         let deadline = config.duration.map(|duration| Instant::now() + duration);

@@ -10,7 +10,7 @@ use crate::children::start_victim;
 use crate::floor::{Floor, ReturnAction};
 use crate::heaptrack::Heaptrack;
 use crate::libc_copy::LibcCopy;
-use crate::memtrace::{Memtrace, ThreadMonitor};
+use crate::memtrace::{Memtrace, ThreadsCommand};
 use crate::options::Options;
 use crate::probes::{self, ProbeSite};
 use crate::victim::{self, FRAMES, PairTiming};
@@ -91,7 +91,7 @@ enum Tracer {
     None,
     Floor(Floor),
     Memtrace(Memtrace),
-    Threads(ThreadMonitor),
+    Threads(ThreadsCommand),
     Bpftrace(Bpftrace),
     Heaptrack(Heaptrack),
 }
@@ -126,7 +126,7 @@ impl TracedVictim {
             Kind::Floor | Kind::ReturnFloor | Kind::ThreadsFloor => {
                 Tracer::Floor(Floor::attach(&options.floor, &library, pid, sites, ReturnAction::Nothing)?)
             }
-            Kind::Threads => Tracer::Threads(ThreadMonitor::attach(&options.memtrace, pid)?),
+            Kind::Threads => Tracer::Threads(ThreadsCommand::attach(&options.memtrace, pid)?),
             Kind::WithoutStacks => memtrace(&[], 0)?,
             Kind::WithStacks => memtrace(&[], FRAMES)?,
             Kind::AtReturnWithoutStacks => memtrace(&[SITE_OPTION, "return"], 0)?,
@@ -146,7 +146,7 @@ impl TracedVictim {
     pub(super) fn sites_of_floor(&self) -> Result<Option<Vec<ProbeSite>>> {
         let pid = match &self.tracer {
             Tracer::Memtrace(memtrace) => memtrace.pid(),
-            Tracer::Threads(monitor) => monitor.pid(),
+            Tracer::Threads(threads) => threads.pid(),
             _ => return Ok(None),
         };
         self.kind.has_sites_of_floor().then(|| probes::malloc_and_free(pid, &self.library)).transpose()
@@ -179,7 +179,7 @@ impl EndedTracer {
             Tracer::None => {}
             Tracer::Floor(floor) => drop(floor),
             Tracer::Memtrace(memtrace) => return memtrace.finish().map(Some),
-            Tracer::Threads(monitor) => monitor.finish()?,
+            Tracer::Threads(threads) => threads.finish()?,
             Tracer::Bpftrace(bpftrace) => bpftrace.finish(),
             Tracer::Heaptrack(heaptrack) => heaptrack.finish()?,
         }

@@ -9,7 +9,6 @@ mod image_merge;
 mod mark_texts;
 mod merge;
 mod merge_step;
-mod monitor;
 mod numbers;
 mod performance_schema;
 mod quantities;
@@ -21,6 +20,7 @@ mod span_removal;
 mod stack_merge;
 mod store;
 mod text;
+mod threads;
 mod total_merge;
 mod total_numbers;
 mod usage_columns;
@@ -28,8 +28,8 @@ mod writer;
 
 pub use error::Error;
 pub use mark_texts::MarkTexts;
-pub use monitor::MonitorRecorder;
 pub use reader::{ProcessRow, Recording, ThreadRow};
+pub use threads::ThreadRecorder;
 pub use writer::{Settings, Status, Writer};
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ mod tests;
 mod watch;
 mod window;
 
-use memtrace_model::MonitorInterval;
+use memtrace_model::ThreadsInterval;
 
 pub use budget::{TraceBudget, TraceRefusal};
 pub use condition::{Comparison, Condition, Period};
@@ -67,7 +67,7 @@ impl Triggers {
     ///
     /// A condition fires when it becomes true for a subject. It fires again after it was not true for a minute.
     /// Threads without rows are not evaluated. The usage of a thread in the interval of its end is not evaluated.
-    pub fn observe(&mut self, interval: &MonitorInterval, cgroups: &[CgroupObservation]) -> Vec<Firing> {
+    pub fn observe(&mut self, interval: &ThreadsInterval, cgroups: &[CgroupObservation]) -> Vec<Firing> {
         let mut firings = Vec::new();
         for watch in &mut self.watches {
             let subjects = subjects(watch.subject(), interval, cgroups);

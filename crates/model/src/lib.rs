@@ -17,7 +17,6 @@ mod magnitude;
 mod memory;
 mod memory_timeline;
 mod metric;
-mod monitor;
 mod names;
 pub mod parse;
 mod process;
@@ -28,6 +27,7 @@ mod run_facts;
 mod snapshot;
 mod stack;
 mod tag;
+mod threads;
 mod totals;
 mod units;
 mod user_probe;
@@ -51,11 +51,6 @@ pub use magnitude::{Magnitude, Magnitudes, share};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
 pub use memory_timeline::{MemoryCounter, MemoryTimeline, PressureCounter, ProcessTimeline, Steps};
 pub use metric::{Metric, MetricFacts, Requirement};
-pub use monitor::{
-    CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
-    OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval,
-    ThreadUsage, UsageCounter,
-};
 pub use names::{CodeNames, FileState, GeneratedFunction, Names, PathObject};
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
@@ -76,6 +71,11 @@ pub use run_facts::RunFacts;
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
 pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};
+pub use threads::{
+    CounterSource, MachineUsage, MachineValue, OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState,
+    TaskState, ThreadColumn, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent, ThreadsEventKind,
+    ThreadsInterval, UsageCounter,
+};
 pub use totals::{
     AccountCounters, AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTable, AccountTotals, AllocatorId,
     Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, GroupBy, Log2, MarkBounds, Part, PartKey,

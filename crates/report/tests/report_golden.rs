@@ -22,8 +22,6 @@ mod long {
     mod perfetto_size;
     pub(crate) mod viewers;
 }
-#[path = "report_golden/monitor.rs"]
-mod monitor;
 #[path = "report_golden/page.rs"]
 mod page;
 #[path = "report_golden/perfetto_accounts.rs"]
@@ -38,6 +36,8 @@ mod sample;
 mod sampled;
 #[path = "report_golden/text.rs"]
 mod text;
+#[path = "report_golden/threads.rs"]
+mod threads;
 #[path = "report_golden/waits.rs"]
 mod waits;
 

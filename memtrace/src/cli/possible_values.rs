@@ -6,7 +6,7 @@ use memtrace_report::Format;
 
 use crate::run_kit::account_column::AccountColumn;
 use crate::targets::select::ProbeSite;
-use crate::threads::{MonitorFormat, SourceChoice};
+use crate::threads::{SourceChoice, ThreadsFormat};
 use crate::trace::config::BlockSizes;
 
 pub(super) fn formats() -> impl TypedValueParser<Value = Format> {
@@ -56,12 +56,12 @@ pub(super) fn event_classes() -> impl TypedValueParser<Value = EventClass> {
     })
 }
 
-pub(super) fn monitor_formats() -> impl TypedValueParser<Value = MonitorFormat> {
-    one_of(MonitorFormat::ALL, |format| {
+pub(super) fn threads_formats() -> impl TypedValueParser<Value = ThreadsFormat> {
+    one_of(ThreadsFormat::ALL, |format| {
         let help = match format {
-            MonitorFormat::Table => "a table of the threads, which changes in place on a terminal",
-            MonitorFormat::Csv => "comma-separated values, a row for each thread, process and interval",
-            MonitorFormat::Json => "JSON lines, one for each interval",
+            ThreadsFormat::Table => "a table of the threads, which changes in place on a terminal",
+            ThreadsFormat::Csv => "comma-separated values, a row for each thread, process and interval",
+            ThreadsFormat::Json => "JSON lines, one for each interval",
         };
         PossibleValue::new(format.name()).help(help)
     })

@@ -18,7 +18,7 @@ use super::terminal::Terminal;
 use super::{exit, hooks, logging, units};
 use crate::run_kit::config::Recording;
 use crate::targets::select::Target;
-use crate::threads::{MonitorConfig, MonitorFormat, SourceChoice, TriggeredTrace};
+use crate::threads::{SourceChoice, ThreadsConfig, ThreadsFormat, TriggeredTrace};
 use memtrace_object::allocators::{NamedAllocator, UserHooks};
 
 const DEFAULT_SIZE: Bytes = Bytes(300 << 20);
@@ -53,8 +53,8 @@ pub(super) struct ThreadsArgs {
     once: bool,
 
     /// Write this format to standard output [default: text]
-    #[arg(long, value_parser = possible_values::monitor_formats(), help_heading = OUTPUT)]
-    format: Option<MonitorFormat>,
+    #[arg(long, value_parser = possible_values::threads_formats(), help_heading = OUTPUT)]
+    format: Option<ThreadsFormat>,
 
     /// Write a trace for Perfetto into this file, *.pftrace
     ///
@@ -146,7 +146,7 @@ pub(super) fn run(args: ThreadsArgs, console: &Console) -> ExitCode {
     };
     logging::start(console, quiet, verbose);
     let has_command = matches!(config.target, Target::Command { .. });
-    let outcome = crate::threads::monitor(&config, &mut Terminal::new(console.clone(), quiet, has_command));
+    let outcome = crate::threads::run(&config, &mut Terminal::new(console.clone(), quiet, has_command));
     console.clear();
     match outcome {
         Ok(outcome) => exit::code_of(&outcome, false).into(),
@@ -155,7 +155,7 @@ pub(super) fn run(args: ThreadsArgs, console: &Console) -> ExitCode {
 }
 
 /// Returns the configuration of the thread monitor.
-fn config(args: ThreadsArgs) -> Result<MonitorConfig, ArgConflict> {
+fn config(args: ThreadsArgs) -> Result<ThreadsConfig, ArgConflict> {
     check_interval(args.interval)?;
     if args.max_threads == 0 {
         return Err(ArgConflict::new("--max-threads 0 shows no thread", "give at least 1"));
@@ -178,8 +178,8 @@ fn config(args: ThreadsArgs) -> Result<MonitorConfig, ArgConflict> {
     });
     // With a recording or a trace for Perfetto, the table is shown only for `--once` or `--format text`.
     let has_file = recording.is_some() || args.output.is_some();
-    let output = args.format.or(if has_file && !args.once { None } else { Some(MonitorFormat::Table) });
-    Ok(MonitorConfig {
+    let output = args.format.or(if has_file && !args.once { None } else { Some(ThreadsFormat::Table) });
+    Ok(ThreadsConfig {
         target,
         duration: args.duration,
         interval: args.interval,
@@ -221,7 +221,7 @@ mod tests {
     use super::super::args::{Action, Arguments};
     use super::*;
 
-    fn parse(line: &str) -> Result<(Option<PathBuf>, Option<MonitorFormat>), String> {
+    fn parse(line: &str) -> Result<(Option<PathBuf>, Option<ThreadsFormat>), String> {
         let words = ["memtrace", "threads"].into_iter().chain(line.split_whitespace());
         let arguments = Arguments::try_parse_from(words).map_err(|error| error.to_string())?;
         let Some(Action::Threads(args)) = arguments.action else { panic!("not threads") };
@@ -231,10 +231,10 @@ mod tests {
     #[test]
     fn trace_replaces_the_table() {
         let trace = || Some(PathBuf::from("a.pftrace"));
-        assert_eq!(parse("-a"), Ok((None, Some(MonitorFormat::Table))));
+        assert_eq!(parse("-a"), Ok((None, Some(ThreadsFormat::Table))));
         assert_eq!(parse("-a -o a.pftrace"), Ok((trace(), None)));
-        assert_eq!(parse("-a -o a.pftrace --format csv"), Ok((trace(), Some(MonitorFormat::Csv))));
-        assert_eq!(parse("-a -o a.pftrace --once"), Ok((trace(), Some(MonitorFormat::Table))));
+        assert_eq!(parse("-a -o a.pftrace --format csv"), Ok((trace(), Some(ThreadsFormat::Csv))));
+        assert_eq!(parse("-a -o a.pftrace --once"), Ok((trace(), Some(ThreadsFormat::Table))));
     }
 
     #[test]

@@ -8,8 +8,8 @@ use memtrace_history::{
     ThreadNumber, ThreadRow,
 };
 use memtrace_model::{
-    ImageId, Losses, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads,
-    ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn, ThreadInterval, ThreadUsage,
+    ImageId, Losses, MachineUsage, OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState,
+    ThreadColumn, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent, ThreadsEventKind, ThreadsInterval,
 };
 use memtrace_report::{
     Format, ThreadHistory, ThreadTableOptions, ThreadTrace, TimelineBuilder, write_thread_table, write_thread_timeline,
@@ -39,7 +39,7 @@ pub(super) struct RecordedThreads<'a> {
     processes: BTreeMap<Boundary, Vec<ProcessRow>>,
     values: BTreeMap<ImageId, Vec<(Boundary, ProcessValues)>>,
     machine: BTreeMap<Boundary, MachineUsage>,
-    events: Vec<MonitorEvent>,
+    events: Vec<ThreadsEvent>,
     losses: BTreeMap<Boundary, Losses>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> RecordedThreads<'a> {
     /// Reads the threads and processes between the given moments of a recording.
     pub(super) fn read(recording: &'a Recording, moments: &Moments) -> Result<Self, memtrace_history::Error> {
         let (from, to) = (moments.from(), moments.to());
-        let threads = recording.monitored_threads()?.into_iter().map(|thread| (thread.number, thread)).collect();
+        let threads = recording.recorded_threads()?.into_iter().map(|thread| (thread.number, thread)).collect();
         let mut processes: BTreeMap<Boundary, Vec<ProcessRow>> = BTreeMap::new();
         for row in recording.process_rows(from, to)? {
             processes.entry(row.at).or_default().push(row);
@@ -55,11 +55,11 @@ impl<'a> RecordedThreads<'a> {
         let marks = recording
             .marks()
             .iter()
-            .map(|row| MonitorEvent { at: row.mark.at, kind: MonitorEventKind::Mark(row.mark.text.clone()) });
+            .map(|row| ThreadsEvent { at: row.mark.at, kind: ThreadsEventKind::Mark(row.mark.text.clone()) });
         let kills = recording
             .oom_kills(to)?
             .into_iter()
-            .map(|kill| MonitorEvent { at: kill.at.since_start(), kind: MonitorEventKind::OomKill(kill.victim.pid) });
+            .map(|kill| ThreadsEvent { at: kill.at.since_start(), kind: ThreadsEventKind::OomKill(kill.victim.pid) });
         let mut events: Vec<_> = marks.chain(kills).collect();
         events.sort_by_key(|event| event.at);
         Ok(Self {
@@ -106,7 +106,7 @@ impl<'a> RecordedThreads<'a> {
             }
             _ => {
                 let mut history = ThreadHistory::new(sort);
-                let mut sum: Option<MonitorInterval> = None;
+                let mut sum: Option<ThreadsInterval> = None;
                 self.for_each_interval(|interval| {
                     history.add(interval);
                     match &mut sum {
@@ -122,7 +122,7 @@ impl<'a> RecordedThreads<'a> {
     }
 
     /// Calls `each` for every interval, in order of time.
-    fn for_each_interval(&self, mut each: impl FnMut(&MonitorInterval) -> io::Result<()>) -> io::Result<()> {
+    fn for_each_interval(&self, mut each: impl FnMut(&ThreadsInterval) -> io::Result<()>) -> io::Result<()> {
         let selected = |row: &&IntervalRow| self.from < row.end() && row.end() <= self.to;
         let mut intervals = self.recording.intervals().iter().filter(selected).peekable();
         let mut held = Held::default();
@@ -147,7 +147,7 @@ impl<'a> RecordedThreads<'a> {
         outcome
     }
 
-    fn interval(&self, row: &IntervalRow, rows: &[ThreadRow], held: &mut Held) -> MonitorInterval {
+    fn interval(&self, row: &IntervalRow, rows: &[ThreadRow], held: &mut Held) -> ThreadsInterval {
         let usage: FxHashMap<ThreadNumber, ThreadUsage> =
             rows.iter().map(|row| (row.usage.thread, row.usage.usage)).collect();
         held.states.extend(rows.iter().map(|row| (row.usage.thread, row.usage.state)));
@@ -156,7 +156,7 @@ impl<'a> RecordedThreads<'a> {
             self.threads.values().filter(|thread| runs_at_end(thread, row) || usage.contains_key(&thread.number))
         {
             threads.entry(thread.image).or_default().push(ThreadInterval {
-                thread: MonitoredThread {
+                thread: ThreadIdentity {
                     pid: thread.image.pid,
                     tid: thread.tid,
                     start_ns: (ORIGIN + thread.start_ns).cast_unsigned(),
@@ -181,7 +181,7 @@ impl<'a> RecordedThreads<'a> {
             Some(self.process(*id, image, own, held, threads.unwrap_or_default(), row))
         });
         let events = self.events.iter().filter(|event| row.span.start < event.at && event.at <= row.span.end);
-        MonitorInterval {
+        ThreadsInterval {
             span: row.span.clone(),
             processes: processes.collect(),
             machine: self.machine.get(&end).copied().unwrap_or_default(),

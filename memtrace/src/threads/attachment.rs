@@ -10,10 +10,10 @@ use memtrace_history::registry;
 use memtrace_host::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
 use memtrace_host::target_files::open_target_file;
 use memtrace_model::format;
-use memtrace_model::{Bytes, CounterSource, EventClass, LossReason, Losses, MonitorInterval, PartKeys, Pid, Tick};
+use memtrace_model::{Bytes, CounterSource, EventClass, LossReason, Losses, PartKeys, Pid, ThreadsInterval, Tick};
 use memtrace_object::allocators::Allocator;
 
-use super::config::{MonitorConfig, SourceChoice};
+use super::config::{SourceChoice, ThreadsConfig};
 use super::jemalloc::JemallocReader;
 use crate::run_kit::detach::Detach;
 use crate::run_kit::error::{Error, from_engines};
@@ -43,7 +43,7 @@ pub(super) struct Attachment {
 impl Attachment {
     /// Finds the targets, attaches the probes and starts to count.
     pub(super) fn start(
-        config: &MonitorConfig,
+        config: &ThreadsConfig,
         clock_start: Duration,
     ) -> Result<(Self, ThreadUsageReader, JemallocReader), Error> {
         kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
@@ -111,7 +111,7 @@ impl Attachment {
     }
 
     /// Returns the paths of the cgroups of all processes in the interval.
-    pub(super) fn cgroups(&self, interval: &MonitorInterval) -> BTreeSet<&str> {
+    pub(super) fn cgroups(&self, interval: &ThreadsInterval) -> BTreeSet<&str> {
         let images = interval.processes.iter().filter_map(|process| self.tracker.image(process.pid));
         images.filter_map(|image| image.cgroup.as_deref()).map(|cgroup| cgroup.path.as_str()).collect()
     }

@@ -11,7 +11,7 @@ use crate::run_kit::config::Recording;
 use crate::targets::select::Target;
 
 #[derive(Clone, Debug)]
-pub(crate) struct MonitorConfig {
+pub(crate) struct ThreadsConfig {
     pub(crate) target: Target,
     /// Duration of the run; `None` to run until a signal, or until all targets have ended.
     pub(crate) duration: Option<Duration>,
@@ -20,7 +20,7 @@ pub(crate) struct MonitorConfig {
     /// True to end after the first interval.
     pub(crate) once: bool,
     /// Format on standard output; `None` to write nothing there.
-    pub(crate) output: Option<MonitorFormat>,
+    pub(crate) output: Option<ThreadsFormat>,
     /// File for a trace for Perfetto, if one is written.
     pub(crate) trace: Option<PathBuf>,
     /// Recording to write, if any.
@@ -43,7 +43,7 @@ pub(crate) struct MonitorConfig {
     pub(crate) then: Option<TriggeredTrace>,
 }
 
-impl MonitorConfig {
+impl ThreadsConfig {
     pub(super) fn has_cgroup_conditions(&self) -> bool {
         self.conditions.iter().any(|condition| condition.subject == Subject::Cgroup)
     }
@@ -51,13 +51,13 @@ impl MonitorConfig {
 
 /// Format on standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum MonitorFormat {
+pub(crate) enum ThreadsFormat {
     Table,
     Csv,
     Json,
 }
 
-impl MonitorFormat {
+impl ThreadsFormat {
     /// All formats, in the order of the help.
     pub(crate) const ALL: &[Self] = &[Self::Table, Self::Csv, Self::Json];
 

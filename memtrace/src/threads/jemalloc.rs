@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use memtrace_host::kernel::{ProcessStart, RunningThread};
 use memtrace_host::procfs::RemoteCounters;
-use memtrace_model::{AbsAddr, Mapping, MonitoredThread, Pid, ThreadUsage, UsageCounter};
+use memtrace_model::{AbsAddr, Mapping, Pid, ThreadIdentity, ThreadUsage, UsageCounter};
 use memtrace_object::allocators::{JemallocCounters, address_in};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -22,9 +22,9 @@ struct JemallocProcess {
     tp_offset: i64,
     remote: RemoteCounters,
     /// Thread and counter at each address of the last request.
-    places: FxHashMap<AbsAddr, (MonitoredThread, UsageCounter)>,
+    places: FxHashMap<AbsAddr, (ThreadIdentity, UsageCounter)>,
     /// Counters of the running threads, as they were last read.
-    running: FxHashMap<MonitoredThread, ThreadUsage>,
+    running: FxHashMap<ThreadIdentity, ThreadUsage>,
     /// Sum of the counters of exited threads. Each thread counts with the values that were read
     /// last.
     ended: ThreadUsage,
@@ -135,7 +135,7 @@ impl JemallocProcess {
     }
 
     /// Adds the counters of threads that no longer run to the sum of exited threads.
-    fn end_missing(&mut self, is_running: impl Fn(&MonitoredThread) -> bool) {
+    fn end_missing(&mut self, is_running: impl Fn(&ThreadIdentity) -> bool) {
         let ended = &mut self.ended;
         self.running.retain(|thread, usage| {
             let runs = is_running(thread);

@@ -4,16 +4,16 @@ use std::io;
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
-use memtrace_model::MonitorInterval;
+use memtrace_model::ThreadsInterval;
 use memtrace_report::{
     ThreadHistory, ThreadTableOptions, write_thread_table, write_threads_csv, write_threads_csv_header,
     write_threads_json,
 };
 
-use super::config::{MonitorConfig, MonitorFormat};
-use super::monitor_recording::MonitorRecording;
+use super::config::{ThreadsConfig, ThreadsFormat};
 use super::output_thread::OutputThread;
 use super::reading::Reading;
+use super::recording::ThreadsRecording;
 use super::trace_thread::TraceThread;
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::observer::{Observer, TableSize};
@@ -29,9 +29,9 @@ const SHORTEST_TABLE: u32 = 10;
 
 /// Outputs of a thread monitor.
 pub(super) struct Outputs {
-    recording: Option<MonitorRecording>,
+    recording: Option<ThreadsRecording>,
     trace: Option<TraceThread>,
-    format: Option<MonitorFormat>,
+    format: Option<ThreadsFormat>,
     stdout: OutputThread,
     /// True if the table is redrawn in place.
     in_place: bool,
@@ -50,7 +50,7 @@ impl Outputs {
     /// Creates the recording, and starts the output thread. `clock_start`: origin of the monitor's times on the
     /// monotonic clock.
     pub(super) fn create(
-        config: &MonitorConfig,
+        config: &ThreadsConfig,
         trace: Option<TraceThread>,
         target: &str,
         clock_start: Duration,
@@ -58,14 +58,14 @@ impl Outputs {
     ) -> Result<Self, Error> {
         let recording = config.recording.as_ref();
         let recording =
-            recording.map(|recording| MonitorRecording::create(recording, target, clock_start)).transpose()?;
+            recording.map(|recording| ThreadsRecording::create(recording, target, clock_start)).transpose()?;
         let is_refreshed = observer.table_size().is_some() && io::stdout().is_terminal() && !config.once;
         Ok(Self {
             recording,
             trace,
             format: config.output,
             stdout: OutputThread::start()?,
-            in_place: is_refreshed && config.output == Some(MonitorFormat::Table),
+            in_place: is_refreshed && config.output == Some(ThreadsFormat::Table),
             history: ThreadHistory::new(config.sort),
             options: ThreadTableOptions { sort: config.sort, rows: config.rows, width: None },
             rows: config.rows,
@@ -89,7 +89,7 @@ impl Outputs {
     }
 
     /// Writes an interval. Returns the texts that its marks have in the recording.
-    pub(super) fn write(&mut self, interval: &MonitorInterval, observer: &mut dyn Observer) -> Vec<String> {
+    pub(super) fn write(&mut self, interval: &ThreadsInterval, observer: &mut dyn Observer) -> Vec<String> {
         // The recording comes first, because the other outputs may fail.
         let marks = self.recording.as_mut().map(|recording| recording.write(interval)).unwrap_or_default();
         if let Some(trace) = &mut self.trace {
@@ -114,8 +114,8 @@ impl Outputs {
 
     /// Returns false for the table of a short interval, such as the last one. Its rates mean nothing, and the table
     /// would replace the previous table.
-    fn shows(&self, format: MonitorFormat, interval: &MonitorInterval) -> bool {
-        format != MonitorFormat::Table || self.intervals == 0 || is_worth_a_table(interval, self.interval)
+    fn shows(&self, format: ThreadsFormat, interval: &ThreadsInterval) -> bool {
+        format != ThreadsFormat::Table || self.intervals == 0 || is_worth_a_table(interval, self.interval)
     }
 
     /// Fits the table into the terminal. The size of the terminal may have changed.
@@ -127,19 +127,19 @@ impl Outputs {
 
     fn format_interval(
         &mut self,
-        format: MonitorFormat,
-        interval: &MonitorInterval,
+        format: ThreadsFormat,
+        interval: &ThreadsInterval,
         text: &mut Vec<u8>,
     ) -> io::Result<()> {
         match format {
-            MonitorFormat::Json => write_threads_json(interval, text),
-            MonitorFormat::Csv => {
+            ThreadsFormat::Json => write_threads_json(interval, text),
+            ThreadsFormat::Csv => {
                 if self.intervals == 0 {
                     write_threads_csv_header(text)?;
                 }
                 write_threads_csv(interval, text)
             }
-            MonitorFormat::Table => {
+            ThreadsFormat::Table => {
                 if self.intervals > 0 && !self.in_place {
                     text.push(b'\n');
                 }
@@ -151,7 +151,7 @@ impl Outputs {
 
     /// Returns the end of the last stored interval; [`Duration::MAX`] without a recording.
     pub(super) fn stored_until(&self) -> Duration {
-        self.recording.as_ref().map_or(Duration::MAX, MonitorRecording::stored_until)
+        self.recording.as_ref().map_or(Duration::MAX, ThreadsRecording::stored_until)
     }
 
     /// Returns true if standard output can no longer be written, and no file is written.
@@ -176,14 +176,14 @@ impl Outputs {
 }
 
 /// Returns true if an interval is long enough for a table, or has events or losses.
-fn is_worth_a_table(interval: &MonitorInterval, usual: Duration) -> bool {
+fn is_worth_a_table(interval: &ThreadsInterval, usual: Duration) -> bool {
     let length = interval.span.end.saturating_sub(interval.span.start);
     length >= usual / SHORTEST_TABLE || !interval.events.is_empty() || interval.losses.total() > 0
 }
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{LossReason, MonitorEvent, MonitorEventKind};
+    use memtrace_model::{LossReason, ThreadsEvent, ThreadsEventKind};
 
     use super::*;
 
@@ -192,7 +192,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let interval = |milliseconds| {
             let end = second + Duration::from_millis(milliseconds);
-            MonitorInterval { span: second..end, ..MonitorInterval::default() }
+            ThreadsInterval { span: second..end, ..ThreadsInterval::default() }
         };
         assert!(is_worth_a_table(&interval(100), second));
         let short = interval(99);
@@ -200,8 +200,8 @@ mod tests {
         let mut lossy = short.clone();
         lossy.losses.add(LossReason::ProcessesFull, 1);
         assert!(is_worth_a_table(&lossy, second));
-        let kind = MonitorEventKind::Mark(String::from("deploy"));
-        let eventful = MonitorInterval { events: vec![MonitorEvent { at: second, kind }], ..short };
+        let kind = ThreadsEventKind::Mark(String::from("deploy"));
+        let eventful = ThreadsInterval { events: vec![ThreadsEvent { at: second, kind }], ..short };
         assert!(is_worth_a_table(&eventful, second));
     }
 }

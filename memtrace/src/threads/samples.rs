@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_history::monitor::{ProcessSample, Sampling, ThreadSample};
+use memtrace_history::threads::{ProcessSample, Sampling, ThreadSample};
 use memtrace_host::kernel::ProcessStart;
 use memtrace_model::{Comm, CounterSource, Losses, Pid, ProcessValues, SourceState, ThreadUsage, UsageCounter};
 use rustc_hash::FxHashSet;
@@ -108,13 +108,13 @@ fn has_heap(usage: &ThreadUsage) -> bool {
 #[cfg(test)]
 mod tests {
     use memtrace_host::kernel::{RunningThread, ThreadTurnover};
-    use memtrace_model::{MonitoredThread, TaskState, Tid};
+    use memtrace_model::{TaskState, ThreadIdentity, Tid};
 
     use super::*;
 
     fn reading(threads: &[u32], turnover: Option<ThreadTurnover>) -> Reading {
         let thread = |&tid: &u32| RunningThread {
-            thread: MonitoredThread { pid: Pid(7), tid: Tid(tid), start_ns: 5 },
+            thread: ThreadIdentity { pid: Pid(7), tid: Tid(tid), start_ns: 5 },
             process_start_ns: 5,
             comm: Comm::from(format!("thread {tid}")),
             state: TaskState::Running,

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-use memtrace_model::{MonitorInterval, printable};
+use memtrace_model::{ThreadsInterval, printable};
 use memtrace_report::{Format, ThreadTrace};
 
 use crate::run_kit::error::{Error, NotWritten};
@@ -24,9 +24,9 @@ pub(super) struct TraceThread {
 }
 
 struct Writer {
-    intervals: SyncSender<MonitorInterval>,
+    intervals: SyncSender<ThreadsInterval>,
     /// Joined intervals that did not fit into the queue.
-    waiting: Option<MonitorInterval>,
+    waiting: Option<ThreadsInterval>,
     thread: JoinHandle<Written>,
 }
 
@@ -63,7 +63,7 @@ impl TraceThread {
     }
 
     /// Adds an interval, without waiting for the disk.
-    pub(super) fn add(&mut self, interval: &MonitorInterval) {
+    pub(super) fn add(&mut self, interval: &ThreadsInterval) {
         let Some(writer) = &mut self.writer else { return };
         let next = match writer.waiting.take() {
             Some(mut waiting) => {
@@ -99,7 +99,7 @@ impl TraceThread {
 }
 
 /// Writes intervals until there are no more.
-fn write(file: &File, origin: u64, intervals: &Receiver<MonitorInterval>) -> Written {
+fn write(file: &File, origin: u64, intervals: &Receiver<ThreadsInterval>) -> Written {
     let mut complete = 0;
     let mut out = BufWriter::new(file);
     let outcome = ThreadTrace::start(&mut out, origin).and_then(|mut trace| {

@@ -3,8 +3,8 @@
 mod estimate;
 mod load;
 mod measure;
-mod monitor;
+mod meter;
 mod warning;
 
 pub(super) use measure::{Overhead, call_costs};
-pub(super) use monitor::{OverheadMonitor, Sample};
+pub(super) use meter::{OverheadMeter, Sample};

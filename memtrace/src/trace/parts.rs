@@ -25,7 +25,7 @@ use super::config::Config;
 use super::context::Context;
 use super::facts::Facts;
 use super::memory::MemoryPlan;
-use super::overhead::OverheadMonitor;
+use super::overhead::OverheadMeter;
 use super::part::{LeftImage, Part};
 use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
@@ -34,7 +34,7 @@ use crate::run_kit::observer::Observer;
 /// Parts that are made before the context of a run exists.
 pub(super) struct Prepared {
     accounts: Option<RunAccounts>,
-    overhead: Option<OverheadMonitor>,
+    overhead: Option<OverheadMeter>,
 }
 
 /// A kind of part, and the function that creates it.
@@ -76,7 +76,7 @@ const ROWS: &[Row] = &[
         name: "overhead",
         begins: Begins::WithEvents,
         create: |_, prepared, context| {
-            Ok(boxed(prepared.overhead.take().map(|monitor| MeasuredOverhead::start(monitor, context))))
+            Ok(boxed(prepared.overhead.take().map(|meter| MeasuredOverhead::start(meter, context))))
         },
     },
     Row { name: "reclaim", begins: Begins::WithEvents, create: |config, _, _| Ok(boxed(ReclaimReader::start(config))) },
@@ -93,7 +93,7 @@ impl Prepared {
     pub(super) fn new(
         config: &Config,
         plan: &MemoryPlan,
-        overhead: Option<OverheadMonitor>,
+        overhead: Option<OverheadMeter>,
     ) -> (Self, Option<AccountSink>) {
         let report = config.accounts.as_ref();
         let accounts = report.map(|report| {

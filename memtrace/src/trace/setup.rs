@@ -12,7 +12,7 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::{AllocatorProbes, Targets, filter, running_processes};
 use crate::targets::track::ProcessTracker;
 use crate::trace::config::{ActivityConfig, BlockSizes, Config};
-use crate::trace::overhead::{self, Overhead, OverheadMonitor};
+use crate::trace::overhead::{self, Overhead, OverheadMeter};
 
 /// Maximum of the default number of shards. Machines with fewer processors have one shard for each processor. One shard
 /// handles millions of events per second.
@@ -31,7 +31,7 @@ pub(super) struct Setup {
     pub(super) estimate: Vec<String>,
     /// Monitor of the overhead during the trace; `None` if allocators are not probed, if the processor time of all
     /// selected processes would cost too much to read, or if the cost of a probe is not known.
-    pub(super) overhead: Option<OverheadMonitor>,
+    pub(super) overhead: Option<OverheadMeter>,
 }
 
 impl Setup {
@@ -83,12 +83,12 @@ impl Setup {
                 let warning = estimated.warning(options.min_size);
                 // Reading the processor time of all processes of a machine would cost too much.
                 if !pids.is_empty() || measured.is_empty() {
-                    overhead = Some(OverheadMonitor::new(costs, options.min_size, warning.is_some()));
+                    overhead = Some(OverheadMeter::new(costs, options.min_size, warning.is_some()));
                 }
                 estimate.extend(warning);
             } else {
                 let costs = costs.inspect_err(|error| log::warn!("the overhead is not measured: {error}")).ok();
-                overhead = costs.map(|costs| OverheadMonitor::new(costs, options.min_size, false));
+                overhead = costs.map(|costs| OverheadMeter::new(costs, options.min_size, false));
             }
         }
         Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate, overhead })

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use memtrace_tests::monitor::{Interval, Monitor, Monitored, Usage, recording_in};
+use memtrace_tests::threads::{Interval, ThreadsOutcome, ThreadsRun, Usage, recording_in};
 use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, large_file, perfetto, process, tracer, victim};
 use serde_json::Value;
 
@@ -17,16 +17,16 @@ type Counted = [u64; 5];
 
 /// Reads intervals until one starts `after` seconds after the start of the monitor. Returns this
 /// interval.
-fn read_until(monitor: &mut Monitor, after: f64) -> Interval {
+fn read_until(run: &mut ThreadsRun, after: f64) -> Interval {
     loop {
-        let interval = monitor.next_interval();
+        let interval = run.next_interval();
         if interval.from_s >= after {
             return interval;
         }
     }
 }
 
-fn assert_no_losses(monitored: &Monitored) {
+fn assert_no_losses(monitored: &ThreadsOutcome) {
     for interval in &monitored.intervals {
         assert!(interval.losses.is_empty(), "{interval:?}");
     }
@@ -37,10 +37,10 @@ fn assert_no_losses(monitored: &Monitored) {
 fn counters_equal_those_of_500_threads() {
     let mut victim = victim::start_with("thread_usage", &["500", "300"]);
     let pid = victim.pid();
-    let monitor = Monitor::victim(&victim, &OPTIONS);
+    let run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
     let expected: Vec<Counted> = victim.read_json();
-    let monitored = monitor.stop();
+    let monitored = run.stop();
     let (threads, all) = monitored.sums(pid);
     for &[tid, ref counters @ ..] in &expected {
         let tid = u32::try_from(tid).expect("a thread ID has 32 bits");
@@ -57,16 +57,16 @@ fn counters_equal_those_of_500_threads() {
 fn counters_of_exited_threads_remain_in_their_process() {
     let mut victim = victim::start_with("thread_usage", &["8", "3000"]);
     let pid = victim.pid();
-    let mut monitor = Monitor::victim(&victim, &OPTIONS);
+    let mut run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
     let expected: Vec<Counted> = victim.read_json();
     // Wait until all threads have rows.
-    read_until(&mut monitor, 1.0);
+    read_until(&mut run, 1.0);
     victim.process().write_line("");
     process::wait_for_file(pid, "status", |status| status.contains("Threads:\t1\n"), "end its threads");
-    read_until(&mut monitor, 2.0);
+    read_until(&mut run, 2.0);
     victim.finish();
-    let monitored = monitor.wait();
+    let monitored = run.wait();
     let sum: [u64; 4] = std::array::from_fn(|index| expected.iter().map(|counted| counted[index + 1]).sum());
     let (_, all) = monitored.sums(pid);
     assert_eq!(all.heap(), sum);
@@ -80,10 +80,10 @@ fn threads_between_two_readings_are_counted() {
     const THREADS: u64 = 5000;
     let mut victim = victim::start_with("thread_churn", &[&THREADS.to_string()]);
     let pid = victim.pid();
-    let monitor = Monitor::victim(&victim, &OPTIONS);
+    let run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
     let [_, counters @ ..]: Counted = victim.read_json();
-    let monitored = monitor.stop();
+    let monitored = run.stop();
     assert_no_losses(&monitored);
     let started: u64 = monitored.processes(pid).map(|process| process.started).sum();
     let ended: u64 = monitored.processes(pid).map(|process| process.ended.count).sum();
@@ -99,10 +99,10 @@ fn threads_between_two_readings_are_counted() {
 fn threads_beyond_the_limit_are_summed() {
     let mut victim = victim::start_with("thread_usage", &["20", "500"]);
     let pid = victim.pid();
-    let monitor = Monitor::victim(&victim, &[&OPTIONS[..], &["--max-threads", "5"]].concat());
+    let run = ThreadsRun::victim(&victim, &[&OPTIONS[..], &["--max-threads", "5"]].concat());
     victim.process().write_line("");
     let expected: Vec<Counted> = victim.read_json();
-    let monitored = monitor.stop();
+    let monitored = run.stop();
     let sum: [u64; 4] = std::array::from_fn(|index| expected.iter().map(|counted| counted[index + 1]).sum());
     let (threads, all) = monitored.sums(pid);
     assert_eq!((threads.len(), all.heap()), (5, sum));
@@ -131,10 +131,10 @@ fn processor_time_and_faults_equal_those_of_the_kernel() {
         [number(10), number(14) + number(15)]
     };
     let before = stat();
-    let monitor = Monitor::victim(&victim, &OPTIONS);
+    let run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
     let _: Vec<Counted> = victim.read_json();
-    let monitored = monitor.stop();
+    let monitored = run.stop();
     let after = stat();
     let (_, all) = monitored.sums(pid);
     let [faults, ticks] = std::array::from_fn(|index| after[index] - before[index]);
@@ -148,15 +148,15 @@ fn processor_time_and_faults_equal_those_of_the_kernel() {
 #[test]
 fn stopped_target_is_monitored() {
     let mut victim = victim::start_with("busy_threads", &["4"]);
-    let mut monitor = Monitor::victim(&victim, &OPTIONS);
+    let mut run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
-    read_until(&mut monitor, 1.0);
+    read_until(&mut run, 1.0);
     victim.process().signal(libc::SIGSTOP);
     process::wait_for_file(victim.pid(), "stat", |stat| stat.contains(") T "), "stop");
-    let stopped = read_until(&mut monitor, 3.5);
+    let stopped = read_until(&mut run, 3.5);
     assert!(stopped.processes[0].threads.iter().all(|thread| thread.state == 'T'), "{stopped:?}");
     victim.process().signal(libc::SIGCONT);
-    let monitored = monitor.stop();
+    let monitored = run.stop();
     monitored.assert_continuous(INTERVAL);
     victim.finish();
 }
@@ -179,13 +179,13 @@ fn slow_cgroup() -> Cgroup {
 fn target_without_processor_time_is_monitored() {
     let mut victim = victim::start_with("busy_threads", &["200"]);
     let pid = victim.pid();
-    let mut monitor = Monitor::victim(&victim, &OPTIONS);
+    let mut run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
     process::wait_for_file(pid, "status", |status| status.contains("Threads:\t201\n"), "start its threads");
     let cgroup = slow_cgroup();
     cgroup.add_process(pid);
-    read_until(&mut monitor, 5.0);
-    let monitored = monitor.stop();
+    read_until(&mut run, 5.0);
+    let monitored = run.stop();
     monitored.assert_continuous(INTERVAL);
     assert_no_losses(&monitored);
     let threads = monitored.processes(pid).map(|process| process.threads.len()).max();
@@ -200,10 +200,10 @@ fn target_without_processor_time_is_monitored() {
 #[test]
 fn busy_machine_is_monitored() {
     let mut victim = victim::start_with("busy_threads", &["32"]);
-    let mut monitor = Monitor::start(&[&OPTIONS[..], &["--all", "--protect"]].concat());
+    let mut run = ThreadsRun::start(&[&OPTIONS[..], &["--all", "--protect"]].concat());
     victim.process().write_line("");
-    read_until(&mut monitor, 4.0);
-    let monitored = monitor.stop();
+    read_until(&mut run, 4.0);
+    let monitored = run.stop();
     monitored.assert_continuous(INTERVAL);
     victim.finish();
 }
@@ -219,12 +219,12 @@ fn target_at_its_memory_limit_is_monitored() {
     let mut victim = memtrace_tests::Victim::start(command.arg("read").arg(&file).arg("1000000"));
     let pid = victim.pid();
     cgroup.add_process(pid);
-    let mut monitor = Monitor::victim(&victim, &OPTIONS);
+    let mut run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
-    read_until(&mut monitor, 5.0);
+    read_until(&mut run, 5.0);
     let refaults = cgroup.refaults().expect("the kernel counts the refaults of a cgroup");
     assert!(refaults > 1000, "{refaults}");
-    let monitored = monitor.stop();
+    let monitored = run.stop();
     monitored.assert_continuous(INTERVAL);
     assert_no_losses(&monitored);
     victim.process().signal(libc::SIGKILL);
@@ -239,9 +239,9 @@ fn end_by_the_oom_killer_is_an_event() {
     let mut victim = memtrace_tests::Victim::start(command.args(["eat", "100000"]).arg(scratch.join("count")));
     let pid = victim.pid();
     cgroup.add_process(pid);
-    let monitor = Monitor::victim(&victim, &OPTIONS);
+    let run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
-    let monitored = monitor.wait();
+    let monitored = run.wait();
     let events: Vec<_> = monitored.intervals.iter().flat_map(|interval| &interval.events).collect();
     assert!(events.iter().any(|event| event.kind == "oom_kill" && event.pid == Some(pid)), "{events:?}");
     assert!(monitored.processes(pid).last().is_some_and(|process| process.exited), "{events:?}");
@@ -258,11 +258,11 @@ fn recording_of_a_killed_monitor_holds_all_but_the_last_interval() {
     let recording = recording_in(&scratch);
     let path = recording.to_str().expect("a scratch directory has a plain path");
     let mut victim = victim::start_with("busy_threads", &["4"]);
-    let mut monitor = Monitor::victim(&victim, &[&OPTIONS[..], &["--record", path]].concat());
+    let mut run = ThreadsRun::victim(&victim, &[&OPTIONS[..], &["--record", path]].concat());
     victim.process().write_line("");
-    let last = read_until(&mut monitor, 2.0).to_s;
-    monitor.process().signal(libc::SIGKILL);
-    monitor.process().wait();
+    let last = read_until(&mut run, 2.0).to_s;
+    run.process().signal(libc::SIGKILL);
+    run.process().wait();
     let stored = process::run(Command::new("sqlite3").arg(&recording).arg("SELECT max(end_ns) FROM interval"));
     let stored: f64 = stored.trim().parse().expect("a number");
     assert!(stored / 1e9 >= last - INTERVAL.as_secs_f64() * 1.5, "{stored} {last}");
@@ -286,17 +286,17 @@ fn live_trace_for_perfetto_equals_that_of_the_recording() {
     let mut victim = victim::start_with("thread_usage", &["8", "3000"]);
     let pid = victim.pid();
     let options = ["--record", &name(&recording), "-o", &name(&live)];
-    let mut monitor = Monitor::victim(&victim, &[&OPTIONS[..], &options].concat());
+    let mut run = ThreadsRun::victim(&victim, &[&OPTIONS[..], &options].concat());
     victim.process().write_line("");
     let _: Vec<Counted> = victim.read_json();
-    monitor.process().signal(libc::SIGUSR2);
-    while monitor.next_interval().events.is_empty() {}
+    run.process().signal(libc::SIGUSR2);
+    while run.next_interval().events.is_empty() {}
     assert!(!live.exists(), "the trace has its name before it is complete");
     victim.process().write_line("");
     process::wait_for_file(pid, "status", |status| status.contains("Threads:\t1\n"), "end its threads");
-    let _ = monitor.next_interval();
+    let _ = run.next_interval();
     victim.finish();
-    let monitored = monitor.wait();
+    let monitored = run.wait();
     assert_eq!(monitored.code, Some(0), "{}", monitored.stderr);
     let mut report = Command::new(tracer::binary());
     process::run(report.args(["report", "--view", "threads", "-o"]).args([&recorded, &recording]));
@@ -316,7 +316,7 @@ fn live_trace_for_perfetto_equals_that_of_the_recording() {
 
 #[test]
 fn command_is_monitored_from_its_start() {
-    let mut monitored = Monitor::start(&[&OPTIONS[..], &["--", "/bin/true"]].concat()).wait();
+    let mut monitored = ThreadsRun::start(&[&OPTIONS[..], &["--", "/bin/true"]].concat()).wait();
     let last = monitored.intervals.pop().expect("there is an interval");
     assert!(last.processes.iter().any(|process| process.exited), "{last:?}");
     assert_eq!(monitored.code, Some(0));
@@ -329,10 +329,10 @@ fn trigger_sets_a_mark_and_starts_a_trace() {
     let directory_name = directory.to_str().expect("a scratch directory has a plain path");
     let mut victim = victim::start_with("busy_threads", &["2"]);
     let options = ["--when", "threads > 2", "--then", "trace:1s", "--then-dir", directory_name];
-    let mut monitor = Monitor::victim(&victim, &[&OPTIONS[..], &options].concat());
+    let mut run = ThreadsRun::victim(&victim, &[&OPTIONS[..], &options].concat());
     victim.process().write_line("");
-    assert!(monitor.process().wait_for_stderr(|line| line.contains("wrote ")), "no trace");
-    let monitored = monitor.stop();
+    assert!(run.process().wait_for_stderr(|line| line.contains("wrote ")), "no trace");
+    let monitored = run.stop();
     let is_trigger = |event: &&memtrace_json::IntervalEvent<'_>| event.kind == "trigger";
     let triggers: Vec<_> =
         monitored.intervals.iter().flat_map(|interval| interval.events.iter().filter(is_trigger)).collect();
@@ -358,10 +358,10 @@ fn counters_of_jemalloc_are_read_without_probes() {
     // `cargo xtask setup` installs this library.
     let mut victim = memtrace_tests::Victim::start(command.arg("8").env("LD_PRELOAD", "libjemalloc.so.2"));
     let pid = victim.pid();
-    let monitor = Monitor::victim(&victim, &OPTIONS);
+    let run = ThreadsRun::victim(&victim, &OPTIONS);
     victim.process().write_line("");
     let expected: Vec<[u64; 3]> = victim.read_json();
-    let monitored = monitor.stop();
+    let monitored = run.stop();
     let (threads, _) = monitored.sums(pid);
     for [tid, allocated, freed] in expected {
         let tid = u32::try_from(tid).expect("a thread ID has 32 bits");
@@ -379,12 +379,12 @@ fn short_processes_are_selected_by_their_name() {
     // No other process has this name.
     let program = directory.join("short-lived-one");
     std::fs::copy("/bin/true", &program).expect("the program can be copied");
-    let monitor = Monitor::start(&[&OPTIONS[..], &["--comm", "short-lived-one"]].concat());
+    let run = ThreadsRun::start(&[&OPTIONS[..], &["--comm", "short-lived-one"]].concat());
     for _ in 0..PROCESSES {
         assert!(Command::new(&program).status().expect("the program starts").success());
     }
-    let monitored = monitor.stop();
-    let ended = |process: &&memtrace_tests::monitor::MonitoredProcess| process.exited;
+    let monitored = run.stop();
+    let ended = |process: &&memtrace_tests::threads::MonitoredProcess| process.exited;
     let ended: Vec<_> =
         monitored.intervals.iter().flat_map(|interval| interval.processes.iter().filter(ended)).collect();
     assert_eq!(ended.len(), PROCESSES, "{ended:?}");

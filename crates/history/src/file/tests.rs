@@ -8,10 +8,10 @@ mod damage;
 mod full_disk;
 mod image_merges;
 mod kill;
-mod monitor_model;
-mod monitor_recorder;
 mod sample_intervals;
 mod size_limit;
+mod thread_model;
+mod thread_recorder;
 mod thread_sizes;
 mod threads;
 

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use memtrace_model::{
-    CgroupId, CounterSource, MachineUsage, MonitorInterval, MonitoredThread, Pid, ProcessInterval, ProcessValues,
-    ThreadInterval, ThreadUsage, plain,
+    CgroupId, CounterSource, MachineUsage, Pid, ProcessInterval, ProcessValues, ThreadIdentity, ThreadInterval,
+    ThreadUsage, ThreadsInterval, plain,
 };
 
 use super::subject::Subject;
@@ -35,7 +35,7 @@ pub(super) enum Observed<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum SubjectKey {
     Process(Pid, u64),
-    Thread(MonitoredThread),
+    Thread(ThreadIdentity),
     Machine,
     Cgroup(CgroupId),
 }
@@ -43,7 +43,7 @@ pub(super) enum SubjectKey {
 /// Returns all subjects of a kind.
 pub(super) fn subjects<'a>(
     subject: Subject,
-    interval: &'a MonitorInterval,
+    interval: &'a ThreadsInterval,
     cgroups: &'a [CgroupObservation],
 ) -> Vec<Observed<'a>> {
     let processes = interval.processes.iter();

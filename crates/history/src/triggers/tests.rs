@@ -2,8 +2,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use memtrace_model::{
-    CgroupId, CounterSource, MachineValue, MonitoredThread, OtherThreads, Pid, ProcessInterval, ProcessValue,
-    ProcessValues, SourceState, TaskState, ThreadInterval, ThreadUsage, Tid, UsageCounter,
+    CgroupId, CounterSource, MachineValue, OtherThreads, Pid, ProcessInterval, ProcessValue, ProcessValues,
+    SourceState, TaskState, ThreadIdentity, ThreadInterval, ThreadUsage, Tid, UsageCounter,
 };
 
 use super::*;
@@ -36,7 +36,7 @@ fn process(pid: u32, usage: &[(UsageCounter, u64)], rss: Option<u64>) -> Process
 
 fn thread(pid: u32, tid: u32, start_ns: u64, usage: &[(UsageCounter, u64)]) -> ThreadInterval {
     ThreadInterval {
-        thread: MonitoredThread { pid: Pid(pid), tid: Tid(tid), start_ns },
+        thread: ThreadIdentity { pid: Pid(pid), tid: Tid(tid), start_ns },
         comm: "worker\u{1b}".into(),
         state: TaskState::Running,
         usage: ThreadUsage::of(usage),
@@ -44,8 +44,8 @@ fn thread(pid: u32, tid: u32, start_ns: u64, usage: &[(UsageCounter, u64)]) -> T
 }
 
 /// The interval of a second.
-fn second(second: u64, processes: Vec<ProcessInterval>) -> MonitorInterval {
-    MonitorInterval { span: seconds(second..second + 1), processes, ..MonitorInterval::default() }
+fn second(second: u64, processes: Vec<ProcessInterval>) -> ThreadsInterval {
+    ThreadsInterval { span: seconds(second..second + 1), processes, ..ThreadsInterval::default() }
 }
 
 fn seconds(span: Range<u64>) -> Range<Duration> {
@@ -91,7 +91,7 @@ fn unknown_value_does_not_change_the_state() {
 fn long_interval_counts_as_time_below_the_limit() {
     let mut triggers = triggers(&["rss > 5"]);
     let mut fires = |span, rss| {
-        let interval = MonitorInterval { span: seconds(span), ..second(0, vec![process(1, &[], Some(rss))]) };
+        let interval = ThreadsInterval { span: seconds(span), ..second(0, vec![process(1, &[], Some(rss))]) };
         !triggers.observe(&interval, &[]).is_empty()
     };
     assert_eq!(
@@ -145,7 +145,7 @@ fn shares_are_those_of_the_interval() {
         process(1, &[(UsageCounter::UserTime, 2_000_000_000), (UsageCounter::SystemTime, 1_200_000_000)], None);
     busy.usage.set(UsageCounter::RunDelay, 500_000_000);
     busy.threads = vec![thread(1, 1, 5, &[(UsageCounter::UserTime, 1_000_000_000)])];
-    let interval = MonitorInterval { span: seconds(3..5), ..second(3, vec![busy]) };
+    let interval = ThreadsInterval { span: seconds(3..5), ..second(3, vec![busy]) };
     let fired = triggers.observe(&interval, &[]);
     let shown: Vec<_> = fired.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["cpu > 150%: process 1 (redis), 160.0%", "run_delay >= 25%: process 1 (redis), 25.0%"]);
@@ -287,7 +287,7 @@ fn subjects_beyond_the_limit_are_counted() {
 #[test]
 fn empty_interval_has_no_shares() {
     let mut triggers = triggers(&["cpu >= 0%", "net >= 0/min"]);
-    let empty = MonitorInterval { span: seconds(3..3), ..second(3, vec![process(1, &[], None)]) };
+    let empty = ThreadsInterval { span: seconds(3..3), ..second(3, vec![process(1, &[], None)]) };
     let fired = triggers.observe(&empty, &[]);
     assert_eq!(fired.iter().map(|firing| firing.condition.as_str()).collect::<Vec<_>>(), ["net >= 0/min"]);
 }

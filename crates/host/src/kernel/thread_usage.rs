@@ -8,7 +8,7 @@ use aya::maps::{HashMap, MapData};
 use aya::programs::Iter;
 use aya::{Btf, maps::MapError};
 use memtrace_common::wire::{PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, ThreadRecord};
-use memtrace_model::{Comm, MonitoredThread, Pid, TaskState, ThreadUsage, Tid, UsageCounter};
+use memtrace_model::{Comm, Pid, TaskState, ThreadIdentity, ThreadUsage, Tid, UsageCounter};
 
 use super::bpf::Bpf;
 use super::bpf_syscall;
@@ -28,7 +28,7 @@ pub(super) const TRACEPOINTS: [(&str, &str); 2] =
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningThread {
     /// Thread with its process.
-    pub thread: MonitoredThread,
+    pub thread: ThreadIdentity,
     /// Start time of the thread's process since boot, in nanoseconds.
     pub process_start_ns: u64,
     /// Comm of the thread.
@@ -144,7 +144,7 @@ fn pid(key: ProcessKey) -> Pid {
 }
 
 fn running(record: &ThreadRecord) -> RunningThread {
-    let thread = MonitoredThread { pid: Pid(record.pid), tid: Tid(record.tid), start_ns: record.start_ns };
+    let thread = ThreadIdentity { pid: Pid(record.pid), tid: Tid(record.tid), start_ns: record.start_ns };
     RunningThread {
         thread,
         process_start_ns: record.process_start_ns,

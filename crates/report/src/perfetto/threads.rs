@@ -6,8 +6,8 @@ use std::io;
 use std::time::Duration;
 
 use memtrace_model::{
-    LossReason, MachineValue, MonitorEventKind, MonitorInterval, MonitoredThread, Pid, ProcessInterval, ProcessValue,
-    ThreadInterval, ThreadUsage,
+    LossReason, MachineValue, Pid, ProcessInterval, ProcessValue, ThreadIdentity, ThreadInterval, ThreadUsage,
+    ThreadsEventKind, ThreadsInterval,
 };
 use rustc_hash::FxHashMap;
 
@@ -25,7 +25,7 @@ enum Track {
     Triggers,
     Losses,
     Process(Pid),
-    Thread(MonitoredThread),
+    Thread(ThreadIdentity),
 }
 
 /// Writes intervals of the thread monitor one after another. The memory of the writer grows with the number of
@@ -36,7 +36,7 @@ pub struct ThreadTrace<'a> {
     origin: u64,
     tracks: FxHashMap<Track, TrackState>,
     /// Threads of the last interval.
-    threads: BTreeSet<MonitoredThread>,
+    threads: BTreeSet<ThreadIdentity>,
 }
 
 /// A track, with the counters below it.
@@ -79,7 +79,7 @@ impl<'a> ThreadTrace<'a> {
     /// # Errors
     ///
     /// Returns the errors of the output.
-    pub fn add(&mut self, interval: &MonitorInterval) -> io::Result<()> {
+    pub fn add(&mut self, interval: &ThreadsInterval) -> io::Result<()> {
         let mut threads = BTreeSet::new();
         for process in &interval.processes {
             self.add_process(process, interval)?;
@@ -111,7 +111,7 @@ impl<'a> ThreadTrace<'a> {
         self.writer.flush()
     }
 
-    fn add_process(&mut self, process: &ProcessInterval, interval: &MonitorInterval) -> io::Result<()> {
+    fn add_process(&mut self, process: &ProcessInterval, interval: &ThreadsInterval) -> io::Result<()> {
         let track = Track::Process(process.pid);
         if self.tracks.get(&track).is_none_or(|state| state.start_ns != process.start_ns) {
             let descriptor = ProcessDescriptor {
@@ -138,7 +138,7 @@ impl<'a> ThreadTrace<'a> {
         &mut self,
         process: &ProcessInterval,
         thread: &ThreadInterval,
-        interval: &MonitorInterval,
+        interval: &ThreadsInterval,
     ) -> io::Result<()> {
         let track = Track::Thread(thread.thread);
         if !self.tracks.contains_key(&track) {
@@ -161,7 +161,7 @@ impl<'a> ThreadTrace<'a> {
         track: Track,
         process: &ProcessInterval,
         usage: &ThreadUsage,
-        interval: &MonitorInterval,
+        interval: &ThreadsInterval,
     ) -> io::Result<()> {
         let source = process.source.source;
         for column in Series::COLUMNS {
@@ -198,14 +198,14 @@ impl<'a> ThreadTrace<'a> {
         Ok(())
     }
 
-    fn add_events(&mut self, interval: &MonitorInterval) -> io::Result<()> {
+    fn add_events(&mut self, interval: &ThreadsInterval) -> io::Result<()> {
         for event in &interval.events {
             let (track, text) = match &event.kind {
-                MonitorEventKind::OomKill(pid) => (Track::OomKills, format!("process {pid}")),
-                MonitorEventKind::Mark(text) => (Track::Marks, escape::visible(text)),
-                MonitorEventKind::Trigger(text) => (Track::Triggers, escape::visible(text)),
+                ThreadsEventKind::OomKill(pid) => (Track::OomKills, format!("process {pid}")),
+                ThreadsEventKind::Mark(text) => (Track::Marks, escape::visible(text)),
+                ThreadsEventKind::Trigger(text) => (Track::Triggers, escape::visible(text)),
                 // `add_process` writes the exits of processes.
-                MonitorEventKind::Exit(_) => continue,
+                ThreadsEventKind::Exit(_) => continue,
             };
             self.instant(track, event.at, &text)?;
         }
@@ -221,7 +221,7 @@ impl<'a> ThreadTrace<'a> {
     }
 
     /// Writes a value of a counter, if it differs from the last one.
-    fn set(&mut self, track: Track, series: Series, interval: &MonitorInterval, value: f64) -> io::Result<()> {
+    fn set(&mut self, track: Track, series: Series, interval: &ThreadsInterval, value: f64) -> io::Result<()> {
         let at = if series.is_rate() { interval.span.start } else { interval.span.end };
         let parent = self.track(track)?;
         let counter = self.tracks.get_mut(&track).and_then(|state| state.counters.get_mut(&series));

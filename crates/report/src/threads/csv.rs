@@ -5,8 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use memtrace_model::{
-    CounterSource, MachineValue, MonitorInterval, OtherThreads, ProcessInterval, ProcessValue, ThreadInterval,
-    ThreadUsage, UsageCounter,
+    CounterSource, MachineValue, OtherThreads, ProcessInterval, ProcessValue, ThreadInterval, ThreadUsage,
+    ThreadsInterval, UsageCounter,
 };
 
 use crate::escape::csv_text;
@@ -37,7 +37,7 @@ pub fn write_header(out: &mut dyn io::Write) -> io::Result<()> {
 /// # Errors
 ///
 /// Returns the errors of `out`.
-pub fn write(interval: &MonitorInterval, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(interval: &ThreadsInterval, out: &mut dyn io::Write) -> io::Result<()> {
     let mut writer = ::csv::Writer::from_writer(out);
     let lines = Lines { from: seconds(interval.span.start), to: seconds(interval.span.end) };
     writer.write_record(lines.machine(interval))?;
@@ -62,7 +62,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn machine(&self, interval: &MonitorInterval) -> Vec<String> {
+    fn machine(&self, interval: &ThreadsInterval) -> Vec<String> {
         let values = MachineValue::ALL.iter().map(|value| cell(interval.machine.get(*value)));
         let before = LEADING.len() - 3 + UsageCounter::COUNT + ProcessValue::COUNT;
         self.start("machine").chain(empty(before)).chain(values).collect()

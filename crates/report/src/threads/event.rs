@@ -1,19 +1,19 @@
 //! Describes events of the thread monitor in words.
 
-use memtrace_model::{Comm, MonitorEventKind, Pid};
+use memtrace_model::{Comm, Pid, ThreadsEventKind};
 
 use crate::escape;
 
 /// Describes an event in words, without control characters. `name` returns the short name of a process, if known.
-pub(super) fn text<'a>(kind: &MonitorEventKind, name: impl Fn(Pid) -> Option<&'a Comm>) -> String {
+pub(super) fn text<'a>(kind: &ThreadsEventKind, name: impl Fn(Pid) -> Option<&'a Comm>) -> String {
     let process = |pid: Pid| match name(pid) {
         Some(comm) => format!("{} ({pid})", escape::visible(comm.raw())),
         None => format!("process {pid}"),
     };
     match kind {
-        MonitorEventKind::OomKill(pid) => format!("OOM kill of {}", process(*pid)),
-        MonitorEventKind::Exit(pid) => format!("exit of {}", process(*pid)),
-        MonitorEventKind::Mark(text) => format!("mark: {}", escape::visible(text)),
-        MonitorEventKind::Trigger(text) => format!("trigger: {}", escape::visible(text)),
+        ThreadsEventKind::OomKill(pid) => format!("OOM kill of {}", process(*pid)),
+        ThreadsEventKind::Exit(pid) => format!("exit of {}", process(*pid)),
+        ThreadsEventKind::Mark(text) => format!("mark: {}", escape::visible(text)),
+        ThreadsEventKind::Trigger(text) => format!("trigger: {}", escape::visible(text)),
     }
 }

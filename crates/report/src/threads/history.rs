@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use memtrace_model::{MonitorInterval, MonitoredThread, ProcessInterval, SourceState, ThreadColumn};
+use memtrace_model::{ProcessInterval, SourceState, ThreadColumn, ThreadIdentity, ThreadsInterval};
 
 /// Maximum number of values of a thread.
 pub(super) const LENGTH: usize = 20;
@@ -13,7 +13,7 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 pub struct ThreadHistory {
     column: ThreadColumn,
     /// Values of each thread, the oldest first; `None` for an interval without a value.
-    threads: BTreeMap<MonitoredThread, VecDeque<Option<f64>>>,
+    threads: BTreeMap<ThreadIdentity, VecDeque<Option<f64>>>,
 }
 
 impl ThreadHistory {
@@ -25,7 +25,7 @@ impl ThreadHistory {
     }
 
     /// Adds an interval. Removes threads without a value in the history, and threads of processes that have ended.
-    pub fn add(&mut self, interval: &MonitorInterval) {
+    pub fn add(&mut self, interval: &ThreadsInterval) {
         for values in self.threads.values_mut() {
             values.push_back(None);
             if values.len() > LENGTH {
@@ -48,7 +48,7 @@ impl ThreadHistory {
 
     /// Returns at most the last `width` values as Unicode block elements, aligned at the right. The lowest block
     /// stands for 0, or for the smallest value if that is negative.
-    pub(super) fn sparkline(&self, thread: &MonitoredThread, width: usize) -> String {
+    pub(super) fn sparkline(&self, thread: &ThreadIdentity, width: usize) -> String {
         let Some(values) = self.threads.get(thread) else { return String::new() };
         let shown = || values.iter().rev().take(width).rev();
         let [least, most] =
@@ -80,7 +80,7 @@ mod tests {
     fn add(history: &mut ThreadHistory, tid: u32, alloc: u64, free: u64) {
         let thread = thread(tid, "a", &[(UsageCounter::AllocBytes, alloc), (UsageCounter::FreeBytes, free)]);
         let processes = vec![process(CounterSource::Bpf, vec![thread])];
-        history.add(&MonitorInterval { processes, ..MonitorInterval::default() });
+        history.add(&ThreadsInterval { processes, ..ThreadsInterval::default() });
     }
 
     fn line(history: &ThreadHistory, tid: u32, width: usize) -> String {
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!((line(&history, 1, 20), history.threads.len()), (format!("{:<20}", "█"), 2));
         add(&mut history, 2, 5, 0);
         assert_eq!((line(&history, 1, 20), history.threads.len()), (String::new(), 1));
-        history.add(&MonitorInterval::default());
+        history.add(&ThreadsInterval::default());
         assert_eq!(history.threads.len(), 0);
     }
 
@@ -122,9 +122,9 @@ mod tests {
         let mut history = ThreadHistory::new(ThreadColumn::Alloc);
         add(&mut history, 1, 5, 0);
         let mut unknown = process(CounterSource::None, vec![thread(1, "a", &[])]);
-        history.add(&MonitorInterval { processes: vec![unknown.clone()], ..MonitorInterval::default() });
+        history.add(&ThreadsInterval { processes: vec![unknown.clone()], ..ThreadsInterval::default() });
         (unknown.source.source, unknown.source.is_stale) = (CounterSource::Jemalloc, true);
-        history.add(&MonitorInterval { processes: vec![unknown], ..MonitorInterval::default() });
+        history.add(&ThreadsInterval { processes: vec![unknown], ..ThreadsInterval::default() });
         assert_eq!(line(&history, 1, 3), "█  ");
     }
 }

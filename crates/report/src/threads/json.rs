@@ -4,8 +4,8 @@ use std::io;
 
 use memtrace_json::{self as schema, SCHEMA_VERSION};
 use memtrace_model::{
-    MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, OtherThreads, ProcessInterval, ProcessValue,
-    ThreadInterval, ThreadUsage, UsageCounter,
+    MachineValue, OtherThreads, ProcessInterval, ProcessValue, ThreadInterval, ThreadUsage, ThreadsEvent,
+    ThreadsEventKind, ThreadsInterval, UsageCounter,
 };
 
 use crate::json::{TOOL, in_order, occurred};
@@ -16,7 +16,7 @@ use crate::json_lines;
 /// # Errors
 ///
 /// Returns the errors of `out`.
-pub fn write(interval: &MonitorInterval, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(interval: &ThreadsInterval, out: &mut dyn io::Write) -> io::Result<()> {
     let machine = MachineValue::ALL.map(|value| (value.name(), interval.machine.get(value)));
     let line = schema::Interval {
         tool: TOOL,
@@ -66,12 +66,12 @@ fn usage(process: &ProcessInterval, usage: &ThreadUsage) -> schema::ThreadUsage<
     schema::ThreadUsage(in_order(UsageCounter::ALL.map(|counter| (counter.name(), value(counter)))))
 }
 
-fn event(event: &MonitorEvent) -> schema::IntervalEvent<'_> {
+fn event(event: &ThreadsEvent) -> schema::IntervalEvent<'_> {
     let (kind, pid, text) = match &event.kind {
-        MonitorEventKind::OomKill(pid) => ("oom_kill", Some(pid.0), None),
-        MonitorEventKind::Exit(pid) => ("exit", Some(pid.0), None),
-        MonitorEventKind::Mark(text) => ("mark", None, Some(text.into())),
-        MonitorEventKind::Trigger(text) => ("trigger", None, Some(text.into())),
+        ThreadsEventKind::OomKill(pid) => ("oom_kill", Some(pid.0), None),
+        ThreadsEventKind::Exit(pid) => ("exit", Some(pid.0), None),
+        ThreadsEventKind::Mark(text) => ("mark", None, Some(text.into())),
+        ThreadsEventKind::Trigger(text) => ("trigger", None, Some(text.into())),
     };
     schema::IntervalEvent { at_s: event.at.as_secs_f64(), kind: kind.into(), pid, text }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use memtrace_model::{
-    Comm, CounterSource, LossReason, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval,
-    MonitoredThread, OtherThreads, Pid, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState,
-    ThreadColumn, ThreadInterval, ThreadUsage, Tid, UsageCounter,
+    Comm, CounterSource, LossReason, MachineUsage, MachineValue, OtherThreads, Pid, ProcessInterval, ProcessValue,
+    ProcessValues, SourceState, TaskState, ThreadColumn, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent,
+    ThreadsEventKind, ThreadsInterval, Tid, UsageCounter,
 };
 
 use super::*;
@@ -20,7 +20,7 @@ const HOSTILE: &str = "=a\u{1b}[2J,\"b\"\n<c>&'\u{202e}";
 
 pub(super) fn thread(tid: u32, name: &str, values: &[(UsageCounter, u64)]) -> ThreadInterval {
     ThreadInterval {
-        thread: MonitoredThread { pid: Pid(7), tid: Tid(tid), start_ns: 1_000_000_007 * u64::from(tid) },
+        thread: ThreadIdentity { pid: Pid(7), tid: Tid(tid), start_ns: 1_000_000_007 * u64::from(tid) },
         comm: Comm::from(name),
         state: TaskState::Sleeping,
         usage: ThreadUsage::of(values),
@@ -69,7 +69,7 @@ fn usage(times: u64) -> ThreadUsage {
 
 /// Returns an interval of two seconds with two processes. One has heap counters by BPF and a thread with a hostile
 /// name, the other has heap counters by jemalloc.
-fn interval() -> MonitorInterval {
+fn interval() -> ThreadsInterval {
     let busy = ThreadInterval { state: TaskState::Running, usage: usage(2), ..thread(8, "worker-1", &[]) };
     let freeing = thread(9, HOSTILE, &[(UsageCounter::FreeBytes, 5000), (UsageCounter::FreeCount, 3)]);
     let mut server = process(CounterSource::Bpf, vec![busy, thread(7, "server", &[]), freeing]);
@@ -89,16 +89,16 @@ fn interval() -> MonitorInterval {
         let is_time = value.name().ends_with("_ns");
         machine.set(value, Some(number * if is_time { 1_000_000 } else { 1 }));
     }
-    let event = |at, kind| MonitorEvent { at: Duration::from_millis(at), kind };
-    let mut interval = MonitorInterval {
+    let event = |at, kind| ThreadsEvent { at: Duration::from_millis(at), kind };
+    let mut interval = ThreadsInterval {
         span: Duration::new(88, 1)..Duration::new(90, 1),
         processes: vec![server, store],
         machine,
         events: vec![
-            event(88_500, MonitorEventKind::Mark(String::from(HOSTILE))),
-            event(89_000, MonitorEventKind::OomKill(Pid(20))),
+            event(88_500, ThreadsEventKind::Mark(String::from(HOSTILE))),
+            event(89_000, ThreadsEventKind::OomKill(Pid(20))),
         ],
-        ..MonitorInterval::default()
+        ..ThreadsInterval::default()
     };
     interval.losses.add(LossReason::LedgerFull, 2);
     interval

@@ -11,7 +11,7 @@ pub use self::options::ThreadTableOptions;
 use std::io;
 
 use memtrace_model::format::{clock, counted, duration, grouped};
-use memtrace_model::{MonitorInterval, ProcessInterval, ThreadColumn};
+use memtrace_model::{ProcessInterval, ThreadColumn, ThreadsInterval};
 
 use super::event;
 use super::history::ThreadHistory;
@@ -23,7 +23,7 @@ use crate::format::shortened;
 ///
 /// Returns the errors of `out`.
 pub fn write(
-    interval: &MonitorInterval,
+    interval: &ThreadsInterval,
     history: &ThreadHistory,
     options: &ThreadTableOptions,
     out: &mut dyn io::Write,
@@ -44,7 +44,7 @@ pub fn write(
 }
 
 /// Returns the first line: `1:30  412 threads of 2 processes in 1 s, sorted by net`.
-fn head(interval: &MonitorInterval, sort: ThreadColumn) -> String {
+fn head(interval: &ThreadsInterval, sort: ThreadColumn) -> String {
     let others = |process: &ProcessInterval| process.threads.len() as u64 + process.others.count;
     let threads = interval.processes.iter().map(others).sum();
     let processes = counted(interval.processes.len() as u64, "process", "processes");
@@ -54,7 +54,7 @@ fn head(interval: &MonitorInterval, sort: ThreadColumn) -> String {
 }
 
 /// Returns a line for each event and for each kind of loss.
-fn notes(interval: &MonitorInterval) -> Vec<String> {
+fn notes(interval: &ThreadsInterval) -> Vec<String> {
     let name = |pid| interval.processes.iter().find(|process| process.pid == pid).map(|process| &process.comm);
     let event = |at, kind| format!("event     {}  {}", clock(at), event::text(kind, name));
     let events = interval.events.iter().map(|moment| event(moment.at, &moment.kind));

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use memtrace_model::{Comm, MonitorEvent, MonitoredThread, Pid, ProcessValues};
+use memtrace_model::{Comm, Pid, ProcessValues, ThreadIdentity, ThreadsEvent};
 
 use super::series::{Series, SeriesPoint};
 
@@ -34,7 +34,7 @@ pub struct ProcessPoint {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ThreadSeries {
     /// Identity of the thread.
-    pub thread: MonitoredThread,
+    pub thread: ThreadIdentity,
     /// Last name of the thread.
     pub comm: Comm,
     /// Start of the thread since the start of the monitor, if the thread started later and the time is known.
@@ -80,7 +80,7 @@ pub struct ThreadTimeline {
     /// Processes with their series.
     pub processes: Vec<ProcessSeries>,
     /// Events, ordered by time.
-    pub events: Vec<MonitorEvent>,
+    pub events: Vec<ThreadsEvent>,
 }
 
 impl ThreadTimeline {
@@ -192,7 +192,7 @@ mod tests {
             values.set(ProcessValue::RssAnon, Some(if at == 700 { 9 } else { 1 }));
             memory.set(at as usize, ProcessPoint { values, usage: point });
         }
-        let thread = MonitoredThread { pid: Pid(1), tid: Tid(2), start_ns: 3 };
+        let thread = ThreadIdentity { pid: Pid(1), tid: Tid(2), start_ns: 3 };
         let comm = Comm::from("a");
         let thread = ThreadSeries { thread, comm: comm.clone(), started: None, ended: None, points: usage };
         let mut start = 0;

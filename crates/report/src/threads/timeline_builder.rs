@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memtrace_model::{
-    CounterSource, MonitorInterval, MonitoredThread, Pid, ProcessInterval, ThreadColumn, ThreadInterval, ThreadUsage,
+    CounterSource, Pid, ProcessInterval, ThreadColumn, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsInterval,
 };
 
 use super::series::Series;
@@ -22,7 +22,7 @@ pub struct TimelineBuilder {
     start_ns: Option<u64>,
     /// True if points have been merged.
     has_merged: bool,
-    threads: BTreeMap<MonitoredThread, usize>,
+    threads: BTreeMap<ThreadIdentity, usize>,
     processes: BTreeMap<(Pid, u64), usize>,
 }
 
@@ -35,7 +35,7 @@ impl TimelineBuilder {
     }
 
     /// Adds the next interval.
-    pub fn add(&mut self, interval: &MonitorInterval) {
+    pub fn add(&mut self, interval: &ThreadsInterval) {
         let point = self.timeline.spans.len();
         self.timeline.spans.push(interval.span.clone());
         self.timeline.events.extend(interval.events.iter().cloned());
@@ -65,7 +65,7 @@ impl TimelineBuilder {
         self.timeline
     }
 
-    fn add_process(&mut self, point: usize, process: &ProcessInterval, interval: &MonitorInterval) {
+    fn add_process(&mut self, point: usize, process: &ProcessInterval, interval: &ThreadsInterval) {
         let all = &mut self.timeline.processes;
         let place = *self.processes.entry((process.pid, process.start_ns)).or_insert_with(|| {
             let comm = process.comm.clone();
@@ -79,7 +79,7 @@ impl TimelineBuilder {
         series.points.set(point, ProcessPoint { values: process.values, usage });
     }
 
-    fn add_thread(&mut self, point: usize, thread: &ThreadInterval, source: CounterSource, interval: &MonitorInterval) {
+    fn add_thread(&mut self, point: usize, thread: &ThreadInterval, source: CounterSource, interval: &ThreadsInterval) {
         let all = &mut self.timeline.threads;
         let start_ns = self.start_ns;
         let place = *self.threads.entry(thread.thread).or_insert_with(|| {
@@ -98,7 +98,7 @@ impl TimelineBuilder {
     }
 
     /// Sets the end of threads with a row in the interval before and no row in this one.
-    fn end_threads(&mut self, point: usize, interval: &MonitorInterval) {
+    fn end_threads(&mut self, point: usize, interval: &ThreadsInterval) {
         let Some(before) = point.checked_sub(1) else { return };
         // If there are more threads than rows, a thread without a row may still run.
         let has_others = |pid: Pid| {
@@ -140,14 +140,14 @@ fn usage_point(
 #[cfg(test)]
 mod tests {
     use memtrace_model::{
-        Comm, MonitorEvent, MonitorEventKind, OtherThreads, SourceState, TaskState, Tid, UsageCounter,
+        Comm, OtherThreads, SourceState, TaskState, ThreadsEvent, ThreadsEventKind, Tid, UsageCounter,
     };
 
     use super::*;
 
-    fn interval(at: u64, threads: &[(u32, u64)], others: u64) -> MonitorInterval {
+    fn interval(at: u64, threads: &[(u32, u64)], others: u64) -> ThreadsInterval {
         let thread = |&(tid, bytes): &(u32, u64)| ThreadInterval {
-            thread: MonitoredThread { pid: Pid(1), tid: Tid(tid), start_ns: 1_000_000_000 * u64::from(tid) },
+            thread: ThreadIdentity { pid: Pid(1), tid: Tid(tid), start_ns: 1_000_000_000 * u64::from(tid) },
             comm: Comm::from("a"),
             state: TaskState::Running,
             usage: ThreadUsage::of(&[(UsageCounter::AllocBytes, bytes), (UsageCounter::UserTime, 500_000_000)]),
@@ -167,19 +167,19 @@ mod tests {
             values: Default::default(),
             has_exited: false,
         };
-        MonitorInterval {
+        ThreadsInterval {
             span: Duration::from_secs(2 * at)..Duration::from_secs(2 * at + 2),
             processes: vec![process],
-            ..MonitorInterval::default()
+            ..ThreadsInterval::default()
         }
     }
 
     #[test]
     fn net_bytes_accumulate_over_intervals() {
         let mut builder = TimelineBuilder::new(String::from("t"), Some(2_000_000_000));
-        let mark = MonitorEvent { at: Duration::from_secs(3), kind: MonitorEventKind::Mark(String::from("m")) };
+        let mark = ThreadsEvent { at: Duration::from_secs(3), kind: ThreadsEventKind::Mark(String::from("m")) };
         builder.add(&interval(0, &[(1, 10), (4, 1)], 0));
-        builder.add(&MonitorInterval { events: vec![mark.clone()], ..interval(1, &[(1, 20)], 1) });
+        builder.add(&ThreadsInterval { events: vec![mark.clone()], ..interval(1, &[(1, 20)], 1) });
         builder.add(&interval(2, &[(1, 0), (4, 5)], 0));
         builder.add(&interval(3, &[(4, 0)], 0));
         let timeline = builder.finish();

@@ -7,15 +7,15 @@ use std::process::Command;
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace_model::{Amount, Bytes, Comm, GroupBy, Metric, MonitorInterval, Profile, Quantities, Quantity};
+use memtrace_model::{Amount, Bytes, Comm, GroupBy, Metric, Profile, Quantities, Quantity, ThreadsInterval};
 use memtrace_report::{Format, Options, ThreadTrace, write};
 use serde_json::{Value, json};
 
 use crate::host::{all_ended, by_allocators, by_threads, host};
 use crate::languages::languages;
-use crate::monitor;
 use crate::sample::{sample, with_touches};
 use crate::sampled::sampled;
+use crate::threads;
 use crate::waits::waits;
 use crate::{build, options, report};
 
@@ -283,11 +283,11 @@ fn perfetto_has_heap_profiles_of_earlier_moments() {
 }
 
 /// Returns the contents of the trace of intervals of the thread monitor.
-fn read_thread_trace(intervals: &[MonitorInterval]) -> Value {
+fn read_thread_trace(intervals: &[ThreadsInterval]) -> Value {
     let scratch = Scratch::new();
     let path = scratch.path("threads.pftrace");
     let mut bytes = Vec::new();
-    let mut trace = ThreadTrace::start(&mut bytes, monitor::START).expect("a vector takes everything");
+    let mut trace = ThreadTrace::start(&mut bytes, threads::START).expect("a vector takes everything");
     intervals.iter().for_each(|interval| trace.add(interval).expect("a vector takes everything"));
     std::fs::write(&path, bytes).expect("the scratch directory is writable");
     read_perfetto(&path)
@@ -296,7 +296,7 @@ fn read_thread_trace(intervals: &[MonitorInterval]) -> Value {
 #[test]
 fn process_with_the_pid_of_an_ended_one_has_a_perfetto_track() {
     const SECOND: u64 = 1_000_000_000;
-    let mut intervals = monitor::intervals();
+    let mut intervals = threads::intervals();
     let mut later = intervals[0].clone();
     later.span = Duration::from_secs(4)..Duration::from_secs(5);
     later.processes[0].start_ns += 61 * SECOND;
@@ -316,7 +316,7 @@ fn process_with_the_pid_of_an_ended_one_has_a_perfetto_track() {
 #[test]
 fn perfetto_tracks_of_threads_have_their_usage() {
     const SECOND: u64 = 1_000_000_000;
-    let read = read_thread_trace(&monitor::intervals());
+    let read = read_thread_trace(&threads::intervals());
     let counters = &read["counters"];
     let kib = |values: [u64; 4], first: u64| -> Value {
         (first..).zip(values).map(|(second, value)| [second * SECOND, value << 10]).collect()
@@ -327,7 +327,7 @@ fn perfetto_tracks_of_threads_have_their_usage() {
     // A value is written only when it changes.
     let [[at, share]] = serde_json::from_value::<[[f64; 2]; 1]>(thread["processor time"].clone()).expect("one value");
     assert!(at.abs() < f64::EPSILON && (share - 61.0).abs() < 1e-6, "{share}");
-    let net: i64 = monitor::intervals().iter().map(|interval| interval.processes[0].usage.net()).sum();
+    let net: i64 = threads::intervals().iter().map(|interval| interval.processes[0].usage.net()).sum();
     assert_eq!(
         counters["redis-server"]["net bytes"].as_array().and_then(|values| values.last()),
         Some(&json!([4 * SECOND, net]))

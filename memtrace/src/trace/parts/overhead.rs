@@ -12,12 +12,12 @@ use crate::targets::select::{Selection, Targets};
 use crate::targets::track::ProcessTracker;
 use crate::trace::context::Context;
 use crate::trace::facts::Facts;
-use crate::trace::overhead::{OverheadMonitor, Sample};
+use crate::trace::overhead::{OverheadMeter, Sample};
 use crate::trace::part::{LeftImage, Part};
 
 /// Measures the overhead during a run, and warns once if it is high.
 pub(super) struct MeasuredOverhead {
-    monitor: OverheadMonitor,
+    meter: OverheadMeter,
     time: TargetTime,
     /// Sample at the end of the trace.
     last: Option<Sample>,
@@ -25,11 +25,11 @@ pub(super) struct MeasuredOverhead {
 
 impl MeasuredOverhead {
     /// Starts the first period.
-    pub(super) fn start(monitor: OverheadMonitor, context: &Context) -> Self {
-        let mut overhead = Self { monitor, time: TargetTime::default(), last: None };
+    pub(super) fn start(meter: OverheadMeter, context: &Context) -> Self {
+        let mut overhead = Self { meter, time: TargetTime::default(), last: None };
         let sample = overhead.sample(context);
         // The first sample ends no period.
-        overhead.monitor.update(sample);
+        overhead.meter.update(sample);
         overhead
     }
 
@@ -49,9 +49,9 @@ impl MeasuredOverhead {
 impl Part for MeasuredOverhead {
     /// Ends the period of the measurement if it is long enough.
     fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
-        if self.monitor.is_due(Instant::now()) {
+        if self.meter.is_due(Instant::now()) {
             let sample = self.sample(context);
-            self.monitor.update(sample).iter().for_each(|message| observer.note(message));
+            self.meter.update(sample).iter().for_each(|message| observer.note(message));
         }
     }
 
@@ -66,7 +66,7 @@ impl Part for MeasuredOverhead {
     }
 
     fn finish(self: Box<Self>, context: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
-        let note = self.last.and_then(|last| self.monitor.finish(Sample { calls: facts.calls, ..last }));
+        let note = self.last.and_then(|last| self.meter.finish(Sample { calls: facts.calls, ..last }));
         context.targets.notes.extend(note);
     }
 }

@@ -58,7 +58,7 @@ impl Recording {
     /// # Errors
     ///
     /// The file is damaged.
-    pub fn monitored_threads(&self) -> Result<Vec<RecordedThread>, Error> {
+    pub fn recorded_threads(&self) -> Result<Vec<RecordedThread>, Error> {
         let mut threads = Vec::new();
         if !self.connection.has_table("monitored_thread")? {
             return Ok(threads);

@@ -9,7 +9,7 @@ use harness::Scratch;
 use memtrace_model::Bytes;
 
 use super::sample_intervals::{allocated, header, second};
-use super::{image_merges, monitor_model, sum};
+use super::{image_merges, sum, thread_model};
 use crate::*;
 
 /// Environment variable with the path of the file that the child process writes.
@@ -38,14 +38,14 @@ fn child_process_that_writes() {
     let Some(path) = std::env::var_os(FILE) else { return };
     let number = |name| std::env::var(name).ok().map(|number| number.parse().unwrap());
     let (stacks, processes, threads) = (number(STACKS).unwrap_or(0), number(PROCESSES), number(THREADS));
-    let mut recorder = monitor_model::recorder();
+    let mut recorder = thread_model::recorder();
     // Small enough that old intervals are merged.
     let settings = Settings { size_limit: Bytes((1 << 20) + (1 << 16)), queue: 4, ..Settings::default() };
     let writer = Writer::create(path.as_ref(), &header(), settings).unwrap();
     for at in 0.. {
         writer.push(match (processes, threads) {
             (Some(processes), _) => image_merges::second(at, processes),
-            (None, Some(threads)) => recorder.convert(&monitor_model::monitored(at, threads)),
+            (None, Some(threads)) => recorder.convert(&thread_model::monitored(at, threads)),
             (None, None) => interval(at, stacks as u32),
         });
         while writer.status().intervals <= at {
@@ -155,8 +155,8 @@ fn killed_writer_has_exact_usage_of_threads() {
         let recording = Recording::open(&path).unwrap();
         let seconds = recording.end().at().as_secs();
         assert!((stored..=stored + 1).contains(&(seconds as usize)), "run {run}");
-        let all: Vec<_> = (0..seconds).map(|second| monitor_model::monitored(second, THREADS_OF_SERVER)).collect();
-        monitor_model::check(&recording, &all);
+        let all: Vec<_> = (0..seconds).map(|second| thread_model::monitored(second, THREADS_OF_SERVER)).collect();
+        thread_model::check(&recording, &all);
         merged += usize::from(recording.intervals().len() < all.len());
     }
     assert!(merged > 0, "no old intervals were merged");

@@ -6,8 +6,8 @@ use harness::Scratch;
 use memtrace_model::{Bytes, Comm, SourceState, TaskState, ThreadUsage, Tid, UsageCounter};
 
 use super::empty_store;
-use super::monitor_model::thread_rows;
 use super::sample_intervals::image;
+use super::thread_model::thread_rows;
 use crate::*;
 
 const THREADS: u64 = 500;

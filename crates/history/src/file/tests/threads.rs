@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace_model::{Bytes, ImageId, MonitorInterval, ProcessValue, ProcessValues, ThreadUsage};
+use memtrace_model::{Bytes, ImageId, ProcessValue, ProcessValues, ThreadUsage, ThreadsInterval};
 
-use super::monitor_model::{SERVER, check, monitored, recorder, thread_rows};
 use super::sample_intervals::header;
+use super::thread_model::{SERVER, check, monitored, recorder, thread_rows};
 use super::{SETTINGS, empty_store, store_or_keep, write};
 use crate::*;
 
 /// Returns intervals of the simulated monitor, and the recorded intervals.
-fn intervals(seconds: u64, threads: u64) -> (Vec<MonitorInterval>, Vec<Interval>) {
+fn intervals(seconds: u64, threads: u64) -> (Vec<ThreadsInterval>, Vec<Interval>) {
     let all: Vec<_> = (0..seconds).map(|second| monitored(second, threads)).collect();
     let mut recorder = recorder();
     let recorded = all.iter().map(|interval| recorder.convert(interval)).collect();
@@ -132,7 +132,7 @@ fn merged_processes_leave_their_usage_to_groups() {
         let sum: ThreadUsage = of_interval.map(|row| row.usage.usage).sum();
         assert_eq!(sum, expected, "{:?}", interval.span);
     }
-    let threads = recording.monitored_threads().unwrap();
+    let threads = recording.recorded_threads().unwrap();
     assert!(threads.iter().all(|thread| images.contains_key(&thread.image)));
     let known = |row: &ThreadRow| threads.iter().any(|thread| thread.number == row.usage.thread);
     let thread_rows = thread_rows(&recording, Boundary::START, end);
@@ -158,7 +158,7 @@ fn truncated_file_has_the_usage_before_the_damage() {
             let rows = thread_rows(&recording, start, end);
             let expected: usize = recorded[..seconds].iter().map(|interval| interval.threads.len()).sum();
             assert_eq!(rows.len(), expected, "{pages} pages");
-            recording.monitored_threads().unwrap();
+            recording.recorded_threads().unwrap();
             salvaged += 1;
         }
     }
@@ -178,7 +178,7 @@ fn recordings_without_tables_of_threads_have_none() {
     let recording = Recording::open(&path).unwrap();
     let (start, end) = (Boundary::START, recording.end());
     assert!(!recording.has_thread_usage().unwrap());
-    assert_eq!(recording.monitored_threads().unwrap(), []);
+    assert_eq!(recording.recorded_threads().unwrap(), []);
     assert_eq!(thread_rows(&recording, start, end), []);
     assert_eq!(recording.process_rows(start, end).unwrap(), []);
     let bytes = std::fs::read(&path).unwrap();

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use memtrace_model::format::duration;
-use memtrace_model::{MonitorEvent, MonitorEventKind};
+use memtrace_model::{ThreadsEvent, ThreadsEventKind};
 
 use super::frame::{Frame, LEFT, LEGEND, LEGEND_END};
 use super::panel::TITLE;
@@ -53,11 +53,11 @@ impl EventLines {
         let name =
             |pid| timeline.processes.iter().rev().find(|process| process.pid == pid).map(|process| &process.comm);
         let mut events: Vec<_> = timeline.events.iter().collect();
-        events.sort_by_key(|event| (matches!(event.kind, MonitorEventKind::Exit(_)), event.at));
+        events.sort_by_key(|event| (matches!(event.kind, ThreadsEventKind::Exit(_)), event.at));
         let more = events.len().saturating_sub(EVENTS);
         events.truncate(EVENTS);
         events.sort_by_key(|event| event.at);
-        let line = |event: &MonitorEvent| {
+        let line = |event: &ThreadsEvent| {
             let text = event::text(&event.kind, name);
             EventLine { at: event.at, text, colour: colour(&event.kind), label: None }
         };
@@ -129,11 +129,11 @@ fn place_labels(lines: &mut [EventLine], frame: &Frame) -> usize {
     ends.iter().filter(|end| **end > f64::MIN).count()
 }
 
-const fn colour(kind: &MonitorEventKind) -> &'static str {
+const fn colour(kind: &ThreadsEventKind) -> &'static str {
     match kind {
-        MonitorEventKind::OomKill(_) => "#c62828",
-        MonitorEventKind::Exit(_) => "#607d8b",
-        MonitorEventKind::Mark(_) => "#1565c0",
-        MonitorEventKind::Trigger(_) => "#d84315",
+        ThreadsEventKind::OomKill(_) => "#c62828",
+        ThreadsEventKind::Exit(_) => "#607d8b",
+        ThreadsEventKind::Mark(_) => "#1565c0",
+        ThreadsEventKind::Trigger(_) => "#d84315",
     }
 }

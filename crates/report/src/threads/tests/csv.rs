@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 /// Returns the lines of the CSV, each as cells by name of the column.
-fn rows(interval: &MonitorInterval) -> Vec<BTreeMap<String, String>> {
+fn rows(interval: &ThreadsInterval) -> Vec<BTreeMap<String, String>> {
     let text = written(write_csv_header) + &written(|out| write_csv(interval, out));
     let mut reader = ::csv::Reader::from_reader(text.as_bytes());
     reader.deserialize().map(Result::unwrap).collect()

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn line(interval: &MonitorInterval) -> (String, Value) {
+fn line(interval: &ThreadsInterval) -> (String, Value) {
     let text = written(|out| write_json(interval, out));
     assert_eq!((text.matches('\n').count(), text.ends_with('\n')), (1, true), "{text}");
     crate::json_lines::assert_round_trip::<memtrace_json::Interval<'static>>(&text);
@@ -68,7 +68,7 @@ fn unknown_numbers_are_null() {
     );
     let usage = &store["threads"][0]["usage"];
     assert_eq!((&usage["alloc_bytes"], &usage["alloc_count"]), (&json!(3 << 20), &Value::Null));
-    let text = written(|out| write_json(&MonitorInterval::default(), out));
+    let text = written(|out| write_json(&ThreadsInterval::default(), out));
     let empty: Value = serde_json::from_str(&text).unwrap();
     assert_eq!((&empty["processes"], &empty["machine"]["cpu.user_ns"]), (&json!([]), &Value::Null));
 }

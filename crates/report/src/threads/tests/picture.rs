@@ -50,18 +50,18 @@ fn server(threads: u32, intervals: u64, seconds: u64) -> ThreadTimeline {
         for (value, number) in ProcessValue::ALL.into_iter().zip(rss) {
             process.values.set(value, Some(number));
         }
-        let event = |kind| MonitorEvent { at: Duration::from_secs(seconds * at), kind };
+        let event = |kind| ThreadsEvent { at: Duration::from_secs(seconds * at), kind };
         let events = match at * 10 / intervals {
-            1 if at * 10 % intervals < 10 => vec![event(MonitorEventKind::Mark(String::from("load test <begins>")))],
+            1 if at * 10 % intervals < 10 => vec![event(ThreadsEventKind::Mark(String::from("load test <begins>")))],
             6 if at * 10 % intervals < 10 => {
-                let trigger = MonitorEventKind::Trigger(String::from("rss > 300 MiB: 301 MiB of server (7)"));
-                vec![event(trigger), event(MonitorEventKind::Exit(Pid(99)))]
+                let trigger = ThreadsEventKind::Trigger(String::from("rss > 300 MiB: 301 MiB of server (7)"));
+                vec![event(trigger), event(ThreadsEventKind::Exit(Pid(99)))]
             }
-            9 if at * 10 % intervals < 10 => vec![event(MonitorEventKind::OomKill(Pid(7)))],
+            9 if at * 10 % intervals < 10 => vec![event(ThreadsEventKind::OomKill(Pid(7)))],
             _ => Vec::new(),
         };
         let span = Duration::from_secs(seconds * at)..Duration::from_secs(seconds * (at + 1));
-        builder.add(&MonitorInterval { span, processes: vec![process], events, ..MonitorInterval::default() });
+        builder.add(&ThreadsInterval { span, processes: vec![process], events, ..ThreadsInterval::default() });
     }
     builder.finish()
 }
@@ -153,9 +153,9 @@ fn long_runs_have_pictures_of_bounded_size() {
 #[test]
 fn many_events_do_not_cover_each_other() {
     let mut timeline = server(1, 100, 1);
-    let event = |kind, at: u64| MonitorEvent { at: Duration::from_millis(at), kind };
-    timeline.events = (0..300).map(|at| event(MonitorEventKind::Exit(Pid(9)), at * 300)).collect();
-    timeline.events.push(event(MonitorEventKind::OomKill(Pid(7)), 99_000));
+    let event = |kind, at: u64| ThreadsEvent { at: Duration::from_millis(at), kind };
+    timeline.events = (0..300).map(|at| event(ThreadsEventKind::Exit(Pid(9)), at * 300)).collect();
+    timeline.events.push(event(ThreadsEventKind::OomKill(Pid(7)), 99_000));
     let svg = picture(&timeline);
     assert_eq!(svg.matches("stroke=\"#607d8b\" d=\"M").count(), 199 + svg.matches(">exit of process 9</text>").count());
     let texts = texts(&svg);
@@ -179,7 +179,7 @@ fn a_picture_without_data_says_so() {
     let mut builder = TimelineBuilder::new(String::from("none"), None);
     let unknown = process(CounterSource::None, vec![thread(7, "a", &[(UsageCounter::UserTime, 1 << 30)])]);
     let span = Duration::ZERO..Duration::from_secs(2);
-    builder.add(&MonitorInterval { span, processes: vec![unknown], ..MonitorInterval::default() });
+    builder.add(&ThreadsInterval { span, processes: vec![unknown], ..ThreadsInterval::default() });
     let texts = texts(&picture(&builder.finish()));
     assert_eq!(texts.iter().filter(|text| *text == "not known").count(), 3, "{texts:?}");
     assert!(texts.iter().any(|text| text == "53.7 %"), "{texts:?}");

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn table(interval: &MonitorInterval, sort: ThreadColumn, rows: usize, width: Option<usize>) -> String {
+fn table(interval: &ThreadsInterval, sort: ThreadColumn, rows: usize, width: Option<usize>) -> String {
     let mut history = ThreadHistory::new(sort);
     history.add(interval);
     history.add(interval);
@@ -69,10 +69,10 @@ fn threads_beyond_the_rows_are_counted() {
 
 #[test]
 fn unknown_numbers_are_dashes() {
-    let unknown = MonitorInterval {
+    let unknown = ThreadsInterval {
         processes: vec![process(CounterSource::None, vec![thread(7, "a", &[])])],
         span: Duration::ZERO..Duration::from_millis(500),
-        ..MonitorInterval::default()
+        ..ThreadsInterval::default()
     };
     let expected = "0:00  1 thread of 1 process in 0.5 s, sorted by name
 CPU       - user  - system  - iowait  - idle
@@ -97,7 +97,7 @@ fn processes_without_lines_are_summed() {
         process.usage = process.ended.usage;
         process
     };
-    let interval = MonitorInterval { processes: (1..=10).map(of).collect(), ..interval() };
+    let interval = ThreadsInterval { processes: (1..=10).map(of).collect(), ..interval() };
     let table = table(&interval, ThreadColumn::Alloc, 10, None);
     assert!(table.contains("\n   10  p10 ") && !table.contains("  p2 "), "{table}");
     assert!(table.contains("\n  … and 2 more processes\n"), "{table}");

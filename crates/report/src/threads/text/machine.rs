@@ -1,10 +1,10 @@
 //! Lines about the machine.
 
 use memtrace_model::format::{compact_bytes, percent};
-use memtrace_model::{Bytes, MachineValue, MonitorInterval};
+use memtrace_model::{Bytes, MachineValue, ThreadsInterval};
 
 /// Returns the lines: processors, memory, and pressure with I/O.
-pub(super) fn lines(interval: &MonitorInterval) -> [String; 3] {
+pub(super) fn lines(interval: &ThreadsInterval) -> [String; 3] {
     let machine = &interval.machine;
     let share = |part| machine.processor_share(&[part]).map_or_else(unknown, percent);
     let [user, system, wait, idle] =

@@ -1,7 +1,7 @@
 //! Table with a line for each process.
 
 use memtrace_model::format::{compact_bytes, grouped};
-use memtrace_model::{MonitorInterval, ProcessInterval, ProcessValue, ThreadColumn};
+use memtrace_model::{ProcessInterval, ProcessValue, ThreadColumn, ThreadsInterval};
 
 use super::fit::{ALWAYS, fitting};
 use crate::escape;
@@ -14,7 +14,7 @@ const PROCESSES: usize = 8;
 const NAME: usize = 24;
 
 /// Returns the processes of the table in their order, and the processes beyond the maximum.
-pub(super) fn ranked(interval: &MonitorInterval, sort: ThreadColumn) -> (Vec<&ProcessInterval>, Vec<&ProcessInterval>) {
+pub(super) fn ranked(interval: &ThreadsInterval, sort: ThreadColumn) -> (Vec<&ProcessInterval>, Vec<&ProcessInterval>) {
     let mut processes: Vec<_> = interval.processes.iter().collect();
     processes.sort_by(|one, other| sort.compare((&one.comm, &one.usage), (&other.comm, &other.usage)));
     let more = processes.split_off(PROCESSES.min(processes.len()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memtrace_model::{LossReason, MonitorEvent, MonitorEventKind};
+use memtrace_model::{LossReason, ThreadsEvent, ThreadsEventKind};
 
 use crate::file::mark_texts::MarkTexts;
 use crate::interval::{Interval, Mark};
@@ -19,7 +19,7 @@ pub(super) struct MarkRecorder {
 
 impl MarkRecorder {
     /// Records the marks among `events`. Marks beyond the limit are counted as [`LossReason::MarkLost`].
-    pub(super) fn record(&mut self, events: &[MonitorEvent], interval: &mut Interval) {
+    pub(super) fn record(&mut self, events: &[ThreadsEvent], interval: &mut Interval) {
         let mut marks: Vec<(Duration, String)> =
             events.iter().filter_map(|event| mark_of(event, interval.span.end)).collect();
         marks.sort_by_key(|(at, _)| *at);
@@ -35,15 +35,15 @@ impl MarkRecorder {
 }
 
 /// Returns the time and the text of the mark, if the event is a mark or a trigger. `end`: end of the interval.
-fn mark_of(event: &MonitorEvent, end: Duration) -> Option<(Duration, String)> {
+fn mark_of(event: &ThreadsEvent, end: Duration) -> Option<(Duration, String)> {
     match &event.kind {
-        MonitorEventKind::Mark(text) => Some((event.at, text.clone())),
-        MonitorEventKind::Trigger(text) => {
+        ThreadsEventKind::Mark(text) => Some((event.at, text.clone())),
+        ThreadsEventKind::Trigger(text) => {
             // Merges of old intervals keep each boundary at a mark. Triggers can be too frequent for this, so their
             // marks lie before the end of the interval.
             Some((event.at.min(end.saturating_sub(NANOSECOND)), format!("trigger: {text}")))
         }
-        MonitorEventKind::OomKill(_) | MonitorEventKind::Exit(_) => None,
+        ThreadsEventKind::OomKill(_) | ThreadsEventKind::Exit(_) => None,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use memtrace_model::{MonitorEventKind, MonitorInterval, Pid};
+use memtrace_model::{Pid, ThreadsEventKind, ThreadsInterval};
 use rustc_hash::FxHashMap;
 
 /// Exit events of an interval, by process.
@@ -13,9 +13,9 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    pub(super) fn of(interval: &MonitorInterval) -> Self {
+    pub(super) fn of(interval: &ThreadsInterval) -> Self {
         let exits = interval.events.iter().filter_map(|event| match event.kind {
-            MonitorEventKind::Exit(pid) => Some((pid, event.at)),
+            ThreadsEventKind::Exit(pid) => Some((pid, event.at)),
             _ => None,
         });
         Self { span: interval.span.clone(), exits: exits.collect() }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memtrace_model::{
-    Comm, CounterSource, ImageId, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval,
-    MonitoredThread, OtherThreads, Pid, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState,
-    ThreadInterval, ThreadUsage, Tid, UsageCounter,
+    Comm, CounterSource, ImageId, MachineUsage, MachineValue, OtherThreads, Pid, ProcessInterval, ProcessValue,
+    ProcessValues, SourceState, TaskState, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent, ThreadsEventKind,
+    ThreadsInterval, Tid, UsageCounter,
 };
 
 use crate::*;
@@ -40,7 +40,7 @@ fn usage(thread: u64, second: u64) -> ThreadUsage {
 fn thread(pid: Pid, tid: u64, start_ns: u64, second: u64) -> ThreadInterval {
     let state = [TaskState::Running, TaskState::Sleeping, TaskState::DiskSleep][(hash([tid, second, 99]) % 3) as usize];
     let name = format!("t{tid}.{}", second / 40);
-    let thread = MonitoredThread { pid, tid: Tid(tid as u32), start_ns };
+    let thread = ThreadIdentity { pid, tid: Tid(tid as u32), start_ns };
     ThreadInterval { thread, comm: Comm::from(name), state, usage: usage(tid ^ start_ns, second) }
 }
 
@@ -71,7 +71,7 @@ const fn end_of_short(second: u64) -> u64 {
 
 /// An interval of one second: a process with `threads` long-running threads and some short ones, and short
 /// processes.
-pub(super) fn monitored(second: u64, threads: u64) -> MonitorInterval {
+pub(super) fn monitored(second: u64, threads: u64) -> ThreadsInterval {
     let boot = SINCE_BOOT.as_secs() + second;
     let mut rows: Vec<_> = (0..threads).map(|tid| thread(SERVER, 101 + tid, 5, second)).collect();
     // A thread starts in each second. Thread IDs are reused.
@@ -105,37 +105,37 @@ pub(super) fn monitored(second: u64, threads: u64) -> MonitorInterval {
     machine.set(MachineValue::MemoryPressure, Some(second));
     machine.set(MachineValue::MemoryAvailable, Some((1 << 30) + second / 5));
     let end = Duration::from_secs(second + 1);
-    let event = |kind| MonitorEvent { at: end, kind };
+    let event = |kind| ThreadsEvent { at: end, kind };
     let mut events = Vec::new();
-    events.extend((second % 20 == 9).then(|| event(MonitorEventKind::Trigger(String::from("rss > 1")))));
-    events.extend((second % 50 == 49).then(|| event(MonitorEventKind::Mark(String::from("begin")))));
-    MonitorInterval { span: Duration::from_secs(second)..end, processes, machine, events, ..MonitorInterval::default() }
+    events.extend((second % 20 == 9).then(|| event(ThreadsEventKind::Trigger(String::from("rss > 1")))));
+    events.extend((second % 50 == 49).then(|| event(ThreadsEventKind::Mark(String::from("begin")))));
+    ThreadsInterval { span: Duration::from_secs(second)..end, processes, machine, events, ..ThreadsInterval::default() }
 }
 
-pub(super) fn recorder() -> MonitorRecorder {
+pub(super) fn recorder() -> ThreadRecorder {
     let mut machine = MachineUsage::default();
     machine.set(MachineValue::UserTime, Some(1000));
     machine.set(MachineValue::MemoryPressure, Some(500));
-    MonitorRecorder::new(SINCE_BOOT, machine)
+    ThreadRecorder::new(SINCE_BOOT, machine)
 }
 
 /// Rows by end of their interval, computed without the database.
 #[derive(Debug, Default)]
 pub(super) struct Model {
-    pub(super) threads: BTreeMap<(Duration, MonitoredThread), (TaskState, ThreadUsage)>,
+    pub(super) threads: BTreeMap<(Duration, ThreadIdentity), (TaskState, ThreadUsage)>,
     pub(super) processes: BTreeMap<(Duration, ImageId), ThreadUsage>,
     /// Numbers of ended and started threads.
     pub(super) counts: BTreeMap<(Duration, ImageId), (u64, u64)>,
     pub(super) machine: BTreeMap<Duration, [Option<u64>; 2]>,
     /// Start of the first interval and end of the last interval with each thread.
-    lives: BTreeMap<MonitoredThread, (Duration, Duration)>,
+    lives: BTreeMap<ThreadIdentity, (Duration, Duration)>,
 }
 
 impl Model {
     /// Returns the rows that a recording of `all` with these boundaries must have.
-    pub(super) fn of(all: &[MonitorInterval], boundaries: &[Duration]) -> Self {
+    pub(super) fn of(all: &[ThreadsInterval], boundaries: &[Duration]) -> Self {
         let mut model = Self::default();
-        let mut states: BTreeMap<MonitoredThread, TaskState> = BTreeMap::new();
+        let mut states: BTreeMap<ThreadIdentity, TaskState> = BTreeMap::new();
         let mut starts: BTreeMap<Pid, Vec<u64>> = BTreeMap::new();
         for interval in all {
             let Some(&at) = boundaries.iter().find(|at| **at >= interval.span.end) else { break };
@@ -167,7 +167,7 @@ impl Model {
     }
 
     /// Returns true if the thread has started and ended between two of the boundaries.
-    fn is_short(&self, thread: MonitoredThread, boundaries: &[Duration]) -> bool {
+    fn is_short(&self, thread: ThreadIdentity, boundaries: &[Duration]) -> bool {
         let (first, last) = self.lives[&thread];
         let starts = [Duration::ZERO].into_iter().chain(boundaries.iter().copied());
         starts.zip(boundaries).any(|(start, end)| start <= first && last < *end)
@@ -175,14 +175,14 @@ impl Model {
 }
 
 /// Compares everything in a recording with the intervals of the monitor. Returns the number of threads.
-pub(super) fn check(recording: &Recording, all: &[MonitorInterval]) -> usize {
+pub(super) fn check(recording: &Recording, all: &[ThreadsInterval]) -> usize {
     let boundaries: Vec<_> = recording.intervals().iter().map(|interval| interval.span.end).collect();
     let model = Model::of(all, &boundaries);
     let (start, end) = (Boundary::START, recording.end());
-    let threads = recording.monitored_threads().unwrap();
+    let threads = recording.recorded_threads().unwrap();
     let identity = |thread: &RecordedThread| {
         let start = thread.start_ns + SINCE_BOOT.as_nanos() as i64;
-        MonitoredThread { pid: thread.image.pid, tid: thread.tid, start_ns: start.cast_unsigned() }
+        ThreadIdentity { pid: thread.image.pid, tid: thread.tid, start_ns: start.cast_unsigned() }
     };
     let known: BTreeMap<_, _> = threads.iter().map(|thread| (thread.number, identity(thread))).collect();
     let mut rows: BTreeMap<_, _> = BTreeMap::new();
@@ -190,7 +190,7 @@ pub(super) fn check(recording: &Recording, all: &[MonitorInterval]) -> usize {
         let earlier = rows.insert((at.at(), known[&usage.thread]), (usage.state, usage.usage));
         assert_eq!(earlier, None);
     }
-    let is_known = |thread: &MonitoredThread| known.values().any(|known| known == thread);
+    let is_known = |thread: &ThreadIdentity| known.values().any(|known| known == thread);
     let mut expected = model.threads.clone();
     expected.retain(|(_, thread), _| is_known(thread) || !model.is_short(*thread, &boundaries));
     assert_eq!(rows, expected);

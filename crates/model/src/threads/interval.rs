@@ -13,7 +13,7 @@ use crate::{Comm, Losses, Pid, Tid};
 
 /// Identity of a thread. A thread ID may be reused, but not with the same start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct MonitoredThread {
+pub struct ThreadIdentity {
     /// Process id.
     pub pid: Pid,
     /// Thread id.
@@ -26,7 +26,7 @@ pub struct MonitoredThread {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadInterval {
     /// Identity of the thread.
-    pub thread: MonitoredThread,
+    pub thread: ThreadIdentity,
     /// Name of the thread.
     pub comm: Comm,
     /// Scheduling state at the end of the interval.
@@ -74,7 +74,7 @@ pub struct ProcessInterval {
 impl ProcessInterval {
     fn append(&mut self, next: &Self) {
         let mut threads = std::mem::take(&mut self.threads);
-        let mut known: BTreeMap<MonitoredThread, usize> =
+        let mut known: BTreeMap<ThreadIdentity, usize> =
             threads.iter().enumerate().map(|(place, thread)| (thread.thread, place)).collect();
         for thread in &next.threads {
             let place = *known.entry(thread.thread).or_insert_with(|| {
@@ -103,7 +103,7 @@ impl OtherThreads {
 
 /// Kind of an event, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MonitorEventKind {
+pub enum ThreadsEventKind {
     /// The kernel killed a process for lack of memory.
     OomKill(Pid),
     /// A process ended.
@@ -116,16 +116,16 @@ pub enum MonitorEventKind {
 
 /// An event within an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MonitorEvent {
+pub struct ThreadsEvent {
     /// Time since the start of the monitor.
     pub at: Duration,
     /// Kind of event.
-    pub kind: MonitorEventKind,
+    pub kind: ThreadsEventKind,
 }
 
 /// Usage of all monitored processes within an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MonitorInterval {
+pub struct ThreadsInterval {
     /// Begin and end of the interval, since the start of the monitor.
     pub span: Range<Duration>,
     /// Processes, ordered by process id.
@@ -133,12 +133,12 @@ pub struct MonitorInterval {
     /// Values of the machine.
     pub machine: MachineUsage,
     /// Events, ordered by time.
-    pub events: Vec<MonitorEvent>,
+    pub events: Vec<ThreadsEvent>,
     /// Losses within the interval.
     pub losses: Losses,
 }
 
-impl MonitorInterval {
+impl ThreadsInterval {
     /// Appends the next interval: adds its usage, and takes over its end values.
     pub fn append(&mut self, next: &Self) {
         self.span.end = next.span.end;

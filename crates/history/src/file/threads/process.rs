@@ -17,7 +17,7 @@ pub(super) use self::threads::NumberedThreads;
 
 /// A running process, with the values that were recorded last.
 #[derive(Debug)]
-pub(super) struct MonitoredProcess {
+pub(super) struct ProcessRows {
     start_ns: u64,
     image: RecordedImage,
     /// True if a fact of the image has not been recorded yet.
@@ -29,7 +29,7 @@ pub(super) struct MonitoredProcess {
     threads: ProcessThreads,
 }
 
-impl MonitoredProcess {
+impl ProcessRows {
     pub(super) fn new(id: ImageId, process: &ProcessInterval, since_boot: Duration) -> Self {
         let start = Duration::from_nanos(process.start_ns).checked_sub(since_boot);
         let image = RecordedImage {

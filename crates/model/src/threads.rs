@@ -12,7 +12,7 @@ mod usage;
 pub use column::ThreadColumn;
 pub use counter::UsageCounter;
 pub use interval::{
-    MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread, OtherThreads, ProcessInterval, ThreadInterval,
+    OtherThreads, ProcessInterval, ThreadIdentity, ThreadInterval, ThreadsEvent, ThreadsEventKind, ThreadsInterval,
 };
 pub use machine::{MachineUsage, MachineValue};
 pub use process_memory::{ProcessValue, ProcessValues};

@@ -186,7 +186,7 @@ fn sum<'a>(usages: impl Iterator<Item = &'a ThreadUsage>) -> ThreadUsage {
 #[derive(Default)]
 struct Books {
     processes: HashMap<(u32, u64), (ThreadUsage, ThreadUsage)>,
-    threads: HashMap<MonitoredThread, (ThreadUsage, ThreadUsage)>,
+    threads: HashMap<ThreadIdentity, (ThreadUsage, ThreadUsage)>,
     baseline_ns: Option<u64>,
 }
 
@@ -212,7 +212,7 @@ impl Books {
         self.baseline_ns.get_or_insert(sampling.boot_ns);
     }
 
-    fn add(&mut self, interval: &MonitorInterval) {
+    fn add(&mut self, interval: &ThreadsInterval) {
         for process in &interval.processes {
             let sums = self.processes.get_mut(&(process.pid.0, process.start_ns)).unwrap();
             sums.1 = sums.1.plus(process.usage);
@@ -229,7 +229,7 @@ impl Books {
     }
 }
 
-fn check_parts(interval: &MonitorInterval, sampling: &Sampling, limit: usize) {
+fn check_parts(interval: &ThreadsInterval, sampling: &Sampling, limit: usize) {
     let rows = interval.processes.iter().flat_map(|process| &process.threads);
     assert!(rows.clone().count() <= limit);
     let others: u64 = interval.processes.iter().map(|process| process.others.count).sum();
@@ -243,7 +243,7 @@ fn check_parts(interval: &MonitorInterval, sampling: &Sampling, limit: usize) {
 /// Simulates a machine and checks each interval. Returns the number of threads.
 fn simulate(seed: u64, limit: usize, failing_reads: u64) -> usize {
     let mut machine = Machine::new(seed, failing_reads);
-    let mut monitor = Monitor::new(limit);
+    let mut builder = IntervalBuilder::new(limit);
     let mut books = Books::default();
     let mut exact: HashMap<(u32, u64), ThreadUsage> = HashMap::new();
     for second in 0..60 {
@@ -257,7 +257,7 @@ fn simulate(seed: u64, limit: usize, failing_reads: u64) -> usize {
             .collect();
         let sampling = machine.sampling(second, is_quiet);
         books.note_earlier(&sampling);
-        if let Some(interval) = monitor.observe(sampling.clone()) {
+        if let Some(interval) = builder.observe(sampling.clone()) {
             check_parts(&interval, &sampling, limit);
             books.add(&interval);
             check_threads(&books, &sampling, &interval, limit);
@@ -283,7 +283,7 @@ fn simulate(seed: u64, limit: usize, failing_reads: u64) -> usize {
 }
 
 /// The rows of a thread sum up to its counters if all threads have rows.
-fn check_threads(books: &Books, sampling: &Sampling, interval: &MonitorInterval, limit: usize) {
+fn check_threads(books: &Books, sampling: &Sampling, interval: &ThreadsInterval, limit: usize) {
     let rows: HashMap<_, &ThreadInterval> =
         interval.processes.iter().flat_map(|process| &process.threads).map(|row| (row.thread, row)).collect();
     for thread in &sampling.threads {

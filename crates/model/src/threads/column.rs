@@ -137,11 +137,11 @@ impl ThreadColumn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Comm, MonitoredThread, Pid, TaskState, Tid};
+    use crate::{Comm, Pid, TaskState, ThreadIdentity, Tid};
 
     fn thread(tid: u32, name: &str, values: &[(UsageCounter, u64)]) -> ThreadInterval {
         ThreadInterval {
-            thread: MonitoredThread { pid: Pid(1), tid: Tid(tid), start_ns: 0 },
+            thread: ThreadIdentity { pid: Pid(1), tid: Tid(tid), start_ns: 0 },
             comm: Comm::from(name),
             state: TaskState::Running,
             usage: ThreadUsage::of(values),

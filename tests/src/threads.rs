@@ -48,18 +48,18 @@ impl From<&ThreadUsage<'_>> for Usage {
 }
 
 /// A running `memtrace threads --format json`.
-pub struct Monitor {
+pub struct ThreadsRun {
     process: Process,
 }
 
 /// A monitor that has ended.
-pub struct Monitored {
+pub struct ThreadsOutcome {
     pub code: Option<i32>,
     pub stderr: String,
     pub intervals: Vec<Interval>,
 }
 
-impl Monitor {
+impl ThreadsRun {
     /// Monitors a victim with these options, and waits until memtrace has attached.
     #[must_use]
     pub fn victim(victim: &Victim, options: &[&str]) -> Self {
@@ -90,17 +90,17 @@ impl Monitor {
 
     /// Ends the monitor as Ctrl-C does.
     #[must_use]
-    pub fn stop(self) -> Monitored {
+    pub fn stop(self) -> ThreadsOutcome {
         self.process.signal(libc::SIGINT);
         self.wait()
     }
 
     /// Waits until the monitor exits. The result also has the intervals that [`Self::next_interval`] has returned.
     #[must_use]
-    pub fn wait(mut self) -> Monitored {
+    pub fn wait(mut self) -> ThreadsOutcome {
         let status = self.process.wait_with_open_stdin();
         let intervals = self.process.remaining_stdout().lines().map(parse).collect();
-        Monitored { code: status.code(), stderr: self.process.remaining_stderr(), intervals }
+        ThreadsOutcome { code: status.code(), stderr: self.process.remaining_stderr(), intervals }
     }
 }
 
@@ -108,7 +108,7 @@ fn parse(line: &str) -> Interval {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-impl Monitored {
+impl ThreadsOutcome {
     /// Returns the sums of the counters of each thread of process `pid`, and of the whole process.
     #[must_use]
     pub fn sums(&self, pid: u32) -> (BTreeMap<u32, Usage>, Usage) {

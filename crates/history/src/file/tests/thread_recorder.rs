@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use memtrace_model::{
-    Comm, ImageEnd, ImageId, LossReason, MonitorEvent, MonitorEventKind, MonitorInterval, Pid, ProcessInterval,
+    Comm, ImageEnd, ImageId, LossReason, Pid, ProcessInterval, ThreadsEvent, ThreadsEventKind, ThreadsInterval,
 };
 
-use super::monitor_model::{SERVER, monitored, recorder};
+use super::thread_model::{SERVER, monitored, recorder};
 use crate::*;
 
 const SERVER_IMAGE: ImageId = ImageId { pid: SERVER, ordinal: 0 };
 
 /// Returns an interval with the same threads and values each second, without usage.
-fn idle(second: u64) -> MonitorInterval {
+fn idle(second: u64) -> ThreadsInterval {
     let mut interval = monitored(0, 3);
     interval.span = Duration::from_secs(second)..Duration::from_secs(second + 1);
     interval.events.clear();
@@ -70,7 +70,7 @@ fn reused_ids_are_other_processes_with_other_threads() {
     assert_eq!(interval.finished, [SERVER_IMAGE]);
     let images: Vec<_> = interval.images.iter().map(|image| (image.id.ordinal, image.ended.is_some())).collect();
     assert_eq!(images, [(0, true), (1, false)]);
-    let missing = MonitorInterval { processes: Vec::new(), ..idle(2) };
+    let missing = ThreadsInterval { processes: Vec::new(), ..idle(2) };
     assert_eq!(recorder.convert(&missing).finished, [ImageId { ordinal: 1, ..SERVER_IMAGE }]);
 }
 
@@ -79,15 +79,15 @@ fn killed_process_ends_by_the_oom_killer() {
     let mut recorder = recorder();
     recorder.convert(&idle(0));
     let at = Duration::from_millis(1600);
-    let event = |kind| MonitorEvent { at, kind };
+    let event = |kind| ThreadsEvent { at, kind };
     let mut killed = idle(1);
-    killed.events = vec![event(MonitorEventKind::OomKill(SERVER)), event(MonitorEventKind::OomKill(Pid(7)))];
+    killed.events = vec![event(ThreadsEventKind::OomKill(SERVER)), event(ThreadsEventKind::OomKill(Pid(7)))];
     let interval = recorder.convert(&killed);
     let kills: Vec<_> = interval.oom_kills.iter().map(|kill| (kill.victim, kill.comm.as_str())).collect();
     assert_eq!(kills, [(SERVER_IMAGE, "p100"), (ImageId { pid: Pid(7), ordinal: 0 }, "")]);
     let mut exited = idle(2);
     exited.processes[0].has_exited = true;
-    exited.events = vec![MonitorEvent { at: Duration::from_millis(2500), kind: MonitorEventKind::Exit(SERVER) }];
+    exited.events = vec![ThreadsEvent { at: Duration::from_millis(2500), kind: ThreadsEventKind::Exit(SERVER) }];
     let interval = recorder.convert(&exited);
     let (kind, at) = interval.images[0].ended.unwrap();
     assert_eq!((kind, at.since_start().as_millis()), (ImageEnd::OomKill, 2499));
@@ -105,14 +105,14 @@ fn new_names_are_recorded_once() {
     let interval = recorder.convert(&renamed);
     assert_eq!(interval.images[0].comm, "new");
     assert_eq!((interval.monitored.len(), &interval.monitored[0].name), (1, &Comm::from("worker")));
-    assert_eq!(recorder.convert(&MonitorInterval { span: idle(2).span, ..renamed }).monitored, []);
+    assert_eq!(recorder.convert(&ThreadsInterval { span: idle(2).span, ..renamed }).monitored, []);
 }
 
 #[test]
 fn marks_beyond_the_limit_are_counted() {
     let mut recorder = recorder();
     let mut interval = idle(0);
-    let trigger = |at| MonitorEvent { at: Duration::from_micros(at), kind: MonitorEventKind::Trigger(at.to_string()) };
+    let trigger = |at| ThreadsEvent { at: Duration::from_micros(at), kind: ThreadsEventKind::Trigger(at.to_string()) };
     interval.events = (0..100_003).map(trigger).collect();
     let recorded = recorder.convert(&interval);
     assert_eq!((recorded.marks.len(), recorded.losses.get(LossReason::MarkLost)), (100_000, 3));

@@ -3,7 +3,7 @@ mod simulation;
 use std::time::Duration;
 
 use memtrace_model::{
-    LossReason, MachineValue, MonitoredThread, OtherThreads, ProcessValue, ProcessValues, SourceState, TaskState,
+    LossReason, MachineValue, OtherThreads, ProcessValue, ProcessValues, SourceState, TaskState, ThreadIdentity,
     ThreadUsage, Tid, UsageCounter,
 };
 
@@ -22,7 +22,7 @@ fn usage(user: u64, alloc: u64) -> ThreadUsage {
 
 fn thread(pid: u32, tid: u32, start_ns: u64, usage: ThreadUsage) -> ThreadSample {
     ThreadSample {
-        thread: MonitoredThread { pid: Pid(pid), tid: Tid(tid), start_ns },
+        thread: ThreadIdentity { pid: Pid(pid), tid: Tid(tid), start_ns },
         comm: format!("t{tid}").into(),
         state: TaskState::Sleeping,
         usage,
@@ -60,7 +60,7 @@ fn rows(process: &ProcessInterval) -> Vec<(u32, u64, u64)> {
     process.threads.iter().map(|row| (row.thread.tid.0, numbers(&row.usage))).map(row).collect()
 }
 
-fn only_process(interval: Option<MonitorInterval>) -> ProcessInterval {
+fn only_process(interval: Option<ThreadsInterval>) -> ProcessInterval {
     let mut processes = interval.unwrap().processes;
     assert_eq!(processes.len(), 1);
     processes.remove(0)
@@ -68,90 +68,90 @@ fn only_process(interval: Option<MonitorInterval>) -> ProcessInterval {
 
 #[test]
 fn usage_before_the_baseline_is_in_no_interval() {
-    let mut monitor = Monitor::new(10);
+    let mut builder = IntervalBuilder::new(10);
     let at = |second, user, alloc| sampling(second, vec![process(1, 5)], vec![thread(1, 1, 5, usage(user, alloc))]);
-    assert_eq!(monitor.observe(at(0, 500, 70)), None);
-    let first = only_process(monitor.observe(at(1, 530, 75)));
+    assert_eq!(builder.observe(at(0, 500, 70)), None);
+    let first = only_process(builder.observe(at(1, 530, 75)));
     assert_eq!((first.usage, rows(&first)), (usage(30, 5), vec![(1, 30, 5)]));
-    let second = only_process(monitor.observe(at(2, 530, 75)));
+    let second = only_process(builder.observe(at(2, 530, 75)));
     assert_eq!((second.usage, rows(&second)), (usage(0, 0), vec![(1, 0, 0)]));
 }
 
 #[test]
 fn thread_that_starts_later_counts_from_0() {
-    let mut monitor = Monitor::new(10);
+    let mut builder = IntervalBuilder::new(10);
     let main = |user| thread(1, 1, 5, usage(user, 0));
-    monitor.observe(sampling(0, vec![process(1, 5)], vec![main(500)]));
+    builder.observe(sampling(0, vec![process(1, 5)], vec![main(500)]));
     let started = ProcessSample { started: 1, ..process(1, 5) };
     let threads = vec![thread(1, 2, boot_ns(0) + 7, usage(40, 3)), main(501)];
-    let interval = only_process(monitor.observe(sampling(1, vec![started], threads)));
+    let interval = only_process(builder.observe(sampling(1, vec![started], threads)));
     assert_eq!((interval.usage, interval.started), (usage(41, 3), 1));
     assert_eq!(rows(&interval), [(1, 1, 0), (2, 40, 3)]);
 }
 
 #[test]
 fn reused_thread_id_is_another_thread() {
-    let mut monitor = Monitor::new(10);
-    monitor.observe(sampling(0, vec![process(1, 5)], vec![thread(1, 2, 5, usage(500, 0))]));
+    let mut builder = IntervalBuilder::new(10);
+    builder.observe(sampling(0, vec![process(1, 5)], vec![thread(1, 2, 5, usage(500, 0))]));
     let replaced = ended(process(1, 5), 1, usage(520, 0));
     let threads = vec![thread(1, 2, boot_ns(0) + 1, usage(30, 0))];
-    let interval = only_process(monitor.observe(sampling(1, vec![replaced], threads)));
+    let interval = only_process(builder.observe(sampling(1, vec![replaced], threads)));
     assert_eq!((interval.usage, rows(&interval)), (usage(50, 0), vec![(2, 30, 0)]));
     assert_eq!(interval.ended, OtherThreads { count: 1, usage: usage(20, 0) });
 }
 
 #[test]
 fn thread_between_running_and_ended_is_not_lost() {
-    let mut monitor = Monitor::new(10);
+    let mut builder = IntervalBuilder::new(10);
     let main = |user| thread(1, 1, 5, usage(user, 0));
     let baseline = vec![main(100), thread(1, 2, 5, usage(1000, 0))];
-    monitor.observe(sampling(0, vec![process(1, 5)], baseline));
+    builder.observe(sampling(0, vec![process(1, 5)], baseline));
     // Thread 2 exits after `ended` was read and before the threads are listed.
-    let first = only_process(monitor.observe(sampling(1, vec![process(1, 5)], vec![main(130)])));
+    let first = only_process(builder.observe(sampling(1, vec![process(1, 5)], vec![main(130)])));
     assert_eq!((first.usage, rows(&first)), (usage(30, 0), vec![(1, 30, 0)]));
     assert_eq!(first.ended, OtherThreads::default());
     let late = ended(process(1, 5), 1, usage(1007, 0));
-    let second = only_process(monitor.observe(sampling(2, vec![late], vec![main(131)])));
+    let second = only_process(builder.observe(sampling(2, vec![late], vec![main(131)])));
     assert_eq!((second.usage, rows(&second)), (usage(8, 0), vec![(1, 1, 0)]));
     assert_eq!(second.ended, OtherThreads { count: 1, usage: usage(7, 0) });
 }
 
 #[test]
 fn child_counts_from_its_start() {
-    let mut monitor = Monitor::new(10);
-    monitor.observe(sampling(0, vec![], vec![]));
+    let mut builder = IntervalBuilder::new(10);
+    builder.observe(sampling(0, vec![], vec![]));
     let child = ProcessSample { started: 2, ..ended(process(7, boot_ns(0) + 3), 1, usage(10, 1)) };
     let threads = vec![thread(7, 7, boot_ns(0) + 3, usage(40, 3))];
-    let interval = only_process(monitor.observe(sampling(2, vec![child], threads)));
+    let interval = only_process(builder.observe(sampling(2, vec![child], threads)));
     assert_eq!((interval.usage, rows(&interval)), (usage(50, 4), vec![(7, 40, 3)]));
     assert_eq!((interval.started, interval.ended), (2, OtherThreads { count: 1, usage: usage(10, 1) }));
 }
 
 #[test]
 fn process_selected_later_has_its_own_baseline() {
-    let mut monitor = Monitor::new(10);
-    monitor.observe(sampling(0, vec![], vec![]));
+    let mut builder = IntervalBuilder::new(10);
+    builder.observe(sampling(0, vec![], vec![]));
     let at = |second, started, threads| {
         let selected = ProcessSample { started, ..ended(process(7, 5), 1, usage(9000, 2)) };
         sampling(second, vec![selected], threads)
     };
     // The counters of the heap start when the probes are attached.
-    let first = only_process(monitor.observe(at(1, 4, vec![thread(7, 7, 5, usage(400, 30))])));
+    let first = only_process(builder.observe(at(1, 4, vec![thread(7, 7, 5, usage(400, 30))])));
     assert_eq!((first.usage, rows(&first)), (usage(0, 32), vec![(7, 0, 30)]));
     assert_eq!((first.started, first.ended.count), (0, 0));
     let threads = vec![thread(7, 7, 5, usage(450, 31)), thread(7, 8, boot_ns(1), usage(3, 1))];
-    let second = only_process(monitor.observe(at(2, 5, threads)));
+    let second = only_process(builder.observe(at(2, 5, threads)));
     assert_eq!((second.usage, rows(&second)), (usage(53, 2), vec![(7, 50, 1), (8, 3, 1)]));
     assert_eq!(second.started, 1);
 }
 
 #[test]
 fn threads_beyond_the_limit_are_summed() {
-    let mut monitor = Monitor::new(2);
+    let mut builder = IntervalBuilder::new(2);
     let threads = |users: &[(u32, u64)]| users.iter().map(|&(tid, user)| thread(1, tid, 5, usage(user, 0))).collect();
     let mut observe = |second, users, exits: (u64, u64)| {
         let process = ended(process(1, 5), exits.0, usage(exits.1, 0));
-        monitor.observe(sampling(second, vec![process], threads(users)))
+        builder.observe(sampling(second, vec![process], threads(users)))
     };
     observe(0, &[(1, 10), (2, 20), (3, 30), (4, 40)], (0, 0));
     let first = only_process(observe(1, &[(1, 11), (2, 22), (3, 33), (4, 44)], (0, 0)));
@@ -168,38 +168,38 @@ fn threads_beyond_the_limit_are_summed() {
 
 #[test]
 fn limit_holds_over_all_processes() {
-    let mut monitor = Monitor::new(3);
+    let mut builder = IntervalBuilder::new(3);
     let at = |second, pids: &[u32]| {
         let threads = pids.iter().flat_map(|&pid| [0, 1].map(|more| thread(pid, pid + more, 5, usage(second, 0))));
         sampling(second, pids.iter().map(|&pid| process(pid, 5)).collect(), threads.collect())
     };
-    monitor.observe(at(0, &[10, 20, 30]));
-    let shown = |interval: Option<MonitorInterval>| {
+    builder.observe(at(0, &[10, 20, 30]));
+    let shown = |interval: Option<ThreadsInterval>| {
         let count = |process: ProcessInterval| (process.threads.len(), process.others.count);
         interval.unwrap().processes.into_iter().map(count).collect::<Vec<_>>()
     };
-    assert_eq!(shown(monitor.observe(at(1, &[10, 20, 30]))), [(2, 0), (1, 1), (0, 2)]);
+    assert_eq!(shown(builder.observe(at(1, &[10, 20, 30]))), [(2, 0), (1, 1), (0, 2)]);
     // The slots of a process that is no longer monitored become free.
-    assert_eq!(shown(monitor.observe(at(2, &[20, 30]))), [(1, 1), (0, 2)]);
-    assert_eq!(shown(monitor.observe(at(3, &[20, 30]))), [(2, 0), (1, 1)]);
+    assert_eq!(shown(builder.observe(at(2, &[20, 30]))), [(1, 1), (0, 2)]);
+    assert_eq!(shown(builder.observe(at(3, &[20, 30]))), [(2, 0), (1, 1)]);
 }
 
 #[test]
 fn limit_of_0_has_sums_only() {
-    let mut monitor = Monitor::new(0);
+    let mut builder = IntervalBuilder::new(0);
     let at = |second, user| sampling(second, vec![process(1, 5)], vec![thread(1, 1, 5, usage(user, 0))]);
-    monitor.observe(at(0, 10));
-    let interval = only_process(monitor.observe(at(1, 17)));
+    builder.observe(at(0, 10));
+    let interval = only_process(builder.observe(at(1, 17)));
     assert_eq!((interval.usage, interval.others), (usage(7, 0), OtherThreads { count: 1, usage: usage(7, 0) }));
     assert_eq!(rows(&interval), []);
 }
 
 #[test]
 fn thread_that_was_missing_once_is_not_counted_again() {
-    let mut monitor = Monitor::new(10);
+    let mut builder = IntervalBuilder::new(10);
     let main = |user| thread(1, 1, 5, usage(user, 0));
     let other = |user| thread(1, 2, 5, usage(user, 0));
-    let mut observe = |second, threads| monitor.observe(sampling(second, vec![process(1, 5)], threads));
+    let mut observe = |second, threads| builder.observe(sampling(second, vec![process(1, 5)], threads));
     observe(0, vec![main(0), other(1000)]);
     observe(1, vec![main(1)]);
     let second = only_process(observe(2, vec![main(3), other(1004)]));
@@ -210,27 +210,27 @@ fn thread_that_was_missing_once_is_not_counted_again() {
 
 #[test]
 fn heap_counters_that_cannot_be_read_remain() {
-    let mut monitor = Monitor::new(10);
+    let mut builder = IntervalBuilder::new(10);
     let at = |second, user, alloc, has_heap| {
         let thread = ThreadSample { has_heap, ..thread(1, 1, 5, usage(user, alloc)) };
         sampling(second, vec![process(1, 5)], vec![thread])
     };
-    monitor.observe(at(0, 0, 100, true));
-    let first = only_process(monitor.observe(at(1, 5, 0, false)));
+    builder.observe(at(0, 0, 100, true));
+    let first = only_process(builder.observe(at(1, 5, 0, false)));
     assert_eq!((first.usage, rows(&first)), (usage(5, 0), vec![(1, 5, 0)]));
-    let second = only_process(monitor.observe(at(2, 6, 130, true)));
+    let second = only_process(builder.observe(at(2, 6, 130, true)));
     assert_eq!((second.usage, rows(&second)), (usage(1, 30), vec![(1, 1, 30)]));
 }
 
 #[test]
 fn exec_by_another_thread_replaces_the_first_thread() {
-    let mut monitor = Monitor::new(10);
+    let mut builder = IntervalBuilder::new(10);
     let baseline = vec![thread(1, 1, 5, usage(100, 0)), thread(1, 2, 6, usage(30, 0))];
-    monitor.observe(sampling(0, vec![process(1, 5)], baseline));
+    builder.observe(sampling(0, vec![process(1, 5)], baseline));
     // Thread 2 becomes thread 1 with the start of thread 1, but with its own counters.
     let mut observe = |second, user| {
         let process = ended(process(1, 5), 1, usage(101, 0));
-        only_process(monitor.observe(sampling(second, vec![process], vec![thread(1, 1, 5, usage(user, 0))])))
+        only_process(builder.observe(sampling(second, vec![process], vec![thread(1, 1, 5, usage(user, 0))])))
     };
     assert_eq!(observe(1, 32).usage, usage(3, 0));
     assert_eq!(observe(2, 132).usage, usage(100, 0));
@@ -239,22 +239,22 @@ fn exec_by_another_thread_replaces_the_first_thread() {
 
 #[test]
 fn exited_process_has_a_last_interval_with_events() {
-    let mut monitor = Monitor::new(1);
+    let mut builder = IntervalBuilder::new(1);
     let at = |second, oom_killed| {
         let process = ProcessSample { oom_killed, ..process(1, 5) };
         sampling(second, vec![process], vec![thread(1, 1, 5, usage(10, 0))])
     };
-    monitor.observe(at(0, false));
-    let event = |second, kind| MonitorEvent { at: Duration::from_secs(second), kind };
-    let killed = monitor.observe(at(1, true)).unwrap();
-    assert_eq!(killed.events, [event(1, MonitorEventKind::OomKill(Pid(1)))]);
-    assert_eq!(monitor.observe(at(2, true)).unwrap().events, [], "a kill is reported once");
+    builder.observe(at(0, false));
+    let event = |second, kind| ThreadsEvent { at: Duration::from_secs(second), kind };
+    let killed = builder.observe(at(1, true)).unwrap();
+    assert_eq!(killed.events, [event(1, ThreadsEventKind::OomKill(Pid(1)))]);
+    assert_eq!(builder.observe(at(2, true)).unwrap().events, [], "a kill is reported once");
     let exited = ProcessSample { has_exited: true, oom_killed: true, ..ended(process(1, 5), 1, usage(17, 0)) };
     // Another process has the pid already.
     let heir = process(1, boot_ns(2) + 1);
     let threads = vec![thread(1, 1, boot_ns(2) + 1, usage(3, 0))];
-    let interval = monitor.observe(sampling(3, vec![heir, exited], threads)).unwrap();
-    assert_eq!(interval.events, [event(3, MonitorEventKind::Exit(Pid(1)))]);
+    let interval = builder.observe(sampling(3, vec![heir, exited], threads)).unwrap();
+    assert_eq!(interval.events, [event(3, ThreadsEventKind::Exit(Pid(1)))]);
     let [last, first] = &interval.processes[..] else { panic!("{interval:?}") };
     assert!(last.has_exited && !first.has_exited);
     assert_eq!((last.usage, last.ended.count, rows(last)), (usage(7, 0), 1, vec![]));
@@ -263,14 +263,14 @@ fn exited_process_has_a_last_interval_with_events() {
 
 #[test]
 fn process_between_two_samplings_has_one_interval() {
-    let mut monitor = Monitor::new(1);
-    monitor.observe(sampling(0, vec![], vec![]));
+    let mut builder = IntervalBuilder::new(1);
+    builder.observe(sampling(0, vec![], vec![]));
     let process = ProcessSample { has_exited: true, oom_killed: true, ..process(9, boot_ns(0)) };
-    let interval = monitor.observe(sampling(1, vec![ended(process, 1, usage(70, 8))], vec![])).unwrap();
+    let interval = builder.observe(sampling(1, vec![ended(process, 1, usage(70, 8))], vec![])).unwrap();
     let kinds: Vec<_> = interval.events.iter().map(|event| event.kind.clone()).collect();
-    assert_eq!(kinds, [MonitorEventKind::OomKill(Pid(9)), MonitorEventKind::Exit(Pid(9))]);
+    assert_eq!(kinds, [ThreadsEventKind::OomKill(Pid(9)), ThreadsEventKind::Exit(Pid(9))]);
     assert_eq!(interval.processes[0].usage, usage(70, 8));
-    assert_eq!(monitor.observe(sampling(2, vec![], vec![])).unwrap().processes, []);
+    assert_eq!(builder.observe(sampling(2, vec![], vec![])).unwrap().processes, []);
 }
 
 #[test]
@@ -281,9 +281,9 @@ fn interval_has_differences_of_the_machine() {
         sampling.losses.add(LossReason::BadRecord, losses);
         sampling
     };
-    let mut monitor = Monitor::new(1);
-    monitor.observe(at(1, 100, 3));
-    let interval = monitor.observe(at(4, 170, 5)).unwrap();
+    let mut builder = IntervalBuilder::new(1);
+    builder.observe(at(1, 100, 3));
+    let interval = builder.observe(at(4, 170, 5)).unwrap();
     assert_eq!(interval.span, Duration::from_secs(1)..Duration::from_secs(4));
     assert_eq!(interval.machine.get(MachineValue::IdleTime), Some(70));
     assert_eq!(interval.losses.get(LossReason::BadRecord), 2);
@@ -296,8 +296,8 @@ fn values_are_those_at_the_end() {
         process.values.set(ProcessValue::RssAnon, rss);
         sampling(second, vec![process], vec![])
     };
-    let mut monitor = Monitor::new(1);
-    monitor.observe(at(0, Some(70)));
-    assert_eq!(only_process(monitor.observe(at(1, Some(40)))).values.get(ProcessValue::RssAnon), Some(40));
-    assert_eq!(only_process(monitor.observe(at(2, None))).values.get(ProcessValue::RssAnon), None);
+    let mut builder = IntervalBuilder::new(1);
+    builder.observe(at(0, Some(70)));
+    assert_eq!(only_process(builder.observe(at(1, Some(40)))).values.get(ProcessValue::RssAnon), Some(40));
+    assert_eq!(only_process(builder.observe(at(2, None))).values.get(ProcessValue::RssAnon), None);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memtrace_model::{Comm, ImageId, MonitoredThread, ProcessInterval, TaskState, ThreadInterval, ThreadUsage};
+use memtrace_model::{Comm, ImageId, ProcessInterval, TaskState, ThreadIdentity, ThreadInterval, ThreadUsage};
 use rustc_hash::FxHashMap;
 
 use crate::file::text::nanoseconds;
@@ -10,7 +10,7 @@ use crate::interval::{Interval, RecordedThread, RecordedThreadUsage, ThreadNumbe
 
 /// Counter that numbers the threads of a recording.
 #[derive(Debug, Default)]
-pub(in crate::file::monitor) struct NumberedThreads {
+pub(in crate::file::threads) struct NumberedThreads {
     last: u64,
 }
 
@@ -26,7 +26,7 @@ impl NumberedThreads {
 pub(super) struct ProcessThreads {
     image: ImageId,
     since_boot: Duration,
-    known: FxHashMap<MonitoredThread, KnownThread>,
+    known: FxHashMap<ThreadIdentity, KnownThread>,
     /// Number of recorded intervals.
     intervals: u64,
 }
@@ -43,7 +43,7 @@ struct KnownThread {
 }
 
 impl KnownThread {
-    fn recorded(&self, image: ImageId, thread: MonitoredThread, end: Option<Duration>) -> RecordedThread {
+    fn recorded(&self, image: ImageId, thread: ThreadIdentity, end: Option<Duration>) -> RecordedThread {
         let (number, name, start_ns) = (self.number, self.comm.clone(), self.start_ns);
         RecordedThread { number, image, tid: thread.tid, name, start_ns, end }
     }
@@ -99,7 +99,7 @@ impl ProcessThreads {
     /// same number of missing threads may still run, so the threads that were seen last remain.
     fn end_missing(&mut self, others: u64, interval: &mut Interval) {
         let now = self.intervals;
-        let mut missing: Vec<(u64, ThreadNumber, MonitoredThread)> = self
+        let mut missing: Vec<(u64, ThreadNumber, ThreadIdentity)> = self
             .known
             .iter()
             .filter(|(_, thread)| thread.last_seen < now)
@@ -117,7 +117,7 @@ impl ProcessThreads {
 
 /// Returns the start of a thread in nanoseconds since the start of the recording. The result is before `first_end`,
 /// the end of the first interval with the thread: the resolution of the clock could move it after this time.
-fn start_of(thread: MonitoredThread, since_boot: Duration, first_end: Duration) -> i64 {
+fn start_of(thread: ThreadIdentity, since_boot: Duration, first_end: Duration) -> i64 {
     let start = i64::try_from(thread.start_ns).unwrap_or(i64::MAX).saturating_sub(nanoseconds(since_boot));
     start.min(nanoseconds(first_end) - 1)
 }

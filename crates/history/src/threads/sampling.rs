@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use memtrace_model::{
-    Comm, Losses, MachineUsage, MonitoredThread, Pid, ProcessValues, SourceState, TaskState, ThreadUsage, UsageCounter,
+    Comm, Losses, MachineUsage, Pid, ProcessValues, SourceState, TaskState, ThreadIdentity, ThreadUsage, UsageCounter,
 };
 
 /// Counters of a running thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadSample {
     /// The thread.
-    pub thread: MonitoredThread,
+    pub thread: ThreadIdentity,
     /// Name of the thread.
     pub comm: Comm,
     /// State of the thread.

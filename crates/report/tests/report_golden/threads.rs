@@ -4,9 +4,9 @@ use std::io;
 use std::time::Duration;
 
 use memtrace_model::{
-    Comm, CounterSource, MachineUsage, MachineValue, MonitorEvent, MonitorEventKind, MonitorInterval, MonitoredThread,
-    OtherThreads, Pid, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState, ThreadColumn,
-    ThreadInterval, ThreadUsage, Tid, UsageCounter,
+    Comm, CounterSource, MachineUsage, MachineValue, OtherThreads, Pid, ProcessInterval, ProcessValue, ProcessValues,
+    SourceState, TaskState, ThreadColumn, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent, ThreadsEventKind,
+    ThreadsInterval, Tid, UsageCounter,
 };
 use memtrace_report::{
     ThreadHistory, ThreadTableOptions, ThreadTimeline, TimelineBuilder, write_thread_table, write_thread_timeline,
@@ -33,7 +33,7 @@ fn thread(pid: u32, &(tid, name, state, [alloc, free], time): &Row) -> ThreadInt
         (UsageCounter::VoluntarySwitches, time),
         (UsageCounter::MinorFaults, alloc / 4),
     ]);
-    let thread = MonitoredThread { pid: Pid(pid), tid: Tid(tid), start_ns: START + u64::from(tid) * 1_000_000 };
+    let thread = ThreadIdentity { pid: Pid(pid), tid: Tid(tid), start_ns: START + u64::from(tid) * 1_000_000 };
     ThreadInterval { thread, comm: Comm::from(name), state, usage }
 }
 
@@ -59,7 +59,7 @@ fn process(pid: u32, name: &str, source: CounterSource, threads: &[Row], rss: u6
 
 /// Returns four intervals of a second, with a thread that leaks, one that frees, one that ends, and a process without
 /// heap counters.
-pub(crate) fn intervals() -> Vec<MonitorInterval> {
+pub(crate) fn intervals() -> Vec<ThreadsInterval> {
     let interval = |at: u64| {
         let mut rows = vec![
             (812, "redis-server", TaskState::Running, [900 + 100 * at, 300], 610),
@@ -82,13 +82,13 @@ pub(crate) fn intervals() -> Vec<MonitorInterval> {
         machine.set(MachineValue::MemoryAvailable, Some(6 << 30));
         machine.set(MachineValue::MemoryTotal, Some(16 << 30));
         let mark =
-            MonitorEvent { at: Duration::from_millis(2250), kind: MonitorEventKind::Mark(String::from("flush <all>")) };
-        MonitorInterval {
+            ThreadsEvent { at: Duration::from_millis(2250), kind: ThreadsEventKind::Mark(String::from("flush <all>")) };
+        ThreadsInterval {
             span: Duration::from_secs(at)..Duration::from_secs(at + 1),
             processes: vec![redis, cron],
             machine,
             events: if at == 2 { vec![mark] } else { Vec::new() },
-            ..MonitorInterval::default()
+            ..ThreadsInterval::default()
         }
     };
     (0..4).map(interval).collect()

@@ -3,13 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use memtrace_history::monitor::Monitor;
+use memtrace_history::threads::IntervalBuilder;
 use memtrace_history::triggers::{TriggerLosses, Triggers};
-use memtrace_model::{CounterSource, MonitorEvent, MonitorEventKind, MonitorInterval, SourceState};
+use memtrace_model::{CounterSource, SourceState, ThreadsEvent, ThreadsEventKind, ThreadsInterval};
 
 use super::attachment::Attachment;
 use super::cgroup_readings::CgroupReadings;
-use super::config::MonitorConfig;
+use super::config::ThreadsConfig;
 use super::marks::Marks;
 use super::outputs::Outputs;
 use super::process_readings::ProcessReadings;
@@ -31,12 +31,12 @@ use crate::run_kit::{clock, own_allocator, protection};
 const MOST_FIRINGS: usize = 20;
 
 /// A monitor in progress. Dropping it removes its probes.
-pub(super) struct MonitorRun {
+pub(super) struct ThreadsRun {
     attachment: Attachment,
     pub(super) sampling: SamplingThread,
     pub(super) marks: Marks,
     processes: KnownProcesses,
-    monitor: Monitor,
+    builder: IntervalBuilder,
     outputs: Outputs,
     triggers: Triggers,
     /// Reader of the cgroups; `None` if no condition is about cgroups.
@@ -68,11 +68,11 @@ pub(super) struct FinishedRun {
     pub(super) trace: Result<(), NotWritten>,
 }
 
-impl MonitorRun {
+impl ThreadsRun {
     /// Attaches the probes, reads the counters a first time, and lets the command run. Returns the monitor and the
     /// pidfds of the targets.
     pub(super) async fn start(
-        config: &MonitorConfig,
+        config: &ThreadsConfig,
         observer: &mut dyn Observer,
     ) -> Result<(Self, Vec<OwnedFd>), Error> {
         let clock_start = clock::monotonic();
@@ -100,7 +100,7 @@ impl MonitorRun {
             sampling,
             marks,
             processes: KnownProcesses::default(),
-            monitor: Monitor::new(config.max_threads),
+            builder: IntervalBuilder::new(config.max_threads),
             outputs,
             triggers: Triggers::new(config.conditions.clone()),
             cgroups: config.has_cgroup_conditions().then(CgroupReadings::new),
@@ -154,12 +154,12 @@ impl MonitorRun {
             SourceState { source, is_stale: false }
         };
         let sampling = self.processes.sampling(reading, attachment.losses(), source);
-        let Some(mut interval) = self.monitor.observe(sampling) else { return true };
+        let Some(mut interval) = self.builder.observe(sampling) else { return true };
         if self.once && self.seen.intervals > 0 {
             return false;
         }
         let at = interval.span.end;
-        interval.events.extend(self.marks.texts().map(|text| MonitorEvent { at, kind: MonitorEventKind::Mark(text) }));
+        interval.events.extend(self.marks.texts().map(|text| ThreadsEvent { at, kind: ThreadsEventKind::Mark(text) }));
         self.fire_triggers(&mut interval, observer);
         self.seen.intervals += 1;
         let marks = self.outputs.write(&interval, observer);
@@ -169,7 +169,7 @@ impl MonitorRun {
 
     /// Tests the conditions of the triggers. Adds an event for each condition that has become true, up to
     /// [`MOST_FIRINGS`].
-    fn fire_triggers(&mut self, interval: &mut MonitorInterval, observer: &mut dyn Observer) {
+    fn fire_triggers(&mut self, interval: &mut ThreadsInterval, observer: &mut dyn Observer) {
         let cgroups = match &mut self.cgroups {
             Some(readings) => readings.read(self.attachment.cgroups(interval)),
             None => Vec::new(),
@@ -183,7 +183,7 @@ impl MonitorRun {
             if let Some(traces) = &mut self.traces {
                 observer.note(&traces.start(firing.pid, firing.at));
             }
-            interval.events.push(MonitorEvent { at: firing.at, kind: MonitorEventKind::Trigger(firing.to_string()) });
+            interval.events.push(ThreadsEvent { at: firing.at, kind: ThreadsEventKind::Trigger(firing.to_string()) });
         }
     }
 

@@ -8,25 +8,25 @@ mod process;
 use std::time::Duration;
 
 use memtrace_model::{
-    ImageEnd, ImageId, MachineUsage, MonitorEventKind, MonitorInterval, OomKill, Pid, ProcessInterval, Tick,
+    ImageEnd, ImageId, MachineUsage, OomKill, Pid, ProcessInterval, ThreadsEventKind, ThreadsInterval, Tick,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::ends::Ends;
 use self::machine::MachineTotals;
 use self::marks::MarkRecorder;
-use self::process::{MonitoredProcess, NumberedThreads};
+use self::process::{NumberedThreads, ProcessRows};
 use crate::interval::Interval;
 use crate::ordinals::Ordinals;
 
 /// Converts intervals of the thread monitor to intervals of a recording. The recorder numbers threads, and records
 /// a value only if it has changed. It forgets processes and threads that have ended.
 #[derive(Debug)]
-pub struct MonitorRecorder {
+pub struct ThreadRecorder {
     /// Time from the boot of the machine to the start of the monitor.
     since_boot: Duration,
     ordinals: Ordinals,
-    processes: FxHashMap<Pid, MonitoredProcess>,
+    processes: FxHashMap<Pid, ProcessRows>,
     threads: NumberedThreads,
     machine: MachineTotals,
     marks: MarkRecorder,
@@ -34,7 +34,7 @@ pub struct MonitorRecorder {
     killed: FxHashSet<Pid>,
 }
 
-impl MonitorRecorder {
+impl ThreadRecorder {
     /// Returns a recorder for a monitor that starts `since_boot` after the boot of the machine. `machine`: the
     /// machine's counters at the start of the monitor.
     #[must_use]
@@ -52,7 +52,7 @@ impl MonitorRecorder {
 
     /// Converts an interval. The monitor lists each running process in each interval: a process that is missing has
     /// ended.
-    pub fn convert(&mut self, monitored: &MonitorInterval) -> Interval {
+    pub fn convert(&mut self, monitored: &ThreadsInterval) -> Interval {
         let mut interval =
             Interval { span: monitored.span.clone(), losses: monitored.losses.clone(), ..Interval::default() };
         self.machine.record(&monitored.machine, &mut interval);
@@ -67,9 +67,9 @@ impl MonitorRecorder {
         interval
     }
 
-    fn add_kills(&mut self, monitored: &MonitorInterval, interval: &mut Interval) {
+    fn add_kills(&mut self, monitored: &ThreadsInterval, interval: &mut Interval) {
         for event in &monitored.events {
-            let MonitorEventKind::OomKill(pid) = event.kind else { continue };
+            let ThreadsEventKind::OomKill(pid) = event.kind else { continue };
             let process = monitored.processes.iter().find(|process| process.pid == pid);
             self.killed.insert(pid);
             interval.oom_kills.push(OomKill {
@@ -91,14 +91,14 @@ impl MonitorRecorder {
             self.end(pid, ends, interval);
         }
         let id = self.ordinals.current(pid);
-        let known = self.processes.entry(pid).or_insert_with(|| MonitoredProcess::new(id, process, self.since_boot));
+        let known = self.processes.entry(pid).or_insert_with(|| ProcessRows::new(id, process, self.since_boot));
         known.record(process, &mut self.threads, interval);
         if process.has_exited {
             self.end(pid, ends, interval);
         }
     }
 
-    fn end_missing(&mut self, monitored: &MonitorInterval, ends: &Ends, interval: &mut Interval) {
+    fn end_missing(&mut self, monitored: &ThreadsInterval, ends: &Ends, interval: &mut Interval) {
         let present: FxHashSet<Pid> = monitored.processes.iter().map(|process| process.pid).collect();
         let mut missing: Vec<Pid> = self.processes.keys().copied().filter(|pid| !present.contains(pid)).collect();
         missing.sort_unstable();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace_history::facts::{self, RecordedGrouping};
-use memtrace_history::{MonitorRecorder, Settings, Writer};
-use memtrace_model::{MachineUsage, MonitorInterval, Tick, printable};
+use memtrace_history::{Settings, ThreadRecorder, Writer};
+use memtrace_model::{MachineUsage, ThreadsInterval, Tick, printable};
 
 use crate::run_kit::clock;
 use crate::run_kit::config::Recording;
@@ -14,16 +14,16 @@ use crate::run_kit::observer::Observer;
 use crate::run_kit::recording_file;
 
 /// Recording of a monitor in progress.
-pub(super) struct MonitorRecording {
+pub(super) struct ThreadsRecording {
     path: PathBuf,
     writer: Writer,
     /// Converter of the intervals; `None` before the first reading.
-    recorder: Option<MonitorRecorder>,
+    recorder: Option<ThreadRecorder>,
     /// Description of the targets, recorded with the first interval.
     target: Option<String>,
 }
 
-impl MonitorRecording {
+impl ThreadsRecording {
     /// Creates the file. `clock_start`: origin of the monitor's times on the monotonic clock.
     pub(super) fn create(recording: &Recording, target: &str, clock_start: Duration) -> Result<Self, Error> {
         let start = clock::wall_time_of_start(|| clock::monotonic().saturating_sub(clock_start));
@@ -34,11 +34,11 @@ impl MonitorRecording {
 
     /// Notes the first reading. `since_boot`: time from the boot of the machine to the origin of the monitor's times.
     pub(super) fn start(&mut self, since_boot: Duration, machine: MachineUsage) {
-        self.recorder = Some(MonitorRecorder::new(since_boot, machine));
+        self.recorder = Some(ThreadRecorder::new(since_boot, machine));
     }
 
     /// Adds an interval. Returns the texts that its marks have in the recording.
-    pub(super) fn write(&mut self, interval: &MonitorInterval) -> Vec<String> {
+    pub(super) fn write(&mut self, interval: &ThreadsInterval) -> Vec<String> {
         let Some(recorder) = &mut self.recorder else { return Vec::new() };
         let mut recorded = recorder.convert(interval);
         if let Some(target) = self.target.take() {

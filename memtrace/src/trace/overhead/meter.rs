@@ -35,7 +35,7 @@ pub(in crate::trace) struct Sample {
 }
 
 /// Monitor of the overhead during a trace.
-pub(in crate::trace) struct OverheadMonitor {
+pub(in crate::trace) struct OverheadMeter {
     costs: CallCosts,
     min_size: Bytes,
     /// True if the user has received a warning.
@@ -46,7 +46,7 @@ pub(in crate::trace) struct OverheadMonitor {
     total: Load,
 }
 
-impl OverheadMonitor {
+impl OverheadMeter {
     /// Creates a monitor of a trace. `min_size`: minimum size of a traced allocation.
     pub(in crate::trace) fn new(costs: CallCosts, min_size: Bytes, has_warned: bool) -> Self {
         Self { costs, min_size, has_warned, start: None, total: Load::default() }
@@ -125,12 +125,12 @@ mod tests {
     /// Target with one sample per second.
     struct Target {
         start: Instant,
-        monitor: OverheadMonitor,
+        meter: OverheadMeter,
     }
 
     impl Target {
         fn new(min_size: u64, has_warned: bool) -> Self {
-            Self { start: Instant::now(), monitor: OverheadMonitor::new(COSTS, Bytes(min_size), has_warned) }
+            Self { start: Instant::now(), meter: OverheadMeter::new(COSTS, Bytes(min_size), has_warned) }
         }
 
         fn sample(&self, seconds: u64, calls: u64, busy_ms: u64) -> Sample {
@@ -145,22 +145,22 @@ mod tests {
 
         fn update(&mut self, seconds: u64, calls: u64, busy_ms: u64) -> Vec<String> {
             let sample = self.sample(seconds, calls, busy_ms);
-            self.monitor.update(sample)
+            self.meter.update(sample)
         }
 
         fn finish(self, seconds: u64, calls: u64, busy_ms: u64) -> Option<String> {
             let sample = self.sample(seconds, calls, busy_ms);
-            self.monitor.finish(sample)
+            self.meter.finish(sample)
         }
     }
 
     #[test]
     fn first_busy_period_is_warned_of_once() {
         let mut target = Target::new(0, false);
-        assert!(target.monitor.is_due(target.start));
+        assert!(target.meter.is_due(target.start));
         assert_eq!(target.update(0, 0, 50), [""; 0]);
-        assert!(!target.monitor.is_due(target.start + PERIOD / 2));
-        assert!(target.monitor.is_due(target.start + PERIOD));
+        assert!(!target.meter.is_due(target.start + PERIOD / 2));
+        assert!(target.meter.is_due(target.start + PERIOD));
         // Tracing takes 40 ms of 240 ms.
         assert_eq!(target.update(1, 10_000, 290), [""; 0]);
         // Tracing takes 400 ms of 900 ms.
@@ -211,9 +211,9 @@ mod tests {
         target.update(0, 0, 500);
         // The time of a process that has ended is missing, but its calls are counted.
         let one_ended = Sample { missing: 1, ..target.sample(1, 100_000, 900) };
-        assert_eq!(target.monitor.update(one_ended), [""; 0]);
+        assert_eq!(target.meter.update(one_ended), [""; 0]);
         let two_ended = Sample { missing: 2, ..target.sample(2, 200_000, 1300) };
-        assert_eq!(target.monitor.finish(two_ended), None);
+        assert_eq!(target.meter.finish(two_ended), None);
     }
 
     #[test]
@@ -221,10 +221,10 @@ mod tests {
         let mut target = Target::new(0, false);
         target.update(0, 0, 500);
         let sample = target.sample(1, 100_000, 0);
-        assert_eq!(target.monitor.update(sample), [""; 0]);
+        assert_eq!(target.meter.update(sample), [""; 0]);
         // Tracing takes 400 ms of 1 s.
         let returned = Sample { at: sample.at + PERIOD / 10, ..target.sample(1, 100_000, 1500) };
-        assert_eq!(target.monitor.update(returned).len(), 2);
+        assert_eq!(target.meter.update(returned).len(), 2);
         // No parent waits for this child.
         let mut target = Target::new(0, false);
         target.update(0, 0, 500);
@@ -237,15 +237,15 @@ mod tests {
         let mut target = Target::new(128, false);
         target.update(0, 0, 0);
         let few = Sample { not_recorded: 100_000, ..target.sample(1, 0, 1000) };
-        assert_eq!(target.monitor.update(few), [""; 0]);
+        assert_eq!(target.meter.update(few), [""; 0]);
         // Tracing takes 400 ms of 1 s; in all, 500 ms of 2 s.
         let many = Sample { not_recorded: 500_000, ..target.sample(2, 0, 2000) };
-        let warned = target.monitor.update(many);
+        let warned = target.meter.update(many);
         assert!(
             warned[0].ends_with("67 % of the target's time") && warned[1].contains("faults --sample 64"),
             "{warned:?}"
         );
-        assert!(target.monitor.finish(many).unwrap().starts_with("tracing took at least 33 % "));
+        assert!(target.meter.finish(many).unwrap().starts_with("tracing took at least 33 % "));
     }
 
     #[test]

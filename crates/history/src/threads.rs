@@ -16,7 +16,7 @@ pub use sampling::{ProcessSample, Sampling, ThreadSample};
 
 use std::time::Duration;
 
-use memtrace_model::{Losses, MachineUsage, MonitorEvent, MonitorEventKind, MonitorInterval, Pid, ProcessInterval};
+use memtrace_model::{Losses, MachineUsage, Pid, ProcessInterval, ThreadsEvent, ThreadsEventKind, ThreadsInterval};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use process::{Origin, ProcessState};
@@ -24,7 +24,7 @@ use rows::Slots;
 
 /// Converts cumulative counters to intervals.
 #[derive(Debug)]
-pub struct Monitor {
+pub struct IntervalBuilder {
     slots: Slots,
     processes: FxHashMap<(Pid, u64), ProcessState>,
     /// `None` before the baseline.
@@ -42,7 +42,7 @@ struct Previous {
     losses: Losses,
 }
 
-impl Monitor {
+impl IntervalBuilder {
     /// Creates a monitor. `limit_of_threads`: maximum number of rows in an interval.
     #[must_use]
     pub fn new(limit_of_threads: usize) -> Self {
@@ -50,7 +50,7 @@ impl Monitor {
     }
 
     /// Returns the interval that ends at a sampling; `None` for the first sampling, which is the baseline.
-    pub fn observe(&mut self, sampling: Sampling) -> Option<MonitorInterval> {
+    pub fn observe(&mut self, sampling: Sampling) -> Option<ThreadsInterval> {
         let Sampling { at, boot_ns, threads, mut processes, machine, losses } = sampling;
         self.drop_absent(&processes);
         processes.sort_by_key(|process| (process.pid, process.start_ns));
@@ -61,17 +61,17 @@ impl Monitor {
             self.set_baseline(&processes, &threads);
             return None;
         };
-        let mut interval = MonitorInterval {
+        let mut interval = ThreadsInterval {
             span: previous.at..at.max(previous.at),
             machine: machine.since(&previous.machine),
             losses: losses.since(&previous.losses),
-            ..MonitorInterval::default()
+            ..ThreadsInterval::default()
         };
         for process in processes {
             // A new process can have the pid of a process that has exited.
             let own = if process.has_exited { None } else { threads.remove(&process.pid) };
             let kinds = self.new_events(&process);
-            interval.events.extend(kinds.map(|kind| MonitorEvent { at: interval.span.end, kind }));
+            interval.events.extend(kinds.map(|kind| ThreadsEvent { at: interval.span.end, kind }));
             interval.processes.push(self.process_interval(process, own.unwrap_or_default(), previous.boot_ns));
         }
         Some(interval)
@@ -93,11 +93,11 @@ impl Monitor {
     }
 
     /// Returns the events of a process since the previous sampling.
-    fn new_events(&self, process: &ProcessSample) -> impl Iterator<Item = MonitorEventKind> + use<> {
+    fn new_events(&self, process: &ProcessSample) -> impl Iterator<Item = ThreadsEventKind> + use<> {
         let state = self.processes.get(&(process.pid, process.start_ns));
         let was_killed = state.is_some_and(ProcessState::was_oom_killed);
-        let kill = (process.oom_killed && !was_killed).then_some(MonitorEventKind::OomKill(process.pid));
-        let exit = process.has_exited.then_some(MonitorEventKind::Exit(process.pid));
+        let kill = (process.oom_killed && !was_killed).then_some(ThreadsEventKind::OomKill(process.pid));
+        let exit = process.has_exited.then_some(ThreadsEventKind::Exit(process.pid));
         kill.into_iter().chain(exit)
     }
 
