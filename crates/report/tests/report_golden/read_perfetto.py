@@ -61,7 +61,7 @@ def annotations(event):
     return found
 
 
-tracks, counters, instants, sums, stacks, slices, begun = {}, {}, [], [0, 0, 0, 0], [], [], {}
+tracks, counters, instants, sums, stacks, spans, begun = {}, {}, [], [0, 0, 0, 0], [], [], {}
 profiles = []
 for packet in trace.packet[1:]:
     assert packet.trusted_packet_sequence_id == 1
@@ -90,7 +90,7 @@ for packet in trace.packet[1:]:
             # trace_processor sorts packets by time, and keeps the order of those of the same time.
             assert packet.timestamp >= begun.setdefault(event.track_uuid, [0, []])[0], event
             begun[event.track_uuid][0] = packet.timestamp
-            open_slices = begun[event.track_uuid][1]
+            open_spans = begun[event.track_uuid][1]
             if event.type == event.TYPE_SLICE_BEGIN:
                 category = [categories[iid] for iid in event.category_iids]
                 row = {
@@ -99,14 +99,14 @@ for packet in trace.packet[1:]:
                     "name": event_name(packet),
                     "category": ",".join(category),
                     "begin": packet.timestamp,
-                    "depth": len(open_slices),
+                    "depth": len(open_spans),
                     "arguments": annotations(event),
                 }
-                slices.append(row)
-                open_slices.append(row)
+                spans.append(row)
+                open_spans.append(row)
             else:
-                assert event.type == event.TYPE_SLICE_END and open_slices, event
-                open_slices.pop()["end"] = packet.timestamp
+                assert event.type == event.TYPE_SLICE_END and open_spans, event
+                open_spans.pop()["end"] = packet.timestamp
     else:
         profile = packet.profile_packet
         sums, stacks = [0, 0, 0, 0], []
@@ -122,7 +122,7 @@ for packet in trace.packet[1:]:
                 values = [sample.self_allocated, sample.self_freed, sample.alloc_count, sample.free_count]
                 sums = [total + value for total, value in zip(sums, values)]
         profiles.append([packet.timestamp, sums])
-assert not any(open_slices for _, open_slices in begun.values()), begun
-contents = {"counters": counters, "instants": instants, "sums": sums, "stacks": stacks, "slices": slices}
+assert not any(open_spans for _, open_spans in begun.values()), begun
+contents = {"counters": counters, "instants": instants, "sums": sums, "stacks": stacks, "spans": spans}
 contents["profiles"] = profiles
 json.dump(contents, sys.stdout)
