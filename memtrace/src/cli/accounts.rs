@@ -10,11 +10,11 @@ use memtrace_report::Format;
 
 use super::conflict::{ArgConflict, first_given};
 use super::console::Console;
-use super::groups::{
+use super::headings::OUTPUT;
+use super::options::{
     DEFAULT_INTERVAL, DEFAULT_KEEP_ENDED, EndArgs, GeneralArgs, GroupArgs, HeapArgs, OutputArgs, RecordingArgs,
     ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view, tags_without_rules,
 };
-use super::headings::OUTPUT;
 use super::possible_values;
 use super::trace::{self, CommonArgs, RunArgs, TraceArgs};
 use crate::run_kit::account_column::AccountColumn;

@@ -9,7 +9,7 @@ use memtrace_report::Format;
 use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit::{self, Exit};
-use super::groups::{HelpFlag, resolve_view};
+use super::options::{HelpFlag, resolve_view};
 use super::possible_values;
 use super::units;
 use crate::replay::difference::{self, Config, Source};

@@ -8,7 +8,7 @@ use memtrace_model::Pid;
 
 use super::console::{self, Style, paint};
 use super::exit::{self, Exit};
-use super::groups::HelpFlag;
+use super::options::HelpFlag;
 use super::units;
 use crate::doctor::{Finding, Verdict};
 

@@ -10,7 +10,7 @@ use memtrace_report::Format;
 use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit;
-use super::groups::{DEFAULT_KEEP_ENDED, HelpFlag, check_heap_profiles, resolve_tags, resolve_view};
+use super::options::{DEFAULT_KEEP_ENDED, HelpFlag, check_heap_profiles, resolve_tags, resolve_view};
 use super::possible_values;
 use super::terminal::Terminal;
 use super::{accounts, logging, units};

@@ -11,8 +11,8 @@ use memtrace_report::Format;
 
 use super::conflict::ArgConflict;
 use super::console::Console;
-use super::groups::{GeneralArgs, TargetArgs, check_interval, check_size_limit};
 use super::headings::{OUTPUT, TARGET, TRIGGERS, TUNING};
+use super::options::{GeneralArgs, TargetArgs, check_interval, check_size_limit};
 use super::possible_values;
 use super::terminal::Terminal;
 use super::{exit, hooks, logging, units};

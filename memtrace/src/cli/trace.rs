@@ -13,7 +13,7 @@ use memtrace_report::Format;
 pub(super) use self::args::{CommonArgs, FaultsArgs, MapsArgs, ReclaimArgs, RunArgs, TraceArgs};
 use super::conflict::ArgConflict;
 use super::console::Console;
-use super::groups::{OutputArgs, check_heap_profiles, resolve_outputs};
+use super::options::{OutputArgs, check_heap_profiles, resolve_outputs};
 use super::terminal::Terminal;
 use super::{exit, logging};
 use crate::run_kit::error::Error;

@@ -3,7 +3,7 @@
 use clap::Args;
 use memtrace_model::EventClass;
 
-use crate::cli::groups::{
+use crate::cli::options::{
     BlockArgs, EndArgs, EventArgs, GeneralArgs, GroupArgs, HeapArgs, OutputArgs, PageArgs, RecordingArgs, ShardArgs,
     SpanArgs, StackArgs, TargetArgs, TouchArgs, TuningArgs,
 };
