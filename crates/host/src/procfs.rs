@@ -1,8 +1,9 @@
 //! Readers of files below `/proc`, `/sys` and cgroupfs, and the few writes to them.
 
 mod caches;
-mod cgroup;
 mod cgroup_hierarchies;
+mod cgroup_parser;
+mod cgroup_path;
 mod cpu_clock;
 mod damon;
 mod error;

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use memtrace_model::{Cgroup, CgroupId, HIERARCHIES, Pid};
 
-use super::cgroup;
+use super::cgroup_parser;
 use super::memcg_limits::{Mount, find_mount};
 use super::process::proc_path;
 
@@ -133,7 +133,7 @@ impl Hierarchies {
         let line = |(hierarchy, path): (&Hierarchy, &&str)| {
             format!("{}:{}:{}\n", hierarchy.number, hierarchy.controllers, path.replace('\n', "\\n"))
         };
-        cgroup::parse(&self.0.iter().zip(paths).map(line).collect::<String>())
+        cgroup_parser::parse(&self.0.iter().zip(paths).map(line).collect::<String>())
     }
 }
 

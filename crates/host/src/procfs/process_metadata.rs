@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use memtrace_model::{Cgroup, Pid, Tid, User};
 
-use super::cgroup;
+use super::cgroup_path::CgroupPathReader;
 use super::passwd::Users;
-use super::process::{is_exiting, proc_path};
+use super::process::proc_path;
 
-/// Reader of process metadata. Successive processes in the same cgroup share one [`Cgroup`].
+/// Reader of process metadata.
 #[derive(Debug)]
 pub struct MetadataReader {
     users: Users,
-    last: Option<(String, Arc<Cgroup>)>,
+    cgroups: CgroupPathReader,
 }
 
 /// User, cgroup and number of threads of a process. A value that cannot be read is `None`.
@@ -35,7 +35,7 @@ impl MetadataReader {
     /// Creates a reader with the host's users.
     #[must_use]
     pub fn new() -> Self {
-        Self { users: Users::read(), last: None }
+        Self { users: Users::read(), cgroups: CgroupPathReader::default() }
     }
 
     /// Returns the user with this id, with its name on the host.
@@ -51,25 +51,9 @@ impl MetadataReader {
         let uid = field(&status, "Uid:").and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
         ProcessMetadata {
             user: uid.map(|uid| self.users.user(pid, uid)),
-            cgroup: self.cgroup(pid),
+            cgroup: self.cgroups.read(pid),
             threads: field(&status, "Threads:").and_then(|count| count.trim().parse().ok()),
         }
-    }
-
-    fn cgroup(&mut self, pid: Pid) -> Option<Arc<Cgroup>> {
-        let text = fs::read(proc_path(pid, "cgroup")).ok()?;
-        let text = String::from_utf8_lossy(&text);
-        if is_exiting(pid) != Some(false) {
-            return cgroup::parse_exiting(&text).map(Arc::new);
-        }
-        if let Some((known, cgroup)) = &self.last
-            && *known == text
-        {
-            return Some(Arc::clone(cgroup));
-        }
-        let cgroup = Arc::new(cgroup::parse(&text)?);
-        self.last = Some((text.into_owned(), Arc::clone(&cgroup)));
-        Some(cgroup)
     }
 }
 
