@@ -1,17 +1,17 @@
 //! Blocks of one process image, and their totals and accounts.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use memtrace_model::{
-    AbsAddr, Amount, BlockHistograms, BlockQuantity, Bytes, EventClass, ImageEnd, ImageUsage, Log2, LossReason, Part,
-    Quantities, Quantity, StackKey, Tick, Tid, TouchedPages,
+    AbsAddr, Amount, BlockQuantity, Bytes, EventClass, ImageEnd, ImageUsage, Log2, LossReason, Part, Quantities,
+    Quantity, StackKey, Tick, Tid, TouchedPages,
 };
 use rustc_hash::FxHashSet;
 
 use super::accounts::Accounts;
 use super::address_table::{AddressTable, Addressed as _, Slot};
 use super::block::Block;
+use super::block_ages;
 use super::budget::{Budget, Settings};
 use super::stack_totals::{ImageTotals, StackTotals};
 use super::tentative_free::{TentativeFree, TentativeFrees};
@@ -30,11 +30,11 @@ pub(super) struct Heap {
 }
 
 /// Maximum number of chunks. [`Heap::usage`] builds the map of stacks chunk by chunk.
-const PARTS: usize = 8;
+const CHUNKS: usize = 8;
 
 /// Minimum number of stacks in a chunk, because adding a chunk copies all earlier chunks. This number of stacks
 /// takes three mebibytes.
-const MIN_PART: usize = 1 << 14;
+const MIN_CHUNK: usize = 1 << 14;
 
 /// A call that frees a block.
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +217,7 @@ impl Heap {
         let merged_stacks = self.totals.merged();
         let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
         usage.peak = track_peak.then_some(self.totals.peak());
-        let live_of_age = older.map(|older| self.live_allocated_until(latest_tick(now, older)));
+        let live_of_age = older.map(|older| block_ages::live_of_age(&self.blocks, self.totals.len(), now, older));
         let mut of_stack = |index: usize, totals: &StackTotals| {
             let of_age = live_of_age.as_ref().filter(|_| ended != Some(ImageEnd::Exec)).map(|of_age| of_age[index]);
             let live = of_age.unwrap_or(totals.live);
@@ -236,9 +236,9 @@ impl Heap {
         stacks.sort_unstable_by_key(|(_, totals)| totals.key);
         // Collecting sorted entries gives the smallest map. Collecting all at once would take the memory of all
         // entries again.
-        for part in stacks.chunks(MIN_PART.max(stacks.len().div_ceil(PARTS))) {
-            let mut part = part.iter().map(|&(index, totals)| of_stack(index, totals)).collect();
-            usage.by_stack.append(&mut part);
+        for chunk in stacks.chunks(MIN_CHUNK.max(stacks.len().div_ceil(CHUNKS))) {
+            let mut chunk = chunk.iter().map(|&(index, totals)| of_stack(index, totals)).collect();
+            usage.by_stack.append(&mut chunk);
         }
         usage.histograms = self.totals.histograms().collect();
         if lifetimes && ended != Some(ImageEnd::Exec) {
@@ -268,29 +268,12 @@ impl Heap {
 
     /// Adds the ages of all live blocks at `now`.
     fn add_ages(&self, usage: &mut ImageUsage, now: Tick) {
-        let mut ages = vec![BlockHistograms::default(); self.totals.len()];
-        for block in self.blocks.iter() {
-            if let Some(ages) = ages.get_mut(block.stack as usize) {
-                ages.count(BlockQuantity::Age, Log2::of_time(block.tick, now), 1);
-            }
-        }
+        let ages = block_ages::histograms(&self.blocks, self.totals.len(), now);
         for (index, totals) in self.totals.iter() {
             if !ages[index].is_empty() {
                 usage.histograms.entry(totals.key).or_default().add(&ages[index]);
             }
         }
-    }
-
-    /// Returns the live amounts that were allocated at `latest` or earlier, by stack index. If `latest` is `None`,
-    /// all amounts are zero.
-    fn live_allocated_until(&self, latest: Option<Tick>) -> Vec<Amount> {
-        let mut live = vec![Amount::default(); self.totals.len()];
-        for block in self.blocks.iter().filter(|block| latest.is_some_and(|latest| block.tick <= latest)) {
-            if let Some(amount) = live.get_mut(block.stack as usize) {
-                *amount += Amount::one(block.size);
-            }
-        }
-        live
     }
 
     /// Removes a live block. Returns the block, and true if it is temporary; `None` if the block is unknown.
@@ -398,10 +381,4 @@ fn count_lifetime(totals: &mut ImageTotals, block: &Block, tick: Tick, change: u
     if budget.counts_lifetimes {
         totals.count(block.stack, BlockQuantity::Lifetime, Log2::of_time(block.tick, tick), change);
     }
-}
-
-/// Returns the latest tick that is at least `older` before `now`; `None` if there is no such tick.
-fn latest_tick(now: Tick, older: Duration) -> Option<Tick> {
-    let latest = now.since_start().checked_sub(older)?;
-    Some(Tick::at(latest))
 }

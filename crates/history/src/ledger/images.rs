@@ -8,7 +8,7 @@ use super::account_budget::AccountCounts;
 use super::budget::{Budget, Settings, Untaken};
 use super::deltas::Deltas;
 use super::image::Image;
-use super::merge;
+use super::merge_idle_stacks;
 use super::process::Process;
 use super::processes::Processes;
 use crate::account_changes::{AccountState, ImageAccounts};
@@ -116,7 +116,7 @@ impl Images {
     #[inline]
     pub(super) fn merge_if_needed(&mut self) {
         if self.budget.totals.needs_merge() {
-            merge::merge_totals(&mut self.processes, &mut self.budget, &mut self.deltas);
+            merge_idle_stacks::merge_totals(&mut self.processes, &mut self.budget, &mut self.deltas);
         }
     }
 
@@ -210,7 +210,7 @@ impl Images {
         if !self.budget.frames.is_merge_due() {
             return false;
         }
-        merge::merge_frames(&mut self.processes, &mut self.budget, self.settings.stacks);
+        merge_idle_stacks::merge_frames(&mut self.processes, &mut self.budget, self.settings.stacks);
         self.budget.request_frames()
     }
 
