@@ -8,7 +8,7 @@ use memtrace_model::{AccountNumber, AccountTotals, Amount, EventClass, ImageId, 
 use rustc_hash::FxHashMap;
 
 use super::boundaries::{Boundary, IntervalRow, MarkRow};
-use super::end_of_run::EndOfRun;
+use super::exact_totals::ExactTotals;
 use super::file::Error;
 use super::gap::Gap;
 use super::header::Header;
@@ -43,10 +43,10 @@ pub trait Book: Debug {
     fn is_salvaged(&self) -> bool;
 
     /// Adds the exact totals at the end of the run. All intervals must have been added before.
-    fn set_end_of_run(&mut self, end: EndOfRun);
+    fn set_end_of_run(&mut self, end: ExactTotals);
 
     /// Returns the exact totals at the end of the run; `None` before the end, and in a recording of an earlier run.
-    fn end_of_run(&self) -> Option<&EndOfRun>;
+    fn exact_totals(&self) -> Option<&ExactTotals>;
 
     /// Returns the facts at a boundary, sorted by topic and item.
     fn facts(&self, at: Boundary) -> Result<Vec<Fact>, Error>;

@@ -7,7 +7,7 @@
 //!
 //! The mappings of an image at the time of a stack translate each address to an offset in the file of an object.
 //! These offsets do not depend on load addresses, so all images share call paths. [`EndedProcesses`] holds the
-//! totals of images that have ended. At the end of a run, [`EndOfRun`] joins them with the totals of running
+//! totals of images that have ended. At the end of a run, [`ExactTotals`] joins them with the totals of running
 //! images. [`NamedClasses`] asks a [`Names`](memtrace_model::Names) for the frames of each distinct call once.
 //!
 //! Only `file` does I/O.
@@ -21,8 +21,8 @@ mod assemble;
 mod book;
 mod boundaries;
 mod call_paths;
-mod end_of_run;
 mod ended;
+mod exact_totals;
 pub mod facts;
 mod file;
 mod frames_of_calls;
@@ -67,8 +67,8 @@ pub use account_changes::{
 pub use assemble::LiveChangesByStack;
 pub use book::Book;
 pub use boundaries::{Boundary, IntervalRow, MarkRow};
-pub use end_of_run::{ChangesInParts, EndOfRun};
 pub use ended::{CompletedImage, EndedProcesses, EndedSettings};
+pub use exact_totals::{ChangesInParts, ExactTotals};
 pub use file::{Error, MarkTexts, ProcessRow, Recording, Settings, Status, ThreadRecorder, ThreadRow, Writer};
 pub use gap::{Gap, GapReason};
 pub use grouped_stacks::{GroupedStack, GroupedStacks};

@@ -18,7 +18,7 @@ use memtrace_model::{
 use self::images::KnownImages;
 use self::stored::StoredInterval;
 use super::boundaries::{Boundary, IntervalRow, MarkRow};
-use super::end_of_run::EndOfRun;
+use super::exact_totals::ExactTotals;
 use super::header::Header;
 use super::interval::span_limit::SpanLimit;
 use super::interval::{AccountNames, Interval, Location, Locations, PathNumber, RecordedSymbols, Subject};
@@ -51,7 +51,7 @@ pub struct MemoryBook {
     spans: SpanLimit,
     events: u64,
     is_complete: bool,
-    end_of_run: Option<EndOfRun>,
+    exact_totals: Option<ExactTotals>,
 }
 
 /// Names, threads, locks and stacks, by the ids that spans and events contain.
@@ -82,7 +82,7 @@ impl MemoryBook {
             spans: SpanLimit::new(limit.0 / SPANS / SPAN_BYTES),
             events: 0,
             is_complete: false,
-            end_of_run: None,
+            exact_totals: None,
         }
     }
 
@@ -108,7 +108,7 @@ impl MemoryBook {
         }
     }
 
-    /// Marks the history as complete, without an [`EndOfRun`].
+    /// Marks the history as complete, without an [`ExactTotals`].
     #[cfg(test)]
     pub(super) const fn finish(&mut self) {
         self.is_complete = true;

@@ -9,7 +9,7 @@ use memtrace_model::{
 };
 
 use super::assemble::name_stacks;
-use super::end_of_run::EndOfRun;
+use super::exact_totals::ExactTotals;
 use super::frames_of_calls::FramesOfCalls;
 use super::report_stacks::{ReportClass, ReportStacks, StallsByCgroup};
 
@@ -54,7 +54,7 @@ impl<'a> NamedClasses<'a> {
     ///
     /// Frames without a name keep their address and the reason.
     #[must_use]
-    pub fn new(end: &'a EndOfRun, names: &dyn Names) -> Self {
+    pub fn new(end: &'a ExactTotals, names: &dyn Names) -> Self {
         Self::of(Stacks::OfRun(&end.stacks), names)
     }
 

@@ -35,7 +35,7 @@ pub(super) fn next_merge(intervals: &[StoredInterval]) -> Option<Range<usize>> {
     for length in LENGTHS {
         let mut start = 0;
         while start < intervals.len() {
-            let end = end_of_run(intervals, start, length);
+            let end = end_of_range(intervals, start, length);
             let age = now.saturating_sub(intervals[end - 1].span.end);
             let ratio = length.as_secs_f64() / age.as_secs_f64();
             if end - start > 1 && age >= length && best.as_ref().is_none_or(|(least, _)| ratio < *least) {
@@ -59,7 +59,7 @@ pub(super) fn forced_merge(intervals: &[StoredInterval]) -> Option<Range<usize>>
 
 /// Returns the index after the run that begins at `start`. A run consists of the intervals within the same period
 /// of `length`, up to the next mark. An interval belongs to the period that contains its middle.
-fn end_of_run(intervals: &[StoredInterval], start: usize, length: Duration) -> usize {
+fn end_of_range(intervals: &[StoredInterval], start: usize, length: Duration) -> usize {
     let slot = |interval: &StoredInterval| {
         let middle = (interval.span.start + interval.span.end) / 2;
         middle.as_nanos() / length.as_nanos()

@@ -14,7 +14,7 @@ use memtrace_model::{Activity, EventClass, Names, Profile, RunFacts, StackLabels
 use self::notes::page_notes;
 use self::paths::RecordedCalls;
 use super::book::Book;
-use super::end_of_run::EndOfRun;
+use super::exact_totals::ExactTotals;
 use super::facts::RecordedFacts;
 use super::file::Error;
 use super::memory_timeline::MemoryTimelineBuilder;
@@ -39,7 +39,7 @@ pub struct Views<'a> {
 }
 
 /// Reads the part of a history that `moments` select. `facts`: facts at the end of the history. `names`: source for
-/// the names of calls that have none in the history. At the end of a run, the view uses the history's [`EndOfRun`],
+/// the names of calls that have none in the history. At the end of a run, the view uses the history's [`ExactTotals`],
 /// if there is one.
 ///
 /// # Errors
@@ -67,8 +67,8 @@ pub fn view<'a>(
 }
 
 /// Returns the exact totals at the end of the run, if the history has them and `moments` are the end of the run.
-fn known_end<'a>(book: &'a dyn Book, moments: &Moments) -> Option<&'a EndOfRun> {
-    book.end_of_run().filter(|_| moments.is_at_end())
+fn known_end<'a>(book: &'a dyn Book, moments: &Moments) -> Option<&'a ExactTotals> {
+    book.exact_totals().filter(|_| moments.is_at_end())
 }
 
 impl Views<'_> {

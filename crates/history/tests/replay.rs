@@ -18,7 +18,7 @@ use harness::heap::{self, CountingAllocator};
 use memtrace_history::ledger::Settings;
 use memtrace_history::pipeline::{Drained, EndedParts, RunTotals, Shards, Sinks, Source};
 use memtrace_history::{
-    ChangesInParts, CompletedImage, EndOfRun, EndedProcesses, EndedSettings, FramesByObject, NamedClasses,
+    ChangesInParts, CompletedImage, EndedProcesses, EndedSettings, ExactTotals, FramesByObject, NamedClasses,
 };
 use memtrace_model::{
     AbsAddr, AllocatorId, Amount, BuildId, Bytes, EndedImage, Event, EventClass, EventKind, FileOffset, ImageEnd,
@@ -362,7 +362,7 @@ fn a_day_has_exact_totals_and_bounded_memory() {
     let images = ids.map(|id| (id, daemon(id))).collect();
     let window = Tick(0)..Tick::at(DAY);
     let code_of = |_, _: &ProcessImage| TestCode::new();
-    let end = EndOfRun::new(totals.snapshots, &images, code_of, ended, &window, ChangesInParts::default());
+    let end = ExactTotals::new(totals.snapshots, &images, code_of, ended, &window, ChangesInParts::default());
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     let profile = classes.take(EventClass::Heap).into_profile(Default::default(), Vec::new(), |_| None);
     assert_eq!(profile.losses, Losses::default());

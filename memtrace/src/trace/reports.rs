@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_history::{
-    ChangesInParts, EndOfRun, EndedProcesses, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts,
+    ChangesInParts, EndedProcesses, ExactTotals, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts,
     has_trends,
 };
 use memtrace_host::debuginfod;
@@ -113,7 +113,7 @@ impl Reports {
         let changes = recorder_of_images.map(|recorder| finished.record_images(config, recorder, &snapshots));
         let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id), &TargetFiles);
         let (images, window) = (finished.tracker.images(), &finished.measured.window);
-        let end = EndOfRun::new(snapshots, images, code_of, ended, window, changes.unwrap_or_default());
+        let end = ExactTotals::new(snapshots, images, code_of, ended, window, changes.unwrap_or_default());
         let mut symbolizer = Symbolizer::new(&TargetFiles).with_reopen(Objects::reopen);
         if let Some(settings) = &debuginfod {
             let objects = end.objects_with_calls();

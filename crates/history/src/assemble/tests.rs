@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::super::test_code::TestCode;
 use super::super::{
-    ChangesInParts, EndOfRun, EndedProcesses, EndedSettings, FramesByObject, LiveChangesByStack, NamedClasses,
+    ChangesInParts, EndedProcesses, EndedSettings, ExactTotals, FramesByObject, LiveChangesByStack, NamedClasses,
 };
 use super::*;
 
@@ -64,7 +64,7 @@ fn profile_with_changes(
     changes: LiveChangesByStack,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot.clone())].into());
-    let end = EndOfRun::new(
+    let end = ExactTotals::new(
         snapshots,
         images,
         |_, _| TestCode::new(),

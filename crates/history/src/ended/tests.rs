@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::test_code::TestCode;
-use crate::{EndOfRun, FramesByObject, NamedClasses};
+use crate::{ExactTotals, FramesByObject, NamedClasses};
 
 const START: Tick = Tick(100);
 const WINDOW: std::ops::Range<Tick> = START..Tick(9000);
@@ -193,7 +193,7 @@ fn profiles(images: &[TestImage], ended: EndedProcesses, is_ended: impl Fn(usize
         }
     }
     let code_of = |_, _: &ProcessImage| TestCode::new();
-    let end = EndOfRun::new(snapshots, &known, code_of, ended, &WINDOW, Default::default());
+    let end = ExactTotals::new(snapshots, &known, code_of, ended, &WINDOW, Default::default());
     let mut classes = NamedClasses::new(&end, &FramesByObject::default());
     CLASSES
         .map(|class| classes.take(class).into_profile(RunFacts { class, ..RunFacts::default() }, Vec::new(), |_| None))

@@ -25,7 +25,7 @@ use rusqlite::Connection;
 use super::error::Error;
 use crate::book::Book;
 use crate::boundaries::{Boundary, IntervalRow, MarkRow};
-use crate::end_of_run::EndOfRun;
+use crate::exact_totals::ExactTotals;
 use crate::gap::Gap;
 use crate::header::Header;
 
@@ -41,7 +41,7 @@ pub struct Recording {
     gaps: Vec<Gap>,
     is_complete: bool,
     is_salvaged: bool,
-    end_of_run: Option<EndOfRun>,
+    exact_totals: Option<ExactTotals>,
 }
 
 impl Recording {
@@ -111,7 +111,7 @@ impl Recording {
         let intervals = contents::intervals(&connection)?;
         let marks = contents::marks(&connection, &intervals)?;
         let gaps = contents::gaps(&connection)?;
-        Ok(Self { connection, header, intervals, marks, gaps, is_complete, is_salvaged: false, end_of_run: None })
+        Ok(Self { connection, header, intervals, marks, gaps, is_complete, is_salvaged: false, exact_totals: None })
     }
 
     /// Returns the boundary that includes the rows of the interval `id`: its end, or the end of the interval that

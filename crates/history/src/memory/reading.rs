@@ -13,7 +13,7 @@ use super::stored::StoredInterval;
 use super::{Identities, MemoryBook};
 use crate::book::Book;
 use crate::boundaries::{Boundary, IntervalRow, MarkRow};
-use crate::end_of_run::EndOfRun;
+use crate::exact_totals::ExactTotals;
 use crate::file::Error;
 use crate::gap::Gap;
 use crate::header::Header;
@@ -50,13 +50,13 @@ impl Book for MemoryBook {
         false
     }
 
-    fn set_end_of_run(&mut self, end: EndOfRun) {
-        self.end_of_run = Some(end);
+    fn set_end_of_run(&mut self, end: ExactTotals) {
+        self.exact_totals = Some(end);
         self.is_complete = true;
     }
 
-    fn end_of_run(&self) -> Option<&EndOfRun> {
-        self.end_of_run.as_ref()
+    fn exact_totals(&self) -> Option<&ExactTotals> {
+        self.exact_totals.as_ref()
     }
 
     fn facts(&self, at: Boundary) -> Result<Vec<Fact>, Error> {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace_history::{ChangesInParts, CompletedImage, EndOfRun, EndedProcesses, EndedSettings, NamedClasses};
+use memtrace_history::{ChangesInParts, CompletedImage, EndedProcesses, EndedSettings, ExactTotals, NamedClasses};
 use memtrace_model::{
     AbsAddr, Amount, BuildId, Bytes, EventClass, GeneratedCode, ImageEnd, ImageId, ImageUsage, Location, Mapping, Pid,
     ProcessImage, Profile, Quantities, Quantity, RunFacts, Snapshot, Snapshots, Stack, StackEnd, StackId, Stacks, Tick,
@@ -63,7 +63,7 @@ fn profile_by<'a>(
     window: &Range<Tick>,
 ) -> Profile {
     let snapshots = Snapshots([(EventClass::Heap, snapshot)].into());
-    let end = EndOfRun::new(snapshots, images, code_of, no_ended(), window, ChangesInParts::default());
+    let end = ExactTotals::new(snapshots, images, code_of, no_ended(), window, ChangesInParts::default());
     NamedClasses::new(&end, symbolizer).take(EventClass::Heap).into_profile(RunFacts::default(), Vec::new(), |_| None)
 }
 
@@ -219,7 +219,7 @@ fn a_closed_file_is_opened_again_or_its_functions_have_no_names() {
         let mut processes = no_ended();
         processes.add(ended.clone(), &mut ImageCode::new(&ended.image, None, &AllFiles));
         processes.forget_files(&HashSet::from([program.scratch.file(closed)]));
-        let end = EndOfRun::new(
+        let end = ExactTotals::new(
             Snapshots::default(),
             &BTreeMap::new(),
             |_, image| ImageCode::new(image, None, &AllFiles),

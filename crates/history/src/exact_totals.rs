@@ -24,7 +24,7 @@ pub struct ChangesInParts {
 /// The totals at the end of a run, from its ledgers. They are exact, because they do not depend on the intervals of
 /// the history, which can be merged, or missing because of a full disk.
 #[derive(Debug)]
-pub struct EndOfRun {
+pub struct ExactTotals {
     pub(super) stacks: ReportStacks,
     /// Start and end of each part of the run with known changes of live memory, since the start of tracing.
     pub(super) parts: Vec<Range<Duration>>,
@@ -32,7 +32,7 @@ pub struct EndOfRun {
     pub(super) activity: Option<Arc<Activity>>,
 }
 
-impl EndOfRun {
+impl ExactTotals {
     /// Converts the stacks of a run to call paths. `snapshots`: totals of the images that still run. `images`:
     /// metadata of these images. `code_of` returns the names of the code that an image has generated. `ended`:
     /// images that ended earlier. `window`: start and end of the trace.
