@@ -18,7 +18,6 @@ mod part;
 mod parts;
 mod recorder;
 mod reports;
-mod ring_source;
 mod run;
 mod run_report;
 mod setup;

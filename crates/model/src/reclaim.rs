@@ -8,8 +8,9 @@ mod order;
 mod per_second;
 mod pressure;
 mod stall;
-mod stall_totals;
 mod vm_counters;
+
+use std::ops::{AddAssign, SubAssign};
 
 pub use kind::ReclaimKind;
 pub use latencies::Latencies;
@@ -19,10 +20,9 @@ pub use order::{Order, Orders};
 pub use per_second::{Assessment, PerSecond};
 pub use pressure::{Pressure, PressureTime, Stalled};
 pub use stall::{Stall, StallKey, StallStats};
-pub use stall_totals::StallTotals;
 pub use vm_counters::VmCounters;
 
-use crate::{CgroupId, ImageId, Pid, Tick};
+use crate::{CgroupId, ImageId, Nanoseconds, Pid, Tick};
 
 /// An OOM kill.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,4 +43,27 @@ pub struct OomKill {
     /// Full memcg: the memcg of the invoking thread, or an ancestor of this memcg; `None` if no memcg was full, or if
     /// the full memcg is not known.
     pub full: Option<CgroupId>,
+}
+
+/// Number and total time of stalls. Negative differences are stored as wrapped numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct StallTotals {
+    /// Number of stalls.
+    pub count: u64,
+    /// Total time of the stalls.
+    pub time: Nanoseconds,
+}
+
+impl AddAssign for StallTotals {
+    fn add_assign(&mut self, other: Self) {
+        self.count = self.count.wrapping_add(other.count);
+        self.time.0 = self.time.0.wrapping_add(other.time.0);
+    }
+}
+
+impl SubAssign for StallTotals {
+    fn sub_assign(&mut self, other: Self) {
+        self.count = self.count.wrapping_sub(other.count);
+        self.time.0 = self.time.0.wrapping_sub(other.time.0);
+    }
 }

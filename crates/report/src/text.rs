@@ -9,7 +9,6 @@ mod histograms;
 mod memcg;
 mod oom_kills;
 mod page_columns;
-mod page_faults;
 mod processes;
 mod quality;
 mod reclaim;
@@ -109,7 +108,7 @@ fn totals(view: MetricView<'_>, out: &mut dyn io::Write) -> io::Result<()> {
         writeln!(out, "  {:<10}{bytes:>12} in {blocks}, {share} of the allocated ones", "temporary")?;
     }
     if profile.run.class.counts_pages() {
-        page_faults::write(profile, out)?;
+        write_page_faults(profile, out)?;
     }
     if profile.run.class.holds_mappings() {
         let resident = Bytes(total[Quantity::ResidentBytes]);
@@ -132,4 +131,17 @@ fn totals(view: MetricView<'_>, out: &mut dyn io::Write) -> io::Result<()> {
         writeln!(out, "  {:<10}{peak:>12} {} at once", "peak", words.live)?;
     }
     Ok(())
+}
+
+/// Writes the number of traced major faults, and the page faults as the kernel counts them, if known.
+fn write_page_faults(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+    let major = profile.stacks.iter().map(|stack| stack.usage[Quantity::MajorFaults]).sum::<u64>();
+    let error = estimate::format_error(estimate::count_error(profile, major), Measure::Count);
+    let waited = number::grouped(major);
+    writeln!(out, "  {:<10}{waited:>12}{error} of the touches waited for I/O (major faults)", "waited")?;
+    let Some(faults) = KernelReported::of_all(profile).faults else {
+        return Ok(());
+    };
+    let [all, major] = [faults.total(), faults.major].map(number::grouped);
+    writeln!(out, "  {:<10}{all:>12} page faults as the kernel counts them, {major} of them major", "counted")
 }

@@ -22,7 +22,7 @@ pub(super) struct RunReport<'a> {
     book: &'a dyn Book,
     facts: RecordedFacts,
     heap_profiles: Vec<Moment>,
-    /// True if the history has the intervals of the run, as far as anything reads them.
+    /// False if the intervals of the run were lost. The reports then cover the end of the run only.
     has_intervals: bool,
 }
 

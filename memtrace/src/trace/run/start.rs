@@ -1,12 +1,12 @@
 //! The start of a run: from its configuration to the first event.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memtrace_history::facts;
 use memtrace_history::ledger;
-use memtrace_history::pipeline::{Shards, Sinks};
-use memtrace_host::kernel;
-use memtrace_model::{EventClass, Losses};
+use memtrace_history::pipeline::{Drained, Shards, Sinks, Source};
+use memtrace_host::kernel::{self, RingReader};
+use memtrace_model::{Event, EventClass, Losses};
 
 use super::Trace;
 use crate::run_kit::clock;
@@ -23,7 +23,6 @@ use crate::trace::mark_functions::MarkFunctions;
 use crate::trace::memory::{MemoryPlan, UnwindLimits};
 use crate::trace::parts::{Parts, Prepared};
 use crate::trace::recorder::Recorder;
-use crate::trace::ring_source::RingSource;
 use crate::trace::setup::{self, Setup};
 use crate::trace::{memory, tag_functions, tag_probes};
 
@@ -155,4 +154,22 @@ fn settings(config: &Config, plan: &MemoryPlan) -> ledger::Settings {
 pub(super) fn coverage(context: &mut Context) -> Coverage {
     let selection = Selection::of(&context.filter);
     Coverage::of(&mut context.tracker, &|tracker, id| selection.contains(tracker, id))
+}
+
+struct RingSource(RingReader);
+
+impl Source for RingSource {
+    fn begin(&mut self) {
+        RingReader::raise_priority();
+    }
+
+    fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained {
+        let drained = self.0.drain(limit as u64, sink);
+        let records = usize::try_from(drained.events + drained.bad).unwrap_or(usize::MAX);
+        Drained { records, bad: drained.bad }
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.0.wait(timeout);
+    }
 }
