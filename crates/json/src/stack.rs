@@ -63,7 +63,7 @@ pub struct Stack<'a> {
     /// Only for a sum of [merged stacks](#merged-stacks): number of merged stacks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub merged_stacks: u64,
-    /// Sums over the blocks of the stack.
+    /// Sums over the blocks, mappings, pages or stalls of the stack, by event class.
     #[serde(flatten)]
     pub totals: Numbers,
     /// Live bytes of the stack at the time of the peak of its process, if kept.

@@ -64,7 +64,8 @@ pub struct RecordedPath {
     pub callers: PathNumber,
     /// Object that contains the call.
     pub object: ObjectNumber,
-    /// Offset of the call in the object; `None` for code outside of files in a path of several processes.
+    /// Offset of the call in the object. `None` if the code is outside of all files and several processes share the path,
+    /// because their addresses differ.
     pub offset: Option<u64>,
     /// True if the frame was found by frame pointer.
     pub by_frame_pointer: bool,

@@ -16,7 +16,7 @@ fn frame(function: &str, object: &str, source: &str) -> Frame {
     }
 }
 
-/// Profile of one process with two threads. Each stack is a thread ID, or 0 for none, and the indices of its frames,
+/// Returns the profile of one process with two threads. Each stack is a thread ID, or 0 for none, and the indices of its frames,
 /// the outermost first.
 fn profile(stacks: &[(u32, &[usize])]) -> Profile {
     let frames = vec![
@@ -37,7 +37,7 @@ fn profile(stacks: &[(u32, &[usize])]) -> Profile {
     Profile { stacks: stacks.collect(), frames, processes: vec![process], ..Profile::default() }
 }
 
-/// Tags of the stacks of [`profile`], by these rules.
+/// Returns the tag that `rules` give to each of `stacks`; see [`profile`].
 fn tags(rules: &str, stacks: &[(u32, &[usize])]) -> Vec<Option<String>> {
     let StackLabels { of_stacks, names } = labels(&profile(stacks), Some(&TagRules::parse(rules).unwrap()));
     of_stacks.into_iter().map(|label| label.map(|label| names[label.index()].clone())).collect()

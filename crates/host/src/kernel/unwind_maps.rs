@@ -93,8 +93,9 @@ impl UnwindMaps {
         self.rules.write(first, rules).ok_or_else(|| full("unwind rules"))
     }
 
-    /// Writes pages from index `first` on. The numbers of pages are unique across objects. The rows of the pages must
-    /// be written before, because BPF programs may read the pages at once.
+    /// Writes entries of the page table of the unwinder, from index `first` on. All objects share one index space.
+    /// Except for pending or empty pages, the rows must be written first: a BPF program may read a page as soon as it
+    /// is written.
     ///
     /// # Errors
     ///

@@ -41,7 +41,8 @@ pub(super) fn find<S: Source>(
             Some(state) => state,
             None => state_by_code(elf, view, fields)?,
         },
-        // The functions of mallctl compute the addresses from the thread pointer.
+        // Before jemalloc 4.2, the counters are relative to the thread pointer. The lower counter serves as the start
+        // of the state.
         origin => Value::new(origin, fields.allocated.offset.min(fields.deallocated.offset)),
     };
     let offset = |field: Value| {

@@ -147,7 +147,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Makes the registers and stack words unknown that the instruction writes.
+    /// Marks the registers and stack words that the instruction writes as unknown.
     fn forget_written(&mut self, instruction: &Instruction, registers: &mut Registers) {
         let written = |access: OpAccess| !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead);
         let target = address(instruction, registers);

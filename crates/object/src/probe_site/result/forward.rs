@@ -273,7 +273,8 @@ impl State {
         let effects = self.effects(instruction);
         let result = self.result(instruction);
         let product = self.product_of_mul(instruction);
-        // If slots are forgotten, an address in one of them can still be loaded.
+        // The analysis forgets the contents of the slots, but the target may still load a stack address from one of them, so
+        // the address counts as escaped.
         let escapes = self.gives_away(instruction, result) || effects.all_slots && self.has_address_in_slot();
         let before_pop = self.value(Place::Slot(self.stack));
         let pushed = self.place(instruction, 0).and_then(|place| self.value(place));
