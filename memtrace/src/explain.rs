@@ -27,7 +27,7 @@ use memtrace_host::procfs::Process;
 use memtrace_host::procfs::ProcessError;
 use memtrace_host::procfs::{Tmpfs, cgroup_memory, counted, machine_pressure, page_size};
 use memtrace_host::procfs::{Vma, vmas};
-use memtrace_host::target_files::open_target_file;
+use memtrace_host::target_files::open_object;
 use memtrace_object::allocators::Survey;
 use memtrace_object::elf::{self, Elf};
 
@@ -116,7 +116,7 @@ fn variables(process: &Process, vmas: &[Vma], objects: &mut Objects) -> Vec<(usi
     let end = |(index, pair): (usize, &[Vma])| {
         let file = &pair[0].entry;
         let object = objects.mapped(process.pid, file, file.file?);
-        let file_at = open_target_file(object.handle.as_deref()?).ok()?;
+        let file_at = open_object(&object).ok()?;
         let length = elf::variables_from(Elf::parse(&file_at).ok()?.segments(), file.offset.0)?;
         let end = file.start.0.checked_add(length)?.checked_next_multiple_of(page_size().ok()?.0)?;
         Some((index + 1, AbsAddr(end)))

@@ -230,7 +230,7 @@ fn write_accounts(
     let over_time = AccountsOverTime::for_outputs(&config.outputs, *book, moments, &keys).map_err(unreadable)?;
     let table = accounts::table(*book, facts, moments, keys.clone(), notes_of(*book, moments));
     let mut table = table.map_err(unreadable)?;
-    sort.sort(&mut table.rows);
+    sort.sort_rows(&mut table.rows);
     let content = |format: Format, _, out: &mut dyn io::Write| match &over_time {
         Some(over_time) if format.shows_accounts_over_time() => over_time.write(out),
         _ => memtrace_report::write_accounts(format, &table, config.top, out),

@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::LazyLock;
 
+use memtrace_model::Object;
 use memtrace_object::ObjectFiles;
 
 /// Device and inode number of this process's executable; `None` if they cannot be read.
@@ -19,6 +20,15 @@ static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_
 /// Errors of open(2).
 pub fn open_target_file(path: &Path) -> io::Result<File> {
     File::open(path)
+}
+
+/// Opens the file of an object.
+///
+/// # Errors
+///
+/// Errors of open(2); [`io::ErrorKind::NotFound`] if the object has no file.
+pub fn open_object(object: &Object) -> io::Result<File> {
+    open_target_file(object.handle.as_deref().ok_or(io::ErrorKind::NotFound)?)
 }
 
 /// Files of targets, for functions that read several of them.

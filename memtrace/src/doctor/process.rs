@@ -4,7 +4,7 @@ use std::fs::File;
 
 use memtrace_host::procfs;
 use memtrace_host::procfs::{Objects, Process, ProcessError};
-use memtrace_host::target_files::{TargetFiles, open_target_file};
+use memtrace_host::target_files::{TargetFiles, open_object};
 use memtrace_model::{Object, Pid, ProcessImage, printable};
 use memtrace_object::allocators::{AllocatorError, UserHooks};
 use memtrace_object::elf;
@@ -42,7 +42,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
     }
     let probes = |allocator| allocators::probes(allocator, probe_cost);
     findings.extend(survey.allocators.iter().flat_map(probes));
-    let file = executable.and_then(|object| open_target_file(object.handle.as_deref()?).ok());
+    let file = executable.and_then(|object| open_object(object).ok());
     findings.extend(file.as_ref().and_then(go));
     findings.extend(file.as_ref().and_then(stripped));
     findings.extend(symbols::examine(executable, &survey));

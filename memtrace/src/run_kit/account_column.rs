@@ -87,7 +87,7 @@ impl AccountColumn {
     }
 
     /// Sorts rows by the column, the largest first, or by name. Rows with equal values are sorted by high-water mark.
-    pub(crate) fn sort(self, rows: &mut [AccountRow]) {
+    pub(crate) fn sort_rows(self, rows: &mut [AccountRow]) {
         rows.sort_by(|one, other| {
             let value = |column: Self| [one, other].map(|row| column.value(&row.totals));
             let descending = |[one, other]: [u64; 2]| other.cmp(&one);
@@ -113,9 +113,9 @@ mod tests {
         };
         let mut rows = vec![row("b", 1), row("c", 7), row("a", 1)];
         let names = |rows: &[AccountRow]| rows.iter().map(|row| row.names[0].clone()).collect::<String>();
-        AccountColumn::Current.sort(&mut rows);
+        AccountColumn::Current.sort_rows(&mut rows);
         assert_eq!(names(&rows), "cab");
-        AccountColumn::Name.sort(&mut rows);
+        AccountColumn::Name.sort_rows(&mut rows);
         assert_eq!(names(&rows), "abc");
     }
 
@@ -132,7 +132,7 @@ mod tests {
         };
         let mut rows = vec![row("a", [3, 3], [5, 6]), row("b", [1, 9], [9, 9]), row("c", [2, 2], [1, 20])];
         let mut sorted = |column: AccountColumn| {
-            column.sort(&mut rows);
+            column.sort_rows(&mut rows);
             rows.iter().map(|row| row.names[0].clone()).collect::<String>()
         };
         assert_eq!([AccountColumn::High, AccountColumn::Low].map(&mut sorted), ["cba", "acb"]);

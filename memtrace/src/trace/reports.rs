@@ -310,6 +310,6 @@ fn account_table(
     if table.rows.is_empty() {
         table.notes.push(String::from("no traced thread has allocated or freed a block"));
     }
-    report.sort.sort(&mut table.rows);
+    report.sort.sort_rows(&mut table.rows);
     table
 }

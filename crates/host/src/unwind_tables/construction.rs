@@ -1,13 +1,12 @@
 //! Construction of a table in steps: its contents are read, the descriptions are indexed, and the table is built.
 
-use std::io;
 use std::sync::Arc;
 
 use memtrace_model::Object;
 use memtrace_object::eh_frame::{Descriptions, Error, ObjectContents, Table};
 
 use super::table_cache::{Slot, TableCache};
-use crate::target_files::open_target_file;
+use crate::target_files::open_object;
 
 /// Contents of an object, from which its table can be built.
 #[derive(Debug)]
@@ -34,8 +33,7 @@ impl Construction {
     ///
     /// The reason why the object has no table.
     pub fn begin(object: &Arc<Object>, cache: Option<&TableCache>) -> Result<Begun, Error> {
-        let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let file = open_target_file(handle)?;
+        let file = open_object(object)?;
         let contents = ObjectContents::read(&file)?;
         let slot = cache.map(|cache| cache.slot(&file, object.build_id.as_ref(), &contents)).transpose()?;
         Ok(match slot.as_ref().and_then(Slot::load) {

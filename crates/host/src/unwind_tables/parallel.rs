@@ -1,7 +1,6 @@
 //! Parallel construction of many tables, the most used objects first.
 
 use std::cmp::Reverse;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -11,7 +10,7 @@ use memtrace_model::Object;
 use memtrace_object::eh_frame::{Error, ObjectContents, Table};
 
 use super::table_cache::TableCache;
-use crate::target_files::open_target_file;
+use crate::target_files::open_object;
 
 /// Request to build the table of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +65,7 @@ pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&TableCa
 }
 
 fn build(object: &Object, cache: Option<&TableCache>) -> Result<Table, Error> {
-    let handle = object.handle.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-    let file = open_target_file(handle)?;
+    let file = open_object(object)?;
     match cache {
         Some(cache) => cache.table(&file, object.build_id.as_ref()),
         None => Table::build(&ObjectContents::read(&file)?),

@@ -34,8 +34,7 @@ pub(super) fn by_build_id(directories: &[PathBuf], build_id: &BuildId, files: &d
 }
 
 fn has_build_id(path: &Path, build_id: &BuildId, files: &dyn ObjectFiles) -> bool {
-    let headers = files.open(path).and_then(|file| Headers::read(&file)).ok();
-    let sections = headers.and_then(|headers| headers.sections);
+    let sections = Headers::open(path, files).ok().and_then(|headers| headers.sections);
     sections.is_some_and(|sections| sections.build_id.as_ref() == Some(build_id))
 }
 

@@ -2,12 +2,14 @@
 
 use std::fs::File;
 use std::io;
+use std::path::Path;
 
 use memtrace_model::{BuildId, FileOffset, VirtOffset};
 use object::LittleEndian;
 use object::elf::SHT_NOBITS;
 
 use crate::elf::{self, Elf, ElfError, Segment, Source, notes};
+use crate::object_files::ObjectFiles;
 
 /// Maximum compression ratio of zlib (zlib's technical notes). A section with a larger ratio is damaged or hostile.
 /// The size that it states would be allocated to decompress it.
@@ -36,6 +38,15 @@ pub(super) struct Sections {
 }
 
 impl Headers {
+    /// Opens the file at `path`, and reads its headers.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`ObjectFiles::open`] and [`Self::read`].
+    pub(super) fn open(path: &Path, files: &dyn ObjectFiles) -> io::Result<Self> {
+        Self::read(&files.open(path)?)
+    }
+
     /// Reads the headers of `file`.
     ///
     /// # Errors

@@ -27,8 +27,7 @@ pub enum NameSource {
 
 /// Returns the best source of function names of `object`. `directories` are the directories of debug files.
 pub(super) fn find(object: &Object, directories: &[PathBuf], files: &dyn ObjectFiles) -> NameSource {
-    let read = |handle| files.open(handle).and_then(|file| Headers::read(&file));
-    let headers = object.handle.as_deref().and_then(|handle| read(handle).ok());
+    let headers = object.handle.as_deref().and_then(|handle| Headers::open(handle, files).ok());
     let Some(sections) = headers.and_then(|headers| headers.sections) else { return NameSource::None };
     if sections.has_debug_info {
         return NameSource::DebugInfo;

@@ -107,7 +107,7 @@ impl ObjectNames {
 /// Returns the headers of the file at `handle`; `None` if it cannot be read, or if the mapped file has another build
 /// ID.
 fn read_headers(object: &Object, handle: &Path, files: &dyn ObjectFiles) -> Option<Headers> {
-    match files.open(handle).and_then(|file| Headers::read(&file)) {
+    match Headers::open(handle, files) {
         Ok(headers) => {
             let build_id = headers.sections.as_ref().and_then(|sections| sections.build_id.as_ref());
             if let (Some(build_id), Some(mapped)) = (build_id, &object.build_id)

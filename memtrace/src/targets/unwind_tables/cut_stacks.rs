@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use memtrace_host::kernel::Kernel;
 use memtrace_host::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
-use memtrace_host::target_files::open_target_file;
+use memtrace_host::target_files::open_object;
 use memtrace_model::{AbsAddr, Bytes, EndedImage, Mapping, Object, ProcessImage};
 use tokio::sync::Notify;
 
@@ -191,7 +191,7 @@ impl<'tracker> Mappings<'tracker> {
 
 /// Reads eight bytes at an address of `mapping` from the object's file.
 fn read_code(mapping: &Mapping, address: AbsAddr) -> Option<u64> {
-    let file = open_target_file(mapping.object.as_ref()?.handle.as_deref()?).ok()?;
+    let file = open_object(mapping.object.as_ref()?).ok()?;
     let mut bytes = [0; 8];
     file.read_exact_at(&mut bytes, mapping.offset.0 + (address.0 - mapping.start.0)).ok()?;
     Some(u64::from_ne_bytes(bytes))

@@ -12,7 +12,7 @@ use std::time::Instant;
 use memtrace_host::kernel::Kernel;
 use memtrace_host::kernel::unwind_maps::ObjectKey;
 use memtrace_host::procfs;
-use memtrace_host::target_files::open_target_file;
+use memtrace_host::target_files::open_object;
 use memtrace_host::unwind_tables::{BuildJob, Built, TableCache, build_all};
 use memtrace_model::{Bytes, Object, printable};
 use memtrace_object::eh_frame::{Limits, Table};
@@ -100,7 +100,7 @@ impl TablePublisher {
         let Some(cache) = self.cache.clone() else { return };
         let mut left = MAX_PRELOADED_BYTES;
         let chosen = objects.iter().filter(|object| {
-            let file = object.handle.as_deref().and_then(|handle| open_target_file(handle).ok());
+            let file = open_object(object).ok();
             let bytes = file.and_then(|file| {
                 let stored = cache.stored_bytes(&file, object.build_id.as_ref());
                 stored.or_else(|| Some(file.metadata().ok()?.len() / FILE_BYTES_OF_TABLE))

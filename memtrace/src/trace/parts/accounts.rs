@@ -204,7 +204,7 @@ impl RunAccounts {
         let mut table = self.table(clock.start_tick, now.duration_since(clock.start), &context.tracker);
         table.losses.merge(&context.losses);
         table.losses.merge(&context.tracker.losses());
-        sort.sort(&mut table.rows);
+        sort.sort_rows(&mut table.rows);
         let lines = observer.table_size().map(|size| size.lines);
         observer.table(&fitting_text(&table, top, lines));
     }

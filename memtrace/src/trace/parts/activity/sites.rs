@@ -7,6 +7,7 @@ use memtrace_host::kernel::{Kernel, Probes, Scope, StepSite};
 use memtrace_host::target_files::open_target_file;
 use memtrace_model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
 use memtrace_object::allocators::{self, ReturnSites};
+use memtrace_object::symbolize::find_function;
 
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Targets;
@@ -85,15 +86,14 @@ pub(super) fn attach(
 fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>, Error> {
     let SpanFunction { object, name, label } = function;
     let failed = |source| Error::SpanFunction { function: function.text(), source };
-    let place = find_place(object, name).map_err(failed)?;
+    let file = open_target_file(object).map_err(|error| failed(error.into()))?;
+    let place = find_function(&file, name).map_err(failed)?;
     let site = |offset: FileOffset, action| StepSite {
         offset,
         semaphore: None,
         step: StepProbe { action, site: number, ..NO_STEP },
     };
-    let returns =
-        open_target_file(object).map_or(ReturnSites::Unknown, |file| allocators::returns_of(&file, place.virt));
-    let mut sites = match returns {
+    let mut sites = match allocators::returns_of(&file, place.virt) {
         ReturnSites::At(offsets) => offsets.into_iter().map(|offset| site(offset, StepAction::End)).collect(),
         ReturnSites::Uretprobe => vec![site(place.offset, StepAction::EndAtReturn)],
         ReturnSites::Unknown => return Err(Error::SpanReturns { function: function.text() }),
