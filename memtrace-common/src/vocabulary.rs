@@ -29,7 +29,7 @@ macro_rules! loss_reasons {
         }
 
         impl LossReason {
-            /// All reasons, in the order of reports.
+            /// All reasons, ordered as in reports.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
             /// Returns the name in reports, in snake case.
@@ -180,7 +180,7 @@ macro_rules! stack_ends {
         }
 
         impl StackEnd {
-            /// All ends, in the order of reports.
+            /// All ends, ordered as in reports.
             pub const ALL: &[Self] = &[$(Self::$walk,)* $(Self::$other),*];
 
             /// Returns the end of a walk with this number; `None` if there is none, as for 0.

@@ -103,7 +103,7 @@ impl Activity {
         })
     }
 
-    /// Returns the spans of a thread with one of these kinds, in the order of their begins.
+    /// Returns the spans of a thread with one of these kinds, ordered by begin.
     #[must_use]
     pub fn spans_of(&self, tid: u32, kinds: &[&str]) -> Vec<&Span> {
         let is_of = |span: &&Span| span.tid == tid && kinds.contains(&span.kind.as_str());

@@ -120,7 +120,7 @@ pub struct GroupMarks {
 /// Changed accounts of an interval, which begins at the end of the previous one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccountChanges {
-    /// Images with changed accounts: ended images in the order of their ends, then running images.
+    /// Images with changed accounts: ended images ordered by end, then running images.
     pub images: Vec<ImageAccounts>,
     /// Groups with changed members.
     pub groups: Vec<GroupMarks>,

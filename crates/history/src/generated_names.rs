@@ -27,7 +27,7 @@ pub(super) struct GeneratedNames {
 }
 
 impl NameId {
-    /// Returns the index. Names have indices in the order of their arrival.
+    /// Returns the index. Names have indices ordered by arrival.
     pub(super) const fn number(self) -> u32 {
         self.0
     }

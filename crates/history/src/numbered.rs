@@ -7,7 +7,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use rustc_hash::FxBuildHasher;
 
-/// Distinct values, with indices in the order of their arrival. There are far fewer than 2^32 values.
+/// Distinct values, with indices ordered by arrival. There are far fewer than 2^32 values.
 #[derive(Clone, Debug)]
 pub(super) struct Numbered<T> {
     all: Vec<T>,
@@ -58,7 +58,7 @@ impl<T: Hash + Eq> Numbered<T> {
         &mut self.all[number as usize]
     }
 
-    /// Iterates over the values in the order of their indices.
+    /// Iterates over the values ordered by index.
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
         self.all.iter()
     }

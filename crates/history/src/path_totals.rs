@@ -33,7 +33,7 @@ impl PathUsage {
     }
 }
 
-/// Totals by call path, in the order of their keys.
+/// Totals by call path, ordered by key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathTotals {
     len: usize,
@@ -54,7 +54,7 @@ impl PathTotals {
         Self::from_sorted(entries)
     }
 
-    /// Returns the totals of `entries`, which must be in the order of their keys and can repeat keys.
+    /// Returns the totals of `entries`, which must be ordered by key and can repeat keys.
     pub(super) fn from_sorted(entries: impl IntoIterator<Item = (PathKey, PathUsage)>) -> Self {
         let mut encoder = Encoder::default();
         let mut entries = entries.into_iter().peekable();
@@ -88,7 +88,7 @@ impl PathTotals {
         }
     }
 
-    /// Iterates in the order of the keys.
+    /// Iterates, ordered by key.
     pub(super) fn iter(&self) -> impl Iterator<Item = (PathKey, PathUsage)> + '_ {
         Decoder::new(self.chunks.iter())
     }
@@ -103,7 +103,7 @@ impl PathTotals {
         })
     }
 
-    /// Iterates in the order of the keys, and frees the entries.
+    /// Iterates, ordered by key, and frees the entries.
     pub(super) fn into_iter(self) -> impl Iterator<Item = (PathKey, PathUsage)> {
         Decoder::new(self.chunks.into_iter())
     }

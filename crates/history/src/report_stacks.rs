@@ -33,7 +33,7 @@ pub(super) struct ReportStacks {
 /// The stacks and processes of an event class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReportClass {
-    /// Processes and groups, in the order of the profile.
+    /// Processes and groups, ordered as in the profile.
     pub(super) processes: Vec<ReportProcess>,
     pub(super) stalls: StallsByCgroup,
     pub(super) oom_kills: BTreeSet<OomKill>,

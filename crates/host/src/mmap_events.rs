@@ -69,7 +69,7 @@ impl MmapEvents {
         self.queue.follows_threads = true;
     }
 
-    /// Passes the undelivered events of followed processes to `sink`, in the order of their times. Returns the number
+    /// Passes the undelivered events of followed processes to `sink`, ordered by time. Returns the number
     /// of records that are malformed, or that the kernel dropped because a ring was full.
     ///
     /// Events that occur during this call are left for the next call.

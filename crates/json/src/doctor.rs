@@ -8,7 +8,7 @@ use crate::Text;
 /// `memtrace doctor --json` writes this object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Diagnosis<'a> {
-    /// Findings, in the order of the text output.
+    /// Findings, ordered as in the text output.
     pub findings: Vec<Finding<'a>>,
     /// Version of this format: 1.
     pub schema_version: u32,

@@ -121,7 +121,7 @@ const RECLAIM: ClassFacts = ClassFacts {
 };
 
 impl EventClass {
-    /// Every class, in the order of the help.
+    /// Every class, ordered as in the help.
     pub const ALL: &[Self] = &[Self::Heap, Self::Map, Self::Fault, Self::Reclaim];
 
     /// Returns the row of this class.

@@ -25,7 +25,7 @@ impl Losses {
         self.0[reason.index()]
     }
 
-    /// Iterates over all reasons and their counts, zeros included, in the order of [`LossReason::ALL`].
+    /// Iterates over all reasons and their counts, zeros included, ordered like [`LossReason::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (LossReason, u64)> + '_ {
         LossReason::ALL.iter().map(|&reason| (reason, self.get(reason)))
     }

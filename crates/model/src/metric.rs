@@ -70,7 +70,7 @@ pub struct MetricFacts {
     pub sample_type: &'static str,
 }
 
-/// The facts of every metric, in the order of the help.
+/// The facts of every metric, ordered as in the help.
 const METRICS: &[MetricFacts] = &[
     MetricFacts {
         metric: Metric::LiveBytes,
@@ -217,7 +217,7 @@ impl Requirement {
 }
 
 impl Metric {
-    /// Every metric, in the order of the help.
+    /// Every metric, ordered as in the help.
     pub const ALL: [Self; METRICS.len()] = {
         let mut all = [Self::LiveBytes; METRICS.len()];
         let mut index = 0;

@@ -9,7 +9,7 @@ use crate::{AbsAddr, FileOffset, Frame, Object, ObjectName, Unnamed};
 
 /// Source of the names of functions in objects.
 pub trait Names {
-    /// Returns the frames of the call at each of `offsets` in the file of `object`, in the order of `offsets`. The
+    /// Returns the frames of the call at each of `offsets` in the file of `object`, ordered like `offsets`. The
     /// frames of a call are the function and its inline frames, the outermost first. A call without a name has one
     /// frame with the reason.
     fn frames(&self, object: &PathObject, offsets: &[FileOffset]) -> Vec<Box<[Frame]>>;

@@ -124,7 +124,7 @@ impl QuantityFacts {
     }
 }
 
-/// The facts of every quantity, in the order of [`Quantity::ALL`].
+/// The facts of every quantity, ordered like [`Quantity::ALL`].
 pub const QUANTITIES: &[QuantityFacts] = {
     use Measure::{Bytes, Count, Time};
     use Quantity as Q;
@@ -168,7 +168,7 @@ const _: () = {
 };
 
 impl Quantity {
-    /// Every quantity, in the order of the table.
+    /// Every quantity, ordered as in the table.
     pub const ALL: [Self; QUANTITIES.len()] = {
         let mut all = [Self::LiveBytes; QUANTITIES.len()];
         let mut index = 0;
@@ -275,7 +275,7 @@ impl Quantities {
         self.0[quantity as usize]
     }
 
-    /// Iterates over the quantities that are not 0, in the order of the table.
+    /// Iterates over the quantities that are not 0, ordered as in the table.
     pub fn iter(&self) -> impl Iterator<Item = (Quantity, u64)> + '_ {
         Quantity::ALL.into_iter().zip(self.0).filter(|(_, value)| *value != 0)
     }

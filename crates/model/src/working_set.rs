@@ -30,7 +30,7 @@ pub struct WorkingSets {
     /// True if the references were cleared only once, before the first reading. Later readings then include earlier
     /// ones.
     pub is_cumulative: bool,
-    /// Processes in the order of their pids.
+    /// Processes ordered by pid.
     pub processes: Vec<ProcessWorkingSet>,
     /// Number of seconds of the measurement with scanning and with paging on the machine.
     pub seconds: PerSecond,

@@ -49,7 +49,7 @@ pub struct Allocator {
     pub object: Arc<Object>,
     /// Kinds of the allocators in the object: more than one if several are linked together.
     pub kinds: Kinds,
-    /// Functions to probe, in the order of the table of functions, one per address.
+    /// Functions to probe, ordered as in the table of functions, one per address.
     pub functions: Vec<HookedFunction>,
     /// Symbols of hooked functions that are not probed.
     pub skipped: Vec<Skipped>,

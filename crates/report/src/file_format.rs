@@ -43,7 +43,7 @@ pub struct FormatFacts {
 }
 
 impl Format {
-    /// Every format of stacks, in the order of the help.
+    /// Every format of stacks, ordered as in the help.
     pub const OF_STACKS: &[Self] = &[
         Self::Svg,
         Self::Html,
@@ -57,19 +57,19 @@ impl Format {
         Self::Heaptrack,
     ];
 
-    /// Every format of the difference of two reports, in the order of the help.
+    /// Every format of the difference of two reports, ordered as in the help.
     pub const OF_DIFFERENCES: &[Self] = &[Self::Svg, Self::Folded, Self::Json, Self::Text];
 
-    /// Every format of explanations of the memory of a process, in the order of the help.
+    /// Every format of explanations of the memory of a process, ordered as in the help.
     pub const OF_EXPLANATIONS: &[Self] = &[Self::Text, Self::Json];
 
-    /// Every format of accounts, in the order of the help.
+    /// Every format of accounts, ordered as in the help.
     pub const OF_ACCOUNTS: &[Self] = &[Self::Text, Self::Csv, Self::Json, Self::Perfetto];
 
-    /// Every format of threads, in the order of the help.
+    /// Every format of threads, ordered as in the help.
     pub const OF_THREADS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json, Self::Perfetto];
 
-    /// Every format of working sets, in the order of the help.
+    /// Every format of working sets, ordered as in the help.
     pub const OF_WORKING_SETS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
 
     /// Iterates over all formats.

@@ -18,7 +18,7 @@ impl<'a> MetricView<'a> {
         Self { profile, metric }
     }
 
-    /// Returns a view for each metric that was measured, in the order of the help. In a window of a recording, live
+    /// Returns a view for each metric that was measured, ordered as in the help. In a window of a recording, live
     /// amounts are changes and can be negative.
     pub(super) fn measured(profile: &'a Profile) -> Vec<Self> {
         let views = Metric::ALL.into_iter().filter(|metric| metric.is_of(profile.run.class));

@@ -109,7 +109,7 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     kept
 }
 
-/// Returns the new id of each frame, in the order of the profile: consecutive ids for frames of kept stacks, and
+/// Returns the new id of each frame, ordered as in the profile: consecutive ids for frames of kept stacks, and
 /// [`UNUSED`] for the others.
 fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
     let mut numbers = vec![UNUSED; profile.frames.len()];

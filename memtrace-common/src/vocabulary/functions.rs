@@ -109,7 +109,7 @@ const FREE_AROUND: Signature = Signature::FreeAround { block: 0 };
 /// A function of the C library that frees blocks that were freed before. It may have no symbol.
 pub const REPEATS_FREES: Function = row("repeated free", Signature::RepeatFrees, Naming::Code);
 
-/// All hooked functions, in the order of the help text and `doctor`.
+/// All hooked functions, ordered as in the help text and `doctor`.
 pub const FUNCTIONS: &[Function] = &[
     required("malloc", SIZE0),
     row("calloc", PRODUCT01, Naming::Standard),

@@ -33,7 +33,7 @@ pub(crate) enum AccountColumn {
 }
 
 impl AccountColumn {
-    /// Every column, in the order of the table.
+    /// Every column, ordered as in the table.
     pub(crate) const ALL: &[Self] = &[
         Self::Name,
         Self::Current,

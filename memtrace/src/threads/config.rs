@@ -58,7 +58,7 @@ pub(crate) enum ThreadsFormat {
 }
 
 impl ThreadsFormat {
-    /// All formats, in the order of the help.
+    /// All formats, ordered as in the help.
     pub(crate) const ALL: &[Self] = &[Self::Table, Self::Csv, Self::Json];
 
     /// Name on the command line.
@@ -84,7 +84,7 @@ pub(crate) enum SourceChoice {
 }
 
 impl SourceChoice {
-    /// All choices, in the order of the help.
+    /// All choices, ordered as in the help.
     pub(crate) const ALL: &[Self] = &[Self::Auto, Self::Allocator, Self::Bpf];
 
     /// Name on the command line.

@@ -127,7 +127,7 @@ pub(crate) enum BlockSizes {
 }
 
 impl BlockSizes {
-    /// All kinds, in the order of the help.
+    /// All kinds, ordered as in the help.
     pub(crate) const ALL: &[Self] = &[Self::Requested, Self::Usable];
 
     /// Name on the command line.

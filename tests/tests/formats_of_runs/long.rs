@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::*;
 
-/// Returns the sums of the samples of a profile by type, in the order of the file.
+/// Returns the sums of the samples of a profile by type, ordered as in the file.
 fn pprof_sums(path: &Path, home: &Path) -> [u64; 5] {
     let output = Command::new("go").args(["tool", "pprof", "-raw"]).arg(path).env("HOME", home).output();
     let output = output.expect("`cargo xtask setup --long` installs go");

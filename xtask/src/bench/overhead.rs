@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::format::{self, list, number, short};
 
-/// Variants and their titles, in the order of the rows.
+/// Variants and their titles, ordered like the rows.
 const VARIANTS: &[(&str, &str)] = &[
     ("bare", "untraced"),
     ("floor", "floor: empty BPF programs at memtrace's probes"),
@@ -21,7 +21,7 @@ const VARIANTS: &[(&str, &str)] = &[
     ("memtrace-threads", "`memtrace threads`, which counts without records"),
 ];
 
-/// Modes and their titles, in the order of the columns.
+/// Modes and their titles, ordered like the columns.
 const MODES: &[(&str, &str)] =
     &[("loop", "one block after the other"), ("live", "20,000 live blocks"), ("threads", "4 threads")];
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::format::{self, list, number, short};
 
-/// Kinds of spans and their titles, in the order of the rows.
+/// Kinds of spans and their titles, ordered like the rows.
 const KINDS: &[(&str, &str)] = &[
     ("event", "event"),
     ("task", "task"),
@@ -14,7 +14,7 @@ const KINDS: &[(&str, &str)] = &[
     ("leaf", "call of a function with a single-stepped first instruction"),
 ];
 
-/// Variants and their titles, in the order of the columns.
+/// Variants and their titles, ordered like the columns.
 const VARIANTS: &[(&str, &str)] = &[
     ("bare", "untraced"),
     ("floor", "floor: empty BPF programs at memtrace's probes"),

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::format::{self, list, number, short};
 
-/// Variants and their titles, in the order of the rows.
+/// Variants and their titles, ordered like the rows.
 const VARIANTS: &[(&str, &str)] = &[
     ("empty", "an empty program"),
     ("helper", "only `bpf_get_stack`, target with frame pointers"),
@@ -14,7 +14,7 @@ const VARIANTS: &[(&str, &str)] = &[
     ("cold", "memtrace, stacks by unwind tables, frames not in the cache"),
 ];
 
-/// Ratios and their titles, in the order of the rows.
+/// Ratios and their titles, ordered like the rows.
 const RATIOS: &[(&str, &str)] = &[
     ("ratio", "memtrace by unwind tables / only `bpf_get_stack`"),
     ("ratio_of_stacks", "(memtrace by unwind tables − no stacks) / (`bpf_get_stack` − an empty program)"),

@@ -163,7 +163,7 @@ fn places(numbers: impl Iterator<Item = u32>) -> BTreeMap<u32, u32> {
     numbers.zip(0..).collect()
 }
 
-/// Returns the rows in the order of their numbers. Missing rows have the default value.
+/// Returns the rows ordered by number. Missing rows have the default value.
 fn list<T: Clone + Default>(rows: BTreeMap<u32, T>) -> Vec<T> {
     let length = rows.keys().next_back().map_or(0, |last| *last as usize + 1);
     let mut all = vec![T::default(); length];

@@ -154,7 +154,7 @@ impl Threads {
         all
     }
 
-    /// Returns the running threads with rows, in the order of their numbers.
+    /// Returns the running threads with rows, ordered by number.
     pub(super) fn running(&self) -> Vec<(u32, Pid, Tid)> {
         let mut all: Vec<_> =
             self.running.iter().filter_map(|(&(pid, tid), thread)| Some((thread.number?, pid, tid))).collect();

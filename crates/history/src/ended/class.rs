@@ -108,7 +108,7 @@ impl EndedClass {
         self.groups.rename(|path| paths.of(path));
     }
 
-    /// Returns the images with a row, in the order of their IDs, and the groups.
+    /// Returns the images with a row, ordered by ID, and the groups.
     pub(crate) fn into_parts(self) -> (Vec<Row>, Vec<GroupWithRuns>) {
         let mut rows: Vec<_> = self.rows.into_values().map(|row| *row).collect();
         rows.sort_unstable_by_key(|row| row.id);

@@ -132,7 +132,7 @@ impl Groups {
         self.all.iter_mut().for_each(|group| group.rename(&rename));
     }
 
-    /// Iterates over the groups in the order of their indices.
+    /// Iterates over the groups ordered by index.
     pub(super) fn into_iter(self) -> impl Iterator<Item = Group> {
         self.all.into_iter()
     }

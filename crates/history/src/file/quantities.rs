@@ -41,7 +41,7 @@ const IMAGE_VALUES: [(ImageValue, &str); 14] = [
     (ImageValue::Size, "image_size_log2"),
 ];
 
-/// Names of the kinds of values in [`StallStats`], in the order of their IDs. [`stall_numbers`] and
+/// Names of the kinds of values in [`StallStats`], ordered by ID. [`stall_numbers`] and
 /// [`add_stall_number`] rely on this order.
 const STALLS: [&str; 9] = [
     "stalls",

@@ -35,7 +35,7 @@ fn list_amounts(item: impl Fn(&str) -> String) -> String {
     Quantity::columns().map(|quantity| item(quantity.facts().column)).collect::<Vec<_>>().join(", ")
 }
 
-/// Columns of `total` for the keys of a part, in the order of [`PartKey::ALL`](memtrace_model::PartKey::ALL).
+/// Columns of `total` for the keys of a part, ordered like [`PartKey::ALL`](memtrace_model::PartKey::ALL).
 pub(super) const PART: &str = "thread, allocator, tag, memory";
 
 /// Columns of `account_interval` after its key.

@@ -34,7 +34,7 @@ struct Table {
     changed: Vec<u32>,
     /// Free indices of `all`.
     vacant: Vec<u32>,
-    /// Threads that have ended and are not merged, in the order of their ends.
+    /// Threads that have ended and are not merged, ordered by end.
     ended: VecDeque<EndedThread>,
     /// Number of threads at the end of `ended` that have ended since the last take.
     just_ended: usize,

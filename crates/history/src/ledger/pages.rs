@@ -234,7 +234,7 @@ impl Pages {
         ImageUsage { touched, ..self.totals_at(ended) }
     }
 
-    /// Returns the touched pages in the order of their addresses. Adjacent pages of one stack are one range.
+    /// Returns the touched pages ordered by address. Adjacent pages of one stack are one range.
     fn touched(&self) -> Vec<Touched> {
         let mut pages: Vec<_> = self.pages.iter().copied().collect();
         pages.sort_unstable_by_key(|page| page.address_and_state);

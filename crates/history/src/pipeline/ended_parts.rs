@@ -40,7 +40,7 @@ impl EndedParts {
         }
     }
 
-    /// Removes and returns the complete images that `is_ready` accepts, in the order of their ids.
+    /// Removes and returns the complete images that `is_ready` accepts, ordered by id.
     pub fn take_complete(&mut self, mut is_ready: impl FnMut(&EndedImage) -> bool) -> Vec<EndedImage> {
         let shards = self.shards;
         let complete = self.open.extract_if(.., |_, open| open.parts >= shards && is_ready(&open.image));

@@ -108,7 +108,7 @@ fn parse(urls: &str) -> Result<Vec<String>, SettingsError> {
     words.map(url).collect()
 }
 
-/// Joins the `.urls` files in `directory` in the order of their names, as the profile scripts of elfutils do.
+/// Joins the `.urls` files in `directory` ordered by name, as the profile scripts of elfutils do.
 fn listed(directory: &Path) -> String {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|name| name == "urls")).collect();

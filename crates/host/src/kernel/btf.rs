@@ -21,7 +21,7 @@ const KIND_ENUM64: u32 = 19;
 
 /// Parsed type information.
 pub(super) struct Btf<'data> {
-    /// Encoded types, in the order of their ids. The first id is 1.
+    /// Encoded types, ordered by id. The first id is 1.
     types: Vec<&'data [u8]>,
     names: &'data [u8],
 }

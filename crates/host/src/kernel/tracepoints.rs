@@ -91,7 +91,7 @@ impl Tracepoint {
     }
 }
 
-/// Attaches the programs of processes. Programs run in the order of their attachment (`func_add`, kernel/tracepoint.c).
+/// Attaches the programs of processes. Programs run in attachment order (`func_add`, kernel/tracepoint.c).
 pub(super) fn attach_process(bpf: &mut Bpf) -> Result<(), KernelError> {
     PROCESS.iter().try_for_each(|tracepoint| tracepoint.attach(bpf))
 }

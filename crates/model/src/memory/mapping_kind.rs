@@ -46,7 +46,7 @@ const UNMOUNTED_SHMEM: &[&[u8]] = &[b"/memfd:", b"/dev/zero", b"/SYSV", b"[anon_
 const UNMOUNTED_HUGETLB: &[u8] = b"/anon_hugepage";
 
 impl MappingKind {
-    /// Every kind, in the order of reports.
+    /// Every kind, ordered as in reports.
     pub const ALL: [Self; 7] =
         [Self::Heap, Self::Anonymous, Self::File, Self::Stack, Self::Shmem, Self::Hugetlb, Self::Special];
 

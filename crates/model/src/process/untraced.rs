@@ -34,7 +34,7 @@ pub enum UntracedReason {
 }
 
 impl UntracedReason {
-    /// All reasons, in the order of reports.
+    /// All reasons, ordered as in reports.
     pub const ALL: [Self; 9] = [
         Self::Architecture,
         Self::Stripped,

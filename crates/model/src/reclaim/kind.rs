@@ -18,7 +18,7 @@ pub enum ReclaimKind {
 }
 
 impl ReclaimKind {
-    /// Every kind, in the order of reports.
+    /// Every kind, ordered as in reports.
     pub const ALL: &[Self] = &[Self::Direct, Self::Memcg, Self::Compaction, Self::Kswapd, Self::Throttled, Self::Other];
 
     /// Returns the name in every report.

@@ -41,7 +41,7 @@ pub enum ThreadColumn {
 }
 
 impl ThreadColumn {
-    /// Every column, in the order of the help.
+    /// Every column, ordered as in the help.
     pub const ALL: &[Self] = &[
         Self::Net,
         Self::Alloc,

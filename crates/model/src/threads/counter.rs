@@ -36,7 +36,7 @@ impl UsageCounter {
     /// Number of counters.
     pub const COUNT: usize = 13;
 
-    /// All counters, in the order of columns.
+    /// All counters, ordered like the columns.
     pub const ALL: [Self; Self::COUNT] = [
         Self::AllocBytes,
         Self::AllocCount,

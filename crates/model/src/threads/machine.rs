@@ -36,7 +36,7 @@ impl MachineValue {
     /// Number of values.
     pub const COUNT: usize = 13;
 
-    /// All values, in the order of columns.
+    /// All values, ordered like the columns.
     pub const ALL: [Self; Self::COUNT] = [
         Self::UserTime,
         Self::SystemTime,

@@ -22,7 +22,7 @@ impl ProcessValue {
     /// Number of values.
     pub const COUNT: usize = 6;
 
-    /// All values, in the order of columns.
+    /// All values, ordered like the columns.
     pub const ALL: [Self; Self::COUNT] =
         [Self::RssAnon, Self::RssFile, Self::RssShmem, Self::Swap, Self::Descriptors, Self::Threads];
 

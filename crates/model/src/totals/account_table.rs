@@ -10,7 +10,7 @@ use crate::{AccountKeys, AccountTotals, Losses, Tick};
 pub struct AccountTable {
     /// Keys by which the accounts are grouped.
     pub keys: AccountKeys,
-    /// Groups of accounts, in the order of the table.
+    /// Groups of accounts, ordered as in the table.
     pub rows: Vec<AccountRow>,
     /// Totals of all groups.
     pub total: AccountTotals,

@@ -27,7 +27,7 @@ pub enum GroupBy {
 }
 
 impl GroupBy {
-    /// Every key, in the order of the help.
+    /// Every key, ordered as in the help.
     pub const ALL: &[Self] = &[
         Self::Process,
         Self::Cgroup,

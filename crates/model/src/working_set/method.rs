@@ -17,7 +17,7 @@ pub enum WorkingSetMethod {
 }
 
 impl WorkingSetMethod {
-    /// All methods, in the order of the help.
+    /// All methods, ordered as in the help.
     pub const ALL: &[Self] = &[Self::Referenced, Self::Idle, Self::Written, Self::Damon, Self::Faults];
 
     /// Returns the name on the command line and in every output.

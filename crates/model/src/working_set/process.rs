@@ -79,7 +79,7 @@ pub struct ProcessWorkingSet {
     pub cleared: Range<Duration>,
     /// Begin and end of reading the references.
     pub read: Range<Duration>,
-    /// Kinds of memory with resident pages, in the order of [`MappingKind::ALL`].
+    /// Kinds of memory with resident pages, ordered like [`MappingKind::ALL`].
     pub kinds: Vec<(MappingKind, ReferencedMemory)>,
     /// Size of the hugetlbfs pages. They are not part of the RSS, and the kernel does not report their references.
     pub hugetlb: Bytes,

@@ -27,7 +27,7 @@ pub(super) struct UserNames {
 /// Symbols by which an allocator is found and identified.
 #[derive(Debug, Default)]
 pub(super) struct ObjectSymbols {
-    /// Symbols of hooked functions, in the order of the table of functions. Functions that the user has named come
+    /// Symbols of hooked functions, ordered as in the table of functions. Functions that the user has named come
     /// last.
     pub(super) hooked: Vec<HookedSymbol>,
     /// Entries of the symbol table that identify a known allocator.

@@ -1,4 +1,4 @@
-//! Conversion of `.eh_frame` to spans of rows, in the order of the section.
+//! Conversion of `.eh_frame` to spans of rows, ordered as in the section.
 
 use gimli::UnwindContext;
 use memtrace_common::unwind::Rule;

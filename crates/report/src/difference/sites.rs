@@ -38,7 +38,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order of the table in the text.
+    /// Every kind, ordered as in the table in the text.
     pub(super) const ALL: [Self; 5] = [Self::New, Self::Grown, Self::Stable, Self::Shrunk, Self::Vanished];
 
     /// Returns the name in the text and in JSON.

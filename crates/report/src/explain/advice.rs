@@ -27,7 +27,7 @@ const UNEXPLAINED: f64 = 0.03;
 /// Minimum reserved memory for a conclusion: multiple of the RSS, and size. Both must be reached.
 const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 
-/// Returns all conclusions, in the order of the text.
+/// Returns all conclusions, ordered as in the text.
 pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
     let mut all: Vec<Advice> = limit(page).into_iter().collect();
     let most = most(page);

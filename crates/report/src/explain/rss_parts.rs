@@ -1,4 +1,4 @@
-//! Parts of the RSS, in the order of the chart.
+//! Parts of the RSS, ordered as in the chart.
 
 use memtrace_model::{Bytes, Explanation, HeapSource, MemorySizes, plain};
 

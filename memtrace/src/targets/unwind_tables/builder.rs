@@ -37,7 +37,7 @@ pub(super) struct Builder {
 struct Worker {
     queue: Receiver<Arc<Object>>,
     cache: Option<Arc<TableCache>>,
-    /// Indexed objects without a table, in the order of the queue.
+    /// Indexed objects without a table, ordered as in the queue.
     begun: VecDeque<Construction>,
     /// Size of the call frame information of the objects in `begun`, in bytes.
     bytes: usize,

@@ -52,7 +52,7 @@ impl Recording {
         self.connection.has_rows("SELECT 1 FROM process_interval LIMIT 1")
     }
 
-    /// Returns the monitored threads in the order of their numbers. Threads that started and ended within one
+    /// Returns the monitored threads ordered by number. Threads that started and ended within one
     /// interval can be missing. In a salvaged file, the threads after the damage are missing too.
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Recording {
         Ok(threads)
     }
 
-    /// Calls `each` for the usage of each thread in each interval between two boundaries, in the order of time and
+    /// Calls `each` for the usage of each thread in each interval between two boundaries, ordered by time and
     /// thread number.
     ///
     /// # Errors
@@ -105,7 +105,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns the usage of each process in each interval between two boundaries, in the order of time and image.
+    /// Returns the usage of each process in each interval between two boundaries, ordered by time and image.
     ///
     /// # Errors
     ///

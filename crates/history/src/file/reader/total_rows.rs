@@ -14,7 +14,7 @@ use crate::interval::{PathNumber, TotalKey};
 /// ID of each process image, by the number of its row in `image`.
 pub(super) type ImageIds = FxHashMap<i64, ImageId>;
 
-/// Rows of the table `total`, in the order of their numbers.
+/// Rows of the table `total`, ordered by number.
 #[derive(Debug)]
 pub(super) struct TotalRows(Vec<TotalRow>);
 

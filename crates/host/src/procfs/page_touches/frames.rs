@@ -16,7 +16,7 @@ const LARGEST: u64 = 1 << 18;
 /// Pages of a process, at most [`PAGES`].
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    /// Pages in the order of their addresses, until [`Batch::folios`] sorts them by frame.
+    /// Pages ordered by address, until [`Batch::folios`] sorts them by frame.
     pages: Vec<(Frame, AbsAddr)>,
 }
 

@@ -17,7 +17,7 @@ const ENTRY: u64 = 40;
 const NAME: u64 = 8;
 /// Offset of the function in an entry.
 const FUNCTION: u64 = 32;
-/// Names of the counters, in the order of the table.
+/// Names of the counters, ordered as in the table.
 const NAMES: [&[u8]; 4] = [b"allocated\0", b"allocatedp\0", b"deallocated\0", b"deallocatedp\0"];
 /// Index of `deallocatedp`, which no other table of `mallctl` has.
 const LAST: u64 = 3;
