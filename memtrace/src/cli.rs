@@ -3,29 +3,21 @@
 
 mod accounts;
 mod args;
-mod arguments_of_functions;
-mod conflict;
 mod console;
 mod diff;
 mod doctor;
 mod exit;
 mod explain;
-mod headings;
 mod help;
-mod hooks;
 mod logging;
 mod man;
 mod mark;
-mod options;
-mod possible_values;
 mod progress;
 mod reference;
 mod report;
-mod tag_functions;
 mod terminal;
 mod threads;
 mod trace;
-mod units;
 mod working_set;
 
 use std::ffi::OsString;
@@ -35,8 +27,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use self::args::{Action, Arguments};
+#[cfg(test)]
+pub(crate) use self::args::{parsed_trace, refusal_of_trace, resolved_trace};
 use self::console::Console;
 use self::exit::Exit;
+#[cfg(test)]
+pub(crate) use self::trace::CommonArgs;
 
 /// Returns a page in Markdown with all commands and options.
 #[must_use]

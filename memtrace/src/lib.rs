@@ -8,6 +8,7 @@
 pub mod cli;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod options;
 pub(crate) mod replay;
 pub(crate) mod run_kit;
 pub(crate) mod targets;

@@ -5,18 +5,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValue, TypedValueParser};
 use memtrace_model::{DEFAULT_FRAMES, EventClass, GroupBy};
 use memtrace_report::Format;
 
-use super::conflict::{ArgConflict, first_given};
 use super::console::Console;
-use super::headings::OUTPUT;
-use super::options::{
+use super::trace::{self, CommonArgs, RunArgs, TraceArgs};
+use crate::options::conflict::{ArgConflict, first_given};
+use crate::options::headings::OUTPUT;
+use crate::options::possible_values;
+use crate::options::{
     DEFAULT_INTERVAL, DEFAULT_KEEP_ENDED, EndArgs, GeneralArgs, GroupArgs, HeapArgs, OutputArgs, RecordingArgs,
     ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view, tags_without_rules,
 };
-use super::possible_values;
-use super::trace::{self, CommonArgs, RunArgs, TraceArgs};
 use crate::run_kit::account_column::AccountColumn;
 use crate::trace::config::{AccountReport, Config};
 
@@ -50,7 +51,7 @@ pub(super) struct AccountsArgs {
     #[arg(
         long,
         value_name = "COLUMN",
-        value_parser = possible_values::account_columns(),
+        value_parser = account_columns(),
         default_value = "current",
         hide_possible_values = true,
         help_heading = OUTPUT
@@ -175,6 +176,26 @@ fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Ve
         keys if keys.contains(&GroupBy::Tag) && !has_tags => Err(tags_without_rules()),
         _ => Ok(keys),
     }
+}
+
+fn account_columns() -> impl TypedValueParser<Value = AccountColumn> {
+    possible_values::one_of(AccountColumn::ALL, |column| {
+        let help = match column {
+            AccountColumn::Name => "names of the groups",
+            AccountColumn::Current => "live bytes",
+            AccountColumn::Blocks => "live blocks",
+            AccountColumn::High => "high-water mark of the live bytes",
+            AccountColumn::Low => "low-water mark of the live bytes",
+            AccountColumn::Allocated => "allocated bytes",
+            AccountColumn::Freed => "freed bytes",
+            AccountColumn::FreedByOthers => "bytes freed by threads other than the allocating one",
+            AccountColumn::Exit => "bytes held at exit",
+            AccountColumn::Discarded => "bytes held at exec",
+            AccountColumn::Unmatched => "frees of blocks from before the trace",
+            AccountColumn::PeakTime => "time of the high-water mark",
+        };
+        PossibleValue::new(column.name()).help(help)
+    })
 }
 
 #[cfg(test)]

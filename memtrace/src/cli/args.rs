@@ -6,7 +6,7 @@ mod tests;
 use clap::{Parser, Subcommand};
 
 #[cfg(test)]
-pub(super) use tests::{parsed_trace, refusal_of_trace, resolved_trace};
+pub(crate) use tests::{parsed_trace, refusal_of_trace, resolved_trace};
 
 use super::accounts::AccountsArgs;
 use super::diff::DiffArgs;
@@ -14,11 +14,11 @@ use super::doctor::DoctorArgs;
 use super::explain::ExplainArgs;
 use super::help;
 use super::mark::{MarkArgs, ResetArgs};
-use super::options::HelpFlag;
 use super::report::ReportArgs;
 use super::threads::ThreadsArgs;
 use super::trace::{FaultsArgs, MapsArgs, ReclaimArgs, TraceArgs};
 use super::working_set::WorkingSetArgs;
+use crate::options::HelpFlag;
 
 /// Shows which code holds the memory of a running Linux system
 ///

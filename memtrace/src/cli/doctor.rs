@@ -8,9 +8,9 @@ use memtrace_model::Pid;
 
 use super::console::{self, Style, paint};
 use super::exit::{self, Exit};
-use super::options::HelpFlag;
-use super::units;
 use crate::doctor::{Finding, Verdict};
+use crate::options::HelpFlag;
+use crate::options::units;
 
 /// Options of `memtrace doctor`.
 #[derive(Debug, Args)]

@@ -4,9 +4,9 @@ use std::process::ExitCode;
 
 use memtrace_model::UntracedReason;
 
-use super::conflict::ArgConflict;
 use super::console::Console;
 use crate::doctor::{Area, Finding, Verdict};
+use crate::options::conflict::ArgConflict;
 use crate::run_kit::error::Error;
 use crate::run_kit::outcome::{CommandEnd, Outcome};
 

@@ -4,16 +4,17 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::{PossibleValue, TypedValueParser};
 use memtrace_model::Pid;
 use memtrace_report::Format;
 
-use super::conflict::ArgConflict;
 use super::console::{self, Console};
 use super::exit::{self, Exit};
-use super::options::{HelpFlag, resolve_view};
-use super::possible_values;
-use super::units;
 use crate::explain::{self, Config};
+use crate::options::conflict::ArgConflict;
+use crate::options::possible_values;
+use crate::options::units;
+use crate::options::{HelpFlag, resolve_view};
 
 /// Options of `memtrace explain`.
 #[derive(Debug, Args)]
@@ -28,7 +29,7 @@ pub(super) struct ExplainArgs {
     outputs: Vec<PathBuf>,
 
     /// Set the format of outputs without a known extension [default: txt]
-    #[arg(long, value_parser = possible_values::explain_formats())]
+    #[arg(long, value_parser = explain_formats())]
     format: Option<Format>,
 
     /// List N names of each kind
@@ -54,6 +55,14 @@ pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
 fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
     let outputs = resolve_view(args.outputs, args.format, "explanations", Format::OF_EXPLANATIONS)?;
     Ok(Config { pid: args.pid, outputs, top: args.top, colour: console::wants_colour(&io::stdout()) })
+}
+
+/// Parses the formats of `memtrace explain`.
+fn explain_formats() -> impl TypedValueParser<Value = Format> {
+    possible_values::one_of(Format::OF_EXPLANATIONS, |format| {
+        let help = if *format == Format::Json { "all data, for scripts" } else { "a page of text" };
+        PossibleValue::new(format.name()).help(help)
+    })
 }
 
 #[cfg(test)]

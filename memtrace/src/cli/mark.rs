@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::console::Console;
 use super::exit::Exit;
-use super::options::HelpFlag;
+use crate::options::HelpFlag;
 use crate::run_kit::marks::{self, MarkError, Service};
 
 /// Options of `memtrace mark`.

@@ -7,13 +7,14 @@ use clap::{Args, ValueEnum};
 use memtrace_model::{GroupBy, Metric, ThreadColumn};
 use memtrace_report::Format;
 
-use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit;
-use super::options::{DEFAULT_KEEP_ENDED, HelpFlag, check_heap_profiles, resolve_tags, resolve_view};
-use super::possible_values;
 use super::terminal::Terminal;
-use super::{accounts, logging, units};
+use super::{accounts, logging};
+use crate::options::conflict::ArgConflict;
+use crate::options::possible_values;
+use crate::options::units;
+use crate::options::{DEFAULT_KEEP_ENDED, HelpFlag, check_heap_profiles, resolve_tags, resolve_view};
 use crate::replay::{self, Config, View};
 use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::Moment;

@@ -4,18 +4,20 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, value_parser};
 use memtrace_history::triggers::Condition;
 use memtrace_model::{Bytes, ThreadColumn, printable};
 use memtrace_report::Format;
 
-use super::conflict::ArgConflict;
 use super::console::Console;
-use super::headings::{OUTPUT, TARGET, TRIGGERS, TUNING};
-use super::options::{GeneralArgs, TargetArgs, check_interval, check_size_limit};
-use super::possible_values;
 use super::terminal::Terminal;
-use super::{exit, hooks, logging, units};
+use super::{exit, logging};
+use crate::options::conflict::ArgConflict;
+use crate::options::headings::{OUTPUT, TARGET, TRIGGERS, TUNING};
+use crate::options::possible_values;
+use crate::options::{GeneralArgs, TargetArgs, check_interval, check_size_limit};
+use crate::options::{hooks, units};
 use crate::run_kit::config::Recording;
 use crate::targets::select::Target;
 use crate::threads::{SourceChoice, ThreadsConfig, ThreadsFormat, TriggeredTrace};
@@ -53,7 +55,7 @@ pub(super) struct ThreadsArgs {
     once: bool,
 
     /// Write this format to standard output [default: text]
-    #[arg(long, value_parser = possible_values::threads_formats(), help_heading = OUTPUT)]
+    #[arg(long, value_parser = threads_formats(), help_heading = OUTPUT)]
     format: Option<ThreadsFormat>,
 
     /// Write a trace for Perfetto into this file, *.pftrace
@@ -77,7 +79,7 @@ pub(super) struct ThreadsArgs {
     socket: Option<PathBuf>,
 
     /// Sort the threads of texts by this column, the largest first
-    #[arg(long, value_name = "COLUMN", value_parser = possible_values::thread_columns(), default_value = "net", hide_possible_values = true, help_heading = OUTPUT)]
+    #[arg(long, value_name = "COLUMN", value_parser = thread_columns(), default_value = "net", hide_possible_values = true, help_heading = OUTPUT)]
     sort: ThreadColumn,
 
     /// Show N threads in texts
@@ -105,7 +107,7 @@ pub(super) struct ThreadsArgs {
     then_dir: Option<PathBuf>,
 
     /// Read the counters of the heap from here
-    #[arg(long, value_name = "SOURCE", value_parser = possible_values::counter_sources(), default_value = "auto", hide_short_help = true, help_heading = TUNING)]
+    #[arg(long, value_name = "SOURCE", value_parser = counter_sources(), default_value = "auto", hide_short_help = true, help_heading = TUNING)]
     source: SourceChoice,
 
     /// Keep separate values of at most N threads; the others are summed for each process
@@ -212,6 +214,32 @@ fn not_live(path: &Path) -> ArgConflict {
         format!("threads are not written to {name} during a run, only to *.pftrace"),
         format!("record them with --record FILE, and use `memtrace report --view threads -o {name} FILE`"),
     )
+}
+
+fn threads_formats() -> impl TypedValueParser<Value = ThreadsFormat> {
+    possible_values::one_of(ThreadsFormat::ALL, |format| {
+        let help = match format {
+            ThreadsFormat::Table => "a table of the threads, which changes in place on a terminal",
+            ThreadsFormat::Csv => "comma-separated values, a row for each thread, process and interval",
+            ThreadsFormat::Json => "JSON lines, one for each interval",
+        };
+        PossibleValue::new(format.name()).help(help)
+    })
+}
+
+fn thread_columns() -> impl TypedValueParser<Value = ThreadColumn> {
+    possible_values::one_of(ThreadColumn::ALL, |column| PossibleValue::new(column.name()))
+}
+
+fn counter_sources() -> impl TypedValueParser<Value = SourceChoice> {
+    possible_values::one_of(SourceChoice::ALL, |source| {
+        let help = match source {
+            SourceChoice::Auto => "the counters of the allocator if it has any (jemalloc), otherwise probes",
+            SourceChoice::Allocator => "the counters of the allocator only",
+            SourceChoice::Bpf => "probes only",
+        };
+        PossibleValue::new(source.name()).help(help)
+    })
 }
 
 #[cfg(test)]

@@ -10,15 +10,16 @@ use std::process::ExitCode;
 use memtrace_model::EventClass;
 use memtrace_report::Format;
 
-pub(super) use self::args::{CommonArgs, FaultsArgs, MapsArgs, ReclaimArgs, RunArgs, TraceArgs};
-use super::conflict::ArgConflict;
+pub(crate) use self::args::{CommonArgs, FaultsArgs, MapsArgs, ReclaimArgs, RunArgs, TraceArgs};
 use super::console::Console;
-use super::options::{OutputArgs, check_heap_profiles, resolve_outputs};
 use super::terminal::Terminal;
 use super::{exit, logging};
+use crate::options::ActivityConfig;
+use crate::options::conflict::ArgConflict;
+use crate::options::{OutputArgs, check_heap_profiles, resolve_outputs};
 use crate::run_kit::error::Error;
 use crate::targets::select::Target;
-use crate::trace::config::{ActivityConfig, Config};
+use crate::trace::config::Config;
 
 /// Default number of entries in lists of the summary.
 const DEFAULT_TOP: usize = 10;
@@ -136,10 +137,10 @@ mod tests {
 
     use super::*;
     use crate::cli::args::resolved_trace as resolved;
+    use crate::options::BlockSizes;
     use crate::run_kit::config::{Destination, Output};
     use crate::run_kit::grouping::Grouping;
     use crate::targets::select::{ProbeSite, Target};
-    use crate::trace::config::BlockSizes;
 
     #[test]
     fn defaults_are_these() {

@@ -3,18 +3,20 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{Args, value_parser};
 use memtrace_model::{Pid, WorkingSetMethod};
 use memtrace_report::Format;
 
-use super::conflict::ArgConflict;
 use super::console::Console;
 use super::exit::{self, Exit};
-use super::headings::{OUTPUT, TARGET, TUNING};
-use super::options::{Excluded, GeneralArgs, TargetArgs, excluded, resolve_view};
-use super::possible_values;
+use super::logging;
 use super::terminal::Terminal;
-use super::{logging, units};
+use crate::options::conflict::ArgConflict;
+use crate::options::headings::{OUTPUT, TARGET, TUNING};
+use crate::options::possible_values;
+use crate::options::units;
+use crate::options::{Excluded, GeneralArgs, TargetArgs, excluded, resolve_view};
 use crate::working_set::{WorkingSetConfig, WorkingSetMode};
 
 /// Default of `--start`: the shortest duration of a profile.
@@ -58,7 +60,7 @@ pub(super) struct WorkingSetArgs {
     wait: Duration,
 
     /// Find touched pages by this method [default: referenced]
-    #[arg(long, value_parser = possible_values::working_set_methods(), help_heading = TUNING)]
+    #[arg(long, value_parser = working_set_methods(), help_heading = TUNING)]
     method: Option<WorkingSetMethod>,
 
     /// Estimate the memory limit at which the processes start to page
@@ -98,7 +100,7 @@ pub(super) struct WorkingSetArgs {
     outputs: Vec<PathBuf>,
 
     /// Set the format of outputs without a known extension [default: txt]
-    #[arg(long, value_parser = possible_values::working_set_formats(), help_heading = OUTPUT)]
+    #[arg(long, value_parser = working_set_formats(), help_heading = OUTPUT)]
     format: Option<Format>,
 
     #[command(flatten)]
@@ -217,6 +219,33 @@ fn mode(args: &WorkingSetArgs) -> Result<WorkingSetMode, ArgConflict> {
         (None, Some(every)) => Ok(WorkingSetMode::Repeated { wait, every }),
         (None, None) => Ok(WorkingSetMode::Once { wait }),
     }
+}
+
+fn working_set_methods() -> impl TypedValueParser<Value = WorkingSetMethod> {
+    possible_values::one_of(WorkingSetMethod::ALL, |method| {
+        let help = match method {
+            WorkingSetMethod::Referenced => "accessed bits, summed by mapping (clear_refs, smaps)",
+            WorkingSetMethod::Idle => {
+                "idle flags of single pages; also with unmapped pages of files (CONFIG_IDLE_PAGE_TRACKING)"
+            }
+            WorkingSetMethod::Damon => "an estimate by samples of the kernel (CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS)",
+            WorkingSetMethod::Faults => "pages that had a page fault: a lower bound (BPF)",
+            WorkingSetMethod::Written => "soft-dirty bits of single pages: writes only (CONFIG_MEM_SOFT_DIRTY)",
+        };
+        PossibleValue::new(method.name()).help(help)
+    })
+}
+
+fn working_set_formats() -> impl TypedValueParser<Value = Format> {
+    possible_values::one_of(Format::OF_WORKING_SETS, |format| {
+        let help = match format {
+            Format::Svg => "curves over time",
+            Format::Csv => "comma-separated values, a row for each process and reading",
+            Format::Json => "JSON lines, one for each reading",
+            _ => "a table",
+        };
+        PossibleValue::new(format.name()).help(help)
+    })
 }
 
 #[cfg(test)]

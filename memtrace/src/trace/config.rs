@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use memtrace_host::debuginfod::Servers;
 use memtrace_host::kernel::{MapUses, ThreadFilter};
-use memtrace_model::{AccountKeys, Bytes, EventClass, Metric, PartKeys, Requirement, TagEffect, TagValue};
+use memtrace_model::{AccountKeys, Bytes, EventClass, Metric, PartKeys, Requirement};
 use memtrace_object::allocators::UserHooks;
 use memtrace_report::Format;
 
+use crate::options::tag_functions::TagFunction;
+use crate::options::units::Percent;
+use crate::options::{ActivityConfig, BlockSizes, ProbesOf};
 use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::{Destination, Moment, Output, Recording};
 use crate::run_kit::grouping::Grouping;
@@ -116,41 +119,6 @@ impl Config {
     }
 }
 
-/// Kind of size that is counted for a block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum BlockSizes {
-    /// The size that the caller requested.
-    #[default]
-    Requested,
-    /// The usable size of the block, as `malloc_usable_size` returns it.
-    Usable,
-}
-
-impl BlockSizes {
-    /// All kinds, ordered as in the help.
-    pub(crate) const ALL: &[Self] = &[Self::Requested, Self::Usable];
-
-    /// Name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Requested => "requested",
-            Self::Usable => "usable",
-        }
-    }
-}
-
-/// A percentage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Percent(pub(crate) u32);
-
-impl Percent {
-    /// Returns the percentage as a share; 1 is the whole.
-    #[must_use]
-    pub(crate) fn share(self) -> f64 {
-        f64::from(self.0) / 100.0
-    }
-}
-
 /// Table of accounts, which a run writes instead of reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccountReport {
@@ -201,63 +169,5 @@ impl AccountReport {
     /// Returns true if the accounts are derived from the totals of stacks at the end, because a key depends on stacks.
     pub(crate) fn needs_stacks(&self) -> bool {
         self.keys.iter().any(|key| key.needs_stacks(self.has_program_tags))
-    }
-}
-
-/// A function that changes the current tag.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct TagFunction {
-    /// Executable or library with the function; `None` for each object of the targets that has it.
-    pub(crate) object: Option<PathBuf>,
-    /// Symbol or demangled name of the function.
-    pub(crate) name: String,
-    pub(crate) effect: TagEffect,
-}
-
-impl TagFunction {
-    /// Returns the name of the function, with the name of its file if the user gave one.
-    pub(crate) fn text(&self) -> String {
-        match &self.object {
-            Some(object) => format!("{}:{}", object.to_string_lossy(), self.name),
-            None => self.name.clone(),
-        }
-    }
-}
-
-/// Activity of threads to trace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ActivityConfig {
-    /// Objects with user probes of `memtrace.h` at tasks, locks and events.
-    pub(crate) probes: Vec<ProbesOf>,
-    /// Functions to trace. Each call is a span.
-    pub(crate) functions: Vec<SpanFunction>,
-    /// Minimum duration of a traced futex wait; `None` to trace none.
-    pub(crate) min_wait: Option<Duration>,
-    /// Minimum duration of an allocator call that becomes a span; `None` to time no calls.
-    pub(crate) min_call: Option<Duration>,
-}
-
-/// Objects with probes of `memtrace.h`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ProbesOf {
-    /// Executable or library; `None` for all objects of the targets.
-    pub(crate) object: Option<PathBuf>,
-}
-
-/// A function to trace. Each call is a span.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SpanFunction {
-    /// Executable or library that contains the function.
-    pub(crate) object: PathBuf,
-    /// Symbol or demangled name of the function.
-    pub(crate) name: String,
-    /// Argument that labels each span: its position, from 0, and the kind of its value.
-    pub(crate) label: Option<(u8, TagValue)>,
-}
-
-impl SpanFunction {
-    /// Returns the name of the function, with the name of its file.
-    pub(crate) fn text(&self) -> String {
-        format!("{}:{}", self.object.to_string_lossy(), self.name)
     }
 }

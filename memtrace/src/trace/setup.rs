@@ -7,11 +7,12 @@ use memtrace_host::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter
 use memtrace_model::{Bytes, EventClass, Nanoseconds, PartKeys, Pid};
 
 use super::memory::MemoryPlan;
+use crate::options::{ActivityConfig, BlockSizes};
 use crate::run_kit::descriptors;
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::{AllocatorProbes, Targets, filter, running_processes};
 use crate::targets::track::ProcessTracker;
-use crate::trace::config::{ActivityConfig, BlockSizes, Config};
+use crate::trace::config::Config;
 use crate::trace::overhead::{self, Overhead, OverheadMeter};
 
 /// Maximum of the default number of shards. Machines with fewer processors have one shard for each processor. One shard

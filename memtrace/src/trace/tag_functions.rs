@@ -7,10 +7,11 @@ use memtrace_model::{Pid, ProcessImage, TagAction, TagEffect, TagSource, printab
 use memtrace_object::probe_site::Needs;
 use memtrace_object::symbolize::{FunctionError, FunctionPlace};
 
+use crate::options::tag_functions::TagFunction;
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
-use crate::trace::config::{Config, TagFunction};
+use crate::trace::config::Config;
 use crate::trace::function_site;
 
 /// Attaches probes to the functions. The caller must call it before recording starts. A function without an object is

@@ -3,10 +3,10 @@
 use memtrace_host::kernel::{Kernel, Probes, TagSite};
 use memtrace_model::{TagAction, TagEffect, TagSource, TagValue, UserProbe};
 
+use crate::options::ProbesOf;
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
-use crate::trace::config::ProbesOf;
 use crate::trace::user_probe_sites;
 
 /// Attaches to the user probes of `sources` that change the current tag. The caller must call it before recording

@@ -8,9 +8,9 @@ use memtrace_model::{UserProbe, printable};
 use memtrace_object::symbolize::{FunctionError, user_probes};
 
 use super::tag_functions::objects;
+use crate::options::ProbesOf;
 use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
-use crate::trace::config::ProbesOf;
 
 /// Name of the provider in `memtrace.h` and in the crate `memtrace-probes`.
 const PROVIDER: &str = "memtrace";

@@ -14,12 +14,13 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "doctor", imports: &["run_kit"] },
     Module { name: "explain", imports: &["run_kit"] },
     Module { name: "replay", imports: &["run_kit"] },
-    Module { name: "trace", imports: &["run_kit", "targets"] },
+    Module { name: "options", imports: &["run_kit", "targets"] },
+    Module { name: "trace", imports: &["options", "run_kit", "targets"] },
     Module { name: "threads", imports: &["run_kit", "targets"] },
     Module { name: "working_set", imports: &["run_kit", "targets"] },
     Module {
         name: "cli",
-        imports: &["doctor", "explain", "replay", "run_kit", "targets", "threads", "trace", "working_set"],
+        imports: &["doctor", "explain", "options", "replay", "run_kit", "targets", "threads", "trace", "working_set"],
     },
 ];
 

@@ -9,18 +9,18 @@ use crate::cli::trace;
 use crate::trace::config::Config;
 
 /// Parses the options of a trace, without checks of combinations.
-pub(in crate::cli) fn parsed_trace(line: &str) -> TraceArgs {
+pub(crate) fn parsed_trace(line: &str) -> TraceArgs {
     let words = std::iter::once("memtrace").chain(line.split_whitespace());
     Arguments::try_parse_from(words).expect("each argument is valid").trace
 }
 
 /// Returns the configuration of a trace, or the message of the conflict.
-pub(in crate::cli) fn resolved_trace(line: &str) -> Result<Config, String> {
+pub(crate) fn resolved_trace(line: &str) -> Result<Config, String> {
     trace::config(parsed_trace(line)).map_err(|conflict| conflict.message)
 }
 
 /// Returns the message of the conflict between options.
-pub(in crate::cli) fn refusal_of_trace(line: &str) -> String {
+pub(crate) fn refusal_of_trace(line: &str) -> String {
     resolved_trace(line).expect_err(line)
 }
 

@@ -3,63 +3,63 @@
 use clap::Args;
 use memtrace_model::EventClass;
 
-use crate::cli::options::{
+use crate::options::{
     BlockArgs, EndArgs, EventArgs, GeneralArgs, GroupArgs, HeapArgs, OutputArgs, PageArgs, RecordingArgs, ShardArgs,
     SpanArgs, StackArgs, TargetArgs, TouchArgs, TuningArgs,
 };
 
 /// Groups of options that every trace supports, and that begin its help.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct CommonArgs {
+pub(crate) struct CommonArgs {
     #[command(flatten)]
-    pub(in crate::cli) target: TargetArgs,
+    pub(crate) target: TargetArgs,
     #[command(flatten)]
-    pub(in crate::cli) end: EndArgs,
+    pub(crate) end: EndArgs,
     #[command(flatten)]
-    pub(in crate::cli) output: OutputArgs,
+    pub(crate) output: OutputArgs,
     #[command(flatten)]
-    pub(in crate::cli) recording: RecordingArgs,
+    pub(crate) recording: RecordingArgs,
     #[command(flatten)]
-    pub(in crate::cli) stacks: StackArgs,
+    pub(crate) stacks: StackArgs,
     #[command(flatten)]
-    pub(in crate::cli) grouping: GroupArgs,
+    pub(crate) grouping: GroupArgs,
     #[command(flatten)]
-    pub(in crate::cli) spans: SpanArgs,
+    pub(crate) spans: SpanArgs,
 }
 
 /// Groups of options that every trace supports, and that end its help.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct RunArgs {
+pub(crate) struct RunArgs {
     #[command(flatten)]
-    pub(in crate::cli) shards: ShardArgs,
+    pub(crate) shards: ShardArgs,
     #[command(flatten)]
-    pub(in crate::cli) tuning: TuningArgs,
+    pub(crate) tuning: TuningArgs,
     #[command(flatten)]
-    pub(in crate::cli) general: GeneralArgs,
+    pub(crate) general: GeneralArgs,
 }
 
 /// Options of a trace of any event classes, also of `memtrace record`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct TraceArgs {
+pub(crate) struct TraceArgs {
     #[command(flatten)]
-    pub(in crate::cli) common: CommonArgs,
+    pub(crate) common: CommonArgs,
     #[command(flatten)]
-    pub(in crate::cli) events: EventArgs,
+    pub(crate) events: EventArgs,
     #[command(flatten)]
-    pub(in crate::cli) heap: HeapArgs,
+    pub(crate) heap: HeapArgs,
     #[command(flatten)]
-    pub(in crate::cli) blocks: BlockArgs,
+    pub(crate) blocks: BlockArgs,
     #[command(flatten)]
-    pub(in crate::cli) pages: PageArgs,
+    pub(crate) pages: PageArgs,
     #[command(flatten)]
-    pub(in crate::cli) touches: TouchArgs,
+    pub(crate) touches: TouchArgs,
     #[command(flatten)]
-    pub(in crate::cli) run: RunArgs,
+    pub(crate) run: RunArgs,
 }
 
 impl TraceArgs {
     /// Returns the options of a trace of `class` alone.
-    pub(in crate::cli) fn of_class(class: EventClass, common: CommonArgs, run: RunArgs) -> Self {
+    pub(crate) fn of_class(class: EventClass, common: CommonArgs, run: RunArgs) -> Self {
         Self {
             common,
             events: EventArgs { events: vec![class] },
@@ -74,7 +74,7 @@ impl TraceArgs {
 
 /// Options of `memtrace faults`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct FaultsArgs {
+pub(crate) struct FaultsArgs {
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
@@ -91,7 +91,7 @@ impl From<FaultsArgs> for TraceArgs {
 
 /// Options of `memtrace maps`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct MapsArgs {
+pub(crate) struct MapsArgs {
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
@@ -108,7 +108,7 @@ impl From<MapsArgs> for TraceArgs {
 
 /// Options of `memtrace reclaim`.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct ReclaimArgs {
+pub(crate) struct ReclaimArgs {
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]

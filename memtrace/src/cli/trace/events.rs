@@ -3,7 +3,7 @@
 use memtrace_model::{EventClass, PartKeys, Quantity, Requirement};
 
 use super::args::TraceArgs;
-use crate::cli::conflict::{ArgConflict, first_given};
+use crate::options::conflict::{ArgConflict, first_given};
 
 /// Returns the traced event classes, each once. Refuses options that need another class.
 pub(in crate::cli) fn resolve(args: &TraceArgs) -> Result<Vec<EventClass>, ArgConflict> {

@@ -152,9 +152,9 @@ fn config(target: Target, memory_limit: Option<u64>) -> Config {
     use memtrace_model::EventClass;
     use memtrace_object::allocators::UserHooks;
 
+    use crate::options::BlockSizes;
     use crate::run_kit::grouping::Grouping;
     use crate::targets::select::ProbeSite;
-    use crate::trace::config::BlockSizes;
 
     Config {
         target,

@@ -10,11 +10,11 @@ use memtrace_object::probe_site::Cost as SiteCost;
 use super::estimate::{self, Estimate};
 use super::load::{CallCosts, Load};
 use super::warning;
+use crate::options::units::Percent;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::probe_cost;
 use crate::targets::select::AllocatorProbes;
 use crate::targets::track::ProcessTracker;
-use crate::trace::config::Percent;
 
 /// Time for which allocator calls are counted.
 const COUNT_TIME: Duration = Duration::from_millis(100);

@@ -9,10 +9,10 @@ use memtrace_model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
 use memtrace_object::allocators::{self, ReturnSites};
 use memtrace_object::symbolize::find_function;
 
+use crate::options::{ActivityConfig, SpanFunction};
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
-use crate::trace::config::{ActivityConfig, SpanFunction};
 use crate::trace::function_site::find_place;
 use crate::trace::tag_functions::objects;
 use crate::trace::user_probe_sites;

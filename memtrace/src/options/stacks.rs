@@ -6,16 +6,16 @@ use memtrace_model::{Metric, Requirement};
 
 use super::events::TouchArgs;
 use super::heap::BlockArgs;
-use crate::cli::conflict::ArgConflict;
-use crate::cli::headings::OUTPUT;
-use crate::cli::possible_values;
-use crate::cli::units;
+use crate::options::conflict::ArgConflict;
+use crate::options::headings::OUTPUT;
+use crate::options::possible_values;
+use crate::options::units;
 use crate::run_kit::config::{Moment, Output};
 use crate::run_kit::reports::heap_profiles::MAX_HEAP_PROFILES;
 
 /// Options of reports with stacks.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct StackArgs {
+pub(crate) struct StackArgs {
     /// Add a heap profile of this time to Perfetto traces, as in +60s, in addition to those of marks and of the end
     ///
     /// Perfetto shows the differences between consecutive heap profiles. May be given more than once; at most 32 are written. The
@@ -27,7 +27,7 @@ pub(in crate::cli) struct StackArgs {
         allow_hyphen_values = true,
         hide_short_help = true, help_heading = OUTPUT
     )]
-    pub(in crate::cli) heap_profiles: Vec<Moment>,
+    pub(crate) heap_profiles: Vec<Moment>,
 
     /// Download debug files of stripped objects after the trace [default: as DEBUGINFOD_URLS]
     ///
@@ -35,31 +35,31 @@ pub(in crate::cli) struct StackArgs {
     /// /etc/debuginfod. Build IDs are sent to the servers. 'off' contacts none. Files are stored in
     /// DEBUGINFOD_CACHE_PATH or ~/.cache/debuginfod_client. DEBUGINFOD_TIMEOUT and DEBUGINFOD_MAXSIZE apply.
     #[arg(long, value_name = "URLS", num_args = 0..=1, require_equals = true, default_missing_value = "", hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) debuginfod: Option<String>,
+    pub(crate) debuginfod: Option<String>,
 
     /// Draw this metric, and rank stacks by it [default: live-bytes]
     ///
     /// If all traced processes have ended, nothing is live, and the default is exit-bytes; alloc-bytes for page faults
     /// and mappings. For reclaim it is stall-time.
     #[arg(short, long, value_parser = possible_values::metrics(), help_heading = OUTPUT)]
-    pub(in crate::cli) metric: Option<Metric>,
+    pub(crate) metric: Option<Metric>,
 
     /// Write every stack and process
     ///
     /// By default, a JSON file has at most 40MiB and a picture at most 5MiB: the smallest stacks and processes are shown
     /// as sums, as in [other: 12,345 stacks]. Sums are exact. The summary always includes every stack.
     #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) all_stacks: bool,
+    pub(crate) all_stacks: bool,
 }
 
 impl StackArgs {
     /// Refuses metrics that only a report of a recording can have.
-    pub(in crate::cli) fn check(&self) -> Result<(), ArgConflict> {
+    pub(crate) fn check(&self) -> Result<(), ArgConflict> {
         self.metric.and_then(metric_of_recordings).map_or(Ok(()), Err)
     }
 
     /// Returns the metric to draw. If touches are measured, the default is cold-bytes.
-    pub(in crate::cli) fn resolve_metric(
+    pub(crate) fn resolve_metric(
         &self,
         touches: &TouchArgs,
         blocks: &BlockArgs,
@@ -81,7 +81,7 @@ impl StackArgs {
     }
 
     /// Returns the debuginfod servers to ask for debug files.
-    pub(in crate::cli) fn servers(&self) -> Servers {
+    pub(crate) fn servers(&self) -> Servers {
         match self.debuginfod.as_deref().map(str::trim) {
             None => Servers::Environment,
             Some("") => Servers::Known,
@@ -106,7 +106,7 @@ fn metric_of_recordings(metric: Metric) -> Option<ArgConflict> {
 }
 
 /// Checks the number of given heap profiles, and that an output can show heap profiles of several moments.
-pub(in crate::cli) fn check_heap_profiles(moments: &[Moment], outputs: &[Output]) -> Result<(), ArgConflict> {
+pub(crate) fn check_heap_profiles(moments: &[Moment], outputs: &[Output]) -> Result<(), ArgConflict> {
     if moments.len() > MAX_HEAP_PROFILES {
         return Err(ArgConflict::new("--heap-profile is given more than 32 times", "give fewer times"));
     }
@@ -122,7 +122,7 @@ pub(in crate::cli) fn check_heap_profiles(moments: &[Moment], outputs: &[Output]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::{refusal_of_trace as refused, resolved_trace as resolved};
+    use crate::cli::{refusal_of_trace as refused, resolved_trace as resolved};
 
     #[test]
     fn cold_memory_is_measured_on_request() {

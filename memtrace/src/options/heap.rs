@@ -3,29 +3,32 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::{PossibleValue, TypedValueParser};
 use memtrace_host::kernel::ThreadFilter;
 use memtrace_model::{Bytes, Metric, Requirement, format};
 use memtrace_object::allocators::{NamedAllocator, UserHooks};
 
 use super::target::{TargetArgs, thread};
-use crate::cli::conflict::{ArgConflict, first_given};
-use crate::cli::headings::{ACTIVITY, FILTERS, OUTPUT, TARGET, TUNING};
-use crate::cli::hooks::TaggedHooks;
-use crate::cli::possible_values;
-use crate::cli::tag_functions::{TagFrom, tag_from};
-use crate::cli::{hooks, units};
+use crate::options::ProbesOf;
+use crate::options::conflict::{ArgConflict, first_given};
+use crate::options::headings::{ACTIVITY, FILTERS, OUTPUT, TARGET, TUNING};
+use crate::options::hooks::TaggedHooks;
+use crate::options::possible_values;
+use crate::options::tag_functions::TagFunction;
+use crate::options::tag_functions::{TagFrom, tag_from};
+use crate::options::units::Percent;
+use crate::options::{hooks, units};
 use crate::targets::select::ProbeSite;
-use crate::trace::config::{BlockSizes, Percent, ProbesOf, TagFunction};
 
 /// Options of the allocations that are traced, and of the tags of blocks.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct HeapArgs {
+pub(crate) struct HeapArgs {
     /// Count only blocks that threads with this name allocate
     ///
     /// The name at the allocation, of at most 15 bytes. May be given more than once. Other blocks count as filtered. Frees
     /// by any thread count.
     #[arg(long = "thread", value_name = "NAME", value_parser = thread, hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) threads: Vec<String>,
+    pub(crate) threads: Vec<String>,
 
     /// Also trace the allocator in this object, perhaps with prefixed functions
     ///
@@ -33,7 +36,7 @@ pub(in crate::cli) struct HeapArgs {
     /// in libpool.so:pool_ for pool_malloc, pool_free and related functions. The object is a path, a file name or a
     /// soname.
     #[arg(long = "allocator", value_name = "OBJECT[:PREFIX]", value_parser = hooks::allocator, hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) allocators: Vec<NamedAllocator>,
+    pub(crate) allocators: Vec<NamedAllocator>,
 
     /// Also trace these functions, as in 'alloc=take(size=arg0)->ret,free=give(arg0)'
     ///
@@ -42,7 +45,7 @@ pub(in crate::cli) struct HeapArgs {
     /// function may reallocate, realloc=grow(old=arg0,size=arg1)->ret. A block can have a tag, tag=arg1, or tagname=arg1 for a
     /// C string.
     #[arg(long = "hook", value_name = "FUNCTIONS", value_parser = hooks::hooks, hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) hooks: Vec<TaggedHooks>,
+    pub(crate) hooks: Vec<TaggedHooks>,
 
     /// Tag blocks as these functions of the program say, as in 'set=set_module(id=arg0)'
     ///
@@ -53,42 +56,42 @@ pub(in crate::cli) struct HeapArgs {
     /// from the probes of memtrace.h in all objects of the targets, and FILE:probes from those of a file. A block keeps the
     /// tag with which it was allocated.
     #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) tag_from: Vec<TagFrom>,
+    pub(crate) tag_from: Vec<TagFrom>,
 
     /// Count the requested or the usable size of each block [default: requested]
     ///
     /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
     /// their requested size, and as lost events (size_requested).
-    #[arg(long, value_name = "SIZES", value_parser = possible_values::block_sizes(), hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) size: Option<BlockSizes>,
+    #[arg(long, value_name = "SIZES", value_parser = block_sizes(), hide_short_help = true, help_heading = OUTPUT)]
+    pub(crate) size: Option<BlockSizes>,
 
     /// Ignore allocations smaller than this, as in 4096, 64KiB or 1M
     ///
     /// Units are powers of 1024. Smaller allocations are filtered in the kernel, and the report shows their number.
     #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = FILTERS)]
-    pub(in crate::cli) min_size: Option<Bytes>,
+    pub(crate) min_size: Option<Bytes>,
 
     /// Ignore allocations larger than this
     #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = FILTERS)]
-    pub(in crate::cli) max_size: Option<Bytes>,
+    pub(crate) max_size: Option<Bytes>,
 
     /// Limit the additional processor time of the target, as in 10%
     ///
     /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the
     /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Not with a command.
     #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", hide_short_help = true, help_heading = TUNING)]
-    pub(in crate::cli) max_overhead: Option<Percent>,
+    pub(crate) max_overhead: Option<Percent>,
 
     /// Probe these instructions of each function
     ///
     /// The other values cost more; use them for comparisons.
     #[arg(long, value_name = "WHICH", value_parser = possible_values::probe_sites(), default_value = "best", hide_short_help = true, help_heading = TUNING)]
-    pub(in crate::cli) probe_site: ProbeSite,
+    pub(crate) probe_site: ProbeSite,
 }
 
 impl HeapArgs {
     /// Returns an option that is given.
-    pub(in crate::cli) fn given(&self) -> Option<&'static str> {
+    pub(crate) fn given(&self) -> Option<&'static str> {
         first_given(&[
             ("--min-size", self.min_size.is_some()),
             ("--max-size", self.max_size.is_some()),
@@ -102,7 +105,7 @@ impl HeapArgs {
         ])
     }
 
-    pub(in crate::cli) fn check(&self) -> Result<(), ArgConflict> {
+    pub(crate) fn check(&self) -> Result<(), ArgConflict> {
         match (self.min_size, self.max_size) {
             (Some(min), Some(max)) if min > max => Err(ArgConflict::new(
                 format!(
@@ -117,7 +120,7 @@ impl HeapArgs {
     }
 
     /// Returns the filter of the threads that may allocate traced blocks.
-    pub(in crate::cli) fn thread_filter(&mut self, target: &TargetArgs) -> ThreadFilter {
+    pub(crate) fn thread_filter(&mut self, target: &TargetArgs) -> ThreadFilter {
         ThreadFilter {
             excluded: target.excluded_threads().map(str::to_owned).collect(),
             included: std::mem::take(&mut self.threads),
@@ -125,16 +128,13 @@ impl HeapArgs {
     }
 
     /// Returns true if blocks have tags that the traced process sets.
-    pub(in crate::cli) fn has_program_tags(&self) -> bool {
+    pub(crate) fn has_program_tags(&self) -> bool {
         !self.tag_from.is_empty() || self.hooks.iter().any(|hooks| !hooks.tags.is_empty())
     }
 
     /// Takes the functions and the probes that change the current tag: the arguments of `--tag-from`, and the functions
     /// of `--hook` with a tag.
-    pub(in crate::cli) fn take_tags(
-        &mut self,
-        target: &TargetArgs,
-    ) -> Result<(Vec<TagFunction>, Vec<ProbesOf>), ArgConflict> {
+    pub(crate) fn take_tags(&mut self, target: &TargetArgs) -> Result<(Vec<TagFunction>, Vec<ProbesOf>), ArgConflict> {
         let (mut functions, mut probes) = (Vec::new(), Vec::new());
         for from in std::mem::take(&mut self.tag_from) {
             match from {
@@ -160,20 +160,20 @@ impl HeapArgs {
     }
 
     /// Returns the allocators and functions to trace in addition to the allocators that memtrace recognizes.
-    pub(in crate::cli) fn into_user_hooks(self) -> UserHooks {
+    pub(crate) fn into_user_hooks(self) -> UserHooks {
         UserHooks { allocators: self.allocators, hooks: self.hooks.into_iter().map(|hooks| hooks.hooks).collect() }
     }
 }
 
 /// Options of the ages, lifetimes and calls of blocks that have stacks.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct BlockArgs {
+pub(crate) struct BlockArgs {
     /// Count as live only blocks that are at least this old
     ///
     /// Applies to blocks held at exit too. Only with the metrics live-bytes, live-count, exit-bytes and exit-count, and
     /// not longer than --duration.
     #[arg(long, value_name = "DURATION", value_parser = units::duration, help_heading = FILTERS)]
-    pub(in crate::cli) older: Option<Duration>,
+    pub(crate) older: Option<Duration>,
 
     /// Count blocks by size, lifetime and age
     ///
@@ -181,7 +181,7 @@ pub(in crate::cli) struct BlockArgs {
     /// which 50% and 90% of the freed blocks of a site lived; the JSON contains all counts. Each stack usually takes
     /// 100 bytes more, and at most 1 KiB.
     #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) lifetimes: bool,
+    pub(crate) lifetimes: bool,
 
     /// Time the calls of allocators, and trace those of at least this duration, as in 100us
     ///
@@ -189,12 +189,12 @@ pub(in crate::cli) struct BlockArgs {
     /// about 1 µs. Frees are probed at their return too, which makes them as expensive as allocations. Units are those
     /// of --min-wait.
     #[arg(long, value_name = "DURATION", value_parser = units::short_duration, hide_short_help = true, help_heading = ACTIVITY)]
-    pub(in crate::cli) allocator_latency: Option<Duration>,
+    pub(crate) allocator_latency: Option<Duration>,
 }
 
 impl BlockArgs {
     /// Returns an option that is given.
-    pub(in crate::cli) fn given(&self) -> Option<&'static str> {
+    pub(crate) fn given(&self) -> Option<&'static str> {
         first_given(&[
             ("--older", self.older.is_some()),
             ("--lifetimes", self.lifetimes),
@@ -204,7 +204,7 @@ impl BlockArgs {
 
     /// Checks that `--older` is not longer than the trace, and that the metric counts only live blocks or blocks held
     /// at exit.
-    pub(in crate::cli) fn check(&self, metric: Option<Metric>, duration: Option<Duration>) -> Result<(), ArgConflict> {
+    pub(crate) fn check(&self, metric: Option<Metric>, duration: Option<Duration>) -> Result<(), ArgConflict> {
         let Some(older) = self.older else { return Ok(()) };
         let shown = format::duration_argument(older);
         let applies = |metric: &Metric| metric.quantity().is_held() && metric.needs(Requirement::Events);
@@ -225,11 +225,44 @@ impl BlockArgs {
     }
 }
 
+/// Kind of size that is counted for a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BlockSizes {
+    /// The size that the caller requested.
+    #[default]
+    Requested,
+    /// The usable size of the block, as `malloc_usable_size` returns it.
+    Usable,
+}
+
+impl BlockSizes {
+    /// All kinds, ordered as in the help.
+    pub(crate) const ALL: &[Self] = &[Self::Requested, Self::Usable];
+
+    /// Name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Requested => "requested",
+            Self::Usable => "usable",
+        }
+    }
+}
+
+fn block_sizes() -> impl TypedValueParser<Value = BlockSizes> {
+    possible_values::one_of(BlockSizes::ALL, |sizes| {
+        let help = match sizes {
+            BlockSizes::Requested => "the size that the program has asked for",
+            BlockSizes::Usable => "the size that the program can use, at least the requested one",
+        };
+        PossibleValue::new(sizes.name()).help(help)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use memtrace_model::{GroupBy, PartKeys};
 
-    use crate::cli::args::{refusal_of_trace as refused, resolved_trace as resolved};
+    use crate::cli::{refusal_of_trace as refused, resolved_trace as resolved};
 
     #[test]
     fn conflicting_sizes_and_ages_are_refused() {

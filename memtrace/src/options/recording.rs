@@ -8,16 +8,16 @@ use memtrace_model::Bytes;
 use memtrace_report::Format;
 
 use super::output::OutputArgs;
-use crate::cli::conflict::{ArgConflict, first_given};
-use crate::cli::headings::OUTPUT;
-use crate::cli::{hooks, units};
+use crate::options::conflict::{ArgConflict, first_given};
+use crate::options::headings::OUTPUT;
+use crate::options::{hooks, units};
 use crate::run_kit::config::{MarkFunction, Recording};
 
 /// Extension of recordings.
 const EXTENSION: &str = "memtrace";
 
 const DEFAULT_FILE: &str = "run.memtrace";
-pub(in crate::cli) const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// Minimum of `--interval`. A trace completes intervals at most ten times a second, and the counters of `memtrace
 /// threads` hardly change in a shorter time.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
@@ -28,32 +28,32 @@ const SMALLEST_SIZE: Bytes = Bytes(4 << 20);
 
 /// The recording of a run.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct RecordingArgs {
+pub(crate) struct RecordingArgs {
     /// Record the changes of each interval into this file, an SQLite database
     ///
     /// It can be read during the trace, and survives the end of memtrace by a signal.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
-    pub(in crate::cli) record: Option<PathBuf>,
+    pub(crate) record: Option<PathBuf>,
 
     /// Record at this interval, as in 10s; at least 100ms [default: 1s]
     ///
     /// Also the interval of the values of memory over time in .html, .pftrace and .firefox.json, and of accounts in .pftrace.
     #[arg(short, long, value_name = "DURATION", value_parser = units::duration, hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) interval: Option<Duration>,
+    pub(crate) interval: Option<Duration>,
 
     /// Limit the size of the recording, as in 200MiB; at least 4MiB [default: 1GiB]
     ///
     /// Old intervals are merged into longer ones, so that a recording can run for weeks. Totals at the ends of the
     /// intervals that remain are exact, and marks remain.
     #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) size_limit: Option<Bytes>,
+    pub(crate) size_limit: Option<Bytes>,
 
     /// Receive marks of the recording, or resets of accounts, at this Unix socket
     ///
     /// For `memtrace mark --socket PATH` and `memtrace reset --socket PATH`. By default, it is in /run/memtrace for root, and in a directory of the user for
     /// others. Only root and the user of memtrace can set marks.
     #[arg(long, value_name = "PATH", hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
 
     /// Set a mark of the recording at each entry of this function
     ///
@@ -61,19 +61,19 @@ pub(in crate::cli) struct RecordingArgs {
     /// processes count. A mark is set as soon as memtrace learns of the entry, usually within a millisecond. May be given
     /// more than once.
     #[arg(long, value_name = "EXE:FUNCTION", value_parser = hooks::mark_function, hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) mark_on: Vec<MarkFunction>,
+    pub(crate) mark_on: Vec<MarkFunction>,
 }
 
 impl RecordingArgs {
     /// Adds the default file to the outputs, if no recording is given.
-    pub(in crate::cli) fn add_default(&self, output: &mut OutputArgs) {
+    pub(crate) fn add_default(&self, output: &mut OutputArgs) {
         if self.record.is_none() && !output.outputs.iter().any(|path| is_recording(path)) {
             output.outputs.push(PathBuf::from(DEFAULT_FILE));
         }
     }
 
     /// Takes the recording out of these options and the outputs. Returns `None` if no file of a recording is given.
-    pub(in crate::cli) fn take(&mut self, output: &mut OutputArgs) -> Result<Option<Recording>, ArgConflict> {
+    pub(crate) fn take(&mut self, output: &mut OutputArgs) -> Result<Option<Recording>, ArgConflict> {
         let mut paths: Vec<_> = self.record.take().into_iter().collect();
         paths.extend(output.outputs.extract_if(.., |path| is_recording(path)));
         let interval = self.interval.unwrap_or(DEFAULT_INTERVAL);
@@ -103,7 +103,7 @@ impl RecordingArgs {
 
     /// Returns the interval of memory over time. It is `None` unless an output needs memory over time, or an interval
     /// is given and an output can show memory over time.
-    pub(in crate::cli) fn timeline(&self, output: &OutputArgs, recording: Option<&Recording>) -> Option<Duration> {
+    pub(crate) fn timeline(&self, output: &OutputArgs, recording: Option<&Recording>) -> Option<Duration> {
         let interval = recording.map(|recording| recording.interval).or(self.interval);
         if output.has(Format::needs_timeline) {
             return Some(interval.unwrap_or(DEFAULT_INTERVAL));
@@ -124,7 +124,7 @@ impl RecordingArgs {
 }
 
 /// Checks the interval of a recording or of `memtrace threads`.
-pub(in crate::cli) fn check_interval(interval: Duration) -> Result<(), ArgConflict> {
+pub(crate) fn check_interval(interval: Duration) -> Result<(), ArgConflict> {
     match interval < SHORTEST_INTERVAL {
         true => Err(ArgConflict::new("--interval is shorter than 100ms", "give a longer one, as in 1s")),
         false => Ok(()),
@@ -132,7 +132,7 @@ pub(in crate::cli) fn check_interval(interval: Duration) -> Result<(), ArgConfli
 }
 
 /// Checks the size limit of a recording.
-pub(in crate::cli) fn check_size_limit(size_limit: Bytes) -> Result<(), ArgConflict> {
+pub(crate) fn check_size_limit(size_limit: Bytes) -> Result<(), ArgConflict> {
     match size_limit < SMALLEST_SIZE {
         true => Err(ArgConflict::new("--size-limit is less than 4MiB", "give a larger one, as in 200MiB")),
         false => Ok(()),
@@ -146,8 +146,8 @@ fn is_recording(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::parsed_trace;
-    use crate::cli::trace::CommonArgs;
+    use crate::cli::CommonArgs;
+    use crate::cli::parsed_trace;
 
     fn parse(line: &str) -> CommonArgs {
         parsed_trace(line).common

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use memtrace_model::{Function, Naming, Signature, TagAction, TagEffect, TagSource, TagValue};
 
 use super::arguments_of_functions::{argument, number, split};
+use crate::options::tag_functions::TagFunction;
 use crate::run_kit::config::MarkFunction;
-use crate::trace::config::TagFunction;
 use memtrace_object::allocators::{Hooks, NamedAllocator};
 
 /// Parses `OBJECT[:PREFIX]`.
-pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
+pub(crate) fn allocator(text: &str) -> Result<NamedAllocator, String> {
     let (object, prefix) = text.split_once(':').unwrap_or((text, ""));
     if object.is_empty() {
         return Err("an object's path or name is missing, as in libpool.so or libpool.so:pool_".into());
@@ -22,7 +22,7 @@ pub(super) fn allocator(text: &str) -> Result<NamedAllocator, String> {
 }
 
 /// Parses `EXE:FUNCTION`. The first colon ends the file, because a demangled name can contain colons.
-pub(super) fn mark_function(text: &str) -> Result<MarkFunction, String> {
+pub(crate) fn mark_function(text: &str) -> Result<MarkFunction, String> {
     match text.split_once(':') {
         Some((object, name)) if !object.is_empty() && !name.is_empty() => {
             Ok(MarkFunction { object: PathBuf::from(object), name: name.to_owned() })
@@ -34,7 +34,7 @@ pub(super) fn mark_function(text: &str) -> Result<MarkFunction, String> {
 /// Parses a list of functions: `alloc=FUNC(size=argN)->ret`, `alloc=FUNC(size=argN*argM)->ret`,
 /// `alloc=FUNC(size=argN)->argM`, `realloc=FUNC(old=argN,size=argM)->ret` and `free=FUNC(argN)`. Functions that allocate can
 /// have a tag, `tag=argN` or `tagname=argN`.
-pub(super) fn hooks(text: &str) -> Result<TaggedHooks, String> {
+pub(crate) fn hooks(text: &str) -> Result<TaggedHooks, String> {
     let (functions, tags): (Vec<_>, Vec<_>) =
         split(text).into_iter().map(hook).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     Ok(TaggedHooks { hooks: Hooks { functions }, tags: tags.into_iter().flatten().collect() })
@@ -42,10 +42,10 @@ pub(super) fn hooks(text: &str) -> Result<TaggedHooks, String> {
 
 /// Functions of one `--hook`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TaggedHooks {
-    pub(super) hooks: Hooks,
+pub(crate) struct TaggedHooks {
+    pub(crate) hooks: Hooks,
     /// Hooked functions with a tag among their arguments.
-    pub(super) tags: Vec<TagFunction>,
+    pub(crate) tags: Vec<TagFunction>,
 }
 
 fn hook(text: &str) -> Result<(&'static Function, Option<TagFunction>), String> {

@@ -2,20 +2,20 @@
 
 use clap::{ArgAction, Args};
 
-use crate::cli::headings::GENERAL;
+use crate::options::headings::GENERAL;
 
 /// Messages and help of a command that traces.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct GeneralArgs {
+pub(crate) struct GeneralArgs {
     /// Show neither progress nor summary
     ///
     /// The line that begins with 'attached', and errors, are still shown.
     #[arg(short, long, conflicts_with = "verbose", help_heading = GENERAL)]
-    pub(in crate::cli) quiet: bool,
+    pub(crate) quiet: bool,
 
     /// Log more; -vv for debugging
     #[arg(short, long, action = ArgAction::Count, hide_short_help = true, help_heading = GENERAL)]
-    pub(in crate::cli) verbose: u8,
+    pub(crate) verbose: u8,
 
     /// Print help: -h the options that are used most, --help all
     #[arg(short, long, action = ArgAction::Help, help_heading = GENERAL)]
@@ -28,7 +28,7 @@ pub(in crate::cli) struct GeneralArgs {
 
 /// The help flag of commands without headings.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct HelpFlag {
+pub(crate) struct HelpFlag {
     /// Print help
     #[arg(short, long, action = ArgAction::Help)]
     help: Option<bool>,

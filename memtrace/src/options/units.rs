@@ -8,13 +8,11 @@ use jiff::Timestamp;
 use memtrace_model::Pid;
 use memtrace_model::parse::not_a_number;
 
-use crate::replay::difference::Source;
 use crate::run_kit::config::Moment;
-use crate::trace::config::Percent;
-pub(super) use memtrace_model::parse::{count, duration, size};
+pub(crate) use memtrace_model::parse::{count, duration, size};
 
 /// Parses a duration, which can have microseconds or nanoseconds as its only unit: `100us` or `100µs`, `500ns`.
-pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn short_duration(text: &str) -> Result<Duration, String> {
     let number = |unit| text.strip_suffix(unit).and_then(|number| number.parse().ok());
     match (number("us").or_else(|| number("µs")), number("ns")) {
         (Some(microseconds), _) => Ok(Duration::from_micros(microseconds)),
@@ -23,8 +21,19 @@ pub(super) fn short_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A percentage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Percent(pub(crate) u32);
+
+impl Percent {
+    /// Returns the percentage as a share; 1 is the whole.
+    #[must_use]
+    pub(crate) fn share(self) -> f64 {
+        f64::from(self.0) / 100.0
+    }
+}
 /// Parses a percentage: `10%` or `10`.
-pub(super) fn percent(text: &str) -> Result<Percent, String> {
+pub(crate) fn percent(text: &str) -> Result<Percent, String> {
     match text.strip_suffix('%').unwrap_or(text).parse() {
         Ok(0) => Err("tracing always costs something; give at least 1%".into()),
         Ok(number) => Ok(Percent(number)),
@@ -33,7 +42,7 @@ pub(super) fn percent(text: &str) -> Result<Percent, String> {
 }
 
 /// Parses a moment of a recording: `+90s` after its start, `-5m` before its end, or `2026-11-22T21:05:00Z`.
-pub(super) fn moment(text: &str) -> Result<Moment, String> {
+pub(crate) fn moment(text: &str) -> Result<Moment, String> {
     if let Some(after) = text.strip_prefix('+') {
         return offset(after).map(Moment::AfterStart);
     }
@@ -62,20 +71,8 @@ fn offset(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a report to compare: a file, or a moment of a recording as in `run.memtrace@+90s`.
-pub(super) fn source(text: &str) -> Result<Source, String> {
-    let whole = || Source { name: text.to_owned(), path: text.into(), at: None };
-    let Some((path, time)) = text.rsplit_once('@').filter(|(path, _)| !path.is_empty()) else { return Ok(whole()) };
-    match moment(time) {
-        Ok(at) => Ok(Source { path: path.into(), at: Some(at), ..whole() }),
-        Err(reason) if path.ends_with(".memtrace") => Err(reason),
-        // The `@` belongs to the name of the file.
-        Err(_) => Ok(whole()),
-    }
-}
-
 /// Parses the pid of a process.
-pub(super) fn pid(text: &str) -> Result<Pid, String> {
+pub(crate) fn pid(text: &str) -> Result<Pid, String> {
     match text.parse() {
         Ok(0) => Err("no process has pid 0; give the pid of a running one, as in --pid 4711".into()),
         Ok(pid) => Ok(Pid(pid)),
@@ -133,17 +130,6 @@ mod tests {
             assert!(moment(text).is_err(), "{text}");
         }
         assert_eq!(moment("+5"), Err("a unit is missing; write 5s for seconds, 5ms, 5m or 5h".into()));
-    }
-
-    #[test]
-    fn report_to_compare_can_have_a_moment() {
-        let parsed = |text| source(text).map(|source| (source.path.to_string_lossy().into_owned(), source.at));
-        assert_eq!(parsed("a.json"), Ok((String::from("a.json"), None)));
-        let at = Some(Moment::AfterStart(Duration::from_secs(90)));
-        assert_eq!(parsed("run.memtrace@+90s"), Ok((String::from("run.memtrace"), at)));
-        assert_eq!(parsed("user@host.json"), Ok((String::from("user@host.json"), None)));
-        assert!(parsed("run.memtrace@soon").is_err());
-        assert_eq!(parsed("@+90s"), Ok((String::from("@+90s"), None)));
     }
 
     #[test]

@@ -7,62 +7,62 @@ use clap::Args;
 use memtrace_model::printable;
 use memtrace_report::Format;
 
-use crate::cli::conflict::ArgConflict;
-use crate::cli::headings::OUTPUT;
-use crate::cli::possible_values;
-use crate::cli::units;
+use crate::options::conflict::ArgConflict;
+use crate::options::headings::OUTPUT;
+use crate::options::possible_values;
+use crate::options::units;
 use crate::run_kit::config::{Destination, Output};
 
 /// Default number of ended processes with separate entries.
-pub(in crate::cli) const DEFAULT_KEEP_ENDED: usize = 1000;
+pub(crate) const DEFAULT_KEEP_ENDED: usize = 1000;
 const SHORTEST_EVERY: Duration = Duration::from_secs(1);
 
 /// Output files and their extent.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct OutputArgs {
+pub(crate) struct OutputArgs {
     /// Write to this file; '-' is standard output [default: memtrace.svg]
     ///
     /// May be given more than once. `memtrace accounts` writes to standard output by default. The extension determines the format: .svg, .html, .folded, .json, .txt, .pb.gz (pprof), .pftrace (Perfetto),
     /// .firefox.json, .speedscope.json or .heaptrack.zst. Files are opened before tracing starts. A file with the extension .memtrace is a recording, as with --record.
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
-    pub(in crate::cli) outputs: Vec<PathBuf>,
+    pub(crate) outputs: Vec<PathBuf>,
 
     /// Set the format of outputs without a known extension
     ///
     /// Required for '-' and for files with another extension. A known extension takes precedence. Without --output, it
     /// determines the extension of the default file.
     #[arg(long, value_parser = possible_values::formats(), hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) format: Option<Format>,
+    pub(crate) format: Option<Format>,
 
     /// Show the top sites at this interval, as in 10s; at least 1s
     ///
     /// On standard error, with the live bytes of all processes and the innermost functions of each site. --top sets the number
     /// of sites. Source lines and inlined functions are in the report only.
     #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) every: Option<Duration>,
+    pub(crate) every: Option<Duration>,
 
     /// List N sites and N processes in the summary [default: 10; 40 accounts]
     #[arg(long, value_name = "N", help_heading = OUTPUT)]
-    pub(in crate::cli) top: Option<usize>,
+    pub(crate) top: Option<usize>,
 
     /// Keep separate entries for the N largest processes that have ended
     ///
     /// The others are added up, with their stacks, by executable, control group and user, and shown as in g++ ×412. Sums
     /// are exact. With 0, all are added up.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_KEEP_ENDED, hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) keep_ended: usize,
+    pub(crate) keep_ended: usize,
 }
 
 impl OutputArgs {
     /// Returns true if `is_such` returns true for the format of an output.
-    pub(in crate::cli) fn has(&self, is_such: fn(Format) -> bool) -> bool {
+    pub(crate) fn has(&self, is_such: fn(Format) -> bool) -> bool {
         let of_paths = self.outputs.iter().filter_map(|path| Format::of_path(path));
         of_paths.chain(self.format).any(is_such)
     }
 
     /// Returns the interval at which the top sites are shown. `shortest` is the interval of the run, if it has one;
     /// `--every` must not be shorter.
-    pub(in crate::cli) fn resolve_every(&self, shortest: Option<Duration>) -> Result<Option<Duration>, ArgConflict> {
+    pub(crate) fn resolve_every(&self, shortest: Option<Duration>) -> Result<Option<Duration>, ArgConflict> {
         match (self.every, shortest) {
             (Some(every), _) if every < SHORTEST_EVERY => {
                 Err(ArgConflict::new("--every is shorter than 1s", "give a longer one, as in 10s"))
@@ -77,7 +77,7 @@ impl OutputArgs {
 }
 
 /// Determines the format of every output by its extension or else by `format`. Refuses two outputs to the same file.
-pub(in crate::cli) fn resolve_outputs(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
+pub(crate) fn resolve_outputs(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
     if paths.is_empty() {
         let format = format.unwrap_or(Format::Svg);
         let file = PathBuf::from(format!("memtrace.{}", format.extension()));
@@ -88,7 +88,7 @@ pub(in crate::cli) fn resolve_outputs(paths: Vec<PathBuf>, format: Option<Format
 
 /// Determines the formats of outputs like [`resolve_outputs`], but accepts only the `known` formats of a view. Without
 /// paths, the output goes to standard output. The default format of standard output is text.
-pub(in crate::cli) fn resolve_view(
+pub(crate) fn resolve_view(
     paths: Vec<PathBuf>,
     format: Option<Format>,
     view: &str,

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use clap::{Args, value_parser};
 use memtrace_model::{Bytes, DEFAULT_FRAMES, MAX_FRAMES, MAX_RINGS, Metric, Requirement, format};
 
-use crate::cli::conflict::ArgConflict;
-use crate::cli::headings::TUNING;
-use crate::cli::units;
+use crate::options::conflict::ArgConflict;
+use crate::options::headings::TUNING;
+use crate::options::units;
 
 /// Maximum ring size. The size of a BPF map has 32 bits (`max_entries` of `union bpf_attr`, include/uapi/linux/bpf.h).
 const LARGEST_RING: Bytes = Bytes(1 << 31);
@@ -16,7 +16,7 @@ const SMALLEST_RING: Bytes = Bytes(4096);
 
 /// Limits of a trace.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct TuningArgs {
+pub(crate) struct TuningArgs {
     /// Record at most N frames of a stack, 0 to 256; 0 records no stacks
     #[arg(
         long,
@@ -25,21 +25,21 @@ pub(in crate::cli) struct TuningArgs {
         default_value_t = DEFAULT_FRAMES,
         hide_short_help = true, help_heading = TUNING
     )]
-    pub(in crate::cli) max_depth: u32,
+    pub(crate) max_depth: u32,
 
     /// Set the size of each ring buffer
     ///
     /// A power of two from 4KiB to 2GiB. Events wait there for memtrace; a larger ring absorbs longer bursts. Increase
     /// it if the report lists events lost to a full ring.
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "16MiB", hide_short_help = true, help_heading = TUNING)]
-    pub(in crate::cli) ring_size: Bytes,
+    pub(crate) ring_size: Bytes,
 
     /// Keep at most this number of live blocks
     ///
     /// For example 500k or 32M; units are powers of 1000. A block takes at most 80 bytes of memory. Beyond the limit,
     /// allocations are counted as lost.
     #[arg(long, value_name = "BLOCKS", value_parser = units::count, default_value = "32M", hide_short_help = true, help_heading = TUNING)]
-    pub(in crate::cli) max_live: u64,
+    pub(crate) max_live: u64,
 
     /// Use at most this memory while tracing, as in 64MiB
     ///
@@ -48,18 +48,18 @@ pub(in crate::cli) struct TuningArgs {
     /// less, a quarter of the limit of the memory cgroup that memtrace runs in. --pid and commands have no limit,
     /// unless that cgroup leaves less than 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = TUNING)]
-    pub(in crate::cli) memory_limit: Option<Bytes>,
+    pub(crate) memory_limit: Option<Bytes>,
 
     /// Protect memtrace from the OOM killer, and lock its memory
     ///
     /// For traces that run all the time. In a cgroup with a memory limit, it is killed last instead of never. Each part that
     /// the system denies is a warning. Free memory is not returned to the system then.
     #[arg(long, hide_short_help = true, help_heading = TUNING)]
-    pub(in crate::cli) protect: bool,
+    pub(crate) protect: bool,
 }
 
 impl TuningArgs {
-    pub(in crate::cli) fn check(&self) -> Result<(), ArgConflict> {
+    pub(crate) fn check(&self) -> Result<(), ArgConflict> {
         check_ring_size(self.ring_size)?;
         match self.max_live {
             0 => Err(ArgConflict::new("--max-live 0 allows no block", "give at least 1, as in 32M")),
@@ -70,12 +70,12 @@ impl TuningArgs {
 
 /// Number of shards.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct ShardArgs {
+pub(crate) struct ShardArgs {
     /// Process events in N rings and threads, 1 to 16 [default: by processors]
     ///
     /// The report is the same for each number. The metric peak-bytes needs a single shard.
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=i64::from(MAX_RINGS)), hide_short_help = true, help_heading = TUNING)]
-    pub(in crate::cli) shards: Option<u32>,
+    pub(crate) shards: Option<u32>,
 }
 
 impl ShardArgs {
@@ -83,7 +83,7 @@ impl ShardArgs {
     ///
     /// The high-water mark of a process is not the sum of the marks in the shards. So a metric with peaks needs a
     /// single shard.
-    pub(in crate::cli) fn resolve(&self, metric: Option<Metric>) -> Result<Option<NonZeroU32>, ArgConflict> {
+    pub(crate) fn resolve(&self, metric: Option<Metric>) -> Result<Option<NonZeroU32>, ArgConflict> {
         let shards = self.shards.and_then(NonZeroU32::new);
         let needs_peaks = metric.is_some_and(|metric| metric.needs(Requirement::Peaks));
         match shards {
@@ -118,7 +118,7 @@ fn check_ring_size(size: Bytes) -> Result<(), ArgConflict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::{refusal_of_trace as refused, resolved_trace as resolved};
+    use crate::cli::{refusal_of_trace as refused, resolved_trace as resolved};
 
     #[test]
     fn peak_needs_exactly_one_shard() {

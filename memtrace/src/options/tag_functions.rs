@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use memtrace_model::{TagAction, TagEffect, TagSource, TagValue};
 
 use super::arguments_of_functions::{argument, number, split};
-use crate::trace::config::{ProbesOf, TagFunction};
+use crate::options::ProbesOf;
 
 /// Argument of one `--tag-from`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum TagFrom {
+pub(crate) enum TagFrom {
     Functions(Vec<TagFunction>),
     Probes(ProbesOf),
 }
 
 /// Parses `probes`, `FILE:probes`, or functions.
-pub(super) fn tag_from(text: &str) -> Result<TagFrom, String> {
+pub(crate) fn tag_from(text: &str) -> Result<TagFrom, String> {
     match text.trim().strip_suffix("probes") {
         Some("") => Ok(TagFrom::Probes(ProbesOf { object: None })),
         Some(file)
@@ -153,6 +153,26 @@ fn condition(text: &str) -> Result<(u8, u32), String> {
         None => value.parse(),
     };
     Ok((argument(tested)?, number.map_err(|_| format!("`{value}` is no number of at most 32 bits"))?))
+}
+
+/// A function that changes the current tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TagFunction {
+    /// Executable or library with the function; `None` for each object of the targets that has it.
+    pub(crate) object: Option<PathBuf>,
+    /// Symbol or demangled name of the function.
+    pub(crate) name: String,
+    pub(crate) effect: TagEffect,
+}
+
+impl TagFunction {
+    /// Returns the name of the function, with the name of its file if the user gave one.
+    pub(crate) fn text(&self) -> String {
+        match &self.object {
+            Some(object) => format!("{}:{}", object.to_string_lossy(), self.name),
+            None => self.name.clone(),
+        }
+    }
 }
 
 #[cfg(test)]

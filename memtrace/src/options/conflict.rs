@@ -2,19 +2,19 @@
 
 /// Arguments that are valid one by one and cannot be combined, or that are incomplete.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct ArgConflict {
-    pub(super) message: String,
+pub(crate) struct ArgConflict {
+    pub(crate) message: String,
     /// Advice for the user.
-    pub(super) remedy: String,
+    pub(crate) remedy: String,
 }
 
 impl ArgConflict {
-    pub(super) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { message: message.into(), remedy: remedy.into() }
     }
 }
 
 /// Returns the first option that is given.
-pub(super) fn first_given(options: &[(&'static str, bool)]) -> Option<&'static str> {
+pub(crate) fn first_given(options: &[(&'static str, bool)]) -> Option<&'static str> {
     options.iter().find_map(|(option, is_given)| is_given.then_some(*option))
 }

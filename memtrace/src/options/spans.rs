@@ -7,15 +7,14 @@ use clap::Args;
 use memtrace_model::TagValue;
 
 use super::target::TargetArgs;
-use crate::cli::arguments_of_functions::{argument, number};
-use crate::cli::conflict::ArgConflict;
-use crate::cli::headings::ACTIVITY;
-use crate::cli::units;
-use crate::trace::config::{ActivityConfig, ProbesOf, SpanFunction};
+use crate::options::arguments_of_functions::{argument, number};
+use crate::options::conflict::ArgConflict;
+use crate::options::headings::ACTIVITY;
+use crate::options::units;
 
 /// Spans and waits of threads to trace.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct SpanArgs {
+pub(crate) struct SpanArgs {
     /// Trace tasks, or the calls of a function, in each thread over time
     ///
     /// `probes` traces the tasks, locks and events that programs with memtrace.h name, in all objects of the targets,
@@ -26,20 +25,20 @@ pub(in crate::cli) struct SpanArgs {
     /// cost less than 2 µs. Those of a call cost several, and 10 to 25 µs on a virtual machine, because the kernel
     /// single-steps the return on x86-64. May be given more than once.
     #[arg(long = "span", value_name = "EXE:FUNCTION", value_parser = span, hide_short_help = true, help_heading = ACTIVITY)]
-    pub(in crate::cli) spans: Vec<SpanArg>,
+    pub(crate) spans: Vec<SpanArg>,
 
     /// Trace waits for futexes of at least this duration, as in 1ms
     ///
     /// Mutexes, condition variables and semaphores wait for futexes. A wait is recorded when it ends, with its stack
     /// and, for mutexes of glibc, the thread that held the lock. Units are ns, us, ms, s, m and h.
     #[arg(long, value_name = "DURATION", value_parser = units::short_duration, hide_short_help = true, help_heading = ACTIVITY)]
-    pub(in crate::cli) min_wait: Option<Duration>,
+    pub(crate) min_wait: Option<Duration>,
 }
 
 impl SpanArgs {
     /// Returns the activity to trace; `None` if no option asks for it. `min_call` is the minimum duration of the traced
     /// allocator calls; `None` if they are not traced.
-    pub(in crate::cli) fn resolve(
+    pub(crate) fn resolve(
         self,
         min_call: Option<Duration>,
         target: &TargetArgs,
@@ -66,14 +65,14 @@ impl SpanArgs {
 
 /// Argument of one `--span`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum SpanArg {
+pub(crate) enum SpanArg {
     Probes(ProbesOf),
     Function(SpanFunction),
 }
 
 /// Parses `probes`, `FILE:probes`, `EXE:FUNCTION`, `EXE:FUNCTION(id=argN)` or `EXE:FUNCTION(name=argN)`. The first
 /// colon ends the file, because a demangled name can contain colons.
-pub(in crate::cli) fn span(text: &str) -> Result<SpanArg, String> {
+pub(crate) fn span(text: &str) -> Result<SpanArg, String> {
     if text == "probes" {
         return Ok(SpanArg::Probes(ProbesOf { object: None }));
     }
@@ -102,10 +101,48 @@ fn parse_label(text: &str) -> Result<(u8, TagValue), String> {
     }
 }
 
+/// Activity of threads to trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ActivityConfig {
+    /// Objects with user probes of `memtrace.h` at tasks, locks and events.
+    pub(crate) probes: Vec<ProbesOf>,
+    /// Functions to trace. Each call is a span.
+    pub(crate) functions: Vec<SpanFunction>,
+    /// Minimum duration of a traced futex wait; `None` to trace none.
+    pub(crate) min_wait: Option<Duration>,
+    /// Minimum duration of an allocator call that becomes a span; `None` to time no calls.
+    pub(crate) min_call: Option<Duration>,
+}
+
+/// Objects with probes of `memtrace.h`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ProbesOf {
+    /// Executable or library; `None` for all objects of the targets.
+    pub(crate) object: Option<PathBuf>,
+}
+
+/// A function to trace. Each call is a span.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SpanFunction {
+    /// Executable or library that contains the function.
+    pub(crate) object: PathBuf,
+    /// Symbol or demangled name of the function.
+    pub(crate) name: String,
+    /// Argument that labels each span: its position, from 0, and the kind of its value.
+    pub(crate) label: Option<(u8, TagValue)>,
+}
+
+impl SpanFunction {
+    /// Returns the name of the function, with the name of its file.
+    pub(crate) fn text(&self) -> String {
+        format!("{}:{}", self.object.to_string_lossy(), self.name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::resolved_trace;
+    use crate::cli::resolved_trace;
 
     #[test]
     fn options_ask_for_activity() {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use memtrace_model::{FilterRule, Pid, ProcessAttribute};
 
-use crate::cli::conflict::ArgConflict;
-use crate::cli::headings::TARGET;
-use crate::cli::units;
+use crate::options::conflict::ArgConflict;
+use crate::options::headings::TARGET;
+use crate::options::units;
 use crate::targets::select::Target;
 
 /// Maximum length of a thread's name, in bytes (`TASK_COMM_LEN`, include/linux/sched.h).
@@ -17,69 +17,69 @@ const MAX_THREAD_NAME: usize = 15;
 
 /// The processes, as given.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct TargetArgs {
+pub(crate) struct TargetArgs {
     /// Trace this running process
     ///
     /// May be given more than once. For a process in a container, give its pid on the host.
     #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
-    pub(in crate::cli) pids: Vec<Pid>,
+    pub(crate) pids: Vec<Pid>,
 
     /// Trace the whole machine, with the processes that start later
     ///
     /// With --comm, --exe, --cgroup or --user, only matching processes are traced, as without --all. --exclude leaves
     /// out others.
     #[arg(short, long, help_heading = TARGET)]
-    pub(in crate::cli) all: bool,
+    pub(crate) all: bool,
 
     /// Trace processes with this name, as `ps -o comm` shows it
     ///
     /// This includes processes that start later. May be given more than once, and with --exe, --cgroup and --user: a
     /// process that matches one of them is traced.
     #[arg(long = "comm", value_name = "NAME", help_heading = TARGET)]
-    pub(in crate::cli) comms: Vec<String>,
+    pub(crate) comms: Vec<String>,
 
     /// Trace processes that run this executable
     #[arg(long = "exe", value_name = "PATH", hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) exes: Vec<PathBuf>,
+    pub(crate) exes: Vec<PathBuf>,
 
     /// Trace processes in or below this control group: a container, a service
     ///
     /// Its directory, or its path below the root cgroup, as in system.slice/nginx.service.
     #[arg(long = "cgroup", value_name = "PATH", help_heading = TARGET)]
-    pub(in crate::cli) cgroups: Vec<PathBuf>,
+    pub(crate) cgroups: Vec<PathBuf>,
 
     /// Trace processes of this user, by name or id
     #[arg(long = "user", value_name = "USER", help_heading = TARGET)]
-    pub(in crate::cli) users: Vec<String>,
+    pub(crate) users: Vec<String>,
 
     /// Exclude processes, as in comm=bash or user=root, or threads, as in thread=gc
     ///
     /// By comm, exe, cgroup, user or pid, or by the name of a thread. May be given more than once. It overrides all other
     /// options.
     #[arg(long, value_name = "KIND=VALUE", value_parser = excluded, hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) exclude: Vec<Excluded>,
+    pub(crate) exclude: Vec<Excluded>,
 
     /// Also trace child processes of --pid
     ///
     /// Child processes of a command are traced unless --no-children is given. Probes then apply to all processes that
     /// use the same libraries; the others are slowed down a little.
     #[arg(long, overrides_with = "no_children", hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) children: bool,
+    pub(crate) children: bool,
 
     /// Trace only the process of the command
     #[arg(long, overrides_with = "children", hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) no_children: bool,
+    pub(crate) no_children: bool,
 
     /// Start this command and trace it from its first instruction to its end
     ///
     /// Under sudo, the command runs as the user that called sudo.
     #[arg(last = true, value_names = ["CMD", "ARGS"], num_args = 1.., help_heading = TARGET)]
-    pub(in crate::cli) command: Vec<OsString>,
+    pub(crate) command: Vec<OsString>,
 }
 
 impl TargetArgs {
     /// Returns the target of the trace. With `pass_exit_code`, memtrace exits with the exit code of the command.
-    pub(in crate::cli) fn resolve(&self, pass_exit_code: bool) -> Result<Target, ArgConflict> {
+    pub(crate) fn resolve(&self, pass_exit_code: bool) -> Result<Target, ArgConflict> {
         let rules = self.filter_rules();
         let selects = rules.iter().any(|rule| !rule.exclude);
         if pass_exit_code && self.command.is_empty() {
@@ -145,12 +145,12 @@ impl TargetArgs {
     }
 
     /// Returns true if the target is given by pids or by a command. Then its objects are known before the trace.
-    pub(in crate::cli) const fn names_processes(&self) -> bool {
+    pub(crate) const fn names_processes(&self) -> bool {
         !self.pids.is_empty() || !self.command.is_empty()
     }
 
     /// Returns the names of the threads that are left out.
-    pub(in crate::cli) fn excluded_threads(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn excluded_threads(&self) -> impl Iterator<Item = &str> {
         self.exclude.iter().filter_map(|excluded| match excluded {
             Excluded::Threads(name) => Some(name.as_str()),
             Excluded::Processes(_) => None,
@@ -160,23 +160,23 @@ impl TargetArgs {
 
 /// Options that end a trace.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct EndArgs {
+pub(crate) struct EndArgs {
     /// Stop after this time, as in 30s, 5m or 1h30m
     ///
     /// Units are ms, s, m, h and d. By default, memtrace traces until Ctrl-C, SIGTERM or the end of the target.
     #[arg(short, long, value_name = "DURATION", value_parser = units::duration, help_heading = TARGET)]
-    pub(in crate::cli) duration: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
 
     /// Exit with the command's exit code
     ///
     /// If a signal killed the command, the exit code is 128 plus the signal's number. Only with a command. If memtrace
     /// itself fails, its own exit code takes precedence.
     #[arg(long, hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) exit_code: bool,
+    pub(crate) exit_code: bool,
 }
 
 impl EndArgs {
-    pub(in crate::cli) fn check(&self) -> Result<(), ArgConflict> {
+    pub(crate) fn check(&self) -> Result<(), ArgConflict> {
         match self.duration.is_some_and(|duration| duration.is_zero()) {
             true => Err(ArgConflict::new("--duration 0s traces nothing", "give a longer one, as in 30s")),
             false => Ok(()),
@@ -186,14 +186,14 @@ impl EndArgs {
 
 /// Value of `--exclude`: processes or threads that are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cli) enum Excluded {
+pub(crate) enum Excluded {
     Processes(FilterRule),
     /// Threads with this name.
     Threads(String),
 }
 
 /// Parses the name of a thread.
-pub(in crate::cli) fn thread(name: &str) -> Result<String, String> {
+pub(crate) fn thread(name: &str) -> Result<String, String> {
     match name.len() {
         0 => Err(String::from("the name of a thread is empty")),
         1..=MAX_THREAD_NAME => Ok(name.to_owned()),
@@ -203,7 +203,7 @@ pub(in crate::cli) fn thread(name: &str) -> Result<String, String> {
 
 /// Parses the value of `--exclude`: `comm=bash`, `user=root`, `exe=/usr/bin/make`, `cgroup=system.slice`, `pid=4711`,
 /// `thread=worker`.
-pub(in crate::cli) fn excluded(text: &str) -> Result<Excluded, String> {
+pub(crate) fn excluded(text: &str) -> Result<Excluded, String> {
     let how = "write comm=NAME, exe=PATH, cgroup=PATH, user=USER, pid=PID or thread=NAME";
     let (kind, value) = text.split_once('=').ok_or(how)?;
     if value.is_empty() {
@@ -224,8 +224,8 @@ pub(in crate::cli) fn excluded(text: &str) -> Result<Excluded, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::args::refusal_of_trace as refused;
-    use crate::cli::args::resolved_trace as resolved;
+    use crate::cli::refusal_of_trace as refused;
+    use crate::cli::resolved_trace as resolved;
 
     #[test]
     fn exclusion_is_kind_and_value() {

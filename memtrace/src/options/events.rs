@@ -6,48 +6,48 @@ use std::time::Duration;
 use clap::Args;
 use memtrace_model::EventClass;
 
-use crate::cli::headings::{FILTERS, TARGET};
-use crate::cli::possible_values;
-use crate::cli::units;
+use crate::options::headings::{FILTERS, TARGET};
+use crate::options::possible_values;
+use crate::options::units;
 
 /// The event classes to trace.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct EventArgs {
+pub(crate) struct EventArgs {
     /// Trace these event classes, as in heap,reclaim [default: heap]
     ///
     /// Each class has a report of its own, since classes overlap. With several classes, file names contain the class:
     /// memtrace.heap.svg.
     #[arg(long, value_name = "EVENTS", value_delimiter = ',', value_parser = possible_values::event_classes(), hide_short_help = true, help_heading = TARGET)]
-    pub(in crate::cli) events: Vec<EventClass>,
+    pub(crate) events: Vec<EventClass>,
 }
 
 /// Options of traces with page faults.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct PageArgs {
+pub(crate) struct PageArgs {
     /// Sample one page in N [default: 1]
     ///
     /// For page faults, to trace them all the time. The numbers of stacks are then estimates, shown with their standard
     /// error (±), except in folded stacks. The resident bytes and page faults of a process remain exact, since the
     /// kernel counts them.
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = FILTERS)]
-    pub(in crate::cli) sample: Option<NonZeroU32>,
+    pub(crate) sample: Option<NonZeroU32>,
 }
 
 /// Options of the touches of live memory, for heap and map events.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct TouchArgs {
+pub(crate) struct TouchArgs {
     /// Measure which live bytes are cold: not touched for this time
     ///
     /// Before the report is written, memtrace watches for this time which pages the traced processes touch. The report has
     /// the metrics hot-bytes and cold-bytes, and draws cold-bytes by default. Needs a kernel with
     /// CONFIG_IDLE_PAGE_TRACKING; with CONFIG_MEM_SOFT_DIRTY only, pages that are only read are cold too.
     #[arg(long, value_name = "DURATION", value_parser = units::duration, hide_short_help = true, help_heading = FILTERS)]
-    pub(in crate::cli) cold_after: Option<Duration>,
+    pub(crate) cold_after: Option<Duration>,
 }
 
 impl EventArgs {
     /// Returns the traced event classes, each once.
-    pub(in crate::cli) fn classes(&self) -> Vec<EventClass> {
+    pub(crate) fn classes(&self) -> Vec<EventClass> {
         let mut events = self.events.clone();
         events.sort_unstable();
         events.dedup();

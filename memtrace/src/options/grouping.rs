@@ -8,9 +8,9 @@ use clap::Args;
 use memtrace_history::tags::TagRules;
 use memtrace_model::{GroupBy, printable};
 
-use crate::cli::conflict::ArgConflict;
-use crate::cli::headings::OUTPUT;
-use crate::cli::possible_values;
+use crate::options::conflict::ArgConflict;
+use crate::options::headings::OUTPUT;
+use crate::options::possible_values;
 use crate::run_kit::grouping::Grouping;
 
 /// Maximum size of a file of rules, in bytes. It has a limit because each recording contains the file.
@@ -18,26 +18,26 @@ const MAX_FILE: u64 = 1 << 16;
 
 /// The key of groups, and the file of rules for tags.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct GroupArgs {
+pub(crate) struct GroupArgs {
     /// Group stacks by this key [default: process; tag with --tags or --tag-from]
     ///
     /// The key is the root of the flame graph and of folded stacks, and the summary has a table of it. The JSON always
     /// contains the processes. Allocators are recorded only if they are the key, and threads also if rules of --tags
     /// name them. `memtrace accounts` takes several keys, as in --by process,thread.
     #[arg(long, value_name = "KEY", value_delimiter = ',', value_parser = possible_values::group_keys(), help_heading = OUTPUT)]
-    pub(in crate::cli) by: Vec<GroupBy>,
+    pub(crate) by: Vec<GroupBy>,
 
     /// Group stacks by the tags of the rules in this file
     ///
     /// Each rule of the TOML file has a tag, and patterns for the function, object, source file or thread. A stack has
     /// the tag of its innermost frame that matches a rule. `memtrace report --tags` applies rules to recordings.
     #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = OUTPUT)]
-    pub(in crate::cli) tags: Option<PathBuf>,
+    pub(crate) tags: Option<PathBuf>,
 }
 
 impl GroupArgs {
     /// Returns the grouping of stacks. `program_tags` is true if blocks have tags that the traced process sets.
-    pub(in crate::cli) fn resolve(&self, program_tags: bool) -> Result<Grouping, ArgConflict> {
+    pub(crate) fn resolve(&self, program_tags: bool) -> Result<Grouping, ArgConflict> {
         if self.by.len() > 1 {
             return Err(ArgConflict::new(
                 "--by has more than one key",
@@ -76,7 +76,7 @@ fn check_program_tags(by: GroupBy, rules: Option<&TagRules>) -> Result<(), ArgCo
 }
 
 /// Returns the key of the groups, and the rules for tags in `file`. `by` is the key that the user has given.
-pub(in crate::cli) fn resolve_tags(
+pub(crate) fn resolve_tags(
     file: Option<&Path>,
     by: Option<GroupBy>,
 ) -> Result<(Option<GroupBy>, Option<TagRules>), ArgConflict> {
@@ -107,7 +107,7 @@ fn resolve_run(
 }
 
 /// Returns the error for `--by tag` without rules, and without functions that set tags.
-pub(in crate::cli) fn tags_without_rules() -> ArgConflict {
+pub(crate) fn tags_without_rules() -> ArgConflict {
     ArgConflict::new(
         "--by tag needs rules for tags, or functions that set them",
         "give a file of rules, as in --tags tags.toml, or functions, as in --tag-from 'set=set_module(id=arg0)'",

@@ -6,7 +6,7 @@ use memtrace_model::TagValue;
 const LAST_ARGUMENT: u8 = 5;
 
 /// Splits a list of functions at the commas outside of parentheses.
-pub(super) fn split(text: &str) -> Vec<&str> {
+pub(crate) fn split(text: &str) -> Vec<&str> {
     let mut depth = 0u32;
     let separates = |letter: char| {
         match letter {
@@ -20,7 +20,7 @@ pub(super) fn split(text: &str) -> Vec<&str> {
 }
 
 /// Parses `argN`. Returns the index of the argument.
-pub(super) fn argument(text: &str) -> Result<u8, String> {
+pub(crate) fn argument(text: &str) -> Result<u8, String> {
     let number = text.trim().strip_prefix("arg").and_then(|number| number.parse().ok());
     number
         .filter(|number| *number <= LAST_ARGUMENT)
@@ -28,7 +28,7 @@ pub(super) fn argument(text: &str) -> Result<u8, String> {
 }
 
 /// Parses `argN`, or `argN:32` for a number of 32 bits. Returns the index of the argument, and the kind of its value.
-pub(super) fn number(text: &str) -> Result<(u8, TagValue), String> {
+pub(crate) fn number(text: &str) -> Result<(u8, TagValue), String> {
     match text.trim().strip_suffix(":32") {
         Some(text) => Ok((argument(text)?, TagValue::Half)),
         None => Ok((argument(text)?, TagValue::Word)),
