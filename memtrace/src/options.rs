@@ -22,7 +22,7 @@ pub(crate) mod units;
 pub(crate) use events::{EventArgs, PageArgs, TouchArgs};
 pub(crate) use general::{GeneralArgs, HelpFlag};
 pub(crate) use grouping::{GroupArgs, resolve_tags, tags_without_rules};
-pub(crate) use heap::{BlockArgs, BlockSizes, HeapArgs};
+pub(crate) use heap::{BlockArgs, BlockSizes, HeapArgs, HookArgs};
 pub(crate) use output::{DEFAULT_KEEP_ENDED, OutputArgs, resolve_outputs, resolve_view};
 pub(crate) use recording::{DEFAULT_INTERVAL, RecordingArgs, check_interval, check_size_limit};
 pub(crate) use spans::{ActivityConfig, ProbesOf, SpanArgs, SpanFunction};

@@ -56,12 +56,12 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
 
 async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     let mut signals = Signals::listen()?;
-    let meter = config.cold_after.map(TouchMeter::open).transpose()?;
+    let meter = config.touches.cold_after.map(TouchMeter::open).transpose()?;
     let mut marks = MarkSources::listen(config, observer)?;
     let mut trace = start(config, observer)?;
     let mut wakeups = Wakeups::listen(trace.wakeup_sources()?)
         .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
-    if config.protect {
+    if config.tuning.protect {
         protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
     }
     if let Some(descriptor) = trace.mark_descriptor() {

@@ -15,8 +15,8 @@ use crate::options::conflict::{ArgConflict, first_given};
 use crate::options::headings::OUTPUT;
 use crate::options::possible_values;
 use crate::options::{
-    DEFAULT_INTERVAL, DEFAULT_KEEP_ENDED, EndArgs, GeneralArgs, GroupArgs, HeapArgs, OutputArgs, RecordingArgs,
-    ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view, tags_without_rules,
+    DEFAULT_INTERVAL, DEFAULT_KEEP_ENDED, EndArgs, GeneralArgs, GroupArgs, HeapArgs, HookArgs, OutputArgs,
+    RecordingArgs, ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view, tags_without_rules,
 };
 use crate::run_kit::account_column::AccountColumn;
 use crate::trace::config::{AccountReport, Config};
@@ -40,6 +40,8 @@ pub(super) struct AccountsArgs {
     recording: RecordingArgs,
     #[command(flatten)]
     grouping: GroupArgs,
+    #[command(flatten)]
+    hooks: HookArgs,
     #[command(flatten)]
     heap: HeapArgs,
     #[command(flatten)]
@@ -67,12 +69,13 @@ pub(super) fn run(args: AccountsArgs, console: &Console) -> ExitCode {
 
 /// Returns the configuration of a run that writes accounts. `is_terminal` is true if standard error is a terminal.
 fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> {
-    let AccountsArgs { target, end, heap, mut output, mut recording, mut grouping, mut tuning, general, sort } = args;
+    let AccountsArgs { target, end, hooks, heap, mut output, mut recording, mut grouping, mut tuning, general, sort } =
+        args;
     let socket = recording.socket.take();
     let given_interval = recording.interval;
     let recorded = recording.take(&mut output)?;
     let interval = recorded.as_ref().map(|recorded| recorded.interval).or(given_interval).unwrap_or(DEFAULT_INTERVAL);
-    let has_program_tags = heap.has_program_tags();
+    let has_program_tags = hooks.has_program_tags();
     let keys = keys(&grouping.by, grouping.tags.is_some(), has_program_tags)?;
     let (paths, format) = (std::mem::take(&mut output.outputs), output.format.take());
     let outputs = resolve_view(paths, format, "accounts", Format::OF_ACCOUNTS)?;
@@ -105,7 +108,7 @@ fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> 
         spans: SpanArgs::default(),
     };
     let run = RunArgs { shards: ShardArgs::default(), tuning, general };
-    let config = trace::config(TraceArgs { heap, ..TraceArgs::of_class(EventClass::Heap, common, run) })?;
+    let config = trace::config(TraceArgs { hooks, heap, ..TraceArgs::of_class(EventClass::Heap, common, run) })?;
     if has_program_tags && config.grouping.tags.as_ref().is_some_and(|rules| !rules.only_name_numbers()) {
         return Err(ArgConflict::new(
             "the rules for tags match stacks, but accounts have the tags that the program sets",
@@ -229,7 +232,7 @@ mod tests {
             interval: Duration::from_secs(1),
         };
         assert_eq!(*accounts, expected);
-        assert_eq!((config.outputs.len(), config.max_depth, config.shards), (0, 0, Some(NonZeroU32::MIN)));
+        assert_eq!((config.outputs.len(), config.tuning.max_depth, config.shards), (0, 0, Some(NonZeroU32::MIN)));
         assert_eq!(config.top, DEFAULT_TOP);
         assert_eq!((config.parts(), accounts.parts()), (PartKeys::THREAD, PartKeys::NONE));
         let refresh = |line, is_terminal| resolved(line, is_terminal).unwrap().accounts.unwrap().refresh;
@@ -256,7 +259,7 @@ mod tests {
         assert_eq!(by_tag.accounts.as_ref().unwrap().parts(), PartKeys::ALLOCATOR.union(PartKeys::TAG));
         assert_eq!(by_tag.parts(), PartKeys::THREAD.union(PartKeys::ALLOCATOR).union(PartKeys::TAG));
         let by_object = resolved("--all --by user,object", false).unwrap();
-        assert_eq!((by_object.grouping.by, by_object.max_depth), (GroupBy::Object, 128));
+        assert_eq!((by_object.grouping.by, by_object.tuning.max_depth), (GroupBy::Object, 128));
     }
 
     #[test]
@@ -266,9 +269,9 @@ mod tests {
         let recording = config.recording.as_ref().unwrap();
         assert_eq!((recording.path.as_path(), recording.interval), ("a.memtrace".as_ref(), Duration::from_secs(2)));
         assert_eq!((recording.socket.as_deref(), accounts.socket.as_deref()), (None, Some("a.sock".as_ref())));
-        assert_eq!((accounts.outputs.len(), config.max_depth), (1, DEFAULT_FRAMES));
+        assert_eq!((accounts.outputs.len(), config.tuning.max_depth), (1, DEFAULT_FRAMES));
         let without_stacks = resolved("--pid 7 --record a.memtrace --max-depth 0", false).unwrap();
-        assert_eq!(without_stacks.max_depth, 0);
+        assert_eq!(without_stacks.tuning.max_depth, 0);
     }
 
     #[test]

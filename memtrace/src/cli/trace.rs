@@ -4,7 +4,6 @@
 mod args;
 mod events;
 
-use std::num::NonZeroU32;
 use std::process::ExitCode;
 
 use memtrace_model::EventClass;
@@ -56,7 +55,7 @@ pub(super) fn run_config(config: Result<Config, ArgConflict>, verbose: u8, conso
 pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     args.common.stacks.check()?;
     let events = events::resolve(&args)?;
-    let TraceArgs { common, mut heap, blocks, pages, touches, run, .. } = args;
+    let TraceArgs { common, mut hooks, heap, blocks, pages, touches, run, .. } = args;
     let CommonArgs { target, end, mut output, mut recording, stacks, grouping, spans } = common;
     let RunArgs { shards, tuning, general } = run;
     end.check()?;
@@ -72,15 +71,14 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     let needs_report = !has_outputs || !output.outputs.is_empty();
     let timeline = recording.timeline(&output, recorded.as_ref());
     let every = output.resolve_every(recorded.as_ref().map(|recorded| recorded.interval).or(timeline))?;
-    let grouping = grouping.resolve(heap.has_program_tags())?;
-    let (tag_functions, tag_probes) = heap.take_tags(&target)?;
+    let grouping = grouping.resolve(hooks.has_program_tags())?;
+    let (tag_functions, tag_probes) = hooks.take_tags(&target)?;
     let activity = spans.resolve(blocks.allocator_latency, &target)?.or_else(|| stalls_as_spans(&output, &events));
-    let threads = heap.thread_filter(&target);
+    let threads = hooks.thread_filter(&target);
     let outputs = if needs_report { resolve_outputs(output.outputs, output.format)? } else { Vec::new() };
     check_heap_profiles(&stacks.heap_profiles, &outputs)?;
     Ok(Config {
         metric,
-        page_sample: pages.sample.unwrap_or(NonZeroU32::MIN),
         events,
         outputs,
         debuginfod: stacks.servers(),
@@ -93,27 +91,19 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         target: selected,
         duration: end.duration,
         grouping,
-        min_size: heap.min_size,
-        max_size: heap.max_size,
-        older: blocks.older,
-        cold_after: touches.cold_after,
-        lifetimes: blocks.lifetimes,
+        heap,
+        blocks,
+        pages,
+        touches,
+        tuning,
         top: output.top.unwrap_or(DEFAULT_TOP),
         keep_ended: output.keep_ended,
         all_stacks: stacks.all_stacks,
-        max_depth: tuning.max_depth,
         shards,
-        ring_size: tuning.ring_size,
-        probe_site: heap.probe_site,
         threads,
         tag_functions,
         tag_probes,
-        sizes: heap.size.unwrap_or_default(),
-        max_overhead: heap.max_overhead,
-        user_hooks: heap.into_user_hooks(),
-        max_live: tuning.max_live,
-        memory_limit: tuning.memory_limit,
-        protect: tuning.protect,
+        user_hooks: hooks.into_user_hooks(),
         quiet: general.quiet,
     })
 }
@@ -136,11 +126,10 @@ mod tests {
     use memtrace_object::allocators::UserHooks;
 
     use super::*;
-    use crate::cli::args::resolved_trace as resolved;
-    use crate::options::BlockSizes;
+    use crate::cli::args::{parsed_trace, resolved_trace as resolved};
+    use crate::options::{BlockArgs, HeapArgs, PageArgs, TouchArgs, TuningArgs};
     use crate::run_kit::config::{Destination, Output};
     use crate::run_kit::grouping::Grouping;
-    use crate::targets::select::{ProbeSite, Target};
 
     #[test]
     fn defaults_are_these() {
@@ -149,7 +138,6 @@ mod tests {
             threads: ThreadFilter::default(),
             tag_functions: Vec::new(),
             tag_probes: Vec::new(),
-            sizes: BlockSizes::Requested,
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
@@ -160,39 +148,30 @@ mod tests {
             activity: None,
             accounts: None,
             events: vec![EventClass::default()],
-            page_sample: NonZeroU32::MIN,
             metric: None,
             grouping: Grouping::default(),
-            min_size: None,
-            max_size: None,
-            older: None,
-            cold_after: None,
-            lifetimes: false,
+            heap: HeapArgs::default(),
+            blocks: BlockArgs::default(),
+            pages: PageArgs::default(),
+            touches: TouchArgs::default(),
+            tuning: parsed_trace("").run.tuning,
             top: 10,
             keep_ended: 1000,
             all_stacks: false,
-            max_depth: 128,
             shards: None,
-            ring_size: Bytes(16 << 20),
-            probe_site: ProbeSite::Best,
-            max_live: 32_000_000,
             debuginfod: Servers::Environment,
-            memory_limit: None,
-            max_overhead: None,
-            protect: false,
             quiet: false,
         };
         assert_eq!(resolved("--pid 4711"), Ok(expected));
     }
 
     #[test]
-    fn every_argument_reaches_the_configuration() {
+    fn options_of_each_group_reach_the_configuration() {
         let expected = Config {
             user_hooks: UserHooks::default(),
             threads: ThreadFilter::default(),
             tag_functions: Vec::new(),
             tag_probes: Vec::new(),
-            sizes: BlockSizes::Requested,
             target: Target::Command {
                 argv: vec!["ls".into(), "-l".into(), "--pid".into()],
                 pass_exit_code: true,
@@ -210,31 +189,22 @@ mod tests {
             activity: None,
             accounts: None,
             events: vec![EventClass::Heap, EventClass::Fault],
-            page_sample: NonZeroU32::new(64).expect("64 is not zero"),
             metric: Some(Metric::LiveCount),
             grouping: Grouping { by: GroupBy::Thread, ..Grouping::default() },
-            min_size: Some(Bytes(1024)),
-            max_size: Some(Bytes(1 << 20)),
-            older: Some(Duration::from_secs(60)),
-            cold_after: None,
-            lifetimes: true,
+            heap: HeapArgs { min_size: Some(Bytes(1024)), ..HeapArgs::default() },
+            blocks: BlockArgs { older: Some(Duration::from_secs(60)), ..BlockArgs::default() },
+            pages: PageArgs { sample: NonZeroU32::new(64) },
+            touches: TouchArgs::default(),
+            tuning: TuningArgs { protect: true, ..parsed_trace("").run.tuning },
             top: 3,
             keep_ended: 0,
             all_stacks: true,
-            max_depth: 0,
             shards: NonZeroU32::new(16),
-            ring_size: Bytes(4096),
-            probe_site: ProbeSite::Entry,
-            max_live: 500_000,
             debuginfod: Servers::Urls("http://a".into()),
-            memory_limit: Some(Bytes(64 << 20)),
-            max_overhead: None,
-            protect: true,
             quiet: true,
         };
-        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --max-size 1M --older 1m --top 3 --keep-ended 0 --all-stacks --lifetimes \
-                    --max-depth 0 --shards 16 --ring-size 4096 --probe-site entry --max-live \
-                    500k --memory-limit 64MiB --protect --debuginfod=http://a -q --exit-code -- ls -l --pid";
+        let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --older 1m --top 3 --keep-ended 0 --all-stacks \
+                    --shards 16 --protect --debuginfod=http://a -q --exit-code -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));
     }
 }

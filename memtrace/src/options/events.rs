@@ -22,7 +22,7 @@ pub(crate) struct EventArgs {
 }
 
 /// Options of traces with page faults.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct PageArgs {
     /// Sample one page in N [default: 1]
     ///
@@ -34,7 +34,7 @@ pub(crate) struct PageArgs {
 }
 
 /// Options of the touches of live memory, for heap and map events.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct TouchArgs {
     /// Measure which live bytes are cold: not touched for this time
     ///
@@ -55,5 +55,12 @@ impl EventArgs {
             events.push(EventClass::default());
         }
         events
+    }
+}
+
+impl PageArgs {
+    /// Returns the sampling of pages: one page in this number is traced. 1 traces all pages.
+    pub(crate) fn one_in(&self) -> NonZeroU32 {
+        self.sample.unwrap_or(NonZeroU32::MIN)
     }
 }

@@ -20,9 +20,9 @@ use crate::options::units::Percent;
 use crate::options::{hooks, units};
 use crate::targets::select::ProbeSite;
 
-/// Options of the allocations that are traced, and of the tags of blocks.
+/// Functions to trace as allocators, and functions and threads that distinguish their blocks.
 #[derive(Debug, Default, Args)]
-pub(crate) struct HeapArgs {
+pub(crate) struct HookArgs {
     /// Count only blocks that threads with this name allocate
     ///
     /// The name at the allocation, of at most 15 bytes. May be given more than once. Other blocks count as filtered. Frees
@@ -57,66 +57,17 @@ pub(crate) struct HeapArgs {
     /// tag with which it was allocated.
     #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, hide_short_help = true, help_heading = OUTPUT)]
     pub(crate) tag_from: Vec<TagFrom>,
-
-    /// Count the requested or the usable size of each block [default: requested]
-    ///
-    /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
-    /// their requested size, and as lost events (size_requested).
-    #[arg(long, value_name = "SIZES", value_parser = block_sizes(), hide_short_help = true, help_heading = OUTPUT)]
-    pub(crate) size: Option<BlockSizes>,
-
-    /// Ignore allocations smaller than this, as in 4096, 64KiB or 1M
-    ///
-    /// Units are powers of 1024. Smaller allocations are filtered in the kernel, and the report shows their number.
-    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = FILTERS)]
-    pub(crate) min_size: Option<Bytes>,
-
-    /// Ignore allocations larger than this
-    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = FILTERS)]
-    pub(crate) max_size: Option<Bytes>,
-
-    /// Limit the additional processor time of the target, as in 10%
-    ///
-    /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the
-    /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Not with a command.
-    #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", hide_short_help = true, help_heading = TUNING)]
-    pub(crate) max_overhead: Option<Percent>,
-
-    /// Probe these instructions of each function
-    ///
-    /// The other values cost more; use them for comparisons.
-    #[arg(long, value_name = "WHICH", value_parser = possible_values::probe_sites(), default_value = "best", hide_short_help = true, help_heading = TUNING)]
-    pub(crate) probe_site: ProbeSite,
 }
 
-impl HeapArgs {
+impl HookArgs {
     /// Returns an option that is given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         first_given(&[
-            ("--min-size", self.min_size.is_some()),
-            ("--max-size", self.max_size.is_some()),
             ("--allocator", !self.allocators.is_empty()),
             ("--hook", !self.hooks.is_empty()),
             ("--thread", !self.threads.is_empty()),
             ("--tag-from", !self.tag_from.is_empty()),
-            ("--size", self.size.is_some()),
-            ("--max-overhead", self.max_overhead.is_some()),
-            ("--probe-site", self.probe_site != ProbeSite::default()),
         ])
-    }
-
-    pub(crate) fn check(&self) -> Result<(), ArgConflict> {
-        match (self.min_size, self.max_size) {
-            (Some(min), Some(max)) if min > max => Err(ArgConflict::new(
-                format!(
-                    "--min-size {} is more than --max-size {}, which matches no allocation",
-                    format::size_argument(min.0),
-                    format::size_argument(max.0)
-                ),
-                "swap them, or remove one",
-            )),
-            _ => Ok(()),
-        }
     }
 
     /// Returns the filter of the threads that may allocate traced blocks.
@@ -165,8 +116,69 @@ impl HeapArgs {
     }
 }
 
+/// Allocations that are traced, and the size that is counted for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
+pub(crate) struct HeapArgs {
+    /// Count the requested or the usable size of each block [default: requested]
+    ///
+    /// The usable size is that of malloc_usable_size. It is known for glibc; blocks of other allocators are counted with
+    /// their requested size, and as lost events (size_requested).
+    #[arg(long, value_name = "SIZES", value_parser = block_sizes(), hide_short_help = true, help_heading = OUTPUT)]
+    pub(crate) size: Option<BlockSizes>,
+
+    /// Ignore allocations smaller than this, as in 4096, 64KiB or 1M
+    ///
+    /// Units are powers of 1024. Smaller allocations are filtered in the kernel, and the report shows their number.
+    #[arg(long, value_name = "SIZE", value_parser = units::size, help_heading = FILTERS)]
+    pub(crate) min_size: Option<Bytes>,
+
+    /// Ignore allocations larger than this
+    #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = FILTERS)]
+    pub(crate) max_size: Option<Bytes>,
+
+    /// Limit the additional processor time of the target, as in 10%
+    ///
+    /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the
+    /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Not with a command.
+    #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", hide_short_help = true, help_heading = TUNING)]
+    pub(crate) max_overhead: Option<Percent>,
+
+    /// Probe these instructions of each function
+    ///
+    /// The other values cost more; use them for comparisons.
+    #[arg(long, value_name = "WHICH", value_parser = possible_values::probe_sites(), default_value = "best", hide_short_help = true, help_heading = TUNING)]
+    pub(crate) probe_site: ProbeSite,
+}
+
+impl HeapArgs {
+    /// Returns an option that is given.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        first_given(&[
+            ("--min-size", self.min_size.is_some()),
+            ("--max-size", self.max_size.is_some()),
+            ("--size", self.size.is_some()),
+            ("--max-overhead", self.max_overhead.is_some()),
+            ("--probe-site", self.probe_site != ProbeSite::default()),
+        ])
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ArgConflict> {
+        match (self.min_size, self.max_size) {
+            (Some(min), Some(max)) if min > max => Err(ArgConflict::new(
+                format!(
+                    "--min-size {} is more than --max-size {}, which matches no allocation",
+                    format::size_argument(min.0),
+                    format::size_argument(max.0)
+                ),
+                "swap them, or remove one",
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Options of the ages, lifetimes and calls of blocks that have stacks.
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Args)]
 pub(crate) struct BlockArgs {
     /// Count as live only blocks that are at least this old
     ///
@@ -262,7 +274,29 @@ fn block_sizes() -> impl TypedValueParser<Value = BlockSizes> {
 mod tests {
     use memtrace_model::{GroupBy, PartKeys};
 
+    use super::*;
     use crate::cli::{refusal_of_trace as refused, resolved_trace as resolved};
+
+    #[test]
+    fn options_of_allocations_can_be_set() {
+        let heap = |line: &str| resolved(line).map(|config| config.heap);
+        let given = HeapArgs {
+            size: Some(BlockSizes::Usable),
+            min_size: Some(Bytes(1024)),
+            max_size: Some(Bytes(1 << 20)),
+            max_overhead: Some(Percent(10)),
+            probe_site: ProbeSite::Entry,
+        };
+        let line = "-p 1 --size usable --min-size 1k --max-size 1M --max-overhead 10% --probe-site entry";
+        assert_eq!(heap(line), Ok(given));
+        let blocks = |line: &str| resolved(line).map(|config| config.blocks);
+        let given = BlockArgs {
+            older: Some(Duration::from_secs(60)),
+            lifetimes: true,
+            allocator_latency: Some(Duration::from_micros(100)),
+        };
+        assert_eq!(blocks("-p 1 --older 1m --lifetimes --allocator-latency 100us"), Ok(given));
+    }
 
     #[test]
     fn conflicting_sizes_and_ages_are_refused() {

@@ -15,7 +15,7 @@ const LARGEST_RING: Bytes = Bytes(1 << 31);
 const SMALLEST_RING: Bytes = Bytes(4096);
 
 /// Limits of a trace.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, PartialEq, Eq, Args)]
 pub(crate) struct TuningArgs {
     /// Record at most N frames of a stack, 0 to 256; 0 records no stacks
     #[arg(
@@ -119,6 +119,28 @@ fn check_ring_size(size: Bytes) -> Result<(), ArgConflict> {
 mod tests {
     use super::*;
     use crate::cli::{refusal_of_trace as refused, resolved_trace as resolved};
+
+    #[test]
+    fn limits_have_these_defaults_and_can_be_set() {
+        let limits = |line: &str| resolved(line).map(|config| config.tuning);
+        let default = TuningArgs {
+            max_depth: 128,
+            ring_size: Bytes(16 << 20),
+            max_live: 32_000_000,
+            memory_limit: None,
+            protect: false,
+        };
+        assert_eq!(limits("-p 1"), Ok(default));
+        let given = TuningArgs {
+            max_depth: 0,
+            ring_size: Bytes(4096),
+            max_live: 500_000,
+            memory_limit: Some(Bytes(64 << 20)),
+            protect: true,
+        };
+        let line = "-p 1 --max-depth 0 --ring-size 4096 --max-live 500k --memory-limit 64MiB --protect";
+        assert_eq!(limits(line), Ok(given));
+    }
 
     #[test]
     fn peak_needs_exactly_one_shard() {

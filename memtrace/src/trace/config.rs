@@ -6,17 +6,16 @@ use std::time::Duration;
 
 use memtrace_host::debuginfod::Servers;
 use memtrace_host::kernel::{MapUses, ThreadFilter};
-use memtrace_model::{AccountKeys, Bytes, EventClass, Metric, PartKeys, Requirement};
+use memtrace_model::{AccountKeys, EventClass, Metric, PartKeys, Requirement};
 use memtrace_object::allocators::UserHooks;
 use memtrace_report::Format;
 
 use crate::options::tag_functions::TagFunction;
-use crate::options::units::Percent;
-use crate::options::{ActivityConfig, BlockSizes, ProbesOf};
+use crate::options::{ActivityConfig, BlockArgs, HeapArgs, PageArgs, ProbesOf, TouchArgs, TuningArgs};
 use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::{Destination, Moment, Output, Recording};
 use crate::run_kit::grouping::Grouping;
-use crate::targets::select::{ProbeSite, Target};
+use crate::targets::select::Target;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -38,35 +37,23 @@ pub(crate) struct Config {
     pub(crate) accounts: Option<AccountReport>,
     /// Traced event classes, each once, in the order of their reports.
     pub(crate) events: Vec<EventClass>,
-    /// Sampling of pages: one page in this number is traced. 1 traces all pages.
-    pub(crate) page_sample: NonZeroU32,
     /// Metric to draw; `None` selects the default, which depends on whether the processes have
     /// ended.
     pub(crate) metric: Option<Metric>,
-    /// Minimum size of an allocation. Smaller ones are filtered in the kernel.
-    pub(crate) min_size: Option<Bytes>,
-    /// Maximum size of an allocation. Larger ones are filtered in the kernel.
-    pub(crate) max_size: Option<Bytes>,
-    /// Minimum age of blocks that count as live.
-    pub(crate) older: Option<Duration>,
-    /// Time after which memory that is not touched is cold; `None` to measure no touches.
-    pub(crate) cold_after: Option<Duration>,
-    /// True to count the sizes, lifetimes and ages of blocks.
-    pub(crate) lifetimes: bool,
     pub(crate) grouping: Grouping,
+    pub(crate) heap: HeapArgs,
+    pub(crate) blocks: BlockArgs,
+    pub(crate) pages: PageArgs,
+    pub(crate) touches: TouchArgs,
+    pub(crate) tuning: TuningArgs,
     /// Maximum number of sites, and of processes, in the summary.
     pub(crate) top: usize,
     /// Maximum number of ended processes with rows of their own; the others are merged into groups.
     pub(crate) keep_ended: usize,
     /// True to write every stack and process, instead of the largest ones and sums of the others.
     pub(crate) all_stacks: bool,
-    /// Maximum number of frames of a stack; 0 to take no stacks.
-    pub(crate) max_depth: u32,
     /// Number of rings and consumer threads; `None` to derive it from the number of processors.
     pub(crate) shards: Option<NonZeroU32>,
-    /// Size of each ring: a power of two and a multiple of the page size.
-    pub(crate) ring_size: Bytes,
-    pub(crate) probe_site: ProbeSite,
     /// Allocators and functions that the user named, in addition to the recognized ones.
     pub(crate) user_hooks: UserHooks,
     /// Filter of the threads; allocations of other threads are not traced.
@@ -75,17 +62,8 @@ pub(crate) struct Config {
     pub(crate) tag_functions: Vec<TagFunction>,
     /// Objects with probes that change the current tag.
     pub(crate) tag_probes: Vec<ProbesOf>,
-    pub(crate) sizes: BlockSizes,
-    /// Maximum number of live blocks in the ledgers of all shards.
-    pub(crate) max_live: u64,
     /// Servers of debug files, which are contacted after the trace.
     pub(crate) debuginfod: Servers,
-    /// Maximum memory of memtrace and its maps; `None` to adapt to the limits of its cgroup.
-    pub(crate) memory_limit: Option<Bytes>,
-    /// Maximum additional processor time of the target, in percent of its own time; `None` for no limit.
-    pub(crate) max_overhead: Option<Percent>,
-    /// True to exempt memtrace from the OOM killer, and to lock its memory.
-    pub(crate) protect: bool,
     /// True to show no progress and no summary on standard error, but only the line `attached` and
     /// errors.
     pub(crate) quiet: bool,

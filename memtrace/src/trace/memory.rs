@@ -187,9 +187,9 @@ impl MemoryPlan {
         });
         Self {
             maps: MapSizes::FULL.with(config.map_uses()),
-            ring_size: config.ring_size,
+            ring_size: config.tuning.ring_size,
             mmap_ring: Bytes(mmap_events::LARGEST_RING as u64),
-            live: config.max_live,
+            live: config.tuning.max_live,
             stacks: 1 << 20,
             ended: EndedLimits { stacks: 1 << 22, call_paths: 1 << 23 },
             registry: registry::Limits::default(),
@@ -197,7 +197,7 @@ impl MemoryPlan {
             // 16 MiB is the call frame information of six compiler executables.
             unwinding: UnwindLimits { copies: Bytes(64 << 20), frame_data: Bytes(16 << 20) },
             generated_names: Bytes(32 << 20),
-            has_histograms: config.lifetimes,
+            has_histograms: config.blocks.lifetimes,
             recorder,
         }
     }
@@ -339,7 +339,7 @@ pub(super) fn plan(config: &Config, rings: u32) -> Result<(MemoryPlan, Option<St
 /// Returns the memory limit and its origin; `None` without a limit. `own`: limit of memtrace's own cgroup. `least`:
 /// lowest limit that suffices for the run.
 fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes, Origin)> {
-    if let Some(limit) = config.memory_limit {
+    if let Some(limit) = config.tuning.memory_limit {
         return Some((limit, Origin::Option));
     }
     let free = own.map(|own| own.free);

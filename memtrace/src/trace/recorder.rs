@@ -156,7 +156,7 @@ impl Recorder {
             changes: PathChanges::default(),
             of_images: OfImages {
                 known: RecordedImages::default(),
-                old_blocks: OldBlocks::new(config.older.is_some()),
+                old_blocks: OldBlocks::new(config.blocks.older.is_some()),
                 deferral: Deferral::new(config),
                 groups: GroupedImages::new(limits.grouped_stacks),
             },

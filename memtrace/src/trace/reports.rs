@@ -278,7 +278,7 @@ impl FinishedTrace<'_> {
 /// Returns true if the report of this class has trends. Trends of blocks are for blocks of any age,
 /// so they do not fit `--older`.
 fn shows_trends(config: &Config, class: EventClass) -> bool {
-    has_trends(class) && !(config.older.is_some() && class.probes_allocators())
+    has_trends(class) && !(config.blocks.older.is_some() && class.probes_allocators())
 }
 
 /// Notes the path of the complete recording. Returns false if intervals could not be recorded.

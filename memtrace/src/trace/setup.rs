@@ -62,14 +62,14 @@ impl Setup {
         let (mut kernel, mut readers) = load(&options, &pids)?;
         let mut overhead = None;
         if config.follows(EventClass::probes_allocators) {
-            let takes_stacks = config.max_depth > 0;
+            let takes_stacks = config.tuning.max_depth > 0;
             let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks);
             if targets.ran_before() {
                 let costs = costs?;
                 let measured = if pids.is_empty() { running_processes(&options.filter, tracker) } else { pids.clone() };
                 let estimated = Overhead::measure(&mut kernel, &mut probes, allocators, &measured, costs)?;
                 estimate.push(estimated.describe(options.min_size));
-                if let Some(limit) = config.max_overhead {
+                if let Some(limit) = config.heap.max_overhead {
                     let size = estimated.min_size_within(limit, options.min_size)?;
                     if size > options.min_size {
                         let note =
@@ -130,17 +130,17 @@ fn options(
         rings,
         ring_size: plan.ring_size,
         map_sizes: plan.maps,
-        max_depth: config.max_depth,
-        min_size: config.min_size.unwrap_or(Bytes(0)),
-        max_size: config.max_size.unwrap_or(Bytes(u64::MAX)),
+        max_depth: config.tuning.max_depth,
+        min_size: config.heap.min_size.unwrap_or(Bytes(0)),
+        max_size: config.heap.max_size.unwrap_or(Bytes(u64::MAX)),
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter,
         threads: config.threads.clone(),
         records_allocators: config.parts().contains(PartKeys::ALLOCATOR),
         records_tags: config.parts().contains(PartKeys::TAG),
         records_thread_exits: config.accounts.as_ref().is_some_and(|accounts| !accounts.needs_stacks()),
-        usable_sizes: config.sizes == BlockSizes::Usable,
-        page_sample: config.follows(EventClass::counts_pages).then_some(config.page_sample),
+        usable_sizes: config.heap.size.unwrap_or_default() == BlockSizes::Usable,
+        page_sample: config.follows(EventClass::counts_pages).then_some(config.pages.one_in()),
         records_moves: config.follows(EventClass::counts_pages),
         reclaim: config.follows(EventClass::counts_stalls),
         records_mappings: config.follows(EventClass::holds_mappings),

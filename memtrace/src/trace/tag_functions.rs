@@ -37,7 +37,7 @@ pub(super) fn attach(
             None => find(function, targets, tracker).map_err(failed)?,
         };
         for (scope, object, place) in places {
-            let offset = function_site::choose(&object, place, needs(function.effect), config.probe_site);
+            let offset = function_site::choose(&object, place, needs(function.effect), config.heap.probe_site);
             kernel
                 .attach_tags(probes, scope, &object, &[TagSite { offset, semaphore: None, effect: function.effect }])
                 .map_err(|error| from_engines::kernel(None, error))?;

@@ -4,8 +4,8 @@ use clap::Args;
 use memtrace_model::EventClass;
 
 use crate::options::{
-    BlockArgs, EndArgs, EventArgs, GeneralArgs, GroupArgs, HeapArgs, OutputArgs, PageArgs, RecordingArgs, ShardArgs,
-    SpanArgs, StackArgs, TargetArgs, TouchArgs, TuningArgs,
+    BlockArgs, EndArgs, EventArgs, GeneralArgs, GroupArgs, HeapArgs, HookArgs, OutputArgs, PageArgs, RecordingArgs,
+    ShardArgs, SpanArgs, StackArgs, TargetArgs, TouchArgs, TuningArgs,
 };
 
 /// Groups of options that every trace supports, and that begin its help.
@@ -46,6 +46,8 @@ pub(crate) struct TraceArgs {
     #[command(flatten)]
     pub(crate) events: EventArgs,
     #[command(flatten)]
+    pub(crate) hooks: HookArgs,
+    #[command(flatten)]
     pub(crate) heap: HeapArgs,
     #[command(flatten)]
     pub(crate) blocks: BlockArgs,
@@ -63,6 +65,7 @@ impl TraceArgs {
         Self {
             common,
             events: EventArgs { events: vec![class] },
+            hooks: HookArgs::default(),
             heap: HeapArgs::default(),
             blocks: BlockArgs::default(),
             pages: PageArgs::default(),

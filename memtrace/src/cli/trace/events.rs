@@ -49,7 +49,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
         ("--exclude thread=", common.target.excluded_threads().next().is_some()),
         ("--by allocator", common.grouping.by.iter().any(|by| by.parts() == PartKeys::ALLOCATOR)),
     ];
-    args.heap.given().or_else(|| args.blocks.given()).or_else(|| first_given(&others))
+    args.hooks.given().or_else(|| args.heap.given()).or_else(|| args.blocks.given()).or_else(|| first_given(&others))
 }
 
 fn names(events: &[EventClass]) -> String {

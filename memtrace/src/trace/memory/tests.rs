@@ -146,54 +146,9 @@ fn the_default_suffices_for_a_busy_machine() {
 }
 
 fn config(target: Target, memory_limit: Option<u64>) -> Config {
-    use std::num::NonZeroU32;
-
-    use memtrace_host::debuginfod::Servers;
-    use memtrace_model::EventClass;
-    use memtrace_object::allocators::UserHooks;
-
-    use crate::options::BlockSizes;
-    use crate::run_kit::grouping::Grouping;
-    use crate::targets::select::ProbeSite;
-
-    Config {
-        target,
-        duration: None,
-        outputs: Vec::new(),
-        recording: None,
-        every: None,
-        timeline: None,
-        heap_profiles: Vec::new(),
-        activity: None,
-        accounts: None,
-        events: vec![EventClass::Heap],
-        page_sample: NonZeroU32::MIN,
-        metric: None,
-        min_size: None,
-        max_size: None,
-        older: None,
-        cold_after: None,
-        lifetimes: false,
-        grouping: Grouping::default(),
-        top: 10,
-        keep_ended: 1000,
-        all_stacks: false,
-        max_depth: 64,
-        shards: None,
-        ring_size: Bytes(16 << 20),
-        probe_site: ProbeSite::Best,
-        user_hooks: UserHooks::default(),
-        threads: Default::default(),
-        tag_functions: Vec::new(),
-        tag_probes: Vec::new(),
-        sizes: BlockSizes::Requested,
-        max_live: 32_000_000,
-        debuginfod: Servers::None,
-        memory_limit: memory_limit.map(Bytes),
-        max_overhead: None,
-        protect: false,
-        quiet: false,
-    }
+    let mut config = crate::cli::resolved_trace("--all").expect("a valid configuration");
+    config.tuning.memory_limit = memory_limit.map(Bytes);
+    Config { target, ..config }
 }
 
 #[test]

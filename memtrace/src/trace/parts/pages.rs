@@ -46,7 +46,7 @@ impl PageReader {
         (follows_pages || config.follows(EventClass::holds_mappings)).then(|| Self {
             first,
             rusage,
-            one_in: config.page_sample,
+            one_in: config.pages.one_in(),
             by_kind: config.parts().contains(PartKeys::MEMORY),
         })
     }

@@ -27,9 +27,9 @@ impl Deferral {
             && config.events == [EventClass::Heap]
             && config.parts() == PartKeys::NONE
             && !config.keeps_peaks()
-            && config.cold_after.is_none()
-            && config.older.is_none()
-            && !config.lifetimes
+            && config.touches.cold_after.is_none()
+            && config.blocks.older.is_none()
+            && !config.blocks.lifetimes
             && config.every.is_none();
         Self { left: is_possible.then_some([config.keep_ended, MAX_STACKS]), is_due: false }
     }

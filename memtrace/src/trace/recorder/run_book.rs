@@ -101,8 +101,8 @@ impl RunBook {
 pub(in crate::trace) fn header_of_run(config: &Config, interval: Duration, start: SystemTime) -> Header {
     Header {
         classes: config.events.clone(),
-        page_sample: if config.follows(EventClass::counts_pages) { config.page_sample.get() } else { 0 },
-        older: config.older,
+        page_sample: if config.follows(EventClass::counts_pages) { config.pages.one_in().get() } else { 0 },
+        older: config.blocks.older,
         ..recording_file::header(start, interval)
     }
 }

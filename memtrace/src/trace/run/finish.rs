@@ -142,7 +142,7 @@ impl Trace {
     fn end_shards(&mut self, config: &Config, touches: Option<&Touches>, facts: &mut Facts) -> RunTotals {
         let Context { shards, targets, complete, .. } = &mut self.context;
         let mut totals = shards.finish(facts.measured.window.end);
-        if config.cold_after.is_some() && touches.is_none() {
+        if config.touches.cold_after.is_some() && touches.is_none() {
             let note = "hot and cold bytes were not measured, because all traced processes had ended";
             targets.notes.push(String::from(note));
         }
@@ -198,7 +198,7 @@ fn record_end(
     let mut losses = facts.losses.clone();
     losses.merge(&context.tracker.losses());
     recorder.record_rest(unsent.deltas, unsent.changes, &mut context.tracker, &find_copy(Some(stacks)), &losses);
-    recorder.record_pages(&facts.snapshots, before, config.page_sample.get() > 1);
+    recorder.record_pages(&facts.snapshots, before, config.pages.one_in().get() > 1);
     recorder.record_values_at_end(&facts.snapshots);
     recorder.record_old_blocks(&facts.snapshots);
     facts.last_accounts.take().into_iter().for_each(|last| recorder.record_accounts(last));

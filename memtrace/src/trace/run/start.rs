@@ -40,7 +40,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     let (plan, note) = memory::plan(config, setup::rings(config))?;
     let (keys, user_hooks) = (config.parts(), config.user_hooks.clone());
     let mut tracker = ProcessTracker::new(origin, keys, user_hooks, plan.mmap_ring, plan.registry);
-    let probe_site = config.follows(EventClass::probes_allocators).then_some(config.probe_site);
+    let probe_site = config.follows(EventClass::probes_allocators).then_some(config.heap.probe_site);
     let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
     let (recorder, deltas) = recorder.unzip();
@@ -55,7 +55,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         .map_err(|error| Error::Failed(error.to_string()))?;
     let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
     tracker.owners.name_cgroups(removed);
-    let takes_stacks = config.max_depth > 0;
+    let takes_stacks = config.tuning.max_depth > 0;
     let UnwindLimits { copies, frame_data } = plan.unwinding;
     let tables =
         UnwindTables::prepare(&config.target, takes_stacks, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
@@ -143,8 +143,8 @@ fn settings(config: &Config, plan: &MemoryPlan) -> ledger::Settings {
         stacks: plan.stacks,
         processes: MAX_PROCESSES,
         track_peak: config.keeps_peaks(),
-        older: config.older,
-        lifetimes: config.lifetimes,
+        older: config.blocks.older,
+        lifetimes: config.blocks.lifetimes,
         parts: config.parts(),
         accounts: config.accounts.as_ref().map(AccountReport::parts),
     }
