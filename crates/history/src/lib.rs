@@ -36,6 +36,7 @@ mod live_calls;
 mod live_paths;
 mod memory;
 mod memory_timeline;
+mod merge_smallest;
 mod merged_images;
 mod moments;
 mod name_table;
@@ -50,7 +51,6 @@ mod recorded;
 pub mod registry;
 mod report_stacks;
 mod retention;
-mod smallest;
 pub mod tags;
 #[cfg(test)]
 mod test_code;

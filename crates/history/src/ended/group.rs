@@ -13,10 +13,10 @@ use rustc_hash::FxHashMap;
 use super::group_key::GroupKey;
 use super::row::{Row, since, size};
 use crate::call_paths::CallPaths;
+use crate::merge_smallest::SmallStacks;
 use crate::merged_images::MergedImages;
 use crate::path_totals::{PathKey, PathTotals, PathUsage, TotalParts};
 use crate::process;
-use crate::smallest::SmallStacks;
 
 /// Maximum number of distinct names that are counted. Further names cannot become the name of the group.
 const MAX_NAMES: usize = 8;

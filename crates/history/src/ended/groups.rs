@@ -7,9 +7,9 @@ use super::group::Group;
 use super::group_key::GroupKey;
 use super::row::{ImageFacts, Row};
 use crate::call_paths::CallPaths;
+use crate::merge_smallest::Smallest;
 use crate::merged_images::MergedImages;
 use crate::path_totals::PathTotals;
-use crate::smallest::Smallest;
 
 /// Groups, by key and by index.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use rusqlite::{Connection, Error, Result, Transaction};
 use super::quantities::{detail_number, end_number};
 use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
-use crate::smallest::{FEWEST, Smallest};
+use crate::merge_smallest::{FEWEST, Smallest};
 
 /// Starts to merge stacks. The new rows of `total` get the numbers after `last`. `first`: ID of the interval that
 /// counts the merged stacks. Returns the merge and the number of new rows; `None` if there are too few stacks.

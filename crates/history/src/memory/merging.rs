@@ -24,9 +24,9 @@ use crate::interval::{
     Change, Detail, FactValue, ImageChange, ImageValue, Interval, PathNumber, RecordedImage, StallChange, Subject,
     TotalKey,
 };
+use crate::merge_smallest::{FEWEST, ImageSizes, Smallest, small_images};
 use crate::merged_images::MergedImages;
 use crate::retention::{StoredInterval as Row, forced_merge, next_merge};
-use crate::smallest::{FEWEST, ImageSizes, Smallest, small_images};
 
 /// Maximum number of groups. The last one, `other programs`, contains all further images.
 const MAX_GROUPS: usize = 4096;

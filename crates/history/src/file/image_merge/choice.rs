@@ -2,7 +2,7 @@
 
 use rusqlite::{Connection, Result, Transaction};
 
-use crate::smallest::{FEWEST, ImageSizes, small_images};
+use crate::merge_smallest::{FEWEST, ImageSizes, small_images};
 
 /// Maximum number of groups. If more are needed, images share coarser groups. The group `other programs` can exceed
 /// the maximum.
