@@ -31,8 +31,9 @@ pub fn page_faults(pid: u32) -> [u64; 2] {
 
 /// Waits until the process is blocked in a read of its standard input.
 pub fn wait_until_reading_stdin(pid: u32) {
-    // The number of the system call, then its first argument. On x86-64 read is 0; standard input is 0.
-    wait_for_file(pid, "syscall", |call| call.starts_with("0 0x0 "), "read its standard input");
+    // The number of the system call, then its first argument; standard input is 0.
+    let reading = format!("{} 0x0 ", libc::SYS_read);
+    wait_for_file(pid, "syscall", |call| call.starts_with(&reading), "read its standard input");
 }
 
 /// Waits until the content of `file` below `/proc/PID` makes `is_reached` return true. `action` completes the message

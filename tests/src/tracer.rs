@@ -10,8 +10,11 @@ use crate::process::{self, Process};
 use crate::scratch::Scratch;
 use crate::{Victim, lane, root, victim};
 
-/// Number of the system call `epoll_wait` in `/proc/PID/syscall`, on x86-64 (arch/x86/entry/syscalls/syscall_64.tbl).
-const EPOLL_WAIT: &str = "232 ";
+/// Number of the system call in which memtrace waits for events. Only x86-64 has `epoll_wait`.
+#[cfg(target_arch = "x86_64")]
+const EPOLL_WAIT: i64 = libc::SYS_epoll_wait;
+#[cfg(not(target_arch = "x86_64"))]
+const EPOLL_WAIT: i64 = libc::SYS_epoll_pwait;
 
 /// Returns the path of the memtrace under test: `MEMTRACE_BIN`, or the executable that cargo built with the tests.
 #[must_use]
@@ -197,7 +200,8 @@ impl Tracer {
     }
 
     fn wait_until_idle(&self) {
-        process::wait_for_file(self.process.pid(), "syscall", |call| call.starts_with(EPOLL_WAIT), "wait for events");
+        let waiting = format!("{EPOLL_WAIT} ");
+        process::wait_for_file(self.process.pid(), "syscall", |call| call.starts_with(&waiting), "wait for events");
     }
 
     /// Stops memtrace until [`Self::resume`]. Only its BPF programs run.
