@@ -1,5 +1,7 @@
 //! Methods of `memtrace wss`.
 
+use std::io;
+
 use memtrace_host::kernel::features;
 use memtrace_host::pmu::CacheCounters;
 use memtrace_host::procfs::{self, Damon, DamonError, PageTracker};
@@ -7,19 +9,28 @@ use memtrace_model::{Pid, WorkingSetMethod};
 
 use super::finding::{Area, Finding};
 
+/// Reason of a method that needs more privileges.
+const DENIED: &str = "needs root";
+
 /// A method of `memtrace wss`, and the reason if it is not available.
 type Availability = (WorkingSetMethod, Option<&'static str>);
 
 pub(super) fn examine() -> Finding {
     let unless = |is_available: bool, reason| if is_available { None } else { Some(reason) };
+    let is_denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
     let availability = |&method: &WorkingSetMethod| {
         let missing = match method {
             WorkingSetMethod::Referenced => unless(procfs::has_clear_refs(), "CONFIG_PROC_PAGE_MONITOR"),
-            WorkingSetMethod::Idle => unless(PageTracker::idle().is_ok(), "CONFIG_IDLE_PAGE_TRACKING"),
+            WorkingSetMethod::Idle => match PageTracker::idle() {
+                Ok(_) => None,
+                Err(error) if is_denied(&error) => Some(DENIED),
+                Err(_) => Some("CONFIG_IDLE_PAGE_TRACKING"),
+            },
             WorkingSetMethod::Written => unless(procfs::has_soft_dirty(), "CONFIG_MEM_SOFT_DIRTY"),
             WorkingSetMethod::Damon => match Damon::find() {
                 Ok(()) => None,
                 Err(DamonError::InUse) => Some("in use by another program"),
+                Err(DamonError::Failed(error)) if is_denied(&error) => Some(DENIED),
                 Err(_) => Some("CONFIG_DAMON_VADDR, CONFIG_DAMON_SYSFS"),
             },
             WorkingSetMethod::Faults => {
