@@ -1,13 +1,14 @@
 //! Files of outputs, without a name until they are complete.
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use memtrace_host::procfs;
+use memtrace_model::printable;
 
 /// An open output.
 pub(super) enum Sink {
@@ -43,13 +44,10 @@ impl Drop for Temporary {
 impl Sink {
     /// Opens the output at `path`. A regular file gets this name only in [`Self::publish`].
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        // Resolve links: the file is replaced, not the link.
-        let path = match fs::canonicalize(path) {
-            Ok(path) => path,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-            Err(error) => return Err(error),
-        };
-        if let Ok(metadata) = fs::metadata(&path) {
+        // The file is replaced, not a link to it.
+        let path = follow_links(path)?;
+        let existing = fs::metadata(&path).ok();
+        if let Some(metadata) = &existing {
             let kind = metadata.file_type();
             if kind.is_dir() {
                 return Err(io::Error::from(io::ErrorKind::IsADirectory));
@@ -66,16 +64,20 @@ impl Sink {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };
-        match OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o644).open(directory) {
-            Ok(file) => Ok(Self::Unnamed { path, file }),
+        let sink = match OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o644).open(directory) {
+            Ok(file) => Self::Unnamed { path, file },
             // File system or kernel without O_TMPFILE (open(2)).
             Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)) => {
                 let temporary = temporary_path(&path);
                 let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temporary)?;
-                Ok(Self::Named { path, file, temporary: Temporary(temporary) })
+                Self::Named { path, file, temporary: Temporary(temporary) }
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
+        };
+        if let (Some(existing), Self::Unnamed { file, .. } | Self::Named { file, .. }) = (&existing, &sink) {
+            keep_owner_and_mode(file, existing)?;
         }
+        Ok(sink)
     }
 
     /// Returns the path of the output; `-` for standard output.
@@ -100,6 +102,68 @@ impl Sink {
     }
 }
 
+/// Returns the path without symbolic links. The last part need not exist.
+///
+/// A link that another user has put into a directory with the sticky bit, such as `/tmp`, is refused: it would lead
+/// memtrace, which can write all files, to any of them. The kernel does the same if `fs.protected_symlinks` is set, but
+/// not for a path whose links are read (`may_follow_link`, fs/namei.c).
+fn follow_links(path: &Path) -> io::Result<PathBuf> {
+    /// Maximum number of links in a path (`MAXSYMLINKS`, include/linux/namei.h).
+    const MAX_LINKS: usize = 40;
+    let mut resolved = std::env::current_dir()?;
+    let mut rest: Vec<OsString> = parts(path);
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        match part.as_bytes() {
+            b"/" => resolved = PathBuf::from("/"),
+            b"." => {}
+            b".." => _ = resolved.pop(),
+            _ => {
+                let next = resolved.join(&part);
+                match fs::symlink_metadata(&next) {
+                    Ok(link) if link.is_symlink() => {
+                        check_link(&next, &link, &fs::metadata(&resolved)?)?;
+                        links += 1;
+                        if links > MAX_LINKS {
+                            return Err(io::Error::from_raw_os_error(libc::ELOOP));
+                        }
+                        rest.extend(parts(&fs::read_link(&next)?));
+                    }
+                    Ok(_) => resolved = next,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound && rest.is_empty() => resolved = next,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    Ok(resolved)
+}
+
+/// Returns the parts of a path, the last one first.
+fn parts(path: &Path) -> Vec<OsString> {
+    path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
+}
+
+/// Refuses a link of another user in a directory with the sticky bit.
+fn check_link(path: &Path, link: &Metadata, directory: &Metadata) -> io::Result<()> {
+    // SAFETY: the call only reads the credentials of the process.
+    let own = unsafe { libc::geteuid() };
+    let is_sticky = directory.mode() & libc::S_ISVTX != 0;
+    if !is_sticky || [own, directory.uid()].contains(&link.uid()) {
+        return Ok(());
+    }
+    let message = format!("{} is a link of another user in a directory with the sticky bit", printable(path));
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+}
+
+/// Gives a file the mode and, if permitted, the owner of the file that it replaces.
+fn keep_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
+    if let Err(error) = fchown(file, Some(existing.uid()), Some(existing.gid())) {
+        log::debug!("the owner of the output changes: {error}");
+    }
+    file.set_permissions(existing.permissions())
+}
+
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -115,4 +179,62 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
     let result =
         unsafe { libc::linkat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::AT_SYMLINK_FOLLOW) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
+
+    use harness::Scratch;
+    use harness::fixtures::assert_root;
+
+    use super::*;
+
+    #[test]
+    fn links_are_followed_to_the_file() {
+        let scratch = Scratch::new();
+        let _ = scratch.subdirectory("directory");
+        fs::write(scratch.path("directory/file"), "").unwrap();
+        symlink("directory", scratch.path("link")).unwrap();
+        symlink("../link/./file", scratch.path("directory/other")).unwrap();
+        let file = scratch.path("directory/file");
+        for path in ["directory/file", "link/file", "link/other", "directory/../link/file"] {
+            assert_eq!(follow_links(&scratch.path(path)).unwrap(), file, "{path}");
+        }
+        assert_eq!(follow_links(&scratch.path("link/new")).unwrap(), scratch.path("directory/new"));
+        assert_eq!(follow_links(&scratch.path("no/new")).unwrap_err().kind(), io::ErrorKind::NotFound);
+        symlink("loop", scratch.path("loop")).unwrap();
+        assert_eq!(follow_links(&scratch.path("loop")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    }
+
+    #[test]
+    fn privileged_link_of_another_user_in_a_sticky_directory_is_refused() {
+        assert_root();
+        let scratch = Scratch::new();
+        let directory = scratch.subdirectory("sticky");
+        let link = directory.join("memtrace.svg");
+        fs::write(scratch.path("secret"), "").unwrap();
+        symlink(scratch.path("secret"), &link).unwrap();
+        let opened = |mode, owner| {
+            fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+            lchown(&link, Some(owner), None).unwrap();
+            Sink::open(&link).map(drop).map_err(|error| error.kind())
+        };
+        assert_eq!(opened(0o1777, 0), Ok(()));
+        assert_eq!(opened(0o0755, 65534), Ok(()));
+        assert_eq!(opened(0o1777, 65534), Err(io::ErrorKind::PermissionDenied));
+    }
+
+    #[test]
+    fn existing_file_keeps_its_mode() {
+        let scratch = Scratch::new();
+        let path = scratch.path("report");
+        for mode in [0o600, 0o664] {
+            fs::write(&path, "earlier").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            Sink::open(&path).unwrap().publish().unwrap();
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode);
+            assert_eq!(fs::read(&path).unwrap(), b"");
+        }
+    }
 }
