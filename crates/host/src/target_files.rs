@@ -1,32 +1,110 @@
 //! Opens files of targets: objects, debug files and the files with the names of generated code.
+//!
+//! A target chooses its paths, and what is at them. A file is looked up once, without opening it (`O_PATH`), then
+//! checked, and then opened by its descriptor, so that nobody can replace it between check and open.
 
 use std::env;
-use std::fs::{self, File};
+use std::ffi::CString;
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::LazyLock;
 
 use memtrace_model::Object;
 use memtrace_object::ObjectFiles;
 
+use crate::procfs::descriptor_path;
+
 /// Device and inode number of this process's executable; `None` if they cannot be read.
 static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_exe().and_then(fs::metadata)).ok());
 
-/// Opens a file of a target for reading.
+/// What happens to a link at the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastLink {
+    Follow,
+    /// The descriptor is that of the link itself, which is not a regular file.
+    Keep,
+}
+
+/// A file that was looked up and is not open.
+#[derive(Debug)]
+pub(crate) struct Seen(File);
+
+impl Seen {
+    /// Looks up `path` below the directory `root`. Links do not lead out of it (`RESOLVE_IN_ROOT`, openat2(2), Linux
+    /// 5.6).
+    pub(crate) fn below(root: &Path, path: &Path, last: LastLink) -> io::Result<Self> {
+        let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        // SAFETY: all fields are integers.
+        let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
+        let no_follow = if last == LastLink::Keep { libc::O_NOFOLLOW } else { 0 };
+        how.flags = u64::from((libc::O_PATH | libc::O_CLOEXEC | no_follow).cast_unsigned());
+        how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+        // SAFETY: the path and the structure are valid for the length of the call.
+        let descriptor = unsafe {
+            libc::syscall(
+                libc::SYS_openat2,
+                directory.as_raw_fd(),
+                path.as_ptr(),
+                &raw const how,
+                size_of::<libc::open_how>(),
+            )
+        };
+        match i32::try_from(descriptor) {
+            // SAFETY: the system call returned a new descriptor.
+            Ok(descriptor) if descriptor >= 0 => Ok(Self(unsafe { File::from_raw_fd(descriptor) })),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Looks up a path that no target has chosen, such as one in procfs or of a descriptor.
+    fn at(path: &Path) -> io::Result<Self> {
+        OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map(Self)
+    }
+
+    pub(crate) fn metadata(&self) -> io::Result<Metadata> {
+        self.0.metadata()
+    }
+
+    /// Opens the file for reading. Only regular files are opened: the open of a device can have side effects, and that of
+    /// a pipe can block for ever.
+    pub(crate) fn open(&self) -> io::Result<File> {
+        if !self.metadata()?.is_file() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        // O_NONBLOCK: do not wait until another process gives up a lease on the file (fcntl(2), F_SETLEASE).
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(descriptor_path(&self.0))
+    }
+}
+
+/// Opens a regular file of a target for reading. The path is in procfs, or that of a descriptor.
 ///
 /// # Errors
 ///
-/// Errors of open(2).
+/// Errors of open(2); [`io::ErrorKind::InvalidInput`] if it is no regular file.
 pub fn open_target_file(path: &Path) -> io::Result<File> {
-    File::open(path)
+    Seen::at(path)?.open()
+}
+
+/// Opens the regular file at `path` below the directory `root` for reading. Links do not lead out of `root`.
+///
+/// # Errors
+///
+/// Errors of openat2(2); [`io::ErrorKind::InvalidInput`] if it is no regular file.
+pub fn open_below(root: &Path, path: &Path) -> io::Result<File> {
+    Seen::below(root, path, LastLink::Follow)?.open()
 }
 
 /// Opens the file of an object.
 ///
 /// # Errors
 ///
-/// Errors of open(2); [`io::ErrorKind::NotFound`] if the object has no file.
+/// Errors of [`open_target_file`]; [`io::ErrorKind::NotFound`] if the object has no file.
 pub fn open_object(object: &Object) -> io::Result<File> {
     open_target_file(object.handle.as_deref().ok_or(io::ErrorKind::NotFound)?)
 }
@@ -40,17 +118,26 @@ impl ObjectFiles for TargetFiles {
         open_target_file(path)
     }
 
+    fn open_below(&self, root: &Path, path: &Path) -> io::Result<File> {
+        open_below(root, path)
+    }
+
     fn is_own_executable(&self, file: &File) -> bool {
         OWN.is_some() && identity(file.metadata()).ok() == *OWN
     }
 }
 
-fn identity(metadata: io::Result<fs::Metadata>) -> io::Result<[u64; 2]> {
+fn identity(metadata: io::Result<Metadata>) -> io::Result<[u64; 2]> {
     metadata.map(|metadata| [metadata.dev(), metadata.ino()])
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+    use std::os::unix::fs::symlink;
+
+    use harness::Scratch;
+
     use super::*;
 
     #[test]
@@ -58,5 +145,40 @@ mod tests {
         let is_own = |path: &Path| TargetFiles.is_own_executable(&open_target_file(path).unwrap());
         assert!(is_own(&env::current_exe().unwrap()));
         assert!(!is_own(Path::new("/bin/sh")));
+    }
+
+    #[test]
+    fn links_lead_to_files_below_the_root_only() {
+        let scratch = Scratch::new();
+        let root = scratch.subdirectory("root");
+        fs::write(scratch.path("secret"), "outside").unwrap();
+        fs::write(root.join("secret"), "inside").unwrap();
+        let read = |path: &str| {
+            let mut text = String::new();
+            open_below(&root, Path::new(path)).and_then(|mut file| file.read_to_string(&mut text)).map(|_| text)
+        };
+        for (link, to) in [("relative", "../secret"), ("absolute", "/secret"), ("deep", "/../../secret")] {
+            symlink(to, root.join(link)).unwrap();
+            assert_eq!(read(link).unwrap(), "inside", "{link}");
+        }
+        assert_eq!(read("../secret").unwrap(), "inside");
+        symlink(scratch.path("secret"), root.join("out")).unwrap();
+        assert_eq!(read("out").unwrap_err().kind(), io::ErrorKind::NotFound);
+        symlink("/proc/self/root/secret", root.join("magic")).unwrap();
+        assert!(read("magic").is_err());
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        let scratch = Scratch::new();
+        let root = scratch.path("");
+        let fifo = CString::new(scratch.path("fifo").as_os_str().as_bytes()).unwrap();
+        // SAFETY: the path is valid for the length of the call.
+        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        let refused = open_below(&root, Path::new("fifo")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        for path in [scratch.path("fifo").as_path(), Path::new("/dev/null"), &root] {
+            assert_eq!(open_target_file(path).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{path:?}");
+        }
     }
 }

@@ -14,6 +14,13 @@ pub trait ObjectFiles: fmt::Debug + Sync {
     /// Errors of open(2).
     fn open(&self, path: &Path) -> io::Result<File>;
 
+    /// Opens the file at `path` below the directory `root` for reading. Links in the path do not lead out of `root`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of openat2(2).
+    fn open_below(&self, root: &Path, path: &Path) -> io::Result<File>;
+
     /// Returns true for memtrace's own executable, which contains an allocator. A probe belongs to a file, so memtrace
     /// itself would hit probes in its allocator, even if it traces another process that runs the same file.
     fn is_own_executable(&self, file: &File) -> bool;
@@ -28,6 +35,10 @@ pub(crate) struct AllFiles;
 impl ObjectFiles for AllFiles {
     fn open(&self, path: &Path) -> io::Result<File> {
         File::open(path)
+    }
+
+    fn open_below(&self, root: &Path, path: &Path) -> io::Result<File> {
+        File::open(root.join(path.strip_prefix("/").unwrap_or(path)))
     }
 
     fn is_own_executable(&self, _: &File) -> bool {

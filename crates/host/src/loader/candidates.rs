@@ -20,7 +20,7 @@ use super::ld_cache;
 use super::root::Root;
 use crate::launch::path;
 use crate::procfs::Inode;
-use crate::procfs::{Objects, Opened, regular};
+use crate::procfs::{Objects, Opened};
 
 /// Maximum number of examined files.
 const MAX_FILES: usize = 512;
@@ -130,7 +130,7 @@ fn executables(command: &OsStr, path: Option<&OsStr>) -> Vec<PathBuf> {
 /// Returns the interpreter of a script and, if the interpreter is `env`, the command that `env` executes. Returns the
 /// shell for a file that is neither a script nor ELF, because the shell executes it.
 fn interpreters(script: &Path, path: Option<&OsStr>) -> Vec<PathBuf> {
-    let Ok(opened) = regular(script) else { return Vec::new() };
+    let Ok(opened) = Opened::at(script) else { return Vec::new() };
     let mut line = Vec::new();
     if std::io::Read::read_to_end(&mut std::io::Read::take(&opened.file, FIRST_LINE as u64), &mut line).is_err() {
         return Vec::new();

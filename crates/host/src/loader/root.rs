@@ -1,18 +1,15 @@
 //! Path resolution in the root directory of another process.
 
-use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::procfs::descriptor_path;
-use crate::procfs::{Opened, regular};
+use crate::procfs::{Opened, descriptor_path};
+use crate::target_files::{LastLink, Seen};
 
 /// Root directory for path resolution: memtrace's own, or an open directory.
 #[derive(Debug, Default)]
-pub(super) struct Root(Option<OwnedFd>);
+pub(super) struct Root(Option<File>);
 
 impl Root {
     /// memtrace's root directory.
@@ -20,14 +17,14 @@ impl Root {
 
     /// Opens the directory at `path`.
     pub(super) fn open_directory(path: &Path) -> io::Result<Self> {
-        Ok(Self(Some(File::open(path)?.into())))
+        Ok(Self(Some(File::open(path)?)))
     }
 
     /// Opens a regular file.
     pub(super) fn open(&self, path: &Path) -> io::Result<Opened> {
         match &self.0 {
-            None => regular(path),
-            Some(root) => regular(&descriptor_path(&resolve(root, path)?)),
+            None => Opened::at(path),
+            Some(root) => Opened::below(&descriptor_path(root), path),
         }
     }
 
@@ -42,7 +39,7 @@ impl Root {
     pub(super) fn has(&self, path: &Path) -> bool {
         match &self.0 {
             None => path.exists(),
-            Some(root) => resolve(root, path).is_ok(),
+            Some(root) => Seen::below(&descriptor_path(root), path, LastLink::Follow).is_ok(),
         }
     }
 
@@ -53,25 +50,6 @@ impl Root {
             Some(_) => None,
         }
     }
-}
-
-/// Resolves a path without opening the file; symbolic links stay inside `root` (openat2(2), Linux 5.6).
-fn resolve(root: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: all fields are plain numbers, for which zero is a value.
-    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
-    how.flags = (libc::O_PATH | libc::O_CLOEXEC) as u64;
-    how.resolve = libc::RESOLVE_IN_ROOT;
-    // SAFETY: the path is null-terminated, `how` has the given length, and both outlive the call.
-    let result = unsafe {
-        libc::syscall(libc::SYS_openat2, root.as_raw_fd(), path.as_ptr(), &raw const how, size_of::<libc::open_how>())
-    };
-    let fd = RawFd::try_from(result).unwrap_or(-1);
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the call returned a new descriptor that nothing else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 #[cfg(test)]

@@ -1,19 +1,15 @@
 //! Perf map of a process: the names of code that it generates at run time.
 
-use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use memtrace_model::{NoPerfMap, Pid, printable};
 
-use super::own_process::descriptor_path;
 use super::process::proc_path;
 use super::process_metadata::field;
+use crate::target_files::{LastLink, Seen};
 
 /// Maximum number of bytes of the command line and of the environment that are searched.
 const MAX_ARGUMENTS: u64 = 1 << 20;
@@ -63,7 +59,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 /// Reason why there is no perf map.
 pub fn perf_map(root: &Path, generator: CodeGenerator) -> Result<File, NoPerfMap> {
     let path = format!("tmp/perf-{}.map", generator.inner_pid);
-    let seen = open_below(root, Path::new(&path)).map_err(|error| {
+    let seen = Seen::below(root, Path::new(&path), LastLink::Keep).map_err(|error| {
         log::debug!("{}/{path}: {error}", printable(root));
         if error.raw_os_error() == Some(libc::ELOOP) { NoPerfMap::NotRegular } else { NoPerfMap::Missing }
     })?;
@@ -74,9 +70,7 @@ pub fn perf_map(root: &Path, generator: CodeGenerator) -> Result<File, NoPerfMap
     if !is_owner(&metadata, generator) {
         return Err(NoPerfMap::NotOwned);
     }
-    // O_NONBLOCK: do not wait until another process gives up a lease on the file (fcntl(2), F_SETLEASE).
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(descriptor_path(&seen));
-    file.map_err(|_| NoPerfMap::Missing)
+    seen.open().map_err(|_| NoPerfMap::Missing)
 }
 
 /// Opens the perf map of a running process.
@@ -95,33 +89,6 @@ pub fn belongs_to(path: &Path, generator: CodeGenerator) -> bool {
 
 fn is_owner(metadata: &fs::Metadata, generator: CodeGenerator) -> bool {
     [0, generator.uid].contains(&metadata.uid())
-}
-
-/// Opens a descriptor of the file at `path` below the directory `root`, without opening the file itself
-/// (`RESOLVE_IN_ROOT`, openat2(2), Linux 5.6).
-fn open_below(root: &Path, path: &Path) -> io::Result<File> {
-    let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    // SAFETY: all fields are integers.
-    let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
-    // With O_PATH and O_NOFOLLOW, the call opens a link itself (open(2)), which the caller refuses.
-    how.flags = (libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC) as u64;
-    how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
-    // SAFETY: the path and the structure are valid for the length of the call.
-    let descriptor = unsafe {
-        libc::syscall(
-            libc::SYS_openat2,
-            directory.as_raw_fd(),
-            path.as_ptr(),
-            &raw const how,
-            size_of::<libc::open_how>(),
-        )
-    };
-    match i32::try_from(descriptor) {
-        // SAFETY: the system call returned a new descriptor.
-        Ok(descriptor) if descriptor >= 0 => Ok(unsafe { File::from_raw_fd(descriptor) }),
-        _ => Err(io::Error::last_os_error()),
-    }
 }
 
 #[cfg(test)]

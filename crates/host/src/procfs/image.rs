@@ -10,7 +10,7 @@ use memtrace_model::{AbsAddr, Mapping, Object, Pid, ProcessImage};
 
 use super::error::ProcessError;
 use super::maps::{MapsEntry, entries};
-use super::objects::{Objects, regular};
+use super::objects::{Objects, Opened};
 use super::process::{failure, proc_path, program};
 
 /// Reads the executable mappings of a process, its comm and the path of its executable.
@@ -50,7 +50,7 @@ pub fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) 
 
 /// Returns the executable of the process; `None` if it has exited.
 pub fn program_of(pid: Pid, objects: &mut Objects) -> Option<Arc<Object>> {
-    let opened = regular(&proc_path(pid, "exe")).ok()?;
+    let opened = Opened::at(&proc_path(pid, "exe")).ok()?;
     let path = program(pid).ok()?;
     Some(objects.opened_by(pid, &path, opened))
 }

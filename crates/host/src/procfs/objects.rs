@@ -17,7 +17,7 @@ use memtrace_object::elf::{Elf, ElfError, notes};
 use super::maps::{Inode, MapsEntry};
 use super::own_process::descriptor_path;
 use super::process::inside_root;
-pub use open::{Opened, regular};
+pub use open::Opened;
 use open_files::{Need, OpenFiles};
 use roots::Roots;
 
@@ -150,11 +150,9 @@ impl Objects {
     /// file and its handle.
     pub fn reopen(object: &Object) -> Option<(File, PathBuf)> {
         let build_id = object.build_id.as_ref()?;
-        let relative = object.path.strip_prefix("/").ok()?;
-        let inside = object.root.as_ref().map(|root| root.join(relative));
-        let mut paths = inside.as_deref().into_iter().chain([object.path.as_path()]);
-        let file = paths.find_map(|path| {
-            let opened = regular(path).ok()?;
+        let mut roots = object.root.as_deref().into_iter().chain([Path::new("/")]);
+        let file = roots.find_map(|root| {
+            let opened = Opened::below(root, &object.path).ok()?;
             (read_build_id(&opened.file).as_ref() == Some(build_id)).then_some(opened.file)
         })?;
         let handle = descriptor_path(&file);

@@ -244,7 +244,7 @@ fn image_of(paths: &[&Path]) -> (Objects, ProcessImage) {
         start: AbsAddr(0x1000),
         end: AbsAddr(0x2000),
         offset: FileOffset(0),
-        object: Some(objects.opened(Path::new("/"), path, memtrace_host::procfs::regular(path).unwrap())),
+        object: Some(objects.opened(Path::new("/"), path, memtrace_host::procfs::Opened::at(path).unwrap())),
     };
     let mappings = paths.iter().map(&mut mapping).collect();
     (objects, ProcessImage { comm: "test".into(), mappings, ..ProcessImage::default() })

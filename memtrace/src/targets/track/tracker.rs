@@ -281,7 +281,7 @@ impl ProcessTracker {
 
     /// Opens the objects at these paths that exist in memtrace's mount namespace.
     pub(crate) fn open_objects(&mut self, paths: &[PathBuf]) -> Vec<Arc<Object>> {
-        let open = |path: &PathBuf| Some(self.objects.opened(Path::new("/"), path, procfs::regular(path).ok()?));
+        let open = |path: &PathBuf| Some(self.objects.opened(Path::new("/"), path, procfs::Opened::at(path).ok()?));
         paths.iter().filter_map(open).collect()
     }
 

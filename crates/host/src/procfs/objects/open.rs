@@ -11,8 +11,8 @@ use memtrace_model::{AbsAddr, Pid};
 
 use crate::procfs::maps;
 use crate::procfs::maps::{Inode, MapsEntry};
-use crate::procfs::own_process::descriptor_path;
 use crate::procfs::process::proc_path;
+use crate::target_files::{open_below, open_target_file};
 
 /// An open regular file.
 #[derive(Debug)]
@@ -23,21 +23,30 @@ pub struct Opened {
     pub deleted: bool,
 }
 
-/// Opens a regular file for reading.
-///
-/// Other files are never opened, because the open of a device can have side effects, and the open of a pipe can block
-/// forever. The path is resolved once, to an `O_PATH` descriptor, so that nobody can replace the file between check and
-/// open.
-pub fn regular(path: &Path) -> io::Result<Opened> {
-    let seen = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?;
-    if !seen.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
+impl Opened {
+    fn of(file: File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        let inode = Inode { device: metadata.dev(), inode: metadata.ino() };
+        Ok(Self { file, inode, deleted: metadata.nlink() == 0 })
     }
-    // O_NONBLOCK: do not wait until another process gives up a lease on the file (fcntl(2), F_SETLEASE).
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(descriptor_path(&seen))?;
-    let metadata = file.metadata()?;
-    let inode = Inode { device: metadata.dev(), inode: metadata.ino() };
-    Ok(Opened { file, inode, deleted: metadata.nlink() == 0 })
+
+    /// Opens the regular file at `path`, which is in procfs, or that of a descriptor.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`open_target_file`].
+    pub fn at(path: &Path) -> io::Result<Self> {
+        Self::of(open_target_file(path)?)
+    }
+
+    /// Opens the regular file at `path` below the directory `root`. Links do not lead out of `root`.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`open_below`].
+    pub fn below(root: &Path, path: &Path) -> io::Result<Self> {
+        Self::of(open_below(root, path)?)
+    }
 }
 
 /// Opens the file of a mapping through `/proc/PID/map_files`. This does not depend on the file's path and mount
@@ -55,13 +64,13 @@ pub(super) fn by_mapping(pid: Pid, entry: &MapsEntry) -> Option<Opened> {
 /// Opens the file of the mapping with these addresses through `/proc/PID/map_files`. The process may have mapped
 /// another file there since the addresses were recorded.
 pub(super) fn by_addresses(pid: Pid, start: AbsAddr, end: AbsAddr) -> Option<Opened> {
-    regular(&proc_path(pid, &format!("map_files/{:x}-{:x}", start.0, end.0))).ok()
+    Opened::at(&proc_path(pid, &format!("map_files/{:x}-{:x}", start.0, end.0))).ok()
 }
 
 /// Opens a path in the root directory of the process, or else in memtrace's, if `expected` accepts the file.
 pub(super) fn by_path(pid: Pid, path: &Path, expected: impl Fn(&Opened) -> bool) -> Option<Opened> {
-    let inside = proc_path(pid, "root").join(path.strip_prefix("/").ok()?);
-    [inside.as_path(), path].into_iter().filter_map(|path| regular(path).ok()).find(|opened| expected(opened))
+    let roots = [proc_path(pid, "root"), PathBuf::from("/")];
+    roots.iter().filter_map(|root| Opened::below(root, path).ok()).find(|opened| expected(opened))
 }
 
 /// Removes the suffix that the kernel appends to the path of a deleted file (`d_path`, fs/d_path.c).

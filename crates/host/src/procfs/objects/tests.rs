@@ -153,7 +153,7 @@ fn mmap_events_of_a_deleted_file_resolve_to_the_open_one() {
     let path = scratch.copy("/bin/true", "program");
     let (inode, build_id) = (Some(identity(&path)), read_build_id(&File::open(&path).unwrap()));
     let mut objects = Objects::new();
-    let opened = objects.opened(Path::new("/"), &path, regular(&path).unwrap());
+    let opened = objects.opened(Path::new("/"), &path, Opened::at(&path).unwrap());
     fs::remove_file(&path).unwrap();
     let nobody = Pid((1 << 22) + 1);
     let by_build_id = objects.resolve(nobody, &path, None, build_id.clone(), None);
@@ -183,7 +183,7 @@ fn only_regular_files_are_opened() {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
     // Opening the pipe itself would block until a writer opens it.
     for path in [pipe.as_path(), Path::new("/dev/null"), Path::new("/proc")] {
-        assert!(regular(path).is_err(), "{}", path.display());
+        assert!(Opened::at(path).is_err(), "{}", path.display());
     }
 }
 
