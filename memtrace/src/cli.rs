@@ -25,6 +25,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use memtrace_host::symbolizer;
 
 use self::args::{Action, Arguments};
 #[cfg(test)]
@@ -44,6 +45,9 @@ pub fn reference() -> String {
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let console = Console::stderr();
     let arguments = arguments.into_iter().collect::<Vec<_>>();
+    if arguments.first().is_some_and(|name| name == symbolizer::NAME) {
+        return symbolizer::serve();
+    }
     if arguments.len() <= 1 {
         console.line(help::INTRODUCTION);
         return Exit::Usage.into();

@@ -11,6 +11,7 @@ use memtrace_history::facts::RecordedFacts;
 use memtrace_history::tags::TagRules;
 use memtrace_history::{Book, Moments, Recording, notes_of};
 use memtrace_host::procfs::Objects;
+use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, ThreadColumn};
 use memtrace_object::symbolize::Symbolizer;
@@ -142,7 +143,7 @@ fn open(config: &Config) -> Result<Recording, Error> {
 /// Returns the symbolizer for frames without a recorded name. The symbolizer reads the file of an object only if the
 /// file has the recorded build ID.
 fn symbolizer() -> Symbolizer {
-    Symbolizer::new(&TargetFiles).with_reopen(Objects::reopen)
+    Symbolizer::new(&TargetFiles, Box::<SymbolizerProcess>::default()).with_reopen(Objects::reopen)
 }
 
 /// Returns the reports of a recording.

@@ -24,6 +24,7 @@ mod generated_code;
 mod group_by;
 mod grouped_recordings;
 mod hostile_names;
+mod hostile_objects;
 mod kernels;
 mod launch;
 mod libc_versions;

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use memtrace_model::format;
 use memtrace_model::{
-    AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, ProcessProfile, Profile, ProfileRows,
-    RunFacts, StackLabels, StackProfile, Unnamed,
+    AbsAddr, EventClass, FileState, Frame, Losses, MemcgProfile, Names, OomKill, PathObject, ProcessProfile, Profile,
+    ProfileRows, RunFacts, StackLabels, StackProfile, Unnamed,
 };
+use memtrace_model::{format, printable};
 
 use super::assemble::name_stacks;
 use super::exact_totals::ExactTotals;
@@ -64,6 +64,7 @@ impl<'a> NamedClasses<'a> {
         let left = classes.len();
         let mut frames: Vec<Box<[Frame]>> = vec![Box::default(); paths.number_of_calls()];
         let mut closed = 0;
+        let mut lost = Vec::new();
         for (object, calls) in paths.in_objects() {
             // Each call of `names.frames` reads one object, because debug information is large: it is released
             // before the next object is read.
@@ -74,6 +75,7 @@ impl<'a> NamedClasses<'a> {
             let is_closed =
                 object.file != FileState::Recorded && all.any(|frame| frame.name == Err(Unnamed::ObjectClosed));
             closed += u64::from(is_closed);
+            lost.extend(lost_names(object, &frames_of_object));
             for (calls, frames_of_call) in calls.into_values().zip(frames_of_object) {
                 calls.into_iter().for_each(|call| frames[call].clone_from(&frames_of_call));
             }
@@ -91,7 +93,7 @@ impl<'a> NamedClasses<'a> {
             let objects = format::counted(closed, "deleted object", "deleted objects");
             format!("the functions of {objects} have no names, because too many deleted files were open")
         });
-        let notes = generated.advice().into_iter().chain(closed).collect();
+        let notes = generated.advice().into_iter().chain(closed).chain(notes_of_lost_names(lost)).collect();
         Self { stacks, frames: FramesOfCalls::new(frames), left, notes }
     }
 
@@ -124,6 +126,33 @@ impl<'a> NamedClasses<'a> {
             notes: self.notes.clone(),
         }
     }
+}
+
+/// Maximum number of notes about objects that have cost the names of their functions.
+const MAX_LOST_NAMES: usize = 10;
+
+/// Returns at most [`MAX_LOST_NAMES`] of the `notes`, and the number of the others.
+fn notes_of_lost_names(mut notes: Vec<String>) -> Vec<String> {
+    let others = notes.len().saturating_sub(MAX_LOST_NAMES);
+    if others > 0 {
+        notes.truncate(MAX_LOST_NAMES);
+        let objects = format::counted(others as u64, "further object", "further objects");
+        notes.push(format!("the functions of {objects} have no names, because reading them took too long or failed"));
+    }
+    notes
+}
+
+/// Returns a note if the file of `object` has cost the names of its functions. The run has noted it for the objects of a
+/// recording.
+fn lost_names(object: &PathObject, frames: &[Box<[Frame]>]) -> Option<String> {
+    let reason_of = |frames: &[Frame]| {
+        Unnamed::LOST_NAMES.into_iter().find(|&lost| frames.iter().any(|frame| frame.name == Err(lost)))
+    };
+    let mut reasons = frames.iter().filter_map(|frames| reason_of(frames));
+    let reason = reasons.next().filter(|_| object.file != FileState::Recorded)?;
+    let calls = format::counted(1 + reasons.count() as u64, "function has", "functions have");
+    let path = printable(&object.object.path);
+    Some(format!("{path}: {calls} no name, because {} ({})", reason.explanation(), reason.name()))
 }
 
 fn frame_outside_objects(address: Option<AbsAddr>, reason: Unnamed) -> Frame {

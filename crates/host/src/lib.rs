@@ -10,5 +10,6 @@ pub mod loader;
 pub mod mmap_events;
 pub mod pmu;
 pub mod procfs;
+pub mod symbolizer;
 pub mod target_files;
 pub mod unwind_tables;

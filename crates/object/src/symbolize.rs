@@ -1,22 +1,25 @@
 //! Symbolization: converts file offsets in objects to frames with the names of functions.
 //!
-//! The program headers translate a file offset to an address in the object. blazesym finds the function at this
-//! address. The names of JIT code are in perf maps and jitdump files.
+//! The program headers translate a file offset to an address in the object. A [`FunctionFinder`] finds the function at
+//! this address, in this or in another process. The names of JIT code are in perf maps and jitdump files.
 
 mod catch_panic;
 mod debug_file;
+mod debug_link;
 mod demangle;
 mod find_function;
+mod find_in_process;
+mod functions;
 mod generated_code;
 mod headers;
-mod name_source;
-mod object_names;
+mod name_files;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::PathBuf;
 
-use object_names::{FunctionsAtAddress, ObjectNames};
+use debug_file::Search;
+use name_files::OpenObject;
 
 use memtrace_model::{
     BuildId, FileOffset, FileState, Frame, Name, Names, Object, ObjectName, PathObject, Unnamed, UserProbe, VirtOffset,
@@ -26,8 +29,10 @@ use crate::elf::{Elf, Source, user_probes};
 use crate::object_files::ObjectFiles;
 
 pub use find_function::{FunctionError, FunctionPlace, find_function};
+pub use find_in_process::FindInProcess;
+pub use functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles, NamesToRead};
 pub use generated_code::ImageCode;
-pub use name_source::NameSource;
+pub use name_files::NameSource;
 
 /// Opens the file of an object again, if it is still there. Returns the file, and a path by which it can be opened as
 /// long as the returned file is open.
@@ -37,6 +42,7 @@ pub type Reopen = fn(&Object) -> Option<(File, PathBuf)>;
 #[derive(Debug)]
 pub struct Symbolizer {
     files: &'static dyn ObjectFiles,
+    finder: Box<dyn FunctionFinder>,
     reopen: Reopen,
     debug_directories: Vec<PathBuf>,
     /// Debug files that were added, by build ID.
@@ -47,16 +53,21 @@ pub struct Symbolizer {
 impl Symbolizer {
     /// Creates a symbolizer that looks for debug files in the directories of distributions.
     #[must_use]
-    pub fn new(files: &'static dyn ObjectFiles) -> Self {
-        Self::with_debug_directories(files, debug_file::DIRECTORIES.map(PathBuf::from).into())
+    pub fn new(files: &'static dyn ObjectFiles, finder: Box<dyn FunctionFinder>) -> Self {
+        Self::with_debug_directories(files, finder, debug_file::DIRECTORIES.map(PathBuf::from).into())
     }
 
     /// Creates a symbolizer that looks for debug files in `directories`, below the target's root and below the host's
     /// root.
     #[must_use]
-    pub(crate) const fn with_debug_directories(files: &'static dyn ObjectFiles, directories: Vec<PathBuf>) -> Self {
+    pub(crate) fn with_debug_directories(
+        files: &'static dyn ObjectFiles,
+        finder: Box<dyn FunctionFinder>,
+        directories: Vec<PathBuf>,
+    ) -> Self {
         Self {
             files,
+            finder,
             reopen: |_| None,
             debug_directories: directories,
             debug_files: BTreeMap::new(),
@@ -80,8 +91,12 @@ impl Symbolizer {
     /// Returns the best source of function names of `object`.
     #[must_use]
     pub fn name_source(&self, object: &Object) -> NameSource {
-        let directories = debug_file::directories(object.root.as_deref(), &self.debug_directories);
-        name_source::find(object, &directories, self.files)
+        let search = self.search(object);
+        OpenObject::open(&search).map_or(NameSource::None, |open| open.name_source(&search))
+    }
+
+    fn search<'a>(&'a self, object: &'a Object) -> Search<'a> {
+        Search { object, directories: &self.debug_directories, files: self.files }
     }
 
     /// Adds a debug file for the objects with this build ID. It is used if the directories of debug files have none.
@@ -113,14 +128,12 @@ impl Symbolizer {
     /// no names, with the reason `unreadable`.
     fn frames_of(&self, object: &Object, offsets: &[FileOffset], unreadable: Unnamed) -> Vec<Box<[Frame]>> {
         let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
-        let mut names = ObjectNames::new(object, &self.debug_directories, &self.debug_files, self.files);
-        if !self.uses_debug_info {
-            names.forget_debug_info();
-        }
+        let search = self.search(object);
+        let open = OpenObject::open(&search);
         let mut result = vec![Box::default(); offsets.len()];
         let (mut loaded, mut addresses) = (Vec::new(), Vec::new());
         for (index, &offset) in offsets.iter().enumerate() {
-            if let Some(address) = names.virt_offset(offset) {
+            if let Some(address) = open.as_ref().and_then(|open| open.virt_offset(offset)) {
                 loaded.push(index);
                 addresses.push(address);
             } else {
@@ -132,7 +145,9 @@ impl Symbolizer {
                 result[index] = frames(&name, address, Err(reason));
             }
         }
-        let functions = names.find(&addresses);
+        let Some(open) = open else { return result };
+        let added = |build_id: &BuildId| self.debug_files.get(build_id).cloned();
+        let functions = self.finder.find(&open.into_name_files(&search, added, self.uses_debug_info), &addresses);
         for ((index, address), functions) in loaded.into_iter().zip(addresses).zip(functions) {
             result[index] = frames(&name, address, functions);
         }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{Object, printable};
 use memtrace_object::allocators::{Allocator, Kind, Survey};
@@ -11,7 +12,7 @@ use super::finding::{Area, Finding};
 
 /// Examines the executable and the traced allocators.
 pub(super) fn examine(executable: Option<&Object>, survey: &Survey) -> Vec<Finding> {
-    let symbolizer = Symbolizer::new(&TargetFiles);
+    let symbolizer = Symbolizer::new(&TargetFiles, Box::<SymbolizerProcess>::default());
     let libraries = survey.allocators.iter().filter(|allocator| allocator.is_supported());
     let libraries =
         libraries.map(|Allocator { object, kinds, .. }| (object.as_ref(), kinds.all().iter().find_map(package)));
@@ -55,10 +56,6 @@ fn judge(object: &Object, source: &NameSource, package: Option<&str>) -> Finding
                 .map_or_else(|| file.clone(), |below| Path::new("/").join(below));
             let detail = format!("{path}: in {}", printable(&file));
             Finding::ok(Area::Traceable, SUBJECT, detail)
-        }
-        NameSource::DebugLink => {
-            let detail = format!("{path}: in a separate file, if that is installed");
-            Finding::info(Area::Traceable, SUBJECT, detail)
         }
         NameSource::Symbols => warn("none: functions have names, but no source lines or inlined functions"),
         NameSource::Exported => warn("none, and stripped: only exported functions have names"),

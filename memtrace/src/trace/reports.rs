@@ -12,6 +12,7 @@ use memtrace_history::{
 };
 use memtrace_host::debuginfod;
 use memtrace_host::procfs::Objects;
+use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
     AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RunFacts,
@@ -114,7 +115,8 @@ impl Reports {
         let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id), &TargetFiles);
         let (images, window) = (finished.tracker.images(), &finished.measured.window);
         let end = ExactTotals::new(snapshots, images, code_of, ended, window, changes.unwrap_or_default());
-        let mut symbolizer = Symbolizer::new(&TargetFiles).with_reopen(Objects::reopen);
+        let mut symbolizer =
+            Symbolizer::new(&TargetFiles, Box::<SymbolizerProcess>::default()).with_reopen(Objects::reopen);
         if let Some(settings) = &debuginfod {
             let objects = end.objects_with_calls();
             let counts = debug_files::find(settings, &mut symbolizer, &objects, signals, observer).await;

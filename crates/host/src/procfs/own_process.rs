@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use memtrace_model::Bytes;
+
 /// Returns memtrace's own `/proc/PID/status` (proc_pid_status(5)).
 pub fn own_status() -> Option<String> {
     fs::read_to_string("/proc/self/status").ok()
@@ -54,6 +56,13 @@ fn parse_offset(text: &str, clock: &str) -> Option<i128> {
 /// Errors of the write: a lower score needs `CAP_SYS_RESOURCE`.
 pub fn set_own_oom_score(score: i32) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score.to_string())
+}
+
+/// Returns the size of the address space of this process (proc_pid_statm(5)).
+pub(crate) fn own_address_space() -> io::Result<Bytes> {
+    let text = fs::read_to_string("/proc/self/statm")?;
+    let pages: u64 = text.split(' ').next().and_then(|pages| pages.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
+    Ok(Bytes(pages * rustix::param::page_size() as u64))
 }
 
 /// Returns a path of memtrace's executable. It stays valid after the file was replaced.

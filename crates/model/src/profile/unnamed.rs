@@ -20,11 +20,17 @@ pub enum Unnamed {
     ObjectClosed,
     /// The object has no symbol at the address.
     NoSymbol,
+    /// The functions of the object were not found in time.
+    NamesTimeout,
+    /// The functions of the object were not found with the permitted memory.
+    NamesMemory,
+    /// The process that looked for the functions of the object was killed by the object's file.
+    NamesCrashed,
 }
 
 impl Unnamed {
     /// All reasons.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::NoMapping,
         Self::Anonymous,
         Self::KernelCode,
@@ -33,7 +39,13 @@ impl Unnamed {
         Self::ObjectUnreadable,
         Self::ObjectClosed,
         Self::NoSymbol,
+        Self::NamesTimeout,
+        Self::NamesMemory,
+        Self::NamesCrashed,
     ];
+
+    /// Reasons by which a file that is not trusted has cost the names of its functions.
+    pub const LOST_NAMES: [Self; 3] = [Self::NamesTimeout, Self::NamesMemory, Self::NamesCrashed];
 
     /// Returns the name in recordings.
     #[must_use]
@@ -47,6 +59,9 @@ impl Unnamed {
             Self::ObjectUnreadable => "object_unreadable",
             Self::ObjectClosed => "object_closed",
             Self::NoSymbol => "no_symbol",
+            Self::NamesTimeout => "names_timeout",
+            Self::NamesMemory => "names_memory",
+            Self::NamesCrashed => "names_crashed",
         }
     }
 
@@ -62,6 +77,9 @@ impl Unnamed {
             Self::ObjectUnreadable => "the object could not be read",
             Self::ObjectClosed => "the object was deleted while too many deleted files were open",
             Self::NoSymbol => "the object has no symbol here",
+            Self::NamesTimeout => "reading the names of the object took too long",
+            Self::NamesMemory => "reading the names of the object took too much memory",
+            Self::NamesCrashed => "reading the names of the object ended the process that read them",
         }
     }
 }

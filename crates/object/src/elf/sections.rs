@@ -66,6 +66,12 @@ impl<'elf, S: Source> Sections<'elf, S> {
         self.headers.iter().find(|section| self.is_named(section, name))
     }
 
+    /// Reads a section that is not compressed; `None` if it has more than `limit` bytes, or is not in the file.
+    pub(crate) fn content(&self, section: &SectionHeader64<LittleEndian>, limit: u64) -> Option<Vec<u8>> {
+        let size = section.sh_size.get(LE);
+        (size <= limit).then(|| self.elf.bytes_in_file(section.sh_offset.get(LE), size).ok()).flatten()
+    }
+
     /// Returns the uncompressed size in bytes that the header of a compressed section states; `None` if the section
     /// is not compressed.
     pub(crate) fn uncompressed_size(&self, section: &SectionHeader64<LittleEndian>) -> Result<Option<u64>, ElfError> {

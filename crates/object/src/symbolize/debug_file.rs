@@ -1,41 +1,98 @@
 //! Separate debug files of stripped objects.
 
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use memtrace_model::BuildId;
+use memtrace_model::{BuildId, Object};
 
+use super::debug_link::{AltLink, DebugLink};
 use super::headers::Headers;
 use crate::object_files::ObjectFiles;
 
 /// Directories of debug files in distributions, relative to a root.
 pub(super) const DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
-/// Returns `directories` below the target's root, and then below the host's root, which may have the debug files of
-/// executables in a container.
-pub(super) fn directories(target_root: Option<&Path>, directories: &[PathBuf]) -> Vec<PathBuf> {
-    let below = |root: &Path| {
-        let root = root.to_path_buf();
-        directories.iter().map(move |directory| root.join(directory.strip_prefix("/").unwrap_or(directory)))
-    };
-    let host = Path::new("/");
-    let target = target_root.filter(|&root| root != host);
-    target.into_iter().chain([host]).flat_map(below).collect()
+/// Root of the host's files.
+const HOST: &str = "/";
+
+/// A separate debug file.
+#[derive(Debug)]
+pub(super) struct DebugFile {
+    pub(super) file: File,
+    /// Path of the file on the host.
+    pub(super) path: PathBuf,
 }
 
-/// Returns the debug file with this build ID below one of `directories`.
-pub(super) fn by_build_id(directories: &[PathBuf], build_id: &BuildId, files: &dyn ObjectFiles) -> Option<PathBuf> {
-    let name = build_id.to_string();
-    // The path is `.build-id/ab/cdef….debug`: the first byte of the build ID names a directory.
-    let (first, rest) = name.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
-    directories
-        .iter()
-        .map(|directory| directory.join(".build-id").join(first).join(format!("{rest}.debug")))
-        .find(|path| has_build_id(path, build_id, files))
+/// Looks for the debug files of one object: below the target's root, and then below the host's root, which may have the
+/// debug files of executables in a container.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Search<'a> {
+    pub(super) object: &'a Object,
+    /// Directories of debug files, relative to a root.
+    pub(super) directories: &'a [PathBuf],
+    pub(super) files: &'a dyn ObjectFiles,
 }
 
-fn has_build_id(path: &Path, build_id: &BuildId, files: &dyn ObjectFiles) -> bool {
-    let sections = Headers::open(path, files).ok().and_then(|headers| headers.sections);
-    sections.is_some_and(|sections| sections.build_id.as_ref() == Some(build_id))
+impl Search<'_> {
+    /// Returns the debug file with this build ID.
+    pub(super) fn by_build_id(&self, build_id: &BuildId) -> Option<DebugFile> {
+        let name = build_id.to_string();
+        // The path is `.build-id/ab/cdef….debug`: the first byte of the build ID names a directory.
+        let (first, rest) = name.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
+        let file = Path::new(".build-id").join(first).join(format!("{rest}.debug"));
+        self.in_directories(&file, build_id)
+    }
+
+    /// Returns the supplementary file of debug information.
+    pub(super) fn supplementary(&self, link: &AltLink) -> Option<File> {
+        self.in_directories(&link.path, &link.build_id).map(|found| found.file)
+    }
+
+    /// Returns the file with this path below a directory of debug files, if it has the build ID.
+    fn in_directories(&self, file: &Path, build_id: &BuildId) -> Option<DebugFile> {
+        let paths: Vec<_> = self.directories.iter().map(|directory| directory.join(file)).collect();
+        self.find(&paths, |file| {
+            let sections = Headers::read(file).ok().and_then(|headers| headers.sections);
+            sections.is_some_and(|sections| sections.build_id.as_ref() == Some(build_id))
+        })
+    }
+
+    /// Returns the debug file to which `.gnu_debuglink` refers. It is in the directory of the object, in `.debug` there,
+    /// or in a directory of debug files, with or without the path of the object (GDB manual, "Debugging Information in
+    /// Separate Files").
+    pub(super) fn by_link(&self, link: &DebugLink) -> Option<DebugFile> {
+        let own = self.object.path.parent()?;
+        let inside = own.strip_prefix(HOST).unwrap_or(own);
+        let global = self.directories.iter().flat_map(|directory| [directory.join(inside), directory.clone()]);
+        let directories = [own.to_path_buf(), own.join(".debug")].into_iter().chain(global);
+        let paths: Vec<_> = directories.map(|directory| directory.join(OsStr::from_bytes(&link.name))).collect();
+        self.find(&paths, |file| checksum(file).is_ok_and(|checksum| checksum == link.checksum))
+    }
+
+    fn find(&self, paths: &[PathBuf], is_wanted: impl Fn(&File) -> bool) -> Option<DebugFile> {
+        let host = Path::new(HOST);
+        let target = self.object.root.as_deref().filter(|&root| root != host);
+        let roots = target.into_iter().chain([host]);
+        let mut candidates = roots.flat_map(|root| paths.iter().map(move |path| (root, path)));
+        candidates.find_map(|(root, path)| {
+            let file = self.files.open_below(root, path).ok().filter(&is_wanted)?;
+            Some(DebugFile { file, path: root.join(path.strip_prefix(HOST).unwrap_or(path)) })
+        })
+    }
+}
+
+/// Returns the CRC-32 of a file, as in `.gnu_debuglink`.
+fn checksum(mut file: &File) -> io::Result<u32> {
+    let (mut checksum, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(checksum.finalize()),
+            length => checksum.update(&buffer[..length]),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -44,17 +101,30 @@ mod tests {
     use crate::object_files::AllFiles;
 
     #[test]
-    fn the_target_root_is_searched_before_the_host_root() {
-        let usual = [PathBuf::from("/usr/lib/debug")];
-        let both = directories(Some(Path::new("/proc/7/root")), &usual);
-        assert_eq!(both, [PathBuf::from("/proc/7/root/usr/lib/debug"), PathBuf::from("/usr/lib/debug")]);
-        assert_eq!(directories(Some(Path::new("/")), &usual), usual);
-        assert_eq!(directories(None, &usual), usual);
+    fn a_build_id_too_short_for_a_path_has_no_debug_file() {
+        let object = Object { path: "/a".into(), handle: None, build_id: None, root: None };
+        let search = Search { object: &object, directories: &[PathBuf::from("/")], files: &AllFiles };
+        assert!(search.by_build_id(&BuildId([].into())).is_none());
+        assert!(search.by_build_id(&BuildId([0xab].into())).is_none());
     }
 
     #[test]
-    fn a_build_id_too_short_for_a_path_has_no_debug_file() {
-        assert_eq!(by_build_id(&[PathBuf::from("/")], &BuildId([].into()), &AllFiles), None);
-        assert_eq!(by_build_id(&[PathBuf::from("/")], &BuildId([0xab].into()), &AllFiles), None);
+    fn the_target_root_is_searched_before_the_host_root() {
+        let scratch = harness::Scratch::new();
+        std::fs::create_dir_all(scratch.path("root/debug")).unwrap();
+        let (inside, outside) = (scratch.path("root/debug/a"), scratch.path("a"));
+        for path in [&inside, &outside] {
+            std::fs::write(path, "123456789").unwrap();
+        }
+        let root = Some(scratch.path("root").into());
+        let object = Object { path: "/bin/a".into(), handle: None, build_id: None, root };
+        let directories = [PathBuf::from("/debug"), scratch.path("")];
+        let search = Search { object: &object, directories: &directories, files: &AllFiles };
+        // The check value of CRC-32/ISO-HDLC.
+        let found = |checksum| search.by_link(&DebugLink { name: b"a".as_slice().into(), checksum });
+        assert_eq!(found(0xcbf4_3926).map(|found| found.path), Some(inside.clone()));
+        assert!(found(0xcbf4_3927).is_none());
+        std::fs::remove_file(inside).unwrap();
+        assert_eq!(found(0xcbf4_3926).map(|found| found.path), Some(outside));
     }
 }

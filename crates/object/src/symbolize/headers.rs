@@ -2,14 +2,13 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
 
 use memtrace_model::{BuildId, FileOffset, VirtOffset};
 use object::LittleEndian;
 use object::elf::SHT_NOBITS;
 
+use super::debug_link::{AltLink, DebugLink};
 use crate::elf::{self, Elf, ElfError, Segment, Source, notes};
-use crate::object_files::ObjectFiles;
 
 /// Maximum compression ratio of zlib (zlib's technical notes). A section with a larger ratio is damaged or hostile.
 /// The size that it states would be allocated to decompress it.
@@ -31,22 +30,15 @@ pub(super) struct Sections {
     pub(super) build_id: Option<BuildId>,
     /// True if the file itself has debug information.
     pub(super) has_debug_info: bool,
-    /// True if `.gnu_debuglink` names a separate debug file.
-    pub(super) has_debug_link: bool,
+    /// Separate debug file to which the object refers.
+    pub(super) debug_link: Option<DebugLink>,
+    /// Supplementary file to which the debug information refers.
+    pub(super) alt_link: Option<AltLink>,
     /// True if the file has a full symbol table, not only dynamic symbols.
     pub(super) has_symbols: bool,
 }
 
 impl Headers {
-    /// Opens the file at `path`, and reads its headers.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`ObjectFiles::open`] and [`Self::read`].
-    pub(super) fn open(path: &Path, files: &dyn ObjectFiles) -> io::Result<Self> {
-        Self::read(&files.open(path)?)
-    }
-
     /// Reads the headers of `file`.
     ///
     /// # Errors
@@ -79,7 +71,12 @@ impl Sections {
             if section.sh_type.get(LE) != SHT_NOBITS {
                 let is_named = |name| table.is_named(section, name);
                 sections.has_debug_info |= is_named(".debug_info");
-                sections.has_debug_link |= is_named(".gnu_debuglink");
+                if is_named(".gnu_debuglink") {
+                    sections.debug_link = DebugLink::read(&table, section);
+                }
+                if is_named(".gnu_debugaltlink") {
+                    sections.alt_link = AltLink::read(&table, section);
+                }
                 // In stripped objects, Fedora leaves a compressed symbol table: .gnu_debugdata.
                 sections.has_symbols |= is_named(".symtab") || is_named(".gnu_debugdata");
             }

@@ -85,9 +85,14 @@ fn frames_at(symbolizer: &Symbolizer, image: &ProcessImage, address: AbsAddr) ->
     profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].clone()).collect()
 }
 
+/// Returns a finder in this process.
+fn finder() -> Box<dyn FunctionFinder> {
+    Box::new(FindInProcess { path_of: memtrace_host::procfs::descriptor_path })
+}
+
 /// Returns a symbolizer that does not use the host's debug files.
 fn symbolizer() -> Symbolizer {
-    Symbolizer::with_debug_directories(&AllFiles, Vec::new())
+    Symbolizer::with_debug_directories(&AllFiles, finder(), Vec::new())
 }
 
 /// Returns the name of each frame, its source line, and true if it is inlined.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use memtrace_history::{LiveCall, frames_of_calls};
 use memtrace_host::procfs::Objects;
+use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{Bytes, Frame, Names, Nanoseconds, format, plain};
 use memtrace_object::symbolize::Symbolizer;
@@ -54,7 +55,9 @@ impl PeriodicSites {
         let (requests, received) = mpsc::channel::<TopSites>();
         let (sender, texts) = mpsc::channel();
         let name_all = move || {
-            let symbolizer = Symbolizer::new(&TargetFiles).with_reopen(Objects::reopen).with_symbol_tables_only();
+            let symbolizer = Symbolizer::new(&TargetFiles, Box::<SymbolizerProcess>::default())
+                .with_reopen(Objects::reopen)
+                .with_symbol_tables_only();
             for request in received {
                 if sender.send(request.text(&symbolizer)).is_err() {
                     return;
@@ -171,8 +174,13 @@ mod tests {
         let expected = "1:30  live 4.00 MiB in 1,202 blocks; 3 of 7 sites:\n   75.0%  3.00 MiB in 1,200 blocks  \
                         grow\u{fffd} < main\n   25.0%  1.00 MiB in 1 block  [frames_lost]\n   <0.1%  1.00 KiB in 1 block  \
                         0 < 1 < 2 < 3 < 4 < 5 < …";
-        assert_eq!(top.text(&Symbolizer::new(&TargetFiles)), expected);
+        assert_eq!(top.text(&Symbolizer::new(&TargetFiles, Box::<SymbolizerProcess>::default())), expected);
         let unnamed = LiveCall::Named(Frame::new(Err(Unnamed::NoMapping)));
-        assert_eq!(frames_of_calls(&[vec![unnamed]], &Symbolizer::new(&TargetFiles))[0][0].label(), "[unknown]");
+        assert_eq!(
+            frames_of_calls(&[vec![unnamed]], &Symbolizer::new(&TargetFiles, Box::<SymbolizerProcess>::default()))[0]
+                [0]
+            .label(),
+            "[unknown]"
+        );
     }
 }

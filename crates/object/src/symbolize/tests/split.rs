@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::program::{Program, run};
-use super::{AllFiles, NameSource, Symbolizer, Unnamed, brief, frames_at, outer_with_inlined, symbolizer};
+use super::{AllFiles, NameSource, Symbolizer, Unnamed, brief, finder, frames_at, outer_with_inlined, symbolizer};
 
 /// Copies the program's debug information to the file `into`, and returns the program's build ID.
 fn split(program: &Program, into: &Path, compression: &str) -> String {
@@ -32,12 +32,12 @@ fn a_debug_file_is_found_by_build_id() {
         fs::create_dir_all(&directory).unwrap();
         fs::rename(&debug, directory.join(format!("{}.debug", &build_id[2..]))).unwrap();
         let image = program.image(Some(program.path()), Some(root.clone()));
-        let frames = frames_at(&Symbolizer::new(&AllFiles), &image, program.returns[0]);
+        let frames = frames_at(&Symbolizer::new(&AllFiles, finder()), &image, program.returns[0]);
         assert_eq!(brief(&frames), outer_with_inlined());
 
         // The debug file is on the host.
         let image = program.image(Some(program.path()), None);
-        let on_host = Symbolizer::with_debug_directories(&AllFiles, vec![root.join("usr/lib/debug")]);
+        let on_host = Symbolizer::with_debug_directories(&AllFiles, finder(), vec![root.join("usr/lib/debug")]);
         assert_eq!(brief(&frames_at(&on_host, &image, program.returns[0])), outer_with_inlined());
     }
 }
@@ -53,7 +53,7 @@ fn a_debug_file_with_another_build_id_is_not_used() {
     split(&other, &installed, "--decompress-debug-sections");
     let image = program.image(Some(program.path()), None);
     let named = || {
-        let symbolizer = Symbolizer::with_debug_directories(&AllFiles, vec![program.scratch.file("d")]);
+        let symbolizer = Symbolizer::with_debug_directories(&AllFiles, finder(), vec![program.scratch.file("d")]);
         frames_at(&symbolizer, &image, program.returns[0])
     };
     let frames = named();
@@ -74,7 +74,7 @@ fn a_debug_file_is_found_by_debuglink() {
     run("strip", &["--strip-all", path]);
     run("objcopy", &[&format!("--add-gnu-debuglink={}", debug.display()), path]);
     let image = program.image(Some(program.path()), None);
-    let symbolizer = Symbolizer::with_debug_directories(&AllFiles, vec![debug.parent().unwrap().into()]);
+    let symbolizer = Symbolizer::with_debug_directories(&AllFiles, finder(), vec![debug.parent().unwrap().into()]);
     let frames = frames_at(&symbolizer, &image, program.returns[0]);
     assert_eq!(brief(&frames), outer_with_inlined());
 }
@@ -105,7 +105,7 @@ fn the_name_source_depends_on_stripping_and_debug_files() {
     let directory = program.scratch.file("d");
     let installed = directory.join(".build-id").join(&build_id[..2]).join(format!("{}.debug", &build_id[2..]));
     fs::create_dir_all(installed.parent().unwrap()).unwrap();
-    let symbolizer = Symbolizer::with_debug_directories(&AllFiles, vec![directory]);
+    let symbolizer = Symbolizer::with_debug_directories(&AllFiles, finder(), vec![directory]);
     let source = || {
         let image = program.image(Some(path.clone()), None);
         symbolizer.name_source(image.mappings[0].object.as_ref().unwrap())
@@ -119,7 +119,9 @@ fn the_name_source_depends_on_stripping_and_debug_files() {
     assert_eq!(source(), NameSource::DebugFile(installed));
     run("objcopy", &["--remove-section=.note.gnu.build-id", path.to_str().unwrap()]);
     run("objcopy", &[&format!("--add-gnu-debuglink={}", debug.display()), path.to_str().unwrap()]);
-    assert_eq!(source(), NameSource::DebugLink);
+    assert_eq!(source(), NameSource::DebugFile(debug.clone()));
+    fs::write(&debug, b"another file").unwrap();
+    assert_eq!(source(), NameSource::Exported);
     fs::write(&path, b"not ELF").unwrap();
     assert_eq!(source(), NameSource::None);
 }

@@ -1,0 +1,257 @@
+//! The server's client, in the tracing process.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IoSlice, Read as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use memtrace_model::{Pid, Unnamed, VirtOffset};
+use memtrace_object::symbolize::{FunctionFinder, FunctionsAtAddress, NameFiles};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv,
+    sendmsg, socketpair,
+};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::passed_file::{MAX_COPY, PassedFile, memory_with};
+use super::protocol::{Answer, Call, MAX_DATAGRAM, MAX_DESCRIPTORS, Outcome, Request, decode, encode};
+use super::server::NAME;
+use crate::procfs;
+
+/// Time that each object may take, and additional time for each of its bytes.
+const TIME_PER_OBJECT: Duration = Duration::from_secs(4);
+const BYTES_PER_SECOND: u64 = 32 << 20;
+/// Maximum time that an object may take, whatever its size.
+const MAX_TIME: Duration = Duration::from_secs(60);
+/// Time that the objects of a user may lose by their deadlines. After it, each has the shortest deadline only.
+const LOST_TIME: Duration = Duration::from_secs(4);
+const SHORTEST_TIME: Duration = Duration::from_millis(200);
+/// Lost time of a user after which no further object of the user is read.
+const MOST_LOST_TIME: Duration = Duration::from_secs(6);
+/// Time in which the server must tell how a worker has ended.
+const GRACE: Duration = Duration::from_secs(2);
+/// Address space that a worker may use in addition to the files that it maps. Debug information takes several times
+/// its own size.
+const MEMORY: u64 = 384 << 20;
+const MEMORY_PER_BYTE: u64 = 4;
+/// Maximum length of an answer.
+const MAX_ANSWER: u64 = 256 << 20;
+
+/// Finds functions in a child process without privileges.
+#[derive(Debug, Default)]
+pub struct SymbolizerProcess(RefCell<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    server: Option<Server>,
+    /// Time that was lost by deadlines, by the owner of the objects: nobody can cost the names of others' objects.
+    lost: BTreeMap<u32, Duration>,
+}
+
+/// Why an object has no names.
+enum Lost {
+    Timeout,
+    Memory,
+    Crashed(String),
+}
+
+impl From<io::Error> for Lost {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::FileTooLarge => Self::Memory,
+            io::ErrorKind::TimedOut => Self::Timeout,
+            _ => Self::Crashed(error.to_string()),
+        }
+    }
+}
+
+impl From<rustix::io::Errno> for Lost {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+impl FunctionFinder for SymbolizerProcess {
+    fn find(&self, files: &NameFiles, addresses: &[VirtOffset]) -> Vec<FunctionsAtAddress> {
+        if addresses.is_empty() {
+            return Vec::new();
+        }
+        let reason = match self.0.borrow_mut().find(files, addresses) {
+            Ok(functions) => return functions,
+            Err(Lost::Timeout) => Unnamed::NamesTimeout,
+            Err(Lost::Memory) => Unnamed::NamesMemory,
+            Err(Lost::Crashed(message)) => {
+                log::info!("symbolization: {message}");
+                Unnamed::NamesCrashed
+            }
+        };
+        vec![Err(reason); addresses.len()]
+    }
+}
+
+impl State {
+    fn find(&mut self, files: &NameFiles, addresses: &[VirtOffset]) -> Result<Vec<FunctionsAtAddress>, Lost> {
+        let max_copy = max_copy();
+        let pass = |file: &File| PassedFile::of(file, max_copy);
+        let object = pass(&files.object)?;
+        let debug_file = files.debug_file.as_ref().map(pass).transpose()?;
+        let supplementary = files.supplementary.as_ref().map(pass).transpose()?;
+        let others = || debug_file.iter().chain(&supplementary);
+        let bytes = others().fold(object.size, |bytes, file| bytes.saturating_add(file.size));
+        let request = memory_with(&encode(&Request::new(files.reads, debug_file.is_some(), addresses))?)?;
+        let (answer, pipe) = pipe_with(PipeFlags::CLOEXEC)?;
+        let deadline = self.deadline(object.owner, bytes).ok_or(Lost::Timeout)?;
+        let call = Call {
+            deadline_ms: u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX),
+            memory: MEMORY.saturating_add(bytes.saturating_mul(MEMORY_PER_BYTE)),
+        };
+        let mut descriptors = vec![request.as_fd(), pipe.as_fd(), object.descriptor.as_fd()];
+        descriptors.extend(others().map(|file| file.descriptor.as_fd()));
+        let start = Instant::now();
+        let answered = self.server()?.call(call, &descriptors);
+        drop(descriptors);
+        drop(pipe);
+        let result = answered.and_then(|()| read_answer(answer, start + deadline + GRACE));
+        let outcome = result.and_then(|bytes| Ok((bytes, self.server()?.outcome(start + deadline + 2 * GRACE)?)));
+        let (bytes, outcome) = outcome.inspect_err(|_| {
+            // The server itself hangs, or has ended.
+            self.server = None;
+            *self.lost.entry(object.owner).or_default() += start.elapsed();
+        })?;
+        match outcome {
+            Outcome::Answered => {
+                let answer = decode::<Answer>(&bytes)?.into_functions(addresses.len());
+                answer.ok_or_else(|| Lost::Crashed("an answer of another length".into()))
+            }
+            Outcome::Timeout => {
+                *self.lost.entry(object.owner).or_default() += start.elapsed();
+                Err(Lost::Timeout)
+            }
+            Outcome::Memory => Err(Lost::Memory),
+            Outcome::Crashed => Err(Lost::Crashed("the process that reads names was killed by a file".into())),
+        }
+    }
+
+    /// Returns the time that files of this size may take; `None` if they are not read.
+    fn deadline(&self, owner: u32, bytes: u64) -> Option<Duration> {
+        match self.lost.get(&owner).copied().unwrap_or_default() {
+            lost if lost >= MOST_LOST_TIME => None,
+            lost if lost >= LOST_TIME => Some(SHORTEST_TIME),
+            _ => Some((TIME_PER_OBJECT + Duration::from_secs(bytes / BYTES_PER_SECOND)).min(MAX_TIME)),
+        }
+    }
+
+    fn server(&mut self) -> io::Result<&mut Server> {
+        match &mut self.server {
+            Some(server) => Ok(server),
+            none => Ok(none.insert(Server::start()?)),
+        }
+    }
+}
+
+/// Returns the maximum size of a copy in bytes: a part of the memory that is left to the cgroup of memtrace.
+fn max_copy() -> u64 {
+    let group = procfs::cgroup_memory(Pid(std::process::id()));
+    let free = group.and_then(|group| {
+        let limit = group.limit?;
+        Some(limit.most.0.saturating_sub(limit.current.0))
+    });
+    free.map_or(MAX_COPY, |free| (free / 2).min(MAX_COPY))
+}
+
+/// Reads an answer until the worker ends.
+fn read_answer(answer: OwnedFd, end: Instant) -> io::Result<Vec<u8>> {
+    let (mut pipe, mut bytes) = (File::from(answer), Vec::new());
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        wait(pipe.as_fd(), end)?;
+        match pipe.read(&mut buffer)? {
+            0 => return Ok(bytes),
+            length => bytes.extend_from_slice(&buffer[..length]),
+        }
+        if bytes.len() as u64 > MAX_ANSWER {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+    }
+}
+
+/// Waits until a descriptor can be read.
+fn wait(descriptor: BorrowedFd<'_>, end: Instant) -> io::Result<()> {
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The server process. It is killed when this value is dropped.
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    socket: OwnedFd,
+}
+
+impl Server {
+    fn start() -> io::Result<Self> {
+        let (socket, end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let mut command = Command::new(procfs::own_program());
+        command.arg0(NAME).env_clear().current_dir("/");
+        let child = command.stdin(Stdio::from(end)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        Ok(Self { child, socket })
+    }
+
+    fn call(&self, call: Call, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let bytes = encode(&call)?;
+        sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    fn outcome(&self, end: Instant) -> io::Result<Outcome> {
+        wait(self.socket.as_fd(), end)?;
+        let mut bytes = [0; MAX_DATAGRAM];
+        let (length, _) = recv(&self.socket, &mut bytes, RecvFlags::empty())?;
+        decode(&bytes[..length])
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadline_grows_with_the_size_and_shrinks_after_losses() {
+        let mut state = State::default();
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(state.deadline(7, 0), seconds(4));
+        assert_eq!(state.deadline(7, 320 << 20), seconds(14));
+        assert_eq!(state.deadline(7, u64::MAX), Some(MAX_TIME));
+        state.lost.insert(7, Duration::from_secs(4));
+        assert_eq!(state.deadline(7, 320 << 20), Some(SHORTEST_TIME));
+        state.lost.insert(7, Duration::from_secs(6));
+        assert_eq!(state.deadline(7, 0), None);
+        assert_eq!(state.deadline(0, 0), seconds(4));
+    }
+}

@@ -1,0 +1,185 @@
+//! Messages between memtrace, the server and a worker.
+//!
+//! A request is a datagram with a [`Call`] and its descriptors: the [`Request`] in a memfd, the pipe for the [`Answer`],
+//! the object, and perhaps a debug file and a supplementary file. The server answers with an [`Outcome`] when the worker has ended.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::time::Duration;
+
+use memtrace_model::{Location, Name, Unnamed, VirtOffset};
+use memtrace_object::symbolize::{Function, FunctionsAtAddress, NamesToRead};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Maximum number of descriptors of a call.
+pub(super) const MAX_DESCRIPTORS: usize = 5;
+
+/// Maximum length of an encoded [`Call`] or [`Outcome`].
+pub(super) const MAX_DATAGRAM: usize = 64;
+
+/// A call of the server.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Call {
+    /// Time after which the worker is killed, in milliseconds.
+    pub(super) deadline_ms: u32,
+    /// Address space that the worker may use in addition to that of the server, in bytes.
+    pub(super) memory: u64,
+}
+
+impl Call {
+    pub(super) fn deadline(self) -> Duration {
+        Duration::from_millis(self.deadline_ms.into())
+    }
+}
+
+/// How a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Outcome {
+    /// The answer is complete.
+    Answered,
+    /// The worker was killed at its deadline, or used its processor time.
+    Timeout,
+    /// The worker had too little memory.
+    Memory,
+    /// The worker ended for another reason.
+    Crashed,
+}
+
+/// Addresses to find in the files of an object.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Request {
+    object_debug_info: bool,
+    object_symbols: bool,
+    debug_file_debug_info: bool,
+    /// True if a debug file is passed.
+    pub(super) has_debug_file: bool,
+    addresses: Vec<u64>,
+}
+
+impl Request {
+    pub(super) fn new(reads: NamesToRead, has_debug_file: bool, addresses: &[VirtOffset]) -> Self {
+        Self {
+            has_debug_file,
+            object_debug_info: reads.object_debug_info,
+            object_symbols: reads.object_symbols,
+            debug_file_debug_info: reads.debug_file_debug_info,
+            addresses: addresses.iter().map(|address| address.0).collect(),
+        }
+    }
+
+    pub(super) fn reads(&self) -> NamesToRead {
+        NamesToRead {
+            object_debug_info: self.object_debug_info,
+            object_symbols: self.object_symbols,
+            debug_file_debug_info: self.debug_file_debug_info,
+        }
+    }
+
+    pub(super) fn addresses(&self) -> Vec<VirtOffset> {
+        self.addresses.iter().map(|&address| VirtOffset(address)).collect()
+    }
+}
+
+/// Functions at the addresses of a request.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Answer(Vec<Found>);
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Found {
+    Functions(Vec<FoundFunction>),
+    NoSymbol,
+    Unreadable,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct FoundFunction {
+    name: Option<String>,
+    /// Path and line of the source.
+    location: Option<(Vec<u8>, Option<u32>)>,
+    inlined: bool,
+}
+
+impl Answer {
+    pub(super) fn of(functions: Vec<FunctionsAtAddress>) -> Self {
+        let found = |functions: FunctionsAtAddress| match functions {
+            Ok(functions) => Found::Functions(functions.into_iter().map(FoundFunction::from).collect()),
+            Err(Unnamed::NoSymbol) => Found::NoSymbol,
+            Err(_) => Found::Unreadable,
+        };
+        Self(functions.into_iter().map(found).collect())
+    }
+
+    /// Returns the functions at `count` addresses; `None` if the answer has another number.
+    pub(super) fn into_functions(self, count: usize) -> Option<Vec<FunctionsAtAddress>> {
+        let functions = |found| match found {
+            Found::Functions(functions) => Ok(functions.into_iter().map(Function::from).collect()),
+            Found::NoSymbol => Err(Unnamed::NoSymbol),
+            Found::Unreadable => Err(Unnamed::ObjectUnreadable),
+        };
+        (self.0.len() == count).then(|| self.0.into_iter().map(functions).collect())
+    }
+}
+
+impl From<Function> for FoundFunction {
+    fn from(function: Function) -> Self {
+        let location = |at: Location| (at.file.as_os_str().as_bytes().to_vec(), at.line);
+        Self {
+            name: function.name.map(|name| name.0),
+            location: function.location.map(location),
+            inlined: function.inlined,
+        }
+    }
+}
+
+impl From<FoundFunction> for Function {
+    fn from(found: FoundFunction) -> Self {
+        let location = |(file, line)| Location { file: OsString::from_vec(file).into(), line };
+        Self { name: found.name.map(Name), location: found.location.map(location), inlined: found.inlined }
+    }
+}
+
+/// Encodes a message.
+pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    postcard::to_stdvec(message).map_err(io::Error::other)
+}
+
+/// Decodes a message.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(bytes).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_survive_the_encoding() {
+        let function = |name: Option<&str>, line| Function {
+            name: name.map(|name| Name(name.into())),
+            location: Some(Location { file: OsString::from_vec(vec![b'/', 0xff]).into(), line }),
+            inlined: line.is_none(),
+        };
+        let functions = vec![
+            Ok(vec![function(Some("outer"), Some(7)), function(None, None)]),
+            Err(Unnamed::NoSymbol),
+            Err(Unnamed::ObjectUnreadable),
+        ];
+        let bytes = encode(&Answer::of(functions.clone())).unwrap();
+        assert_eq!(decode::<Answer>(&bytes).unwrap().into_functions(3), Some(functions));
+        assert_eq!(decode::<Answer>(&bytes).unwrap().into_functions(2), None);
+        assert!(decode::<Answer>(&bytes[..bytes.len() - 1]).is_err());
+    }
+
+    #[test]
+    fn length_in_a_damaged_answer_is_not_allocated() {
+        assert!(decode::<Answer>(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).is_err());
+    }
+
+    #[test]
+    fn datagrams_are_short() {
+        let call = Call { deadline_ms: u32::MAX, memory: u64::MAX };
+        assert!(encode(&call).unwrap().len() <= MAX_DATAGRAM);
+    }
+}

@@ -1,0 +1,153 @@
+//! Restrictions of the server and of workers.
+//!
+//! The server has no capability, and is the user *nobody* if memtrace is root. A worker has limits of memory and time, and
+//! a seccomp filter that permits it to read and nothing else; where the kernel has Landlock, it can open only the files of
+//! its request.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use landlock::{
+    ABI, Access as _, AccessFs, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
+};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, Signal, geteuid, getppid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    apply_filter,
+};
+
+use super::protocol::Call;
+use crate::procfs;
+
+/// User and group without rights: *nobody* (`DEFAULT_OVERFLOWUID`, include/linux/highuid.h).
+const NOBODY: u32 = 65534;
+
+/// Gives up the privileges of memtrace.
+pub(super) fn give_up_privileges() -> io::Result<()> {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != parent {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    clear_ambient_capability_set()?;
+    if geteuid().is_root() {
+        for capability in CapabilitySet::all().iter() {
+            // The kernel may not know all of them.
+            let _ = remove_capability_from_bounding_set(capability);
+        }
+        set_thread_groups(&[])?;
+        let (user, group) = (rustix::process::Uid::from_raw(NOBODY), rustix::process::Gid::from_raw(NOBODY));
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)?;
+    }
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    set_no_new_privs(true)?;
+    // The kernel forgets this signal when credentials change (`commit_creds`, kernel/cred.c).
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    limit(Resource::Core, 0)
+}
+
+/// Restricts a worker to reading `files`, within the limits of `call`.
+pub(super) fn restrict_worker<'a>(call: Call, files: impl Iterator<Item = &'a File>) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: the default action needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    limit(Resource::As, procfs::own_address_space()?.0.saturating_add(call.memory))?;
+    limit(Resource::Cpu, call.deadline().max(Duration::from_secs(1)).as_secs() + 1)?;
+    limit(Resource::Nproc, 0)?;
+    permit_files(files)?;
+    filter_calls()
+}
+
+fn limit(resource: Resource, value: u64) -> io::Result<()> {
+    Ok(setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?)
+}
+
+/// Forbids the access to all files but `files`, if the kernel has Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK).
+fn permit_files<'a>(files: impl Iterator<Item = &'a File>) -> io::Result<()> {
+    let mut ruleset = Ruleset::default()
+        .handle_access(AccessFs::from_all(ABI::V1))
+        .and_then(Ruleset::create)
+        .map_err(io::Error::other)?;
+    for file in files {
+        ruleset = ruleset.add_rule(PathBeneath::new(file, AccessFs::ReadFile)).map_err(io::Error::other)?;
+    }
+    let status = ruleset.restrict_self().map_err(io::Error::other)?;
+    if status.ruleset == RulesetStatus::NotEnforced {
+        log::debug!("the kernel has no Landlock");
+    }
+    Ok(())
+}
+
+/// Refuses all system calls but those of [`PERMITTED`], openat(2) for reading, and an abort.
+fn filter_calls() -> io::Result<()> {
+    let reads = equal(2, u64::from((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC).cast_unsigned()), 0)?;
+    let own = equal(0, u32::MAX.into(), std::process::id().into())?;
+    let abort = equal(2, u32::MAX.into(), u64::from(libc::SIGABRT.cast_unsigned()))?;
+    let rule = |conditions| SeccompRule::new(conditions).map(|rule| vec![rule]).map_err(io::Error::other);
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = PERMITTED.iter().map(|&call| (call, Vec::new())).collect();
+    rules.insert(libc::SYS_openat, rule(vec![reads])?);
+    rules.insert(libc::SYS_tgkill, rule(vec![own, abort])?);
+    let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture).map_err(io::Error::other)?;
+    let program: BpfProgram = filter.try_into().map_err(io::Error::other)?;
+    apply_filter(&program).map_err(io::Error::other)
+}
+
+/// Returns the condition that the bits `mask` of an argument have this value.
+fn equal(argument: u8, mask: u64, value: u64) -> io::Result<SeccompCondition> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(mask), value)
+        .map_err(io::Error::other)
+}
+
+/// System calls of a worker, besides openat(2): it reads files, allocates memory and writes its answer.
+const PERMITTED: &[i64] = &[
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_lseek,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_newfstatat,
+    libc::SYS_pread64,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sigaltstack,
+    libc::SYS_statx,
+    libc::SYS_write,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lstat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_readlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_stat,
+];

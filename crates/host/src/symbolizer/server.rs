@@ -1,0 +1,92 @@
+//! The server: a process without privileges that forks a worker for each request.
+
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, kill_process, pidfd_open, waitpid};
+
+use super::protocol::{Call, MAX_DATAGRAM, MAX_DESCRIPTORS, Outcome, decode, encode};
+use super::{sandbox, worker};
+
+/// First argument by which the executable starts as a server.
+pub const NAME: &str = "memtrace-symbolizer";
+
+/// Runs the server until its socket, standard input, is closed.
+pub fn serve() -> ExitCode {
+    let socket = io::stdin();
+    let served = sandbox::give_up_privileges().and_then(|()| requests(socket.as_fd()));
+    if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn requests(socket: BorrowedFd<'_>) -> io::Result<()> {
+    while let Some((call, descriptors)) = receive(socket)? {
+        let outcome = run(call, descriptors).unwrap_or(Outcome::Crashed);
+        send(socket, &encode(&outcome)?, SendFlags::NOSIGNAL)?;
+    }
+    Ok(())
+}
+
+/// Receives a call with its descriptors; `None` if the socket is closed.
+fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Call, Vec<OwnedFd>)>> {
+    let mut bytes = [0; MAX_DATAGRAM];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    Ok(Some((decode(&bytes[..received.bytes])?, descriptors)))
+}
+
+/// Forks a worker, and waits until it has ended.
+fn run(call: Call, descriptors: Vec<OwnedFd>) -> io::Result<Outcome> {
+    // SAFETY: this process has a single thread, so no lock is held by another thread.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let is_done = worker::run(call, descriptors).is_ok();
+            // SAFETY: the call ends the process without the exit handlers of the server.
+            unsafe { libc::_exit(if is_done { 0 } else { 1 }) }
+        }
+        worker => {
+            // The worker has the only write end of the pipe for its answer.
+            drop(descriptors);
+            let worker = Pid::from_raw(worker).ok_or(io::ErrorKind::InvalidData)?;
+            wait(worker, call.deadline())
+        }
+    }
+}
+
+fn wait(worker: Pid, deadline: Duration) -> io::Result<Outcome> {
+    let handle = pidfd_open(worker, PidfdFlags::empty())?;
+    let timeout = Timespec::try_from(deadline).map_err(io::Error::other)?;
+    let is_late = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout))? == 0;
+    if is_late {
+        kill_process(worker, Signal::KILL)?;
+    }
+    let ended = waitpid(Some(worker), WaitOptions::empty())?;
+    Ok(if is_late { Outcome::Timeout } else { ended.map_or(Outcome::Crashed, |(_, status)| outcome(status)) })
+}
+
+fn outcome(status: WaitStatus) -> Outcome {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(0), _) => Outcome::Answered,
+        // The limit of processor time.
+        (_, Some(libc::SIGXCPU)) => Outcome::Timeout,
+        // Rust aborts when an allocation fails. The worker has no other abort: it resets the handlers of the signals by
+        // which a stack overflow and a truncated file end it.
+        (_, Some(libc::SIGABRT)) => Outcome::Memory,
+        _ => Outcome::Crashed,
+    }
+}

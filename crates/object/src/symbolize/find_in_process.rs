@@ -1,0 +1,138 @@
+//! Finds functions in this process. Only this module uses blazesym.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{CodeInfo, Input, Reason, Sym, Symbolized, Symbolizer};
+use memtrace_model::{Location, Name, Unnamed, VirtOffset};
+
+use super::catch_panic::catch_panic;
+use super::demangle::demangle;
+use super::functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles};
+
+/// Finds functions in this process.
+///
+/// The library maps files and follows the links in them. So this is for files that are trusted, and for a process
+/// without privileges that may be killed.
+#[derive(Clone, Copy, Debug)]
+pub struct FindInProcess {
+    /// Returns a path that opens an open file again.
+    pub path_of: fn(&File) -> PathBuf,
+}
+
+impl FunctionFinder for FindInProcess {
+    fn find(&self, files: &NameFiles, addresses: &[VirtOffset]) -> Vec<FunctionsAtAddress> {
+        let mut symbolizer = new_symbolizer();
+        let mut names: Vec<FunctionsAtAddress> = vec![Err(Unnamed::ObjectUnreadable); addresses.len()];
+        let mut open: Vec<usize> = (0..addresses.len()).collect();
+        for source in self.sources(files) {
+            if open.is_empty() {
+                break;
+            }
+            let input: Vec<u64> = open.iter().map(|&index| addresses[index].0).collect();
+            let answer = catch_panic(|| {
+                let symbols = symbolizer.symbolize(&Source::Elf(source.clone()), Input::VirtOffset(&input))?;
+                Ok::<_, blazesym::Error>(symbols.into_iter().map(names_of).collect::<Vec<_>>())
+            });
+            match answer {
+                Some(Ok(answers)) => {
+                    for (&index, answer) in open.iter().zip(answers) {
+                        improve(&mut names[index], answer);
+                    }
+                    open.retain(|&index| !is_named(&names[index]));
+                }
+                Some(Err(error)) => log::debug!("{error:#}"),
+                None => {
+                    log::warn!("contradictory debug information; using other sources");
+                    symbolizer = new_symbolizer();
+                }
+            }
+        }
+        names
+    }
+}
+
+impl FindInProcess {
+    /// Returns the sources of names, the richest first.
+    fn sources(&self, files: &NameFiles) -> Vec<Elf> {
+        let source = |file: &File, debug_syms| {
+            let mut elf = Elf::new((self.path_of)(file));
+            elf.debug_syms = debug_syms;
+            elf
+        };
+        let mut sources = Vec::new();
+        if files.reads.object_debug_info {
+            sources.push(source(&files.object, true));
+        }
+        if let Some(debug_file) = &files.debug_file {
+            if files.reads.debug_file_debug_info {
+                sources.push(source(debug_file, true));
+            }
+            // The symbol table of the debug file may be readable even if its debug information is not.
+            sources.push(source(debug_file, false));
+        }
+        if files.reads.object_symbols {
+            sources.push(source(&files.object, false));
+        }
+        sources
+    }
+}
+
+fn new_symbolizer() -> Symbolizer {
+    Symbolizer::builder()
+        // The files of the descriptors do not change, so a stat(2) for each batch is useless.
+        .enable_auto_reload(false)
+        .enable_code_info(true)
+        .enable_inlined_fns(true)
+        // blazesym would demangle names of C functions too: `f` would become the type `float`.
+        .enable_demangling(false)
+        // The caller finds debug files.
+        .set_debug_dirs(Some([] as [&str; 0]))
+        .build()
+}
+
+/// Completes the functions at an address by the result of a further source.
+fn improve(names: &mut FunctionsAtAddress, more: FunctionsAtAddress) {
+    match (names, more) {
+        // The earlier source lacks only the name of the outer function, and has the better locations.
+        (Ok(names), Ok(more)) => {
+            if let (Some(outer), Some(named)) = (names.first_mut(), more.into_iter().next()) {
+                outer.name = named.name;
+            }
+        }
+        (names @ Err(_), Ok(more)) => *names = Ok(more),
+        (names @ Err(_), Err(Unnamed::NoSymbol)) => *names = Err(Unnamed::NoSymbol),
+        (_, Err(_)) => {}
+    }
+}
+
+fn is_named(names: &FunctionsAtAddress) -> bool {
+    names.as_ref().is_ok_and(|functions| functions.first().is_some_and(|outer| outer.name.is_some()))
+}
+
+fn names_of(symbolized: Symbolized<'_>) -> FunctionsAtAddress {
+    match symbolized {
+        Symbolized::Sym(symbol) => Ok(functions(&symbol)),
+        // The source, or its data for this address, cannot be read.
+        Symbolized::Unknown(Reason::IgnoredError) => Err(Unnamed::ObjectUnreadable),
+        Symbolized::Unknown(_) => Err(Unnamed::NoSymbol),
+    }
+}
+
+fn functions(symbol: &Sym<'_>) -> Vec<Function> {
+    let name = |name: &str| (!name.is_empty()).then(|| Name(demangle(name).into_owned()));
+    let outer =
+        Function { name: name(&symbol.name), location: symbol.code_info.as_deref().map(location), inlined: false };
+    let inlined = symbol.inlined.iter().map(|function| Function {
+        name: name(&function.name),
+        location: function.code_info.as_ref().map(location),
+        inlined: true,
+    });
+    std::iter::once(outer).chain(inlined).collect()
+}
+
+fn location(code: &CodeInfo<'_>) -> Location {
+    // Compilers write line 0 for code without a source line.
+    Location { file: code.to_path().into_owned(), line: code.line.filter(|&line| line != 0) }
+}

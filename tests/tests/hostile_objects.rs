@@ -1,0 +1,206 @@
+//! A process that chooses what is in its files, and where they lead, costs at most its own names.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use memtrace_tests::process::{Process, run};
+use memtrace_tests::{MemoryCgroup, Report, Scratch, Trace, Victim, VictimTotals, victim};
+
+/// A user without rights. Files of other users than root can change during the trace.
+const USER: u32 = 65534;
+
+/// Time within which a report must be complete, on a busy machine too.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Returns a copy of the victim without debug information and build ID.
+fn stripped(scratch: &Scratch, name: &str) -> PathBuf {
+    let path = scratch.join(name);
+    let options = ["--strip-debug", "--remove-section=.note.gnu.build-id"];
+    run(Command::new("objcopy").args(options).arg(victim::path("exact")).arg(&path));
+    path
+}
+
+/// Adds a section to an object.
+fn add_section(object: &Path, section: &str, content: &[u8]) {
+    let file = object.with_extension("section");
+    fs::write(&file, content).expect("the scratch directory is writable");
+    run(Command::new("objcopy").arg("--add-section").arg(format!("{section}={}", file.display())).arg(object));
+}
+
+/// Returns the content of `.gnu_debuglink`.
+fn debug_link(path: &[u8]) -> Vec<u8> {
+    let mut content = path.to_vec();
+    content.resize((path.len() + 1).next_multiple_of(4), 0);
+    content.extend([1, 2, 3, 4]);
+    content
+}
+
+/// Traces the program. Returns the report and the counts of the victim.
+fn trace(program: &Path) -> (Report, VictimTotals) {
+    let mut victim = Victim::start(&mut Command::new(program));
+    let tracer = Trace::victim(&victim).start();
+    let expected = victim.work();
+    let start = Instant::now();
+    let outcome = tracer.stop();
+    assert!(start.elapsed() < SOON, "the report took {:?}", start.elapsed());
+    victim.finish();
+    let report = outcome.report();
+    report.assert_equals(&expected);
+    (report, expected)
+}
+
+/// Asserts that the functions of the victim have names, without source lines.
+fn assert_named_by_symbols(report: &Report, expected: &VictimTotals) {
+    for site in &expected.sites {
+        let mut leaves = report.stacks_with_leaf(&site.name).filter_map(|stack| stack.leaf()).peekable();
+        assert!(leaves.peek().is_some(), "{} has no name: {:?}", site.name, report.leaves());
+        assert!(leaves.all(|leaf| leaf.file.is_none()), "{}", site.name);
+    }
+}
+
+#[test]
+fn debug_links_with_paths_are_not_followed() {
+    let scratch = Scratch::new();
+    let fifo = scratch.join("fifo");
+    run(Command::new("mkfifo").arg(&fifo));
+    let absolute = fifo.to_str().expect("UTF-8");
+    for (number, link) in [absolute, "fifo", "../../../../etc/shadow", "/dev/zero"].into_iter().enumerate() {
+        let program = stripped(&scratch, &format!("program{number}"));
+        add_section(&program, ".gnu_debuglink", &debug_link(link.as_bytes()));
+        let (report, expected) = trace(&program);
+        assert_named_by_symbols(&report, &expected);
+    }
+}
+
+#[test]
+fn supplementary_files_with_paths_are_not_followed() {
+    let scratch = Scratch::new();
+    let fifo = scratch.join("fifo");
+    run(Command::new("mkfifo").arg(&fifo));
+    let program = scratch.copy(victim::path("exact"), "program");
+    let link = [fifo.as_os_str().as_encoded_bytes(), b"\0", &[7; 20]].concat();
+    add_section(&program, ".gnu_debugaltlink", &link);
+    let (report, expected) = trace(&program);
+    for site in &expected.sites {
+        assert!(report.stacks_with_leaf(&site.name).next().is_some(), "{} has no name", site.name);
+    }
+}
+
+#[test]
+fn debug_files_of_a_root_directory_do_not_lead_out_of_it() {
+    let scratch = Scratch::new();
+    let program = scratch.join("program");
+    let debug = scratch.join("debug");
+    run(Command::new("objcopy").arg("--only-keep-debug").arg(victim::path("exact")).arg(&debug));
+    run(Command::new("objcopy").arg("--strip-debug").arg(victim::path("exact")).arg(&program));
+    let notes = run(Command::new("readelf").arg("-n").arg(&program));
+    let build_id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).expect("a build ID");
+    let (first, rest) = build_id.split_at(2);
+    // A file system over /usr/lib/debug that only the victim sees.
+    let link = format!(
+        "mount -t tmpfs none /usr/lib/debug && mkdir -p /usr/lib/debug/.build-id/{first} && mkdir /usr/lib/debug/{first} \
+         && ln -s \"$1\" /usr/lib/debug/.build-id/{first}/{rest}.debug && exec \"$2\""
+    );
+    let report_with = |target: &Path| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &link, "sh"]).arg(target).arg(&program);
+        let mut victim = Victim::start(&mut command);
+        let tracer = Trace::victim(&victim).start();
+        let expected = victim.work();
+        let report = tracer.stop().report();
+        victim.finish();
+        (report, expected)
+    };
+    // The root directory of the victim is that of the machine, so this link leads to a file below it.
+    let (report, expected) = report_with(&debug);
+    report.assert_site("exact.c", &expected.sites[0]);
+    // This one leads to it by a link in procfs, which can lead to any root directory.
+    let magic = Path::new("/proc/1/root").join(debug.strip_prefix("/").expect("an absolute path"));
+    let (report, expected) = report_with(&magic);
+    assert_named_by_symbols(&report, &expected);
+}
+
+#[test]
+fn compressed_symbols_of_any_size_cost_names_only() {
+    let scratch = Scratch::new();
+    let bomb = scratch.join("bomb.xz");
+    run(Command::new("sh").args(["-c", "head -c 1500M /dev/zero | xz -T2 -1 > \"$1\"", "sh"]).arg(&bomb));
+    let program = stripped(&scratch, "program");
+    run(Command::new("strip").arg("--strip-all").arg(&program));
+    add_section(&program, ".gnu_debugdata", &fs::read(&bomb).expect("it was written"));
+    // The limit of the unit in the guide.
+    let group = MemoryCgroup::with_memory(1 << 30);
+    let path = group.path().to_str().expect("UTF-8");
+    let mut victim = Victim::start(&mut Command::new(&program));
+    let join = ["sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", path];
+    let tracer = Trace::victim(&victim).wrapped_in(&join).start();
+    let expected = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    let report = outcome.report();
+    report.assert_equals(&expected);
+    let words = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let note = format!("{}: ", program.display());
+    assert!(
+        words.contains(&note) && ["(names_memory)", "(names_timeout)"].iter().any(|name| words.contains(name)),
+        "{words} {:?}",
+        report.leaves()
+    );
+}
+
+#[test]
+fn file_that_its_owner_truncates_costs_names_only() {
+    // Truncates a file as soon as another process has opened it again.
+    const TRUNCATE: &str = r#"
+        #include <stdio.h>
+        #include <sys/inotify.h>
+        #include <unistd.h>
+        int main(int count, char **arguments) {
+            char events[4096];
+            int queue = inotify_init();
+            inotify_add_watch(queue, arguments[1], IN_OPEN);
+            puts("watching");
+            fflush(stdout);
+            for (;;) {
+                read(queue, events, sizeof events);
+                truncate(arguments[1], 4096);
+            }
+        }"#;
+    let scratch = Scratch::new();
+    let truncate = scratch.compile("gcc", "truncate", TRUNCATE, &[]);
+    let functions: String = (0..20_000).map(|number| format!("int f{number}(void) {{ return {number}; }}\n")).collect();
+    let source = format!("#include <stdlib.h>\nvoid *take(void) {{ return malloc(777); }}\n{functions}");
+    let library = scratch.compile("gcc", "library.so", &source, &["-shared", "-fPIC", "-g"]);
+    chown(&library, Some(USER), None).expect("the test runs as root");
+    let source = r#"
+        #include <dlfcn.h>
+        #include <stdio.h>
+        int main(int count, char **arguments) {
+            void *(*take)(void) = (void *(*)(void))dlsym(dlopen(arguments[1], RTLD_NOW), "take");
+            getchar();
+            for (int number = 0; number < 100; number++) take();
+            puts("done");
+            fflush(stdout);
+            getchar();
+        }"#;
+    let program = scratch.compile("gcc", "program", source, &["-ldl"]);
+    for _ in 0..3 {
+        let copy = scratch.copy(&library, "copy.so");
+        chown(&copy, Some(USER), None).expect("the test runs as root");
+        let mut process = Process::start(Command::new(&program).arg(&copy));
+        let tracer = Trace::pids(&[process.pid()]).start();
+        process.write_line("");
+        assert_eq!(process.read_line(), "done");
+        let mut truncating = Process::start(Command::new(&truncate).arg(&copy));
+        assert_eq!(truncating.read_line(), "watching");
+        let report = tracer.stop().report();
+        let blocks: u64 = report.stacks.iter().filter(|stack| stack.totals.live_bytes == 77_700).map(|_| 100).sum();
+        assert_eq!(blocks, 100, "{:?}", report.stacks.iter().map(|stack| stack.totals).collect::<Vec<_>>());
+        truncating.signal(libc::SIGKILL);
+        process.signal(libc::SIGKILL);
+        fs::remove_file(copy).expect("the scratch directory is writable");
+    }
+}
