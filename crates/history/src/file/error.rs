@@ -51,6 +51,8 @@ impl From<rusqlite::Error> for Error {
             // `Unknown`: a statement names a table or column that is missing. No code: a column has another type
             // than the writer uses.
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::Unknown) | None => Self::Damaged(error.to_string()),
+            Some(ErrorCode::TooBig) => Self::Damaged(String::from("a value is longer than in any recording")),
+            Some(ErrorCode::OperationInterrupted) => Self::Damaged(String::from("reading it takes too many steps")),
             Some(_) => Self::Sqlite(error),
         }
     }

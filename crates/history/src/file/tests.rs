@@ -6,6 +6,7 @@ mod activity_model;
 mod books;
 mod damage;
 mod full_disk;
+mod hostile;
 mod image_merges;
 mod kill;
 mod sample_intervals;

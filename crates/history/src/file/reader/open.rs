@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, MAIN_DB, OpenFlags};
 
 use crate::file::error::Error;
@@ -17,6 +19,17 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// database.
 pub(super) const HEADER: usize = 100;
 
+/// Maximum length of a value in bytes.
+const MAX_VALUE: i32 = 64 << 20;
+
+/// Number of steps of SQLite's virtual machine after which it counts them.
+const STEPS: i32 = 1 << 16;
+
+/// Maximum number of steps of all queries of a file, and in addition for each of its bytes. A report takes less than a
+/// hundred for each byte.
+const MAX_STEPS: u64 = 10_000_000_000;
+const MAX_STEPS_PER_BYTE: u64 = 1000;
+
 /// Opens a file that another process may be writing.
 pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -24,12 +37,13 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     if !has_log(path) {
         check_size(std::fs::metadata(path)?.len())?;
     }
-    match check(connection) {
+    let size = std::fs::metadata(path)?.len();
+    match check(connection, size) {
         // In a directory without write permission, SQLite cannot create the index of the write-ahead log. Without a
         // log, no index is needed.
         Err(Error::Sqlite(error)) if is_permission(&error) && !has_log(path) => {
             let connection = Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?;
-            check(connection)
+            check(connection, size)
         }
         result => result,
     }
@@ -83,7 +97,7 @@ pub(super) fn in_memory(mut bytes: Vec<u8>) -> Result<Connection, Error> {
     }
     let mut connection = Connection::open_in_memory()?;
     connection.deserialize_read_exact(MAIN_DB, bytes.as_slice(), bytes.len(), true)?;
-    check(connection)
+    check(connection, bytes.len() as u64)
 }
 
 /// Removes an incomplete page from the end of a file, and sets the number of pages in its header to the actual one.
@@ -99,7 +113,8 @@ pub(super) fn whole_pages(mut bytes: Vec<u8>) -> Result<Vec<u8>, Error> {
 }
 
 /// Starts a read transaction, and checks that the database is a recording.
-fn check(connection: Connection) -> Result<Connection, Error> {
+fn check(mut connection: Connection, size: u64) -> Result<Connection, Error> {
+    harden(&mut connection, size)?;
     connection.busy_timeout(TIMEOUT)?;
     // In one transaction, all queries see the same state.
     connection.execute_batch("BEGIN")?;
@@ -115,4 +130,25 @@ fn check(connection: Connection) -> Result<Connection, Error> {
         return Err(Error::Damaged(format!("its format has the number {version}")));
     }
     Ok(connection)
+}
+
+/// Protects against a file of somebody else (sqlite.org/security.html): a view in the place of a table could run for ever,
+/// and a value could fill the memory. `size`: size of the file in bytes.
+fn harden(connection: &mut Connection, size: u64) -> Result<(), Error> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    for unused in [
+        DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+        DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+    ] {
+        connection.set_db_config(unused, false)?;
+    }
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE)?;
+    let mut left = MAX_STEPS.saturating_add(size.saturating_mul(MAX_STEPS_PER_BYTE));
+    let interrupts = move || {
+        left = left.saturating_sub(STEPS as u64);
+        left == 0
+    };
+    connection.progress_handler(STEPS, Some(interrupts))?;
+    Ok(())
 }
