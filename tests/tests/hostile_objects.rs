@@ -152,6 +152,40 @@ fn compressed_symbols_of_any_size_cost_names_only() {
 }
 
 #[test]
+fn process_that_reads_names_is_unprivileged_and_survives_signals_to_a_service() {
+    let mut victim = victim::start_with("steady", &["100"]);
+    let mut tracer = Trace::victim(&victim).options(&["--every", "1s"]).start();
+    victim.work();
+    assert!(tracer.process().wait_for_stderr(|line| line.contains("  live ")));
+    let pid = tracer.process().pid();
+    // Each thread has its own list.
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("memtrace runs");
+    let lists = threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("children")));
+    let children: String = lists.map(|list| list.expect("the thread runs")).collect();
+    let child: u32 = children.trim().parse().expect("memtrace has one child");
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: the call has no conditions.
+        assert_eq!(unsafe { libc::kill(child.cast_signed(), signal) }, 0);
+    }
+    assert!(tracer.process().wait_for_stderr(|line| line.contains("  live ")));
+    let status = fs::read_to_string(format!("/proc/{child}/status")).expect("the child runs");
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field");
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let user = USER.to_string();
+    for name in ["Uid:", "Gid:"] {
+        assert_eq!(field(name), [user.as_str(); 4].join(" "));
+    }
+    for name in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:", "CapAmb:"] {
+        assert_eq!(field(name), "0000000000000000", "{name}");
+    }
+    assert_eq!((field("Groups:"), field("NoNewPrivs:")), (String::new(), String::from("1")));
+    assert_eq!(tracer.stop().code, Some(0));
+    victim.finish();
+}
+
+#[test]
 fn file_that_its_owner_truncates_costs_names_only() {
     // Truncates a file as soon as another process has opened it again.
     const TRUNCATE: &str = r#"

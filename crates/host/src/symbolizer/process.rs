@@ -206,7 +206,8 @@ impl Server {
     fn start() -> io::Result<Self> {
         let (socket, end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(procfs::own_program());
-        command.arg0(NAME).env_clear().current_dir("/");
+        // A signal from the terminal is for memtrace, which needs names for its report then.
+        command.arg0(NAME).env_clear().current_dir("/").process_group(0);
         let child = command.stdin(Stdio::from(end)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         Ok(Self { child, socket })
     }

@@ -18,7 +18,7 @@ use rustix::process::{
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
-    set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    set_name, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
@@ -33,6 +33,12 @@ const NOBODY: u32 = 65534;
 
 /// Gives up the privileges of memtrace.
 pub(super) fn give_up_privileges() -> io::Result<()> {
+    // A service manager signals all processes of a service. memtrace then writes its report, which needs names.
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: an ignored signal needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    set_name(c"memtrace-names")?;
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() != parent {
