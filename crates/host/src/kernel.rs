@@ -23,7 +23,6 @@ mod helper_process;
 mod load;
 mod map_sizes;
 mod mark_entries;
-mod own_mapping;
 mod process_filter;
 mod program_time;
 mod reclaim;

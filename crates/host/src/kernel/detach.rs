@@ -4,9 +4,8 @@
 //! until no task executes the probe. The waits of uprobe_multi links can overlap, so several threads close descriptors.
 //! The waits of perf events cannot overlap: `perf_uprobe_destroy` (kernel/trace/trace_event_perf.c) holds a mutex.
 
-mod reaper;
-
 use std::io;
+use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
@@ -14,6 +13,12 @@ use std::thread::{Builder, JoinHandle};
 /// Maximum number of threads that remove probes. The removal of 17 probes in 8 links takes 0.06 s with 8 threads, and
 /// 0.4 s with one. More threads do not help.
 const THREADS: usize = 8;
+
+/// Interval at which the reaper checks if memtrace has exited.
+static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// Number of standard streams.
+const STREAMS: libc::c_int = 3;
 
 /// Link that keeps probes attached until it is dropped.
 pub(super) struct AttachedProbes {
@@ -112,7 +117,7 @@ impl Detach {
     /// Errors of fork(2). In this case, the call waits until all probes are removed.
     pub fn hand_over(self) -> io::Result<()> {
         // The reaper holds all descriptors from here on, so the threads close theirs without delay.
-        reaper::start()
+        start_reaper()
     }
 }
 
@@ -123,6 +128,37 @@ impl Drop for Detach {
             let _ = thread.join();
         }
     }
+}
+
+/// Starts the reaper: a child process that inherits all descriptors of memtrace and exits after it. The reaper closes its standard streams, so that the reader of a pipe does not wait for its exit.
+fn start_reaper() -> io::Result<()> {
+    // SAFETY: the call has no conditions.
+    let parent = unsafe { libc::getpid() };
+    // SAFETY: the child has only this thread, makes only async-signal-safe calls (signal-safety(7)), and does not
+    // return from `wait_for`.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => wait_for(parent),
+        _ => Ok(()),
+    }
+}
+
+fn wait_for(parent: libc::pid_t) -> ! {
+    // Signals of the terminal do not reach a process in another session.
+    // SAFETY: the call has no conditions.
+    unsafe { libc::setsid() };
+    for stream in 0..STREAMS {
+        // SAFETY: nothing in this process uses the streams.
+        unsafe { libc::close(stream) };
+    }
+    // The result of getppid(2) changes after the parent has closed its descriptors (`do_exit`, kernel/exit.c).
+    // SAFETY: the call has no conditions.
+    while unsafe { libc::getppid() } == parent {
+        // SAFETY: the time is a constant, and the call writes no memory.
+        unsafe { libc::nanosleep(&raw const PAUSE, ptr::null_mut()) };
+    }
+    // SAFETY: the call has no conditions.
+    unsafe { libc::_exit(0) }
 }
 
 #[cfg(test)]

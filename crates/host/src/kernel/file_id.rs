@@ -4,8 +4,10 @@
 //! runs these programs itself (`BPF_PROG_TEST_RUN`).
 
 use std::fs::File;
+use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::ptr;
 use std::thread;
 
 use aya::maps::{Array, MapData};
@@ -15,7 +17,6 @@ use memtrace_model::{AbsAddr, printable};
 
 use super::bpf::Bpf;
 use super::error::KernelError;
-use super::own_mapping::OwnMapping;
 use super::wire_type::MapEntry;
 
 /// Program that looks up an address of the calling process.
@@ -25,6 +26,9 @@ const OPENED: &str = "file_id_opened";
 
 /// Maximum number of lookups for one id. A lookup fails while another thread of memtrace changes the mappings.
 const TRIES: usize = 1000;
+
+/// Length of the mapping in bytes. The kernel rounds it up to a page.
+const LENGTH: usize = 1;
 
 /// Loads the programs.
 pub(super) fn load(bpf: &mut Bpf) -> Result<(), KernelError> {
@@ -73,8 +77,36 @@ fn run(bpf: &mut Bpf, name: &str, argument: u64) -> Option<FileIdReply> {
     replies.get(&0, 0).ok().map(|MapEntry(reply)| reply)
 }
 
+/// Mapping of the first page of a file in memtrace, for a lookup by the BPF programs. Dropping this value unmaps the page.
+#[derive(Debug)]
+struct OwnMapping(*mut libc::c_void);
+
+impl OwnMapping {
+    /// Maps the file at `path`.
+    fn new(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        // SAFETY: the kernel chooses the address of the new mapping.
+        let start =
+            unsafe { libc::mmap(ptr::null_mut(), LENGTH, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };
+        if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self(start)) }
+    }
+
+    /// Returns the first address of the mapping.
+    fn start(&self) -> AbsAddr {
+        AbsAddr(self.0 as u64)
+    }
+}
+
+impl Drop for OwnMapping {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to the mapping of this address and length.
+        unsafe { libc::munmap(self.0, LENGTH) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
@@ -82,7 +114,7 @@ mod tests {
 
     /// Returns the id of this executable by stat(2), which is the kernel's id unless file systems are stacked.
     fn own_executable() -> ObjectKey {
-        let file = std::fs::metadata("/proc/self/exe").unwrap();
+        let file = fs::metadata("/proc/self/exe").unwrap();
         ObjectKey {
             inode: file.ino(),
             changed_s: file.ctime(),
@@ -106,5 +138,21 @@ mod tests {
             "the earlier reply is not returned"
         );
         assert_ne!(open(&mut kernel, "/dev/null"), Some(own_executable()));
+    }
+
+    #[test]
+    fn a_file_is_mapped_until_the_mapping_is_dropped() {
+        let program = std::env::current_exe().unwrap();
+        let is_mapped = |start: AbsAddr| {
+            let maps = fs::read_to_string("/proc/self/maps").unwrap();
+            let mut lines = maps.lines().filter(|line| line.ends_with(program.to_str().unwrap()));
+            lines.any(|line| line.starts_with(&format!("{:x}-", start.0)))
+        };
+        let mapping = OwnMapping::new(&program).unwrap();
+        let start = mapping.start();
+        assert!(is_mapped(start));
+        drop(mapping);
+        assert!(!is_mapped(start));
+        assert!(OwnMapping::new(Path::new("/no/such/file")).is_err());
     }
 }
