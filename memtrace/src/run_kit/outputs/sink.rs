@@ -1,10 +1,10 @@
 //! Files of outputs, without a name until they are complete.
 
 use std::ffi::{CString, OsString};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use memtrace_host::procfs;
@@ -56,6 +56,7 @@ impl Sink {
                 let file = OpenOptions::new().write(true).open(&path)?;
                 return Ok(Self::Device { path, file });
             }
+            check_owner(&path, metadata)?;
             // Fail if the file is read-only. A rename would replace it, because it needs write access to the directory
             // only.
             OpenOptions::new().write(true).open(&path)?;
@@ -110,7 +111,7 @@ impl Sink {
 fn follow_links(path: &Path) -> io::Result<PathBuf> {
     /// Maximum number of links in a path (`MAXSYMLINKS`, include/linux/namei.h).
     const MAX_LINKS: usize = 40;
-    let mut resolved = std::env::current_dir()?;
+    let mut resolved = if path.is_absolute() { PathBuf::from("/") } else { std::env::current_dir()? };
     let mut rest: Vec<OsString> = parts(path);
     let mut links = 0;
     while let Some(part) = rest.pop() {
@@ -121,6 +122,8 @@ fn follow_links(path: &Path) -> io::Result<PathBuf> {
             _ => {
                 let next = resolved.join(&part);
                 match fs::symlink_metadata(&next) {
+                    // The text of such a link is no path: `pipe:[123]`.
+                    Ok(link) if link.is_symlink() && is_descriptor(&next) => resolved = next,
                     Ok(link) if link.is_symlink() => {
                         check_link(&next, &link, &fs::metadata(&resolved)?)?;
                         links += 1;
@@ -144,24 +147,50 @@ fn parts(path: &Path) -> Vec<OsString> {
     path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
 }
 
-/// Refuses a link of another user in a directory with the sticky bit.
-fn check_link(path: &Path, link: &Metadata, directory: &Metadata) -> io::Result<()> {
-    // SAFETY: the call only reads the credentials of the process.
-    let own = unsafe { libc::geteuid() };
-    let is_sticky = directory.mode() & libc::S_ISVTX != 0;
-    if !is_sticky || [own, directory.uid()].contains(&link.uid()) {
-        return Ok(());
-    }
-    let message = format!("{} is a link of another user in a directory with the sticky bit", printable(path));
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, message))
+/// Returns true for the link of a descriptor of a pipe, a socket or a deleted file. The kernel follows such a link without
+/// its text (proc_pid_fd(5)).
+fn is_descriptor(link: &Path) -> bool {
+    let target = fs::read_link(link).map(|target| link.parent().unwrap_or(link).join(target));
+    target.is_ok_and(|target| link.exists() && !target.exists())
 }
 
-/// Gives a file the mode and, if permitted, the owner of the file that it replaces.
+/// Refuses a link of another user in a directory with the sticky bit.
+fn check_link(path: &Path, link: &Metadata, directory: &Metadata) -> io::Result<()> {
+    if is_of_another_user(link, directory) { Err(refused(path, "link")) } else { Ok(()) }
+}
+
+/// Refuses a file of another user in a directory with the sticky bit, who could change the report, as the kernel does
+/// for a file to create (`fs.protected_regular`).
+fn check_owner(path: &Path, file: &Metadata) -> io::Result<()> {
+    let directory = fs::metadata(path.parent().unwrap_or(path))?;
+    if is_of_another_user(file, &directory) { Err(refused(path, "file")) } else { Ok(()) }
+}
+
+/// Returns true if an entry of a directory with the sticky bit belongs neither to memtrace nor to the directory's owner.
+fn is_of_another_user(entry: &Metadata, directory: &Metadata) -> bool {
+    // SAFETY: the call only reads the credentials of the process.
+    let own = unsafe { libc::geteuid() };
+    directory.mode() & libc::S_ISVTX != 0 && ![own, directory.uid()].contains(&entry.uid())
+}
+
+fn refused(path: &Path, kind: &str) -> io::Error {
+    let message = format!("{} is a {kind} of another user in a directory with the sticky bit", printable(path));
+    io::Error::new(io::ErrorKind::PermissionDenied, message)
+}
+
+/// Gives a file the owner and the mode of the file that it replaces. If the owner cannot stay, the new owner gets no
+/// right that the mode gives to others.
 fn keep_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
-    if let Err(error) = fchown(file, Some(existing.uid()), Some(existing.gid())) {
-        log::debug!("the owner of the output changes: {error}");
-    }
-    file.set_permissions(existing.permissions())
+    const USUAL: u32 = 0o644;
+    let mode = existing.mode() & 0o777;
+    let mode = match fchown(file, Some(existing.uid()), Some(existing.gid())) {
+        Ok(()) => mode,
+        Err(error) => {
+            log::debug!("the owner of the output changes: {error}");
+            mode & USUAL
+        }
+    };
+    file.set_permissions(Permissions::from_mode(mode))
 }
 
 fn temporary_path(path: &Path) -> PathBuf {
@@ -183,7 +212,7 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt as _, lchown, symlink};
+    use std::os::unix::fs::{lchown, symlink};
 
     use harness::Scratch;
     use harness::fixtures::assert_root;
@@ -216,13 +245,37 @@ mod tests {
         fs::write(scratch.path("secret"), "").unwrap();
         symlink(scratch.path("secret"), &link).unwrap();
         let opened = |mode, owner| {
-            fs::set_permissions(&directory, fs::Permissions::from_mode(mode)).unwrap();
+            fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
             lchown(&link, Some(owner), None).unwrap();
             Sink::open(&link).map(drop).map_err(|error| error.kind())
         };
         assert_eq!(opened(0o1777, 0), Ok(()));
         assert_eq!(opened(0o0755, 65534), Ok(()));
         assert_eq!(opened(0o1777, 65534), Err(io::ErrorKind::PermissionDenied));
+        fs::remove_file(&link).unwrap();
+        fs::write(&link, "").unwrap();
+        assert_eq!(opened(0o1777, 0), Ok(()));
+        assert_eq!(opened(0o1777, 65534), Err(io::ErrorKind::PermissionDenied));
+        assert_eq!(opened(0o0755, 65534), Ok(()));
+    }
+
+    #[test]
+    fn pipes_of_descriptors_are_written_in_place() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let path = procfs::descriptor_path(&writer);
+        let Sink::Device { mut file, .. } = Sink::open(&path).unwrap() else { panic!("a pipe is a device") };
+        io::Write::write_all(&mut file, b"report").unwrap();
+        drop((file, writer));
+        let mut text = String::new();
+        io::Read::read_to_string(&mut reader, &mut text).unwrap();
+        assert_eq!(text, "report");
+    }
+
+    #[test]
+    fn file_of_a_descriptor_is_replaced() {
+        let scratch = Scratch::new();
+        let file = File::create(scratch.path("report")).unwrap();
+        assert_eq!(Sink::open(&procfs::descriptor_path(&file)).unwrap().path(), scratch.path("report"));
     }
 
     #[test]
@@ -231,7 +284,7 @@ mod tests {
         let path = scratch.path("report");
         for mode in [0o600, 0o664] {
             fs::write(&path, "earlier").unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
             Sink::open(&path).unwrap().publish().unwrap();
             assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, mode);
             assert_eq!(fs::read(&path).unwrap(), b"");
