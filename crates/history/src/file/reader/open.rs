@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -33,11 +33,12 @@ const MAX_STEPS_PER_BYTE: u64 = 1000;
 /// Opens a file that another process may be writing.
 pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    check_companions(path)?;
     let connection = Connection::open_with_flags(path, flags)?;
     if !has_log(path) {
         check_size(std::fs::metadata(path)?.len())?;
     }
-    let size = std::fs::metadata(path)?.len();
+    let size = std::fs::metadata(path)?.len() + log_size(path);
     match check(connection, size) {
         // In a directory without write permission, SQLite cannot create the index of the write-ahead log. Without a
         // log, no index is needed.
@@ -63,9 +64,29 @@ fn is_permission(error: &rusqlite::Error) -> bool {
 }
 
 fn has_log(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
-    log.push("-wal");
-    std::fs::metadata(log).is_ok_and(|log| log.len() > 0)
+    log_size(path) > 0
+}
+
+/// Returns the size of the write-ahead log in bytes.
+fn log_size(path: &Path) -> u64 {
+    std::fs::metadata(companion(path, "-wal")).map_or(0, |log| log.len())
+}
+
+/// Returns the path of a file that SQLite opens besides the database.
+fn companion(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+/// Refuses companions that are no regular files: SQLite would wait for the writer of a pipe.
+fn check_companions(path: &Path) -> Result<(), Error> {
+    for suffix in ["-journal", "-wal", "-shm"] {
+        if std::fs::metadata(companion(path, suffix)).is_ok_and(|file| !file.is_file()) {
+            return Err(Error::NotRegular);
+        }
+    }
+    Ok(())
 }
 
 /// Returns the URI of a file that does not change (sqlite.org/uri.html).
@@ -118,6 +139,7 @@ fn check(mut connection: Connection, size: u64) -> Result<Connection, Error> {
     connection.busy_timeout(TIMEOUT)?;
     // In one transaction, all queries see the same state.
     connection.execute_batch("BEGIN")?;
+    check_tables(&connection)?;
     let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
     let (id, version) = (number("application_id")?, number("user_version")?);
     if id != APPLICATION_ID {
@@ -130,6 +152,17 @@ fn check(mut connection: Connection, size: u64) -> Result<Connection, Error> {
         return Err(Error::Damaged(format!("its format has the number {version}")));
     }
     Ok(connection)
+}
+
+/// Refuses tables that a recording does not have: the value of a generated column and the rows of a virtual table are
+/// computed when they are read, which can take for ever.
+fn check_tables(connection: &Connection) -> Result<(), Error> {
+    let computed = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND (sql LIKE 'CREATE VIRTUAL%' \
+                    OR EXISTS (SELECT 1 FROM pragma_table_xinfo(sqlite_schema.name) WHERE hidden <> 0))";
+    match connection.prepare(computed)?.exists([])? {
+        true => Err(Error::Damaged(String::from("a table has computed values"))),
+        false => Ok(()),
+    }
 }
 
 /// Protects against a file of somebody else (sqlite.org/security.html): a view in the place of a table could run for ever,

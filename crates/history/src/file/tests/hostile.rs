@@ -35,3 +35,23 @@ fn value_that_fills_the_memory_is_refused() {
     let Err(Error::Damaged(message)) = read else { panic!("{read:?}") };
     assert_eq!(message, "a value is longer than in any recording");
 }
+
+#[test]
+fn computed_tables_are_refused() {
+    for sql in [
+        "ALTER TABLE object ADD COLUMN endless TEXT AS (hex(zeroblob(1000)))",
+        "CREATE VIRTUAL TABLE endless USING fts5(a)",
+    ] {
+        let Err(Error::Damaged(message)) = changed(sql) else { panic!("{sql}") };
+        assert_eq!(message, "a table has computed values", "{sql}");
+    }
+}
+
+#[test]
+fn companion_that_is_a_pipe_is_refused() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    write(&path, &[second(0)]);
+    harness::process::run(std::process::Command::new("mkfifo").arg(directory.path("run.memtrace-journal")));
+    assert!(matches!(Recording::open(&path), Err(Error::NotRegular)));
+}
