@@ -1,7 +1,7 @@
 //! A process that chooses what is in its files, and where they lead, costs at most its own names.
 
 use std::fs;
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -149,6 +149,18 @@ fn compressed_symbols_of_any_size_cost_names_only() {
         "{words} {:?}",
         report.leaves()
     );
+}
+
+#[test]
+fn functions_of_programs_of_other_users_have_names() {
+    let scratch = Scratch::new();
+    for (number, mode) in [0o755, 0o700].into_iter().enumerate() {
+        let program = scratch.copy(victim::path("exact"), &format!("program{number}"));
+        fs::set_permissions(&program, fs::Permissions::from_mode(mode)).expect("the test owns the file");
+        chown(&program, Some(USER), None).expect("the test runs as root");
+        let (report, expected) = trace(&program);
+        report.assert_site("exact.c", &expected.sites[0]);
+    }
 }
 
 #[test]

@@ -16,11 +16,27 @@ use std::sync::LazyLock;
 
 use memtrace_model::Object;
 use memtrace_object::ObjectFiles;
+use rustix::fs::fstatfs;
 
 use crate::procfs::descriptor_path;
 
 /// Device and inode number of this process's executable; `None` if they cannot be read.
 static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_exe().and_then(fs::metadata)).ok());
+
+/// File systems with content that the kernel generates (include/uapi/linux/magic.h).
+const GENERATED: [i64; 11] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0xcafe_4a11, // bpf
+    0x4249_4e4d, // binfmt_misc
+    0x6265_6570, // configfs
+    0xde5e_81e4, // efivarfs
+];
 
 /// What happens to a link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,9 +88,9 @@ impl Seen {
     }
 
     /// Opens the file for reading. Only regular files are opened: the open of a device can have side effects, and that of
-    /// a pipe can block for ever.
+    /// a pipe can block for ever. Files that the kernel generates can do both.
     pub(crate) fn open(&self) -> io::Result<File> {
-        if !self.metadata()?.is_file() {
+        if !self.metadata()?.is_file() || GENERATED.contains(&fstatfs(&self.0)?.f_type) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         // O_NONBLOCK: do not wait until another process gives up a lease on the file (fcntl(2), F_SETLEASE).
@@ -177,7 +193,7 @@ mod tests {
         assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
         let refused = open_below(&root, Path::new("fifo")).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-        for path in [scratch.path("fifo").as_path(), Path::new("/dev/null"), &root] {
+        for path in [scratch.path("fifo").as_path(), Path::new("/dev/null"), Path::new("/proc/self/maps"), &root] {
             assert_eq!(open_target_file(path).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{path:?}");
         }
     }

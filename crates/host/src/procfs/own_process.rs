@@ -58,11 +58,11 @@ pub fn set_own_oom_score(score: i32) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score.to_string())
 }
 
-/// Returns the size of the address space of this process (proc_pid_statm(5)).
-pub(crate) fn own_address_space() -> io::Result<Bytes> {
-    let text = fs::read_to_string("/proc/self/statm")?;
-    let pages: u64 = text.split(' ').next().and_then(|pages| pages.parse().ok()).ok_or(io::ErrorKind::InvalidData)?;
-    Ok(Bytes(pages * rustix::param::page_size() as u64))
+/// Returns the size of the address space of this process (proc_pid_status(5)); `None` if it cannot be read.
+pub(crate) fn own_address_space() -> Option<Bytes> {
+    let status = own_status()?;
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"))?;
+    Some(Bytes(size.parse::<u64>().ok()? * 1024))
 }
 
 /// Returns a path of memtrace's executable. It stays valid after the file was replaced.

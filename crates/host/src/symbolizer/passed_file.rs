@@ -16,12 +16,13 @@ pub(super) struct PassedFile {
     pub(super) descriptor: OwnedFd,
     /// Size in bytes, which the worker maps.
     pub(super) size: u64,
-    /// User who owns the file, and can choose what is in it.
-    pub(super) owner: u32,
+    /// Bytes of the copy; 0 if the file itself is passed.
+    pub(super) copied: u64,
 }
 
 impl PassedFile {
-    /// Returns the file itself if every user can read it and only root can change it; otherwise a sealed copy.
+    /// Returns the file itself if every user can read it and only root can change it; otherwise a sealed copy. A file that is
+    /// too large for a copy is passed itself if every user can read it.
     ///
     /// A worker opens files again by `/proc/self/fd`, which checks the permissions of the worker's user. If another
     /// process truncates a file while the worker has it mapped, the worker is killed by SIGBUS.
@@ -32,10 +33,11 @@ impl PassedFile {
     /// the file system.
     pub(super) fn of(file: &File, max_copy: u64) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        if is_stable(&metadata) {
-            return Ok(Self { descriptor: file.try_clone()?.into(), size: metadata.len(), owner: metadata.uid() });
+        let is_small = metadata.len() <= max_copy;
+        if is_stable(&metadata) || !is_small && is_readable(&metadata) {
+            return Ok(Self { descriptor: file.try_clone()?.into(), size: metadata.len(), copied: 0 });
         }
-        if metadata.len() > max_copy {
+        if !is_small {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         let mut copy = sealable("memtrace-object")?;
@@ -44,7 +46,7 @@ impl PassedFile {
         let size = io::copy(&mut io::Read::take(from, max_copy), &mut copy)?;
         copy.rewind()?;
         log::debug!("copied a file of {size} bytes for symbolization");
-        Ok(Self { descriptor: sealed(copy)?, size, owner: metadata.uid() })
+        Ok(Self { descriptor: sealed(copy)?, size, copied: size })
     }
 }
 
@@ -65,10 +67,15 @@ fn sealed(file: File) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// Returns true if every user can read the file.
+fn is_readable(metadata: &Metadata) -> bool {
+    metadata.mode() & 0o004 != 0
+}
+
+/// Returns true if every user can read the file, and only root can change it.
 fn is_stable(metadata: &Metadata) -> bool {
-    const READABLE_BY_ALL: u32 = 0o004;
     const WRITABLE_BY_OTHERS: u32 = 0o022;
-    metadata.uid() == 0 && metadata.mode() & READABLE_BY_ALL != 0 && metadata.mode() & WRITABLE_BY_OTHERS == 0
+    metadata.uid() == 0 && is_readable(metadata) && metadata.mode() & WRITABLE_BY_OTHERS == 0
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, IoSlice, Read as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use memtrace_model::{Pid, Unnamed, VirtOffset};
 use memtrace_object::symbolize::{FunctionFinder, FunctionsAtAddress, NameFiles};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv,
-    sendmsg, socketpair,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+    recv, sendmsg, shutdown, socketpair,
 };
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -39,9 +40,17 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Address space that a worker may use in addition to the files that it maps. Debug information takes several times
 /// its own size.
 const MEMORY: u64 = 384 << 20;
-const MEMORY_PER_BYTE: u64 = 4;
-/// Maximum length of an answer.
-const MAX_ANSWER: u64 = 256 << 20;
+const MEMORY_PER_BYTE: u64 = 3;
+const MAX_MEMORY: u64 = 8 << 30;
+/// Maximum length of an answer, and its part for each address.
+const MAX_ANSWER: usize = 64 << 20;
+const ANSWER: usize = 1 << 20;
+const ANSWER_PER_ADDRESS: usize = 64 << 10;
+/// Least limit of the size of a copy.
+const LEAST_COPY: u64 = 64 << 20;
+/// Memory that the allocator of the server reserves at once, in KiB (`mi_option_arena_reserve` of mimalloc). By default
+/// it is 1 GiB, which would be a part of the memory of each worker.
+const ARENA: &str = "65536";
 
 /// Finds functions in a child process without privileges.
 #[derive(Debug, Default)]
@@ -50,9 +59,12 @@ pub struct SymbolizerProcess(RefCell<State>);
 #[derive(Debug, Default)]
 struct State {
     server: Option<Server>,
-    /// Time that was lost by deadlines, by the owner of the objects: nobody can cost the names of others' objects.
-    lost: BTreeMap<u32, Duration>,
+    /// Time that was lost by objects, by their owner: nobody can cost the names of others' objects.
+    lost: BTreeMap<Owner, Duration>,
 }
+
+/// File system and user of an object. A container can have a root user of its own.
+type Owner = (u64, u32);
 
 /// Why an object has no names.
 enum Lost {
@@ -97,49 +109,76 @@ impl FunctionFinder for SymbolizerProcess {
 
 impl State {
     fn find(&mut self, files: &NameFiles, addresses: &[VirtOffset]) -> Result<Vec<FunctionsAtAddress>, Lost> {
-        let max_copy = max_copy();
-        let pass = |file: &File| PassedFile::of(file, max_copy);
+        let metadata = files.object.metadata()?;
+        let owner = (metadata.dev(), metadata.uid());
+        self.deadline(owner, 0).ok_or(Lost::Timeout)?;
+        let start = Instant::now();
+        let found = self.ask(owner, files, addresses);
+        if found.is_err() {
+            *self.lost.entry(owner).or_default() += start.elapsed();
+        }
+        found
+    }
+
+    fn ask(
+        &mut self,
+        owner: Owner,
+        files: &NameFiles,
+        addresses: &[VirtOffset],
+    ) -> Result<Vec<FunctionsAtAddress>, Lost> {
+        let mut left = max_copy();
+        let mut pass = |file: &File| {
+            let passed = PassedFile::of(file, left)?;
+            left = left.saturating_sub(passed.copied);
+            io::Result::Ok(passed)
+        };
         let object = pass(&files.object)?;
-        let debug_file = files.debug_file.as_ref().map(pass).transpose()?;
-        let supplementary = files.supplementary.as_ref().map(pass).transpose()?;
+        let debug_file = files.debug_file.as_ref().map(&mut pass).transpose()?;
+        let supplementary = files.supplementary.as_ref().map(&mut pass).transpose()?;
         let others = || debug_file.iter().chain(&supplementary);
         let bytes = others().fold(object.size, |bytes, file| bytes.saturating_add(file.size));
         let request = memory_with(&encode(&Request::new(files.reads, debug_file.is_some(), addresses))?)?;
         let (answer, pipe) = pipe_with(PipeFlags::CLOEXEC)?;
-        let deadline = self.deadline(object.owner, bytes).ok_or(Lost::Timeout)?;
+        let deadline = self.deadline(owner, bytes).ok_or(Lost::Timeout)?;
         let call = Call {
             deadline_ms: u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX),
-            memory: MEMORY.saturating_add(bytes.saturating_mul(MEMORY_PER_BYTE)),
+            memory: MEMORY + bytes.saturating_mul(MEMORY_PER_BYTE).min(MAX_MEMORY) + bytes.min(1 << 40),
         };
         let mut descriptors = vec![request.as_fd(), pipe.as_fd(), object.descriptor.as_fd()];
         descriptors.extend(others().map(|file| file.descriptor.as_fd()));
-        let start = Instant::now();
-        let answered = self.server()?.call(call, &descriptors);
+        self.call(call, &descriptors)?;
         drop(descriptors);
         drop(pipe);
-        let result = answered.and_then(|()| read_answer(answer, start + deadline + GRACE));
-        let outcome = result.and_then(|bytes| Ok((bytes, self.server()?.outcome(start + deadline + 2 * GRACE)?)));
-        let (bytes, outcome) = outcome.inspect_err(|_| {
-            // The server itself hangs, or has ended.
-            self.server = None;
-            *self.lost.entry(object.owner).or_default() += start.elapsed();
-        })?;
+        let end = Instant::now() + deadline + GRACE;
+        let most = (ANSWER + ANSWER_PER_ADDRESS.saturating_mul(addresses.len())).min(MAX_ANSWER);
+        let bytes = read_answer(answer, end, most);
+        let outcome = bytes.and_then(|bytes| Ok((bytes, self.server()?.outcome(end + GRACE)?)));
+        // If it fails, the server itself hangs, or has ended.
+        let (bytes, outcome) = outcome.inspect_err(|_| self.server = None)?;
         match outcome {
             Outcome::Answered => {
                 let answer = decode::<Answer>(&bytes)?.into_functions(addresses.len());
                 answer.ok_or_else(|| Lost::Crashed("an answer of another length".into()))
             }
-            Outcome::Timeout => {
-                *self.lost.entry(object.owner).or_default() += start.elapsed();
-                Err(Lost::Timeout)
-            }
+            Outcome::Timeout => Err(Lost::Timeout),
             Outcome::Memory => Err(Lost::Memory),
             Outcome::Crashed => Err(Lost::Crashed("the process that reads names was killed by a file".into())),
         }
     }
 
+    /// Calls the server. If it has ended since the last call, it is started again: this object is not the reason.
+    fn call(&mut self, call: Call, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if let Some(server) = &self.server
+            && server.call(call, descriptors).is_ok()
+        {
+            return Ok(());
+        }
+        self.server = None;
+        self.server()?.call(call, descriptors)
+    }
+
     /// Returns the time that files of this size may take; `None` if they are not read.
-    fn deadline(&self, owner: u32, bytes: u64) -> Option<Duration> {
+    fn deadline(&self, owner: Owner, bytes: u64) -> Option<Duration> {
         match self.lost.get(&owner).copied().unwrap_or_default() {
             lost if lost >= MOST_LOST_TIME => None,
             lost if lost >= LOST_TIME => Some(SHORTEST_TIME),
@@ -155,18 +194,17 @@ impl State {
     }
 }
 
-/// Returns the maximum size of a copy in bytes: a part of the memory that is left to the cgroup of memtrace.
+/// Returns the maximum size of copies in bytes: a half of the memory that is left to the cgroup of memtrace. The page cache
+/// of the cgroup can be reclaimed.
 fn max_copy() -> u64 {
-    let group = procfs::cgroup_memory(Pid(std::process::id()));
-    let free = group.and_then(|group| {
-        let limit = group.limit?;
-        Some(limit.most.0.saturating_sub(limit.current.0))
-    });
-    free.map_or(MAX_COPY, |free| (free / 2).min(MAX_COPY))
+    let Some(group) = procfs::cgroup_memory(Pid(std::process::id())) else { return MAX_COPY };
+    let Some(limit) = group.limit else { return MAX_COPY };
+    let used = limit.current.0.saturating_sub(group.file.map_or(0, |file| file.0));
+    (limit.most.0.saturating_sub(used) / 2).clamp(LEAST_COPY, MAX_COPY)
 }
 
 /// Reads an answer until the worker ends.
-fn read_answer(answer: OwnedFd, end: Instant) -> io::Result<Vec<u8>> {
+fn read_answer(answer: OwnedFd, end: Instant, most: usize) -> io::Result<Vec<u8>> {
     let (mut pipe, mut bytes) = (File::from(answer), Vec::new());
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -175,7 +213,7 @@ fn read_answer(answer: OwnedFd, end: Instant) -> io::Result<Vec<u8>> {
             0 => return Ok(bytes),
             length => bytes.extend_from_slice(&buffer[..length]),
         }
-        if bytes.len() as u64 > MAX_ANSWER {
+        if bytes.len() > most {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
     }
@@ -207,7 +245,7 @@ impl Server {
         let (socket, end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let mut command = Command::new(procfs::own_program());
         // A signal from the terminal is for memtrace, which needs names for its report then.
-        command.arg0(NAME).env_clear().current_dir("/").process_group(0);
+        command.arg0(NAME).env_clear().env("MIMALLOC_ARENA_RESERVE", ARENA).current_dir("/").process_group(0);
         let child = command.stdin(Stdio::from(end)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         Ok(Self { child, socket })
     }
@@ -233,6 +271,8 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // The end of the socket ends the server, even if memtrace may not send signals to another user.
+        let _ = shutdown(&self.socket, Shutdown::Both);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -246,13 +286,13 @@ mod tests {
     fn deadline_grows_with_the_size_and_shrinks_after_losses() {
         let mut state = State::default();
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!(state.deadline(7, 0), seconds(4));
-        assert_eq!(state.deadline(7, 320 << 20), seconds(14));
-        assert_eq!(state.deadline(7, u64::MAX), Some(MAX_TIME));
-        state.lost.insert(7, Duration::from_secs(4));
-        assert_eq!(state.deadline(7, 320 << 20), Some(SHORTEST_TIME));
-        state.lost.insert(7, Duration::from_secs(6));
-        assert_eq!(state.deadline(7, 0), None);
-        assert_eq!(state.deadline(0, 0), seconds(4));
+        assert_eq!(state.deadline((1, 7), 0), seconds(4));
+        assert_eq!(state.deadline((1, 7), 320 << 20), seconds(14));
+        assert_eq!(state.deadline((1, 7), u64::MAX), Some(MAX_TIME));
+        state.lost.insert((1, 7), Duration::from_secs(4));
+        assert_eq!(state.deadline((1, 7), 320 << 20), Some(SHORTEST_TIME));
+        state.lost.insert((1, 7), Duration::from_secs(6));
+        assert_eq!(state.deadline((1, 7), 0), None);
+        assert_eq!(state.deadline((1, 0), 0), seconds(4));
     }
 }

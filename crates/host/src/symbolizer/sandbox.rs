@@ -12,10 +12,13 @@ use std::time::Duration;
 use landlock::{
     ABI, Access as _, AccessFs, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
 };
+use rustix::fs::{SealFlags, fcntl_get_seals};
+use rustix::io::Errno;
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, Signal, geteuid, getppid, set_dumpable_behavior,
+    DumpableBehavior, Gid, Resource, Rlimit, Signal, Uid, geteuid, getppid, getrlimit, set_dumpable_behavior,
     set_parent_process_death_signal, setrlimit,
 };
+use rustix::stdio::dup2_stdin;
 use rustix::thread::{
     CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
     set_name, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
@@ -50,10 +53,7 @@ pub(super) fn give_up_privileges() -> io::Result<()> {
             // The kernel may not know all of them.
             let _ = remove_capability_from_bounding_set(capability);
         }
-        set_thread_groups(&[])?;
-        let (user, group) = (rustix::process::Uid::from_raw(NOBODY), rustix::process::Gid::from_raw(NOBODY));
-        set_thread_res_gid(group, group, group)?;
-        set_thread_res_uid(user, user, user)?;
+        become_nobody()?;
     }
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
@@ -64,22 +64,51 @@ pub(super) fn give_up_privileges() -> io::Result<()> {
     limit(Resource::Core, 0)
 }
 
+/// Changes the user and the groups. A container may lack the capability for it, or have no such user; the process then
+/// stays the user that it is, without capabilities.
+fn become_nobody() -> io::Result<()> {
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let changed = set_thread_groups(&[])
+        .and_then(|()| set_thread_res_gid(group, group, group))
+        .and_then(|()| set_thread_res_uid(user, user, user));
+    match changed {
+        Err(Errno::PERM | Errno::INVAL) => Ok(()),
+        changed => Ok(changed?),
+    }
+}
+
 /// Restricts a worker to reading `files`, within the limits of `call`.
 pub(super) fn restrict_worker<'a>(call: Call, files: impl Iterator<Item = &'a File>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
+    // The worker inherits the server's socket as its standard input.
+    dup2_stdin(File::open("/dev/null")?)?;
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    limit(Resource::As, procfs::own_address_space()?.0.saturating_add(call.memory))?;
-    limit(Resource::Cpu, call.deadline().max(Duration::from_secs(1)).as_secs() + 1)?;
+    let own = procfs::own_address_space().ok_or(io::ErrorKind::InvalidData)?;
+    limit(Resource::As, own.0.saturating_add(call.memory))?;
+    // The process gets SIGXCPU at the current limit, and SIGKILL at the maximum (setrlimit(2)).
+    let seconds = call.deadline().max(Duration::from_secs(1)).as_secs() + 1;
+    limit_from_to(Resource::Cpu, seconds, seconds + 1)?;
     limit(Resource::Nproc, 0)?;
     permit_files(files)?;
     filter_calls()
 }
 
 fn limit(resource: Resource, value: u64) -> io::Result<()> {
-    Ok(setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })?)
+    limit_from_to(resource, value, value)
+}
+
+/// Sets both limits, or lower ones that are in force already.
+fn limit_from_to(resource: Resource, current: u64, maximum: u64) -> io::Result<()> {
+    let within = getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let (current, maximum) = (current.min(within), maximum.min(within));
+    Ok(setrlimit(resource, Rlimit { current: Some(current), maximum: Some(maximum) })?)
+}
+
+fn is_sealed(file: &File) -> bool {
+    fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::WRITE))
 }
 
 /// Forbids the access to all files but `files`, if the kernel has Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK).
@@ -88,7 +117,9 @@ fn permit_files<'a>(files: impl Iterator<Item = &'a File>) -> io::Result<()> {
         .handle_access(AccessFs::from_all(ABI::V1))
         .and_then(Ruleset::create)
         .map_err(io::Error::other)?;
-    for file in files {
+    // A copy is in a file system without a path, which Landlock neither restricts nor accepts in a rule
+    // (`is_nouser_or_private`, security/landlock/fs.c).
+    for file in files.filter(|file| !is_sealed(file)) {
         ruleset = ruleset.add_rule(PathBeneath::new(file, AccessFs::ReadFile)).map_err(io::Error::other)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
@@ -106,6 +137,12 @@ fn filter_calls() -> io::Result<()> {
     let rule = |conditions| SeccompRule::new(conditions).map(|rule| vec![rule]).map_err(io::Error::other);
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = PERMITTED.iter().map(|&call| (call, Vec::new())).collect();
     rules.insert(libc::SYS_openat, rule(vec![reads])?);
+    let commands = [libc::F_GETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC];
+    let commands = commands.map(|command| {
+        let is_command = equal(1, u32::MAX.into(), u64::from(command.cast_unsigned()))?;
+        SeccompRule::new(vec![is_command]).map_err(io::Error::other)
+    });
+    rules.insert(libc::SYS_fcntl, commands.into_iter().collect::<io::Result<_>>()?);
     rules.insert(libc::SYS_tgkill, rule(vec![own, abort])?);
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
@@ -127,7 +164,6 @@ const PERMITTED: &[i64] = &[
     libc::SYS_close,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_futex,
     libc::SYS_getpid,

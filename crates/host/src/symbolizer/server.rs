@@ -12,12 +12,23 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, kill_pro
 
 use super::protocol::{Call, MAX_DATAGRAM, MAX_DESCRIPTORS, Outcome, decode, encode};
 use super::{sandbox, worker};
+use crate::procfs;
 
 /// First argument by which the executable starts as a server.
 pub const NAME: &str = "memtrace-symbolizer";
 
+/// The OOM killer chooses a process with this score before all others (`OOM_SCORE_ADJ_MAX`, include/uapi/linux/oom.h).
+const HIGHEST_OOM_SCORE: i32 = 1000;
+
 /// Runs the server until its socket, standard input, is closed.
 pub fn serve() -> ExitCode {
+    // SAFETY: the standard library has no descriptor besides the standard streams yet.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
+    // The state of signals is inherited. Without this action, an ended worker has no status (waitpid(2)).
+    // SAFETY: the default action needs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    // memtrace can be protected from the OOM killer, and this process must not be. It can always raise its own score.
+    let _ = procfs::set_own_oom_score(HIGHEST_OOM_SCORE);
     let socket = io::stdin();
     let served = sandbox::give_up_privileges().and_then(|()| requests(socket.as_fd()));
     if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -63,20 +74,22 @@ fn run(call: Call, descriptors: Vec<OwnedFd>) -> io::Result<Outcome> {
             // The worker has the only write end of the pipe for its answer.
             drop(descriptors);
             let worker = Pid::from_raw(worker).ok_or(io::ErrorKind::InvalidData)?;
-            wait(worker, call.deadline())
+            let has_ended = ends_within(worker, call.deadline());
+            if !matches!(has_ended, Ok(true)) {
+                kill_process(worker, Signal::KILL)?;
+            }
+            let ended = waitpid(Some(worker), WaitOptions::empty())?;
+            let status = ended.map_or(Outcome::Crashed, |(_, status)| outcome(status));
+            Ok(if has_ended? { status } else { Outcome::Timeout })
         }
     }
 }
 
-fn wait(worker: Pid, deadline: Duration) -> io::Result<Outcome> {
+/// Waits until the worker has ended. Returns false if it has not ended in time.
+fn ends_within(worker: Pid, deadline: Duration) -> io::Result<bool> {
     let handle = pidfd_open(worker, PidfdFlags::empty())?;
     let timeout = Timespec::try_from(deadline).map_err(io::Error::other)?;
-    let is_late = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout))? == 0;
-    if is_late {
-        kill_process(worker, Signal::KILL)?;
-    }
-    let ended = waitpid(Some(worker), WaitOptions::empty())?;
-    Ok(if is_late { Outcome::Timeout } else { ended.map_or(Outcome::Crashed, |(_, status)| outcome(status)) })
+    Ok(poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout))? > 0)
 }
 
 fn outcome(status: WaitStatus) -> Outcome {

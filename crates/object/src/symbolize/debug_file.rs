@@ -18,6 +18,9 @@ pub(super) const DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 /// Root of the host's files.
 const HOST: &str = "/";
 
+/// Maximum size of a file with a checksum, since it is read completely.
+const MAX_LINKED: u64 = 1 << 30;
+
 /// A separate debug file.
 #[derive(Debug)]
 pub(super) struct DebugFile {
@@ -85,7 +88,12 @@ impl Search<'_> {
 }
 
 /// Returns the CRC-32 of a file, as in `.gnu_debuglink`.
-fn checksum(mut file: &File) -> io::Result<u32> {
+fn checksum(file: &File) -> io::Result<u32> {
+    if file.metadata()?.len() > MAX_LINKED {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    // The file can grow.
+    let mut file = file.take(MAX_LINKED);
     let (mut checksum, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
     loop {
         match file.read(&mut buffer)? {
