@@ -59,7 +59,6 @@ pub use memcg::{GroupReading, MemoryGroups};
 pub use memcg_limits::{cgroup_memory, memory_high};
 pub use mountinfo::Tmpfs;
 pub use objects::{Objects, Opened};
-pub(crate) use own_process::own_address_space;
 pub use own_process::{
     boot_offset, descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_program, own_status,
     own_uid_map, set_own_oom_score,

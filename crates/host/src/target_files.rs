@@ -4,19 +4,15 @@
 //! checked, and then opened by its descriptor, so that nobody can replace it between check and open.
 
 use std::env;
-use std::ffi::CString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd as _, FromRawFd as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::LazyLock;
 
 use memtrace_model::Object;
 use memtrace_object::ObjectFiles;
-use rustix::fs::fstatfs;
+use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, openat2};
 
 use crate::procfs::descriptor_path;
 
@@ -55,27 +51,10 @@ impl Seen {
     /// 5.6).
     pub(crate) fn below(root: &Path, path: &Path, last: LastLink) -> io::Result<Self> {
         let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
-        let path = CString::new(path.as_os_str().as_bytes())?;
-        // SAFETY: all fields are integers.
-        let mut how: libc::open_how = unsafe { MaybeUninit::zeroed().assume_init() };
-        let no_follow = if last == LastLink::Keep { libc::O_NOFOLLOW } else { 0 };
-        how.flags = u64::from((libc::O_PATH | libc::O_CLOEXEC | no_follow).cast_unsigned());
-        how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
-        // SAFETY: the path and the structure are valid for the length of the call.
-        let descriptor = unsafe {
-            libc::syscall(
-                libc::SYS_openat2,
-                directory.as_raw_fd(),
-                path.as_ptr(),
-                &raw const how,
-                size_of::<libc::open_how>(),
-            )
-        };
-        match i32::try_from(descriptor) {
-            // SAFETY: the system call returned a new descriptor.
-            Ok(descriptor) if descriptor >= 0 => Ok(Self(unsafe { File::from_raw_fd(descriptor) })),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let no_follow = if last == LastLink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
+        let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        Ok(Self(openat2(&directory, path, flags, Mode::empty(), resolve)?.into()))
     }
 
     /// Looks up a path that no target has chosen, such as one in procfs or of a descriptor.
@@ -149,7 +128,9 @@ fn identity(metadata: io::Result<Metadata>) -> io::Result<[u64; 2]> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CString;
     use std::io::Read as _;
+    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::symlink;
 
     use harness::Scratch;

@@ -5,8 +5,6 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use memtrace_model::Bytes;
-
 /// Returns memtrace's own `/proc/PID/status` (proc_pid_status(5)).
 pub fn own_status() -> Option<String> {
     fs::read_to_string("/proc/self/status").ok()
@@ -56,13 +54,6 @@ fn parse_offset(text: &str, clock: &str) -> Option<i128> {
 /// Errors of the write: a lower score needs `CAP_SYS_RESOURCE`.
 pub fn set_own_oom_score(score: i32) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", score.to_string())
-}
-
-/// Returns the size of the address space of this process (proc_pid_status(5)); `None` if it cannot be read.
-pub(crate) fn own_address_space() -> Option<Bytes> {
-    let status = own_status()?;
-    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"))?;
-    Some(Bytes(size.parse::<u64>().ok()? * 1024))
 }
 
 /// Returns a path of memtrace's executable. It stays valid after the file was replaced.

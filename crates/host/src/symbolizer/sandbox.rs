@@ -12,6 +12,7 @@ use std::time::Duration;
 use landlock::{
     ABI, Access as _, AccessFs, PathBeneath, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetStatus,
 };
+use memtrace_model::Pid;
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 use rustix::process::{
@@ -86,7 +87,7 @@ pub(super) fn restrict_worker<'a>(call: Call, files: impl Iterator<Item = &'a Fi
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    let own = procfs::own_address_space().ok_or(io::ErrorKind::InvalidData)?;
+    let own = procfs::counted(Pid(std::process::id())).map_err(io::Error::other)?.virtual_size;
     limit(Resource::As, own.0.saturating_add(call.memory))?;
     // The process gets SIGXCPU at the current limit, and SIGKILL at the maximum (setrlimit(2)).
     let seconds = call.deadline().max(Duration::from_secs(1)).as_secs() + 1;

@@ -4,15 +4,13 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
-use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, kill_process, pidfd_open, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
 use super::protocol::{Call, MAX_DATAGRAM, MAX_DESCRIPTORS, Outcome, decode, encode};
 use super::{sandbox, worker};
-use crate::procfs;
+use crate::procfs::{self, exits_within, open_pidfd};
 
 /// First argument by which the executable starts as a server.
 pub const NAME: &str = "memtrace-symbolizer";
@@ -73,8 +71,9 @@ fn run(call: Call, descriptors: Vec<OwnedFd>) -> io::Result<Outcome> {
         worker => {
             // The worker has the only write end of the pipe for its answer.
             drop(descriptors);
+            let handle = open_pidfd(memtrace_model::Pid(worker.cast_unsigned()));
+            let has_ended = handle.map(|handle| exits_within(handle.as_fd(), call.deadline()));
             let worker = Pid::from_raw(worker).ok_or(io::ErrorKind::InvalidData)?;
-            let has_ended = ends_within(worker, call.deadline());
             if !matches!(has_ended, Ok(true)) {
                 kill_process(worker, Signal::KILL)?;
             }
@@ -83,13 +82,6 @@ fn run(call: Call, descriptors: Vec<OwnedFd>) -> io::Result<Outcome> {
             Ok(if has_ended? { status } else { Outcome::Timeout })
         }
     }
-}
-
-/// Waits until the worker has ended. Returns false if it has not ended in time.
-fn ends_within(worker: Pid, deadline: Duration) -> io::Result<bool> {
-    let handle = pidfd_open(worker, PidfdFlags::empty())?;
-    let timeout = Timespec::try_from(deadline).map_err(io::Error::other)?;
-    Ok(poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&timeout))? > 0)
 }
 
 fn outcome(status: WaitStatus) -> Outcome {
