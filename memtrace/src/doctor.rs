@@ -10,17 +10,16 @@ mod symbols;
 mod trial;
 mod working_sets;
 
-use memtrace_host::procfs;
+use memtrace_host::privileges::effective_capabilities;
 use memtrace_model::Pid;
 
 pub(crate) use finding::{Area, Finding, Verdict};
-use permissions::Capabilities;
 
 /// Checks the requirements of tracing and, if `pid` is given, that process.
 pub(crate) fn examine(pid: Option<Pid>) -> Vec<Finding> {
-    let capabilities = Capabilities::from_status(procfs::own_status().as_deref());
-    let (mut findings, probe_cost) = kernel::examine(&capabilities);
-    findings.extend(permissions::examine(&capabilities));
+    let held = effective_capabilities();
+    let (mut findings, probe_cost) = kernel::examine(held);
+    findings.extend(permissions::examine(held));
     findings.extend(namespaces::examine());
     findings.push(working_sets::examine());
     findings.extend(pid.into_iter().flat_map(|pid| process::examine(pid, probe_cost)));

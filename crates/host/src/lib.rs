@@ -9,6 +9,7 @@ pub mod launch;
 pub mod loader;
 pub mod mmap_events;
 pub mod pmu;
+pub mod privileges;
 pub mod procfs;
 pub mod symbolizer;
 pub mod target_files;

@@ -60,8 +60,7 @@ pub use memcg_limits::{cgroup_memory, memory_high};
 pub use mountinfo::Tmpfs;
 pub use objects::{Objects, Opened};
 pub use own_process::{
-    boot_offset, descriptor_path, effective_capabilities, monotonic_offset, own_pid_namespace, own_program, own_status,
-    own_uid_map, set_own_oom_score,
+    boot_offset, descriptor_path, monotonic_offset, own_pid_namespace, own_program, own_uid_map, set_own_oom_score,
 };
 pub use page_touches::{ClearedPages, PageReading, PageTracker, UnmappedCache, has_soft_dirty, tracked_ranges};
 pub use pagemap::page_size;

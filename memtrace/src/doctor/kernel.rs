@@ -5,10 +5,11 @@ use std::time::Duration;
 use memtrace_host::kernel::features;
 use memtrace_host::mmap_events;
 use memtrace_host::mmap_events::MmapEvents;
+use memtrace_host::privileges::CapabilitySet;
 use memtrace_host::procfs;
 
 use super::finding::{Area, Finding, Verdict};
-use super::permissions::{BPF, Capabilities, PERFMON};
+use super::permissions::{BPF, PERFMON};
 use super::trial::{Refusal, Trial, probe_own_process};
 use crate::run_kit::probe_cost::ProbeCost;
 
@@ -35,7 +36,7 @@ const MMAP_EVENTS: Trial = Trial {
 };
 
 /// Examines the kernel. Also returns the cost of a probe; `None` if no probe could be attached.
-pub(super) fn examine(held: &Capabilities) -> (Vec<Finding>, Option<ProbeCost>) {
+pub(super) fn examine(held: CapabilitySet) -> (Vec<Finding>, Option<ProbeCost>) {
     let mut findings = vec![
         check_release(procfs::kernel_release().as_deref()),
         TYPES.judge(
@@ -87,7 +88,7 @@ fn check_cgroups(are_supported: bool) -> Finding {
     }
 }
 
-fn check_programs(held: &Capabilities) -> ([Finding; 2], Option<ProbeCost>) {
+fn check_programs(held: CapabilitySet) -> ([Finding; 2], Option<ProbeCost>) {
     match features::load_programs() {
         Ok(mut kernel) => {
             let programs = BPF_PROGRAMS.judge(held, Ok::<_, Refusal>("the verifier accepts every program"));
@@ -126,7 +127,7 @@ pub(super) fn microseconds(time: Duration) -> String {
 }
 
 /// Without perf mmap events, a trace misses the mappings made during it.
-fn check_mmap_events(held: &Capabilities) -> Finding {
+fn check_mmap_events(held: CapabilitySet) -> Finding {
     let outcome = procfs::online_cpus()
         .and_then(|cpus| MmapEvents::open(&cpus, mmap_events::LARGEST_RING))
         .map(|_| "files are identified by build ID");

@@ -2,16 +2,17 @@
 
 use std::env;
 
+use memtrace_host::privileges::CapabilitySet;
 use memtrace_host::procfs;
 use memtrace_model::printable;
 
 use super::finding::{Area, Finding};
 
-/// A capability, with its number in include/uapi/linux/capability.h.
+/// A capability that tracing needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Capability {
     pub(super) name: &'static str,
-    number: u32,
+    set: CapabilitySet,
     /// True if CAP_SYS_ADMIN includes the capability (`bpf_capable`, `perfmon_capable` and
     /// `checkpoint_restore_ns_capable`, include/linux/capability.h).
     admin_has_it: bool,
@@ -22,14 +23,14 @@ pub(super) struct Capability {
 
 pub(super) const BPF: Capability = Capability {
     name: "CAP_BPF",
-    number: 39,
+    set: CapabilitySet::BPF,
     admin_has_it: true,
     purpose: "to create BPF maps and load BPF programs",
     required: true,
 };
 pub(super) const PERFMON: Capability = Capability {
     name: "CAP_PERFMON",
-    number: 38,
+    set: CapabilitySet::PERFMON,
     admin_has_it: true,
     purpose: "to load tracing programs, attach probes and read perf mmap events",
     required: true,
@@ -38,7 +39,7 @@ pub(super) const PERFMON: Capability = Capability {
 /// (`perf_uprobe_event_init`, kernel/events/core.c; "perf: Revert to requiring CAP_SYS_ADMIN for uprobes").
 pub(super) const SYS_ADMIN: Capability = Capability {
     name: "CAP_SYS_ADMIN",
-    number: 21,
+    set: CapabilitySet::SYS_ADMIN,
     admin_has_it: true,
     purpose: "to attach probes, on Linux 6.16 and newer and on older kernels with updates of 2025",
     required: false,
@@ -50,14 +51,14 @@ const ALL: [Capability; 6] = [
     SYS_ADMIN,
     Capability {
         name: "CAP_SYS_PTRACE",
-        number: 19,
+        set: CapabilitySet::SYS_PTRACE,
         admin_has_it: false,
         purpose: "to read processes of other users",
         required: false,
     },
     Capability {
         name: "CAP_CHECKPOINT_RESTORE",
-        number: 40,
+        set: CapabilitySet::CHECKPOINT_RESTORE,
         admin_has_it: true,
         purpose: "to read mapped files that were deleted or replaced",
         required: false,
@@ -65,34 +66,21 @@ const ALL: [Capability; 6] = [
     // Only the owner may open `/proc/PID/map_files` (mode 0500, fs/proc/base.c).
     Capability {
         name: "CAP_DAC_READ_SEARCH",
-        number: 2,
+        set: CapabilitySet::DAC_READ_SEARCH,
         admin_has_it: false,
         purpose: "to read those of other users, and on overlayfs and btrfs all files that they have mapped",
         required: false,
     },
 ];
 
-/// Effective capabilities of memtrace, as a bit mask.
-pub(super) struct Capabilities(u64);
+fn has(held: CapabilitySet, capability: &Capability) -> bool {
+    held.contains(capability.set) || capability.admin_has_it && held.contains(SYS_ADMIN.set)
+}
 
-impl Capabilities {
-    /// Parses the text of `/proc/self/status` (proc_pid_status(5)). Without a text, memtrace counts as
-    /// having no capability.
-    pub(super) fn from_status(status: Option<&str>) -> Self {
-        Self(status.and_then(procfs::effective_capabilities).unwrap_or(0))
-    }
-
-    fn has(&self, capability: &Capability) -> bool {
-        let bit = |number: u32| self.0 >> number & 1 == 1;
-        bit(capability.number) || capability.admin_has_it && bit(SYS_ADMIN.number)
-    }
-
-    /// Returns the names of the capabilities in `needed` that memtrace lacks; `None` if it has all
-    /// of them.
-    pub(super) fn missing(&self, needed: &[Capability]) -> Option<String> {
-        let names: Vec<_> = needed.iter().filter(|&one| !self.has(one)).map(|one| one.name).collect();
-        (!names.is_empty()).then(|| names.join(" and "))
-    }
+/// Returns the names of the capabilities in `needed` that are not held; `None` if all of them are.
+pub(super) fn missing(held: CapabilitySet, needed: &[Capability]) -> Option<String> {
+    let names: Vec<_> = needed.iter().filter(|&one| !has(held, one)).map(|one| one.name).collect();
+    (!names.is_empty()).then(|| names.join(" and "))
 }
 
 /// Returns the steps to get every capability.
@@ -105,7 +93,7 @@ pub(super) fn remedy() -> String {
     format!("run memtrace with sudo, or grant it the capabilities: sudo setcap {names}=ep {path}")
 }
 
-pub(super) fn examine(held: &Capabilities) -> Vec<Finding> {
+pub(super) fn examine(held: CapabilitySet) -> Vec<Finding> {
     let mut findings: Vec<_> = ALL.iter().map(|capability| judge(held, capability)).collect();
     for name in ["kernel.perf_event_paranoid", "kernel.unprivileged_bpf_disabled"] {
         let value = procfs::sysctl(name);
@@ -117,9 +105,9 @@ pub(super) fn examine(held: &Capabilities) -> Vec<Finding> {
     findings
 }
 
-fn judge(held: &Capabilities, capability: &Capability) -> Finding {
+fn judge(held: CapabilitySet, capability: &Capability) -> Finding {
     let Capability { name, purpose, required, .. } = capability;
-    match (held.has(capability), required) {
+    match (has(held, capability), required) {
         (true, _) => Finding::ok(Area::Permissions, name, format!("held, {purpose}")),
         (false, true) => Finding::fail(Area::Permissions, name, format!("missing: needed {purpose}"), remedy()),
         (false, false) => Finding::warn(Area::Permissions, name, format!("missing: needed {purpose}"), remedy()),
@@ -131,30 +119,24 @@ mod tests {
     use super::super::Verdict;
     use super::*;
 
-    fn held(mask: &str) -> Capabilities {
-        Capabilities::from_status(Some(&format!("Name:\tx\nCapPrm:\tffff\nCapEff:\t{mask}\n")))
-    }
-
     #[test]
     fn missing_capabilities_are_named() {
-        let missing = |mask| held(mask).missing(&[BPF, PERFMON]);
-        assert_eq!(missing("0000000000000000").as_deref(), Some("CAP_BPF and CAP_PERFMON"));
-        assert_eq!(missing("0000004000000000").as_deref(), Some("CAP_BPF"));
-        assert_eq!(missing("0000008000000000").as_deref(), Some("CAP_PERFMON"));
-        assert_eq!(missing("000000c000000000"), None);
-        assert_eq!(missing("0000000000200000"), None);
-        assert_eq!(missing("000001ffffffffff"), None);
-        assert_eq!(Capabilities::from_status(None).missing(&[BPF]).as_deref(), Some("CAP_BPF"));
+        let missing = |held| missing(held, &[BPF, PERFMON]);
+        assert_eq!(missing(CapabilitySet::empty()).as_deref(), Some("CAP_BPF and CAP_PERFMON"));
+        assert_eq!(missing(CapabilitySet::PERFMON).as_deref(), Some("CAP_BPF"));
+        assert_eq!(missing(CapabilitySet::BPF).as_deref(), Some("CAP_PERFMON"));
+        assert_eq!(missing(CapabilitySet::BPF | CapabilitySet::PERFMON), None);
+        assert_eq!(missing(CapabilitySet::SYS_ADMIN), None);
+        assert_eq!(missing(CapabilitySet::all()), None);
     }
 
     #[test]
     fn only_two_capabilities_are_required() {
-        let verdicts =
-            |mask| -> Vec<_> { ALL.iter().map(|capability| judge(&held(mask), capability).verdict).collect() };
+        let verdicts = |held| -> Vec<_> { ALL.iter().map(|capability| judge(held, capability).verdict).collect() };
         let (ok, warn, fail) = (Verdict::Ok, Verdict::Warn, Verdict::Fail);
-        assert_eq!(verdicts("0"), [fail, fail, warn, warn, warn, warn]);
-        assert_eq!(verdicts("200000"), [ok, ok, ok, warn, ok, warn]);
-        assert_eq!(verdicts("1c000080004"), [ok, ok, warn, ok, ok, ok]);
+        assert_eq!(verdicts(CapabilitySet::empty()), [fail, fail, warn, warn, warn, warn]);
+        assert_eq!(verdicts(CapabilitySet::SYS_ADMIN), [ok, ok, ok, warn, ok, warn]);
+        assert_eq!(verdicts(CapabilitySet::all() - CapabilitySet::SYS_ADMIN), [ok, ok, warn, ok, ok, ok]);
     }
 
     #[test]

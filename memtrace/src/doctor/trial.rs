@@ -3,10 +3,11 @@
 use std::io;
 
 use memtrace_host::kernel::{Kernel, KernelError, Probes};
+use memtrace_host::privileges::CapabilitySet;
 use memtrace_host::procfs::{Objects, ProcessError};
 
 use super::finding::{Area, Finding};
-use super::permissions::{self, Capabilities, Capability, SYS_ADMIN};
+use super::permissions::{self, Capability, SYS_ADMIN, missing};
 use crate::run_kit::probe_cost;
 use crate::run_kit::probe_cost::ProbeCost;
 
@@ -51,16 +52,16 @@ pub(super) struct Trial {
 
 impl Trial {
     /// Returns the finding for the outcome of a trial. `held`: the capabilities of memtrace.
-    pub(super) fn judge(&self, held: &Capabilities, outcome: Result<impl AsRef<str>, Refusal>) -> Finding {
+    pub(super) fn judge(&self, held: CapabilitySet, outcome: Result<impl AsRef<str>, Refusal>) -> Finding {
         let Self { subject, needs, remedy } = *self;
-        match (outcome, held.missing(needs)) {
+        match (outcome, missing(held, needs)) {
             (Ok(detail), _) => Finding::ok(Area::Kernel, subject, detail),
             // A refusal for lack of a capability says nothing about the feature.
             (Err(Refusal::NotPermitted(_)), Some(missing)) => {
                 let detail = format!("not known: the trial needs {missing}");
                 Finding::warn(Area::Kernel, subject, detail, permissions::remedy())
             }
-            (Err(Refusal::NotPermitted(text)), None) if held.missing(&[SYS_ADMIN]).is_some() => {
+            (Err(Refusal::NotPermitted(text)), None) if missing(held, &[SYS_ADMIN]).is_some() => {
                 let detail = format!("{text}: this kernel requires {}", SYS_ADMIN.name);
                 Finding::fail(Area::Permissions, subject, detail, permissions::remedy())
             }
@@ -97,9 +98,8 @@ mod tests {
 
     const TRIAL: Trial = Trial { subject: "thing", needs: &[permissions::BPF], remedy: "boot another kernel" };
 
-    fn judged(mask: &str, outcome: Result<&str, Refusal>) -> (Area, Verdict, String) {
-        let held = Capabilities::from_status(Some(&format!("CapEff: {mask}")));
-        let found = TRIAL.judge(&held, outcome);
+    fn judged(held: CapabilitySet, outcome: Result<&str, Refusal>) -> (Area, Verdict, String) {
+        let found = TRIAL.judge(held, outcome);
         (found.area, found.verdict, found.detail)
     }
 
@@ -107,18 +107,21 @@ mod tests {
     fn missing_capability_is_named_and_leaves_the_feature_unknown() {
         let refused = || Err(Refusal::NotPermitted("not permitted".into()));
         let expected = "not known: the trial needs CAP_BPF".to_owned();
-        assert_eq!(judged("0", refused()), (Area::Kernel, Verdict::Warn, expected));
+        assert_eq!(judged(CapabilitySet::empty(), refused()), (Area::Kernel, Verdict::Warn, expected));
         let expected = "not permitted: this kernel requires CAP_SYS_ADMIN".to_owned();
-        assert_eq!(judged("8000000000", refused()), (Area::Permissions, Verdict::Fail, expected));
+        assert_eq!(judged(CapabilitySet::BPF, refused()), (Area::Permissions, Verdict::Fail, expected));
         let expected = "not permitted despite CAP_SYS_ADMIN".to_owned();
-        assert_eq!(judged("8000200000", refused()), (Area::Permissions, Verdict::Fail, expected));
+        assert_eq!(
+            judged(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN, refused()),
+            (Area::Permissions, Verdict::Fail, expected)
+        );
     }
 
     #[test]
     fn success_and_failure_do_not_depend_on_capabilities() {
-        for mask in ["0", "8000000000"] {
-            assert_eq!(judged(mask, Ok("there")), (Area::Kernel, Verdict::Ok, "there".to_owned()));
-            let failed = judged(mask, Err(Refusal::Failed("EINVAL".into())));
+        for held in [CapabilitySet::empty(), CapabilitySet::BPF] {
+            assert_eq!(judged(held, Ok("there")), (Area::Kernel, Verdict::Ok, "there".to_owned()));
+            let failed = judged(held, Err(Refusal::Failed("EINVAL".into())));
             assert_eq!(failed, (Area::Kernel, Verdict::Fail, "EINVAL".to_owned()));
         }
     }

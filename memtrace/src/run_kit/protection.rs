@@ -3,6 +3,7 @@
 use std::io;
 use std::process;
 
+use memtrace_host::privileges::{CapabilitySet, effective_capabilities};
 use memtrace_host::procfs;
 use memtrace_model::Pid;
 
@@ -12,9 +13,6 @@ const NEVER: i32 = -1000;
 
 /// The OOM killer chooses a process with this score after all others.
 const LAST: i32 = -999;
-
-/// Bit of the capability that exempts from the limit of locked memory (include/uapi/linux/capability.h).
-const CAP_IPC_LOCK: u64 = 1 << 14;
 
 /// Protects memtrace from the OOM killer, and locks its memory. Processes that memtrace starts later inherit the OOM
 /// score, so call this after the start of a command. Returns a warning for each protection that the system denies.
@@ -38,7 +36,7 @@ pub(crate) fn protect() -> Vec<String> {
 /// Locks the memory of memtrace: pages that are resident now, and other pages at their first use.
 fn lock_memory() -> io::Result<()> {
     // Under a limit, allocations would fail when the locked memory reaches the limit.
-    if !has_capability() {
+    if !effective_capabilities().contains(CapabilitySet::IPC_LOCK) {
         raise_limit()?;
     }
     // SAFETY: the call has no conditions (mlockall(2)).
@@ -46,11 +44,6 @@ fn lock_memory() -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-fn has_capability() -> bool {
-    let capabilities = procfs::own_status().and_then(|status| procfs::effective_capabilities(&status));
-    capabilities.is_some_and(|capabilities| capabilities & CAP_IPC_LOCK != 0)
 }
 
 /// Removes the limit of locked memory.

@@ -1,20 +1,9 @@
-//! memtrace's own process: capabilities, namespaces and descriptors.
+//! memtrace's own process: namespaces, clocks and descriptors.
 
 use std::fs;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
-
-/// Returns memtrace's own `/proc/PID/status` (proc_pid_status(5)).
-pub fn own_status() -> Option<String> {
-    fs::read_to_string("/proc/self/status").ok()
-}
-
-/// Returns the effective capabilities in `status`, the content of a `/proc/PID/status`. Each capability is a bit.
-pub fn effective_capabilities(status: &str) -> Option<u64> {
-    let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-    u64::from_str_radix(mask.trim(), 16).ok()
-}
 
 /// Returns the uid map of memtrace's user namespace.
 pub fn own_uid_map() -> Option<String> {

@@ -4,14 +4,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use super::own_process::effective_capabilities;
-
-/// Numbers of capabilities, from include/uapi/linux/capability.h.
-const DAC_OVERRIDE: u32 = 1;
-const DAC_READ_SEARCH: u32 = 2;
-const SYS_PTRACE: u32 = 19;
-const SYS_ADMIN: u32 = 21;
-const CHECKPOINT_RESTORE: u32 = 40;
+use crate::privileges::{CapabilitySet, effective_capabilities};
 
 /// Link of `/proc/PID/ns/user` in the root user namespace (`PROC_USER_INIT_INO`, include/linux/proc_ns.h).
 const ROOT_USER_NAMESPACE: &str = "user:[4026531837]";
@@ -30,11 +23,11 @@ pub enum ReadRefusal {
 impl ReadRefusal {
     /// Returns the reason why this thread was refused.
     pub fn find() -> Self {
-        Self::judge(own_capabilities(), in_root_user_namespace())
+        Self::judge(effective_capabilities(), in_root_user_namespace())
     }
 
-    fn judge(capabilities: u64, in_root_user_namespace: bool) -> Self {
-        if !has(capabilities, SYS_PTRACE) {
+    fn judge(capabilities: CapabilitySet, in_root_user_namespace: bool) -> Self {
+        if !capabilities.contains(CapabilitySet::SYS_PTRACE) {
             Self::Capability
         } else if !in_root_user_namespace {
             Self::UserNamespace
@@ -76,29 +69,19 @@ impl fmt::Display for ReadRefusal {
 
 /// Returns the names of the capabilities that memtrace lacks to open every file that a process has mapped.
 pub fn missing_for_mapped_files() -> Vec<&'static str> {
-    lacking(own_capabilities())
+    lacking(effective_capabilities())
 }
 
-fn lacking(capabilities: u64) -> Vec<&'static str> {
+fn lacking(capabilities: CapabilitySet) -> Vec<&'static str> {
     let mut names = Vec::new();
-    if !has(capabilities, DAC_READ_SEARCH) && !has(capabilities, DAC_OVERRIDE) {
+    if !capabilities.intersects(CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE) {
         names.push("CAP_DAC_READ_SEARCH");
     }
     // The links in `map_files` need one of these (`proc_map_files_get_link`, fs/proc/base.c).
-    if !has(capabilities, CHECKPOINT_RESTORE) && !has(capabilities, SYS_ADMIN) {
+    if !capabilities.intersects(CapabilitySet::CHECKPOINT_RESTORE | CapabilitySet::SYS_ADMIN) {
         names.push("CAP_CHECKPOINT_RESTORE");
     }
     names
-}
-
-/// Returns the effective capabilities of this thread.
-fn own_capabilities() -> u64 {
-    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    effective_capabilities(&status).unwrap_or(0)
-}
-
-fn has(capabilities: u64, number: u32) -> bool {
-    capabilities >> number & 1 == 1
 }
 
 #[cfg(test)]
@@ -107,19 +90,19 @@ mod tests {
 
     #[test]
     fn held_capability_is_not_named_as_missing() {
-        let all = (1 << 41) - 1;
-        let ptrace = 1 << SYS_PTRACE;
-        assert_eq!(ReadRefusal::judge(all & !ptrace, true), ReadRefusal::Capability);
-        assert_eq!(ReadRefusal::judge(all & !ptrace, false), ReadRefusal::Capability);
+        let all = CapabilitySet::all();
+        let ptrace = CapabilitySet::SYS_PTRACE;
+        assert_eq!(ReadRefusal::judge(all - ptrace, true), ReadRefusal::Capability);
+        assert_eq!(ReadRefusal::judge(all - ptrace, false), ReadRefusal::Capability);
         assert_eq!(ReadRefusal::judge(all, false), ReadRefusal::UserNamespace);
         assert_eq!(ReadRefusal::judge(ptrace, true), ReadRefusal::SecurityModule);
     }
 
     #[test]
     fn capabilities_for_mapped_files_include_each_other() {
-        assert_eq!(lacking(0), ["CAP_DAC_READ_SEARCH", "CAP_CHECKPOINT_RESTORE"]);
-        assert_eq!(lacking(1 << SYS_ADMIN), ["CAP_DAC_READ_SEARCH"]);
-        assert_eq!(lacking(1 << DAC_OVERRIDE), ["CAP_CHECKPOINT_RESTORE"]);
-        assert_eq!(lacking(1 << SYS_ADMIN | 1 << DAC_READ_SEARCH), [""; 0]);
+        assert_eq!(lacking(CapabilitySet::empty()), ["CAP_DAC_READ_SEARCH", "CAP_CHECKPOINT_RESTORE"]);
+        assert_eq!(lacking(CapabilitySet::SYS_ADMIN), ["CAP_DAC_READ_SEARCH"]);
+        assert_eq!(lacking(CapabilitySet::DAC_OVERRIDE), ["CAP_CHECKPOINT_RESTORE"]);
+        assert_eq!(lacking(CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_READ_SEARCH), [""; 0]);
     }
 }

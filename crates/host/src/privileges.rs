@@ -1,0 +1,62 @@
+//! Privileges of memtrace itself. Capabilities belong to a thread; a new thread has those of the thread that starts it.
+
+use std::io;
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+pub use rustix::thread::CapabilitySet;
+use rustix::thread::{
+    CapabilitySets, capabilities, capability_is_in_bounding_set, remove_capability_from_bounding_set, set_capabilities,
+    set_no_new_privs,
+};
+
+/// Returns the effective capabilities of this thread.
+pub fn effective_capabilities() -> CapabilitySet {
+    capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
+}
+
+/// Gives up all capabilities of this thread but those in `kept`.
+///
+/// The bounding set is reduced only if the thread has CAP_SETPCAP. Without it, as in a unit with ambient capabilities,
+/// the set belongs to the program that has started memtrace.
+///
+/// # Errors
+///
+/// Errors of prctl(2) and capset(2).
+pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
+    let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
+    if effective.contains(CapabilitySet::SETPCAP) {
+        let all = (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number));
+        for capability in all.filter(|&capability| !kept.contains(capability)) {
+            // An error: the kernel has no such capability.
+            if capability_is_in_bounding_set(capability).unwrap_or(false) {
+                remove_capability_from_bounding_set(capability)?;
+            }
+        }
+    }
+    let sets = CapabilitySets {
+        effective: effective & kept,
+        permitted: permitted & kept,
+        // Ambient capabilities, which the kernel removes too if they are not inheritable, pass to the traces that
+        // triggers start.
+        inheritable: inheritable & kept,
+    };
+    Ok(set_capabilities(None, sets)?)
+}
+
+/// Refuses the privileges that a set-user-ID program or file capabilities would give to this thread and its children.
+///
+/// # Errors
+///
+/// Errors of prctl(2).
+pub fn refuse_new_privileges() -> io::Result<()> {
+    Ok(set_no_new_privs(true)?)
+}
+
+/// Forbids other processes of the user to read the memory of this process, and core dumps.
+///
+/// # Errors
+///
+/// Errors of prctl(2).
+pub fn forbid_dumps() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
+}
