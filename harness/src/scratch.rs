@@ -64,6 +64,13 @@ impl Scratch {
         path
     }
 
+    /// Creates a named pipe.
+    pub fn pipe(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        process::run(Command::new("mkfifo").arg(&path));
+        path
+    }
+
     /// Copies an executable or a library. Every user may run the copy.
     ///
     /// Another process makes the copy. If this process had the copy open for writing, a child that another test starts

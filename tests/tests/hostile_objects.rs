@@ -64,8 +64,7 @@ fn assert_named_by_symbols(report: &Report, expected: &VictimTotals) {
 #[test]
 fn debug_links_with_paths_are_not_followed() {
     let scratch = Scratch::new();
-    let fifo = scratch.join("fifo");
-    run(Command::new("mkfifo").arg(&fifo));
+    let fifo = scratch.pipe("fifo");
     let absolute = fifo.to_str().expect("UTF-8");
     for (number, link) in [absolute, "fifo", "../../../../etc/shadow", "/dev/zero"].into_iter().enumerate() {
         let program = stripped(&scratch, &format!("program{number}"));
@@ -78,8 +77,7 @@ fn debug_links_with_paths_are_not_followed() {
 #[test]
 fn supplementary_files_with_paths_are_not_followed() {
     let scratch = Scratch::new();
-    let fifo = scratch.join("fifo");
-    run(Command::new("mkfifo").arg(&fifo));
+    let fifo = scratch.pipe("fifo");
     let program = scratch.copy(victim::path("exact"), "program");
     let link = [fifo.as_os_str().as_encoded_bytes(), b"\0", &[7; 20]].concat();
     add_section(&program, ".gnu_debugaltlink", &link);

@@ -128,9 +128,7 @@ fn identity(metadata: io::Result<Metadata>) -> io::Result<[u64; 2]> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CString;
     use std::io::Read as _;
-    use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::symlink;
 
     use harness::Scratch;
@@ -169,12 +167,10 @@ mod tests {
     fn only_regular_files_are_opened() {
         let scratch = Scratch::new();
         let root = scratch.path("");
-        let fifo = CString::new(scratch.path("fifo").as_os_str().as_bytes()).unwrap();
-        // SAFETY: the path is valid for the length of the call.
-        assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+        let fifo = scratch.pipe("fifo");
         let refused = open_below(&root, Path::new("fifo")).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
-        for path in [scratch.path("fifo").as_path(), Path::new("/dev/null"), Path::new("/proc/self/maps"), &root] {
+        for path in [fifo.as_path(), Path::new("/dev/null"), Path::new("/proc/self/maps"), &root] {
             assert_eq!(open_target_file(path).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{path:?}");
         }
     }

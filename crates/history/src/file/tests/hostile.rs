@@ -52,6 +52,6 @@ fn companion_that_is_a_pipe_is_refused() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
     write(&path, &[second(0)]);
-    harness::process::run(std::process::Command::new("mkfifo").arg(directory.path("run.memtrace-journal")));
+    let _ = directory.pipe("run.memtrace-journal");
     assert!(matches!(Recording::open(&path), Err(Error::NotRegular)));
 }

@@ -1,7 +1,5 @@
-use std::ffi::CString;
 use std::fs;
 use std::iter;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 use harness::Scratch;
@@ -177,10 +175,7 @@ fn mmap_events_of_kernel_code_resolve_to_the_maps_object() {
 #[test]
 fn only_regular_files_are_opened() {
     let scratch = Scratch::new();
-    let pipe = scratch.path("pipe");
-    let name = CString::new(pipe.as_os_str().as_bytes()).unwrap();
-    // SAFETY: `name` is a C string.
-    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let pipe = scratch.pipe("pipe");
     // Opening the pipe itself would block until a writer opens it.
     for path in [pipe.as_path(), Path::new("/dev/null"), Path::new("/proc")] {
         assert!(Opened::at(path).is_err(), "{}", path.display());
