@@ -25,6 +25,7 @@ use crate::run_kit::grouping::Grouping;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::outputs::Outputs;
+use crate::run_kit::privileges;
 use crate::run_kit::reports::accounts_over_time::AccountsOverTime;
 use crate::run_kit::reports::moments::Span;
 use crate::run_kit::reports::{BookReports, ReportOptions, accounts, fill, moments, no_facts, unreadable};
@@ -98,6 +99,7 @@ const LISTED: usize = 1000;
 ///
 /// The recording cannot be read, does not have what the configuration needs, or an output cannot be written.
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
+    privileges::keep_for_reports();
     let recording = open(config)?;
     let reports = reports_of(config, &recording)?;
     match config.view {

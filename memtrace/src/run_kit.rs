@@ -16,6 +16,7 @@ pub(crate) mod outcome;
 pub(crate) mod outputs;
 pub(crate) mod own_allocator;
 pub(crate) mod page_tracker;
+pub(crate) mod privileges;
 pub(crate) mod probe_cost;
 pub(crate) mod protection;
 pub(crate) mod recording_file;

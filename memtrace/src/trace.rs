@@ -40,6 +40,7 @@ use crate::run_kit::event_loop::{Signals, event_loop, register};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
+use crate::run_kit::privileges;
 use crate::run_kit::protection;
 
 /// Traces according to `config`, and writes the reports.
@@ -64,6 +65,7 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     if config.tuning.protect {
         protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
     }
+    privileges::forbid_dumps();
     if let Some(descriptor) = trace.mark_descriptor() {
         let functions = register(descriptor);
         marks.add_functions(

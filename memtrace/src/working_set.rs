@@ -29,6 +29,7 @@ use crate::run_kit::descriptors;
 use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::{Signals, event_loop, until};
 use crate::run_kit::observer::Observer;
+use crate::run_kit::privileges;
 
 /// Duration of the `thread::sleep` at the end of a wait. The timer of the event loop has a resolution of only a
 /// millisecond.
@@ -40,6 +41,8 @@ const SHORT: Duration = Duration::from_millis(20);
 ///
 /// No process can be measured, or an output cannot be written.
 pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<bool, Error> {
+    privileges::keep_for_tracing();
+    privileges::forbid_dumps();
     let method = Method::open(config.method, &config.target)?;
     // The measurement holds a pidfd for each process.
     descriptors::raise_limit();

@@ -34,6 +34,7 @@ mod losses;
 mod mappings;
 mod page_tracking;
 mod performance_schema;
+mod privileges;
 mod probes;
 mod program_tags;
 mod progress;

@@ -11,6 +11,7 @@ use super::exit::{self, Exit};
 use crate::doctor::{Finding, Verdict};
 use crate::options::HelpFlag;
 use crate::options::units;
+use crate::run_kit::privileges;
 
 /// Options of `memtrace doctor`.
 #[derive(Debug, Args)]
@@ -29,6 +30,7 @@ pub(super) struct DoctorArgs {
 
 /// Examines the machine, and returns the output and the exit code.
 pub(super) fn run(args: &DoctorArgs) -> (String, Exit) {
+    privileges::keep_for_tracing();
     let findings = crate::doctor::examine(args.pid);
     let text = if args.json { json(&findings) } else { text(&findings, console::wants_colour(&io::stdout())) };
     (text, exit::of_findings(&findings))

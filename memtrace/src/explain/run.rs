@@ -11,6 +11,7 @@ use memtrace_report::{Format, PageOptions};
 use crate::run_kit::config::Output;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::outputs::{Content, Outputs};
+use crate::run_kit::privileges;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -29,6 +30,8 @@ pub(crate) struct Config {
 ///
 /// The process does not exist or may not be read, or an output cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), Error> {
+    privileges::keep_for_tracing();
+    privileges::forbid_dumps();
     let outputs = Outputs::open(&config.outputs)?;
     let explanation = analyse(config.pid).map_err(|error| user_error(config.pid, error))?;
     let content: &Content<'_> = &|format, to_stdout, out| match format {

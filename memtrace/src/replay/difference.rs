@@ -11,6 +11,7 @@ use crate::replay;
 use crate::run_kit::config::{Moment, Output};
 use crate::run_kit::error::Error;
 use crate::run_kit::outputs::{Content, Outputs};
+use crate::run_kit::privileges;
 
 /// Configuration of `memtrace diff`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,7 @@ pub(crate) struct Source {
 ///
 /// A report cannot be read, the reports cannot be compared, or an output cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), Error> {
+    privileges::keep_for_reports();
     let [before, after] = [&config.before, &config.after].map(|source| read(source, config.events));
     let (before, after) = (before?, after?);
     let metric = comparable_metric(&before, &after, config.metric)?;

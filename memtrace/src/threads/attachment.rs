@@ -19,6 +19,7 @@ use crate::run_kit::detach::Detach;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::CommandEnd;
+use crate::run_kit::privileges;
 use crate::targets::select::ProbeSite;
 use crate::targets::select::Selection;
 use crate::targets::select::{AllocatorProbes, LateProbes, Targets, filter};
@@ -63,6 +64,7 @@ impl Attachment {
             }
             found => found?,
         };
+        privileges::keep_for_tracing();
         let mut jemalloc = JemallocReader::default();
         let counted = match config.source {
             SourceChoice::Bpf => Vec::new(),

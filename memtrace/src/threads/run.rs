@@ -25,7 +25,7 @@ use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::marks::{LastAnswers, MarkRequest};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
-use crate::run_kit::{clock, own_allocator, protection};
+use crate::run_kit::{clock, own_allocator, privileges, protection};
 
 /// Maximum number of triggers in an interval that get a line and an event each.
 const MOST_FIRINGS: usize = 20;
@@ -85,6 +85,7 @@ impl ThreadsRun {
             own_allocator::reserve();
             protection::protect().iter().for_each(|warning| log::warn!("{warning}"));
         }
+        privileges::forbid_dumps();
         let sampler = Sampler {
             reader,
             clock_start,

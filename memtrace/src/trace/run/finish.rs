@@ -15,6 +15,7 @@ use crate::run_kit::event_loop::Signals;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
+use crate::run_kit::privileges;
 use crate::targets::finished_stacks::FinishedStacks;
 use crate::targets::select::Selection;
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
@@ -75,12 +76,13 @@ impl Trace {
             count_missing_frames(snapshot);
         }
         let none_traced = coverage.largest_if_none_is_traced(&facts.snapshots);
-        let Context { targets, tracker, clock, recorder, complete, .. } = &mut context;
-        let recorder = recorder.take();
+        let Context { mut targets, tracker, tables, clock, recorder, complete, .. } = context;
+        // Ends the thread that builds tables.
+        drop(tables);
         let Facts { measured, snapshots, accounts, activity, reclaim, .. } = facts;
         let finished = FinishedTrace {
-            targets,
-            tracker,
+            targets: &targets,
+            tracker: &tracker,
             coverage: &coverage,
             generated_code,
             touches: touches.map(|touches| touches.window),
@@ -91,8 +93,9 @@ impl Trace {
             origin: clock.origin,
         };
         let results = Results { snapshots, ended, recorder, accounts, activity };
+        privileges::keep_for_reports();
         let (losses, recorded) = reports.write(config, results, &finished, signals, observer).await?;
-        let complete = *complete && recorded;
+        let complete = complete && recorded;
         Ok((Outcome { losses, command: targets.command_end(), complete, none_traced }, detach))
     }
 

@@ -12,6 +12,7 @@ use super::Trace;
 use crate::run_kit::clock;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
+use crate::run_kit::privileges;
 use crate::targets::select::{AllocatorProbes, Selection, Targets};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::targets::unwind_tables::UnwindTables;
@@ -42,6 +43,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     let mut tracker = ProcessTracker::new(origin, keys, user_hooks, plan.mmap_ring, plan.registry);
     let probe_site = config.follows(EventClass::probes_allocators).then_some(config.heap.probe_site);
     let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
+    privileges::keep_for_tracing();
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
     let (recorder, deltas) = recorder.unzip();
     let setup = Setup::load(config, &plan, origin, &targets, &allocators, &mut tracker)?;

@@ -1,0 +1,50 @@
+//! Capabilities of memtrace in each phase of a run. The guide has a table of them with the purpose of each, which a test
+//! compares with a run.
+
+use memtrace_host::privileges::{self, CapabilitySet};
+
+/// Capabilities to read the debug files of processes, to name stacks, and to write outputs: with the owner and mode of an
+/// earlier file, and into directories of other users.
+const REPORTING: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::IPC_LOCK)
+    .union(CapabilitySet::SYS_PTRACE)
+    // The process that reads names becomes another user, which gives up its bounding set, and is killed if it hangs.
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::SETUID);
+
+/// Capabilities to load BPF programs, to attach probes, and to read processes.
+const TRACING: CapabilitySet = REPORTING
+    .union(CapabilitySet::BPF)
+    .union(CapabilitySet::CHECKPOINT_RESTORE)
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::SYS_ADMIN)
+    .union(CapabilitySet::SYS_NICE)
+    .union(CapabilitySet::SYS_RESOURCE);
+
+/// Keeps the capabilities that tracing needs. A command that memtrace has started keeps its own. Call this before the
+/// first thread starts.
+pub(crate) fn keep_for_tracing() {
+    warn_if_kept(privileges::keep_capabilities(TRACING).and_then(|()| privileges::refuse_new_privileges()));
+}
+
+/// Keeps the capabilities that reports need. Call this when no other thread reads processes.
+pub(crate) fn keep_for_reports() {
+    warn_if_kept(privileges::keep_capabilities(REPORTING));
+}
+
+/// Forbids other processes of memtrace's user to read its memory, and core dumps. Most files of memtrace in procfs then
+/// belong to root, so call this after the last write to one of them.
+pub(crate) fn forbid_dumps() {
+    warn_if_kept(privileges::forbid_dumps());
+}
+
+fn warn_if_kept(result: std::io::Result<()>) {
+    if let Err(error) = result {
+        log::warn!("memtrace has more privileges than it needs, because it cannot give them up: {error}");
+    }
+}
