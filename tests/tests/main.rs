@@ -45,6 +45,7 @@ mod redis;
 mod refusals;
 mod releases;
 mod rescue_files;
+mod second_signal;
 mod shards;
 mod stack_completeness;
 mod stacks_against_libgcc;

@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until};
 
 use super::error::Error;
+use super::forced_end;
 
 /// Creates the event loop of a command.
 ///
@@ -33,7 +34,8 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Installs the signal handlers. Must be called inside the runtime.
+    /// Installs the signal handlers, once in a process. A second signal forces the end. Must be called inside the
+    /// runtime.
     ///
     /// # Errors
     ///
@@ -41,6 +43,8 @@ impl Signals {
     pub(crate) fn listen() -> Result<Self, Error> {
         let listen =
             |kind| signal(kind).map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")));
+        let counted = forced_end::count(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
+        counted.map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,

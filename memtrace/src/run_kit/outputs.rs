@@ -6,6 +6,7 @@
 //! If a report cannot be written, it goes to a rescue file, because a trace cannot be repeated.
 
 mod content;
+mod patient;
 mod rescue;
 mod sink;
 mod streamed;
@@ -21,6 +22,7 @@ use memtrace_report::Format;
 pub(crate) use self::streamed::{StreamedOutput, Written};
 
 use self::content::fill;
+use self::patient::Patient;
 use self::sink::Sink;
 use super::error::{Error, NotWritten};
 use crate::run_kit::config::{Destination, Output};
@@ -127,12 +129,18 @@ impl OpenOutput {
         let to_file = |out: &mut dyn Write| content(self.format, false, out);
         match self.sink {
             Sink::Stdout => {
-                let mut out = BufWriter::new(io::stdout().lock());
+                let stdout = io::stdout().lock();
+                let mut out = BufWriter::new(Patient(&stdout));
                 let written = content(self.format, true, &mut out).and_then(|()| out.flush());
                 // A reader that closes the pipe, such as `head`, has enough: this is no error.
                 written.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
             }
-            Sink::Device { ref file, .. } | Sink::Unnamed { ref file, .. } | Sink::Named { ref file, .. } => {
+            Sink::Device { file, .. } => {
+                let mut out = BufWriter::new(Patient(file));
+                to_file(&mut out)?;
+                out.flush()
+            }
+            Sink::Unnamed { ref file, .. } | Sink::Named { ref file, .. } => {
                 fill(to_file, file)?;
                 self.sink.publish()
             }

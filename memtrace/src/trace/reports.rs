@@ -31,6 +31,7 @@ use crate::run_kit::clock::{self, wall_time_of_start};
 use crate::run_kit::config::Output;
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::event_loop::Signals;
+use crate::run_kit::forced_end;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outputs::{self, Outputs};
 use crate::run_kit::own_allocator;
@@ -115,8 +116,8 @@ impl Reports {
         let code_of = |id, image: &ProcessImage| ImageCode::new(image, finished.generated_code.get(&id), &TargetFiles);
         let (images, window) = (finished.tracker.images(), &finished.measured.window);
         let end = ExactTotals::new(snapshots, images, code_of, ended, window, changes.unwrap_or_default());
-        let mut symbolizer =
-            Symbolizer::new(&TargetFiles, Box::<SymbolizerProcess>::default()).with_reopen(Objects::reopen);
+        let names = SymbolizerProcess::new(forced_end::skips_names);
+        let mut symbolizer = Symbolizer::new(&TargetFiles, Box::new(names)).with_reopen(Objects::reopen);
         if let Some(settings) = &debuginfod {
             let objects = end.objects_with_calls();
             let counts = debug_files::find(settings, &mut symbolizer, &objects, signals, observer).await;

@@ -52,13 +52,31 @@ const LEAST_COPY: u64 = 64 << 20;
 /// it is 1 GiB, which would be a part of the memory of each worker.
 const ARENA: &str = "65536";
 
+/// Interval at which a waiting process looks if the search is to end.
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
+
 /// Finds functions in a child process without privileges.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct SymbolizerProcess(RefCell<State>);
 
-#[derive(Debug, Default)]
+impl SymbolizerProcess {
+    /// Creates a finder. As soon as `is_stopped` returns true, it finds nothing more ([`Unnamed::NamesSkipped`]).
+    #[must_use]
+    pub fn new(is_stopped: fn() -> bool) -> Self {
+        Self(RefCell::new(State { server: None, is_stopped, lost: BTreeMap::new() }))
+    }
+}
+
+impl Default for SymbolizerProcess {
+    fn default() -> Self {
+        Self::new(|| false)
+    }
+}
+
+#[derive(Debug)]
 struct State {
     server: Option<Server>,
+    is_stopped: fn() -> bool,
     /// Time that was lost by objects, by their owner: nobody can cost the names of others' objects.
     lost: BTreeMap<Owner, Duration>,
 }
@@ -71,6 +89,7 @@ enum Lost {
     Timeout,
     Memory,
     Crashed(String),
+    Skipped,
 }
 
 impl From<io::Error> for Lost {
@@ -98,6 +117,7 @@ impl FunctionFinder for SymbolizerProcess {
             Ok(functions) => return functions,
             Err(Lost::Timeout) => Unnamed::NamesTimeout,
             Err(Lost::Memory) => Unnamed::NamesMemory,
+            Err(Lost::Skipped) => Unnamed::NamesSkipped,
             Err(Lost::Crashed(message)) => {
                 log::info!("symbolization: {message}");
                 Unnamed::NamesCrashed
@@ -109,6 +129,9 @@ impl FunctionFinder for SymbolizerProcess {
 
 impl State {
     fn find(&mut self, files: &NameFiles, addresses: &[VirtOffset]) -> Result<Vec<FunctionsAtAddress>, Lost> {
+        if (self.is_stopped)() {
+            return Err(Lost::Skipped);
+        }
         let metadata = files.object.metadata()?;
         let owner = (metadata.dev(), metadata.uid());
         self.deadline(owner, 0).ok_or(Lost::Timeout)?;
@@ -149,10 +172,10 @@ impl State {
         self.call(call, &descriptors)?;
         drop(descriptors);
         drop(pipe);
-        let end = Instant::now() + deadline + GRACE;
+        let end = Limit { at: Instant::now() + deadline + GRACE, is_stopped: self.is_stopped };
         let most = (ANSWER + ANSWER_PER_ADDRESS.saturating_mul(addresses.len())).min(MAX_ANSWER);
         let bytes = read_answer(answer, end, most);
-        let outcome = bytes.and_then(|bytes| Ok((bytes, self.server()?.outcome(end + GRACE)?)));
+        let outcome = bytes.and_then(|bytes| Ok((bytes, self.server()?.outcome(Limit { at: end.at + GRACE, ..end })?)));
         // If it fails, the server itself hangs, or has ended.
         let (bytes, outcome) = outcome.inspect_err(|_| self.server = None)?;
         match outcome {
@@ -204,7 +227,7 @@ fn max_copy() -> u64 {
 }
 
 /// Reads an answer until the worker ends.
-fn read_answer(answer: OwnedFd, end: Instant, most: usize) -> io::Result<Vec<u8>> {
+fn read_answer(answer: OwnedFd, end: Limit, most: usize) -> Result<Vec<u8>, Lost> {
     let (mut pipe, mut bytes) = (File::from(answer), Vec::new());
     let mut buffer = vec![0; 1 << 16];
     loop {
@@ -214,20 +237,30 @@ fn read_answer(answer: OwnedFd, end: Instant, most: usize) -> io::Result<Vec<u8>
             length => bytes.extend_from_slice(&buffer[..length]),
         }
         if bytes.len() > most {
-            return Err(io::ErrorKind::FileTooLarge.into());
+            return Err(Lost::Memory);
         }
     }
 }
 
+/// Limit of a wait.
+#[derive(Clone, Copy)]
+struct Limit {
+    at: Instant,
+    is_stopped: fn() -> bool,
+}
+
 /// Waits until a descriptor can be read.
-fn wait(descriptor: BorrowedFd<'_>, end: Instant) -> io::Result<()> {
+fn wait(descriptor: BorrowedFd<'_>, end: Limit) -> Result<(), Lost> {
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        if (end.is_stopped)() {
+            return Err(Lost::Skipped);
+        }
+        let left = end.at.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left.min(STOP_INTERVAL)).map_err(io::Error::other)?;
         match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&timeout)) {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(0) if left.is_zero() => return Err(Lost::Timeout),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
             Ok(_) => return Ok(()),
-            Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
@@ -261,11 +294,11 @@ impl Server {
         Ok(())
     }
 
-    fn outcome(&self, end: Instant) -> io::Result<Outcome> {
+    fn outcome(&self, end: Limit) -> Result<Outcome, Lost> {
         wait(self.socket.as_fd(), end)?;
         let mut bytes = [0; MAX_DATAGRAM];
         let (length, _) = recv(&self.socket, &mut bytes, RecvFlags::empty())?;
-        decode(&bytes[..length])
+        Ok(decode(&bytes[..length])?)
     }
 }
 
@@ -284,7 +317,7 @@ mod tests {
 
     #[test]
     fn deadline_grows_with_the_size_and_shrinks_after_losses() {
-        let mut state = State::default();
+        let mut state = State { server: None, is_stopped: || false, lost: BTreeMap::new() };
         let seconds = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(state.deadline((1, 7), 0), seconds(4));
         assert_eq!(state.deadline((1, 7), 320 << 20), seconds(14));

@@ -26,11 +26,13 @@ pub enum Unnamed {
     NamesMemory,
     /// The process that looked for the functions of the object was killed by the object's file.
     NamesCrashed,
+    /// The user ended the run before the functions of the object were looked for.
+    NamesSkipped,
 }
 
 impl Unnamed {
     /// All reasons.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NoMapping,
         Self::Anonymous,
         Self::KernelCode,
@@ -42,10 +44,11 @@ impl Unnamed {
         Self::NamesTimeout,
         Self::NamesMemory,
         Self::NamesCrashed,
+        Self::NamesSkipped,
     ];
 
-    /// Reasons by which a file that is not trusted has cost the names of its functions.
-    pub const LOST_NAMES: [Self; 3] = [Self::NamesTimeout, Self::NamesMemory, Self::NamesCrashed];
+    /// Reasons by which a file that is not trusted has cost the names of its functions, and the skip of a file.
+    pub const LOST_NAMES: [Self; 4] = [Self::NamesTimeout, Self::NamesMemory, Self::NamesCrashed, Self::NamesSkipped];
 
     /// Returns the name in recordings.
     #[must_use]
@@ -62,6 +65,7 @@ impl Unnamed {
             Self::NamesTimeout => "names_timeout",
             Self::NamesMemory => "names_memory",
             Self::NamesCrashed => "names_crashed",
+            Self::NamesSkipped => "names_skipped",
         }
     }
 
@@ -80,6 +84,7 @@ impl Unnamed {
             Self::NamesTimeout => "reading the names of the object took too long",
             Self::NamesMemory => "reading the names of the object took too much memory",
             Self::NamesCrashed => "reading the names of the object ended the process that read them",
+            Self::NamesSkipped => "a second signal ended memtrace before the names of the object were read",
         }
     }
 }

@@ -16,6 +16,7 @@ use memtrace_model::{Bytes, Frame, Names, Nanoseconds, format, plain};
 use memtrace_object::symbolize::Symbolizer;
 
 use crate::run_kit::error::Error;
+use crate::run_kit::forced_end;
 use crate::run_kit::observer::Observer;
 use crate::trace::config::Config;
 use crate::trace::context::Context;
@@ -55,7 +56,7 @@ impl PeriodicSites {
         let (requests, received) = mpsc::channel::<TopSites>();
         let (sender, texts) = mpsc::channel();
         let name_all = move || {
-            let symbolizer = Symbolizer::new(&TargetFiles, Box::<SymbolizerProcess>::default())
+            let symbolizer = Symbolizer::new(&TargetFiles, Box::new(SymbolizerProcess::new(forced_end::skips_names)))
                 .with_reopen(Objects::reopen)
                 .with_symbol_tables_only();
             for request in received {

@@ -1,0 +1,111 @@
+//! End of memtrace by a second signal. The first signal ends the run, and the report is written. The second one ends
+//! memtrace in a few seconds, whatever it waits for.
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::clock;
+
+/// Least time between the two signals. Some programs send a signal to memtrace and then to its process group, as
+/// timeout(1) does, or a shell whose terminal is closed.
+const APART: Duration = Duration::from_millis(500);
+/// Time from the second signal on in which further names are read.
+const NAMES: Duration = Duration::from_secs(2);
+/// Time in which outputs are written to pipes and terminals. A report that is not written then goes to a rescue file.
+const OUTPUTS: Duration = Duration::from_secs(3);
+/// Time in which memtrace ends by itself, in seconds.
+const END: u32 = 4;
+
+const MESSAGE: &[u8] = b"memtrace: a second signal ended memtrace before everything was written\n";
+
+/// Exit code of a failure during the run.
+const FAILED: i32 = 1;
+
+/// Times of the first and the second signal on the monotonic clock, in milliseconds. There was none at [`NEVER`].
+static FIRST: AtomicU64 = AtomicU64::new(NEVER);
+static SECOND: AtomicU64 = AtomicU64::new(NEVER);
+const NEVER: u64 = u64::MAX;
+
+/// Counts these signals from now on.
+///
+/// # Errors
+///
+/// Errors of sigaction(2).
+pub(super) fn count(signals: &[i32]) -> io::Result<()> {
+    // The first reading of the clock also reads a file, which a signal handler may not do.
+    let _ = now();
+    for &signal in signals {
+        // SAFETY: the action changes atomic numbers, and calls clock_gettime(2) and alarm(2), which a signal handler may
+        // call (signal-safety(7)).
+        unsafe { signal_hook_registry::register(signal, add) }?;
+    }
+    // SAFETY: the action calls write(2) and _exit(2).
+    unsafe { signal_hook_registry::register(libc::SIGALRM, end) }.map(drop)
+}
+
+/// Takes a signal that has ended a part of the run for the first one.
+pub(crate) fn forgive() {
+    if SECOND.swap(NEVER, Ordering::Relaxed) != NEVER {
+        // SAFETY: the call has no conditions.
+        unsafe { libc::alarm(0) };
+    }
+}
+
+/// Returns true if no further names are to be read.
+pub(crate) fn skips_names() -> bool {
+    is_past(NAMES)
+}
+
+/// Returns true if an output that cannot be written at once is to be given up.
+pub(crate) fn gives_up_outputs() -> bool {
+    is_past(OUTPUTS)
+}
+
+fn is_past(time: Duration) -> bool {
+    has_passed(time, SECOND.load(Ordering::Relaxed), now())
+}
+
+fn add() {
+    let now = now();
+    match FIRST.load(Ordering::Relaxed) {
+        NEVER => FIRST.store(now, Ordering::Relaxed),
+        first if has_passed(APART, first, now) && SECOND.load(Ordering::Relaxed) == NEVER => {
+            SECOND.store(now, Ordering::Relaxed);
+            // SAFETY: the call has no conditions.
+            unsafe { libc::alarm(END) };
+        }
+        _ => {}
+    }
+}
+
+fn has_passed(time: Duration, since: u64, now: u64) -> bool {
+    now.saturating_sub(since) >= milliseconds(time)
+}
+
+fn end() {
+    // SAFETY: the pointer and the length are those of a constant.
+    unsafe { libc::write(libc::STDERR_FILENO, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
+    // SAFETY: the call ends the process without handlers.
+    unsafe { libc::_exit(FAILED) };
+}
+
+fn now() -> u64 {
+    milliseconds(clock::monotonic())
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_past_without_a_second_signal() {
+        assert!(!has_passed(NAMES, NEVER, 7_000));
+        assert_eq!([2_999, 3_000].map(|now| has_passed(NAMES, 1_000, now)), [false, true]);
+        assert!(NAMES < OUTPUTS && OUTPUTS < Duration::from_secs(END.into()));
+    }
+}

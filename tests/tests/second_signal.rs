@@ -1,0 +1,81 @@
+//! A second signal ends memtrace, whatever it waits for.
+
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memtrace_tests::process::Process;
+use memtrace_tests::{Report, Scratch, Trace, Tracer, victim};
+
+/// Time in which memtrace ends after a second signal: 5 seconds, half a second that two signals are apart, and a delay of a
+/// busy machine.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Sends signals to memtrace until it ends.
+fn interrupt(process: &mut Process) {
+    let start = Instant::now();
+    while process.is_running() {
+        process.signal(libc::SIGINT);
+        thread::sleep(Duration::from_millis(100));
+        assert!(start.elapsed() < SOON, "memtrace still runs");
+    }
+}
+
+/// Waits for the process that reads names, and stops it.
+fn stop_names(tracer: &mut Tracer) {
+    let children = format!("/proc/{0}/task/{0}/children", tracer.process().pid());
+    let start = Instant::now();
+    let child = loop {
+        let children = fs::read_to_string(&children).expect("memtrace runs");
+        // Until it has this name, it may still be a part of memtrace (vfork(2)).
+        let reads_names = |child: &&str| {
+            fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm == "memtrace-names\n")
+        };
+        if let Some(child) = children.split_whitespace().find(reads_names) {
+            break child.parse().expect("a pid");
+        }
+        assert!(start.elapsed() < SOON, "no process reads names");
+    };
+    // SAFETY: the call takes no pointer.
+    assert_eq!(unsafe { libc::kill(child, libc::SIGSTOP) }, 0, "the process runs");
+}
+
+#[test]
+fn report_that_nothing_reads_goes_to_a_rescue_file() {
+    let (state, scratch) = (Scratch::new(), Scratch::new());
+    let path = scratch.pipe("report.json");
+    let pipe = OpenOptions::new().read(true).write(true).open(&path).expect("the pipe opens");
+    // SAFETY: the call takes no pointer.
+    assert!(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 4096) } > 0);
+    let mut victim = victim::start("exact");
+    let trace = Trace::victim(&victim).option("-o").option(&path).environment("XDG_STATE_HOME", &*state);
+    let mut tracer = trace.start();
+    let expected = victim.work();
+    interrupt(tracer.process());
+    let outcome = tracer.wait();
+    victim.finish();
+    outcome.assert_code(1);
+    assert!(outcome.stderr.contains("nothing reads it"), "{}", outcome.stderr);
+    let rescued =
+        fs::read_dir(&*state).expect("the directory exists").next().expect("a rescue file").expect("an entry");
+    let text = fs::read_to_string(rescued.path()).expect("the rescue file is text");
+    Report::read(&text).expect("it is a report").assert_equals(&expected);
+    // The other outputs are written.
+    outcome.report_with_code(1).assert_equals(&expected);
+}
+
+#[test]
+fn names_are_skipped_if_their_process_hangs() {
+    let mut victim = victim::start("exact");
+    let mut tracer = Trace::victim(&victim).start();
+    let expected = victim.work();
+    tracer.process().signal(libc::SIGINT);
+    stop_names(&mut tracer);
+    interrupt(tracer.process());
+    let report = tracer.wait().report();
+    victim.finish();
+    report.assert_equals(&expected);
+    let notes: Vec<_> = report.notes.iter().filter(|note| note.ends_with("(names_skipped)")).collect();
+    assert_eq!(notes.len(), 2, "the victim and the C library: {:?}", report.notes);
+}
