@@ -22,3 +22,4 @@ pub(crate) mod probe_cost;
 pub(crate) mod protection;
 pub(crate) mod recording_file;
 pub(crate) mod reports;
+pub(crate) mod service_manager;

@@ -43,6 +43,7 @@ use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
 use crate::run_kit::privileges;
 use crate::run_kit::protection;
+use crate::run_kit::service_manager;
 
 /// Traces according to `config`, and writes the reports.
 ///
@@ -74,6 +75,7 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
         );
     }
     trace.release_command()?;
+    service_manager::ready();
     observer.attached(&trace.description());
     for note in trace.notes() {
         observer.note(note);
@@ -94,6 +96,7 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
         forced_end::forgive();
         touches = meter.read(&cleared);
     }
+    service_manager::stopping();
     let answers = marks.close();
     let finished = trace.finish(config, touches, reports, &mut signals, observer).await;
     if let Some(answers) = answers {

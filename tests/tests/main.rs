@@ -46,6 +46,7 @@ mod refusals;
 mod releases;
 mod rescue_files;
 mod second_signal;
+mod service_manager;
 mod shards;
 mod stack_completeness;
 mod stacks_against_libgcc;

@@ -125,6 +125,16 @@ impl Shards {
         self.shards.iter().fold(Progress::default(), |sum, shard| sum + shard.progress.read())
     }
 
+    /// Returns true if each shard has read its source since the last time that this returned true.
+    #[must_use]
+    pub fn have_answered(&self) -> bool {
+        let have_answered = self.shards.iter().all(|shard| shard.progress.has_answered());
+        if have_answered {
+            self.shards.iter().for_each(|shard| shard.progress.forget_answer());
+        }
+        have_answered
+    }
+
     /// Ends the current delta of each shard at `at`, the present time: changes before and after `at` are in
     /// different deltas. If an event from before `at` arrives after a shard has read its source, the event belongs
     /// to the later delta. The caller limits the number of marks.

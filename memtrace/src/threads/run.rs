@@ -25,7 +25,7 @@ use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::marks::{LastAnswers, MarkRequest};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
-use crate::run_kit::{clock, own_allocator, privileges, protection};
+use crate::run_kit::{clock, own_allocator, privileges, protection, service_manager};
 
 /// Maximum number of triggers in an interval that get a line and an event each.
 const MOST_FIRINGS: usize = 20;
@@ -120,6 +120,7 @@ impl ThreadsRun {
             }
         };
         run.attachment.release_command()?;
+        service_manager::ready();
         observer.attached(&run.attachment.description());
         for note in run.attachment.notes() {
             observer.note(note);

@@ -23,6 +23,7 @@ use super::wait::{Due, WakeupSources};
 use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
 use crate::run_kit::observer::{Observer, Progress};
+use crate::run_kit::service_manager::Watchdog;
 use crate::targets::select::{LateProbes, Selection};
 use crate::targets::track::{Changes, generated_code};
 
@@ -56,6 +57,7 @@ pub(super) struct Trace {
     ticks: u32,
     /// Time and number of events of the last progress report.
     shown: (Instant, u64),
+    watchdog: Watchdog,
 }
 
 impl Trace {
@@ -125,6 +127,7 @@ impl Trace {
             self.evict_objects(true);
         }
         self.context.kernel.flush_log();
+        self.watchdog.tick(|| self.context.shards.have_answered());
         self.show_progress(observer);
     }
 

@@ -1,6 +1,7 @@
 //! Progress of the shards.
 
 use std::ops::Add;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use memtrace_model::{Bytes, CallsBySize};
@@ -33,14 +34,27 @@ impl Add for Progress {
 
 /// Progress of one shard. The thread of the shard sets it.
 #[derive(Debug, Default)]
-pub(super) struct ShardProgress(Mutex<Progress>);
+pub(super) struct ShardProgress {
+    progress: Mutex<Progress>,
+    /// True if the shard has set the progress since [`Self::forget_answer`].
+    has_answered: AtomicBool,
+}
 
 impl ShardProgress {
     pub(super) fn read(&self) -> Progress {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn set(&self, progress: Progress) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
+        self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn forget_answer(&self) {
+        self.has_answered.store(false, Ordering::Relaxed);
     }
 }

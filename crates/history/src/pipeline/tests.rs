@@ -60,6 +60,19 @@ impl Source for ChannelSource {
     }
 }
 
+/// Source whose reads end when the test permits it.
+struct Gate(Receiver<()>);
+
+impl Source for Gate {
+    fn drain<F: FnMut(Event)>(&mut self, _: usize, _: F) -> Drained {
+        // After the test, the channel is closed.
+        let _ = self.0.recv();
+        Drained::default()
+    }
+
+    fn wait(&mut self, _: Duration) {}
+}
+
 struct Panicking;
 
 impl Source for Panicking {
@@ -381,4 +394,24 @@ fn dropped_shards_end() {
     // The channel closes when the thread has dropped its source.
     names.iter().for_each(drop);
     assert!(feed.send(None).is_err());
+}
+
+#[test]
+fn shard_that_does_not_read_has_not_answered() {
+    let (gates, sources): (Vec<_>, Vec<_>) =
+        [(); 2].map(|()| channel()).map(|(gate, read)| (gate, Gate(read))).into_iter().unzip();
+    let shards = Shards::start(sources, Settings::UNLIMITED, EventClass::ALL, &Sinks::default()).unwrap();
+    let wait_for = |shard: usize| {
+        gates[shard].send(()).unwrap();
+        while !shards.shards[shard].progress.has_answered() {
+            thread::yield_now();
+        }
+    };
+    for _ in 0..2 {
+        assert!(!shards.have_answered());
+        wait_for(1);
+        assert!(!shards.have_answered());
+        wait_for(0);
+        assert!(shards.have_answered());
+    }
 }

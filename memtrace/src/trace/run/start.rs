@@ -13,6 +13,7 @@ use crate::run_kit::clock;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::privileges;
+use crate::run_kit::service_manager::Watchdog;
 use crate::targets::select::{AllocatorProbes, Selection, Targets};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::targets::unwind_tables::UnwindTables;
@@ -104,6 +105,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         untraced,
         ticks: 0,
         shown: (start, 0),
+        watchdog: Watchdog::of_environment(),
     })
 }
 
