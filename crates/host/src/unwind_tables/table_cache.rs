@@ -3,8 +3,10 @@
 //! The name of an entry has the object's build ID and file size. Without a build ID, it has the identity of the file.
 //! An entry is used only if it is intact and was made from the same call frame information. Otherwise the table is
 //! rebuilt and the entry replaced. A directory that another user could change is refused: a wrong table would give
-//! wrong stacks.
+//! wrong stacks. For the same reason, call frame information is compared by a hash with a random key, which is in the
+//! directory: an object chooses its own build ID, size and contents.
 
+mod key;
 mod used_objects;
 
 use std::ffi::OsString;
@@ -29,13 +31,15 @@ const MAX_BYTES: u64 = 1 << 30;
 #[derive(Debug)]
 pub(super) struct Slot {
     path: PathBuf,
-    fingerprint: u64,
+    fingerprint: u128,
 }
 
 /// Disk cache of unwind tables.
 #[derive(Debug)]
 pub struct TableCache {
     folder: PathBuf,
+    /// Key of the fingerprints.
+    key: [u8; 16],
     /// Number of entries written, which makes the names of temporary files unique.
     written: AtomicU64,
 }
@@ -56,7 +60,8 @@ impl TableCache {
     pub fn open(folder: &Path, user: u32) -> Result<Self, CacheError> {
         let folder = cache_directory::prepare(folder, user)?;
         prune(&folder, MAX_BYTES)?;
-        Ok(Self { folder, written: AtomicU64::new(0) })
+        let key = key::read_or_create(&folder)?;
+        Ok(Self { folder, key, written: AtomicU64::new(0) })
     }
 
     /// Returns the table of the object in `file`. The table comes from the cache, or is built and stored.
@@ -81,7 +86,7 @@ impl TableCache {
         contents: &ObjectContents,
     ) -> Result<Slot, Error> {
         let path = self.folder.join(entry_name(&file.metadata()?, build_id));
-        Ok(Slot { path, fingerprint: contents.fingerprint() })
+        Ok(Slot { path, fingerprint: contents.fingerprint(&self.key) })
     }
 
     /// Builds the table of `contents`, and stores it in `slot`.
@@ -138,7 +143,7 @@ fn entry_name(file: &fs::Metadata, build_id: Option<&BuildId>) -> String {
 }
 
 /// Reads the entry at `path`; `None` if it is damaged or has another fingerprint.
-fn load(path: &Path, fingerprint: u64) -> io::Result<Option<Table>> {
+fn load(path: &Path, fingerprint: u128) -> io::Result<Option<Table>> {
     let metadata = fs::symlink_metadata(path)?;
     if !metadata.is_file() || metadata.size() > MAX_BYTES {
         return Ok(None);
@@ -161,6 +166,7 @@ fn prune(folder: &Path, limit: u64) -> io::Result<()> {
         let entry = entry?;
         if let Ok(metadata) = entry.metadata()
             && metadata.is_file()
+            && entry.file_name() != key::NAME
         {
             entries.push((metadata.modified()?, metadata.size(), entry.path()));
         }

@@ -3,8 +3,11 @@
 //! A file has a header of fixed length, the executable parts, the rules, the rows, and a checksum of all of these.
 //! Numbers are little-endian. Any deviation makes the file invalid.
 
+use std::hash::Hasher as _;
+
 use memtrace_common::unwind::Rule;
 use memtrace_model::{FileOffset, VirtOffset};
+use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::code::Code;
 use super::contents::ObjectContents;
@@ -14,30 +17,33 @@ use crate::elf::Machine;
 
 /// Magic number. Its last byte is the version. The version changes if the format changes, or if the same call frame
 /// information leads to another table.
-const MAGIC: [u8; 8] = *b"mt-uwt\0\x03";
+const MAGIC: [u8; 8] = *b"mt-uwt\0\x04";
 
 impl ObjectContents {
-    /// Returns a checksum of all contents that determine the table. A stored table with another fingerprint is stale.
+    /// Returns a keyed hash (SipHash-2-4) of all contents that determine the table. A stored table with another
+    /// fingerprint is stale. Nobody can find different contents with equal fingerprints without the key.
     #[must_use]
-    pub fn fingerprint(&self) -> u64 {
+    pub fn fingerprint(&self, key: &[u8; 16]) -> u128 {
         let mut out = Writer::default();
         out.u64(machine_number(self.machine));
         out.u64(self.address);
         out.u64(self.entry.0);
         out.u64(self.text.map_or(u64::MAX, |text| text));
         out.code(&self.code);
-        out.u64(checksum(&self.eh_frame));
-        checksum(&out.0)
+        let mut hasher = SipHasher24::new_with_key(key);
+        hasher.write(&out.0);
+        hasher.write(&self.eh_frame);
+        hasher.finish128().as_u128()
     }
 }
 
 impl Table {
     /// Encodes the table. `fingerprint` is that of the contents from which the table was built.
     #[must_use]
-    pub fn encode(&self, fingerprint: u64) -> Vec<u8> {
+    pub fn encode(&self, fingerprint: u128) -> Vec<u8> {
         let mut out = Writer::default();
         out.0.extend_from_slice(&MAGIC);
-        out.u64(fingerprint);
+        out.0.extend_from_slice(&fingerprint.to_le_bytes());
         out.u64(machine_number(self.machine));
         out.u64(self.rules.len() as u64);
         out.u64(self.rows.len() as u64);
@@ -59,13 +65,13 @@ impl Table {
 
     /// Decodes a table; `None` if `bytes` are damaged or have another fingerprint.
     #[must_use]
-    pub fn decode(bytes: &[u8], fingerprint: u64) -> Option<Self> {
+    pub fn decode(bytes: &[u8], fingerprint: u128) -> Option<Self> {
         let (bytes, sum) = bytes.split_last_chunk()?;
         if checksum(bytes) != u64::from_le_bytes(*sum) {
             return None;
         }
         let mut input = Reader(bytes);
-        (input.read::<8>()? == MAGIC && input.u64()? == fingerprint).then_some(())?;
+        (input.read()? == MAGIC && u128::from_le_bytes(input.read()?) == fingerprint).then_some(())?;
         let machine = [Machine::X86_64, Machine::Aarch64];
         let number = input.u64()?;
         let machine = machine.into_iter().find(|machine| machine_number(*machine) == number)?;
@@ -102,7 +108,7 @@ fn machine_number(machine: Machine) -> u64 {
 }
 
 /// Returns a checksum of `bytes`. A change within an aligned word of eight bytes always changes the checksum, any
-/// other change almost certainly. It is not a cryptographic hash.
+/// other change almost certainly. It finds damage, not forgeries.
 fn checksum(bytes: &[u8]) -> u64 {
     // The factor is odd, so that the multiplication is invertible. It has the bits of the golden ratio, which mix
     // well.

@@ -27,6 +27,7 @@ impl Scratch {
     fn entries(&self) -> Vec<PathBuf> {
         let mut paths: Vec<PathBuf> =
             fs::read_dir(self.0.join("cache")).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.retain(|path| !path.ends_with(key::NAME));
         paths.sort();
         paths
     }
@@ -65,9 +66,14 @@ fn table(cache: &TableCache, path: &Path, build_id: Option<&BuildId>) -> Table {
 /// Replaces `entry` by the table of another object with the same fingerprint, and returns this table. It shows later if
 /// the entry was used.
 fn mark(entry: &Path, path: &Path) -> Table {
+    let key = key::read_or_create(entry.parent().unwrap()).unwrap();
+    mark_with(entry, path, &key)
+}
+
+fn mark_with(entry: &Path, path: &Path, key: &[u8; 16]) -> Table {
     let contents = ObjectContents::read(&File::open(path).unwrap()).unwrap();
     let marked = Table::from_bytes(&file(64)).unwrap();
-    fs::write(entry, marked.encode(contents.fingerprint())).unwrap();
+    fs::write(entry, marked.encode(contents.fingerprint(key))).unwrap();
     marked
 }
 
@@ -121,6 +127,24 @@ fn a_file_changed_in_place_is_rebuilt() {
     assert_ne!(before, after);
     assert_eq!(after, built(&path));
     assert_eq!(scratch.entries().len(), 1, "the same device, inode, size and time");
+}
+
+#[test]
+fn an_entry_that_was_forged_without_the_key_is_rebuilt() {
+    let scratch = Scratch::new();
+    let (cache, path) = (scratch.cache(), scratch.object("a", 16));
+    let expected = table(&cache, &path, None);
+    let [entry] = &scratch.entries()[..] else { panic!("one entry") };
+    let forged = mark_with(entry, &path, &[0; 16]);
+    assert_ne!(forged, expected);
+    assert_eq!(table(&cache, &path, None), expected);
+    assert_eq!(table(&scratch.cache(), &path, None), expected, "the key of the next run is the same");
+    let other = Scratch::new();
+    drop(other.cache());
+    let key = |scratch: &Scratch| fs::read(scratch.0.join("cache").join(key::NAME)).unwrap();
+    assert_ne!(key(&scratch), key(&other), "each cache has its own key");
+    prune(&scratch.0.join("cache"), 0).unwrap();
+    assert_eq!(key(&scratch).len(), 16, "the key stays");
 }
 
 #[test]
