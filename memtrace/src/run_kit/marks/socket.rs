@@ -6,6 +6,9 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt}
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
+use memtrace_host::procfs;
+use memtrace_model::{Pid, printable};
+
 /// File name extension of the sockets.
 pub(super) const EXTENSION: &str = "sock";
 
@@ -31,6 +34,7 @@ pub(super) fn directory() -> PathBuf {
 pub(super) fn listen_in_directory() -> io::Result<(UnixListener, PathBuf)> {
     let directory = directory();
     create_private(&directory)?;
+    remove_stale(&directory);
     let path = directory.join(format!("{}.{EXTENSION}", std::process::id()));
     Ok((listen(&path)?, path))
 }
@@ -53,6 +57,22 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Removes the sockets of traces that were killed. A socket that cannot be removed does no harm.
+fn remove_stale(directory: &Path) {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let sockets = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == EXTENSION));
+    // The trace can be in another pid namespace, so its process is not enough.
+    let has_no_process = |path: &PathBuf| {
+        let pid = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
+        pid.is_some_and(|pid| !procfs::proc_path(Pid(pid), "").exists())
+    };
+    for path in sockets.filter(has_no_process).filter(|path| is_stale(path)) {
+        if let Err(error) = fs::remove_file(&path) {
+            log::debug!("cannot remove {}: {error}", printable(&path));
+        }
+    }
 }
 
 /// Creates a directory that no other user can change or search. Fails if the directory exists and another user can.
@@ -88,6 +108,24 @@ mod tests {
         fs::write(&file, "content").unwrap();
         assert_eq!(listen(&file).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         assert_eq!(fs::read_to_string(&file).unwrap(), "content");
+    }
+
+    #[test]
+    fn sockets_of_killed_traces_are_removed() {
+        let scratch = Scratch::in_memory();
+        let dead = u32::MAX;
+        let [own, killed, other] = [format!("{}.sock", std::process::id()), format!("{dead}.sock"), "x.sock".into()];
+        for name in [&own, &killed, &other] {
+            drop(UnixListener::bind(scratch.path(name)).unwrap());
+        }
+        let in_another_namespace = scratch.path(&format!("{}.sock", dead - 1));
+        let listener = UnixListener::bind(&in_another_namespace).unwrap();
+        fs::write(scratch.path(&format!("{dead}.txt")), "").unwrap();
+        remove_stale(&scratch);
+        let exist = |name: &str| scratch.path(name).exists();
+        assert_eq!([&own, &killed, &other].map(|name| exist(name)), [true, false, true]);
+        assert!(in_another_namespace.exists() && exist(&format!("{dead}.txt")));
+        drop(listener);
     }
 
     #[test]
