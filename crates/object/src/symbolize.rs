@@ -7,6 +7,7 @@ mod catch_panic;
 mod debug_file;
 mod debug_link;
 mod demangle;
+mod expanded_sections;
 mod find_function;
 mod find_in_process;
 mod functions;

@@ -90,6 +90,7 @@ pub(super) struct Answer(Vec<Found>);
 enum Found {
     Functions(Vec<FoundFunction>),
     NoSymbol,
+    TooLarge,
     Unreadable,
 }
 
@@ -106,6 +107,7 @@ impl Answer {
         let found = |functions: FunctionsAtAddress| match functions {
             Ok(functions) => Found::Functions(functions.into_iter().map(FoundFunction::from).collect()),
             Err(Unnamed::NoSymbol) => Found::NoSymbol,
+            Err(Unnamed::NamesMemory) => Found::TooLarge,
             Err(_) => Found::Unreadable,
         };
         Self(functions.into_iter().map(found).collect())
@@ -116,6 +118,7 @@ impl Answer {
         let functions = |found| match found {
             Found::Functions(functions) => Ok(functions.into_iter().map(Function::from).collect()),
             Found::NoSymbol => Err(Unnamed::NoSymbol),
+            Found::TooLarge => Err(Unnamed::NamesMemory),
             Found::Unreadable => Err(Unnamed::ObjectUnreadable),
         };
         (self.0.len() == count).then(|| self.0.into_iter().map(functions).collect())
@@ -164,11 +167,12 @@ mod tests {
         let functions = vec![
             Ok(vec![function(Some("outer"), Some(7)), function(None, None)]),
             Err(Unnamed::NoSymbol),
+            Err(Unnamed::NamesMemory),
             Err(Unnamed::ObjectUnreadable),
         ];
         let bytes = encode(&Answer::of(functions.clone())).unwrap();
-        assert_eq!(decode::<Answer>(&bytes).unwrap().into_functions(3), Some(functions));
-        assert_eq!(decode::<Answer>(&bytes).unwrap().into_functions(2), None);
+        assert_eq!(decode::<Answer>(&bytes).unwrap().into_functions(4), Some(functions));
+        assert_eq!(decode::<Answer>(&bytes).unwrap().into_functions(3), None);
         assert!(decode::<Answer>(&bytes[..bytes.len() - 1]).is_err());
     }
 

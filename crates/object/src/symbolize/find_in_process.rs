@@ -9,6 +9,7 @@ use memtrace_model::{Location, Name, Unnamed, VirtOffset};
 
 use super::catch_panic::catch_panic;
 use super::demangle::demangle;
+use super::expanded_sections::TooLarge;
 use super::functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles};
 
 /// Finds functions in this process.
@@ -26,7 +27,8 @@ impl FunctionFinder for FindInProcess {
         let mut symbolizer = new_symbolizer();
         let mut names: Vec<FunctionsAtAddress> = vec![Err(Unnamed::ObjectUnreadable); addresses.len()];
         let mut open: Vec<usize> = (0..addresses.len()).collect();
-        for source in self.sources(files) {
+        let (sources, is_too_large) = self.sources(files);
+        for source in sources {
             if open.is_empty() {
                 break;
             }
@@ -49,33 +51,45 @@ impl FunctionFinder for FindInProcess {
                 }
             }
         }
+        if is_too_large {
+            names.iter_mut().filter(|names| names.is_err()).for_each(|names| *names = Err(Unnamed::NamesMemory));
+        }
         names
     }
 }
 
 impl FindInProcess {
-    /// Returns the sources of names, the richest first.
-    fn sources(&self, files: &NameFiles) -> Vec<Elf> {
-        let source = |file: &File, debug_syms| {
-            let mut elf = Elf::new((self.path_of)(file));
-            elf.debug_syms = debug_syms;
-            elf
-        };
+    /// Returns the sources of names, the richest first, and true if a source is left out, because a section of it is too
+    /// large after its decompression.
+    fn sources(&self, files: &NameFiles) -> (Vec<Elf>, bool) {
+        let NameFiles { object, debug_file, supplementary, reads } = files;
+        let is_too_large = supplementary.as_ref().is_some_and(|file| TooLarge::of(file).debug_info);
         let mut sources = Vec::new();
-        if files.reads.object_debug_info {
-            sources.push(source(&files.object, true));
+        let mut all = Vec::new();
+        if reads.object_debug_info {
+            all.push((object, true));
         }
-        if let Some(debug_file) = &files.debug_file {
-            if files.reads.debug_file_debug_info {
-                sources.push(source(debug_file, true));
+        if let Some(debug_file) = debug_file {
+            if reads.debug_file_debug_info {
+                all.push((debug_file, true));
             }
             // The symbol table of the debug file may be readable even if its debug information is not.
-            sources.push(source(debug_file, false));
+            all.push((debug_file, false));
         }
-        if files.reads.object_symbols {
-            sources.push(source(&files.object, false));
+        if reads.object_symbols {
+            all.push((object, false));
         }
-        sources
+        let number = all.len();
+        for (file, debug_syms) in all {
+            let too_large = TooLarge::of(file);
+            if !too_large.symbols && !(debug_syms && (too_large.debug_info || is_too_large)) {
+                let mut elf = Elf::new((self.path_of)(file));
+                elf.debug_syms = debug_syms;
+                sources.push(elf);
+            }
+        }
+        let is_left_out = sources.len() < number;
+        (sources, is_left_out)
     }
 }
 

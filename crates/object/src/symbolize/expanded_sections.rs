@@ -1,0 +1,90 @@
+//! Limit of the size of sections after their decompression, which the library that reads them does not limit.
+
+use std::fs::File;
+use std::io::{self, Read};
+
+use xz2::read::XzDecoder;
+use xz2::stream::Stream;
+
+use crate::elf::{Elf, Sections};
+
+/// Maximum size of a section after its decompression, in bytes.
+const LIMIT: u64 = 256 << 20;
+
+/// Maximum memory of the decompression itself, in bytes. The highest level of xz(1) needs 65 MiB.
+const DECODER: u64 = 128 << 20;
+
+/// What of a file is too large after its decompression. Nothing is in a damaged file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct TooLarge {
+    /// The compressed symbol table `.gnu_debugdata`.
+    pub(super) symbols: bool,
+    /// Any other section.
+    pub(super) debug_info: bool,
+}
+
+impl TooLarge {
+    /// Examines the sections of a file.
+    pub(super) fn of(file: &File) -> Self {
+        Self::beyond(file, LIMIT)
+    }
+
+    fn beyond(file: &File, limit: u64) -> Self {
+        let Ok(elf) = Elf::parse_headers(file) else { return Self::default() };
+        let Some(sections) = Sections::read(&elf) else { return Self::default() };
+        let stated = |section| sections.uncompressed_size(section).ok().flatten();
+        let is_debug_data = |section| sections.is_named(section, ".gnu_debugdata");
+        let expands = |section| sections.content(section, limit).is_some_and(|content| expands_beyond(&content, limit));
+        let mut headers = sections.headers().iter();
+        Self {
+            debug_info: headers.clone().any(|section| stated(section).is_some_and(|stated| stated > limit)),
+            symbols: headers.any(|section| is_debug_data(section) && expands(section)),
+        }
+    }
+}
+
+/// Returns true if data in the format of xz(1) has more than `limit` bytes. The format states no size at its start.
+fn expands_beyond(compressed: &[u8], limit: u64) -> bool {
+    let Ok(stream) = Stream::new_stream_decoder(DECODER, 0) else { return true };
+    let expanded = XzDecoder::new_stream(compressed, stream).take(limit.saturating_add(1));
+    // The library refuses damaged data.
+    copied(expanded).is_ok_and(|length| length > limit)
+}
+
+/// Returns the number of bytes that can be read.
+fn copied(mut data: impl Read) -> io::Result<u64> {
+    io::copy(&mut data, &mut io::sink())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use harness::Scratch;
+    use harness::process::run;
+
+    use super::*;
+
+    #[test]
+    fn sections_are_measured_after_their_decompression() {
+        let scratch = Scratch::new();
+        let numbers: String =
+            (0..2000).map(|number| format!("int f{number}(int x) {{ return x + {number}; }}\n")).collect();
+        let library = scratch.compile("gcc", "library.so", &numbers, &["-shared", "-fPIC", "-g", "-gz=zlib"]);
+        let beyond = |limit| TooLarge::beyond(&File::open(&library).unwrap(), limit);
+        let debug_info = TooLarge { debug_info: true, ..TooLarge::default() };
+        assert_eq!([100, 100 << 20].map(beyond), [debug_info, TooLarge::default()]);
+
+        let symbols = scratch.path("symbols");
+        fs::write(&symbols, vec![0; 1 << 20]).unwrap();
+        run(Command::new("xz").arg(&symbols));
+        let section = format!(".gnu_debugdata={}", scratch.path("symbols.xz").display());
+        run(Command::new("objcopy").args(["--add-section", &section]).arg(&library));
+        assert_eq!([(1 << 20) - 1, 1 << 20].map(|limit| beyond(limit).symbols), [true, false]);
+        run(Command::new("objcopy").args(["--update-section", ".gnu_debugdata=/proc/self/exe"]).arg(&library));
+        assert!(!beyond(100 << 20).symbols, "no xz data");
+        fs::write(&library, "no ELF").unwrap();
+        assert_eq!(beyond(0), TooLarge::default());
+    }
+}
