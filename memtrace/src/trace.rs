@@ -37,7 +37,6 @@ use self::touch_meter::TouchMeter;
 use self::wait::{Stop, Wakeups};
 use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::{Signals, event_loop, register};
-use crate::run_kit::forced_end;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
@@ -93,7 +92,6 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
         let cleared = meter.clear(&trace.running());
         let handle = |due| trace.handle(due, observer);
         wait::wait(&mut signals, Some(meter.window()), &mut wakeups, &mut marks, handle).await;
-        forced_end::forgive();
         touches = meter.read(&cleared);
     }
     service_manager::stopping();

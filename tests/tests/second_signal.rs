@@ -79,3 +79,15 @@ fn names_are_skipped_if_their_process_hangs() {
     let notes: Vec<_> = report.notes.iter().filter(|note| note.ends_with("(names_skipped)")).collect();
     assert_eq!(notes.len(), 2, "the victim and the C library: {:?}", report.notes);
 }
+
+#[test]
+fn signal_that_is_ignored_at_the_start_stays_ignored() {
+    let mut victim = victim::start("exact");
+    let ignoring = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"];
+    let mut tracer = Trace::victim(&victim).wrapped_in(&ignoring).start();
+    tracer.process().signal(libc::SIGHUP);
+    let expected = victim.work();
+    assert!(tracer.process().is_running());
+    tracer.stop().report().assert_equals(&expected);
+    victim.finish();
+}

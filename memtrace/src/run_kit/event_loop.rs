@@ -2,8 +2,10 @@
 
 use std::future;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::task::Poll;
+use std::ptr;
+use std::task::{Context, Poll};
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -27,11 +29,10 @@ pub(crate) fn event_loop() -> Result<Runtime, Error> {
 }
 
 /// Signals that end a run.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-}
+pub(crate) struct Signals(Vec<Signal>);
+
+/// Numbers of these signals.
+const NUMBERS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 impl Signals {
     /// Installs the signal handlers, once in a process. A second signal forces the end. Must be called inside the
@@ -41,24 +42,32 @@ impl Signals {
     ///
     /// A handler cannot be installed.
     pub(crate) fn listen() -> Result<Self, Error> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")));
-        let counted = forced_end::count(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP]);
-        counted.map_err(|error| Error::Failed(format!("cannot install signal handlers: {error}")))?;
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
+        let failed = |error: io::Error| Error::Failed(format!("cannot install signal handlers: {error}"));
+        // nohup(1) and shells make programs ignore signals, and expect that this stays.
+        let numbers: Vec<_> = NUMBERS.into_iter().filter(|&number| !is_ignored(number)).collect();
+        let listen = |&number| signal(SignalKind::from_raw(number)).map_err(failed);
+        let signals = numbers.iter().map(listen).collect::<Result<_, _>>()?;
+        forced_end::count(&numbers).map_err(failed)?;
+        Ok(Self(signals))
     }
 
+    /// Waits for a signal. A signal that ends a wait is the first one: what follows can be ended by a second one.
     pub(crate) async fn any(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-            _ = self.hangup.recv() => {}
-        }
+        let received = |context: &mut Context<'_>| {
+            let is_received = self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready());
+            if is_received { Poll::Ready(()) } else { Poll::Pending }
+        };
+        future::poll_fn(received).await;
+        forced_end::forgive();
     }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action, the call writes the action of the signal, and changes nothing.
+    let result = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) };
+    // SAFETY: all zeros is a valid action, even if the call fails.
+    result == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 /// Registers a descriptor with the runtime. The descriptor must stay open while it is registered.

@@ -40,12 +40,13 @@ pub(super) fn count(signals: &[i32]) -> io::Result<()> {
         // call (signal-safety(7)).
         unsafe { signal_hook_registry::register(signal, add) }?;
     }
-    // SAFETY: the action calls write(2) and _exit(2).
+    // SAFETY: the action calls poll(2), write(2) and _exit(2), which a signal handler may call.
     unsafe { signal_hook_registry::register(libc::SIGALRM, end) }.map(drop)
 }
 
-/// Takes a signal that has ended a part of the run for the first one.
-pub(crate) fn forgive() {
+/// Takes a signal that the event loop has received for the first one.
+pub(super) fn forgive() {
+    FIRST.store(now(), Ordering::Relaxed);
     if SECOND.swap(NEVER, Ordering::Relaxed) != NEVER {
         // SAFETY: the call has no conditions.
         unsafe { libc::alarm(0) };
@@ -84,8 +85,14 @@ fn has_passed(time: Duration, since: u64, now: u64) -> bool {
 }
 
 fn end() {
-    // SAFETY: the pointer and the length are those of a constant.
-    unsafe { libc::write(libc::STDERR_FILENO, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: the pointer is to one whole element.
+    let is_writable = unsafe { libc::poll(&raw mut stderr, 1, 0) } == 1;
+    // It can be a full pipe, perhaps the one that memtrace waits for.
+    if is_writable {
+        // SAFETY: the pointer and the length are those of a constant.
+        unsafe { libc::write(libc::STDERR_FILENO, MESSAGE.as_ptr().cast(), MESSAGE.len()) };
+    }
     // SAFETY: the call ends the process without handlers.
     unsafe { libc::_exit(FAILED) };
 }
