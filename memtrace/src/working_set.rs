@@ -42,8 +42,8 @@ const SHORT: Duration = Duration::from_millis(20);
 /// No process can be measured, or an output cannot be written.
 pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<bool, Error> {
     privileges::keep_for_tracing();
-    privileges::forbid_dumps();
     let method = Method::open(config.method, &config.target)?;
+    privileges::forbid_dumps();
     // The measurement holds a pidfd for each process.
     descriptors::raise_limit();
     let selection = Selection::resolve(&config.target)?;

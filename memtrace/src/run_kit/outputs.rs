@@ -19,10 +19,10 @@ use std::path::PathBuf;
 use memtrace_model::{EventClass, Profile};
 use memtrace_report::Format;
 
+pub(crate) use self::patient::Patient;
 pub(crate) use self::streamed::{StreamedOutput, Written};
 
 use self::content::fill;
-use self::patient::Patient;
 use self::sink::Sink;
 use super::error::{Error, NotWritten};
 use crate::run_kit::config::{Destination, Output};

@@ -1,6 +1,9 @@
 //! Capabilities of memtrace in each phase of a run. The guide has a table of them with the purpose of each, which a test
 //! compares with a run.
 
+use std::panic::resume_unwind;
+use std::thread;
+
 use memtrace_host::privileges::{self, CapabilitySet};
 
 /// Capabilities to read the debug files of processes, to name stacks, and to write outputs: with the owner and mode of an
@@ -32,9 +35,18 @@ pub(crate) fn keep_for_tracing() {
     warn_if_kept(privileges::keep_capabilities(TRACING).and_then(|()| privileges::refuse_new_privileges()));
 }
 
-/// Keeps the capabilities that reports need. Call this when no other thread reads processes.
+/// Keeps the capabilities that this thread needs to name stacks and to write outputs.
 pub(crate) fn keep_for_reports() {
-    warn_if_kept(privileges::keep_capabilities(REPORTING));
+    warn_if_kept(privileges::keep_capabilities(REPORTING).and_then(|()| privileges::refuse_new_privileges()));
+}
+
+/// Does `work` with the capabilities that reports need. Threads that it starts have no others, as long as they live.
+pub(crate) fn with_those_for_reports<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    let limited = || {
+        keep_for_reports();
+        work()
+    };
+    thread::scope(|scope| scope.spawn(limited).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
 /// Forbids other processes of memtrace's user to read its memory, and core dumps. Most files of memtrace in procfs then

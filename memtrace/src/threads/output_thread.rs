@@ -7,6 +7,8 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use crate::run_kit::error::Error;
+use crate::run_kit::outputs::Patient;
+use crate::run_kit::privileges;
 
 /// Maximum number of texts in the queue.
 const QUEUE: usize = 64;
@@ -27,9 +29,9 @@ impl OutputThread {
         let is_closed = Arc::new(AtomicBool::new(false));
         let closed = Arc::clone(&is_closed);
         let run = move || {
+            privileges::keep_for_reports();
             for text in receiver {
-                let mut out = io::stdout().lock();
-                if let Err(error) = out.write_all(&text).and_then(|()| out.flush()) {
+                if let Err(error) = Patient(&io::stdout().lock()).write_all(&text) {
                     if error.kind() != io::ErrorKind::BrokenPipe {
                         log::warn!("cannot write to standard output: {error}");
                     }

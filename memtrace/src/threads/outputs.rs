@@ -166,11 +166,12 @@ impl Outputs {
             observer.erase_table();
             self.stdout.write(self.last_table);
         }
+        // Standard output is the last one, since its reader may never read it.
+        let trace = self.trace.map_or(Ok(()), |trace| trace.finish(observer));
         let skipped = self.stdout.finish();
         if skipped > 0 {
             observer.note(&format!("{skipped} intervals are missing on standard output, whose reader is too slow"));
         }
-        let trace = self.trace.map_or(Ok(()), |trace| trace.finish(observer));
         (complete && skipped == 0, trace)
     }
 }

@@ -12,6 +12,7 @@ use memtrace_report::{Format, ThreadTrace};
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outputs::{self, StreamedOutput, Written};
+use crate::run_kit::privileges;
 
 /// Maximum number of intervals that wait to be written. Further intervals are joined to one.
 const QUEUE: usize = 4;
@@ -51,6 +52,7 @@ impl TraceThread {
         let path = printable(self.output.path()).into_owned();
         let (intervals, receiver) = sync_channel(QUEUE);
         let run = move || {
+            privileges::keep_for_reports();
             let written = write(&file, origin, &receiver);
             if let Err(error) = &written.outcome {
                 log::warn!("the trace {path} ends early: {error}");

@@ -10,7 +10,7 @@ use super::config::WorkingSetConfig;
 use crate::run_kit::config::{Destination, Output};
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::observer::Observer;
-use crate::run_kit::outputs::{Content, Outputs};
+use crate::run_kit::outputs::{Content, Outputs, Patient};
 
 /// Maximum number of working sets of processes that are kept for the outputs at the end.
 const MAX_KEPT: usize = 100_000;
@@ -91,8 +91,7 @@ impl WorkingSetOutputs {
         if self.is_closed {
             return;
         }
-        let mut out = io::stdout().lock();
-        if let Err(error) = out.write_all(text).and_then(|()| out.flush()) {
+        if let Err(error) = Patient(&io::stdout().lock()).write_all(text) {
             self.is_closed = true;
             self.failure = Some(error).filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
         }

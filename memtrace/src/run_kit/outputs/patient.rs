@@ -13,8 +13,8 @@ const CHUNK: usize = 4096;
 /// Interval at which a waiting writer looks if the output is to be given up.
 const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Waits until the descriptor takes data, unless memtrace has to end.
-pub(super) struct Patient<D>(pub(super) D);
+/// Waits until the descriptor takes data, unless memtrace has to end. There is no buffer.
+pub(crate) struct Patient<D>(pub(crate) D);
 
 impl<D: AsFd> Write for Patient<D> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

@@ -18,6 +18,7 @@ use memtrace_object::symbolize::Symbolizer;
 use crate::run_kit::error::Error;
 use crate::run_kit::forced_end;
 use crate::run_kit::observer::Observer;
+use crate::run_kit::privileges;
 use crate::trace::config::Config;
 use crate::trace::context::Context;
 use crate::trace::part::Part;
@@ -56,6 +57,7 @@ impl PeriodicSites {
         let (requests, received) = mpsc::channel::<TopSites>();
         let (sender, texts) = mpsc::channel();
         let name_all = move || {
+            privileges::keep_for_reports();
             let symbolizer = Symbolizer::new(&TargetFiles, Box::new(SymbolizerProcess::new(forced_end::skips_names)))
                 .with_reopen(Objects::reopen)
                 .with_symbol_tables_only();
