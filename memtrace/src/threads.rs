@@ -30,6 +30,7 @@ use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::{Signals, event_loop, process_exit, register, until};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
+use crate::run_kit::service_manager;
 
 /// Interval at which new mappings are processed. Few processes map an allocator after their start,
 /// so the interval can be long.
@@ -75,6 +76,7 @@ pub(crate) fn run(config: &ThreadsConfig, observer: &mut dyn Observer) -> Result
         if let Some(reason) = reason.filter(|reason| !reason.is_empty()) {
             observer.note(reason);
         }
+        service_manager::stopping();
         run.sampling.request(Request::Stop);
         while let Some(reading) = run.sampling.next().await {
             run.observe(reading, observer);

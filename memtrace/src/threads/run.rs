@@ -25,7 +25,8 @@ use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::marks::{LastAnswers, MarkRequest};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
-use crate::run_kit::{clock, own_allocator, privileges, protection, service_manager};
+use crate::run_kit::service_manager::{self, Watchdog};
+use crate::run_kit::{clock, own_allocator, privileges, protection};
 
 /// Maximum number of triggers in an interval that get a line and an event each.
 const MOST_FIRINGS: usize = 20;
@@ -45,6 +46,7 @@ pub(super) struct ThreadsRun {
     traces: Option<TriggeredTraces>,
     once: bool,
     seen: Seen,
+    watchdog: Watchdog,
 }
 
 /// Counts of a monitor in progress.
@@ -108,6 +110,7 @@ impl ThreadsRun {
             traces,
             once: config.once,
             seen: Seen::default(),
+            watchdog: Watchdog::of_environment(),
         };
         // Usage counts from this first reading on.
         match run.sampling.next().await {
@@ -132,6 +135,7 @@ impl ThreadsRun {
     /// triggered trace.
     pub(super) fn update(&mut self, observer: &mut dyn Observer) {
         self.attachment.update(observer);
+        self.watchdog.tick(|| true);
         self.marks.answer(self.outputs.stored_until());
         if let Some(line) = self.traces.as_mut().and_then(TriggeredTraces::poll) {
             observer.note(&line);
