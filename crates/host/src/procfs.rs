@@ -11,6 +11,7 @@ mod freezer;
 mod futex;
 mod generated_code;
 mod image;
+pub(crate) mod kernel_files;
 mod machine_memory;
 mod machine_usage;
 mod maps;

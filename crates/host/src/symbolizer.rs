@@ -12,4 +12,5 @@ mod server;
 mod worker;
 
 pub use process::SymbolizerProcess;
+pub use sandbox::has_landlock;
 pub use server::{NAME, serve};

@@ -31,6 +31,7 @@ const ALIGNMENT: usize = 16;
 const LOWEST: u64 = 1 << 16;
 
 /// Reads the threads, and the stack pointers of the threads that are not running.
+#[expect(clippy::disallowed_methods, reason = "the file is in procfs")]
 pub(super) fn threads(pid: Pid) -> Threads {
     let Ok(entries) = fs::read_dir(proc_path(pid, "task")) else { return Threads::default() };
     let mut threads = Threads::default();

@@ -114,6 +114,7 @@ pub(crate) fn tags_without_rules() -> ArgConflict {
     )
 }
 
+#[expect(clippy::disallowed_methods, reason = "the user names the file")]
 fn read(path: &Path) -> Result<TagRules, ArgConflict> {
     let shown = printable(path);
     let cannot_read = |error: std::io::Error| {

@@ -59,6 +59,7 @@ pub(crate) fn run(config: &Config) -> Result<(), Error> {
     if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the user names the report")]
 fn read(source: &Source, class: Option<EventClass>) -> Result<SavedReport, Error> {
     let Source { name, path, at } = source;
     let bad = |reason: String| Error::BadReport { path: path.clone(), reason };
@@ -77,6 +78,7 @@ fn read(source: &Source, class: Option<EventClass>) -> Result<SavedReport, Error
 }
 
 /// Returns true for a report in JSON, and false for a recording. The name or the first character decides.
+#[expect(clippy::disallowed_methods, reason = "the user names the report")]
 fn is_json(path: &Path) -> io::Result<bool> {
     let mut start = [0];
     let length = File::open(path)?.read(&mut start)?;

@@ -50,6 +50,7 @@ impl Recording {
     /// # Errors
     ///
     /// The file is no recording, has a newer format, is damaged, or cannot be read.
+    #[expect(clippy::disallowed_methods, reason = "the user names the recording")]
     pub fn open(path: &Path) -> Result<Self, Error> {
         let metadata = std::fs::metadata(path)?;
         if !metadata.is_file() {

@@ -10,6 +10,7 @@ use memtrace_object::elf::{Elf, Sections, notes};
 
 use super::download::Failure;
 use crate::cache_directory::{self, CacheError};
+use crate::target_files::open_target_file;
 
 pub(super) struct Cache {
     directory: PathBuf,
@@ -25,7 +26,7 @@ impl Cache {
     pub(super) fn find(&self, build_id: &BuildId) -> Option<PathBuf> {
         // elfutils stores an empty file if no server had the debug file. Ignore it: a server may have the file now.
         let path = self.directory_of(build_id).join("debuginfo");
-        let file = File::open(&path).ok()?;
+        let file = open_target_file(&path).ok()?;
         (read_build_id(&file).as_ref() == Some(build_id)).then_some(path)
     }
 

@@ -155,6 +155,7 @@ impl Server {
 }
 
 /// Trusts the certificates in the file that `SSL_CERT_FILE` names, or else the certificates of the distribution.
+#[expect(clippy::disallowed_methods, reason = "the files are those of the distribution, or of the user")]
 fn tls() -> TlsConfig {
     let variable = std::env::var_os("SSL_CERT_FILE").map(fs::read);
     let mut lists = variable.into_iter().chain(CERTIFICATES.iter().map(fs::read)).filter_map(Result::ok);

@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cache_directory;
+use crate::target_files::open_target_file;
 
 /// Directory of `.urls` files with URLs of servers, which packages install.
 const LISTS: &str = "/etc/debuginfod";
@@ -113,7 +115,8 @@ fn listed(directory: &Path) -> String {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut paths: Vec<_> = entries.filter(|path| path.extension().is_some_and(|name| name == "urls")).collect();
     paths.sort();
-    paths.iter().filter_map(|path| fs::read_to_string(path).ok()).collect::<Vec<_>>().join(" ")
+    let read = |path: &PathBuf| io::read_to_string(open_target_file(path)?);
+    paths.iter().filter_map(|path| read(path).ok()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

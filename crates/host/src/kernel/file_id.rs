@@ -18,6 +18,7 @@ use memtrace_model::{AbsAddr, printable};
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::wire_type::MapEntry;
+use crate::target_files::open_target_file;
 
 /// Program that looks up an address of the calling process.
 const MAPPED: &str = "file_id_mapped";
@@ -84,7 +85,7 @@ struct OwnMapping(*mut libc::c_void);
 impl OwnMapping {
     /// Maps the file at `path`.
     fn new(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = open_target_file(path)?;
         // SAFETY: the kernel chooses the address of the new mapping.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), LENGTH, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };

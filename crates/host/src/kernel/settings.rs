@@ -14,8 +14,7 @@ use super::error::KernelError;
 use super::map_sizes::MapSizes;
 use super::process_filter::{ProcessFilter, ThreadFilter};
 use super::tracepoints;
-use crate::procfs;
-use crate::procfs::Hierarchies;
+use crate::procfs::{self, Hierarchies, kernel_files};
 
 /// Divisor of the size of a ring. Its reader is woken when this part of the ring is full.
 const WAKE_PART: u64 = 4;
@@ -205,7 +204,7 @@ fn has_find_vma(types: &Btf<'_>) -> Result<(), KernelError> {
 }
 
 fn read_types() -> Result<Vec<u8>, KernelError> {
-    std::fs::read(procfs::kernel_btf())
+    kernel_files::read(procfs::kernel_btf())
         .map_err(|error| KernelError::from_error("read the kernel's type information", &error))
 }
 

@@ -7,7 +7,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -151,7 +150,7 @@ fn interpreters(script: &Path, path: Option<&OsStr>) -> Vec<PathBuf> {
 
 /// Returns the libraries of `LD_PRELOAD` and `/etc/ld.so.preload`.
 fn preloaded(search: &Search) -> Vec<PathBuf> {
-    let system = fs::read("/etc/ld.so.preload").unwrap_or_default();
+    let system = search.root.read(Path::new("/etc/ld.so.preload")).unwrap_or_default();
     let list = [search.preload.as_bytes(), &system].join(&b' ');
     let names = list.split(|&byte| byte == b':' || byte.is_ascii_whitespace()).filter(|name| !name.is_empty());
     names.flat_map(|name| search.library(name, &[])).collect()

@@ -16,7 +16,7 @@ const OLD_HEADER: usize = 16;
 const OLD_ENTRY: usize = 12;
 
 /// Returns the paths of each library by name, for all architectures and capabilities. Damaged entries are left out.
-pub(super) fn parse(cache: &[u8]) -> HashMap<Vec<u8>, Vec<PathBuf>> {
+pub fn parse(cache: &[u8]) -> HashMap<Vec<u8>, Vec<PathBuf>> {
     let mut libraries: HashMap<_, Vec<PathBuf>> = HashMap::new();
     let Some(cache) = new_format(cache) else { return libraries };
     let Some(count) = word(cache, MAGIC.len()) else { return libraries };

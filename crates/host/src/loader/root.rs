@@ -1,7 +1,8 @@
 //! Path resolution in the root directory of another process.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::procfs::{Opened, descriptor_path};
@@ -17,7 +18,8 @@ impl Root {
 
     /// Opens the directory at `path`.
     pub(super) fn open_directory(path: &Path) -> io::Result<Self> {
-        Ok(Self(Some(File::open(path)?)))
+        let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path)?;
+        Ok(Self(Some(directory)))
     }
 
     /// Opens a regular file.

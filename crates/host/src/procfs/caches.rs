@@ -1,8 +1,8 @@
 //! Sizes of the processor's caches and TLBs.
 
-use std::fs;
-
 use memtrace_model::{Bytes, CacheSize};
+
+use crate::procfs::kernel_files;
 
 /// Caches of the first processor (Documentation/ABI/testing/sysfs-devices-system-cpu).
 const DIRECTORY: &str = "/sys/devices/system/cpu/cpu0/cache";
@@ -10,7 +10,7 @@ const DIRECTORY: &str = "/sys/devices/system/cpu/cpu0/cache";
 /// Returns the caches for data from level 2 on, the smallest level first; no cache if the kernel does not list them.
 #[must_use]
 pub fn data_caches() -> Vec<CacheSize> {
-    let read = |index: u32, name: &str| fs::read_to_string(format!("{DIRECTORY}/index{index}/{name}")).ok();
+    let read = |index: u32, name: &str| kernel_files::read_to_string(format!("{DIRECTORY}/index{index}/{name}")).ok();
     let cache = |index| cache(&read(index, "level")?, &read(index, "type")?, &read(index, "size")?);
     let mut caches: Vec<_> = (0..8).filter_map(cache).filter(|cache| cache.level >= 2).collect();
     caches.sort_by_key(|cache| cache.level);

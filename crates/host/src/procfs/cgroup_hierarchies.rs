@@ -11,6 +11,7 @@ use memtrace_model::{Cgroup, CgroupId, HIERARCHIES, Pid};
 use super::cgroup_parser;
 use super::memcg_limits::{Mount, find_mount};
 use super::process::proc_path;
+use crate::procfs::kernel_files;
 
 /// The mounted hierarchies, at most [`HIERARCHIES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,10 @@ impl Hierarchies {
     ///
     /// Errors of reading `/proc/self`.
     pub fn read() -> io::Result<Self> {
-        Ok(Self::parse(&fs::read_to_string("/proc/self/cgroup")?, &fs::read("/proc/self/mountinfo")?))
+        Ok(Self::parse(
+            &kernel_files::read_to_string("/proc/self/cgroup")?,
+            &kernel_files::read("/proc/self/mountinfo")?,
+        ))
     }
 
     fn parse(groups: &str, mounts: &[u8]) -> Self {
@@ -82,7 +86,7 @@ impl Hierarchies {
     /// process has exited.
     #[must_use]
     pub fn of_process(&self, pid: Pid) -> Vec<(u32, CgroupId)> {
-        let groups = fs::read_to_string(proc_path(pid, "cgroup")).unwrap_or_default();
+        let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).unwrap_or_default();
         let path = |hierarchy: &Hierarchy| {
             let start = format!("{}:{}:", hierarchy.number, hierarchy.controllers);
             groups.lines().find_map(|line| line.strip_prefix(&start))

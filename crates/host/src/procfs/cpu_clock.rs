@@ -1,12 +1,12 @@
 //! CPU time of a process and of its children.
 
-use std::fs;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
 use memtrace_model::Pid;
 
 use super::process::{proc_path, stat_fields};
+use crate::procfs::kernel_files;
 
 /// Returns the CPU time of all threads of a process so far; `None` if the process has exited.
 #[must_use]
@@ -29,7 +29,7 @@ pub fn processor_time(pid: Pid) -> Option<Duration> {
 /// for; `None` if the process has exited.
 #[must_use]
 pub fn processor_time_of_children(pid: Pid) -> Option<Duration> {
-    let text = fs::read(proc_path(pid, "stat")).ok()?;
+    let text = kernel_files::read(proc_path(pid, "stat")).ok()?;
     // `cutime` and `cstime`, in ticks: the fields 16 and 17 (proc_pid_stat(5)).
     let fields = stat_fields(&text)?;
     let ticks = fields.get(16 - 3..=17 - 3)?.iter().map(|field| field.parse::<u64>().ok()).sum::<Option<u64>>()?;

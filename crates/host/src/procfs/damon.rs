@@ -14,6 +14,7 @@ use super::page_touches::tracked_ranges;
 use super::pagemap::page_size;
 use super::process::{failure, proc_path};
 use super::undo::Undo;
+use crate::procfs::kernel_files;
 
 /// Kernel modules that use DAMON exclusively while they are enabled.
 const EXCLUSIVE: [&str; 3] = ["damon_reclaim", "damon_lru_sort", "damon_stat"];
@@ -100,13 +101,13 @@ impl Damon {
 
     fn create(processes: &[Pid], aggregation: Duration) -> Result<Self, DamonError> {
         let number = Path::new(KDAMONDS).join("nr_kdamonds");
-        let present = fs::read_to_string(&number).map_err(|error| match error.kind() {
+        let present = kernel_files::read_to_string(&number).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => DamonError::Missing,
             _ => DamonError::Failed(error),
         })?;
         // A write of the number would remove the monitors of another user.
         let is_enabled = |module: &&str| {
-            let enabled = fs::read_to_string(format!("/sys/module/{module}/parameters/enabled"));
+            let enabled = kernel_files::read_to_string(format!("/sys/module/{module}/parameters/enabled"));
             enabled.is_ok_and(|text| text.trim() == "Y")
         };
         if present.trim() != "0" || EXCLUSIVE.iter().any(is_enabled) {
@@ -117,7 +118,7 @@ impl Damon {
         let damon = Self { processes: processes.to_vec(), aggregation, _undo: undo };
         for index in 0..processes.len() {
             write(&damon.kdamond(index), "contexts/nr_contexts", 1)?;
-            let operations = fs::read_to_string(damon.kdamond(index).join("contexts/0/avail_operations"))?;
+            let operations = kernel_files::read_to_string(damon.kdamond(index).join("contexts/0/avail_operations"))?;
             if !operations.lines().any(|line| line == "vaddr") {
                 return Err(DamonError::NoVirtualAddresses);
             }
@@ -232,7 +233,7 @@ fn regions(folder: &Path) -> io::Result<Vec<Region>> {
             continue;
         }
         let number = |name: &str| -> io::Result<u64> {
-            let text = fs::read_to_string(entry.path().join(name))?;
+            let text = kernel_files::read_to_string(entry.path().join(name))?;
             text.trim().parse().map_err(io::Error::other)
         };
         let region = Region {

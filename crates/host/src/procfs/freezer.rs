@@ -10,6 +10,7 @@ use memtrace_model::{Pid, printable};
 use super::memcg_limits::find_mount;
 use super::process::proc_path;
 use super::undo::Undo;
+use crate::procfs::kernel_files;
 
 /// Time limit for the freeze of a group. A task in the kernel delays the freeze until the task returns to user space.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -59,9 +60,9 @@ impl Freezer {
     /// The process has exited or is in the root group, its group contains processes other than `own`, or cgroup
     /// version 2 is not mounted.
     pub fn of(pid: Pid, own: &[Pid]) -> Result<Self, PauseError> {
-        let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let mounts = kernel_files::read("/proc/self/mountinfo").unwrap_or_default();
         let mount = find_mount(&mounts, "cgroup2", None).ok_or(PauseError::NotMounted)?;
-        let groups = fs::read_to_string(proc_path(pid, "cgroup")).map_err(|_| PauseError::Exited(pid))?;
+        let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).map_err(|_| PauseError::Exited(pid))?;
         let path = groups.lines().find_map(|line| line.strip_prefix("0::")).ok_or(PauseError::NotMounted)?;
         let group = mount.directory(Path::new(path)).ok_or(PauseError::NotMounted)?;
         if !group.join("cgroup.freeze").exists() {
@@ -84,7 +85,7 @@ impl Freezer {
     pub fn freeze(&self) -> Result<FrozenGroup, PauseError> {
         let failed = |source| PauseError::Failed { group: self.group.clone(), source };
         let file = self.group.join("cgroup.freeze");
-        if fs::read_to_string(&file).map_err(failed)?.trim() == "1" {
+        if kernel_files::read_to_string(&file).map_err(failed)?.trim() == "1" {
             return Err(PauseError::Frozen(self.group.clone()));
         }
         // Prepare the undo first: a kill of memtrace at any later moment then thaws the group.
@@ -113,7 +114,7 @@ impl Drop for FrozenGroup {
 
 /// Adds the processes of a group and its descendants to `members`.
 fn add_members(group: &Path, members: &mut Vec<Pid>) -> io::Result<()> {
-    let procs = fs::read_to_string(group.join("cgroup.procs"))?;
+    let procs = kernel_files::read_to_string(group.join("cgroup.procs"))?;
     members.extend(procs.lines().filter_map(|line| line.parse().ok()).map(Pid));
     for entry in fs::read_dir(group)? {
         let entry = entry?;
@@ -125,5 +126,5 @@ fn add_members(group: &Path, members: &mut Vec<Pid>) -> io::Result<()> {
 }
 
 fn is_frozen(group: &Path) -> io::Result<bool> {
-    Ok(fs::read_to_string(group.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"))
+    Ok(kernel_files::read_to_string(group.join("cgroup.events"))?.lines().any(|line| line == "frozen 1"))
 }

@@ -1,9 +1,8 @@
 //! Reader of futex waits that are in progress.
 
-use std::fs;
-
 use memtrace_model::{AbsAddr, Pid, Tid};
 
+use crate::procfs::kernel_files;
 use crate::procfs::mem::read_memory;
 use crate::procfs::process::proc_path;
 
@@ -28,7 +27,7 @@ pub struct FutexWaiter {
 
 /// Returns the futex wait of a thread; `None` if the thread does not wait for a futex, or has exited.
 pub fn futex_wait(pid: Pid, tid: Tid) -> Option<FutexWaiter> {
-    let call = fs::read_to_string(proc_path(pid, &format!("task/{}/syscall", tid.0))).ok()?;
+    let call = kernel_files::read_to_string(proc_path(pid, &format!("task/{}/syscall", tid.0))).ok()?;
     let (address, operation, expected) = parse(&call)?;
     let word = |address| {
         let bytes = read_memory(pid, address, size_of::<u32>())?;

@@ -9,6 +9,7 @@ use memtrace_model::{NoPerfMap, Pid, printable};
 
 use super::process::proc_path;
 use super::process_metadata::field;
+use crate::procfs::kernel_files;
 use crate::target_files::{LastLink, Seen};
 
 /// Maximum number of bytes of the command line and of the environment that are searched.
@@ -27,7 +28,7 @@ pub struct CodeGenerator {
 
 /// Returns the identity of the process `pid`; `None` if it has exited.
 pub fn code_generator(pid: Pid) -> Option<CodeGenerator> {
-    let status = fs::read(proc_path(pid, "status")).ok()?;
+    let status = kernel_files::read(proc_path(pid, "status")).ok()?;
     let status = String::from_utf8_lossy(&status);
     let uid = field(&status, "Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()?;
     let inner_pid = field(&status, "NSpid:").and_then(|pids| pids.split_ascii_whitespace().last()?.parse().ok());
@@ -45,7 +46,7 @@ fn keeps_frame_pointers(pid: Pid) -> bool {
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(File::open(path)?, MAX_ARGUMENTS), &mut bytes)?;
+    io::Read::read_to_end(&mut io::Read::take(kernel_files::open(path)?, MAX_ARGUMENTS), &mut bytes)?;
     Ok(bytes)
 }
 

@@ -1,6 +1,5 @@
 //! Process image: the executable mappings of a process with their objects.
 
-use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -12,6 +11,7 @@ use super::error::ProcessError;
 use super::maps::{MapsEntry, entries};
 use super::objects::{Objects, Opened};
 use super::process::{failure, proc_path, program};
+use crate::procfs::kernel_files;
 
 /// Reads the executable mappings of a process, its comm and the path of its executable.
 ///
@@ -25,7 +25,7 @@ pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, Proce
         return Err(ProcessError::Exited(pid));
     }
     let path = proc_path(pid, "comm");
-    let comm = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
+    let comm = kernel_files::read(&path).map_err(|error| failure(pid, &path, error))?;
     let mappings = entries.iter().filter(|entry| entry.executable).map(|entry| Mapping {
         start: entry.start,
         end: entry.end,
@@ -66,7 +66,7 @@ pub fn vdso() -> io::Result<Vec<u8>> {
     let vdso = entries.into_iter().find(|entry| entry.path == Path::new("[vdso]")).ok_or_else(not_found)?;
     let length = usize::try_from(vdso.end.0.saturating_sub(vdso.start.0)).map_err(io::Error::other)?;
     let mut image = vec![0; length];
-    File::open("/proc/self/mem")?.read_exact_at(&mut image, vdso.start.0)?;
+    kernel_files::open("/proc/self/mem")?.read_exact_at(&mut image, vdso.start.0)?;
     Ok(image)
 }
 

@@ -1,9 +1,8 @@
 //! Readers of `/proc/meminfo` and `/proc/vmstat` for values over time.
 
-use std::fs;
-
 use super::pressure::machine_pressure;
 use super::smaps::kilobytes;
+use crate::procfs::kernel_files;
 
 /// Rows of `/proc/meminfo` (proc_meminfo(5)) with the names of their values.
 const MEMINFO: [(&str, &str); 14] = [
@@ -43,9 +42,9 @@ const VMSTAT: [(&str, &str); 12] = [
 /// name. Values that the kernel lacks are absent.
 pub fn machine_memory() -> Vec<(&'static str, u64)> {
     let mut values = Vec::with_capacity(MEMINFO.len() + VMSTAT.len() + 2);
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let meminfo = kernel_files::read_to_string("/proc/meminfo").unwrap_or_default();
     values.extend(rows(&meminfo, ':', &MEMINFO, bytes));
-    let vmstat = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let vmstat = kernel_files::read_to_string("/proc/vmstat").unwrap_or_default();
     values.extend(rows(&vmstat, ' ', &VMSTAT, |value| value.trim().parse().ok()));
     if let Some(pressure) = machine_pressure() {
         values.push(("pressure.memory_some_ns", pressure.some.total_ns()));

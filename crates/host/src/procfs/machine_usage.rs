@@ -1,6 +1,5 @@
 //! Reader of the machine's processor time, block I/O, pressure and memory.
 
-use std::fs;
 use std::path::Path;
 
 use memtrace_model::{MachineUsage, MachineValue};
@@ -8,6 +7,7 @@ use memtrace_model::{MachineUsage, MachineValue};
 use super::cpu_clock::ticks_per_second;
 use super::machine_memory::{bytes, rows};
 use super::pressure;
+use crate::procfs::kernel_files;
 
 /// Size in bytes of a sector of `/proc/diskstats` (Documentation/admin-guide/iostats.rst).
 const SECTOR: u64 = 512;
@@ -26,7 +26,7 @@ const MEMINFO: [(&str, MachineValue); 3] = [
 /// Reads the usage of the machine since its boot. Values that the kernel lacks are `None`.
 pub fn machine_usage() -> MachineUsage {
     let mut usage = MachineUsage::default();
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let read = |path: &str| kernel_files::read_to_string(path).unwrap_or_default();
     for (value, number) in processor_times(&read("/proc/stat")).into_iter().flatten() {
         usage.set(value, Some(number));
     }

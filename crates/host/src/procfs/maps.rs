@@ -1,7 +1,6 @@
 //! Parser of `/proc/PID/maps`.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -10,6 +9,7 @@ use memtrace_model::{AbsAddr, FileOffset, Pid};
 
 use super::error::ProcessError;
 use super::process::{failure, proc_path};
+use crate::procfs::kernel_files;
 
 /// Device and inode of a file, as in `maps` and in perf mmap events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ pub struct MapsEntry {
 /// Reads `/proc/PID/maps`. The entries are ordered by address and do not overlap.
 pub(super) fn entries(pid: Pid) -> Result<Vec<MapsEntry>, ProcessError> {
     let path = proc_path(pid, "maps");
-    let file = File::open(&path).map_err(|error| failure(pid, &path, error))?;
+    let file = kernel_files::open(&path).map_err(|error| failure(pid, &path, error))?;
     let mut entries = Vec::new();
     for line in BufReader::new(file).split(b'\n') {
         let line = line.map_err(|error| failure(pid, &path, error))?;

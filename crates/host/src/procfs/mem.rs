@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use memtrace_model::{AbsAddr, Bytes, Pid};
 
+use crate::procfs::kernel_files;
 use crate::procfs::pagemap::{PageMap, ResidentPages};
 use crate::procfs::process::proc_path;
 use crate::procfs::remote_words::RemoteWords;
@@ -27,7 +28,7 @@ impl MemoryReader {
     ///
     /// Permission is missing: this needs the same permission as ptrace(2).
     pub fn open(pid: Pid) -> io::Result<Self> {
-        Ok(Self { pid, memory: File::open(proc_path(pid, "mem"))?, pages: PageMap::open(pid)? })
+        Ok(Self { pid, memory: kernel_files::open(proc_path(pid, "mem"))?, pages: PageMap::open(pid)? })
     }
 
     /// Reads two words at each of `places` with few system calls; `None` for unreadable places.
@@ -49,7 +50,7 @@ impl MemoryReader {
 
 /// Reads at most `length` bytes from `address` on, and faults their pages in; `None` if none can be read.
 pub(crate) fn read_memory(pid: Pid, address: AbsAddr, length: usize) -> Option<Vec<u8>> {
-    let memory = File::open(proc_path(pid, "mem")).ok()?;
+    let memory = kernel_files::open(proc_path(pid, "mem")).ok()?;
     let mut bytes = vec![0; length];
     // A read stops before a page that is not mapped.
     let count = memory.read_at(&mut bytes, address.0).ok()?;

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use memtrace_model::{Bytes, CgroupId, Pressure};
 
 use super::pressure;
+use crate::procfs::kernel_files;
 use crate::procfs::memcg_limits as limits;
 use crate::procfs::memcg_limits::{Files, Mount, VERSION_2};
 
@@ -36,9 +37,9 @@ impl MemoryGroups {
     /// Finds the mounted hierarchy with the memory controller; returns `None` if there is none.
     #[must_use]
     pub fn find() -> Option<Self> {
-        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = kernel_files::read_to_string("/proc/self/cgroup").ok()?;
         let (files, _) = limits::controller(&own)?;
-        let mount = limits::mount_of(&fs::read("/proc/self/mountinfo").ok()?, files)?;
+        let mount = limits::mount_of(&kernel_files::read("/proc/self/mountinfo").ok()?, files)?;
         Some(Self { files, mount })
     }
 
@@ -89,7 +90,7 @@ impl MemoryGroups {
     pub fn read(&self, path: &Path) -> Option<GroupReading> {
         let (_, reading) = self.usage(path)?;
         let stat = self.mount.directory(path)?.join("memory.stat");
-        let stat = fs::read_to_string(stat).unwrap_or_default();
+        let stat = kernel_files::read_to_string(stat).unwrap_or_default();
         Some(GroupReading { refaults: sum(&stat, self.files.refaults), ..reading })
     }
 

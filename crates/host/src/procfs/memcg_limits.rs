@@ -1,13 +1,13 @@
 //! Memory usage and limits of a process's cgroup, version 1 or 2.
 
 use std::ffi::OsString;
-use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use memtrace_model::{Bytes, CgroupLimit, CgroupMemory, Pid};
 
 use super::pressure;
+use crate::procfs::kernel_files;
 use crate::procfs::process::proc_path;
 
 /// Returns the memory of the cgroup of `pid`; `None` if no memory controller is mounted or the process has exited.
@@ -28,8 +28,8 @@ pub fn memory_high(pid: Pid) -> Option<Bytes> {
 
 /// Returns the hierarchy with the memory controller, and the path of the cgroup of `pid` in it.
 fn group_of(pid: Pid) -> Option<(&'static Files, Mount, String)> {
-    let groups = fs::read_to_string(proc_path(pid, "cgroup")).ok()?;
-    let mounts = fs::read("/proc/self/mountinfo").ok()?;
+    let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).ok()?;
+    let mounts = kernel_files::read("/proc/self/mountinfo").ok()?;
     let (files, path) = controller(&groups)?;
     Some((files, mount_of(&mounts, files)?, path.to_owned()))
 }
@@ -134,7 +134,7 @@ impl Mount {
 
 fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
     let directory = mount.directory(Path::new(path))?;
-    let stat = fs::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+    let stat = kernel_files::read_to_string(directory.join("memory.stat")).unwrap_or_default();
     // The root of version 2 has no `memory.current` and no limits.
     let current = bytes(&directory.join(files.current))?;
     let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
@@ -163,7 +163,7 @@ const NO_LIMIT: u64 = 1 << 60;
 
 /// Reads a file with one number; returns `None` for `max`.
 pub(super) fn bytes(path: &Path) -> Option<Bytes> {
-    fs::read_to_string(path).ok()?.trim().parse().ok().map(Bytes)
+    kernel_files::read_to_string(path).ok()?.trim().parse().ok().map(Bytes)
 }
 
 /// Finds a line `NAME NUMBER`.
@@ -173,6 +173,8 @@ fn field(stat: &str, name: &str) -> Option<Bytes> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use harness::Scratch;
 
     use super::*;

@@ -1,12 +1,12 @@
 //! Reader of `/proc/PID/mountinfo`: finds the tmpfs devices, to classify mappings.
 
 use std::collections::HashSet;
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 
 use memtrace_model::{MappingKind, MappingTraits, Pid};
 
 use super::smaps::Vma;
+use crate::procfs::kernel_files;
 use crate::procfs::maps::MapsEntry;
 use crate::procfs::process::proc_path;
 
@@ -17,7 +17,7 @@ pub struct Tmpfs(HashSet<u64>);
 impl Tmpfs {
     /// Reads the mounts of the process `pid`. If they cannot be read, no device is a tmpfs.
     pub fn of(pid: Pid) -> Self {
-        Self::parse(&fs::read(proc_path(pid, "mountinfo")).unwrap_or_default())
+        Self::parse(&kernel_files::read(proc_path(pid, "mountinfo")).unwrap_or_default())
     }
 
     /// Parses `ID PARENT MAJOR:MINOR ... - TYPE ...` (proc_pid_mountinfo(5)).

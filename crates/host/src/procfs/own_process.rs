@@ -5,9 +5,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
+use crate::procfs::kernel_files;
+
 /// Returns the uid map of memtrace's user namespace.
 pub fn own_uid_map() -> Option<String> {
-    fs::read_to_string("/proc/self/uid_map").ok()
+    kernel_files::read_to_string("/proc/self/uid_map").ok()
 }
 
 /// Returns memtrace's pid namespace, such as `pid:[4026531836]`.
@@ -27,7 +29,10 @@ pub fn boot_offset() -> i128 {
 
 fn clock_offset(clock: &str) -> i128 {
     // Kernels without time namespaces have no such file.
-    fs::read_to_string("/proc/self/timens_offsets").ok().and_then(|text| parse_offset(&text, clock)).unwrap_or(0)
+    kernel_files::read_to_string("/proc/self/timens_offsets")
+        .ok()
+        .and_then(|text| parse_offset(&text, clock))
+        .unwrap_or(0)
 }
 
 fn parse_offset(text: &str, clock: &str) -> Option<i128> {

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 
 use memtrace_model::{AbsAddr, Bytes, Pid};
 
+use crate::procfs::kernel_files;
 use crate::procfs::process::proc_path;
 
 /// The page is resident. Bit of the 8-byte entry of a page (Documentation/admin-guide/mm/pagemap.rst).
@@ -46,7 +47,7 @@ pub struct ResidentPages {
 
 impl PageMap {
     pub fn open(pid: Pid) -> io::Result<Self> {
-        Ok(Self { file: File::open(proc_path(pid, "pagemap"))?, page: page_size()? })
+        Ok(Self { file: kernel_files::open(proc_path(pid, "pagemap"))?, page: page_size()? })
     }
 
     /// Returns the page size.

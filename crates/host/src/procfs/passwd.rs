@@ -1,12 +1,17 @@
 //! User names from passwd(5). Directory services are not queried: their daemons may be among the traced processes.
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
 
 use memtrace_model::{Pid, User};
 
 use super::process::proc_path;
+use crate::target_files::{open_below, open_target_file};
+
+/// The file with the names.
+const FILE: &str = "/etc/passwd";
 
 /// Names of the host's users by uid.
 #[derive(Debug, Default)]
@@ -15,7 +20,7 @@ pub(super) struct Users(HashMap<u32, String>);
 impl Users {
     /// Reads `/etc/passwd`. If it cannot be read, no user has a name.
     pub(super) fn read() -> Self {
-        Self(read(Path::new("/etc/passwd")))
+        Self(read(open_target_file(Path::new(FILE))))
     }
 
     /// Returns a user with its name on the host.
@@ -26,17 +31,19 @@ impl Users {
     /// Returns a user with its name on the host, or else with its name in the root directory of the process `pid`, such
     /// as the root of a container.
     pub(super) fn user(&self, pid: Pid, uid: u32) -> User {
-        let own = || read(&proc_path(pid, "root/etc/passwd")).remove(&uid);
+        let own = || read(open_below(&proc_path(pid, "root"), Path::new(FILE))).remove(&uid);
         User { uid, name: self.0.get(&uid).cloned().or_else(own) }
     }
 }
 
-fn read(path: &Path) -> HashMap<u32, String> {
+fn read(file: io::Result<File>) -> HashMap<u32, String> {
     // The file of a container can have any content, so a large one is ignored.
     const MAX_SIZE: u64 = 1 << 20;
-    let is_small = fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() <= MAX_SIZE);
-    let text = if is_small { fs::read(path).unwrap_or_default() } else { Vec::new() };
-    parse(&String::from_utf8_lossy(&text))
+    let mut text = Vec::new();
+    match file.and_then(|file| file.take(MAX_SIZE + 1).read_to_end(&mut text)) {
+        Ok(length) if length as u64 <= MAX_SIZE => parse(&String::from_utf8_lossy(&text)),
+        _ => HashMap::new(),
+    }
 }
 
 /// Parses lines of `NAME:PASSWORD:UID:…`. The first name of a uid counts, as in getpwuid(3).
@@ -55,7 +62,32 @@ fn parse(text: &str) -> HashMap<u32, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use harness::Scratch;
+
     use super::*;
+
+    #[test]
+    fn links_of_a_container_do_not_lead_out_of_its_root() {
+        let scratch = Scratch::new();
+        let root = scratch.subdirectory("root");
+        fs::create_dir(root.join("etc")).unwrap();
+        fs::write(scratch.path("names"), "host:x:7:\n").unwrap();
+        let names = || read(open_below(&root, Path::new(FILE)));
+        symlink(scratch.path("names"), root.join("etc/passwd")).unwrap();
+        assert_eq!(names(), HashMap::new());
+        fs::write(root.join("names"), "own:x:7:\n").unwrap();
+        fs::remove_file(root.join("etc/passwd")).unwrap();
+        symlink("/names", root.join("etc/passwd")).unwrap();
+        assert_eq!(names(), HashMap::from([(7, String::from("own"))]));
+        fs::write(root.join("names"), "a:x:1:\n".repeat(1 << 18)).unwrap();
+        assert_eq!(names(), HashMap::new(), "too large");
+        fs::remove_file(root.join("etc/passwd")).unwrap();
+        scratch.pipe("root/etc/passwd");
+        assert_eq!(names(), HashMap::new(), "a pipe");
+    }
 
     #[test]
     fn the_first_name_of_a_uid_counts() {

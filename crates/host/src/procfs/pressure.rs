@@ -1,10 +1,11 @@
 //! Reader of PSI: `/proc/pressure/memory`, and `memory.pressure` of a cgroup.
 
-use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use memtrace_model::{Pressure, Stalled};
+
+use crate::procfs::kernel_files;
 
 /// Returns the memory PSI of the machine; `None` if the kernel does not record it.
 #[must_use]
@@ -13,7 +14,7 @@ pub fn machine_pressure() -> Option<Pressure> {
 }
 
 pub(super) fn read(path: &Path) -> Option<Pressure> {
-    parse(&fs::read_to_string(path).ok()?)
+    parse(&kernel_files::read_to_string(path).ok()?)
 }
 
 /// Parses the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=0` and, if there is one, the line of `full`

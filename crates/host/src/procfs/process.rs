@@ -11,6 +11,7 @@ use memtrace_model::{Comm, Pid};
 use super::error::ProcessError;
 use super::pidfd;
 use super::refusal::ReadRefusal;
+use crate::procfs::kernel_files;
 
 /// `PF_KTHREAD`: the task is a kernel thread (include/linux/sched.h).
 const PF_KTHREAD: u64 = 0x0020_0000;
@@ -114,7 +115,7 @@ fn open(pid: Pid) -> Result<OwnedFd, ProcessError> {
 
 fn read(pid: Pid) -> Result<(Stat, PathBuf), ProcessError> {
     let path = proc_path(pid, "stat");
-    let text = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
+    let text = kernel_files::read(&path).map_err(|error| failure(pid, &path, error))?;
     let stat = Stat::parse(&text).ok_or_else(|| failure(pid, &path, io::ErrorKind::InvalidData.into()))?;
     if stat.flags & PF_KTHREAD != 0 {
         return Err(ProcessError::KernelThread { pid, comm: stat.comm.into() });
@@ -128,7 +129,7 @@ fn read(pid: Pid) -> Result<(Stat, PathBuf), ProcessError> {
 
 /// Reads `/proc/PID/stat`; returns `None` if it cannot be read.
 fn stat(pid: Pid) -> Option<Stat> {
-    Stat::parse(&fs::read(proc_path(pid, "stat")).ok()?)
+    Stat::parse(&kernel_files::read(proc_path(pid, "stat")).ok()?)
 }
 
 /// Returns true if the main thread of a process is exiting or has exited; `None` if its state cannot be read.
@@ -184,7 +185,7 @@ fn foreign_namespace(pid: Pid, kind: &str) -> Result<bool, ProcessError> {
 
 /// Returns the process of a thread. `/proc/TID` can be opened, although `/proc` does not list it.
 fn process_of(thread: Pid) -> Option<Pid> {
-    let status = fs::read_to_string(proc_path(thread, "status")).ok()?;
+    let status = kernel_files::read_to_string(proc_path(thread, "status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     line.trim().parse().ok().map(Pid)
 }

@@ -8,6 +8,7 @@ use memtrace_model::{Cgroup, Pid, Tid, User};
 use super::cgroup_path::CgroupPathReader;
 use super::passwd::Users;
 use super::process::proc_path;
+use crate::procfs::kernel_files;
 
 /// Reader of process metadata.
 #[derive(Debug)]
@@ -45,7 +46,7 @@ impl MetadataReader {
 
     /// Reads the metadata of `pid`, as far as possible: the process may have exited.
     pub fn of(&mut self, pid: Pid) -> ProcessMetadata {
-        let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
+        let status = kernel_files::read(proc_path(pid, "status")).unwrap_or_default();
         let status = String::from_utf8_lossy(&status);
         // The line has the real, effective, saved and file system uid.
         let uid = field(&status, "Uid:").and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
@@ -67,7 +68,7 @@ pub fn threads(pid: Pid) -> Vec<Tid> {
 /// Returns the name of a thread of `pid`; `None` if the thread has exited.
 #[must_use]
 pub fn thread_name(pid: Pid, tid: Tid) -> Option<String> {
-    let name = fs::read(proc_path(pid, &format!("task/{}/comm", tid.0))).ok()?;
+    let name = kernel_files::read(proc_path(pid, &format!("task/{}/comm", tid.0))).ok()?;
     Some(String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
 }
 

@@ -7,6 +7,7 @@ use memtrace_model::{Bytes, Pid};
 
 use super::error::ProcessError;
 use super::process::{failure, proc_path};
+use crate::procfs::kernel_files;
 
 /// Values of `clear_refs` (`enum clear_refs_types`, fs/proc/task_mmu.c).
 const CLEAR_ALL: &[u8] = b"1";
@@ -53,6 +54,6 @@ pub fn has_clear_refs() -> bool {
 /// Returns the size of transparent huge pages; 0 if the kernel has none.
 #[must_use]
 pub fn huge_page_size() -> Bytes {
-    let text = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
+    let text = kernel_files::read_to_string("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size");
     Bytes(text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0))
 }

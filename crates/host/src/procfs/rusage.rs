@@ -1,18 +1,17 @@
 //! Page faults and peak RSS of a process.
 
-use std::fs;
-
 use memtrace_model::{Bytes, PageFaults, Pid, Rusage};
 
 use super::process::{proc_path, stat_fields};
 use super::process_metadata::field;
+use crate::procfs::kernel_files;
 
 /// Returns the page faults of all threads of a process since its start, including exited threads, and the peak RSS
 /// since its last exec; `None` if the process does not exist. A zombie has page faults and a peak RSS of 0.
 #[must_use]
 pub fn kernel_counts(pid: Pid) -> Option<Rusage> {
     let faults = page_faults(pid)?;
-    let status = fs::read(proc_path(pid, "status")).unwrap_or_default();
+    let status = kernel_files::read(proc_path(pid, "status")).unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
     let peak = field(&status, "VmHWM:").and_then(|size| size.trim().strip_suffix(" kB")?.parse().ok());
     Some(Rusage { faults, peak_rss: Bytes(peak.map_or(0, |kibibytes: u64| kibibytes * 1024)) })
@@ -22,7 +21,7 @@ pub fn kernel_counts(pid: Pid) -> Option<Rusage> {
 /// does not exist.
 #[must_use]
 pub fn page_faults(pid: Pid) -> Option<PageFaults> {
-    let stat = fs::read(proc_path(pid, "stat")).ok()?;
+    let stat = kernel_files::read(proc_path(pid, "stat")).ok()?;
     let fields = stat_fields(&stat)?;
     // proc_pid_stat(5) counts fields from 1; the state is the third.
     let number = |field: usize| fields.get(field - 3)?.parse().ok();

@@ -3,11 +3,14 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use memtrace_model::{Pid, Traits};
 
 use super::cgroup_hierarchies::Hierarchies;
+use super::kernel_files;
 use super::process::{is_kernel_thread, proc_path};
+use crate::target_files::open_target_file;
 
 /// Lists all processes with an executable, so without kernel threads. The list includes processes that memtrace may not
 /// read.
@@ -41,8 +44,8 @@ fn has_executable(pid: Pid) -> bool {
 /// exited. The executable is `None` if memtrace may not read it.
 #[must_use]
 pub fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
-    let comm = fs::read(proc_path(pid, "comm")).ok()?;
-    let status = fs::read(proc_path(pid, "status")).ok()?;
+    let comm = kernel_files::read(proc_path(pid, "comm")).ok()?;
+    let status = kernel_files::read(proc_path(pid, "status")).ok()?;
     let cgroups = hierarchies.map(|hierarchies| hierarchies.of_process(pid)).unwrap_or_default();
     // Read the executable last: without it, the process is exiting, and the other traits may be wrong.
     let exe = match fs::metadata(proc_path(pid, "exe")) {
@@ -72,7 +75,7 @@ pub(crate) fn user_id(user: &str) -> io::Result<Option<u32>> {
     if let Ok(id) = user.parse() {
         return Ok(Some(id));
     }
-    Ok(find_uid(&fs::read_to_string("/etc/passwd")?, user))
+    Ok(find_uid(&io::read_to_string(open_target_file(Path::new("/etc/passwd"))?)?, user))
 }
 
 /// Finds the line `NAME:PASSWORD:UID:...` of a user (passwd(5)), and returns its uid.

@@ -1,12 +1,12 @@
 //! Reader of `/proc/PID/smaps` and `/proc/PID/smaps_rollup`: VMAs with their sizes.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::ops::AddAssign;
 
 use memtrace_model::{Bytes, MemorySizes, Pid};
 
 use crate::procfs::error::ProcessError;
+use crate::procfs::kernel_files;
 use crate::procfs::maps::{MapsEntry, push_in_order};
 use crate::procfs::process::{failure, proc_path};
 
@@ -89,7 +89,7 @@ pub fn rollup(pid: Pid) -> Result<Sizes, ProcessError> {
 fn read_file(pid: Pid, name: &str, each: impl FnMut(Vma)) -> Result<(), ProcessError> {
     let path = proc_path(pid, name);
     let failed = |error| failure(pid, &path, error);
-    let file = File::open(&path).map_err(failed)?;
+    let file = kernel_files::open(&path).map_err(failed)?;
     read_vmas(BufReader::with_capacity(64 << 10, file), each).map_err(failed)
 }
 

@@ -1,11 +1,10 @@
 //! Reader of `/proc/PID/status`: memory counters of a process.
 
-use std::fs;
-
 use memtrace_model::{Pid, StatusCounters};
 
 use super::smaps::kilobytes;
 use crate::procfs::error::ProcessError;
+use crate::procfs::kernel_files;
 use crate::procfs::process::{failure, proc_path};
 
 /// Reads the memory counters. From Linux 6.2 to 6.16, they may be wrong by some pages per CPU
@@ -16,7 +15,7 @@ use crate::procfs::process::{failure, proc_path};
 /// Errors of reading `/proc`: the process has exited, or permission is missing.
 pub fn counted(pid: Pid) -> Result<StatusCounters, ProcessError> {
     let path = proc_path(pid, "status");
-    let text = fs::read(&path).map_err(|error| failure(pid, &path, error))?;
+    let text = kernel_files::read(&path).map_err(|error| failure(pid, &path, error))?;
     // An exiting process has no memory, and the lines are missing (`proc_pid_status`, fs/proc/array.c).
     parse(&text).ok_or(ProcessError::Exited(pid))
 }

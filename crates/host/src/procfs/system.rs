@@ -1,7 +1,9 @@
 //! Properties of the running kernel and of the machine.
 
+use std::io;
 use std::path::Path;
-use std::{fs, io};
+
+use crate::procfs::kernel_files;
 
 /// Returns the numbers of the online CPUs.
 ///
@@ -9,7 +11,7 @@ use std::{fs, io};
 ///
 /// Errors of reading the list, and `InvalidData` if it is malformed.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
-    let list = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let list = kernel_files::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpu_list(list.trim()).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
@@ -46,7 +48,7 @@ pub fn lockdown_modes() -> Option<String> {
 }
 
 fn read(path: &str) -> Option<String> {
-    fs::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
+    kernel_files::read_to_string(path).ok().map(|text| text.trim_end().to_owned())
 }
 
 /// Returns the path of the kernel's BTF.

@@ -1,9 +1,10 @@
 //! Reader of `/proc/vmstat`: the machine's memory management counters.
 
-use std::fs;
 use std::io;
 
 use memtrace_model::VmCounters;
+
+use crate::procfs::kernel_files;
 
 /// Reads the counters. Counters that the kernel lacks are 0.
 ///
@@ -11,13 +12,13 @@ use memtrace_model::VmCounters;
 ///
 /// Errors of the read.
 pub fn vm_counters() -> io::Result<VmCounters> {
-    fs::read_to_string("/proc/vmstat").map(|text| parse(&text))
+    kernel_files::read_to_string("/proc/vmstat").map(|text| parse(&text))
 }
 
 /// Returns true if there is a swap device or file. `/proc/swaps` has a line for each of them after its head.
 #[must_use]
 pub fn has_swap() -> bool {
-    fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
+    kernel_files::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
 }
 
 /// Parses lines of `NAME NUMBER` (mm/vmstat.c, `vmstat_text`).
@@ -46,6 +47,8 @@ fn parse(text: &str) -> VmCounters {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

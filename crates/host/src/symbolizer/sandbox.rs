@@ -30,7 +30,7 @@ use seccompiler::{
 };
 
 use super::protocol::Call;
-use crate::procfs;
+use crate::procfs::{self, kernel_files};
 
 /// User and group without rights: *nobody* (`DEFAULT_OVERFLOWUID`, include/linux/highuid.h).
 const NOBODY: u32 = 65534;
@@ -82,7 +82,7 @@ fn become_nobody() -> io::Result<()> {
 pub(super) fn restrict_worker<'a>(call: Call, files: impl Iterator<Item = &'a File>) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The worker inherits the server's socket as its standard input.
-    dup2_stdin(File::open("/dev/null")?)?;
+    dup2_stdin(kernel_files::open("/dev/null")?)?;
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         // SAFETY: the default action needs no handler.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -128,6 +128,15 @@ fn permit_files<'a>(files: impl Iterator<Item = &'a File>) -> io::Result<()> {
         log::debug!("the kernel has no Landlock");
     }
     Ok(())
+}
+
+/// Returns true if the kernel has Landlock, and it is turned on (landlock_create_ruleset(2)).
+pub fn has_landlock() -> bool {
+    const VERSION: libc::c_long = 1;
+    // SAFETY: with this flag, the call reads no memory, and creates nothing.
+    let version =
+        unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0_usize, VERSION) };
+    version > 0
 }
 
 /// Refuses all system calls but those of [`PERMITTED`], openat(2) for reading, and an abort.

@@ -21,6 +21,7 @@ use memtrace_model::{BuildId, printable};
 use memtrace_object::eh_frame::{Error, ObjectContents, Table};
 
 use crate::cache_directory::{self, CacheError};
+use crate::target_files::open_target_file;
 
 /// Maximum length in bytes of a build ID that names an entry. Linkers write 8 to 32 bytes.
 const MAX_BUILD_ID: usize = 64;
@@ -148,7 +149,7 @@ fn load(path: &Path, fingerprint: u128) -> io::Result<Option<Table>> {
     if !metadata.is_file() || metadata.size() > MAX_BYTES {
         return Ok(None);
     }
-    let mut file = File::open(path)?;
+    let mut file = open_target_file(path)?;
     let mut bytes = Vec::with_capacity(usize::try_from(metadata.size()).unwrap_or(0));
     file.read_to_end(&mut bytes)?;
     let table = Table::decode(&bytes, fingerprint);

@@ -79,6 +79,7 @@ impl StreamedOutput {
 }
 
 /// Copies the first `length` bytes of a file.
+#[expect(clippy::disallowed_methods, reason = "the file is an output that is open")]
 fn copy(file: &File, length: u64, out: &mut dyn io::Write) -> io::Result<()> {
     io::copy(&mut File::open(procfs::descriptor_path(file))?.take(length), out).map(drop)
 }

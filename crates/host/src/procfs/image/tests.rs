@@ -1,4 +1,5 @@
 use std::ffi::CStr;
+use std::fs;
 use std::ptr;
 
 use super::*;

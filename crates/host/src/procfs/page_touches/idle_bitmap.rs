@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 
 use super::page_flags::Frame;
+use crate::procfs::kernel_files;
 
 const PATH: &str = "/sys/kernel/mm/page_idle/bitmap";
 
@@ -86,7 +87,7 @@ fn runs(frames: impl Iterator<Item = Frame>) -> impl Iterator<Item = Run> {
 /// mm/fadvise.c), such as a mapped page of memtrace's executable. Errors are ignored: the state of pages without an
 /// idle flag is unknown.
 pub(super) fn drain_lru_lists() {
-    let Ok(program) = File::open("/proc/self/exe") else { return };
+    let Ok(program) = kernel_files::open("/proc/self/exe") else { return };
     // SAFETY: the call has integers only, and the descriptor is open.
     unsafe { libc::posix_fadvise(program.as_raw_fd(), 0, 1 << 20, libc::POSIX_FADV_DONTNEED) };
 }

@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 
 use super::idle_bitmap::IdleBitmap;
 use super::page_flags::{ANONYMOUS, COMPOUND_TAIL, Frame, LRU, MAPPED, PageFlags};
+use crate::procfs::kernel_files;
 
 /// Number of frames that are read at once.
 const AT_ONCE: usize = 1 << 16;
@@ -25,7 +26,7 @@ impl PageCache {
     /// Opens `/proc/kpagecgroup` for `groups`.
     pub(super) fn open(groups: &[CgroupId]) -> io::Result<Self> {
         let groups = groups.iter().map(|group| group.number()).collect();
-        Ok(Self { groups, charges: File::open("/proc/kpagecgroup")? })
+        Ok(Self { groups, charges: kernel_files::open("/proc/kpagecgroup")? })
     }
 
     /// Marks the pages as idle.

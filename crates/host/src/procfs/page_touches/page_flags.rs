@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
+use crate::procfs::kernel_files;
+
 /// The page is on an LRU list (`KPF_LRU`, include/uapi/linux/kernel-page-flags.h).
 pub(super) const LRU: u64 = 1 << 5;
 /// A process has mapped the page (`KPF_MMAP`).
@@ -31,7 +33,7 @@ pub struct PageFlags {
 
 impl PageFlags {
     pub(super) fn open() -> io::Result<Self> {
-        Ok(Self { file: File::open("/proc/kpageflags")? })
+        Ok(Self { file: kernel_files::open("/proc/kpageflags")? })
     }
 
     /// Returns the flags of `frames`, which are in ascending order; 0 for frames without memory.

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use memtrace_model::BuildId;
 
 use super::{TableCache, entry_name};
+use crate::target_files::open_target_file;
 
 /// Maximum number of objects of a command. Each takes a file descriptor.
 const MAX_OBJECTS: usize = 128;
@@ -23,8 +24,12 @@ impl TableCache {
     #[must_use]
     pub fn used_objects(&self, command: &File) -> Vec<PathBuf> {
         let read = self.list_of(command).and_then(|list| {
-            let metadata = fs::symlink_metadata(&list)?;
-            if metadata.is_file() && metadata.size() <= MAX_BYTES { fs::read(&list) } else { Ok(Vec::new()) }
+            let mut bytes = Vec::new();
+            if !fs::symlink_metadata(&list)?.is_file() {
+                return Ok(bytes);
+            }
+            open_target_file(&list)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
+            Ok(bytes)
         });
         parse(&read.unwrap_or_default())
     }
