@@ -4,6 +4,7 @@ use std::env;
 
 use memtrace_host::privileges::CapabilitySet;
 use memtrace_host::procfs;
+use memtrace_host::symbolizer::has_landlock;
 use memtrace_model::printable;
 
 use super::finding::{Area, Finding};
@@ -95,6 +96,7 @@ pub(super) fn remedy() -> String {
 
 pub(super) fn examine(held: CapabilitySet) -> Vec<Finding> {
     let mut findings: Vec<_> = ALL.iter().map(|capability| judge(held, capability)).collect();
+    findings.push(judge_landlock(has_landlock()));
     for name in ["kernel.perf_event_paranoid", "kernel.unprivileged_bpf_disabled"] {
         let value = procfs::sysctl(name);
         // Users look for these sysctls, although they do not matter with the capabilities.
@@ -103,6 +105,24 @@ pub(super) fn examine(held: CapabilitySet) -> Vec<Finding> {
         }));
     }
     findings
+}
+
+/// The process that reads names has no privileges in either case, so it is no defect.
+fn judge_landlock(is_there: bool) -> Finding {
+    const SUBJECT: &str = "Landlock";
+    match is_there {
+        true => Finding::ok(
+            Area::Permissions,
+            SUBJECT,
+            "the process that reads names can open only the files of one object",
+        ),
+        false => Finding::info(
+            Area::Permissions,
+            SUBJECT,
+            "missing: the process that reads names can open all files that every user can read; its user and seccomp \
+             protect the others",
+        ),
+    }
 }
 
 fn judge(held: CapabilitySet, capability: &Capability) -> Finding {
@@ -137,6 +157,12 @@ mod tests {
         assert_eq!(verdicts(CapabilitySet::empty()), [fail, fail, warn, warn, warn, warn]);
         assert_eq!(verdicts(CapabilitySet::SYS_ADMIN), [ok, ok, ok, warn, ok, warn]);
         assert_eq!(verdicts(CapabilitySet::all() - CapabilitySet::SYS_ADMIN), [ok, ok, warn, ok, ok, ok]);
+    }
+
+    #[test]
+    fn missing_landlock_is_no_defect() {
+        let verdicts = [true, false].map(|is_there| judge_landlock(is_there).verdict);
+        assert_eq!(verdicts, [Verdict::Ok, Verdict::Info]);
     }
 
     #[test]
