@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn an_hour_is_the_default() {
         let options = parse(&[]).unwrap();
-        assert_eq!((options.duration.as_secs(), options.settle().as_secs()), (3600, 300));
+        assert_eq!((options.duration.as_secs(), options.settle().as_secs()), (3600, 600));
     }
 
     #[test]
