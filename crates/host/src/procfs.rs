@@ -44,6 +44,7 @@ mod vmstat;
 
 pub use caches::{data_caches, tlb_reach};
 pub use cgroup_hierarchies::Hierarchies;
+pub(crate) use cpu_clock::time_without_processor;
 pub use cpu_clock::{processor_time, processor_time_of_children};
 pub use damon::{Damon, DamonError};
 pub use error::ProcessError;

@@ -36,6 +36,13 @@ pub fn processor_time_of_children(pid: Pid) -> Option<Duration> {
     Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second()?))
 }
 
+/// Returns the time in which the main thread of a process could run, and had no processor (`run_delay`,
+/// Documentation/scheduler/sched-stats.rst); 0 if the kernel does not count it.
+pub(crate) fn time_without_processor(pid: Pid) -> Duration {
+    let text = kernel_files::read_to_string(proc_path(pid, "schedstat")).unwrap_or_default();
+    Duration::from_nanos(text.split_ascii_whitespace().nth(1).and_then(|time| time.parse().ok()).unwrap_or(0))
+}
+
 /// Returns the number of ticks per second of times in `/proc`.
 pub(super) fn ticks_per_second() -> Option<u64> {
     // SAFETY: the call has no preconditions.
@@ -60,6 +67,21 @@ mod tests {
         let waited = processor_time_of_children(own).unwrap();
         assert!(waited > before, "{waited:?} after {before:?}");
         assert_eq!(processor_time_of_children(Pid(u32::from(u16::MAX) << 8)), None);
+    }
+
+    #[test]
+    fn time_without_a_processor_rises_if_two_programs_share_one() {
+        let busy = |_| Command::new("taskset").args(["-c", "0", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
+        let mut children = [0, 1].map(busy);
+        let least = Duration::from_millis(50);
+        while children.iter().any(|child| time_without_processor(Pid(child.id())) < least) {
+            std::thread::yield_now();
+        }
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert_eq!(time_without_processor(Pid(u32::from(u16::MAX) << 8)), Duration::ZERO);
     }
 
     #[test]

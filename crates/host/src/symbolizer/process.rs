@@ -172,7 +172,8 @@ impl State {
         self.call(call, &descriptors)?;
         drop(descriptors);
         drop(pipe);
-        let end = Limit { at: Instant::now() + deadline + GRACE, is_stopped: self.is_stopped };
+        let latest = Instant::now() + call.deadline() + call.max_delay() + GRACE;
+        let end = Limit { at: latest, is_stopped: self.is_stopped };
         let most = (ANSWER + ANSWER_PER_ADDRESS.saturating_mul(addresses.len())).min(MAX_ANSWER);
         let bytes = read_answer(answer, end, most);
         let outcome = bytes.and_then(|bytes| Ok((bytes, self.server()?.outcome(Limit { at: end.at + GRACE, ..end })?)));

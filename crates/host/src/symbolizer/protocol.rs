@@ -19,10 +19,14 @@ pub(super) const MAX_DESCRIPTORS: usize = 5;
 /// Maximum length of an encoded [`Call`] or [`Outcome`].
 pub(super) const MAX_DATAGRAM: usize = 64;
 
+/// Longest delay of the deadline of a worker, as a multiple of its time.
+const MAX_DELAY: u32 = 3;
+
 /// A call of the server.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Call {
-    /// Time after which the worker is killed, in milliseconds.
+    /// Time after which the worker is killed, in milliseconds. On a busy machine, the time in which it has no processor
+    /// does not count, up to [`MAX_DELAY`] times this time.
     pub(super) deadline_ms: u32,
     /// Address space that the worker may use in addition to that of the server, in bytes.
     pub(super) memory: u64,
@@ -31,6 +35,11 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn deadline(self) -> Duration {
         Duration::from_millis(self.deadline_ms.into())
+    }
+
+    /// Returns the maximum delay of the deadline.
+    pub(super) fn max_delay(self) -> Duration {
+        self.deadline() * MAX_DELAY
     }
 }
 

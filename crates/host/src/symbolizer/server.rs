@@ -4,13 +4,14 @@ use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
 use super::protocol::{Call, MAX_DATAGRAM, MAX_DESCRIPTORS, Outcome, decode, encode};
 use super::{sandbox, worker};
-use crate::procfs::{self, exits_within, open_pidfd};
+use crate::procfs::{self, exits_within, open_pidfd, time_without_processor};
 
 /// First argument by which the executable starts as a server.
 pub const NAME: &str = "memtrace-symbolizer";
@@ -71,8 +72,8 @@ fn run(call: Call, descriptors: Vec<OwnedFd>) -> io::Result<Outcome> {
         worker => {
             // The worker has the only write end of the pipe for its answer.
             drop(descriptors);
-            let handle = open_pidfd(memtrace_model::Pid(worker.cast_unsigned()));
-            let has_ended = handle.map(|handle| exits_within(handle.as_fd(), call.deadline()));
+            let handle = open_pidfd(model_pid(worker));
+            let has_ended = handle.map(|handle| ends_in_time(handle.as_fd(), worker, call));
             let worker = Pid::from_raw(worker).ok_or(io::ErrorKind::InvalidData)?;
             if !matches!(has_ended, Ok(true)) {
                 kill_process(worker, Signal::KILL)?;
@@ -82,6 +83,24 @@ fn run(call: Call, descriptors: Vec<OwnedFd>) -> io::Result<Outcome> {
             Ok(if has_ended? { status } else { Outcome::Timeout })
         }
     }
+}
+
+/// Waits until a worker has ended, or its deadline.
+fn ends_in_time(handle: BorrowedFd<'_>, worker: i32, call: Call) -> bool {
+    let (start, mut limit) = (Instant::now(), call.deadline());
+    loop {
+        if exits_within(handle, limit.saturating_sub(start.elapsed())) {
+            return true;
+        }
+        limit = call.deadline() + time_without_processor(model_pid(worker)).min(call.max_delay());
+        if start.elapsed() >= limit {
+            return false;
+        }
+    }
+}
+
+fn model_pid(pid: i32) -> memtrace_model::Pid {
+    memtrace_model::Pid(pid.cast_unsigned())
 }
 
 fn outcome(status: WaitStatus) -> Outcome {
