@@ -51,9 +51,9 @@ impl StallStats {
         self.stalls += one;
         self.orders.add(stall.order, one);
         self.longest = self.longest.max(stall.duration);
-        self.throttled.0 += stall.throttled.0;
-        self.scanned += stall.scanned;
-        self.reclaimed += stall.reclaimed;
+        self.throttled.0 = self.throttled.0.wrapping_add(stall.throttled.0);
+        self.scanned = self.scanned.wrapping_add(stall.scanned);
+        self.reclaimed = self.reclaimed.wrapping_add(stall.reclaimed);
         self.latencies.add(stall.duration);
     }
 
