@@ -41,6 +41,11 @@ pub fn reference() -> String {
     reference::text()
 }
 
+/// Returns true if `arguments` are a valid command line. Runs nothing. The first of them is the name of the executable.
+pub fn accepts(arguments: impl IntoIterator<Item = OsString>) -> bool {
+    Arguments::try_parse_from(arguments).is_ok()
+}
+
 /// Runs memtrace. The first of `arguments` is the name of the executable.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let console = Console::stderr();

@@ -19,7 +19,9 @@ pub(crate) fn check_code(workspace: &Workspace) -> Result<()> {
     ensure_components()?;
     ui::step("Checking the formatting");
     command::run(command::cargo().current_dir(workspace.root()).args(["fmt", "--all", "--check"]))?;
-    command::run(command::cargo().current_dir(workspace.join("memtrace-ebpf")).args(["fmt", "--check"]))?;
+    for package in ["memtrace-ebpf", "fuzz"] {
+        command::run(command::cargo().current_dir(workspace.join(package)).args(["fmt", "--check"]))?;
+    }
     ui::step("Running clippy");
     command::run(command::cargo().current_dir(workspace.root()).args([
         "clippy",

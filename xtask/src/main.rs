@@ -7,6 +7,7 @@ mod command;
 mod debian;
 mod demo;
 mod docs;
+mod fuzz;
 mod kernels;
 mod libraries;
 mod lint;
@@ -59,6 +60,11 @@ const TASKS: &[Task] = &[
         name: "setup",
         does: "find or install the dependencies of builds and tests (--long: also of the long tier)",
         run: Run::WithOptions(setup::run),
+    },
+    Task {
+        name: "fuzz",
+        does: "run the fuzz targets, or the named ones, for a minute each (--minutes N)",
+        run: Run::WithOptions(fuzz::run),
     },
     Task {
         name: "bpf",

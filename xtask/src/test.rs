@@ -24,7 +24,7 @@ use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
 use crate::tier::Tier;
 use crate::workspace::Workspace;
-use crate::{bpf, lint, setup, soak, ui};
+use crate::{bpf, fuzz, lint, setup, soak, ui};
 
 /// Name prefix of tests that run as root, in packages other than [`PRIVILEGED_PACKAGE`].
 const PRIVILEGED_PREFIX: &str = "privileged_";
@@ -99,6 +99,13 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
     });
     if let Err(error) = guests {
         results.add_missing_group(Group::Guests, &format!("{error:#}"));
+    }
+    if tier == Tier::Long {
+        match steps.time("fuzz targets", || fuzz::run_in_tests(workspace)) {
+            Ok(failures) if failures.is_empty() => results.check(String::from("fuzz targets")),
+            Ok(failures) => failures.into_iter().for_each(|failure| results.problem(failure)),
+            Err(error) => results.problem(format!("fuzz targets: {error:#}")),
+        }
     }
     conclude(results, &steps)
 }

@@ -5,3 +5,4 @@ mod ld_cache;
 mod root;
 
 pub use candidates::{Candidates, candidates, libraries};
+pub use ld_cache::parse as parse_ld_cache;

@@ -1,0 +1,17 @@
+//! Text of options: rules of tags, conditions of the thread monitor, hooks and functions of tags.
+
+#![no_main]
+
+use std::str::FromStr as _;
+
+use libfuzzer_sys::fuzz_target;
+use memtrace_history::tags::TagRules;
+use memtrace_history::triggers::Condition;
+
+fuzz_target!(|text: &str| {
+    let _ = TagRules::parse(text);
+    let _ = Condition::from_str(text);
+    for option in ["--hook", "--tag-from", "--span", "--size", "--older"] {
+        let _ = memtrace::cli::accepts(["memtrace", "--pid", "1", option, text].map(Into::into));
+    }
+});
