@@ -81,9 +81,9 @@ fn names_are_skipped_if_their_process_hangs() {
 }
 
 #[test]
-fn signal_that_is_ignored_at_the_start_stays_ignored() {
+fn hangup_that_is_ignored_at_the_start_stays_ignored() {
     let mut victim = victim::start("exact");
-    let ignoring = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"];
+    let ignoring = ["sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh"];
     let mut tracer = Trace::victim(&victim).wrapped_in(&ignoring).start();
     tracer.process().signal(libc::SIGHUP);
     let expected = victim.work();

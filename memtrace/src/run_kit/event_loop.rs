@@ -43,8 +43,10 @@ impl Signals {
     /// A handler cannot be installed.
     pub(crate) fn listen() -> Result<Self, Error> {
         let failed = |error: io::Error| Error::Failed(format!("cannot install signal handlers: {error}"));
-        // nohup(1) and shells make programs ignore signals, and expect that this stays.
-        let numbers: Vec<_> = NUMBERS.into_iter().filter(|&number| !is_ignored(number)).collect();
+        // nohup(1) makes a program ignore SIGHUP, and expects that this stays. Scripts make programs in the background
+        // ignore SIGINT too, and then end them by it.
+        let ignored = is_ignored(libc::SIGHUP);
+        let numbers: Vec<_> = NUMBERS.into_iter().filter(|&number| number != libc::SIGHUP || !ignored).collect();
         let listen = |&number| signal(SignalKind::from_raw(number)).map_err(failed);
         let signals = numbers.iter().map(listen).collect::<Result<_, _>>()?;
         forced_end::count(&numbers).map_err(failed)?;
