@@ -26,15 +26,15 @@ use super::server::NAME;
 use crate::procfs;
 
 /// Time that each object may take, and additional time for each of its bytes.
-const TIME_PER_OBJECT: Duration = Duration::from_secs(4);
+const TIME_PER_OBJECT: Duration = Duration::from_secs(6);
 const BYTES_PER_SECOND: u64 = 32 << 20;
 /// Maximum time that an object may take, whatever its size.
 const MAX_TIME: Duration = Duration::from_secs(60);
 /// Time that the objects of a user may lose by their deadlines. After it, each has the shortest deadline only.
-const LOST_TIME: Duration = Duration::from_secs(4);
+const LOST_TIME: Duration = Duration::from_secs(6);
 const SHORTEST_TIME: Duration = Duration::from_millis(200);
 /// Lost time of a user after which no further object of the user is read.
-const MOST_LOST_TIME: Duration = Duration::from_secs(6);
+const MOST_LOST_TIME: Duration = Duration::from_secs(8);
 /// Time in which the server must tell how a worker has ended.
 const GRACE: Duration = Duration::from_secs(2);
 /// Address space that a worker may use in addition to the files that it maps. Debug information takes several times
@@ -320,13 +320,13 @@ mod tests {
     fn deadline_grows_with_the_size_and_shrinks_after_losses() {
         let mut state = State { server: None, is_stopped: || false, lost: BTreeMap::new() };
         let seconds = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!(state.deadline((1, 7), 0), seconds(4));
-        assert_eq!(state.deadline((1, 7), 320 << 20), seconds(14));
+        assert_eq!(state.deadline((1, 7), 0), seconds(6));
+        assert_eq!(state.deadline((1, 7), 320 << 20), seconds(16));
         assert_eq!(state.deadline((1, 7), u64::MAX), Some(MAX_TIME));
-        state.lost.insert((1, 7), Duration::from_secs(4));
-        assert_eq!(state.deadline((1, 7), 320 << 20), Some(SHORTEST_TIME));
         state.lost.insert((1, 7), Duration::from_secs(6));
+        assert_eq!(state.deadline((1, 7), 320 << 20), Some(SHORTEST_TIME));
+        state.lost.insert((1, 7), Duration::from_secs(8));
         assert_eq!(state.deadline((1, 7), 0), None);
-        assert_eq!(state.deadline((1, 0), 0), seconds(4));
+        assert_eq!(state.deadline((1, 0), 0), seconds(6));
     }
 }

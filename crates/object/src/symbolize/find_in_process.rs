@@ -64,31 +64,31 @@ impl FindInProcess {
     fn sources(&self, files: &NameFiles) -> (Vec<Elf>, bool) {
         let NameFiles { object, debug_file, supplementary, reads } = files;
         let is_too_large = supplementary.as_ref().is_some_and(|file| TooLarge::of(file).debug_info);
-        let mut sources = Vec::new();
-        let mut all = Vec::new();
+        let (mut sources, mut is_left_out) = (Vec::new(), false);
+        let mut add = |file: &File, too_large: TooLarge, debug_syms: bool| {
+            if too_large.symbols || debug_syms && (too_large.debug_info || is_too_large) {
+                is_left_out = true;
+                return;
+            }
+            let mut elf = Elf::new((self.path_of)(file));
+            elf.debug_syms = debug_syms;
+            sources.push(elf);
+        };
+        let of_object = TooLarge::of(object);
         if reads.object_debug_info {
-            all.push((object, true));
+            add(object, of_object, true);
         }
         if let Some(debug_file) = debug_file {
+            let of_debug_file = TooLarge::of(debug_file);
             if reads.debug_file_debug_info {
-                all.push((debug_file, true));
+                add(debug_file, of_debug_file, true);
             }
             // The symbol table of the debug file may be readable even if its debug information is not.
-            all.push((debug_file, false));
+            add(debug_file, of_debug_file, false);
         }
         if reads.object_symbols {
-            all.push((object, false));
+            add(object, of_object, false);
         }
-        let number = all.len();
-        for (file, debug_syms) in all {
-            let too_large = TooLarge::of(file);
-            if !too_large.symbols && !(debug_syms && (too_large.debug_info || is_too_large)) {
-                let mut elf = Elf::new((self.path_of)(file));
-                elf.debug_syms = debug_syms;
-                sources.push(elf);
-            }
-        }
-        let is_left_out = sources.len() < number;
         (sources, is_left_out)
     }
 }
