@@ -16,23 +16,12 @@ pub fn effective_capabilities() -> CapabilitySet {
 
 /// Gives up all capabilities of this thread but those in `kept`.
 ///
-/// The bounding set is reduced only if the thread has CAP_SETPCAP. Without it, as in a unit with ambient capabilities,
-/// the set belongs to the program that has started memtrace.
-///
 /// # Errors
 ///
 /// Errors of prctl(2) and capset(2).
 pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
-    if effective.contains(CapabilitySet::SETPCAP) {
-        let all = (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number));
-        for capability in all.filter(|&capability| !kept.contains(capability)) {
-            // An error: the kernel has no such capability.
-            if capability_is_in_bounding_set(capability).unwrap_or(false) {
-                remove_capability_from_bounding_set(capability)?;
-            }
-        }
-    }
+    reduce_bounding_set(kept)?;
     let sets = CapabilitySets {
         effective: effective & kept,
         permitted: permitted & kept,
@@ -41,6 +30,22 @@ pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
         inheritable: inheritable & kept,
     };
     Ok(set_capabilities(None, sets)?)
+}
+
+/// Removes all capabilities but those in `kept` from the bounding set of this thread, if the thread has CAP_SETPCAP. Without
+/// it, as in a unit with ambient capabilities, the set belongs to the program that has started memtrace.
+pub(crate) fn reduce_bounding_set(kept: CapabilitySet) -> io::Result<()> {
+    if !effective_capabilities().contains(CapabilitySet::SETPCAP) {
+        return Ok(());
+    }
+    let all = (0..u64::BITS).map(|number| CapabilitySet::from_bits_retain(1 << number));
+    for capability in all.filter(|&capability| !kept.contains(capability)) {
+        // An error: the kernel has no such capability.
+        if capability_is_in_bounding_set(capability).unwrap_or(false) {
+            remove_capability_from_bounding_set(capability)?;
+        }
+    }
+    Ok(())
 }
 
 /// Refuses the privileges that a set-user-ID program or file capabilities would give to this thread and its children.

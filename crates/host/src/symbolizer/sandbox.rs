@@ -16,20 +16,17 @@ use memtrace_model::Pid;
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::io::Errno;
 use rustix::process::{
-    DumpableBehavior, Gid, Resource, Rlimit, Signal, Uid, geteuid, getppid, getrlimit, set_dumpable_behavior,
-    set_parent_process_death_signal, setrlimit,
+    Gid, Resource, Rlimit, Signal, Uid, geteuid, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
 use rustix::stdio::dup2_stdin;
-use rustix::thread::{
-    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
-    set_name, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
-};
+use rustix::thread::{set_name, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     apply_filter,
 };
 
 use super::protocol::Call;
+use crate::privileges::{CapabilitySet, forbid_dumps, keep_capabilities, reduce_bounding_set, refuse_new_privileges};
 use crate::procfs::{self, kernel_files};
 
 /// User and group without rights: *nobody* (`DEFAULT_OVERFLOWUID`, include/linux/highuid.h).
@@ -48,20 +45,16 @@ pub(super) fn give_up_privileges() -> io::Result<()> {
     if getppid() != parent {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
-    clear_ambient_capability_set()?;
+    // A user without privileges may not change this set.
+    reduce_bounding_set(CapabilitySet::empty())?;
     if geteuid().is_root() {
-        for capability in CapabilitySet::all().iter() {
-            // The kernel may not know all of them.
-            let _ = remove_capability_from_bounding_set(capability);
-        }
         become_nobody()?;
     }
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    set_no_new_privs(true)?;
+    keep_capabilities(CapabilitySet::empty())?;
+    refuse_new_privileges()?;
     // The kernel forgets this signal when credentials change (`commit_creds`, kernel/cred.c).
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    forbid_dumps()?;
     limit(Resource::Core, 0)
 }
 

@@ -1,7 +1,7 @@
 //! Limit of the size of sections after their decompression, which the library that reads them does not limit.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 
 use xz2::read::XzDecoder;
 use xz2::stream::Stream;
@@ -46,14 +46,9 @@ impl TooLarge {
 /// Returns true if data in the format of xz(1) has more than `limit` bytes. The format states no size at its start.
 fn expands_beyond(compressed: &[u8], limit: u64) -> bool {
     let Ok(stream) = Stream::new_stream_decoder(DECODER, 0) else { return true };
-    let expanded = XzDecoder::new_stream(compressed, stream).take(limit.saturating_add(1));
+    let mut expanded = XzDecoder::new_stream(compressed, stream).take(limit.saturating_add(1));
     // The library refuses damaged data.
-    copied(expanded).is_ok_and(|length| length > limit)
-}
-
-/// Returns the number of bytes that can be read.
-fn copied(mut data: impl Read) -> io::Result<u64> {
-    io::copy(&mut data, &mut io::sink())
+    io::copy(&mut expanded, &mut io::sink()).is_ok_and(|length| length > limit)
 }
 
 #[cfg(test)]
