@@ -7,7 +7,7 @@ use std::path::Path;
 use memtrace_object::ObjectFiles;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Files that have a path of their own, such as that of a descriptor. No other file exists.
+/// Opens files by their own path, such as `/proc/self/fd/3`. Below the root of a process, no file exists.
 #[derive(Debug)]
 pub struct OpenFiles;
 

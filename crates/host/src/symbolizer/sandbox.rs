@@ -45,7 +45,7 @@ pub(super) fn give_up_privileges() -> io::Result<()> {
     if getppid() != parent {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
-    // A user without privileges may not change this set.
+    // This needs CAP_SETPCAP, and `become_nobody` gives it up.
     reduce_bounding_set(CapabilitySet::empty())?;
     if geteuid().is_root() {
         become_nobody()?;
