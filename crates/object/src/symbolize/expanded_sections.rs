@@ -14,7 +14,7 @@ const LIMIT: u64 = 256 << 20;
 /// Maximum memory of the decompression itself, in bytes. The highest level of xz(1) needs 65 MiB.
 const DECODER: u64 = 128 << 20;
 
-/// What of a file is too large after its decompression. Nothing is in a damaged file.
+/// What of a file is too large after its decompression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TooLarge {
     /// The compressed symbol table `.gnu_debugdata`.
@@ -24,22 +24,24 @@ pub(super) struct TooLarge {
 }
 
 impl TooLarge {
-    /// Examines the sections of a file.
-    pub(super) fn of(file: &File) -> Self {
+    /// Examines the sections of a file; `None` if it has no section headers or they are damaged. The library may find
+    /// sections there all the same (it ignores the size of a header and the class of the file, and takes the offset 0
+    /// as that of the headers), but none of a known size.
+    pub(super) fn of(file: &File) -> Option<Self> {
         Self::beyond(file, LIMIT)
     }
 
-    fn beyond(file: &File, limit: u64) -> Self {
-        let Ok(elf) = Elf::parse_headers(file) else { return Self::default() };
-        let Some(sections) = Sections::read(&elf) else { return Self::default() };
+    fn beyond(file: &File, limit: u64) -> Option<Self> {
+        let elf = Elf::parse_headers(file).ok()?;
+        let sections = Sections::read(&elf)?;
         let stated = |section| sections.uncompressed_size(section).ok().flatten();
         let is_debug_data = |section| sections.is_named(section, ".gnu_debugdata");
         let expands = |section| sections.content(section, limit).is_some_and(|content| expands_beyond(&content, limit));
         let mut headers = sections.headers().iter();
-        Self {
+        Some(Self {
             debug_info: headers.clone().any(|section| stated(section).is_some_and(|stated| stated > limit)),
             symbols: headers.any(|section| is_debug_data(section) && expands(section)),
-        }
+        })
     }
 }
 
@@ -69,17 +71,34 @@ mod tests {
         let library = scratch.compile("gcc", "library.so", &numbers, &["-shared", "-fPIC", "-g", "-gz=zlib"]);
         let beyond = |limit| TooLarge::beyond(&File::open(&library).unwrap(), limit);
         let debug_info = TooLarge { debug_info: true, ..TooLarge::default() };
-        assert_eq!([100, 100 << 20].map(beyond), [debug_info, TooLarge::default()]);
+        assert_eq!([100, 100 << 20].map(beyond), [Some(debug_info), Some(TooLarge::default())]);
 
         let symbols = scratch.path("symbols");
         fs::write(&symbols, vec![0; 1 << 20]).unwrap();
         run(Command::new("xz").arg(&symbols));
         let section = format!(".gnu_debugdata={}", scratch.path("symbols.xz").display());
         run(Command::new("objcopy").args(["--add-section", &section]).arg(&library));
-        assert_eq!([(1 << 20) - 1, 1 << 20].map(|limit| beyond(limit).symbols), [true, false]);
+        assert_eq!([(1 << 20) - 1, 1 << 20].map(|limit| beyond(limit).unwrap().symbols), [true, false]);
         run(Command::new("objcopy").args(["--update-section", ".gnu_debugdata=/proc/self/exe"]).arg(&library));
-        assert!(!beyond(100 << 20).symbols, "no xz data");
-        fs::write(&library, "no ELF").unwrap();
-        assert_eq!(beyond(0), TooLarge::default());
+        assert!(!beyond(100 << 20).unwrap().symbols, "no xz data");
+    }
+
+    #[test]
+    fn files_with_other_section_headers_are_left_to_nobody() {
+        let scratch = Scratch::new();
+        let library = scratch.compile("gcc", "library.so", "int f(void) { return 1; }", &["-shared", "-fPIC"]);
+        let bytes = fs::read(&library).unwrap();
+        let sections = |offset: usize, value: &[u8]| {
+            let mut changed = bytes.clone();
+            changed[offset..offset + value.len()].copy_from_slice(value);
+            fs::write(&library, changed).unwrap();
+            TooLarge::of(&File::open(&library).unwrap())
+        };
+        assert_eq!(sections(0, b"\x7f"), Some(TooLarge::default()));
+        // The class, e_shoff, and e_shentsize.
+        let damages: [(usize, &[u8]); 4] = [(4, &[1]), (40, &[0; 8]), (58, &[66]), (0, b"no ELF")];
+        for (offset, value) in damages {
+            assert_eq!(sections(offset, value), None, "{offset}");
+        }
     }
 }

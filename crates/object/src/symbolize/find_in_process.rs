@@ -63,11 +63,15 @@ impl FindInProcess {
     /// large after its decompression.
     fn sources(&self, files: &NameFiles) -> (Vec<Elf>, bool) {
         let NameFiles { object, debug_file, supplementary, reads } = files;
-        let is_too_large = supplementary.as_ref().is_some_and(|file| TooLarge::of(file).debug_info);
         let (mut sources, mut is_left_out) = (Vec::new(), false);
+        let supplement = supplementary.as_ref().map(TooLarge::of);
+        let is_supplement_large = supplement.flatten().is_some_and(|too_large| too_large.debug_info);
         let mut add = |file: &File, too_large: TooLarge, debug_syms: bool| {
-            if too_large.symbols || debug_syms && (too_large.debug_info || is_too_large) {
+            if too_large.symbols || debug_syms && (too_large.debug_info || is_supplement_large) {
                 is_left_out = true;
+                return;
+            }
+            if debug_syms && supplement == Some(None) {
                 return;
             }
             let mut elf = Elf::new((self.path_of)(file));
@@ -75,18 +79,23 @@ impl FindInProcess {
             sources.push(elf);
         };
         let of_object = TooLarge::of(object);
-        if reads.object_debug_info {
+        if let Some(of_object) = of_object
+            && reads.object_debug_info
+        {
             add(object, of_object, true);
         }
-        if let Some(debug_file) = debug_file {
-            let of_debug_file = TooLarge::of(debug_file);
+        if let Some(debug_file) = debug_file
+            && let Some(of_debug_file) = TooLarge::of(debug_file)
+        {
             if reads.debug_file_debug_info {
                 add(debug_file, of_debug_file, true);
             }
             // The symbol table of the debug file may be readable even if its debug information is not.
             add(debug_file, of_debug_file, false);
         }
-        if reads.object_symbols {
+        if let Some(of_object) = of_object
+            && reads.object_symbols
+        {
             add(object, of_object, false);
         }
         (sources, is_left_out)
