@@ -3,26 +3,20 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, IoSlice, Read as _};
-use std::mem::MaybeUninit;
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use memtrace_model::{Pid, Unnamed, VirtOffset};
 use memtrace_object::symbolize::{FunctionFinder, FunctionsAtAddress, NameFiles};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
-    recv, sendmsg, shutdown, socketpair,
-};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::passed_file::{MAX_COPY, PassedFile, memory_with};
-use super::protocol::{Answer, Call, MAX_DATAGRAM, MAX_DESCRIPTORS, Outcome, Request, decode, encode};
+use super::protocol::{Answer, Call, MAX_DATAGRAM, Outcome, Request};
 use super::server::NAME;
+use crate::own_server::{self, OwnServer, decode, encode};
 use crate::procfs;
 
 /// Time that each object may take, and additional time for each of its bytes.
@@ -48,9 +42,6 @@ const ANSWER: usize = 1 << 20;
 const ANSWER_PER_ADDRESS: usize = 64 << 10;
 /// Least limit of the size of a copy.
 const LEAST_COPY: u64 = 64 << 20;
-/// Memory that the allocator of the server reserves at once, in KiB (`mi_option_arena_reserve` of mimalloc). By default
-/// it is 1 GiB, which would be a part of the memory of each worker.
-const ARENA: &str = "65536";
 
 /// Interval at which a waiting process looks if the search is to end.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
@@ -75,7 +66,7 @@ impl Default for SymbolizerProcess {
 
 #[derive(Debug)]
 struct State {
-    server: Option<Server>,
+    server: Option<OwnServer>,
     is_stopped: fn() -> bool,
     /// Time that was lost by objects, by their owner: nobody can cost the names of others' objects.
     lost: BTreeMap<Owner, Duration>,
@@ -176,7 +167,8 @@ impl State {
         let end = Limit { at: latest, is_stopped: self.is_stopped };
         let most = (ANSWER + ANSWER_PER_ADDRESS.saturating_mul(addresses.len())).min(MAX_ANSWER);
         let bytes = read_answer(answer, end, most);
-        let outcome = bytes.and_then(|bytes| Ok((bytes, self.server()?.outcome(Limit { at: end.at + GRACE, ..end })?)));
+        let outcome =
+            bytes.and_then(|bytes| Ok((bytes, outcome(self.server()?, Limit { at: end.at + GRACE, ..end })?)));
         // If it fails, the server itself hangs, or has ended.
         let (bytes, outcome) = outcome.inspect_err(|_| self.server = None)?;
         match outcome {
@@ -193,12 +185,12 @@ impl State {
     /// Calls the server. If it has ended since the last call, it is started again: this object is not the reason.
     fn call(&mut self, call: Call, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         if let Some(server) = &self.server
-            && server.call(call, descriptors).is_ok()
+            && own_server::send(server.socket(), &call, descriptors).is_ok()
         {
             return Ok(());
         }
         self.server = None;
-        self.server()?.call(call, descriptors)
+        own_server::send(self.server()?.socket(), &call, descriptors)
     }
 
     /// Returns the time that files of this size may take; `None` if they are not read.
@@ -210,10 +202,10 @@ impl State {
         }
     }
 
-    fn server(&mut self) -> io::Result<&mut Server> {
+    fn server(&mut self) -> io::Result<&OwnServer> {
         match &mut self.server {
             Some(server) => Ok(server),
-            none => Ok(none.insert(Server::start()?)),
+            none => Ok(none.insert(OwnServer::start(NAME)?)),
         }
     }
 }
@@ -243,6 +235,13 @@ fn read_answer(answer: OwnedFd, end: Limit, most: usize) -> Result<Vec<u8>, Lost
     }
 }
 
+/// Returns how the worker of the last call has ended.
+fn outcome(server: &OwnServer, end: Limit) -> Result<Outcome, Lost> {
+    wait(server.socket(), end)?;
+    let received = own_server::receive(server.socket(), MAX_DATAGRAM)?;
+    received.map(|(outcome, _)| outcome).ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
+}
+
 /// Limit of a wait.
 #[derive(Clone, Copy)]
 struct Limit {
@@ -264,51 +263,6 @@ fn wait(descriptor: BorrowedFd<'_>, end: Limit) -> Result<(), Lost> {
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-    }
-}
-
-/// The server process. It is killed when this value is dropped.
-#[derive(Debug)]
-struct Server {
-    child: Child,
-    socket: OwnedFd,
-}
-
-impl Server {
-    fn start() -> io::Result<Self> {
-        let (socket, end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let mut command = Command::new(procfs::own_program());
-        // A signal from the terminal is for memtrace, which needs names for its report then.
-        command.arg0(NAME).env_clear().env("MIMALLOC_ARENA_RESERVE", ARENA).current_dir("/").process_group(0);
-        let child = command.stdin(Stdio::from(end)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        Ok(Self { child, socket })
-    }
-
-    fn call(&self, call: Call, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        let bytes = encode(&call)?;
-        sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
-        Ok(())
-    }
-
-    fn outcome(&self, end: Limit) -> Result<Outcome, Lost> {
-        wait(self.socket.as_fd(), end)?;
-        let mut bytes = [0; MAX_DATAGRAM];
-        let (length, _) = recv(&self.socket, &mut bytes, RecvFlags::empty())?;
-        Ok(decode(&bytes[..length])?)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The end of the socket ends the server, even if memtrace may not send signals to another user.
-        let _ = shutdown(&self.socket, Shutdown::Both);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

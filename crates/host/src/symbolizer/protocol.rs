@@ -4,17 +4,12 @@
 //! the object, and perhaps a debug file and a supplementary file. The server answers with an [`Outcome`] when the worker has ended.
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::Duration;
 
 use memtrace_model::{Location, Name, Unnamed, VirtOffset};
 use memtrace_object::symbolize::{Function, FunctionsAtAddress, NamesToRead};
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-
-/// Maximum number of descriptors of a call.
-pub(super) const MAX_DESCRIPTORS: usize = 5;
 
 /// Maximum length of an encoded [`Call`] or [`Outcome`].
 pub(super) const MAX_DATAGRAM: usize = 64;
@@ -152,19 +147,10 @@ impl From<FoundFunction> for Function {
     }
 }
 
-/// Encodes a message.
-pub(super) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
-    postcard::to_stdvec(message).map_err(io::Error::other)
-}
-
-/// Decodes a message.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
-    postcard::from_bytes(bytes).map_err(io::Error::other)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::own_server::{decode, encode};
 
     #[test]
     fn functions_survive_the_encoding() {

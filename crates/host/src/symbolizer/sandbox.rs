@@ -34,11 +34,6 @@ const NOBODY: u32 = 65534;
 
 /// Gives up the privileges of memtrace.
 pub(super) fn give_up_privileges() -> io::Result<()> {
-    // A service manager signals all processes of a service. memtrace then writes its report, which needs names.
-    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: an ignored signal needs no handler.
-        unsafe { libc::signal(signal, libc::SIG_IGN) };
-    }
     set_name(c"memtrace-names")?;
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::KILL))?;

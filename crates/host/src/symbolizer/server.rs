@@ -1,62 +1,34 @@
 //! The server: a process without privileges that forks a worker for each request.
 
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
-use super::protocol::{Call, MAX_DATAGRAM, MAX_DESCRIPTORS, Outcome, decode, encode};
+use super::protocol::{Call, MAX_DATAGRAM, Outcome};
 use super::{sandbox, worker};
-use crate::procfs::{self, exits_within, open_pidfd, time_without_processor};
+use crate::own_server;
+use crate::procfs::{exits_within, open_pidfd, time_without_processor};
 
 /// First argument by which the executable starts as a server.
 pub const NAME: &str = "memtrace-symbolizer";
 
-/// The OOM killer chooses a process with this score before all others (`OOM_SCORE_ADJ_MAX`, include/uapi/linux/oom.h).
-const HIGHEST_OOM_SCORE: i32 = 1000;
-
 /// Runs the server until its socket, standard input, is closed.
 pub fn serve() -> ExitCode {
-    // SAFETY: the standard library has no descriptor besides the standard streams yet.
-    unsafe { libc::close_range(3, u32::MAX, 0) };
-    // The state of signals is inherited. Without this action, an ended worker has no status (waitpid(2)).
-    // SAFETY: the default action needs no handler.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    // memtrace can be protected from the OOM killer, and this process must not be. It can always raise its own score.
-    let _ = procfs::set_own_oom_score(HIGHEST_OOM_SCORE);
+    own_server::begin();
     let socket = io::stdin();
     let served = sandbox::give_up_privileges().and_then(|()| requests(socket.as_fd()));
     if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn requests(socket: BorrowedFd<'_>) -> io::Result<()> {
-    while let Some((call, descriptors)) = receive(socket)? {
+    while let Some((call, descriptors)) = own_server::receive(socket, MAX_DATAGRAM)? {
         let outcome = run(call, descriptors).unwrap_or(Outcome::Crashed);
-        send(socket, &encode(&outcome)?, SendFlags::NOSIGNAL)?;
+        own_server::send(socket, &outcome, &[])?;
     }
     Ok(())
-}
-
-/// Receives a call with its descriptors; `None` if the socket is closed.
-fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Call, Vec<OwnedFd>)>> {
-    let mut bytes = [0; MAX_DATAGRAM];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let mut descriptors = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(passed) = message {
-            descriptors.extend(passed);
-        }
-    }
-    Ok(Some((decode(&bytes[..received.bytes])?, descriptors)))
 }
 
 /// Forks a worker, and waits until it has ended.

@@ -6,8 +6,9 @@ use std::os::fd::OwnedFd;
 
 use memtrace_object::symbolize::{FindInProcess, FunctionFinder as _, NameFiles};
 
-use super::protocol::{Answer, Call, Request, decode, encode};
+use super::protocol::{Answer, Call, Request};
 use super::sandbox;
+use crate::own_server::{decode, encode};
 use crate::procfs::descriptor_path;
 
 /// Writes the answer to a request into its pipe. `descriptors`: the request, the pipe, the object, perhaps a

@@ -1,0 +1,123 @@
+//! A *server* is the executable of memtrace, started again under another name. It gets requests through a socket, and forks
+//! a *worker* for each, which can hang or be killed without harm to memtrace.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown, socketpair,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::procfs;
+
+/// Maximum number of descriptors of a message.
+pub(crate) const MAX_DESCRIPTORS: usize = 5;
+
+/// Memory that the allocator of a server reserves at once, in KiB (`mi_option_arena_reserve` of mimalloc). By default it
+/// is 1 GiB, which would be a part of the memory of each worker.
+const ARENA: &str = "65536";
+
+/// A running server. It is killed when this value is dropped.
+#[derive(Debug)]
+pub(crate) struct OwnServer {
+    child: Child,
+    socket: OwnedFd,
+}
+
+impl OwnServer {
+    /// Starts the executable with `name` as its first argument.
+    pub(crate) fn start(name: &str) -> io::Result<Self> {
+        let (socket, end) = pair()?;
+        let mut command = Command::new(procfs::own_program());
+        // A signal from the terminal is for memtrace, which needs its servers for the report then.
+        command.arg0(name).env_clear().env("MIMALLOC_ARENA_RESERVE", ARENA).current_dir("/").process_group(0);
+        let child = command.stdin(Stdio::from(end)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        Ok(Self { child, socket })
+    }
+
+    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl Drop for OwnServer {
+    fn drop(&mut self) {
+        // The end of the socket ends the server, even if memtrace may not send signals to another user.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The OOM killer chooses a process with this score before all others (`OOM_SCORE_ADJ_MAX`, include/uapi/linux/oom.h).
+const HIGHEST_OOM_SCORE: i32 = 1000;
+
+/// Prepares this process for the work of a server, which has its socket as standard input.
+pub(crate) fn begin() {
+    // memtrace can be protected from the OOM killer, and this process must not be. It can always raise its own score.
+    let _ = procfs::set_own_oom_score(HIGHEST_OOM_SCORE);
+    // SAFETY: the standard library has no descriptor besides the standard streams yet.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
+    // A service manager signals all processes of a service. memtrace then writes its report, which needs its servers.
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
+        // SAFETY: an ignored signal needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    // The state of signals is inherited. Without this action, an ended worker has no status (waitpid(2)).
+    // SAFETY: the default action needs no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
+/// Returns a pair of sockets for datagrams.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends a message with descriptors.
+pub(crate) fn send(socket: BorrowedFd<'_>, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let bytes = encode(message)?;
+    sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a message of at most `most` bytes, with its descriptors; `None` if the socket is closed.
+pub(crate) fn receive<T: DeserializeOwned>(
+    socket: BorrowedFd<'_>,
+    most: usize,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; most];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(passed) = message {
+            descriptors.extend(passed);
+        }
+    }
+    Ok(Some((decode(&bytes[..received.bytes])?, descriptors)))
+}
+
+/// Encodes a message.
+pub(crate) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
+    postcard::to_stdvec(message).map_err(io::Error::other)
+}
+
+/// Decodes a message.
+pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+    postcard::from_bytes(bytes).map_err(io::Error::other)
+}
