@@ -39,6 +39,7 @@ const GLIBC: &[&str] = &[
     "exit_together",
     "flood",
     "fork",
+    "fuse",
     "growth",
     "heaps",
     "hostile",

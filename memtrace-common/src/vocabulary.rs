@@ -150,6 +150,9 @@ loss_reasons! {
     /// An mmap event was lost, so some frames may have no name.
     MappingsLost = "mappings_lost",
         "mmap events that were lost; some frames may have no name";
+    /// The file system of a file did not answer.
+    FileTimeout = "file_timeout",
+        "files that were not read because their file system did not answer within 2 s; their functions may have no names, and their allocators no probes";
     /// A process had loaded an allocator before probes were attached to the allocator.
     AllocatorLate = "allocator_late",
         "allocators that a process used before memtrace had probed them; earlier blocks are not counted";

@@ -25,7 +25,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use memtrace_host::symbolizer;
+use memtrace_host::{symbolizer, target_files};
 
 use self::args::{Action, Arguments};
 #[cfg(test)]
@@ -34,6 +34,7 @@ use self::console::Console;
 use self::exit::Exit;
 #[cfg(test)]
 pub(crate) use self::trace::CommonArgs;
+use crate::run_kit::forced_end;
 
 /// Returns a page in Markdown with all commands and options.
 #[must_use]
@@ -53,6 +54,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if arguments.first().is_some_and(|name| name == symbolizer::NAME) {
         return symbolizer::serve();
     }
+    if arguments.first().is_some_and(|name| name == target_files::NAME) {
+        return target_files::serve();
+    }
+    target_files::enable(forced_end::skips_files);
     if arguments.len() <= 1 {
         console.line(help::INTRODUCTION);
         return Exit::Usage.into();

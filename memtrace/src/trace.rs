@@ -37,6 +37,7 @@ use self::touch_meter::TouchMeter;
 use self::wait::{Stop, Wakeups};
 use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::{Signals, event_loop, register};
+use crate::run_kit::forced_end;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
@@ -60,7 +61,9 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     let mut signals = Signals::listen()?;
     let meter = config.touches.cold_after.map(TouchMeter::open).transpose()?;
     let mut marks = MarkSources::listen(config, observer)?;
+    forced_end::set_attaching(true);
     let mut trace = start(config, observer)?;
+    forced_end::set_attaching(false);
     let mut wakeups = Wakeups::listen(trace.wakeup_sources()?)
         .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;
     if config.tuning.protect {

@@ -1,5 +1,8 @@
 //! A process that chooses what is in its files, and where they lead, costs at most its own names.
 
+mod alone;
+mod long;
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -168,7 +171,9 @@ fn process_that_reads_names_is_unprivileged_and_survives_signals_to_a_service() 
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("memtrace runs");
     let lists = threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("children")));
     let children: String = lists.map(|list| list.expect("the thread runs")).collect();
-    let child: u32 = children.trim().parse().expect("memtrace has one child");
+    let comm = |child: &&str| fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+    let child = children.split_whitespace().find(|child| comm(child) == "memtrace-names\n").expect("a child");
+    let child: u32 = child.parse().expect("a pid");
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the call has no conditions.
         assert_eq!(unsafe { libc::kill(child.cast_signed(), signal) }, 0);

@@ -2,97 +2,294 @@
 //!
 //! A target chooses its paths, and what is at them. A file is looked up once, without opening it (`O_PATH`), then
 //! checked, and then opened by its descriptor, so that nobody can replace it between check and open.
+//!
+//! A file system can belong to a process (FUSE) or to another machine (NFS), which may never answer. A thread that waits
+//! for it cannot be interrupted. So if a file system is not known to be local, a *worker*, a process of its own, looks up
+//! and copies the file, and memtrace waits for two seconds only (`client`). memtrace itself has only `O_PATH`
+//! descriptors of such files: even the close of an open file can wait.
 
+mod client;
+mod file_systems;
+mod protocol;
+mod server;
+mod worker;
+
+use std::collections::HashMap;
 use std::env;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
-use std::sync::LazyLock;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
-use memtrace_model::Object;
+use memtrace_model::{Object, Pid};
 use memtrace_object::ObjectFiles;
-use rustix::fs::{Mode, OFlags, ResolveFlags, fstatfs, openat2};
+use rustix::fs::{AtFlags, ResolveFlags};
 
-use crate::procfs::descriptor_path;
+use self::client::Owner;
+use self::file_systems::Kind;
+use self::protocol::{Answer, Call};
+use crate::procfs;
+
+pub use client::{enable, timeouts};
+pub(crate) use file_systems::known_facts;
+pub use protocol::Facts;
+pub(crate) use protocol::{LastLink, Wants};
+pub use server::{NAME, serve};
+
+/// Maximum size of a copy.
+const MAX_COPY: u64 = 1 << 30;
 
 /// Device and inode number of this process's executable; `None` if they cannot be read.
 static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_exe().and_then(fs::metadata)).ok());
 
-/// File systems with content that the kernel generates (include/uapi/linux/magic.h).
-const GENERATED: [i64; 11] = [
-    0x9fa0,      // proc
-    0x6265_6572, // sysfs
-    0x6462_6720, // debugfs
-    0x7472_6163, // tracefs
-    0x7363_6673, // securityfs
-    0x0027_e0eb, // cgroup
-    0x6367_7270, // cgroup2
-    0xcafe_4a11, // bpf
-    0x4249_4e4d, // binfmt_misc
-    0x6265_6570, // configfs
-    0xde5e_81e4, // efivarfs
-];
+/// Processes of open root directories, by the path of the descriptor.
+static ROOTS: Mutex<Option<HashMap<PathBuf, Origin>>> = Mutex::new(None);
 
-/// What happens to a link at the end of a path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LastLink {
-    Follow,
-    /// The descriptor is that of the link itself, which is not a regular file.
-    Keep,
-}
-
-/// A file that was looked up and is not open.
+/// A file that was looked up.
 #[derive(Debug)]
-pub(crate) struct Seen(File);
+pub(crate) struct Found {
+    pub(crate) facts: Facts,
+    seen: OwnedFd,
+    content: Content,
+}
 
-impl Seen {
-    /// Looks up `path` below the directory `root`. Links do not lead out of it (`RESOLVE_IN_ROOT`, openat2(2), Linux
-    /// 5.6).
-    pub(crate) fn below(root: &Path, path: &Path, last: LastLink) -> io::Result<Self> {
-        let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
-        let no_follow = if last == LastLink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
-        let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        Ok(Self(openat2(&directory, path, flags, Mode::empty(), resolve)?.into()))
-    }
+/// Content of a file that was looked up.
+#[derive(Debug)]
+enum Content {
+    /// The file can be opened without a wait.
+    Local(Kind),
+    /// A worker has copied the file, or has failed to.
+    Copied(io::Result<File>),
+}
 
-    /// Looks up a path that no target has chosen, such as one in procfs or of a descriptor.
-    fn at(path: &Path) -> io::Result<Self> {
-        OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path).map(Self)
-    }
+/// An open file.
+#[derive(Debug)]
+pub(crate) struct OpenFile {
+    /// The file for reading: a copy in memory if reading the file itself can block.
+    pub(crate) content: File,
+    /// The looked-up file (`O_PATH`), if `content` is a copy.
+    pub(crate) original: Option<File>,
+    pub(crate) facts: Facts,
+}
 
-    pub(crate) fn metadata(&self) -> io::Result<Metadata> {
-        self.0.metadata()
-    }
-
-    /// Opens the file for reading. Only regular files are opened: the open of a device can have side effects, and that of
-    /// a pipe can block for ever. Files that the kernel generates can do both.
-    pub(crate) fn open(&self) -> io::Result<File> {
-        if !self.metadata()?.is_file() || GENERATED.contains(&fstatfs(&self.0)?.f_type) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        // O_NONBLOCK: do not wait until another process gives up a lease on the file (fcntl(2), F_SETLEASE).
-        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(descriptor_path(&self.0))
+impl Found {
+    /// Opens the file for reading.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::InvalidInput`] if it is no regular file; errors of open(2).
+    pub(crate) fn open(self) -> io::Result<OpenFile> {
+        let Self { facts, seen, content } = self;
+        Ok(match content {
+            Content::Local(kind) => {
+                OpenFile { content: worker::open_seen(&seen, &facts, kind)?, original: None, facts }
+            }
+            Content::Copied(copy) => OpenFile { content: copy?, original: Some(seen.into()), facts },
+        })
     }
 }
 
-/// Opens a regular file of a target for reading. The path is in procfs, or that of a descriptor.
+/// Process with the file that is looked up.
+#[derive(Clone, Copy, Debug, Default)]
+struct Origin {
+    pid: Option<Pid>,
+    /// True if the process can have mounted the file system without privileges.
+    by_user: bool,
+}
+
+impl Origin {
+    /// Returns the process of a path in `/proc/PID`, or of an open root directory.
+    fn of(path: &Path) -> Self {
+        match procfs::process_of_path(path) {
+            Some(pid) => Self { pid: Some(pid), by_user: !procfs::is_in_own_user_namespace(pid) },
+            None => with_roots(|roots| roots.get(path).copied()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns who can be the reason that `file` does not answer.
+    fn owner(self, file: &Facts) -> Owner {
+        let of_process = self.pid.and_then(|pid| Some((procfs::responsible_user(pid)?, procfs::mount_namespace(pid))));
+        of_process.map_or(Owner::Device(file.device), |(user, mounts)| Owner::User(user, mounts))
+    }
+}
+
+/// Remembers the process of an open root directory with the descriptor `path`.
+pub(crate) fn set_process_of_root(path: &Path, pid: Pid) {
+    let origin = Origin { pid: Some(pid), by_user: !procfs::is_in_own_user_namespace(pid) };
+    with_roots(|roots| _ = roots.insert(path.to_owned(), origin));
+}
+
+fn with_roots<T>(work: impl FnOnce(&mut HashMap<PathBuf, Origin>) -> T) -> T {
+    work(ROOTS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+/// Root directory of a process, or another directory. The files below it belong to the process.
+#[derive(Debug)]
+pub(crate) struct TargetRoot {
+    directory: OwnedFd,
+    origin: Origin,
+    /// True for the root directory of memtrace, in which no process has chosen the path.
+    is_own: bool,
+}
+
+impl TargetRoot {
+    /// Opens the directory at `path`, which is in procfs, or that of a descriptor, or "/".
+    pub(crate) fn open_directory(path: &Path) -> io::Result<Self> {
+        let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path)?;
+        Ok(Self { directory: directory.into(), origin: Origin::of(path), is_own: !procfs::is_in_procfs(path) })
+    }
+
+    /// Looks up `path` below the directory. Links do not lead out of it.
+    pub(crate) fn find(&self, path: &Path, last: LastLink, wants: Wants) -> io::Result<Found> {
+        let directory = known(&self.directory)?;
+        let (kind, by_user) = kind_of(&self.directory, &directory, self.origin)?;
+        if kind == Kind::Local {
+            // Another file system can be mounted below the directory, or will be, if the path is looked up there (autofs). In
+            // the cache of names there is no wait; in a directory of a local file system neither, but the lookup cannot be
+            // restricted to it.
+            let further = ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
+            match worker::look_up(&self.directory, path, last, further) {
+                Ok(seen) => {
+                    let facts = known(&seen)?;
+                    return Ok(Found { facts, seen, content: Content::Local(Kind::Local) });
+                }
+                Err(error) if [Some(libc::EXDEV), Some(libc::EAGAIN)].contains(&error.raw_os_error()) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let owner = if self.is_own { Owner::Own } else { self.origin.owner(&directory) };
+        let path = Some(path.as_os_str().as_bytes().to_vec());
+        ask(path, self.directory.try_clone()?, (last, wants), by_user, &owner)
+    }
+
+    /// Opens the regular file at `path` below the directory.
+    pub(crate) fn open(&self, path: &Path) -> io::Result<OpenFile> {
+        self.find(path, LastLink::Follow, Wants::Content)?.open()
+    }
+
+    /// Returns true if there is a file at `path` below the directory.
+    pub(crate) fn has(&self, path: &Path) -> bool {
+        self.find(path, LastLink::Follow, Wants::Facts).is_ok()
+    }
+}
+
+/// Looks up a path that leads to the file by a link of the kernel: in procfs, such as that of a descriptor.
+fn find_at(path: &Path) -> io::Result<Found> {
+    let seen = see(path)?;
+    let (facts, origin) = (known(&seen)?, Origin::of(path));
+    match kind_of(&seen, &facts, origin)? {
+        (Kind::Served, by_user) => ask(None, seen, (LastLink::Follow, Wants::Content), by_user, &origin.owner(&facts)),
+        (kind, _) => Ok(Found { facts, seen, content: Content::Local(kind) }),
+    }
+}
+
+fn see(path: &Path) -> io::Result<OwnedFd> {
+    Ok(OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?.into())
+}
+
+/// Returns the known facts about a looked-up file.
+fn known(file: &OwnedFd) -> io::Result<Facts> {
+    Facts::read(file, AtFlags::STATX_DONT_SYNC)
+}
+
+/// Returns the kind of a file's file system, and true if a user can have mounted it. If the kind is not known, a worker finds
+/// it out.
+fn kind_of(file: &OwnedFd, facts: &Facts, origin: Origin) -> io::Result<(Kind, bool)> {
+    let kind = match Kind::of_file(facts, origin.by_user) {
+        Some(kind) => kind,
+        None => {
+            let wants = (LastLink::Follow, Wants::Facts);
+            let (answer, _) = client::ask(call(None, wants, origin.by_user), file.try_clone()?, &origin.owner(facts))?;
+            remembered(&answer, origin.by_user)?.1
+        }
+    };
+    Ok((kind, origin.by_user || kind == Kind::Served))
+}
+
+fn call(path: Option<Vec<u8>>, (last, wants): (LastLink, Wants), by_user: bool) -> Call {
+    Call { path, last, wants, by_user, owner: 0, user: 0, max_copy: MAX_COPY }
+}
+
+/// Lets a worker look up a file.
+fn ask(
+    path: Option<Vec<u8>>,
+    target: OwnedFd,
+    wants: (LastLink, Wants),
+    by_user: bool,
+    owner: &Owner,
+) -> io::Result<Found> {
+    let (answer, descriptors) = client::ask(call(path, wants, by_user), target, owner)?;
+    let (facts, kind) = remembered(&answer, by_user)?;
+    let mut descriptors = descriptors.into_iter();
+    let seen = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;
+    let content = match (kind, answer.error) {
+        (Kind::Local | Kind::Generated, _) => Content::Local(kind),
+        (Kind::Served, Some(error)) => Content::Copied(Err(io::Error::from_raw_os_error(error))),
+        (Kind::Served, None) => {
+            Content::Copied(descriptors.next().map(File::from).ok_or_else(|| io::ErrorKind::InvalidData.into()))
+        }
+    };
+    Ok(Found { facts, seen, content })
+}
+
+/// Remembers the kind of the file system that a worker has found. Returns it with the facts about the file.
+fn remembered(answer: &Answer, by_user: bool) -> io::Result<(Facts, Kind)> {
+    let (facts, file_system) = answer.found.map_err(io::Error::from_raw_os_error)?;
+    let kind = Kind::of_type(file_system, by_user);
+    kind.remember(facts.device);
+    Ok((facts, kind))
+}
+
+/// Looks up `path` below the directory `root`. Links do not lead out of it.
+pub(crate) fn find_below(root: &Path, path: &Path, last: LastLink) -> io::Result<Found> {
+    TargetRoot::open_directory(root)?.find(path, last, Wants::Content)
+}
+
+/// Returns the facts about the file at a path in procfs, such as that of a descriptor, that are known without a request to
+/// its file system.
 ///
 /// # Errors
 ///
-/// Errors of open(2); [`io::ErrorKind::InvalidInput`] if it is no regular file.
+/// Errors of open(2) and statx(2).
+pub fn facts_at(path: &Path) -> io::Result<Facts> {
+    known(&see(path)?)
+}
+
+/// Opens a file as [`open_target_file`] does.
+pub(crate) fn open_at(path: &Path) -> io::Result<OpenFile> {
+    if procfs::is_in_procfs(path) {
+        return find_at(path)?.open();
+    }
+    TargetRoot::open_directory(Path::new("/"))?.open(path)
+}
+
+/// Opens a file that can be mapped without a wait. The path is as for [`open_target_file`].
+pub(crate) fn open_local(path: &Path) -> io::Result<File> {
+    let OpenFile { content, original, .. } = open_at(path)?;
+    if original.is_some() { Err(io::ErrorKind::Unsupported.into()) } else { Ok(content) }
+}
+
+/// Opens a regular file of a target for reading. The path is in procfs, or that of a descriptor, or one in memtrace's root
+/// directory.
+///
+/// # Errors
+///
+/// Errors of open(2); [`io::ErrorKind::InvalidInput`] if it is no regular file; [`io::ErrorKind::TimedOut`] if its file
+/// system does not answer.
 pub fn open_target_file(path: &Path) -> io::Result<File> {
-    Seen::at(path)?.open()
+    Ok(open_at(path)?.content)
 }
 
 /// Opens the regular file at `path` below the directory `root` for reading. Links do not lead out of `root`.
 ///
 /// # Errors
 ///
-/// Errors of openat2(2); [`io::ErrorKind::InvalidInput`] if it is no regular file.
+/// Errors of openat2(2); otherwise as for [`open_target_file`].
 pub fn open_below(root: &Path, path: &Path) -> io::Result<File> {
-    Seen::below(root, path, LastLink::Follow)?.open()
+    Ok(TargetRoot::open_directory(root)?.open(path)?.content)
 }
 
 /// Opens the file of an object.

@@ -2,7 +2,7 @@
 //! memtrace in a few seconds, whatever it waits for.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::clock;
@@ -26,6 +26,9 @@ const FAILED: i32 = 1;
 static FIRST: AtomicU64 = AtomicU64::new(NEVER);
 static SECOND: AtomicU64 = AtomicU64::new(NEVER);
 const NEVER: u64 = u64::MAX;
+
+/// True while memtrace attaches. The event loop receives no signal then.
+static ATTACHING: AtomicBool = AtomicBool::new(false);
 
 /// Counts these signals from now on.
 ///
@@ -51,6 +54,16 @@ pub(super) fn forgive() {
         // SAFETY: the call has no conditions.
         unsafe { libc::alarm(0) };
     }
+}
+
+/// States whether memtrace attaches.
+pub(crate) fn set_attaching(is_attaching: bool) {
+    ATTACHING.store(is_attaching, Ordering::Relaxed);
+}
+
+/// Returns true if no further file of another file system is to be waited for.
+pub(crate) fn skips_files() -> bool {
+    skips_names() || ATTACHING.load(Ordering::Relaxed) && FIRST.load(Ordering::Relaxed) != NEVER
 }
 
 /// Returns true if no further names are to be read.

@@ -18,7 +18,7 @@ use memtrace_model::{AbsAddr, printable};
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::wire_type::MapEntry;
-use crate::target_files::open_target_file;
+use crate::target_files::open_local;
 
 /// Program that looks up an address of the calling process.
 const MAPPED: &str = "file_id_mapped";
@@ -85,7 +85,8 @@ struct OwnMapping(*mut libc::c_void);
 impl OwnMapping {
     /// Maps the file at `path`.
     fn new(path: &Path) -> io::Result<Self> {
-        let file = open_target_file(path)?;
+        // A map of a file of another machine can wait for it.
+        let file = open_local(path)?;
         // SAFETY: the kernel chooses the address of the new mapping.
         let start =
             unsafe { libc::mmap(ptr::null_mut(), LENGTH, libc::PROT_READ, libc::MAP_PRIVATE, file.as_raw_fd(), 0) };

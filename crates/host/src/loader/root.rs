@@ -1,16 +1,15 @@
 //! Path resolution in the root directory of another process.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::procfs::{Opened, descriptor_path};
-use crate::target_files::{LastLink, Seen};
+use crate::procfs::Opened;
+use crate::target_files::TargetRoot;
 
 /// Root directory for path resolution: memtrace's own, or an open directory.
 #[derive(Debug, Default)]
-pub(super) struct Root(Option<File>);
+pub(super) struct Root(Option<TargetRoot>);
 
 impl Root {
     /// memtrace's root directory.
@@ -18,15 +17,14 @@ impl Root {
 
     /// Opens the directory at `path`.
     pub(super) fn open_directory(path: &Path) -> io::Result<Self> {
-        let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path)?;
-        Ok(Self(Some(directory)))
+        Ok(Self(Some(TargetRoot::open_directory(path)?)))
     }
 
     /// Opens a regular file.
     pub(super) fn open(&self, path: &Path) -> io::Result<Opened> {
         match &self.0 {
             None => Opened::at(path),
-            Some(root) => Opened::below(&descriptor_path(root), path),
+            Some(root) => Ok(Opened::of(root.open(path)?)),
         }
     }
 
@@ -41,7 +39,7 @@ impl Root {
     pub(super) fn has(&self, path: &Path) -> bool {
         match &self.0 {
             None => path.exists(),
-            Some(root) => Seen::below(&descriptor_path(root), path, LastLink::Follow).is_ok(),
+            Some(root) => root.has(path),
         }
     }
 

@@ -1,8 +1,7 @@
 //! Perf map of a process: the names of code that it generates at run time.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use memtrace_model::{NoPerfMap, Pid, printable};
@@ -10,7 +9,7 @@ use memtrace_model::{NoPerfMap, Pid, printable};
 use super::process::proc_path;
 use super::process_metadata::field;
 use crate::procfs::kernel_files;
-use crate::target_files::{LastLink, Seen};
+use crate::target_files::{self, Facts, LastLink};
 
 /// Maximum number of bytes of the command line and of the environment that are searched.
 const MAX_ARGUMENTS: u64 = 1 << 20;
@@ -52,7 +51,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Opens the perf map of a process with the root directory `root`.
 ///
-/// A process can put anything in the place of the file. Only a regular file of the process's user or of root is opened.
+/// A process can put anything in the place of the file. Only a regular file of the process's user or of root is read.
 /// A symbolic link in the place of the file is refused. Links in the path are followed below `root` only.
 ///
 /// # Errors
@@ -60,18 +59,17 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 /// Reason why there is no perf map.
 pub fn perf_map(root: &Path, generator: CodeGenerator) -> Result<File, NoPerfMap> {
     let path = format!("tmp/perf-{}.map", generator.inner_pid);
-    let seen = Seen::below(root, Path::new(&path), LastLink::Keep).map_err(|error| {
+    let found = target_files::find_below(root, Path::new(&path), LastLink::Keep).map_err(|error| {
         log::debug!("{}/{path}: {error}", printable(root));
         if error.raw_os_error() == Some(libc::ELOOP) { NoPerfMap::NotRegular } else { NoPerfMap::Missing }
     })?;
-    let metadata = seen.metadata().map_err(|_| NoPerfMap::Missing)?;
-    if !metadata.is_file() {
+    if !found.facts.is_regular() {
         return Err(NoPerfMap::NotRegular);
     }
-    if !is_owner(&metadata, generator) {
+    if !is_owner(&found.facts, generator) {
         return Err(NoPerfMap::NotOwned);
     }
-    seen.open().map_err(|_| NoPerfMap::Missing)
+    found.open().map(|file| file.content).map_err(|_| NoPerfMap::Missing)
 }
 
 /// Opens the perf map of a running process.
@@ -85,17 +83,18 @@ pub fn perf_map_of(pid: Pid, generator: CodeGenerator) -> Result<File, NoPerfMap
 
 /// Returns true if the file at `path` belongs to the user of the process or to root.
 pub fn belongs_to(path: &Path, generator: CodeGenerator) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| is_owner(&metadata, generator))
+    target_files::facts_at(path).is_ok_and(|facts| is_owner(&facts, generator))
 }
 
-fn is_owner(metadata: &fs::Metadata, generator: CodeGenerator) -> bool {
-    [0, generator.uid].contains(&metadata.uid())
+fn is_owner(facts: &Facts, generator: CodeGenerator) -> bool {
+    [0, generator.uid].contains(&facts.owner)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Read as _;
-    use std::os::unix::fs::{chown, symlink};
+    use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 
     use harness::Scratch;
 

@@ -261,15 +261,16 @@ impl Objects {
         let Some(opened) = opened else {
             return Arc::new(Object { path: path.to_owned(), handle: None, build_id, root });
         };
+        let inode = opened.inode;
         let object = Arc::new(Object {
             path: if opened.deleted { open::without_deleted(path) } else { path.to_owned() },
             build_id: read_build_id(&opened.file).or(build_id),
-            handle: self.files.keep(opened.file),
+            handle: self.files.keep(opened.into_handle()),
             root,
         });
         // The inode of a file that is not kept open can be reused.
         if let Some(handle) = &object.handle {
-            remember(&mut self.by_stat, opened.inode, &object);
+            remember(&mut self.by_stat, inode, &object);
             remember(&mut self.by_name, (handle.clone(), object.path.clone()), &object);
             if let Some(build_id) = &object.build_id {
                 remember(&mut self.by_build_id, (build_id.clone(), object.path.clone()), &object);

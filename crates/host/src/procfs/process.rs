@@ -142,6 +142,22 @@ pub(super) fn is_kernel_thread(pid: Pid) -> bool {
     stat(pid).is_some_and(|stat| stat.flags & PF_KTHREAD != 0)
 }
 
+/// Returns true if a path is in procfs.
+pub(crate) fn is_in_procfs(path: &Path) -> bool {
+    path.starts_with("/proc")
+}
+
+/// Returns the process of a path `/proc/PID/…`.
+pub(crate) fn process_of_path(path: &Path) -> Option<Pid> {
+    let first = path.strip_prefix("/proc").ok()?.components().next()?;
+    first.as_os_str().to_str()?.parse().ok().map(Pid)
+}
+
+/// Returns the mount namespace of a process, such as `mnt:[4026531841]`; `None` if it has exited.
+pub(crate) fn mount_namespace(pid: Pid) -> Option<PathBuf> {
+    fs::read_link(proc_path(pid, "ns/mnt")).ok()
+}
+
 /// Returns the name of a process; `None` if it has exited.
 pub fn comm(pid: Pid) -> Option<String> {
     stat(pid).map(|stat| stat.comm)

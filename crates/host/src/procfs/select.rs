@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use memtrace_model::{Pid, Traits};
@@ -10,7 +9,8 @@ use memtrace_model::{Pid, Traits};
 use super::cgroup_hierarchies::Hierarchies;
 use super::kernel_files;
 use super::process::{is_kernel_thread, proc_path};
-use crate::target_files::open_target_file;
+use super::process_user::real_user_in;
+use crate::target_files::{facts_at, open_target_file};
 
 /// Lists all processes with an executable, so without kernel threads. The list includes processes that memtrace may not
 /// read.
@@ -48,22 +48,17 @@ pub fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
     let status = kernel_files::read(proc_path(pid, "status")).ok()?;
     let cgroups = hierarchies.map(|hierarchies| hierarchies.of_process(pid)).unwrap_or_default();
     // Read the executable last: without it, the process is exiting, and the other traits may be wrong.
-    let exe = match fs::metadata(proc_path(pid, "exe")) {
-        Ok(exe) => Some((exe.dev(), exe.ino())),
+    let exe = match facts_at(&proc_path(pid, "exe")) {
+        Ok(exe) => Some((exe.device, exe.inode)),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
         Err(_) => return None,
     };
     Some(Traits {
         comm: Some(String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned()),
-        user: String::from_utf8_lossy(&status).lines().find_map(real_user),
+        user: real_user_in(&status),
         exe,
         cgroups,
     })
-}
-
-/// Parses `Uid: REAL EFFECTIVE SAVED FILES` (proc_pid_status(5)).
-fn real_user(line: &str) -> Option<u32> {
-    line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok()
 }
 
 /// Returns the id of a user. `user` is a name or a number. Returns `None` if there is no such user.
@@ -88,6 +83,8 @@ fn find_uid(passwd: &str, user: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]

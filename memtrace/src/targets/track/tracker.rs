@@ -13,6 +13,7 @@ use memtrace_host::loader::Candidates;
 use memtrace_host::mmap_events::MmapEvents;
 use memtrace_host::procfs;
 use memtrace_host::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
+use memtrace_host::target_files;
 use memtrace_model::{
     AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartKeys, Pid, ProcessEvent,
     ProcessEventKind, ProcessImage, Snapshot, Tick, Tid,
@@ -346,6 +347,7 @@ impl ProcessTracker {
     pub(crate) fn losses(&self) -> Losses {
         let mut losses = self.registry.losses().clone();
         losses.add(LossReason::MappingsLost, self.lost);
+        losses.add(LossReason::FileTimeout, target_files::timeouts());
         losses
     }
 }

@@ -1,10 +1,8 @@
 //! Traits of processes that filters compare. They come from procfs while a process runs, and from the registry after
 //! its end.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt as _;
-
 use memtrace_host::procfs::{self, Hierarchies};
+use memtrace_host::target_files::facts_at;
 use memtrace_model::{ImageId, ProcessImage, Traits};
 
 use super::tracker::ProcessTracker;
@@ -37,6 +35,6 @@ fn executable(image: &ProcessImage) -> Option<(u64, u64)> {
     let path = image.exe.as_ref()?;
     let mut objects = image.objects();
     let handle = objects.find(|object| object.path == *path)?.handle.as_ref()?;
-    let file = fs::metadata(handle).ok()?;
-    Some((file.dev(), file.ino()))
+    let facts = facts_at(handle).ok()?;
+    Some((facts.device, facts.inode))
 }

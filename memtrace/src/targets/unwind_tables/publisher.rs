@@ -3,8 +3,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +11,7 @@ use std::time::Instant;
 use memtrace_host::kernel::Kernel;
 use memtrace_host::kernel::unwind_maps::ObjectKey;
 use memtrace_host::procfs;
-use memtrace_host::target_files::open_object;
+use memtrace_host::target_files::{facts_at, open_object};
 use memtrace_host::unwind_tables::{BuildJob, Built, TableCache, build_all};
 use memtrace_model::{Bytes, Object, printable};
 use memtrace_object::eh_frame::{Limits, Table};
@@ -330,6 +329,5 @@ impl TablePublisher {
 
 /// Returns true if the file has the change time of `key`.
 fn has_change_time(handle: &Path, key: ObjectKey) -> bool {
-    let is_equal = |file: fs::Metadata| file.ctime() == key.changed_s && file.ctime_nsec() == i64::from(key.changed_ns);
-    fs::metadata(handle).is_ok_and(is_equal)
+    facts_at(handle).is_ok_and(|facts| facts.changed == (key.changed_s, key.changed_ns))
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use memtrace_model::{AbsAddr, Pid};
@@ -12,40 +12,48 @@ use memtrace_model::{AbsAddr, Pid};
 use crate::procfs::maps;
 use crate::procfs::maps::{Inode, MapsEntry};
 use crate::procfs::process::proc_path;
-use crate::target_files::{open_below, open_target_file};
+use crate::target_files::{self, OpenFile, TargetRoot, known_facts};
 
 /// An open regular file.
 #[derive(Debug)]
 pub struct Opened {
+    /// The file for reading: a copy in memory if reading the file itself can block.
     pub file: File,
+    /// The looked-up file (`O_PATH`), if `file` is a copy.
+    original: Option<File>,
     pub inode: Inode,
     /// True if the file has been deleted.
     pub deleted: bool,
 }
 
 impl Opened {
-    fn of(file: File) -> io::Result<Self> {
-        let metadata = file.metadata()?;
-        let inode = Inode { device: metadata.dev(), inode: metadata.ino() };
-        Ok(Self { file, inode, deleted: metadata.nlink() == 0 })
+    pub(crate) fn of(open: OpenFile) -> Self {
+        let OpenFile { content, original, facts } = open;
+        let inode = Inode { device: facts.device, inode: facts.inode };
+        Self { file: content, original, inode, deleted: facts.links == 0 }
+    }
+
+    /// Returns a descriptor by which the file can be opened again.
+    pub(super) fn into_handle(self) -> File {
+        self.original.unwrap_or(self.file)
     }
 
     /// Opens the regular file at `path`, which is in procfs, or that of a descriptor.
     ///
     /// # Errors
     ///
-    /// Errors of [`open_target_file`].
+    /// Errors of [`target_files::open_target_file`].
     pub fn at(path: &Path) -> io::Result<Self> {
-        Self::of(open_target_file(path)?)
+        Ok(Self::of(target_files::open_at(path)?))
     }
 
     /// Opens the regular file at `path` below the directory `root`. Links do not lead out of `root`.
     ///
     /// # Errors
     ///
-    /// Errors of [`open_below`].
+    /// Errors of [`target_files::open_below`].
     pub fn below(root: &Path, path: &Path) -> io::Result<Self> {
-        Self::of(open_below(root, path)?)
+        Ok(Self::of(TargetRoot::open_directory(root)?.open(path)?))
     }
 }
 
@@ -84,8 +92,8 @@ pub(super) fn root(pid: Pid) -> Option<((PathBuf, Inode), File)> {
     let namespace = fs::read_link(proc_path(pid, "ns/mnt")).ok()?;
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(proc_path(pid, "root")).ok()?;
-    let metadata = directory.metadata().ok()?;
-    Some(((namespace, Inode { device: metadata.dev(), inode: metadata.ino() }), directory))
+    let state = known_facts(&directory)?;
+    Some(((namespace, Inode { device: state.device, inode: state.inode }), directory))
 }
 
 /// Returns the maximum number of memtrace's open file descriptors.

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use memtrace_model::{Bytes, Object};
 
 use crate::procfs::own_process::descriptor_path;
+use crate::target_files::known_facts;
 
 /// Shares of the limit in eighths. If the first share is open, files are closed until the second share is left.
 const HIGH: usize = 7;
@@ -174,8 +174,8 @@ impl OpenFiles {
 impl OpenFile {
     /// Returns the file as a candidate for closing, unless it is used.
     fn candidate(&self, handle: &Path, need: Need) -> Option<Candidate> {
-        let metadata = if need < Need::Use { self.file.metadata().ok() } else { return None };
-        let deleted = metadata.filter(|file| file.nlink() == 0).map(|file| Bytes(file.blocks() * BLOCK));
+        let state = if need < Need::Use { known_facts(&self.file) } else { return None };
+        let deleted = state.filter(|file| file.links == 0).map(|file| Bytes(file.blocks * BLOCK));
         Some(Candidate { need, deleted, last_use: self.last_use, handle: handle.to_owned() })
     }
 }

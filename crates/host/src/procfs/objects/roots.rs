@@ -10,6 +10,7 @@ use memtrace_model::Pid;
 use super::open;
 use crate::procfs::maps::Inode;
 use crate::procfs::own_process::descriptor_path;
+use crate::target_files::set_process_of_root;
 
 /// Open root directories, by mount namespace and inode. An open directory keeps the mounts of its container alive.
 #[derive(Debug)]
@@ -43,7 +44,8 @@ impl Roots {
             }
         }
         let (_, path) = self.roots.entry(key).or_insert_with(|| {
-            let path = descriptor_path(&file).into();
+            let path: Arc<Path> = descriptor_path(&file).into();
+            set_process_of_root(&path, pid);
             (file, path)
         });
         Some(Arc::clone(path))

@@ -1,0 +1,234 @@
+//! Client of the server of files, with a deadline for each file.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::protocol::{Answer, Call, MAX_PATH, MAX_REPLY, Reply};
+use super::server::NAME;
+use super::worker;
+use crate::own_server::{self, OwnServer};
+
+/// Time in which a file system must answer: from the start of a worker until the file is open, and for each part of a copy.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Time in which a whole copy must be made.
+const MAX_TIME: Duration = Duration::from_secs(60);
+
+/// Time in which a worker must start, on a busy machine, and before it the server.
+const START: Duration = Duration::from_secs(10);
+
+/// Interval at which a waiting thread looks if memtrace is to end.
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Number of files without an answer, after which no further file is looked up by a worker: of one owner, of one user with
+/// all mount namespaces, and of all together. A user can have many namespaces. Half of them are forgiven in each minute.
+const MOST_OF_OWNER: u32 = 4;
+const MOST_OF_USER: u32 = 8;
+const MOST_OF_ALL: u32 = 32;
+const FORGIVEN_EACH: Duration = Duration::from_secs(60);
+
+static TIMEOUTS: AtomicU64 = AtomicU64::new(0);
+static STATE: Mutex<State> = Mutex::new(State { is_stopped: None, server: None, timeouts: None });
+
+struct State {
+    /// Returns true if memtrace is to end; `None` if files are looked up in this process.
+    is_stopped: Option<fn() -> bool>,
+    server: Option<OwnServer>,
+    timeouts: Option<Timeouts>,
+}
+
+/// Files without an answer.
+struct Timeouts {
+    of_owners: HashMap<Owner, u32>,
+    forgiven: Instant,
+}
+
+/// Who can be the reason that a file does not answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Owner {
+    /// User who answers for the process, and mount namespace of the process: containers have users with the same number.
+    User(u32, Option<PathBuf>),
+    /// Device number of the file system of an open file.
+    Device(u64),
+    /// memtrace itself.
+    Own,
+}
+
+impl Owner {
+    fn without_namespace(&self) -> Self {
+        match self {
+            Self::User(user, _) => Self::User(*user, None),
+            other => other.clone(),
+        }
+    }
+}
+
+fn number(owner: &Owner) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    owner.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Looks up files in a server from now on, if that can take for ever. The executable of this process must call
+/// [`super::serve`] if its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file.
+pub fn enable(is_stopped: fn() -> bool) {
+    lock().is_stopped = Some(is_stopped);
+}
+
+/// Returns the number of files that were not looked up, because their file systems do not answer, or had not answered when
+/// memtrace was to end.
+pub fn timeouts() -> u64 {
+    TIMEOUTS.load(Ordering::Relaxed)
+}
+
+/// Does what a call wants, within the deadline.
+pub(super) fn ask(mut call: Call, target: OwnedFd, owner: &Owner) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    if call.path.as_ref().is_some_and(|path| path.len() >= MAX_PATH) {
+        return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
+    }
+    let Some(is_stopped) = lock().is_stopped else { return Ok(worker::run(&call, target, || ())) };
+    (call.owner, call.user) = (number(owner), number(&owner.without_namespace()));
+    let answer = ask_server(&call, &target, owner, is_stopped);
+    if answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+    }
+    answer
+}
+
+fn ask_server(
+    call: &Call,
+    target: &OwnedFd,
+    owner: &Owner,
+    is_stopped: fn() -> bool,
+) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    if !lock().timeouts().permit(owner) {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let (socket, end) = own_server::pair()?;
+    lock().send(call, &[end.as_fd(), target.as_fd()])?;
+    drop(end);
+    let answer = wait_for_answer(socket.as_fd(), is_stopped);
+    if answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        lock().timeouts().add(owner);
+    }
+    answer
+}
+
+fn lock() -> MutexGuard<'static, State> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// Sends a call to the server, which is started again if it has ended.
+    fn send(&mut self, call: &Call, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        if let Some(server) = &self.server
+            && own_server::send(server.socket(), call, descriptors).is_ok()
+        {
+            return Ok(());
+        }
+        let server = self.server.insert(OwnServer::start(NAME)?);
+        own_server::send(server.socket(), call, descriptors)
+    }
+
+    fn timeouts(&mut self) -> &mut Timeouts {
+        self.timeouts.get_or_insert_with(|| Timeouts { of_owners: HashMap::new(), forgiven: Instant::now() })
+    }
+}
+
+impl Timeouts {
+    fn permit(&mut self, owner: &Owner) -> bool {
+        if self.forgiven.elapsed() >= FORGIVEN_EACH {
+            self.forgiven = Instant::now();
+            self.of_owners.values_mut().for_each(|count| *count /= 2);
+            self.of_owners.retain(|_, count| *count > 0);
+        }
+        let user = owner.without_namespace();
+        let is_of_user = |(other, _): &(&Owner, &u32)| other.without_namespace() == user;
+        let of_owner = self.of_owners.get(owner).copied().unwrap_or_default();
+        let of_user: u32 = self.of_owners.iter().filter(is_of_user).map(|(_, count)| count).sum();
+        let of_all: u32 = self.of_owners.values().sum();
+        of_owner < MOST_OF_OWNER && of_user < MOST_OF_USER && of_all < MOST_OF_ALL
+    }
+
+    fn add(&mut self, owner: &Owner) {
+        *self.of_owners.entry(owner.clone()).or_default() += 1;
+    }
+}
+
+/// Waits for the answer of a worker.
+fn wait_for_answer(socket: BorrowedFd<'_>, is_stopped: fn() -> bool) -> io::Result<(Answer, Vec<OwnedFd>)> {
+    let start = Instant::now();
+    let mut end = start + START;
+    loop {
+        wait(socket, end.min(start + MAX_TIME), is_stopped)?;
+        match own_server::receive(socket, MAX_REPLY)? {
+            Some((Reply::Done(answer), descriptors)) => return Ok((answer, descriptors)),
+            Some((Reply::Progress, _)) => end = Instant::now() + DEADLINE,
+            // The server has too many workers that wait, or the worker was killed.
+            None => return Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}
+
+/// Waits until a socket can be read.
+fn wait(socket: BorrowedFd<'_>, end: Instant, is_stopped: fn() -> bool) -> io::Result<()> {
+    loop {
+        if is_stopped() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left.min(STOP_INTERVAL)).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) if left.is_zero() => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_namespace(user: u32, namespace: u32) -> Owner {
+        Owner::User(user, Some(format!("mnt:[{namespace}]").into()))
+    }
+
+    /// Lets files of `owner` time out until no further one is looked up. Returns their number.
+    fn exhaust(timeouts: &mut Timeouts, owner: &Owner) -> u32 {
+        let mut count = 0;
+        while timeouts.permit(owner) {
+            timeouts.add(owner);
+            count += 1;
+        }
+        count
+    }
+
+    #[test]
+    fn owner_with_timeouts_does_not_cost_others_their_files() {
+        let mut timeouts = Timeouts { of_owners: HashMap::new(), forgiven: Instant::now() };
+        assert_eq!(exhaust(&mut timeouts, &in_namespace(1, 1)), MOST_OF_OWNER);
+        // Further namespaces of the same user.
+        let others: u32 = (2..100).map(|namespace| exhaust(&mut timeouts, &in_namespace(1, namespace))).sum();
+        assert_eq!(others, MOST_OF_USER - MOST_OF_OWNER);
+        assert_eq!(exhaust(&mut timeouts, &in_namespace(2, 1)), MOST_OF_OWNER);
+        timeouts.forgiven = Instant::now().checked_sub(FORGIVEN_EACH).unwrap();
+        assert!(timeouts.permit(&in_namespace(1, 1)));
+    }
+
+    #[test]
+    fn all_timeouts_together_are_limited() {
+        let mut timeouts = Timeouts { of_owners: HashMap::new(), forgiven: Instant::now() };
+        (0..u64::from(MOST_OF_ALL)).for_each(|device| timeouts.add(&Owner::Device(device)));
+        assert!(!timeouts.permit(&Owner::Own));
+    }
+}

@@ -1,0 +1,152 @@
+//! File systems: some generate their files, and some can make a reader wait for ever.
+
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::AtFlags;
+
+use super::protocol::Facts;
+
+/// Kind of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A disk or memory of this machine answers.
+    Local,
+    /// The kernel generates the files.
+    Generated,
+    /// A process or another machine answers, or may never do so.
+    Served,
+}
+
+/// File systems with content that the kernel generates (include/uapi/linux/magic.h).
+const GENERATED: [i64; 11] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0xcafe_4a11, // bpf
+    0x4249_4e4d, // binfmt_misc
+    0x6265_6570, // configfs
+    0xde5e_81e4, // efivarfs
+];
+
+/// File systems on disks and in memory (include/uapi/linux/magic.h, and the sources of each). 9p is one of them, because the host
+/// of a virtual machine answers, as it does for its disks.
+const LOCAL: [i64; 25] = [
+    0xef53,      // ext2, ext3, ext4
+    0x5846_5342, // xfs
+    0x9123_683e, // btrfs
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x9584_58f6, // hugetlbfs
+    OVERLAY,
+    0x7371_7368, // squashfs
+    0xe0f5_e1e2, // erofs
+    0x2fc1_2fc1, // zfs
+    0xf2f5_2010, // f2fs
+    0xca45_1a4e, // bcachefs
+    0x3153_464a, // jfs
+    0x5265_4973, // reiserfs
+    0x3434,      // nilfs
+    0x2405_1905, // ubifs
+    0x72b6,      // jffs2
+    0x4d44,      // vfat
+    0x2011_bab0, // exfat
+    0x7366_746e, // ntfs3
+    0x9660,      // iso9660
+    0x1501_3346, // udf
+    0x28cd_3d45, // cramfs
+    0x0187,      // autofs: its directories, before anything is mounted
+    0x0102_1997, // 9p
+];
+
+/// A user can put an overlay on a FUSE file system. memtrace then acts as this user (`ovl_override_creds`,
+/// fs/overlayfs/util.c), so that FUSE does not refuse it, as it refuses other users.
+const OVERLAY: i64 = 0x794c_7630;
+
+/// Major device numbers of block devices that a process or another machine can serve: loop devices and network block devices
+/// (Documentation/admin-guide/devices.txt).
+const SERVED_DEVICES: [u32; 2] = [7, 43];
+
+/// Maximum number of known file systems.
+const MOST: usize = 4096;
+
+/// Kinds of file systems by device number. A number can be given to another file system, after the first is unmounted.
+static KNOWN: Mutex<Option<HashMap<u64, Kind>>> = Mutex::new(None);
+
+impl Kind {
+    /// Returns the kind of a file system by its type. `by_user`: as in [`Call`](super::protocol::Call).
+    pub(super) fn of_type(file_system: i64, by_user: bool) -> Self {
+        match file_system {
+            _ if GENERATED.contains(&file_system) => Self::Generated,
+            OVERLAY if by_user => Self::Served,
+            _ if LOCAL.contains(&file_system) => Self::Local,
+            _ => Self::Served,
+        }
+    }
+
+    /// Returns the kind of the file system of a file, without a request to the file system; `None` if it is not known.
+    pub(super) fn of_file(facts: &Facts, by_user: bool) -> Option<Self> {
+        let has_disk = facts.major != 0 && !SERVED_DEVICES.contains(&facts.major);
+        let known = with_known(|known| known.get(&facts.device).copied());
+        match known {
+            // The device number can have belonged to another file system before.
+            Some(Self::Local | Self::Generated) if by_user => None,
+            Some(known) => Some(known),
+            None => has_disk.then_some(Self::Local),
+        }
+    }
+
+    /// Remembers the kind of the file system with this device number. A file system that a user can have mounted stays
+    /// [`Self::Served`], also for processes of which no user is known.
+    pub(super) fn remember(self, device: u64) {
+        with_known(|known| {
+            if known.len() >= MOST {
+                known.retain(|_, kind| *kind == Self::Served);
+            }
+            if known.len() < MOST {
+                let kind = known.entry(device).or_insert(self);
+                *kind = if *kind == Self::Served { Self::Served } else { self };
+            }
+        });
+    }
+}
+
+/// Returns the facts about an open file or directory that are known without a request to its file system.
+pub(crate) fn known_facts(file: impl AsFd) -> Option<Facts> {
+    Facts::read(file, AtFlags::STATX_DONT_SYNC).ok()
+}
+
+fn with_known<T>(work: impl FnOnce(&mut HashMap<u64, Kind>) -> T) -> T {
+    work(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_file_systems_are_served() {
+        const FUSE: i64 = 0x6573_5546;
+        for by_user in [false, true] {
+            assert_eq!(Kind::of_type(FUSE, by_user), Kind::Served);
+            assert_eq!(Kind::of_type(0x1234_5678, by_user), Kind::Served);
+            assert_eq!(Kind::of_type(0xef53, by_user), Kind::Local);
+            assert_eq!(Kind::of_type(0x9fa0, by_user), Kind::Generated);
+        }
+        assert_eq!([false, true].map(|by_user| Kind::of_type(OVERLAY, by_user)), [Kind::Local, Kind::Served]);
+    }
+
+    #[test]
+    fn served_file_system_stays_served() {
+        let device = u64::MAX;
+        for kind in [Kind::Local, Kind::Served, Kind::Local] {
+            kind.remember(device);
+        }
+        assert_eq!(with_known(|known| known.get(&device).copied()), Some(Kind::Served));
+    }
+}

@@ -1,0 +1,108 @@
+//! Messages between memtrace and the server of files.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
+use serde::{Deserialize, Serialize};
+
+/// Maximum length of a path (`PATH_MAX`).
+pub(super) const MAX_PATH: usize = 4096;
+
+/// Maximum length of an encoded [`Call`].
+pub(super) const MAX_CALL: usize = 2 * MAX_PATH;
+
+/// Maximum length of an encoded [`Reply`].
+pub(super) const MAX_REPLY: usize = 256;
+
+/// A file to look up. The first descriptor is the socket for the reply.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Call {
+    /// Path below the directory of the second descriptor; `None` for the file of this descriptor itself.
+    pub(super) path: Option<Vec<u8>>,
+    pub(super) last: LastLink,
+    pub(super) wants: Wants,
+    /// True if a process without privileges may have mounted the file system.
+    pub(super) by_user: bool,
+    /// Number of whoever can be the reason that the file does not answer, and of the same with all mount namespaces.
+    pub(super) owner: u64,
+    pub(super) user: u64,
+    /// Maximum size of a copy, in bytes.
+    pub(super) max_copy: u64,
+}
+
+/// What happens to a link at the end of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum LastLink {
+    Follow,
+    /// The file is the link itself, which is not a regular file.
+    Keep,
+}
+
+/// What is wanted of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Wants {
+    /// Only its facts.
+    Facts,
+    /// Its content too.
+    Content,
+}
+
+/// Facts about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Device number of the file system.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Time of the last change: seconds and nanoseconds.
+    pub changed: (i64, u32),
+    pub(crate) size: u64,
+    /// 512-byte units of disk space.
+    pub(crate) blocks: u64,
+    pub(crate) links: u32,
+    pub(crate) owner: u32,
+    mode: u16,
+    /// Major device number: 0 for a file system without a block device.
+    pub(super) major: u32,
+}
+
+impl Facts {
+    /// Reads the facts about an open file. With [`AtFlags::STATX_DONT_SYNC`], FUSE and network file systems answer from their
+    /// cache (statx(2)).
+    pub(super) fn read(file: impl AsFd, flags: AtFlags) -> io::Result<Self> {
+        let found = statx(file, c"", flags | AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+        Ok(Self {
+            device: makedev(found.stx_dev_major, found.stx_dev_minor),
+            inode: found.stx_ino,
+            changed: (found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+            size: found.stx_size,
+            blocks: found.stx_blocks,
+            links: found.stx_nlink,
+            owner: found.stx_uid,
+            mode: found.stx_mode,
+            major: found.stx_dev_major,
+        })
+    }
+
+    pub(crate) const fn is_regular(&self) -> bool {
+        self.mode as u32 & libc::S_IFMT == libc::S_IFREG
+    }
+}
+
+/// Message of a worker.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) enum Reply {
+    /// The worker has started, or has copied more of the file since its last message.
+    Progress,
+    Done(Answer),
+}
+
+/// Result of a call. The descriptors are those of the looked-up file (`O_PATH`) and of its copy, if there are any.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct Answer {
+    /// The facts, and the type of the file system; the number of the error if the file was not found.
+    pub(super) found: Result<(Facts, i64), i32>,
+    /// Number of the error if the file was not opened or not copied.
+    pub(super) error: Option<i32>,
+}

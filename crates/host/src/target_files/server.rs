@@ -1,0 +1,97 @@
+//! The server of files: forks a worker for each call. A worker that waits for a file system cannot always be killed, so
+//! nobody waits for it.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, wait};
+use rustix::thread::set_name;
+
+use super::protocol::{Call, MAX_CALL, Reply};
+use super::worker;
+use crate::own_server;
+use crate::privileges::{self, CapabilitySet};
+
+/// First argument by which the executable starts as a server.
+pub const NAME: &str = "memtrace-files";
+
+/// Maximum number of workers that wait for file systems: in all, because of one owner, and of one user with all mount
+/// namespaces. With as many, the server opens nothing more.
+const MOST_WORKERS: usize = 256;
+const MOST_OF_OWNER: usize = 4;
+const MOST_OF_USER: usize = 16;
+
+/// Time after which the kernel ends a worker, in seconds, if it can be ended. It is longer than any deadline of the client.
+const MAX_TIME: u32 = 70;
+
+/// Runs the server until its socket, standard input, is closed.
+pub fn serve() -> ExitCode {
+    own_server::begin();
+    // Traces leave out processes with the name of memtrace.
+    let _ = set_name(c"memtrace");
+    // The files of other users, and nothing else.
+    let kept = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    let limited = privileges::keep_capabilities(kept).and_then(|()| privileges::refuse_new_privileges());
+    let served = limited.and_then(|()| privileges::forbid_dumps()).and_then(|()| calls(io::stdin().as_fd()));
+    if served.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn calls(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // Owners and users by the pid of the worker.
+    let mut workers: HashMap<i32, (u64, u64)> = HashMap::new();
+    loop {
+        let received = own_server::receive::<Call>(socket, MAX_CALL);
+        while let Ok(Some((worker, _))) = wait(WaitOptions::NOHANG) {
+            workers.remove(&worker.as_raw_pid());
+        }
+        let (call, descriptors) = match received {
+            Ok(Some(received)) => received,
+            Ok(None) => return Ok(()),
+            // The client sees that the socket for the reply is closed.
+            Err(error) if error.raw_os_error().is_none() => continue,
+            Err(error) => return Err(error),
+        };
+        let of_owner = workers.values().filter(|&&(owner, _)| owner == call.owner).count();
+        let of_user = workers.values().filter(|&&(_, user)| user == call.user).count();
+        if workers.len() < MOST_WORKERS
+            && of_owner < MOST_OF_OWNER
+            && of_user < MOST_OF_USER
+            && let Some(worker) = fork(&call, descriptors)
+        {
+            workers.insert(worker, (call.owner, call.user));
+        }
+    }
+}
+
+/// Forks a worker, and returns its pid; `None` if that fails.
+fn fork(call: &Call, descriptors: Vec<OwnedFd>) -> Option<i32> {
+    // SAFETY: this process has a single thread, so no lock is held by another thread.
+    match unsafe { libc::fork() } {
+        -1 => None,
+        0 => {
+            let _ = answer(call, descriptors);
+            // SAFETY: the call ends the process without the exit handlers of the server.
+            unsafe { libc::_exit(0) }
+        }
+        worker => Some(worker),
+    }
+}
+
+fn answer(call: &Call, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    let Ok([reply, target]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+        return Err(io::ErrorKind::InvalidData.into());
+    };
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A worker that waits for ever does not hold the socket of the server.
+    // SAFETY: this process does not use standard input any more.
+    unsafe { libc::close(0) };
+    // SAFETY: the default action of the signal ends the process.
+    unsafe { libc::alarm(MAX_TIME) };
+    let progress = || _ = own_server::send(reply.as_fd(), &Reply::Progress, &[]);
+    progress();
+    let (answer, opened) = worker::run(call, target, progress);
+    let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
+    own_server::send(reply.as_fd(), &Reply::Done(answer), &descriptors)
+}

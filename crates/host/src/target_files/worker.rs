@@ -1,0 +1,93 @@
+//! Looks up, opens and copies a file. All waits for a file system are here.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, MemfdFlags, Mode, OFlags, ResolveFlags, SealFlags, fcntl_add_seals, fstatfs, memfd_create, open, openat2,
+};
+
+use super::file_systems::Kind;
+use super::protocol::{Answer, Call, Facts, LastLink, Wants};
+use crate::procfs::descriptor_path;
+
+/// Maximum size of a file that is opened. Debug information has some gigabytes; a sparse file can have any size.
+const MAX_SIZE: u64 = 1 << 36;
+
+/// Bytes that are copied between two messages about progress.
+const CHUNK: u64 = 8 << 20;
+
+/// Does what a call wants. `target`: the directory, or the file itself. `progress` is called while the file is copied.
+pub(super) fn run(call: &Call, target: OwnedFd, progress: impl FnMut()) -> (Answer, Vec<OwnedFd>) {
+    let seen = match &call.path {
+        Some(path) => look_up(&target, Path::new(OsStr::from_bytes(path)), call.last, ResolveFlags::empty()),
+        None => Ok(target),
+    };
+    let found = seen.and_then(|seen| Ok((Facts::read(&seen, AtFlags::empty())?, fstatfs(&seen)?.f_type, seen)));
+    let (facts, file_system, seen) = match found {
+        Ok(found) => found,
+        Err(error) => return (Answer { found: Err(number(&error)), error: None }, Vec::new()),
+    };
+    let kind = Kind::of_type(file_system, call.by_user);
+    let copied = match (call.wants, kind) {
+        (Wants::Content, Kind::Served) => {
+            open_seen(&seen, &facts, kind).and_then(|file| copy(&file, call.max_copy, progress)).map(Some)
+        }
+        (Wants::Facts, _) | (_, Kind::Local | Kind::Generated) => Ok(None),
+    };
+    let error = copied.as_ref().err().map(number);
+    (
+        Answer { found: Ok((facts, file_system)), error },
+        [Some(seen), copied.ok().flatten()].into_iter().flatten().collect(),
+    )
+}
+
+/// Looks up `path` below a directory, without opening it. Links do not lead out of the directory (`RESOLVE_IN_ROOT`,
+/// openat2(2), Linux 5.6).
+pub(super) fn look_up(directory: &OwnedFd, path: &Path, last: LastLink, further: ResolveFlags) -> io::Result<OwnedFd> {
+    let no_follow = if last == LastLink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
+    let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | further;
+    Ok(openat2(directory, path, flags, Mode::empty(), resolve)?)
+}
+
+/// Opens the file for reading. Only regular files are opened: the open of a device can have side effects, and that of a
+/// pipe can block for ever. Files that the kernel generates can do both.
+pub(super) fn open_seen(seen: &OwnedFd, facts: &Facts, kind: Kind) -> io::Result<File> {
+    if !facts.is_regular() || kind == Kind::Generated {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    if facts.size > MAX_SIZE {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    // O_NONBLOCK: do not wait until another process gives up a lease on the file (fcntl(2), F_SETLEASE).
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(open(descriptor_path(seen), flags, Mode::empty())?.into())
+}
+
+/// Returns a copy in memory that nobody can change.
+fn copy(file: &File, most: u64, mut progress: impl FnMut()) -> io::Result<OwnedFd> {
+    let mut copy: File = memfd_create("memtrace-file", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into();
+    let mut left = most;
+    while let bytes @ 1.. = io::copy(&mut file.take(CHUNK), &mut copy)? {
+        left = left.checked_sub(bytes).ok_or(io::ErrorKind::FileTooLarge)?;
+        progress();
+    }
+    copy.rewind()?;
+    fcntl_add_seals(&copy, SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL)?;
+    Ok(copy.into())
+}
+
+/// Returns the number of an error for an answer. Errors of the library get numbers of the same kind.
+fn number(error: &io::Error) -> i32 {
+    let of_kind = match error.kind() {
+        io::ErrorKind::FileTooLarge => libc::EFBIG,
+        io::ErrorKind::InvalidInput => libc::EINVAL,
+        _ => libc::EIO,
+    };
+    error.raw_os_error().unwrap_or(of_kind)
+}

@@ -1,0 +1,113 @@
+//! A file system that does not answer costs two seconds for each of a few files, and these files.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use memtrace_common::vocabulary::LossReason;
+use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, poll, victim};
+
+/// Time from SIGINT to the end of memtrace.
+const END: Duration = Duration::from_secs(10);
+/// Time to attach. The files of a user can cost four deadlines of two seconds.
+const ATTACH: Duration = Duration::from_secs(20);
+/// Exit code of a trace with losses.
+const LOST: i32 = 20;
+
+/// A process with a mapped file of a file system that it serves itself.
+struct Serving {
+    victim: Victim,
+    _scratch: Scratch,
+}
+
+impl Serving {
+    fn start() -> Self {
+        let scratch = Scratch::new();
+        let directory = scratch.subdirectory("mount");
+        let mut command = Command::new(victim::path("fuse"));
+        let mut victim = Victim::start(command.arg(directory).arg(victim::path("exact")));
+        victim.work();
+        Self { victim, _scratch: scratch }
+    }
+
+    /// Stops the server of the file system: no further request is answered.
+    fn hang(&mut self) {
+        self.victim.work();
+    }
+}
+
+fn attach(trace: Trace) -> Tracer {
+    let start = Instant::now();
+    let tracer = trace.start();
+    let time = start.elapsed();
+    assert!(time < ATTACH, "memtrace attached after {time:?}");
+    tracer
+}
+
+fn end(tracer: Tracer) -> Outcome {
+    let start = Instant::now();
+    let outcome = tracer.stop();
+    let time = start.elapsed();
+    assert!(time < END, "memtrace ended after {time:?}");
+    outcome
+}
+
+#[test]
+fn mapped_file_that_does_not_answer_costs_itself() {
+    let mut serving = Serving::start();
+    serving.hang();
+    let mut other = victim::start("exact");
+    let tracer = attach(Trace::pids(&[serving.victim.pid(), other.pid()]));
+    let expected = other.work();
+    let outcome = end(tracer);
+    serving.victim.finish();
+    let report = outcome.report_with_code(LOST);
+    assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
+    let [process] = report.entries_of(other.pid())[..] else { panic!("not one entry: {:#?}", report.processes) };
+    process.assert_equals(&expected);
+    other.finish();
+}
+
+#[test]
+fn file_system_that_hangs_does_not_hold_a_trace_of_the_machine() {
+    let mut serving = Serving::start();
+    serving.hang();
+    let mut other = victim::start("exact");
+    let tracer = attach(Trace::system_wide());
+    let expected = other.work();
+    let outcome = end(tracer);
+    serving.victim.finish();
+    let report = outcome.report_with_code(LOST);
+    assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
+    let [process] = report.entries_of(other.pid())[..] else { panic!("not one entry: {:#?}", report.processes) };
+    process.assert_equals(&expected);
+    other.finish();
+}
+
+#[test]
+fn file_system_that_hangs_during_a_trace_does_not_hold_its_end() {
+    let mut serving = Serving::start();
+    let tracer = attach(Trace::victim(&serving.victim));
+    serving.hang();
+    let outcome = end(tracer);
+    serving.victim.finish();
+    assert!([Some(0), Some(LOST)].contains(&outcome.code), "{:?} {}", outcome.code, outcome.stderr);
+}
+
+#[test]
+fn signal_while_memtrace_waits_for_a_file_ends_it() {
+    let mut serving = Serving::start();
+    serving.hang();
+    let mut tracer = Trace::victim(&serving.victim).start_without_waiting();
+    // The server of files is the first child, and starts when the first file is looked up.
+    let children = format!("/proc/{0}/task/{0}/children", tracer.process().pid());
+    poll::until(|| match fs::read_to_string(&children) {
+        Ok(text) if text.is_empty() => Err(text),
+        other => Ok(other),
+    })
+    .expect("memtrace runs");
+    let outcome = end(tracer);
+    serving.victim.finish();
+    let report = outcome.report_with_code(LOST);
+    assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
+}

@@ -1,0 +1,250 @@
+//! Programs of a user without rights, damaged at random. The loaded parts stay intact, so that they run.
+
+#![expect(clippy::panic, reason = "a test's tools fail the test")]
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{chown, lchown, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use harness::random::Random;
+use memtrace_tests::{Report, Scratch, Trace, Tracer, Victim, VictimTotals, victim};
+
+use super::{USER, add_section, debug_link};
+
+/// Number of programs, and of those that run at the same time.
+const PROGRAMS: usize = 1000;
+const TOGETHER: usize = 20;
+/// Number of programs that are traced by their pids.
+const BY_PID: usize = 60;
+/// Maximum time from SIGINT to the end of memtrace.
+const END: Duration = Duration::from_secs(10);
+/// Maximum memory of memtrace while it traces, in KiB.
+const MEMORY: u64 = 256 << 10;
+
+/// Files that no trace may open.
+struct Forbidden {
+    secret: PathBuf,
+    fifo: PathBuf,
+    /// Inotify queue of the opens of `secret`.
+    opens: OwnedFd,
+}
+
+impl Forbidden {
+    fn new(scratch: &Scratch) -> Self {
+        let secret = scratch.write("secret", b"a line of a file of root\n");
+        // SAFETY: the call has no conditions.
+        let queue = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
+        assert!(queue >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: the call returned a new descriptor, which nothing else owns.
+        let opens = unsafe { OwnedFd::from_raw_fd(queue) };
+        let path = std::ffi::CString::new(secret.as_os_str().as_bytes()).expect("a path has no zero");
+        // SAFETY: the path is a string that ends with zero.
+        let watch = unsafe { libc::inotify_add_watch(queue, path.as_ptr(), libc::IN_OPEN) };
+        assert!(watch >= 0, "{}", io::Error::last_os_error());
+        Self { secret, fifo: scratch.pipe("fifo"), opens }
+    }
+
+    fn assert_not_opened(&self) {
+        let mut events = [0_u8; 4096];
+        // SAFETY: the buffer has this length.
+        let length = unsafe { libc::read(self.opens.as_raw_fd(), events.as_mut_ptr().cast(), events.len()) };
+        let error = io::Error::last_os_error();
+        assert!(length < 0 && error.kind() == io::ErrorKind::WouldBlock, "the file of root was opened: {length}");
+    }
+
+    /// Returns a path that leads to a forbidden file, or to a device without an end.
+    fn path(&self, random: &mut Random) -> Vec<u8> {
+        let absolute = |path: &Path| path.as_os_str().as_bytes().to_vec();
+        match random.below(5) {
+            0 => absolute(&self.secret),
+            1 => absolute(&self.fifo),
+            2 => [b"../../../../../..".as_slice(), &absolute(&self.secret)].concat(),
+            3 => b"/dev/zero".to_vec(),
+            _ => b"fifo".to_vec(),
+        }
+    }
+}
+
+/// Reads the little-endian number of `N` bytes at `offset`.
+fn number<const N: usize>(file: &[u8], offset: usize) -> usize {
+    let mut bytes = [0; 8];
+    bytes[..N].copy_from_slice(&file[offset..offset + N]);
+    usize::try_from(u64::from_le_bytes(bytes)).expect("an offset in the file")
+}
+
+/// Returns the end of the loaded parts of an ELF file of 64 bits.
+fn end_of_loaded(file: &[u8]) -> usize {
+    const PT_LOAD: usize = 1;
+    let (table, count) = (number::<8>(file, 32), number::<2>(file, 56));
+    let headers = (0..count).map(|index| table + 56 * index);
+    let loaded = headers.filter(|&header| number::<4>(file, header) == PT_LOAD);
+    loaded.map(|header| number::<8>(file, header + 8) + number::<8>(file, header + 32)).max().expect("a loaded part")
+}
+
+/// Damages the parts of a program that are not loaded.
+fn damage(file: &mut Vec<u8>, random: &mut Random) {
+    const EXTREMES: [u64; 6] = [0, 1, 0xff, 1 << 31, 1 << 63, u64::MAX];
+    let (loaded, sections) = (end_of_loaded(file), number::<8>(file, 40));
+    match random.below(4) {
+        0 => {
+            for _ in 0..=random.below(64) {
+                let at = loaded + random.below(file.len() - loaded);
+                file[at] = random.number() as u8;
+            }
+        }
+        1 => {
+            for _ in 0..=random.below(16) {
+                let at = sections + 8 * random.below((file.len() - sections) / 8);
+                let value = if random.below(2) == 0 { EXTREMES[random.below(EXTREMES.len())] } else { random.number() };
+                file[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        2 => file.truncate(loaded + random.below(file.len() - loaded)),
+        // Offset, size and number of the section headers, and the index of their names.
+        _ => {
+            let fields: [(usize, usize); 4] = [(40, 8), (58, 2), (60, 2), (62, 2)];
+            let (at, length) = fields[random.below(fields.len())];
+            file[at..at + length].copy_from_slice(&random.number().to_le_bytes()[..length]);
+        }
+    }
+}
+
+/// Creates a damaged copy of a program.
+fn damaged(scratch: &Scratch, forbidden: &Forbidden, random: &mut Random, nth: usize) -> PathBuf {
+    let path = scratch.copy(victim::path("steady"), &format!("mt-hostile-{nth}"));
+    match random.below(4) {
+        0 => add_section(&path, ".gnu_debugaltlink", &[forbidden.path(random), vec![0], vec![7; 20]].concat()),
+        1 => {
+            let sections = ["--strip-debug", "--remove-section=.note.gnu.build-id"];
+            memtrace_tests::process::run(Command::new("objcopy").args(sections).arg(&path));
+            add_section(&path, ".gnu_debuglink", &debug_link(&forbidden.path(random)));
+        }
+        _ => {}
+    }
+    let mut file = fs::read(&path).expect("it was copied");
+    damage(&mut file, random);
+    fs::write(&path, file).expect("the scratch directory is writable");
+    chown(&path, Some(USER), None).expect("the test runs as root");
+    path
+}
+
+/// A running program, and the paths that it leaves.
+struct Hostile {
+    victim: Victim,
+    left: Vec<PathBuf>,
+}
+
+impl Hostile {
+    /// Starts a damaged program, some of them with mounts of their own. Then replaces its file and creates its perf map.
+    fn start(scratch: &Scratch, forbidden: &Forbidden, random: &mut Random, nth: usize) -> Self {
+        const IN_MOUNTS: &str =
+            "mount -t tmpfs none /usr/lib/debug && mkfifo /usr/lib/debug/mt-hostile && exec \"$0\" 40";
+        let program = damaged(scratch, forbidden, random, nth);
+        let mut command = match random.below(4) {
+            0 => {
+                let mut command = Command::new("unshare");
+                command.args(["--user", "--map-root-user", "--mount", "sh", "-c", IN_MOUNTS]).arg(&program);
+                command
+            }
+            _ => {
+                let mut command = Command::new(&program);
+                command.arg("40");
+                command
+            }
+        };
+        let victim = Victim::start(command.uid(USER).gid(USER));
+        let map = PathBuf::from(format!("/tmp/perf-{}.map", victim.pid()));
+        let left = vec![program.clone(), map.clone()];
+        match random.below(6) {
+            0 => symlink(&forbidden.secret, &map).expect("the name is new"),
+            1 => symlink(&forbidden.fifo, &map).expect("the name is new"),
+            2 => fs::write(&map, vec![b'f'; 1 << random.below(20)]).expect("the name is new"),
+            3 => fs::File::create(&map).and_then(|file| file.set_len(1 << 40)).expect("the name is new"),
+            _ => {}
+        }
+        // The user chose the map.
+        let _ = lchown(&map, Some(USER), Some(USER));
+        match random.below(4) {
+            0 => fs::remove_file(&program).expect("the program exists"),
+            // The search for libraries follows links in the root directory of the program, as the dynamic loader does. So a link
+            // to the forbidden file would be opened there.
+            1 => {
+                fs::remove_file(&program).expect("the program exists");
+                symlink(&forbidden.fifo, &program).expect("the name is free");
+            }
+            _ => {}
+        }
+        Self { victim, left }
+    }
+
+    /// Lets the program do its work and end.
+    fn finish(mut self) -> (u32, VictimTotals) {
+        let (pid, totals) = (self.victim.pid(), self.victim.work());
+        // A line would start a further step; the end of its input ends the victim.
+        assert!(self.victim.process().wait().success());
+        self.left.iter().for_each(|path| _ = fs::remove_file(path));
+        (pid, totals)
+    }
+}
+
+/// Ends the trace, which must be within its limits. Returns its report.
+fn end(mut tracer: Tracer, forbidden: &Forbidden) -> Report {
+    let status = fs::read_to_string(format!("/proc/{}/status", tracer.process().pid())).expect("memtrace runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a field");
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(peak <= MEMORY, "memtrace had {peak} KiB");
+    let start = Instant::now();
+    let report = tracer.stop().report();
+    let time = start.elapsed();
+    assert!(time < END, "the report took {time:?}");
+    forbidden.assert_not_opened();
+    report.assert_nothing_lost();
+    report
+}
+
+fn assert_exact(report: &Report, pid: u32, expected: &VictimTotals) {
+    let of_program = |process: &&&memtrace_tests::report::ProcessReport| process.totals.alloc_count != 0;
+    let entries = report.entries_of(pid);
+    let with_blocks: Vec<_> = entries.iter().filter(of_program).collect();
+    // A program in mounts of its own was a shell before.
+    let last = with_blocks.last().unwrap_or_else(|| panic!("{pid} was not traced: {entries:?}"));
+    last.assert_equals(expected);
+}
+
+#[test]
+fn damaged_programs_of_a_user_cost_a_trace_of_the_machine_their_names_only() {
+    let scratch = Scratch::new();
+    let forbidden = Forbidden::new(&scratch);
+    let mut random = Random::new(40);
+    let tracer = Trace::system_wide().options(&["--keep-ended", "2000"]).start();
+    let mut all = Vec::new();
+    for first in (0..PROGRAMS).step_by(TOGETHER) {
+        let start = |nth| Hostile::start(&scratch, &forbidden, &mut random, nth);
+        let programs: Vec<_> = (first..first + TOGETHER).map(start).collect();
+        all.extend(programs.into_iter().map(Hostile::finish));
+    }
+    let report = end(tracer, &forbidden);
+    all.iter().for_each(|(pid, expected)| assert_exact(&report, *pid, expected));
+}
+
+#[test]
+fn damaged_programs_cost_a_trace_by_pid_their_names_only() {
+    let scratch = Scratch::new();
+    let forbidden = Forbidden::new(&scratch);
+    let mut random = Random::new(41);
+    for first in (0..BY_PID).step_by(TOGETHER) {
+        let start = |nth| Hostile::start(&scratch, &forbidden, &mut random, nth);
+        let programs: Vec<_> = (first..first + TOGETHER).map(start).collect();
+        let pids: Vec<_> = programs.iter().map(|program| program.victim.pid()).collect();
+        let tracer = Trace::pids(&pids).start();
+        let all: Vec<_> = programs.into_iter().map(Hostile::finish).collect();
+        let report = end(tracer, &forbidden);
+        all.iter().for_each(|(pid, expected)| assert_exact(&report, *pid, expected));
+    }
+}

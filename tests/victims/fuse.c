@@ -1,0 +1,150 @@
+/* `fuse DIRECTORY OBJECT` serves a copy of OBJECT as the file `object` of a FUSE file system, and maps it as executable code.
+ * After the first step, a line from the harness stops the server, so that no further request is answered. */
+#define _GNU_SOURCE
+#include "ledger.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fuse.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define FILE_NODE 2
+#define MAX_REQUEST (1 << 20)
+
+static char *content;
+static size_t length;
+
+static struct fuse_attr attributes(uint64_t node) {
+    struct fuse_attr attr = {.ino = node, .nlink = 1, .blksize = 4096};
+    attr.mode = node == FILE_NODE ? S_IFREG | 0755 : S_IFDIR | 0755;
+    attr.size = node == FILE_NODE ? length : 0;
+    attr.blocks = (attr.size + 511) / 512;
+    return attr;
+}
+
+static void reply(int device, const struct fuse_in_header *request, int error, const void *body, size_t size) {
+    static char buffer[sizeof(struct fuse_out_header) + MAX_REQUEST];
+    struct fuse_out_header header = {.len = (uint32_t)(sizeof header + size), .error = -error, .unique = request->unique};
+    memcpy(buffer, &header, sizeof header);
+    if (size > 0)
+        memcpy(buffer + sizeof header, body, size);
+    if (write(device, buffer, header.len) < 0 && errno != ENOENT)
+        _exit(4);
+}
+
+static void serve(int device) {
+    static char buffer[MAX_REQUEST];
+    while (read(device, buffer, sizeof buffer) > 0) {
+        struct fuse_in_header *request = (struct fuse_in_header *)buffer;
+        void *body = request + 1;
+        switch (request->opcode) {
+        case FUSE_INIT: {
+            struct fuse_init_in *in = body;
+            struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
+            out.max_readahead = in->max_readahead;
+            out.max_write = 4096;
+            reply(device, request, 0, &out, sizeof out);
+            break;
+        }
+        case FUSE_LOOKUP: {
+            struct fuse_entry_out out = {.nodeid = FILE_NODE, .attr = attributes(FILE_NODE)};
+            int is_file = strcmp(body, "object") == 0;
+            reply(device, request, is_file ? 0 : ENOENT, &out, is_file ? sizeof out : 0);
+            break;
+        }
+        case FUSE_GETATTR: {
+            struct fuse_attr_out out = {.attr = attributes(request->nodeid)};
+            reply(device, request, 0, &out, sizeof out);
+            break;
+        }
+        case FUSE_OPEN: {
+            struct fuse_open_out out = {.fh = 1};
+            reply(device, request, 0, &out, sizeof out);
+            break;
+        }
+        case FUSE_READ: {
+            struct fuse_read_in *in = body;
+            size_t left = in->offset < length ? length - in->offset : 0;
+            reply(device, request, 0, content + in->offset, left < in->size ? left : in->size);
+            break;
+        }
+        case FUSE_FORGET:
+        case FUSE_BATCH_FORGET:
+            break;
+        case FUSE_RELEASE:
+        case FUSE_FLUSH:
+            reply(device, request, 0, NULL, 0);
+            break;
+        default:
+            reply(device, request, ENOSYS, NULL, 0);
+        }
+    }
+    _exit(0);
+}
+
+static void load(const char *path) {
+    int file = open(path, O_RDONLY);
+    struct stat status;
+    if (file < 0 || fstat(file, &status) != 0)
+        exit(2);
+    length = (size_t)status.st_size;
+    content = mmap(NULL, length, PROT_READ, MAP_PRIVATE, file, 0);
+    if (content == MAP_FAILED)
+        exit(2);
+    close(file);
+}
+
+/* Makes the mounts of this process invisible to others, so that they end with it. */
+static int leave_mounts(void) {
+    return unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+static void allocate(void) {
+    for (size_t i = 1; i <= 20; i++)
+        ledger_alloc(NULL, malloc(i), i);
+    ledger_print("");
+}
+
+int main(int count, char **arguments) {
+    char options[100], path[4096];
+    if (count != 3)
+        return 2;
+    load(arguments[2]);
+    int device = open("/dev/fuse", O_RDWR);
+    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
+    if (device < 0 || !leave_mounts() || mount("memtrace-test", arguments[1], "fuse", MS_NOSUID | MS_NODEV, options) != 0)
+        return 3;
+    pid_t server = fork();
+    if (server == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        serve(device);
+    }
+    close(device);
+    snprintf(path, sizeof path, "%s/object", arguments[1]);
+    int file = open(path, O_RDONLY);
+    if (file < 0 || mmap(NULL, length, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED)
+        return 3;
+    /* The close waits for the server. The mapping stays, and its end does not wait. */
+    close(file);
+    ledger_start();
+    allocate();
+    if (!wait_for_harness())
+        return 0;
+    kill(server, SIGSTOP);
+    allocate();
+    int is_line = wait_for_harness();
+    /* With its server, the file system ends, and all requests fail. */
+    kill(server, SIGKILL);
+    waitpid(server, NULL, 0);
+    return is_line ? 0 : 1;
+}
