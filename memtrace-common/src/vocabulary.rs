@@ -113,7 +113,7 @@ loss_reasons! {
         "records that could not be decoded; please report this";
     /// The ledger is full.
     LedgerFull = "ledger_full",
-        "allocations and pages not counted because the ledger is full; raise --max-live";
+        "allocations and pages not counted because the ledger is full; raise --memory-limit or, without one, --max-live";
     /// The table of stacks is full of stacks with live blocks.
     StacksFull = "stacks_full",
         "allocations counted without their stack because the table of stacks is full";

@@ -7,6 +7,7 @@ use core::mem::{offset_of, size_of};
 
 mod activity;
 mod counters;
+mod demotion;
 mod kernel_fields;
 mod mark;
 mod memory;
@@ -26,6 +27,7 @@ pub use activity::{
     ThreadState, TimedCall, UNKNOWN_USAGE, call_time,
 };
 pub use counters::{SIZE_CLASSES, counter, size_class};
+pub use demotion::{DroppedBlocks, DroppedRecord, MAX_DEMOTED};
 pub use kernel_fields::{
     CgroupLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, ThreadIoLayout,
     ThreadLayout, VmaLayout, VmaTreeLayout,
@@ -119,6 +121,8 @@ record_kinds! {
     ThreadExit = 22;
     /// A step in the activity of a thread, in the ring of activity: [`ActivityRecord`].
     Activity = 23;
+    /// Blocks of a demoted process that were not recorded, before the record of its exec or exit: [`DroppedRecord`].
+    Dropped = 24;
 }
 
 impl RecordKind {
@@ -326,7 +330,7 @@ mod tests {
     #[test]
     fn record_kinds_are_decoded_as_encoded() {
         let kinds = (0..=u32::MAX >> UPPER_SHIFT).filter_map(RecordKind::from_raw);
-        assert_eq!(kinds.clone().count(), 23);
+        assert_eq!(kinds.clone().count(), 24);
         for kind in kinds {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));

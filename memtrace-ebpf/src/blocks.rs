@@ -10,7 +10,7 @@ use crate::origin::{HasCaller, Inside, Origin};
 use crate::pending::ReturnedCall;
 use crate::registers::POPPED_BY_RETURN;
 use crate::thread::Thread;
-use crate::{emit, loss, process_filter, settings, stack, tags};
+use crate::{demotion, emit, loss, process_filter, settings, stack, tags};
 
 /// Records `block` at a result site, before the allocating function has returned it.
 #[inline(always)]
@@ -21,7 +21,7 @@ pub fn record(context: &impl EbpfContext, thread: Thread, mut returned: Returned
     }
 }
 
-/// Sends the record of a block with the call stack from `origin`.
+/// Sends the record of a block with the call stack from `origin`, unless a demotion drops the block.
 #[inline(always)]
 pub fn send(
     context: &impl EbpfContext,
@@ -30,13 +30,16 @@ pub fn send(
     (address, mut size): (u64, u64),
     origin: &(impl Origin + HasCaller),
 ) {
+    crate::activity::add_allocated(thread, size);
+    if demotion::drops(thread.pid, size) {
+        return;
+    }
     let (kind, number) = if settings::records_tags() {
         let at_entry = origin.caller().stack_pointer.wrapping_sub(POPPED_BY_RETURN);
         (RecordKind::TaggedAlloc, tags::of_allocation(thread, at_entry) as u16)
     } else {
         (RecordKind::Alloc, returned.allocator)
     };
-    crate::activity::add_allocated(thread, size);
     let ring = emit::ring_for(thread, address);
     let stack = stack::take(context, origin, thread, ring);
     if settings::records_tags() {

@@ -17,8 +17,8 @@ use aya_ebpf::helpers::generated::{
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, CopyEnd, CopyPiece, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS, MarkRecord,
-    MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
+    AllocRecord, BlockRecord, CopyEnd, CopyPiece, DroppedRecord, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS,
+    MarkRecord, MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
     RemovedCgroupRecord, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of,
     ring_of_memory,
 };
@@ -64,6 +64,9 @@ const WAKE_RANGE: u64 = 512;
 /// Like [`WAKE_RANGE`], for the frequent records about blocks, which query the backlog rarely. The range holds about
 /// 100 of these records.
 const RARE_WAKE_RANGE: u64 = 4096;
+
+/// Index of the ring for dropped blocks.
+const DROPPED_RING: u32 = 0;
 
 /// Mask of the time in nanoseconds. A frequent record queries the backlog only if the masked bits are 0, so one record
 /// in 8 does. A query takes about 15 ns.
@@ -252,6 +255,15 @@ pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
 #[inline(always)]
 pub fn rusage(context: &impl EbpfContext, thread: Thread, record: RusageRecord) {
     if !send(ring_for_memory(thread), record) {
+        loss::count(context, LossReason::RingFullProcess, 1);
+    }
+}
+
+/// Records the blocks of a demoted process that were dropped. These records have one ring, since user space reads the
+/// same sum from the map.
+#[inline(always)]
+pub fn dropped(context: &impl EbpfContext, record: DroppedRecord) {
+    if !send(DROPPED_RING, record) {
         loss::count(context, LossReason::RingFullProcess, 1);
     }
 }

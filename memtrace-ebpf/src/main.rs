@@ -16,6 +16,7 @@ mod atomic;
 mod blocks;
 mod call_rate;
 mod cgroup;
+mod demotion;
 mod emit;
 mod file_id;
 mod gate;

@@ -2,7 +2,8 @@
 //!
 //! [`Ledger::apply`] never panics and never fails; events that it cannot use are counted by [`LossReason`]. The
 //! events of a process may be split by address over any number of ledgers. The sum of their snapshots is the same,
-//! because the effect of an event depends only on earlier events of the same address and of the whole process.
+//! because the effect of an event depends only on earlier events of the same address and of the whole process. This does
+//! not hold once a ledger is nearly full: each ledger demotes processes by its own blocks (`shares`).
 
 mod account_budget;
 mod account_groups;
@@ -14,6 +15,7 @@ mod budget;
 mod changed_stacks;
 mod deferred_stacks;
 mod deltas;
+mod demotions;
 mod epochs;
 mod heap;
 mod image;
@@ -27,6 +29,7 @@ mod processes;
 mod reference_model;
 mod results;
 mod rusage;
+mod shares;
 mod stack_totals;
 mod stalls;
 mod tentative_free;
@@ -43,6 +46,8 @@ use memtrace_model::{
 };
 
 pub use budget::Settings;
+pub use demotions::Demoted;
+pub(crate) use demotions::UserOf;
 
 use heap::FreeCall;
 use images::Images;
@@ -67,7 +72,7 @@ impl Ledger {
     /// Creates an empty ledger.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        Self { images: Images::new(settings), oom_kills: BTreeSet::new(), events: 0, touches: None }
+        Self { images: Images::new(settings, BATCH as u64), oom_kills: BTreeSet::new(), events: 0, touches: None }
     }
 
     /// Applies events in order and removes them from `events`. This is faster than [`Self::apply`] for each event,
@@ -173,6 +178,10 @@ impl Ledger {
             }
             EventKind::OomKill(ref kill) => self.oom_kill(pid, OutOfMemory::clone(kill), tick),
             EventKind::Rusage { counts, is_traced } => self.images.set_rusage(pid, counts, is_traced),
+            EventKind::Dropped { min_size, sum } => {
+                let image = self.images.processes.current(pid);
+                self.images.set_dropped(Demoted { image, min_size, at: tick }, sum);
+            }
             EventKind::Owner(ref owner) => {
                 if let Some(process) = self.images.process_of(pid) {
                     process.owner = Some(Owner::clone(owner));
@@ -186,6 +195,32 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// Returns true if the shares of users must be compared now. The check is cheap, and belongs after each batch of
+    /// events.
+    #[inline]
+    pub(crate) const fn must_compare_shares(&self) -> bool {
+        self.images.demotions.is_due(self.images.budget.live.count, self.events)
+    }
+
+    /// Demotes processes of users with more than a fair share, until there is room. Returns these processes: other
+    /// ledgers must demote them too.
+    #[cold]
+    pub(crate) fn compare_shares(&mut self, now: Tick, user_of: UserOf) -> Vec<Demoted> {
+        let demoted = self.images.demote_largest(now, user_of);
+        self.images.demotions.set_compared(self.events);
+        demoted
+    }
+
+    /// Demotes a process that another ledger has demoted.
+    pub(crate) fn demote(&mut self, demoted: Demoted) {
+        self.images.demote(demoted);
+    }
+
+    /// Sets the sum of the blocks of a demoted process that the BPF programs have dropped since its demotion.
+    pub(crate) fn set_dropped(&mut self, demoted: Demoted, sum: Amount) {
+        self.images.set_dropped(demoted, sum);
     }
 
     /// Adds losses of records that did not become events.

@@ -19,12 +19,12 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use memtrace_model::{
-    CallsBySize, Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot, Snapshots, Stacks,
-    Tick, TouchedProcesses,
+    Amount, CallsBySize, Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot, Snapshots,
+    Stacks, Tick, TouchedProcesses,
 };
 
 use crate::account_changes::{AccountChanges, GroupMember};
-use crate::ledger::Settings;
+use crate::ledger::{Demoted, Settings};
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};
 
@@ -64,6 +64,8 @@ pub struct RunTotals {
     pub events: u64,
     /// Number of recorded allocations by size.
     pub calls: CallsBySize,
+    /// Processes that were demoted since [`Shards::spread_demotions`].
+    pub demoted: Vec<Demoted>,
     /// Messages of the shards that panicked. The totals of these shards are missing.
     pub failures: Vec<String>,
 }
@@ -181,6 +183,29 @@ impl Shards {
         }
     }
 
+    /// Demotes the processes that a shard has demoted in all other shards, too. Returns these processes.
+    #[must_use]
+    pub fn spread_demotions(&self) -> Vec<Demoted> {
+        let demoted: Vec<_> = self.shards.iter().flat_map(|shard| shard.progress.take_demoted()).collect();
+        if !demoted.is_empty() {
+            let processes: Arc<[_]> = demoted.clone().into();
+            for shard in &self.shards {
+                // Sending fails if the shard panicked, which `finish` reports.
+                let _ = shard.commands.send(Command::Demote(Arc::clone(&processes)));
+            }
+        }
+        demoted
+    }
+
+    /// Sets the sums of the blocks that the BPF programs have dropped since the demotion of each process. The first
+    /// shard counts them, because it receives the sums at the end of a process.
+    pub fn set_dropped(&self, sums: Vec<(Demoted, Amount)>) {
+        if let Some(shard) = self.shards.first() {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::SetDropped(sums));
+        }
+    }
+
     /// Ends images after the records of their ends were lost in some rings. A shard ends such an image, if the
     /// image still runs there, as soon as the shard's source is empty. So all records from before this call are
     /// applied. The images of a pid must be in order.
@@ -214,7 +239,7 @@ impl Shards {
     pub fn finish(&mut self, now: Tick) -> RunTotals {
         self.stop(now);
         // The progress is final once the thread is joined.
-        let ended: Vec<_> = self.shards.drain(..).map(|shard| (shard.thread.join(), shard.progress.read())).collect();
+        let ended: Vec<_> = self.shards.drain(..).map(|shard| (shard.thread.join(), shard.progress)).collect();
         let mut all = RunTotals {
             snapshots: Snapshots::default(),
             ended: Vec::new(),
@@ -222,6 +247,7 @@ impl Shards {
             accounts: Vec::new(),
             events: 0,
             calls: CallsBySize::default(),
+            demoted: Vec::new(),
             failures: Vec::new(),
         };
         for (shard, (result, progress)) in ended.into_iter().enumerate() {
@@ -235,6 +261,8 @@ impl Shards {
                 }
                 Err(panic) => all.failures.push(format!("shard {shard} panicked: {}", message_of(panic.as_ref()))),
             }
+            all.demoted.extend(progress.take_demoted());
+            let progress = progress.read();
             all.events += progress.events;
             all.calls = all.calls + progress.calls;
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use memtrace_model::{Comm, ImageId, ImageStart, ImageUsage, ProcessImage, ProcessProfile, StallStats, Tick};
+use memtrace_model::{Comm, Demotion, ImageId, ImageStart, ImageUsage, ProcessImage, ProcessProfile, StallStats, Tick};
 
 /// Returns the process that ran `image`, in a trace during `window`.
 pub(super) fn process(
@@ -23,6 +23,7 @@ pub(super) fn process(
         unmatched_frees,
         inherited_frees,
         repeated_frees: usage.repeated_frees,
+        demotion: demotion(usage, window.start),
         peak: usage.peak,
         user: image.user.clone(),
         cgroup: image.cgroup.clone(),
@@ -36,6 +37,12 @@ pub(super) fn process(
         peak_rss: usage.counts.peak_rss(),
         ..ProcessProfile::new(id.pid, shown_name(&image.comm))
     }
+}
+
+/// Returns the demotion of an image, with its time since `start`.
+pub(super) const fn demotion(usage: &ImageUsage, start: Tick) -> Demotion {
+    let demotion = usage.demotion;
+    Demotion { at: Tick(demotion.at.0.saturating_sub(start.0)), ..demotion }
 }
 
 /// Returns the name of a process in reports.

@@ -13,6 +13,7 @@ mod btf;
 mod calibrate;
 mod counters;
 pub mod decode;
+mod demotions;
 mod detach;
 mod error;
 mod faults;

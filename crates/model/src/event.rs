@@ -1,6 +1,8 @@
 //! Decoded events of the BPF programs.
 
-use crate::{AbsAddr, AllocatorId, Bytes, CgroupId, Owner, Pid, Rusage, Stack, StackId, Stall, TagId, Tick, Tid};
+use crate::{
+    AbsAddr, AllocatorId, Amount, Bytes, CgroupId, Owner, Pid, Rusage, Stack, StackId, Stall, TagId, Tick, Tid,
+};
 
 /// An event in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +137,13 @@ pub enum EventKind {
     /// User and control groups of a process at the end of an image. The exec or exit follows. The owner is boxed, as
     /// stacks are.
     Owner(Box<Owner>),
+    /// Blocks of a demoted process that were not recorded. The exec or exit follows.
+    Dropped {
+        /// Size of the smallest block that is recorded.
+        min_size: Bytes,
+        /// Sum since the demotion of the process, over all its images.
+        sum: Amount,
+    },
     /// The process has called exec, which frees its old memory.
     Exec,
     /// The process exited.

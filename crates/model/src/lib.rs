@@ -78,8 +78,8 @@ pub use threads::{
 };
 pub use totals::{
     AccountCounters, AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTable, AccountTotals, AllocatorId,
-    Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, GroupBy, Log2, MarkBounds, Part, PartKey,
-    PartKeys, TagId,
+    Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, Demotion, GroupBy, Log2, MarkBounds, Part,
+    PartKey, PartKeys, TagId,
 };
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;

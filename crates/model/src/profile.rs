@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::{
-    AbsAddr, BlockHistograms, BuildId, Bytes, Cgroup, Comm, ImageEnd, Losses, MemcgProfile, Metric, OomKill,
+    AbsAddr, BlockHistograms, BuildId, Bytes, Cgroup, Comm, Demotion, ImageEnd, Losses, MemcgProfile, Metric, OomKill,
     PageFaults, Part, Pid, Quantities, Quantity, ReclaimKind, Residency, RunFacts, StackEnd, StallStats, Tid, User,
     VirtOffset,
 };
@@ -87,6 +87,9 @@ pub struct ProcessProfile {
     pub inherited_frees: u64,
     /// Number of frees by the allocator itself of blocks that were freed before.
     pub repeated_frees: u64,
+    /// Demotion of the process, if it had too many live blocks. A group has the sums, the largest minimum size and no
+    /// time.
+    pub demotion: Demotion,
     /// High-water mark of the live bytes, if it was recorded.
     pub peak: Option<Bytes>,
     /// User, if known.
@@ -124,6 +127,7 @@ impl ProcessProfile {
             unmatched_frees: 0,
             inherited_frees: 0,
             repeated_frees: 0,
+            demotion: Demotion::default(),
             peak: None,
             user: None,
             cgroup: None,
@@ -402,6 +406,11 @@ impl Profile {
     #[must_use]
     pub fn repeated_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.repeated_frees).sum()
+    }
+
+    /// Returns the demoted processes.
+    pub fn demoted(&self) -> impl Iterator<Item = &ProcessProfile> {
+        self.processes.iter().filter(|process| !process.demotion.is_none())
     }
 
     /// Returns the histograms of all blocks.

@@ -6,6 +6,7 @@ mod account_table;
 mod amount;
 mod block_histograms;
 mod calls_by_size;
+mod demotion;
 mod group_by;
 mod part;
 
@@ -15,5 +16,6 @@ pub use account_table::{AccountInterval, AccountRow, AccountTable};
 pub use amount::Amount;
 pub use block_histograms::{BlockHistograms, BlockQuantity, Log2};
 pub use calls_by_size::CallsBySize;
+pub use demotion::Demotion;
 pub use group_by::GroupBy;
 pub use part::{AllocatorId, Part, PartKey, PartKeys, TagId};

@@ -8,7 +8,9 @@ use memtrace_common::wire::RecordKind;
 use crate::redundant::{self, Event, Occurrence};
 use crate::settings::field;
 use crate::thread::Thread;
-use crate::{cgroup, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, thread, unwind};
+use crate::{
+    cgroup, demotion, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, thread, unwind,
+};
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
 redundant::programs!(Exit at "sched_process_exit": process_exit process_exit_2 process_exit_3);
@@ -36,6 +38,7 @@ impl Event for Exec {
             let was_traced = process_filter::was_traced_before_exec(thread.pid);
             rusage::emit(context, thread, context.arg(0), was_traced);
             owner::emit(context, thread, context.arg(0), RecordKind::Exec);
+            demotion::emit(context, thread);
             emit::process(context, thread, RecordKind::Exec);
         }
         process_filter::exec(thread.pid);
@@ -75,7 +78,10 @@ impl Event for Exit {
             if gate::is_open() && process_filter::may_be_traced(thread.pid) {
                 rusage::emit(context, thread, context.arg(0), process_filter::is_traced(thread.pid));
                 owner::emit(context, thread, context.arg(0), RecordKind::Exit);
+                demotion::emit(context, thread);
                 emit::process(context, thread, RecordKind::Exit);
+                // After the gate has closed, user space reads the sum.
+                demotion::forget(thread.pid);
             }
             process_filter::exit(thread.pid);
         } else if settings::records_thread_exits()
@@ -105,6 +111,8 @@ impl Event for Fork {
         match kernel::read(context.arg(1), field!(task.task_tgid)) {
             // A child with the same thread group id is a new thread, which shares the mappings of its process.
             Some(child) if child != parent => {
+                // User space can have demoted an earlier process with this pid while it exited.
+                demotion::forget(child);
                 unwind::copy_process(parent, child);
                 tags::copy(thread, child);
                 process_filter::fork(parent, child, context.arg(1));

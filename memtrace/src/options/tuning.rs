@@ -36,8 +36,8 @@ pub(crate) struct TuningArgs {
 
     /// Keep at most this number of live blocks
     ///
-    /// For example 500k or 32M; units are powers of 1000. A block takes at most 80 bytes of memory. Beyond the limit,
-    /// allocations are counted as lost.
+    /// For example 500k or 32M; units are powers of 1000. A block takes at most 80 bytes of memory. If 90% of the limit is
+    /// reached, small blocks of the largest processes are no longer followed.
     #[arg(long, value_name = "BLOCKS", value_parser = units::count, default_value = "32M", hide_short_help = true, help_heading = TUNING)]
     pub(crate) max_live: u64,
 

@@ -31,6 +31,8 @@ pub(super) struct Context {
     pub(super) losses: Losses,
     /// False if events are missing that no loss counts.
     pub(super) complete: bool,
+    /// Number of processes with blocks that are not followed.
+    pub(super) demoted: u64,
 }
 
 /// Times of a run.

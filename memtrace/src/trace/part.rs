@@ -54,7 +54,10 @@ pub(super) trait Part {
     /// Forgets the handles of closed files.
     fn forget_files(&mut self, _closed: &HashSet<PathBuf>) {}
 
-    /// Called when events no longer count.
+    /// Called when events no longer count, while the shards still take commands.
+    fn close(&mut self, _context: &mut Context) {}
+
+    /// Called when events no longer count, and the shards have begun to finish.
     fn stop(&mut self, _context: &mut Context) {}
 
     /// Reads the remaining data, and adds losses to `facts`. All mmap events up to the end of the trace are applied.

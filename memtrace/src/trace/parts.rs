@@ -2,6 +2,7 @@
 
 mod accounts;
 mod activity;
+mod demotions;
 mod overhead;
 mod pages;
 mod periodic_sites;
@@ -13,10 +14,11 @@ use std::sync::Arc;
 
 use memtrace_history::Fact;
 use memtrace_history::pipeline::AccountSink;
-use memtrace_model::{EndedImage, Object, Tick};
+use memtrace_model::{EndedImage, EventClass, Object, Tick};
 
 use self::accounts::RunAccounts;
 use self::activity::RunActivity;
+use self::demotions::Demotions;
 use self::overhead::MeasuredOverhead;
 use self::pages::PageReader;
 use self::periodic_sites::PeriodicSites;
@@ -66,6 +68,11 @@ const ROWS: &[Row] = &[
         name: "activity",
         begins: Begins::BeforeEvents,
         create: |config, _, context| RunActivity::attach(config, context).map(boxed),
+    },
+    Row {
+        name: "demotions",
+        begins: Begins::BeforeEvents,
+        create: |config, _, _| Ok(boxed(config.follows(EventClass::probes_allocators).then(Demotions::default))),
     },
     Row {
         name: "pages",
@@ -184,6 +191,10 @@ impl Parts {
 
     pub(super) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
         self.each().for_each(|part| part.forget_files(closed));
+    }
+
+    pub(super) fn close(&mut self, context: &mut Context) {
+        self.each().for_each(|part| part.close(context));
     }
 
     pub(super) fn stop(&mut self, context: &mut Context) {

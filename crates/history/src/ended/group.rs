@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use memtrace_model::{
-    Bytes, Comm, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Magnitude, Node, PageFaults, Pid,
+    Bytes, Comm, Demotion, EndedGroup, EndedRun, EventClass, ImageEnd, ImageUsage, Magnitude, Node, PageFaults, Pid,
     ProcessImage, ProcessProfile, Quantity, StackEnd, StallStats, Tick,
 };
 use rustc_hash::FxHashMap;
@@ -220,6 +220,8 @@ impl Group {
             unmatched_frees: self.usage.unmatched_frees,
             inherited_frees: self.inherited_frees,
             repeated_frees: self.usage.repeated_frees,
+            // Each process was demoted at another time.
+            demotion: Demotion { at: Tick(0), ..self.usage.demotion },
             user,
             cgroup,
             traced: self.traced,
@@ -267,6 +269,7 @@ fn without_own_values(usage: ImageUsage) -> ImageUsage {
     ImageUsage {
         total: usage.total,
         repeated_frees: usage.repeated_frees,
+        demotion: usage.demotion,
         stalls: usage.stalls,
         ..ImageUsage::default()
     }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_model::{
-    BuildId, Bytes, Cgroup, Comm, EndedRun, EventClass, ImageEnd, ImageId, ImageRusage, ImageStart, ImageUsage,
-    ProcessImage, Quantities, Quantity, StallKey, StallStats, Tick, Tid, User,
+    BuildId, Bytes, Cgroup, Comm, Demotion, EndedRun, EventClass, ImageEnd, ImageId, ImageRusage, ImageStart,
+    ImageUsage, ProcessImage, Quantities, Quantity, StallKey, StallStats, Tick, Tid, User,
 };
 
 use crate::path_totals::{EncodedQuantities, PathTotals};
@@ -38,6 +38,7 @@ struct RowTotals {
     total: EncodedQuantities,
     unmatched_frees: u64,
     repeated_frees: u64,
+    demotion: Demotion,
     peak: Option<Bytes>,
     stalls: BTreeMap<StallKey, StallStats>,
     counts: ImageRusage,
@@ -108,6 +109,7 @@ impl Row {
                 total: EncodedQuantities::new(&usage.total),
                 unmatched_frees: usage.unmatched_frees,
                 repeated_frees: usage.repeated_frees,
+                demotion: usage.demotion,
                 peak: usage.peak,
                 stalls: usage.stalls,
                 counts: usage.counts,
@@ -129,6 +131,7 @@ impl Row {
             total: self.totals.total.decode(),
             unmatched_frees: self.totals.unmatched_frees,
             repeated_frees: self.totals.repeated_frees,
+            demotion: self.totals.demotion,
             peak: self.totals.peak,
             stalls: self.totals.stalls.clone(),
             counts: self.totals.counts,

@@ -89,13 +89,13 @@ const REMOVE: [&str; 8] = [
 ];
 
 /// Adds the rows of a step to the groups, and empties the temporary tables. 205 is `peak_bytes`, which groups do
-/// not have; 208 is `peak_rss_bytes`; 302 is `longest_ns`.
+/// not have; 208 is `peak_rss_bytes`; 214 and 215 are `demoted_at_ticks` and `demoted_min_bytes`; 302 is `longest_ns`.
 const ADD: [&str; 7] = [
     "INSERT INTO image_change
-        SELECT interval, target, class, quantity, idx, iif(quantity = 208, max(value), sum(value)) FROM temp.batch_value
+        SELECT interval, target, class, quantity, idx, iif(quantity IN (208, 214, 215), max(value), sum(value)) FROM temp.batch_value
             JOIN temp.old_image AS merged ON merged.image = batch_value.image
             WHERE quantity <> 205 GROUP BY interval, target, class, quantity, idx
-        ON CONFLICT DO UPDATE SET value = iif(quantity = 208, max(value, excluded.value), value + excluded.value)",
+        ON CONFLICT DO UPDATE SET value = iif(quantity IN (208, 214, 215), max(value, excluded.value), value + excluded.value)",
     "INSERT INTO stall_change
         SELECT interval, target, kind, cgroup_id, quantity, idx, iif(quantity = 302, max(value), sum(value))
             FROM temp.batch_stall JOIN temp.old_image AS merged ON merged.image = batch_stall.image

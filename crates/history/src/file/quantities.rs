@@ -24,7 +24,7 @@ const DETAILS: [(DetailKind, &str); 9] = [
     (DetailKind::OldExitCount, "old_exit_count"),
 ];
 
-const IMAGE_VALUES: [(ImageValue, &str); 14] = [
+const IMAGE_VALUES: [(ImageValue, &str); 19] = [
     (ImageValue::DiscardedBytes, "image_discarded_bytes"),
     (ImageValue::DiscardedCount, "image_discarded_count"),
     (ImageValue::UnmatchedFrees, "unmatched_frees"),
@@ -39,6 +39,11 @@ const IMAGE_VALUES: [(ImageValue, &str); 14] = [
     (ImageValue::ResidentVariance, "kind_variance"),
     (ImageValue::ResidentBefore, "kind_before_bytes"),
     (ImageValue::Size, "image_size_log2"),
+    (ImageValue::DemotedAt, "demoted_at_ticks"),
+    (ImageValue::DemotedSize, "demoted_min_bytes"),
+    (ImageValue::DroppedBytes, "dropped_bytes"),
+    (ImageValue::DroppedCount, "dropped_count"),
+    (ImageValue::DemotedFrees, "demoted_frees"),
 ];
 
 /// Names of the kinds of values in [`StallStats`], ordered by ID. [`stall_numbers`] and
@@ -181,6 +186,8 @@ mod tests {
             (202, "unmatched_frees"),
             (205, "peak_bytes"),
             (208, "peak_rss_bytes"),
+            (214, "demoted_at_ticks"),
+            (215, "demoted_min_bytes"),
             (301, "stalled_ns"),
             (302, "longest_ns"),
         ];

@@ -131,13 +131,34 @@ pub enum ImageValue {
     ResidentBefore,
     /// Number of allocations. `index` is the binary logarithm of their size in bytes.
     Size,
+    /// Time of the first demotion of the process, in ticks.
+    DemotedAt,
+    /// Size in bytes of the smallest block that is followed since the demotion.
+    DemotedSize,
+    /// Bytes of allocated blocks that are not followed.
+    DroppedBytes,
+    /// Number of allocated blocks that are not followed.
+    DroppedCount,
+    /// Number of frees of unknown blocks since the demotion.
+    DemotedFrees,
 }
 
 impl ImageValue {
-    /// Returns the change over two consecutive intervals: the larger value for the high-water mark of the RSS, the
-    /// sum for others.
+    /// Returns the change over two consecutive intervals: the larger value for the high-water mark of the RSS, and for
+    /// the time and the size of a demotion; the sum for others.
     pub fn add(self, first: u64, second: u64) -> u64 {
-        if self == Self::PeakRss { first.max(second) } else { first.wrapping_add(second) }
+        if self.is_of_maximum() { first.max(second) } else { first.wrapping_add(second) }
+    }
+
+    /// Returns true if the value of several intervals or images is the largest of their values, not the sum.
+    const fn is_of_maximum(self) -> bool {
+        matches!(self, Self::PeakRss | Self::DemotedAt | Self::DemotedSize)
+    }
+
+    /// Returns true if the value is a state that lasts until it changes. A report on a period needs the value from
+    /// before the period.
+    pub(crate) fn is_state(self) -> bool {
+        matches!(self, Self::DemotedAt | Self::DemotedSize)
     }
 }
 

@@ -82,6 +82,18 @@ impl<T: Addressed> AddressTable<T> {
         Some(entry.remove().0)
     }
 
+    /// Removes the entries that `is_removed` accepts, and passes them to `visit`. Returns the memory of the removed
+    /// entries to the allocator, because the limit of a ledger counts entries, not tables.
+    pub(super) fn remove_if(&mut self, is_removed: impl Fn(&T) -> bool, mut visit: impl FnMut(T)) {
+        for part in &mut self.parts {
+            let before = part.len();
+            part.extract_if(|entry| is_removed(entry)).for_each(&mut visit);
+            if part.len() < before {
+                part.shrink_to_fit(|entry| hash_of(entry.address()));
+            }
+        }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().flat_map(HashTable::iter)
     }
@@ -142,6 +154,21 @@ mod tests {
             assert_eq!(table.remove(AbsAddr(address)), None);
         }
         assert_eq!(table.iter().count(), 0);
+    }
+
+    #[test]
+    fn removed_entries_are_visited_and_the_others_stay() {
+        let mut table = AddressTable::<AbsAddr>::default();
+        let count = LARGE as u64 + 10;
+        for n in 1..=count {
+            let Slot::Vacant(entry) = table.slot(AbsAddr(n)) else { panic!("{n} is present") };
+            entry.insert(AbsAddr(n));
+        }
+        let mut removed = Vec::new();
+        table.remove_if(|entry| entry.0 % 3 == 0, |entry| removed.push(entry.0));
+        removed.sort_unstable();
+        assert_eq!(removed, (1..=count).filter(|n| n % 3 == 0).collect::<Vec<_>>());
+        assert_eq!((1..=count).filter(|&n| table.get(AbsAddr(n)).is_some()).count() as u64, count - count / 3);
     }
 
     #[test]

@@ -4,6 +4,14 @@ use memtrace_model::{AbsAddr, Bytes, Tick, Tid};
 
 use super::address_table::Addressed;
 
+/// Number of classes of sizes. A block of class N has less than 2^N bytes, and at least half as many.
+pub(super) const SIZE_CLASSES: usize = 65;
+
+/// Returns the class of a size.
+pub(super) const fn size_class(size: Bytes) -> usize {
+    (u64::BITS - size.0.leading_zeros()) as usize
+}
+
 /// A live block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Block {

@@ -1,10 +1,12 @@
 //! Blocks of one process image, and their totals and accounts.
 
+mod dropped;
+
 use std::hint::black_box;
 
 use memtrace_model::{
-    AbsAddr, Amount, BlockQuantity, Bytes, EventClass, ImageEnd, ImageUsage, Log2, LossReason, Part, Quantities,
-    Quantity, StackKey, Tick, Tid, TouchedPages,
+    AbsAddr, Amount, BlockQuantity, Bytes, Demotion, EventClass, ImageEnd, ImageUsage, Log2, LossReason, Part,
+    Quantities, Quantity, StackKey, Tick, Tid, TouchedPages,
 };
 use rustc_hash::FxHashSet;
 
@@ -26,6 +28,9 @@ pub(super) struct Heap {
     repeated_frees: u64,
     /// Unmatched and repeated frees at the last delta.
     frees_before: [u64; 2],
+    demotion: Demotion,
+    /// Demotion at the last delta.
+    demotion_before: Demotion,
     pub(super) accounts: Accounts,
 }
 
@@ -90,6 +95,10 @@ impl Heap {
                 change_epoch(&mut self.totals, &lost, Amount::default() - Amount::one(lost.size), budget);
                 change_epoch(&mut self.totals, &block, Amount::one(size), budget);
             }
+            Slot::Vacant(_) if size < self.demotion.min_size => {
+                self.alloc_dropped(address, size, key, tid, tick, budget);
+                return;
+            }
             Slot::Vacant(entry) => {
                 if budget.live.count >= budget.max_blocks {
                     budget.losses.add(LossReason::LedgerFull, 1);
@@ -126,8 +135,7 @@ impl Heap {
     #[inline]
     pub(super) fn free(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
         if self.remove_live(address, call, budget).is_none() {
-            self.unmatched_frees += 1;
-            self.accounts.add_unmatched(call.tid, call.tick, budget);
+            self.count_unknown_free(call.tid, call.tick, budget);
         }
     }
 
@@ -143,8 +151,7 @@ impl Heap {
     /// free.
     pub(super) fn claim(&mut self, address: AbsAddr, part: Part, tid: Tid, tick: Tick, budget: &mut Budget) {
         let Slot::Occupied(mut entry) = self.blocks.slot(Block::key(address)) else {
-            self.unmatched_frees += 1;
-            self.accounts.add_unmatched(tid, tick, budget);
+            self.count_unknown_free(tid, tick, budget);
             return;
         };
         let old = *entry.get();
@@ -170,12 +177,8 @@ impl Heap {
         let marks = known.and_then(|block| self.accounts.low_marks(&self.totals, &block, budget));
         let (block, is_temporary) = self.remove_live(address, call, budget).unzip();
         let is_temporary = is_temporary.unwrap_or(false);
-        let mut unmatched = None;
-        if block.is_none() {
-            self.unmatched_frees += 1;
-            unmatched = self.accounts.add_unmatched(tid, tick, budget);
-        }
-        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary, marks, unmatched });
+        let unknown = block.is_none().then(|| self.count_unknown_free(tid, tick, budget));
+        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary, marks, unknown });
     }
 
     pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, now: Tick, budget: &mut Budget) {
@@ -196,12 +199,7 @@ impl Heap {
                     self.accounts.restore_low_marks(marks, Amount::one(block.size), budget);
                 }
             }
-            None => {
-                self.unmatched_frees -= 1;
-                if let Some(account) = undone.unmatched {
-                    self.accounts.undo_unmatched(account, now);
-                }
-            }
+            None => undone.unknown.into_iter().for_each(|free| self.undo_unknown_free(free, now)),
         }
     }
 
@@ -215,7 +213,9 @@ impl Heap {
         let &Settings { older, track_peak, lifetimes, .. } = settings;
         let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
         let merged_stacks = self.totals.merged();
-        let mut usage = ImageUsage { ended, unmatched_frees, repeated_frees, merged_stacks, ..ImageUsage::default() };
+        let demotion = self.demotion;
+        let mut usage =
+            ImageUsage { ended, unmatched_frees, repeated_frees, demotion, merged_stacks, ..ImageUsage::default() };
         usage.peak = track_peak.then_some(self.totals.peak());
         let live_of_age = older.map(|older| block_ages::live_of_age(&self.blocks, self.totals.len(), now, older));
         let mut of_stack = |index: usize, totals: &StackTotals| {
@@ -331,7 +331,8 @@ impl Heap {
         let before = std::mem::replace(&mut self.frees_before, now);
         // A failed realloc takes back an unmatched free, so the difference can be negative.
         let [unmatched_frees, repeated_frees] = [0, 1].map(|index| now[index].wrapping_sub(before[index]));
-        ImageUsage { unmatched_frees, repeated_frees, ..self.totals.take_changes() }
+        let demotion = self.take_change_of_demotion();
+        ImageUsage { unmatched_frees, repeated_frees, demotion, ..self.totals.take_changes() }
     }
 
     /// Removes and returns the last changes of the sum of all stacks. `usage`: final totals of the image.
@@ -344,6 +345,7 @@ impl Heap {
             ended: usage.ended,
             unmatched_frees: change.unmatched_frees,
             repeated_frees: change.repeated_frees,
+            demotion: change.demotion,
             merged_stacks: change.merged_stacks,
             ..ImageUsage::of_sum(sum)
         }

@@ -7,6 +7,7 @@ use memtrace_model::{
 use super::account_budget::AccountCounts;
 use super::budget::{Budget, Settings, Untaken};
 use super::deltas::Deltas;
+use super::demotions::Demotions;
 use super::image::Image;
 use super::merge_idle_stacks;
 use super::process::Process;
@@ -26,11 +27,12 @@ pub(super) struct Images {
     untaken: Untaken,
     pub(super) budget: Budget,
     pub(super) deltas: Deltas,
+    pub(super) demotions: Demotions,
 }
 
 impl Images {
-    /// Returns the empty collection of a new ledger.
-    pub(super) fn new(settings: Settings) -> Self {
+    /// Returns the empty collection of a new ledger. `batch`: number of events that are applied together.
+    pub(super) fn new(settings: Settings, batch: u64) -> Self {
         Self {
             settings,
             processes: Processes::default(),
@@ -39,6 +41,7 @@ impl Images {
             untaken: Untaken::default(),
             budget: Budget::new(&settings),
             deltas: Deltas::default(),
+            demotions: Demotions::new(settings.blocks, settings.processes, batch),
         }
     }
 
@@ -68,6 +71,9 @@ impl Images {
         if process.image.is_none() {
             let image = process.image.insert(Box::default());
             self.deltas.add_image(slot, process.id, image);
+            if let Some(demoted) = self.demotions.of(pid) {
+                image.heap.demote(demoted.min_size, demoted.at, &mut self.budget);
+            }
         }
         self.deltas.set_changed(slot);
         self.last = slot;
@@ -229,6 +235,9 @@ impl Images {
             return;
         }
         let (id, process) = self.processes.end_image(pid);
+        if end != ImageEnd::Exec {
+            self.demotions.forget(pid);
+        }
         let mut ended = EndedImage {
             id,
             end,

@@ -14,6 +14,8 @@ pub(super) struct Process {
     pub(super) rusage: RusageBounds,
     /// User and cgroups, just before the end of the image.
     pub(super) owner: Option<Owner>,
+    /// User that shares the room of the ledger, if it was read and is known.
+    pub(super) user: Option<u32>,
     /// State of the running image; `None` before its first event.
     pub(super) image: Option<Box<Image>>,
     /// Frames of the image's stacks that this shard received.
@@ -26,7 +28,7 @@ impl Process {
     /// Creates the state of a process before the first event of its image.
     pub(super) fn new(id: ImageId) -> Self {
         let (rusage, stacks) = (RusageBounds::default(), Stacks::default());
-        Self { id, is_killed: false, rusage, owner: None, image: None, stacks, has_forgotten: false }
+        Self { id, is_killed: false, rusage, owner: None, user: None, image: None, stacks, has_forgotten: false }
     }
 
     /// Returns the page usage of the running image; `None` if it has neither pages nor a rusage.

@@ -221,6 +221,7 @@ impl ReferenceModel {
             | EventKind::MajorFault { .. }
             | EventKind::Rusage { .. }
             | EventKind::Owner(_)
+            | EventKind::Dropped { .. }
             | EventKind::Map { .. }
             | EventKind::TentativeUnmap { .. }
             | EventKind::UndoUnmap

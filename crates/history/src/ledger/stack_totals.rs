@@ -268,6 +268,11 @@ impl ImageTotals {
         self.live -= amount;
     }
 
+    /// Adds blocks that are not followed to the allocated amount.
+    pub(super) fn add_dropped(&mut self, index: u32, amount: Amount) {
+        self.change(index, |totals| totals.alloc += amount);
+    }
+
     pub(super) fn undo_free(&mut self, index: u32, amount: Amount) {
         self.change(index, |totals| totals.live += amount);
         self.live += amount;

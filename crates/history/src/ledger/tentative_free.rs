@@ -18,8 +18,18 @@ pub(super) struct TentativeFree {
     pub(super) is_temporary: bool,
     /// Low-water marks before the free; `None` without accounts, or if the block was unknown.
     pub(super) marks: Option<LowMarks>,
-    /// Index of the account that counts the free of an unknown block; `None` if the block was known.
-    pub(super) unmatched: Option<u32>,
+    /// Count of the free, if the block was unknown.
+    pub(super) unknown: Option<UnknownFree>,
+}
+
+/// Free of an unknown block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnknownFree {
+    /// The block was allocated before tracing began, or filtered. The value is the index of the account that counts the
+    /// free; `None` without accounts.
+    Unmatched(Option<u32>),
+    /// The process is demoted, so the block was probably dropped.
+    OfDropped,
 }
 
 /// Latest tentative free of each thread.
@@ -80,14 +90,8 @@ mod tests {
     use super::*;
 
     const ADDRESS: AbsAddr = AbsAddr(0x1000);
-    const FREE: TentativeFree = TentativeFree {
-        address: ADDRESS,
-        block: None,
-        tick: Tick(0),
-        is_temporary: false,
-        marks: None,
-        unmatched: None,
-    };
+    const FREE: TentativeFree =
+        TentativeFree { address: ADDRESS, block: None, tick: Tick(0), is_temporary: false, marks: None, unknown: None };
 
     #[test]
     fn an_entry_is_kept_for_one_generation() {

@@ -1,6 +1,7 @@
 //! One test for each rule of the ledger.
 
 mod accounts;
+mod demotions;
 mod ended_threads;
 mod epochs;
 mod images;

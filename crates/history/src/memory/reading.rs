@@ -18,8 +18,8 @@ use crate::file::Error;
 use crate::gap::Gap;
 use crate::header::Header;
 use crate::interval::{
-    AccountNames, Detail, Fact, FactValue, ImageChange, Locations, RecordedActivity, RecordedImage, Subject, TotalKey,
-    activity,
+    AccountNames, Detail, Fact, FactValue, ImageChange, ImageValue, Locations, RecordedActivity, RecordedImage,
+    Subject, TotalKey, activity,
 };
 use crate::memory_timeline::MemoryTimelineBuilder;
 use crate::merged_images::MergedImages;
@@ -81,6 +81,9 @@ impl Book for MemoryBook {
         let mut sums: BTreeMap<TotalKey, Sums> = BTreeMap::new();
         let mut totals = Totals::default();
         let mut parts = (bounds.len() > 2).then(|| Parts::new(bounds));
+        for (_, content) in self.between(Boundary::START, from) {
+            add_values(&mut totals.images, content, ImageValue::is_state);
+        }
         for (end, content) in self.between(from, to) {
             for (key, change) in content.changes.iter() {
                 let sum = sums.entry(key).or_default();
@@ -94,7 +97,7 @@ impl Book for MemoryBook {
             for detail in &content.rest.details {
                 add_detail(sums.entry(detail.key).or_default(), detail);
             }
-            add_values(&mut totals.images, content);
+            add_values(&mut totals.images, content, |_| true);
             for stall in &content.rest.stalls {
                 totals.stalls.entry((stall.image, stall.key)).or_default().merge(&stall.stats);
             }
@@ -280,8 +283,10 @@ fn add_detail(sum: &mut Sums, detail: &Detail) {
     *value = value.wrapping_add(detail.value);
 }
 
-fn add_values(values: &mut ImageValues, content: &StoredInterval) {
-    for &ImageChange { image, class, kind, index, value } in &content.rest.image_changes {
+/// Adds the values of the kinds that `is_wanted` accepts.
+fn add_values(values: &mut ImageValues, content: &StoredInterval, is_wanted: impl Fn(ImageValue) -> bool) {
+    let changes = content.rest.image_changes.iter().filter(|change| is_wanted(change.kind));
+    for &ImageChange { image, class, kind, index, value } in changes {
         let sum = values.entry((image, class)).or_default().entry((kind, index)).or_default();
         *sum = kind.add(*sum, value);
     }

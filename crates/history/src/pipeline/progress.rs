@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use memtrace_model::{Bytes, CallsBySize};
 
+use crate::ledger::Demoted;
+
 /// Progress of a shard, or the sum over all shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -38,6 +40,8 @@ pub(super) struct ShardProgress {
     progress: Mutex<Progress>,
     /// True if the shard has set the progress since [`Self::forget_answer`].
     has_answered: AtomicBool,
+    /// Processes that the shard has demoted, and that were not taken.
+    demoted: Mutex<Vec<Demoted>>,
 }
 
 impl ShardProgress {
@@ -48,6 +52,16 @@ impl ShardProgress {
     pub(super) fn set(&self, progress: Progress) {
         *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress;
         self.has_answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Adds processes that the shard has demoted.
+    pub(super) fn add_demoted(&self, demoted: Vec<Demoted>) {
+        self.demoted.lock().unwrap_or_else(PoisonError::into_inner).extend(demoted);
+    }
+
+    /// Removes and returns the demoted processes.
+    pub(super) fn take_demoted(&self) -> Vec<Demoted> {
+        std::mem::take(&mut self.demoted.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn has_answered(&self) -> bool {

@@ -7,8 +7,8 @@ use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
 use std::time::Duration;
 
 use memtrace_model::{
-    CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots, Tick,
-    TouchedProcesses,
+    Amount, CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots,
+    Tick, TouchedProcesses,
 };
 
 use super::account_sender::AccountSender;
@@ -17,7 +17,7 @@ use super::progress::{Progress, ShardProgress};
 use super::sink::{EndedSink, Sinks};
 use super::source::{Drained, Source};
 use crate::account_changes::{AccountChanges, GroupMember};
-use crate::ledger::{BATCH, Ledger, Settings};
+use crate::ledger::{BATCH, Demoted, Ledger, Settings, UserOf};
 
 /// Maximum number of records between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
@@ -47,6 +47,10 @@ pub(super) enum Command {
     GroupAccounts(Vec<GroupMember>),
     /// Separates the changes of accounts until this time from later ones.
     SplitAccounts(u64, Tick),
+    /// Demotes processes that another shard has demoted.
+    Demote(Arc<[Demoted]>),
+    /// Sets the sums of the blocks that the BPF programs have dropped.
+    SetDropped(Vec<(Demoted, Amount)>),
 }
 
 /// Result of a shard.
@@ -169,6 +173,10 @@ impl<S: Source> Shard<S> {
                         accounts.add_split(number, at);
                     }
                 }
+                Ok(Command::Demote(processes)) => processes.iter().for_each(|&demoted| self.ledger.demote(demoted)),
+                Ok(Command::SetDropped(sums)) => {
+                    sums.into_iter().for_each(|(demoted, sum)| self.ledger.set_dropped(demoted, sum));
+                }
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
                 Err(TryRecvError::Disconnected) => return ControlFlow::Break(None),
                 Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
@@ -234,6 +242,7 @@ impl<S: Source> Shard<S> {
 
     fn drain(&mut self) -> Drained {
         let mut batch = std::mem::take(&mut self.batch);
+        let mut latest = Tick(0);
         let drained = self.source.drain(DRAIN_LIMIT, |event| {
             if self.deltas.as_ref().is_some_and(|deltas| deltas.is_after_mark(event.tick)) {
                 self.ledger.apply_all(&mut batch);
@@ -247,12 +256,15 @@ impl<S: Source> Shard<S> {
             if let EventKind::Alloc { size, .. } = event.kind {
                 self.calls.count(size, 1);
             }
+            latest = event.tick;
             batch.push(event);
             if batch.len() >= BATCH {
                 self.ledger.apply_all(&mut batch);
+                compare_shares(&mut self.ledger, &self.progress, latest, S::user_of);
             }
         });
         self.ledger.apply_all(&mut batch);
+        compare_shares(&mut self.ledger, &self.progress, latest, S::user_of);
         self.batch = batch;
         self.ledger.add_loss(LossReason::BadRecord, drained.bad);
         self.progress.set(Progress {
@@ -262,6 +274,13 @@ impl<S: Source> Shard<S> {
             calls: self.calls,
         });
         drained
+    }
+}
+
+/// Demotes processes if the ledger is nearly full.
+fn compare_shares(ledger: &mut Ledger, progress: &ShardProgress, now: Tick, user_of: UserOf) {
+    if ledger.must_compare_shares() {
+        progress.add_demoted(ledger.compare_shares(now, user_of));
     }
 }
 

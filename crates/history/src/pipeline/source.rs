@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memtrace_model::Event;
+use memtrace_model::{Event, Pid};
 
 /// Source of a shard's events: a BPF ring buffer, or a test.
 pub trait Source: Send {
@@ -13,6 +13,11 @@ pub trait Source: Send {
     /// Passes the available events to `sink`, oldest first. Returns when the source is empty or after about `limit` records,
     /// without waiting.
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained;
+
+    /// Returns the user with whom a process shares the ledger; `None` if it is not known.
+    fn user_of(_pid: Pid) -> Option<u32> {
+        None
+    }
 
     /// Waits until the source needs to be drained soon, or until `timeout` has passed.
     fn wait(&mut self, timeout: Duration);

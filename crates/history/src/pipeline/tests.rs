@@ -32,6 +32,19 @@ impl Source for FixedSource {
     }
 }
 
+/// Source with few events at a time.
+struct SlowSource(FixedSource);
+
+impl Source for SlowSource {
+    fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained {
+        self.0.drain(limit.min(10), sink)
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.0.wait(timeout);
+    }
+}
+
 /// Record of a [`ChannelSource`]; `None` is an invalid one.
 type Record = Option<Event>;
 
@@ -130,6 +143,7 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
             | EventKind::Move { .. } => {
                 rings[ring_of_memory(event.pid.0, true, shards) as usize].push_back(event.clone());
             }
+            EventKind::Dropped { .. } => rings[0].push_back(event.clone()),
             EventKind::Owner(_) | EventKind::Exec | EventKind::Exit | EventKind::ThreadExit | EventKind::OomKill(_) => {
                 rings.iter_mut().for_each(|ring| ring.push_back(event.clone()));
             }
@@ -313,10 +327,25 @@ fn a_peak_is_kept_by_a_single_shard_only() {
 
 #[test]
 fn the_limit_of_live_blocks_is_divided_among_shards() {
-    let events: Vec<_> = (1..=1000).map(|n| alloc(n * 16, 1)).collect();
-    let snapshot = run(&events, 4, Settings { blocks: 100, ..Settings::UNLIMITED });
-    assert_eq!(snapshot.total().live().count, 100);
-    assert_eq!(snapshot.losses.get(LossReason::LedgerFull), 900);
+    // Half of the blocks are small, so that each shard drops them.
+    let events: Vec<_> = (1..=8000).map(|n| alloc(n * 16, if n % 2 == 0 { 16 } else { 100 })).collect();
+    let snapshot = run(&events, 4, Settings { blocks: 6000, ..Settings::UNLIMITED });
+    let usage = &snapshot.images[&ImageId { pid: Pid(1), ordinal: 0 }];
+    assert_eq!((usage.total.alloc().count, usage.total.live()), (8000, Amount { bytes: Bytes(400_000), count: 4000 }));
+    assert_eq!(usage.demotion.dropped, Amount { bytes: Bytes(64_000), count: 4000 });
+    assert_eq!((usage.demotion.min_size, snapshot.losses.total()), (Bytes(32), 0));
+}
+
+#[test]
+fn shares_are_compared_in_a_trace_with_few_events() {
+    let events: VecDeque<_> = (1..=2000).map(|n| alloc(n * 16, 16)).collect();
+    let settings = Settings { blocks: 1000, ..Settings::UNLIMITED };
+    let sources = vec![SlowSource(FixedSource(events))];
+    let mut shards = Shards::start(sources, settings, EventClass::ALL, &Sinks::default()).unwrap();
+    let totals = shards.finish(NOW);
+    assert_eq!(totals.demoted.iter().map(|demoted| demoted.image.pid).collect::<Vec<_>>(), [Pid(1)]);
+    let heap = &totals.snapshots.0[&EventClass::Heap];
+    assert_eq!((heap.losses.total(), heap.total().alloc().count), (0, 2000));
 }
 
 #[test]

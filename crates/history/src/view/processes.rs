@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_model::{
-    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageId, ImageRusage, ImageUsage, LiveChanges,
-    Log2, LossReason, MappingKind, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity, Rusage, StackEnd,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Demotion, Epoch, EventClass, ImageId, ImageRusage, ImageUsage,
+    LiveChanges, Log2, LossReason, MappingKind, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity, Rusage,
+    StackEnd, Tick,
 };
 
 use super::options::ViewOptions;
@@ -75,6 +76,10 @@ pub(super) fn read(
         processes.entry((key.class, key.image)).or_default().stacks.push(stack);
     }
     for ((image, class), values) in values {
+        // A state from before the period does not show that the process ran during the period.
+        if values.keys().all(|(kind, _)| kind.is_state()) && !processes.contains_key(&(class, image)) {
+            continue;
+        }
         let usage = &mut processes.entry((class, image)).or_default().usage;
         set_values(usage, &values);
         if !moments.is_window() {
@@ -304,6 +309,12 @@ fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>)
     let value = |kind| known(kind).unwrap_or_default();
     usage.unmatched_frees = value(ImageValue::UnmatchedFrees);
     usage.repeated_frees = value(ImageValue::RepeatedFrees);
+    usage.demotion = Demotion {
+        at: Tick(u32::try_from(value(ImageValue::DemotedAt)).unwrap_or(u32::MAX)),
+        min_size: Bytes(value(ImageValue::DemotedSize)),
+        dropped: Amount { bytes: Bytes(value(ImageValue::DroppedBytes)), count: value(ImageValue::DroppedCount) },
+        frees: value(ImageValue::DemotedFrees),
+    };
     usage.peak = known(ImageValue::Peak).map(Bytes);
     let (minor, major) = (known(ImageValue::MinorFaults), known(ImageValue::MajorFaults));
     let peak_rss = known(ImageValue::PeakRss);

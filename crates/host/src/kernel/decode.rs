@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use memtrace_common::wire::{
-    AllocRecord, BlockRecord, FaultRecord, ForkRecord, Header, LAST_BLOCK, MAX_FRAMES, MoveRecord, OomRecord,
-    OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, TaggedSize,
+    AllocRecord, BlockRecord, DroppedRecord, FaultRecord, ForkRecord, Header, LAST_BLOCK, MAX_FRAMES, MoveRecord,
+    OomRecord, OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, TaggedSize,
     UNKNOWN_COUNT, fault, reclaim_kind,
 };
 use memtrace_model::{
-    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Owner, PAGE, PageFaults,
-    Pid, ReclaimKind, Rusage, Stack, StackEnd, StackId, Stall, TagId, Tick, Tid, Touch,
+    AbsAddr, AllocatorId, Amount, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Owner, PAGE,
+    PageFaults, Pid, ReclaimKind, Rusage, Stack, StackEnd, StackId, Stall, TagId, Tick, Tid, Touch,
 };
 
 use super::wire_type::{self, WireType};
@@ -85,6 +85,7 @@ fn decode_rare(kind: RecordKind, upper: u16, record: &[u8]) -> Result<EventKind,
         RecordKind::OomKill => oom_kill(&read(record)?),
         RecordKind::Rusage => rusage(&read(record)?)?,
         RecordKind::Owner => owner(&read(record)?),
+        RecordKind::Dropped => dropped(&read(record)?),
         RecordKind::Exec => EventKind::Exec,
         RecordKind::Exit => EventKind::Exit,
         RecordKind::ThreadExit => EventKind::ThreadExit,
@@ -178,6 +179,11 @@ fn owner(record: &OwnerRecord) -> EventKind {
         real_uid: record.real_user,
         cgroups: record.cgroups.map(CgroupId::of),
     }))
+}
+
+const fn dropped(record: &DroppedRecord) -> EventKind {
+    let sum = Amount { bytes: Bytes(record.blocks.bytes), count: record.blocks.count };
+    EventKind::Dropped { min_size: Bytes(record.min_size), sum }
 }
 
 /// Converts the number of a kind of reclaim, as in records and maps.

@@ -9,7 +9,9 @@ use aya::EbpfLoader;
 use aya::maps::PerCpuArray;
 use aya_log::EbpfLogger;
 use memtrace_common::unwind::ObjectKey;
-use memtrace_model::{CallSums, CgroupId, FileOffset, LossReason, Nanoseconds, Pid, Signature, TagId, TagName, Tid};
+use memtrace_model::{
+    Amount, Bytes, CallSums, CgroupId, FileOffset, LossReason, Nanoseconds, Pid, Signature, TagId, TagName, Tid,
+};
 
 use super::activity::{self, ActivityReader, StepSite};
 use super::attach::{Probe, Probes, TagSite};
@@ -31,7 +33,7 @@ use super::thread_usage::{self, ThreadUsageReader};
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
-use super::{faults, file_id, tags, tracepoints};
+use super::{demotions, faults, file_id, tags, tracepoints};
 
 /// BPF programs, built by `cargo xtask bpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
@@ -142,6 +144,32 @@ impl Kernel {
     /// [`KernelError::Failed`] if the map of decisions is full.
     pub fn follow(&mut self, pid: Pid) -> Result<(), KernelError> {
         process_filter::decide(&mut self.bpf, pid, true)
+    }
+
+    /// Stops recording the blocks of `pid` below `min_size`. They are added up until the process exits. Returns true if
+    /// the process was not demoted before.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if too many processes are demoted.
+    pub fn demote(&mut self, pid: Pid, min_size: Bytes) -> Result<bool, KernelError> {
+        demotions::demote(&mut self.bpf, pid, min_size)
+    }
+
+    /// Returns the blocks of `pid` that were not recorded since its demotion; `None` if it has exited or was not
+    /// demoted.
+    #[must_use]
+    pub fn dropped(&self, pid: Pid) -> Option<Amount> {
+        demotions::dropped(&self.bpf, pid)
+    }
+
+    /// Ends the demotion of a process that has exited. Its pid may be reused.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if there is no map of demoted processes.
+    pub fn forget_demotion(&mut self, pid: Pid) -> Result<(), KernelError> {
+        demotions::forget(&mut self.bpf, pid)
     }
 
     /// Returns the reader of the table requests.

@@ -2,10 +2,10 @@
 
 use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
-    ActivityRecord, AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, FaultRecord, FilterKey, ForkRecord, Header,
-    KernelThread, KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord, ProcessKey, ProcessUsage,
-    RangeRecord, RemovedCgroupRecord, RusageRecord, Settings, StackRecord, StallRecord, TableRequestRecord, TagEntry,
-    TagKey, ThreadRecord, ThreadState,
+    ActivityRecord, AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, DroppedBlocks, DroppedRecord, FaultRecord,
+    FilterKey, ForkRecord, Header, KernelThread, KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord,
+    ProcessKey, ProcessUsage, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings, StackRecord, StallRecord,
+    TableRequestRecord, TagEntry, TagKey, ThreadRecord, ThreadState,
 };
 
 /// Type without padding for which any bytes are a valid value.
@@ -30,6 +30,8 @@ wire_types!(
     CopyEnd,
     CopyPiece,
     Decision,
+    DroppedBlocks,
+    DroppedRecord,
     FaultRecord,
     FileIdReply,
     FilterKey,

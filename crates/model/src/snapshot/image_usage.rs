@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    Amount, BlockHistograms, BlockQuantity, Bytes, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Quantities,
+    Amount, BlockHistograms, BlockQuantity, Bytes, Demotion, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Quantities,
     Residency, StackId, StackKey, StallKey, StallStats, StallTotals, Touched,
 };
 
@@ -18,6 +18,8 @@ pub struct ImageUsage {
     pub unmatched_frees: u64,
     /// Number of frees by the allocator itself of blocks that were freed before.
     pub repeated_frees: u64,
+    /// Demotion of the process, if it had too many live blocks.
+    pub demotion: Demotion,
     /// Number of times that a stack without live blocks was merged into [`StackId::OTHER`] to bound memory.
     pub merged_stacks: u64,
     /// True if IDs of merged stacks were forgotten. A stack that is not in [`Stacks`](crate::Stacks) may be a merged
@@ -83,6 +85,7 @@ impl ImageUsage {
         self.total += other.total;
         self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
         self.repeated_frees = self.repeated_frees.wrapping_add(other.repeated_frees);
+        self.demotion.merge(other.demotion);
         self.merged_stacks = self.merged_stacks.wrapping_add(other.merged_stacks);
         self.has_forgotten |= other.has_forgotten;
         // At most one of both has a peak, because a run with peaks has a single shard.
@@ -131,6 +134,7 @@ impl ImageUsage {
         change.total = self.total.since(earlier.total);
         change.unmatched_frees = change.unmatched_frees.wrapping_sub(earlier.unmatched_frees);
         change.repeated_frees = change.repeated_frees.wrapping_sub(earlier.repeated_frees);
+        change.demotion = change.demotion.since(&earlier.demotion);
         change.merged_stacks = change.merged_stacks.wrapping_sub(earlier.merged_stacks);
         // The peak of an interval is not the difference of two peaks.
         change.peak = None;
@@ -166,6 +170,7 @@ impl ImageUsage {
         self.total.is_zero()
             && self.unmatched_frees == 0
             && self.repeated_frees == 0
+            && self.demotion == Demotion::default()
             && self.by_stack.is_empty()
             && self.histograms.is_empty()
     }

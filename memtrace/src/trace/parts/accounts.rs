@@ -68,6 +68,8 @@ pub(super) struct RunAccounts {
     tags: BTreeMap<TagId, String>,
     /// Accounts for the recording; `None` if they are not recorded.
     recorded: Option<Recorded>,
+    /// Number of processes with blocks that are not followed.
+    demoted: u64,
 }
 
 /// Accounts of the intervals of a recording.
@@ -136,6 +138,7 @@ impl RunAccounts {
             rules: rules.cloned(),
             tags: BTreeMap::new(),
             recorded: history.map(|_| Recorded::default()),
+            demoted: 0,
         };
         (accounts, sink)
     }
@@ -254,7 +257,10 @@ impl RunAccounts {
             start,
             elapsed,
             losses: self.losses.clone(),
-            notes: self.note_of_others().into_iter().chain(self.note_of_unrecorded()).collect(),
+            notes: [self.note_of_others(), self.note_of_unrecorded(), self.note_of_dropped()]
+                .into_iter()
+                .flatten()
+                .collect(),
         }
     }
 
@@ -340,6 +346,16 @@ impl RunAccounts {
         (others > 0).then(|| format!("there are more than {most} groups: [other] is the sum of {accounts}"))
     }
 
+    /// Returns a note about blocks that are in no account.
+    fn note_of_dropped(&self) -> Option<String> {
+        let processes = format::counted(self.demoted, "process has", "processes have");
+        (self.demoted > 0).then(|| {
+            format!(
+                "{processes} more live blocks than a fair share of the ledger: their small blocks are not in the table"
+            )
+        })
+    }
+
     /// Returns a note about the accounts that the recording lacks.
     fn note_of_unrecorded(&self) -> Option<String> {
         let missing = self.groups.number_of_unrecorded();
@@ -356,6 +372,7 @@ impl part::Part for RunAccounts {
 
     /// Adds the changes of accounts, requests new ones, and shows the table if it is due.
     fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        self.demoted = context.demoted;
         self.receive(&mut context.tracker);
         self.note_resets(observer);
         let members = self.take_members();
@@ -401,6 +418,7 @@ impl part::Part for RunAccounts {
 
     /// Adds the last changes, and names the groups.
     fn finish(mut self: Box<Self>, context: &mut Context, facts: &mut Facts, observer: &mut dyn Observer) {
+        self.demoted = context.demoted;
         self.add_rest(std::mem::take(&mut facts.account_changes), &mut context.tracker);
         self.name_tags(&facts.measured.tags);
         self.note_resets(observer);

@@ -153,6 +153,11 @@ fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &
         (ImageValue::UnmatchedFrees, usage.unmatched_frees),
         (ImageValue::RepeatedFrees, usage.repeated_frees),
         (ImageValue::MergedStacks, usage.merged_stacks),
+        (ImageValue::DemotedAt, u64::from(usage.demotion.at.0)),
+        (ImageValue::DemotedSize, usage.demotion.min_size.0),
+        (ImageValue::DroppedBytes, usage.demotion.dropped.bytes.0),
+        (ImageValue::DroppedCount, usage.demotion.dropped.count),
+        (ImageValue::DemotedFrees, usage.demotion.frees),
         (ImageValue::PeakRss, usage.counts.peak_rss().map_or(0, |peak| peak.0)),
     ];
     let values = values.into_iter().filter(|(_, value)| *value != 0);

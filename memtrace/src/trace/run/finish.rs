@@ -107,6 +107,7 @@ impl Trace {
         }
         self.mark_entered_functions();
         touches.iter().for_each(|touches| self.context.shards.set_touches(&touches.processes));
+        self.parts.close(&mut self.context);
         // Read both times at one moment, so that the last interval ends with the trace.
         let (duration, now) = (self.context.clock.start.elapsed(), self.context.clock.now());
         self.context.shards.stop(now);
@@ -145,6 +146,7 @@ impl Trace {
     fn end_shards(&mut self, config: &Config, touches: Option<&Touches>, facts: &mut Facts) -> RunTotals {
         let Context { shards, targets, complete, .. } = &mut self.context;
         let mut totals = shards.finish(facts.measured.window.end);
+        *complete &= totals.demoted.is_empty();
         if config.touches.cold_after.is_some() && touches.is_none() {
             let note = "hot and cold bytes were not measured, because all traced processes had ended";
             targets.notes.push(String::from(note));

@@ -6,7 +6,8 @@ use memtrace_history::facts;
 use memtrace_history::ledger;
 use memtrace_history::pipeline::{Drained, Shards, Sinks, Source};
 use memtrace_host::kernel::{self, RingReader};
-use memtrace_model::{Event, EventClass, Losses};
+use memtrace_host::procfs;
+use memtrace_model::{Event, EventClass, Losses, Pid};
 
 use super::Trace;
 use crate::run_kit::clock;
@@ -76,6 +77,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         recorder,
         losses: Losses::default(),
         complete: true,
+        demoted: 0,
     };
     let (mut parts, mark_functions) = attach(config, prepared, &allocators, &mut context)?;
     begin(&mut context)?;
@@ -171,6 +173,10 @@ impl Source for RingSource {
         let drained = self.0.drain(limit as u64, sink);
         let records = usize::try_from(drained.events + drained.bad).unwrap_or(usize::MAX);
         Drained { records, bad: drained.bad }
+    }
+
+    fn user_of(pid: Pid) -> Option<u32> {
+        procfs::responsible_user(pid)
     }
 
     fn wait(&mut self, timeout: Duration) {

@@ -176,6 +176,13 @@ fn owner_contains_user_and_cgroups() {
 }
 
 #[test]
+fn dropped_blocks_have_a_size_and_a_sum() {
+    let sum = Amount { bytes: Bytes(160), count: 10 };
+    assert_eq!(decoded(&record(24, &[32, 10, 160])), EventKind::Dropped { min_size: Bytes(32), sum });
+    assert_eq!(decode(&record(24, &[32, 10])), Err(BadRecord));
+}
+
+#[test]
 fn unknown_kinds_are_refused() {
     assert_eq!(decode(&[]), Err(BadRecord));
     assert_eq!(decode(&header(0)), Err(BadRecord));

@@ -1,0 +1,99 @@
+//! Demoted processes: those with blocks that the ledger does not follow.
+
+use memtrace_model::{Amount, Bytes, ImageId, Pid, Tick};
+use rustc_hash::FxHashMap;
+
+/// A process that follows only blocks of at least `min_size` from now on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Demoted {
+    /// Image of the process at the demotion. The process stays demoted until it exits, also if it calls exec.
+    pub image: ImageId,
+    /// Size of the smallest block that is followed.
+    pub min_size: Bytes,
+    /// Time of the demotion.
+    pub at: Tick,
+}
+
+/// Returns the user with whom a process shares the ledger; `None` if it is not known, for example because the process has
+/// exited. All processes without a known user share the room of one.
+pub(crate) type UserOf = fn(Pid) -> Option<u32>;
+
+/// Demoted processes, and the limits above which processes are demoted.
+#[derive(Debug)]
+pub(super) struct Demotions {
+    processes: FxHashMap<Pid, DemotedProcess>,
+    /// Maximum number of demoted processes.
+    most: usize,
+    /// Number of live blocks above which the shares are compared.
+    pub(super) nearly_full: u64,
+    /// Number of live blocks that all users share.
+    pub(super) room: u64,
+    /// Number of events between two comparisons.
+    interval: u64,
+    /// Number of events at which the next comparison is due.
+    next: u64,
+}
+
+/// State of a demoted process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DemotedProcess {
+    pub(super) min_size: Bytes,
+    pub(super) at: Tick,
+    /// Blocks that the BPF programs have dropped, as far as they are counted.
+    pub(super) seen: Amount,
+}
+
+impl Demotions {
+    /// Returns the limits for at most `blocks` live blocks and `processes` processes. `batch`: number of events that are
+    /// applied together.
+    pub(super) fn new(blocks: u64, processes: u32, batch: u64) -> Self {
+        // Between two comparisons, the number of live blocks grows by one with each event at most.
+        let interval = blocks / 128;
+        Self {
+            processes: FxHashMap::default(),
+            most: processes as usize,
+            nearly_full: (blocks - blocks / 10).min(blocks.saturating_sub(2 * batch)),
+            room: blocks.saturating_sub(2 * interval + batch).max(blocks / 2),
+            interval: interval.max(1),
+            next: 0,
+        }
+    }
+
+    /// Returns true if the shares of users must be compared, with `live` live blocks after this number of events.
+    #[inline]
+    pub(super) const fn is_due(&self, live: u64, events: u64) -> bool {
+        live >= self.nearly_full && events >= self.next
+    }
+
+    /// Records that the shares were compared after this number of events.
+    pub(super) const fn set_compared(&mut self, events: u64) {
+        self.next = events + self.interval;
+    }
+
+    /// Returns the state of a process; `None` if it is not demoted.
+    pub(super) fn of(&mut self, pid: Pid) -> Option<&mut DemotedProcess> {
+        self.processes.get_mut(&pid)
+    }
+
+    /// Demotes a process. Returns false if it is demoted as far already, or if too many processes are.
+    pub(super) fn demote(&mut self, Demoted { image, min_size, at }: Demoted) -> bool {
+        let is_full = self.processes.len() >= self.most;
+        match self.processes.get_mut(&image.pid) {
+            Some(known) if known.min_size >= min_size => false,
+            Some(known) => {
+                known.min_size = min_size;
+                true
+            }
+            None if is_full => false,
+            None => {
+                self.processes.insert(image.pid, DemotedProcess { min_size, at, seen: Amount::default() });
+                true
+            }
+        }
+    }
+
+    /// Forgets a process that has exited.
+    pub(super) fn forget(&mut self, pid: Pid) {
+        self.processes.remove(&pid);
+    }
+}

@@ -1,0 +1,98 @@
+//! Blocks that the heap of a demoted process does not follow.
+
+use memtrace_model::{AbsAddr, Amount, Bytes, Demotion, StackId, StackKey, Tick, Tid};
+
+use super::{Heap, change_epoch, count_size};
+use crate::ledger::block::{Block, SIZE_CLASSES, size_class};
+use crate::ledger::budget::Budget;
+use crate::ledger::tentative_free::UnknownFree;
+
+impl Heap {
+    /// Returns the number of live blocks in each class of sizes. Blocks below the minimum size, which a failed realloc
+    /// can leave, are in the lowest class that is followed.
+    pub(in crate::ledger) fn size_classes(&self) -> [u64; SIZE_CLASSES] {
+        let mut counts = [0; SIZE_CLASSES];
+        let lowest = size_class(self.demotion.min_size);
+        self.blocks.iter().for_each(|block| counts[size_class(block.size).max(lowest)] += 1);
+        counts
+    }
+
+    /// Drops all live blocks below `min_size`, and all such blocks that are allocated later.
+    pub(in crate::ledger) fn demote(&mut self, min_size: Bytes, at: Tick, budget: &mut Budget) {
+        if min_size <= self.demotion.min_size {
+            return;
+        }
+        let Self { blocks, totals, accounts, demotion, .. } = self;
+        demotion.min_size = min_size;
+        demotion.at = if demotion.at == Tick(0) { at } else { demotion.at };
+        blocks.remove_if(
+            |block| block.size < min_size,
+            |block| {
+                let amount = Amount::one(block.size);
+                accounts.free(totals, &block, None, at, budget);
+                totals.free(block.stack, amount);
+                change_epoch(totals, &block, Amount::default() - amount, budget);
+                budget.remove_live(amount);
+                demotion.dropped += amount;
+            },
+        );
+    }
+
+    /// Counts a new block that is not followed.
+    #[cold]
+    pub(super) fn alloc_dropped(
+        &mut self,
+        address: AbsAddr,
+        size: Bytes,
+        key: StackKey,
+        tid: Tid,
+        tick: Tick,
+        budget: &mut Budget,
+    ) {
+        let stack = self.totals.index_or_insert(key, budget);
+        let block = Block::new(address, tid, size, stack, tick);
+        self.totals.add_dropped(stack, Amount::one(size));
+        self.accounts.alloc(&self.totals, &block, budget);
+        self.accounts.free(&self.totals, &block, None, tick, budget);
+        count_size(&mut self.totals, &block, budget);
+        self.demotion.dropped += Amount::one(size);
+    }
+
+    /// Counts blocks that the BPF programs have dropped. Their stacks are not known.
+    pub(in crate::ledger) fn add_dropped(&mut self, blocks: Amount, budget: &mut Budget) {
+        let stack = self.totals.index_or_insert(StackKey::from(StackId::OTHER), budget);
+        self.totals.add_dropped(stack, blocks);
+        self.demotion.dropped += blocks;
+    }
+
+    /// Counts the free of an unknown block.
+    pub(super) fn count_unknown_free(&mut self, tid: Tid, tick: Tick, budget: &mut Budget) -> UnknownFree {
+        if !self.demotion.is_none() {
+            self.demotion.frees += 1;
+            return UnknownFree::OfDropped;
+        }
+        self.unmatched_frees += 1;
+        UnknownFree::Unmatched(self.accounts.add_unmatched(tid, tick, budget))
+    }
+
+    /// Takes back the free of an unknown block.
+    pub(super) fn undo_unknown_free(&mut self, free: UnknownFree, now: Tick) {
+        match free {
+            // The process may be demoted since.
+            UnknownFree::Unmatched(account) => {
+                self.unmatched_frees -= 1;
+                account.into_iter().for_each(|account| self.accounts.undo_unmatched(account, now));
+            }
+            UnknownFree::OfDropped => self.demotion.frees -= 1,
+        }
+    }
+
+    /// Removes and returns the change of the demotion since the last delta. An image without usage is in no delta.
+    pub(super) fn take_change_of_demotion(&mut self) -> Demotion {
+        if self.demotion.frees == 0 && self.totals.iter().next().is_none() {
+            return Demotion::default();
+        }
+        let before = std::mem::replace(&mut self.demotion_before, self.demotion);
+        self.demotion.since(&before)
+    }
+}

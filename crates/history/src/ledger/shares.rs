@@ -1,0 +1,158 @@
+//! Fair shares of the ledger. If it is nearly full, the user with the most live blocks is cut back to a fair share:
+//! small blocks of its process with the most blocks are dropped, and of the next one.
+//!
+//! Without this, a process that fills the ledger would hide all others, because new blocks of any process would be
+//! dropped. Shares belong to users, since a user can start any number of processes.
+
+use std::collections::{BTreeMap, BinaryHeap};
+
+use memtrace_model::{Amount, Bytes, Pid, Tick};
+
+use super::block::SIZE_CLASSES;
+use super::demotions::{Demoted, UserOf};
+use super::images::Images;
+
+/// Live blocks of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct ProcessBlocks {
+    count: u64,
+    pid: Pid,
+}
+
+/// Live blocks of a user.
+#[derive(Debug, Default)]
+struct UserBlocks {
+    count: u64,
+    processes: BinaryHeap<ProcessBlocks>,
+}
+
+/// Live blocks of a process by class of size, without those that are to be dropped.
+struct Cut {
+    classes: [u64; SIZE_CLASSES],
+    /// Size of the smallest block that remains.
+    min_size: Bytes,
+}
+
+/// Maximum number of processes with a changed user in one comparison. A process that changes its user all the time must
+/// not keep the shard busy.
+const MAX_CHANGED: u32 = 16;
+
+impl Cut {
+    /// Drops the class with the smallest blocks. Returns the number of its blocks; `None` if no block remains.
+    fn drop_smallest(&mut self) -> Option<u64> {
+        let class = self.classes.iter().position(|&count| count > 0)?;
+        self.min_size = Bytes(1 << class.min(SIZE_CLASSES - 2));
+        Some(std::mem::take(&mut self.classes[class]))
+    }
+}
+
+impl Images {
+    /// Demotes processes of users with more than a fair share, until there is room. Returns these processes.
+    pub(super) fn demote_largest(&mut self, now: Tick, user_of: UserOf) -> Vec<Demoted> {
+        let (mut all, mut changed) = (Vec::new(), 0);
+        let mut users = self.live_users(user_of);
+        let mut shares = users.len() as u64;
+        while self.budget.live.count >= self.demotions.nearly_full {
+            let Some((&user, blocks)) = users.iter().max_by_key(|(_, blocks)| blocks.count) else { break };
+            let excess = blocks.count.saturating_sub(self.demotions.room / shares);
+            if excess == 0 {
+                break;
+            }
+            // A process may have changed its user since it was read.
+            let largest = blocks.processes.peek().map(|process| process.pid);
+            if changed < MAX_CHANGED && largest.is_some_and(|pid| self.read_user(pid, user_of) != user) {
+                changed += 1;
+                users = self.live_users(user_of);
+                shares = users.len() as u64;
+                continue;
+            }
+            // Afterwards, the user has a share, or no block that can be dropped.
+            let processes = users.remove(&user).unwrap_or_default().processes;
+            all.extend(self.cut(processes, excess, now));
+        }
+        all
+    }
+
+    /// Drops at least `excess` live blocks of `processes`, if they have as many: always the smallest blocks of the
+    /// process with the most blocks. Returns the demoted processes.
+    fn cut(&mut self, mut processes: BinaryHeap<ProcessBlocks>, mut excess: u64, at: Tick) -> Vec<Demoted> {
+        let mut cuts: BTreeMap<Pid, Cut> = BTreeMap::new();
+        while excess > 0
+            && let Some(process) = processes.pop()
+        {
+            let image = self.processes.get(process.pid).and_then(|process| process.image.as_ref());
+            let classes = || image.map_or([0; SIZE_CLASSES], |image| image.heap.size_classes());
+            let cut = cuts.entry(process.pid).or_insert_with(|| Cut { classes: classes(), min_size: Bytes(0) });
+            if let Some(dropped) = cut.drop_smallest() {
+                excess = excess.saturating_sub(dropped);
+                processes.push(ProcessBlocks { count: process.count.saturating_sub(dropped), ..process });
+            }
+        }
+        cuts.retain(|_, cut| cut.min_size > Bytes(0));
+        let mut all = Vec::new();
+        for (pid, Cut { min_size, .. }) in cuts {
+            let demoted = Demoted { image: self.processes.current(pid), min_size, at };
+            if self.demote(demoted) {
+                all.push(demoted);
+            }
+        }
+        all
+    }
+
+    /// Returns the users with live blocks.
+    fn live_users(&mut self, user_of: UserOf) -> BTreeMap<Option<u32>, UserBlocks> {
+        let mut users: BTreeMap<Option<u32>, UserBlocks> = BTreeMap::new();
+        for process in self.processes.iter_mut() {
+            let Some(count) = process.image.as_ref().map(|image| image.heap.live().count).filter(|&count| count > 0)
+            else {
+                continue;
+            };
+            let pid = process.id.pid;
+            process.user = process.user.or_else(|| user_of(pid));
+            let user = users.entry(process.user).or_default();
+            user.count += count;
+            user.processes.push(ProcessBlocks { count, pid });
+        }
+        users
+    }
+
+    /// Reads the user of a process again.
+    fn read_user(&mut self, pid: Pid, user_of: UserOf) -> Option<u32> {
+        let user = user_of(pid);
+        if let Some(process) = self.processes.get_mut(pid) {
+            process.user = user;
+        }
+        user
+    }
+
+    /// Demotes a process, which may have no events in this ledger yet. Returns false if it is demoted as far, or if this
+    /// ledger has seen its end.
+    pub(super) fn demote(&mut self, demoted: Demoted) -> bool {
+        let pid = demoted.image.pid;
+        // A later image can be of a new process with the same pid.
+        let is_known = self.demotions.of(pid).is_some();
+        let has_ended = !is_known && self.processes.current(pid).ordinal > demoted.image.ordinal;
+        if has_ended || !self.demotions.demote(demoted) {
+            return false;
+        }
+        if let Some((image, budget)) = self.running(pid) {
+            image.heap.demote(demoted.min_size, demoted.at, budget);
+        }
+        true
+    }
+
+    /// Sets the sum of the blocks of a demoted process that the BPF programs have dropped since its demotion. Ignores a
+    /// process that has ended.
+    pub(super) fn set_dropped(&mut self, demoted: Demoted, sum: Amount) {
+        self.demote(demoted);
+        let pid = demoted.image.pid;
+        let Some(process) = self.demotions.of(pid) else { return };
+        let new = sum.saturating_sub(process.seen);
+        process.seen = process.seen.greater(sum);
+        if new != Amount::default()
+            && let Some((image, budget)) = self.of(pid)
+        {
+            image.heap.add_dropped(new, budget);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Demoted processes: the smallest block that the BPF programs record, and the sums of the blocks below it.
+
+use aya::maps::{Array, HashMap, MapData, MapError};
+use memtrace_common::wire::DroppedBlocks;
+use memtrace_model::{Amount, Bytes, Pid};
+
+use super::bpf::Bpf;
+use super::error::KernelError;
+use super::wire_type::MapEntry;
+
+/// Stops recording the blocks of `pid` below `min_size`. Returns true if the process was not demoted before.
+pub(super) fn demote(bpf: &mut Bpf, pid: Pid, min_size: Bytes) -> Result<bool, KernelError> {
+    let mut dropped: HashMap<&mut MapData, u32, MapEntry<DroppedBlocks>> = map(bpf, "DROPPED")?;
+    // A process that is demoted further keeps its sum.
+    let is_new = dropped.get(&pid.0, 0).is_err();
+    if is_new {
+        dropped.insert(pid.0, MapEntry(DroppedBlocks::default()), 0).map_err(|error| failed(&error))?;
+    }
+    let mut min_sizes: HashMap<&mut MapData, u32, u64> = map(bpf, "MIN_SIZES")?;
+    let known = min_sizes.get(&pid.0, 0).unwrap_or(0);
+    min_sizes.insert(pid.0, min_size.0.max(known), 0).map_err(|error| failed(&error))?;
+    let mut demotions: Array<&mut MapData, u64> =
+        bpf.map_mut("DEMOTIONS")?.try_into().map_err(|error: MapError| failed(&error))?;
+    demotions.set(0, 1_u64, 0).map_err(|error| failed(&error))?;
+    Ok(is_new)
+}
+
+/// Returns the sum of the dropped blocks of `pid` since its demotion; `None` if it has exited or was not demoted.
+pub(super) fn dropped(bpf: &Bpf, pid: Pid) -> Option<Amount> {
+    let sums: HashMap<&MapData, u32, MapEntry<DroppedBlocks>> = bpf.map("DROPPED")?.try_into().ok()?;
+    let MapEntry(DroppedBlocks { count, bytes }) = sums.get(&pid.0, 0).ok()?;
+    Some(Amount { bytes: Bytes(bytes), count })
+}
+
+/// Ends the demotion of `pid`, whose number another process may get.
+pub(super) fn forget(bpf: &mut Bpf, pid: Pid) -> Result<(), KernelError> {
+    // At the exit of the process, a BPF program has removed the entries.
+    let _ = map::<u64>(bpf, "MIN_SIZES")?.remove(&pid.0);
+    let _ = map::<MapEntry<DroppedBlocks>>(bpf, "DROPPED")?.remove(&pid.0);
+    Ok(())
+}
+
+fn map<'bpf, V: aya::Pod>(bpf: &'bpf mut Bpf, name: &str) -> Result<HashMap<&'bpf mut MapData, u32, V>, KernelError> {
+    bpf.map_mut(name)?.try_into().map_err(|error| failed(&error))
+}
+
+fn failed(error: &MapError) -> KernelError {
+    KernelError::from_error("write the demoted processes", error)
+}

@@ -1,0 +1,76 @@
+//! Demoted processes: blocks below a size are added up and not recorded, so that a process with too many live blocks
+//! fills neither the rings nor the ledger.
+
+use aya_ebpf::EbpfContext;
+use aya_ebpf::btf_maps::{Array, HashMap};
+use aya_ebpf::macros::btf_map;
+use memtrace_common::wire::{DroppedBlocks, DroppedRecord, MAX_DEMOTED, RecordKind};
+
+use crate::thread::Thread;
+use crate::{atomic, emit};
+
+/// Number of demotions so far. Without any, an allocation looks up no process.
+#[btf_map]
+static DEMOTIONS: Array<u64, 1> = Array::new();
+
+/// Sizes in bytes of the smallest recorded block, by process id. User space inserts them.
+#[btf_map]
+static MIN_SIZES: HashMap<u32, u64, MAX_DEMOTED> = HashMap::new();
+
+/// Sums of the dropped blocks by process id. User space inserts a sum before the size, since a block without a sum
+/// would be recorded.
+#[btf_map]
+static DROPPED: HashMap<u32, DroppedBlocks, MAX_DEMOTED> = HashMap::new();
+
+/// Returns true if a block of `size` bytes is dropped, and adds the block to the sum of the current process, `pid`.
+#[inline(always)]
+pub fn drops(pid: u32, size: u64) -> bool {
+    is_any_demoted() && demotion_drops(pid, size) != 0
+}
+
+/// Returns 1 if the block is dropped, else 0. The function is global, because the programs at returns have little stack
+/// left.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn demotion_drops(pid: u32, size: u64) -> u64 {
+    if min_size(pid).is_none_or(|min_size| size >= min_size) {
+        return 0;
+    }
+    let Some(sum) = DROPPED.get_ptr_mut(&pid) else { return 0 };
+    // SAFETY: the pointer refers to a map value of two words, which are aligned.
+    unsafe {
+        atomic::add(&raw mut (*sum).count, 1);
+        atomic::add(&raw mut (*sum).bytes, size);
+    }
+    1
+}
+
+/// Records the sum of the current process at its exec or exit, if it was demoted.
+#[inline(always)]
+pub fn emit(context: &impl EbpfContext, thread: Thread) {
+    let Some(min_size) = min_size(thread.pid) else { return };
+    // SAFETY: no other thread of the process runs, so the words do not change.
+    let Some(&blocks) = (unsafe { DROPPED.get(&thread.pid) }) else { return };
+    emit::dropped(context, DroppedRecord { header: thread.header(RecordKind::Dropped), min_size, blocks });
+}
+
+/// Handles the exit of process `pid`, or the start of another one with this pid.
+#[inline(always)]
+pub fn forget(pid: u32) {
+    if !is_any_demoted() {
+        return;
+    }
+    let _ = MIN_SIZES.remove(&pid);
+    let _ = DROPPED.remove(&pid);
+}
+
+#[inline(always)]
+fn is_any_demoted() -> bool {
+    DEMOTIONS.get(0).is_some_and(|&demotions| demotions != 0)
+}
+
+#[inline(always)]
+fn min_size(pid: u32) -> Option<u64> {
+    // SAFETY: the value is one word, which is read as a whole.
+    unsafe { MIN_SIZES.get(&pid) }.copied()
+}

@@ -1,0 +1,98 @@
+//! Demoted processes, which have more live blocks than a fair share of the ledger. The shards demote them; the BPF
+//! programs then drop their small blocks, and add them up.
+
+use std::collections::BTreeMap;
+
+use memtrace_history::ledger::Demoted;
+use memtrace_host::procfs;
+use memtrace_model::{Amount, ImageId, Pid, plain};
+
+use crate::run_kit::observer::Observer;
+use crate::trace::context::Context;
+use crate::trace::part::Part;
+
+/// Maximum number of messages about demoted processes. The report marks each of them.
+const MAX_MESSAGES: usize = 8;
+
+/// Passes demotions to the BPF programs, and the sums of dropped blocks to the shards.
+#[derive(Default)]
+pub(super) struct Demotions {
+    /// Running processes that the BPF programs know, with the sums that the shards have.
+    processes: BTreeMap<Pid, (Demoted, Amount)>,
+    /// Messages that were not shown yet, and the number of all messages.
+    messages: Vec<String>,
+    created: usize,
+}
+
+impl Demotions {
+    fn add(&mut self, demoted: Demoted, context: &mut Context) {
+        let Demoted { image, min_size, .. } = demoted;
+        context.complete = false;
+        match context.kernel.demote(image.pid, min_size) {
+            Ok(true) => {
+                context.demoted += 1;
+                self.processes.insert(image.pid, (demoted, Amount::default()));
+                self.add_message(demoted);
+            }
+            Ok(false) => {}
+            Err(error) => {
+                log::info!("the small blocks of process {} are dropped in user space only: {error}", image.pid);
+            }
+        }
+    }
+
+    fn add_message(&mut self, Demoted { image: ImageId { pid, .. }, min_size, .. }: Demoted) {
+        self.created += 1;
+        if self.created <= MAX_MESSAGES {
+            let comm = procfs::comm(pid).unwrap_or_default();
+            self.messages.push(format!(
+                "process {pid} ({}) has more live blocks than its share of the ledger; its blocks below {min_size} are \
+                 no longer followed; raise --memory-limit or, without one, --max-live",
+                plain(&comm)
+            ));
+        }
+    }
+
+    /// Sends the sums that have changed to the shards.
+    fn send_sums(&mut self, context: &mut Context) {
+        let (mut changed, mut ended) = (Vec::new(), Vec::new());
+        for (&pid, (demoted, sent)) in &mut self.processes {
+            match context.kernel.dropped(pid) {
+                Some(sum) if sum != *sent => {
+                    *sent = sum;
+                    changed.push((*demoted, sum));
+                }
+                // The program at the exit removes the sum, but it can have run before the demotion.
+                Some(_) if !procfs::has_ended(pid) => {}
+                Some(_) | None => ended.push(pid),
+            }
+        }
+        for pid in ended {
+            self.processes.remove(&pid);
+            if let Err(error) = context.kernel.forget_demotion(pid) {
+                log::warn!("process {pid} stays demoted: {error}");
+            }
+        }
+        if !changed.is_empty() {
+            context.shards.set_dropped(changed);
+        }
+    }
+}
+
+impl Part for Demotions {
+    fn poll(&mut self, context: &mut Context) {
+        for demoted in context.shards.spread_demotions() {
+            self.add(demoted, context);
+        }
+    }
+
+    fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
+        self.send_sums(context);
+        self.messages.drain(..).for_each(|message| observer.note(&message));
+    }
+
+    fn close(&mut self, context: &mut Context) {
+        self.poll(context);
+        self.send_sums(context);
+    }
+}
