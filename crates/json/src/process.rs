@@ -45,6 +45,9 @@ pub struct Process<'a> {
     /// them up to 2.41 when a thread exits, and since 2.42 when the first call of a thread is a free. They are in no
     /// other number, even if the blocks were allocated before tracing began.
     pub repeated_frees: u64,
+    /// Only for a demoted process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demotion: Option<Demotion>,
     /// Blocks that were live when an `exec` replaced the process image.
     pub discarded: Blocks,
     /// High-water mark of the live bytes of the process, if kept.
@@ -87,6 +90,29 @@ pub struct Process<'a> {
     pub allocs_per_s: Option<f64>,
     /// `alloc_bytes` divided by the report's `duration_s`; `null` if that is 0.
     pub alloc_bytes_per_s: Option<f64>,
+}
+
+/// Demotion of a process. Its user had more live blocks than a fair share of the ledger, so small blocks of the process
+/// are not followed.
+///
+/// Blocks below `min_size_bytes` count as allocated, and not as live, so the numbers of live blocks, of memory held at
+/// exit, of discarded blocks and at the peak are lower bounds, and the freed numbers are upper bounds. Blocks that were
+/// dropped before their stack was taken have the stack end `merged`, no allocator, thread and tag, and are not in the
+/// histograms.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Demotion {
+    /// Time from the start of tracing to the first demotion; in a report on the changes between two moments, from the
+    /// first moment, and 0 if it was earlier. `null` for a group.
+    pub demoted_s: Option<f64>,
+    /// Size of the smallest block that is followed. A process can be demoted several times.
+    pub min_size_bytes: u64,
+    /// Allocated blocks that are not followed.
+    pub dropped: Blocks,
+    /// Share of the allocated bytes in blocks that are followed, from 0 to 1; `null` in a report on the changes between two
+    /// moments, because blocks of an earlier time can be dropped.
+    pub followed_share: Option<f64>,
+    /// Frees of unknown blocks since the demotion. They are not in `unmatched_frees`.
+    pub demoted_frees: u64,
 }
 
 /// Processes of a group. Only groups have these keys.

@@ -77,10 +77,20 @@ pub(super) fn untraced(profile: &Profile) -> Option<String> {
     (processes > 0).then(|| format!("not traced: {}{rss}", counted(processes, "process", "processes")))
 }
 
-/// Returns the losses and the processes that are not traced: `lost: nothing; not traced: 3 processes`.
+/// Returns a phrase with the number of demoted processes: `demoted: 3 processes (live numbers are lower bounds)`; `None`
+/// if there are none. A group with demoted processes counts once.
+pub(super) fn demoted(profile: &Profile) -> Option<String> {
+    let processes = profile.demoted().count() as u64;
+    let count = counted(processes, "process", "processes");
+    (processes > 0).then(|| format!("demoted: {count} (live numbers are lower bounds)"))
+}
+
+/// Returns the losses, the processes that are not traced and the demoted ones: `lost: nothing; not traced: 3
+/// processes`.
 pub(super) fn completeness(profile: &Profile) -> String {
-    let untraced = untraced(profile).map_or_else(String::new, |untraced| format!("; {untraced}"));
-    format!("lost: {}{untraced}", losses(profile, usize::MAX))
+    let others = [untraced(profile), demoted(profile)];
+    let others: String = others.into_iter().flatten().map(|phrase| format!("; {phrase}")).collect();
+    format!("lost: {}{others}", losses(profile, usize::MAX))
 }
 
 /// Returns a phrase about activity that is not in the report: `12 spans shorter than 1.00 µs and the last 3 events

@@ -90,8 +90,8 @@ fn title(profile: &Profile, options: &Options) -> String {
     format::shortened(&title, TITLE_CHARACTERS)
 }
 
-/// Returns the total with its error, the duration, the losses, the processes that are not traced, and the quality of
-/// the stacks.
+/// Returns the total with its error, the duration, the losses, the processes that are not traced, the demoted ones, and
+/// the quality of the stacks.
 fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
     let profile = view.profile();
     let sum = stacks.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
@@ -110,9 +110,10 @@ fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
         before.insert(1, format!("grown (not drawn: {shrunk} shrunk)"));
     }
     let before = before.join(" ");
-    let untraced = format::untraced(profile).map(|untraced| format!(" · {untraced}")).unwrap_or_default();
+    let incomplete = [format::untraced(profile), format::demoted(profile)];
+    let incomplete: String = incomplete.into_iter().flatten().map(|phrase| format!(" · {phrase}")).collect();
     let quality = format::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
-    let after = untraced + &quality;
+    let after = incomplete + &quality;
     let room = SUBTITLE_CHARACTERS.saturating_sub(before.chars().count() + after.chars().count());
     let losses = if profile.losses.total() == 0 {
         String::from("nothing lost")

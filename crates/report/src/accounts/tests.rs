@@ -65,7 +65,7 @@ fn text_has_a_row_for_each_group_and_the_total() {
   total                   4.00 MiB   4,000  4.50 MiB  0 B   5.00 MiB  1.00 MiB   1.00 KiB     -          3  1.573 s
 
 ~ the mark is a bound: the order of changes in the accounts of a group is not known
-lost: 2 events (allocations and pages not counted because the ledger is full; raise --max-live)
+lost: 2 events (allocations and pages not counted because the ledger is full; raise --memory-limit or, without one, --max-live)
 note: a note
 ";
     assert_eq!(written(Format::Text), expected);

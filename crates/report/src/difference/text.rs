@@ -7,10 +7,10 @@ use memtrace_model::plain;
 
 use super::side::{Side, signed};
 use super::sites::{Compared, Kind, STABLE_PARTS, Site, sum_of};
-use crate::escape;
 use crate::metrics::MetricView;
 use crate::table::{self, Column};
 use crate::text::stack;
+use crate::{escape, format};
 
 /// Maximum number of stable sites in the list.
 const STABLE_SHOWN: usize = 3;
@@ -34,6 +34,9 @@ pub(super) fn write(
         if lost > 0 {
             let events = number::counted(lost, "event was", "events were");
             writeln!(out, "  {events} lost in the report {when}: its numbers are incomplete")?;
+        }
+        if let Some(demoted) = format::demoted(&side.profile) {
+            writeln!(out, "  {demoted} in the report {when}")?;
         }
     }
     if sites.is_empty() {

@@ -9,7 +9,8 @@ function main() {
   document.title = `memtrace: ${report.subject}`;
   byId('title').textContent = `memtrace: ${report.subject}`;
   byId('losses').textContent = `Lost: ${LOST.map(([reason, count]) => `${count} ${reason}`).join(', ') || 'nothing'}.`
-    + (report.untraced.count > 0 ? ` Not traced: ${report.untraced.count} processes.` : '');
+    + (report.untraced.count > 0 ? ` Not traced: ${report.untraced.count} processes.` : '')
+    + (DEMOTED > 0 ? ` Demoted: ${DEMOTED} processes; their live numbers are lower bounds.` : '');
   byId('notes').replaceChildren(...report.notes.map((note) => element('li', {}, note)));
   qualityTable(byId('quality'));
   byId('theme').addEventListener('click', changeTheme);

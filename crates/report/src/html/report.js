@@ -33,6 +33,8 @@ function defaultMetric() {
 // Counters that add up to the resident set size.
 const RSS = ['rss_anon_bytes', 'rss_file_bytes', 'rss_shmem_bytes'];
 
+// Number of processes with blocks that were not followed.
+const DEMOTED = report.processes.filter((process) => process.demotion).length;
 // Reasons of losses that occurred, with their numbers as text.
 const LOST = Object.entries(report.losses).filter(([, count]) => count > 0).map(([reason, count]) => [reason, count.toLocaleString('en')]);
 

@@ -74,12 +74,20 @@ function siteTable(table, metric) {
   return new SortedTable(table, columns, rows, { most: 50, onRow: show, by: METRICS.indexOf(metric) });
 }
 
+// Says from when on which blocks of a process were followed, and the share of its bytes in them.
+function describeDemotion(demotion) {
+  if (!demotion) { return ''; }
+  const since = demotion.demoted_s === null ? '' : ` after ${demotion.demoted_s.toFixed(1)} s`;
+  const share = demotion.followed_share === null ? '' : `, ${(100 * demotion.followed_share).toFixed(1)} % of the allocated bytes`;
+  return `, demoted${since}: only blocks from ${spellBytes(demotion.min_size_bytes)} on are followed${share}`;
+}
+
 function processTable(table, metric) {
   const rows = report.processes.map((process) => ({ item: { ...process, ...process.totals }, text: process.comm }));
   const text = (title, value) => ({ title, isText: true, value, cell: value });
   const name = (row) => row.item.pid === null ? `${row.item.comm} ×${row.item.runs}` : `${row.item.comm} (${row.item.pid})`;
   const columns = [...METRICS.filter((one) => one.field !== 'peak_bytes').map(metricColumn),
-    text('state', (row) => row.item.ended ?? 'running'), text('user', (row) => row.item.user ?? ''), text('process', name)];
+    text('state', (row) => (row.item.ended ?? 'running') + describeDemotion(row.item.demotion)), text('user', (row) => row.item.user ?? ''), text('process', name)];
   return new SortedTable(table, columns, rows, { most: 500, by: Math.max(columns.findIndex((column) => column.title === metric.title), 0) });
 }
 

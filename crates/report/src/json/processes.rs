@@ -33,6 +33,7 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Proces
         unmatched_frees: process.unmatched_frees,
         inherited_frees: process.inherited_frees,
         repeated_frees: process.repeated_frees,
+        demotion: demotion(profile, process),
         discarded: numbers::blocks(process.total.discarded()),
         peak_bytes: process.peak.map(|peak| peak.0),
         uid: user.map(|user| user.uid),
@@ -51,6 +52,18 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Proces
         allocs_per_s: rates.map(|(blocks, _)| blocks),
         alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
     }
+}
+
+fn demotion(profile: &Profile, process: &ProcessProfile) -> Option<schema::Demotion> {
+    let demotion = &process.demotion;
+    let share = || demotion.followed_share(process.total.alloc().bytes);
+    (!demotion.is_none()).then(|| schema::Demotion {
+        demoted_s: process.group.is_none().then(|| demotion.at.since_start().as_secs_f64()),
+        min_size_bytes: demotion.min_size.0,
+        dropped: numbers::blocks(demotion.dropped),
+        followed_share: profile.run.window.is_none().then(share),
+        demoted_frees: demotion.frees,
+    })
 }
 
 /// Returns the process ID; `None` for a group.

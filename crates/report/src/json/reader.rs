@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use memtrace_json::{self as schema, NumberMut, Numbers, Object, SCHEMA_VERSION};
 use memtrace_model::{
-    AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name, ObjectName, Part,
-    Pid, ProcessProfile, Profile, ProfileRows, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Unnamed,
-    VirtOffset,
+    AbsAddr, Amount, Bytes, Demotion, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name,
+    ObjectName, Part, Pid, ProcessProfile, Profile, ProfileRows, Quantities, Quantity, RunFacts, StackEnd,
+    StackProfile, Unnamed, VirtOffset,
 };
 use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny, Unexpected};
@@ -128,7 +128,10 @@ type ComparableReport = schema::Report<
 fn process(process: schema::Process<'_>) -> ProcessProfile {
     // Comparisons need to know that a process has ended, but not how. A group has no PID.
     let ended = process.ended.map(|_| ImageEnd::Exit);
-    ProcessProfile { ended, ..ProcessProfile::new(Pid(process.pid.unwrap_or_default()), process.comm) }
+    // They also show which live numbers are lower bounds.
+    let min_size = Bytes(process.demotion.map_or(0, |demotion| demotion.min_size_bytes));
+    let demotion = Demotion { min_size, ..Demotion::default() };
+    ProcessProfile { ended, demotion, ..ProcessProfile::new(Pid(process.pid.unwrap_or_default()), process.comm) }
 }
 
 fn frame(frame: schema::Frame<'_>) -> Frame {

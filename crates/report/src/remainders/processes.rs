@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace_model::{Cgroup, Comm, EndedGroup, PageFaults, Pid, ProcessProfile, Profile, User};
+use memtrace_model::{Cgroup, Comm, Demotion, EndedGroup, PageFaults, Pid, ProcessProfile, Profile, Tick, User};
 
 use super::order::largest_first;
 use crate::Options;
@@ -105,6 +105,8 @@ fn add(sum: &mut ProcessProfile, process: &ProcessProfile, duration: Duration) {
     sum.unmatched_frees = sum.unmatched_frees.saturating_add(process.unmatched_frees);
     sum.inherited_frees = sum.inherited_frees.saturating_add(process.inherited_frees);
     sum.repeated_frees = sum.repeated_frees.saturating_add(process.repeated_frees);
+    let demotion = Demotion { at: Tick(0), ..process.demotion };
+    sum.demotion.merge(demotion);
     sum.user = sum.user.take().filter(|user| process.user.as_ref() == Some(user));
     let path = |cgroup: &Arc<Cgroup>| cgroup.path.clone();
     sum.cgroup = sum.cgroup.take().filter(|cgroup| process.cgroup.as_ref().map(path) == Some(path(cgroup)));

@@ -32,6 +32,8 @@ struct Row {
     peak: Option<Bytes>,
     threads: Option<u32>,
     ended: &'static str,
+    /// Blocks that are followed, if the process is demoted.
+    followed: Option<String>,
     cgroup: Option<String>,
 }
 
@@ -72,6 +74,7 @@ fn row(process: &ProcessProfile, duration: Duration) -> Row {
         peak: process.peak,
         threads: process.threads,
         ended: ended(process),
+        followed: followed(process),
         cgroup: process.cgroup.as_ref().map(|cgroup| escape::visible(&place(cgroup))),
     }
 }
@@ -92,6 +95,7 @@ fn rest(others: &[&ProcessProfile], duration: Duration) -> Option<Row> {
         peak: None,
         threads: None,
         ended: "",
+        followed: others.iter().any(|process| !process.demotion.is_none()).then(|| String::from("in part")),
         cgroup: Some(String::new()),
     })
 }
@@ -147,6 +151,10 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
     if rows.iter().any(|row| !row.ended.is_empty()) {
         columns.push(Column::text("ENDED", rows.iter().map(|row| row.ended.to_owned())));
     }
+    if rows.iter().any(|row| is_known(&row.followed)) {
+        let all = |row: &Row| row.followed.clone().unwrap_or_else(|| String::from("all"));
+        columns.push(Column::text("FOLLOWED", rows.iter().map(all)));
+    }
     if rows.iter().any(|row| is_known(&row.cgroup)) {
         columns.push(Column::text("CGROUP", rows.iter().map(|row| known(&row.cgroup))));
     }
@@ -171,6 +179,12 @@ fn ended(process: &ProcessProfile) -> &'static str {
         (Some(ImageEnd::OomKill), _) => "oom-kill",
         (Some(ImageEnd::Exec), _) => "exec",
     }
+}
+
+/// Returns the blocks of a demoted process that are followed: `≥64B`.
+fn followed(process: &ProcessProfile) -> Option<String> {
+    let demotion = &process.demotion;
+    (!demotion.is_none()).then(|| format!("≥{}", demotion.min_size.compact()))
 }
 
 /// Returns the most specific description of a control group: pod and container, unit, or path.

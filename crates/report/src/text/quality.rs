@@ -4,10 +4,15 @@
 use std::io;
 
 use memtrace_model::format as number;
-use memtrace_model::{Amount, Cost, DebugFileCounts, DebugFileOutcome, Profile, StackEnd, plain};
+use memtrace_model::{
+    Amount, Cost, DebugFileCounts, DebugFileOutcome, Demotion, ProcessProfile, Profile, StackEnd, Tick, plain,
+};
 
-use crate::format;
 use crate::wrap::wrapped;
+use crate::{escape, format};
+
+/// Maximum number of demoted processes with a sentence.
+const MAX_DEMOTED: usize = 5;
 
 pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out)?;
@@ -56,6 +61,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
         let or = if profile.run.filtered == Amount::default() { "" } else { " or were filtered" };
         sentences.push(format!("Inherited: {frees} of blocks that were allocated before a fork{or}."));
     }
+    sentences.extend(demotions(profile));
     let repeated = profile.repeated_frees();
     if repeated > 0 {
         let frees = number::counted(repeated, "free", "frees");
@@ -67,6 +73,54 @@ fn left_out(profile: &Profile) -> Vec<String> {
     }
     sentences.extend(profile.run.notes.iter().map(|note| format!("Note: {}.", plain(note))));
     sentences
+}
+
+/// Returns sentences about demoted processes, the largest first.
+fn demotions(profile: &Profile) -> Vec<String> {
+    let mut demoted: Vec<_> = profile.demoted().collect();
+    demoted.sort_by_key(|process| std::cmp::Reverse(process.demotion.dropped));
+    let Some(phrase) = format::demoted(profile) else { return Vec::new() };
+    let first = format!(
+        "Processes with more live blocks than a fair share of the ledger were {phrase}. Small blocks of these processes \
+         are not followed; a higher --memory-limit or, without one, --max-live gives larger shares."
+    );
+    let others = demoted.len().saturating_sub(MAX_DEMOTED);
+    let rest =
+        (others > 0).then(|| format!("Demoted: {} more.", number::counted(others as u64, "process", "processes")));
+    [first]
+        .into_iter()
+        .chain(demoted.into_iter().take(MAX_DEMOTED).map(|process| demotion(profile, process)))
+        .chain(rest)
+        .collect()
+}
+
+/// Returns a sentence about one demoted process: `Demoted: redis-server [71] after 12.3 s, blocks below 64 B not
+/// followed; …`.
+fn demotion(profile: &Profile, process: &ProcessProfile) -> String {
+    let Demotion { at, min_size, dropped, frees } = process.demotion;
+    let name = escape::visible(process.comm.raw());
+    let since = match at {
+        Tick(0) if profile.run.window.is_some() => String::from("before this period"),
+        at => format!("after {}", number::duration(at.since_start())),
+    };
+    let which = match &process.group {
+        Some(group) => format!("{name} {}", escape::times(group.runs)),
+        None => format!("{name} [{}] {since}", process.pid),
+    };
+    // Blocks that are dropped in a period can have been allocated before it.
+    let share = match profile.run.window {
+        Some(_) => String::new(),
+        None => {
+            let share = process.demotion.followed_share(process.total.alloc().bytes);
+            format!(", so that {} of the allocated bytes are followed", number::percent(share))
+        }
+    };
+    let blocks = number::counted(dropped.count, "block", "blocks");
+    let frees = number::counted(frees, "free", "frees");
+    format!(
+        "Demoted: {which}, blocks below {min_size} not followed: {blocks} of {}{share}; {frees} of unknown blocks since.",
+        dropped.bytes
+    )
 }
 
 /// Returns a sentence about the search for debug files: `Debug files: 3 downloaded (12.1 MiB), 1 not found.`

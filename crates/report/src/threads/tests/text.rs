@@ -20,7 +20,7 @@ memory    12.00 GiB available of 32.00 GiB
 pressure  1.5% cpu  0% memory  <0.1% io    disk  2.00M/s read  10.0M/s written
 event     1:28  mark: =a�[2J,"b" <c>&'�
 event     1:29  OOM kill of store (20)
-lost      2 ledger_full (allocations and pages not counted because the ledger is full; raise --max-live)
+lost      2 ledger_full (allocations and pages not counted because the ledger is full; raise --memory-limit or, without one, --max-live)
 
   PID  PROCESS  THREADS  STARTED  ENDED   CPU%   RSS  ANON   FILE  SHMEM  SWAP  FDS  HEAP      NOTE
     7  server     1,203        5      2  240.0  321M  300M  20.0M  1.00M    0B   64  bpf
