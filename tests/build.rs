@@ -42,6 +42,7 @@ const GLIBC: &[&str] = &[
     "fuse",
     "growth",
     "heaps",
+    "hoard",
     "hostile",
     "inlined",
     "interrupted",

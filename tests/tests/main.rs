@@ -17,6 +17,7 @@ mod doctor;
 mod equality;
 mod explain;
 mod explain_programs;
+mod fair_shares;
 mod faults;
 mod filters;
 mod formats_of_runs;
