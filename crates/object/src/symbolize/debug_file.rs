@@ -57,7 +57,7 @@ impl Search<'_> {
     /// Returns the file with this path below a directory of debug files, if it has the build ID.
     fn in_directories(&self, file: &Path, build_id: &BuildId) -> Option<DebugFile> {
         let paths: Vec<_> = self.directories.iter().map(|directory| directory.join(file)).collect();
-        self.find(&paths, |file| {
+        self.find(&[], &paths, |file| {
             let sections = Headers::read(file).ok().and_then(|headers| headers.sections);
             sections.is_some_and(|sections| sections.build_id.as_ref() == Some(build_id))
         })
@@ -69,18 +69,21 @@ impl Search<'_> {
     pub(super) fn by_link(&self, link: &DebugLink) -> Option<DebugFile> {
         let own = self.object.path.parent()?;
         let inside = own.strip_prefix(HOST).unwrap_or(own);
+        let name = OsStr::from_bytes(&link.name);
+        let beside = [own.join(name), own.join(".debug").join(name)];
         let global = self.directories.iter().flat_map(|directory| [directory.join(inside), directory.clone()]);
-        let directories = [own.to_path_buf(), own.join(".debug")].into_iter().chain(global);
-        let paths: Vec<_> = directories.map(|directory| directory.join(OsStr::from_bytes(&link.name))).collect();
-        self.find(&paths, |file| checksum(file).is_ok_and(|checksum| checksum == link.checksum))
+        let global: Vec<_> = global.map(|directory| directory.join(name)).collect();
+        self.find(&beside, &global, |file| checksum(file).is_ok_and(|checksum| checksum == link.checksum))
     }
 
-    fn find(&self, paths: &[PathBuf], is_wanted: impl Fn(&File) -> bool) -> Option<DebugFile> {
+    /// Looks for a file `beside` the object and then at the paths `global`. Below the host's root, only the latter are tried:
+    /// a target with a mount namespace can give its directories any name, such as that of the host's `/etc`.
+    fn find(&self, beside: &[PathBuf], global: &[PathBuf], is_wanted: impl Fn(&File) -> bool) -> Option<DebugFile> {
         let host = Path::new(HOST);
-        let target = self.object.root.as_deref().filter(|&root| root != host);
-        let roots = target.into_iter().chain([host]);
-        let mut candidates = roots.flat_map(|root| paths.iter().map(move |path| (root, path)));
-        candidates.find_map(|(root, path)| {
+        let target = self.object.root.as_deref().into_iter();
+        let in_target = target.flat_map(|root| beside.iter().chain(global).map(move |path| (root, path)));
+        let on_host = global.iter().map(|path| (host, path)).filter(|_| self.object.root.as_deref() != Some(host));
+        in_target.chain(on_host).find_map(|(root, path)| {
             let file = self.files.open_below(root, path).ok().filter(&is_wanted)?;
             Some(DebugFile { file, path: root.join(path.strip_prefix(HOST).unwrap_or(path)) })
         })
@@ -134,5 +137,21 @@ mod tests {
         assert!(found(0xcbf4_3927).is_none());
         std::fs::remove_file(inside).unwrap();
         assert_eq!(found(0xcbf4_3926).map(|found| found.path), Some(outside));
+    }
+
+    #[test]
+    fn directory_of_an_object_is_not_searched_on_the_host() {
+        let scratch = harness::Scratch::new();
+        let _ = scratch.subdirectory("root");
+        std::fs::write(scratch.path("secret"), "123456789").unwrap();
+        let link = DebugLink { name: b"secret".as_slice().into(), checksum: 0xcbf4_3926 };
+        let found = |root: Option<&Path>| {
+            let root = root.map(Into::into);
+            let object = Object { path: scratch.path("program"), handle: None, build_id: None, root };
+            Search { object: &object, directories: &[], files: &AllFiles }.by_link(&link).is_some()
+        };
+        assert!(found(Some(Path::new("/"))));
+        assert!(!found(Some(&scratch.path("root"))));
+        assert!(!found(None), "the root of an ended process is not known");
     }
 }

@@ -107,7 +107,7 @@ fn the_name_source_depends_on_stripping_and_debug_files() {
     fs::create_dir_all(installed.parent().unwrap()).unwrap();
     let symbolizer = Symbolizer::with_debug_directories(&AllFiles, finder(), vec![directory]);
     let source = || {
-        let image = program.image(Some(path.clone()), None);
+        let image = program.image(Some(path.clone()), Some("/".into()));
         symbolizer.name_source(image.mappings[0].object.as_ref().unwrap())
     };
     assert_eq!(source(), NameSource::DebugInfo);
