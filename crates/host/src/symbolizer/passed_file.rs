@@ -16,6 +16,8 @@ pub(super) struct PassedFile {
     pub(super) descriptor: OwnedFd,
     /// Size in bytes, which the worker maps.
     pub(super) size: u64,
+    /// Bytes that are stored. A sparse file has any size at no cost.
+    pub(super) stored: u64,
     /// Bytes of the copy; 0 if the file itself is passed.
     pub(super) copied: u64,
 }
@@ -35,7 +37,8 @@ impl PassedFile {
         let metadata = file.metadata()?;
         let is_small = metadata.len() <= max_copy;
         if is_stable(&metadata) || !is_small && is_readable(&metadata) {
-            return Ok(Self { descriptor: file.try_clone()?.into(), size: metadata.len(), copied: 0 });
+            let (size, stored) = (metadata.len(), stored(&metadata));
+            return Ok(Self { descriptor: file.try_clone()?.into(), size, stored, copied: 0 });
         }
         if !is_small {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -46,7 +49,7 @@ impl PassedFile {
         let size = io::copy(&mut io::Read::take(from, max_copy), &mut copy)?;
         copy.rewind()?;
         log::debug!("copied a file of {size} bytes for symbolization");
-        Ok(Self { descriptor: sealed(copy)?, size, copied: size })
+        Ok(Self { descriptor: sealed(copy)?, size, stored: size.min(stored(&metadata)), copied: size })
     }
 }
 
@@ -65,6 +68,11 @@ fn sealable(name: &str) -> io::Result<File> {
 fn sealed(file: File) -> io::Result<OwnedFd> {
     fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL)?;
     Ok(file.into())
+}
+
+/// Returns the bytes that a file system has stored for a file. The unit is that of stat(2).
+fn stored(metadata: &Metadata) -> u64 {
+    metadata.blocks().saturating_mul(512).min(metadata.len())
 }
 
 /// Returns true if every user can read the file.

@@ -28,7 +28,11 @@ const MAX_TIME: Duration = Duration::from_secs(60);
 const LOST_TIME: Duration = Duration::from_secs(6);
 const SHORTEST_TIME: Duration = Duration::from_millis(200);
 /// Lost time of a user after which no further object of the user is read.
-const MOST_LOST_TIME: Duration = Duration::from_secs(8);
+const MOST_LOST_TIME: Duration = Duration::from_secs(7);
+/// The same times for all objects that users can have made. Who mounts file systems in a user namespace, and gives files to
+/// its users, is many users.
+const LOST_TIME_OF_ALL: Duration = Duration::from_secs(6);
+const MOST_LOST_TIME_OF_ALL: Duration = Duration::from_secs(9);
 /// Time in which the server must tell how a worker has ended.
 const GRACE: Duration = Duration::from_secs(2);
 /// Address space that a worker may use in addition to the files that it maps. Debug information takes several times
@@ -151,12 +155,13 @@ impl State {
         let supplementary = files.supplementary.as_ref().map(&mut pass).transpose()?;
         let others = || debug_file.iter().chain(&supplementary);
         let bytes = others().fold(object.size, |bytes, file| bytes.saturating_add(file.size));
+        let stored = others().fold(object.stored, |bytes, file| bytes.saturating_add(file.stored));
         let request = memory_with(&encode(&Request::new(files.reads, debug_file.is_some(), addresses))?)?;
         let (answer, pipe) = pipe_with(PipeFlags::CLOEXEC)?;
-        let deadline = self.deadline(owner, bytes).ok_or(Lost::Timeout)?;
+        let deadline = self.deadline(owner, stored).ok_or(Lost::Timeout)?;
         let call = Call {
             deadline_ms: u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX),
-            memory: MEMORY + bytes.saturating_mul(MEMORY_PER_BYTE).min(MAX_MEMORY) + bytes.min(1 << 40),
+            memory: MEMORY + stored.saturating_mul(MEMORY_PER_BYTE).min(MAX_MEMORY) + bytes.min(1 << 40),
         };
         let mut descriptors = vec![request.as_fd(), pipe.as_fd(), object.descriptor.as_fd()];
         descriptors.extend(others().map(|file| file.descriptor.as_fd()));
@@ -193,11 +198,15 @@ impl State {
         own_server::send(self.server()?.socket(), &call, descriptors)
     }
 
-    /// Returns the time that files of this size may take; `None` if they are not read.
+    /// Returns the time that files with this number of stored bytes may take; `None` if they are not read.
     fn deadline(&self, owner: Owner, bytes: u64) -> Option<Duration> {
-        match self.lost.get(&owner).copied().unwrap_or_default() {
-            lost if lost >= MOST_LOST_TIME => None,
-            lost if lost >= LOST_TIME => Some(SHORTEST_TIME),
+        let lost = self.lost.get(&owner).copied().unwrap_or_default();
+        let by_users: Duration =
+            self.lost.iter().filter(|&(&owner, _)| !is_of_root(owner)).map(|(_, &lost)| lost).sum();
+        let by_users = if is_of_root(owner) { Duration::ZERO } else { by_users };
+        match (lost, by_users) {
+            (lost, all) if lost >= MOST_LOST_TIME || all >= MOST_LOST_TIME_OF_ALL => None,
+            (lost, all) if lost >= LOST_TIME || all >= LOST_TIME_OF_ALL => Some(SHORTEST_TIME),
             _ => Some((TIME_PER_OBJECT + Duration::from_secs(bytes / BYTES_PER_SECOND)).min(MAX_TIME)),
         }
     }
@@ -208,6 +217,12 @@ impl State {
             none => Ok(none.insert(OwnServer::start(NAME)?)),
         }
     }
+}
+
+/// Returns true for a file of root on a disk. No user can make one, in whatever namespaces. Device numbers of other file
+/// systems have the major number 0 (`get_anon_bdev`, fs/super.c).
+fn is_of_root((device, user): Owner) -> bool {
+    user == 0 && rustix::fs::major(device) != 0
 }
 
 /// Returns the maximum size of copies in bytes: a half of the memory that is left to the cgroup of memtrace. The page cache
@@ -281,6 +296,23 @@ mod tests {
         assert_eq!(state.deadline((1, 7), 320 << 20), Some(SHORTEST_TIME));
         state.lost.insert((1, 7), Duration::from_secs(8));
         assert_eq!(state.deadline((1, 7), 0), None);
+        state.lost.clear();
+        state.lost.insert((1, 7), Duration::from_secs(5));
         assert_eq!(state.deadline((1, 0), 0), seconds(6));
+    }
+
+    #[test]
+    fn objects_of_many_users_lose_a_limited_time() {
+        let mut state = State { server: None, is_stopped: || false, lost: BTreeMap::new() };
+        let (disk, usual) = (rustix::fs::makedev(254, 1), Some(TIME_PER_OBJECT));
+        state.lost.insert((1, 1000), Duration::from_secs(3));
+        state.lost.insert((2, 1001), Duration::from_secs(2));
+        assert_eq!([(3, 0), (disk, 0)].map(|owner| state.deadline(owner, 0)), [usual; 2]);
+        state.lost.insert((4, 0), Duration::from_secs(1));
+        assert_eq!([(3, 0), (disk, 0)].map(|owner| state.deadline(owner, 0)), [Some(SHORTEST_TIME), usual]);
+        state.lost.insert((5, 0), Duration::from_secs(3));
+        assert_eq!([(3, 0), (disk, 0)].map(|owner| state.deadline(owner, 0)), [None, usual]);
+        state.lost.insert((disk, 0), Duration::from_secs(8));
+        assert_eq!(state.deadline((disk, 0), 0), None);
     }
 }
