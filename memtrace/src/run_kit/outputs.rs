@@ -20,6 +20,7 @@ use memtrace_model::{EventClass, Profile};
 use memtrace_report::Format;
 
 pub(crate) use self::patient::Patient;
+pub(crate) use self::sink::checked_path;
 pub(crate) use self::streamed::{StreamedOutput, Written};
 
 use self::content::fill;

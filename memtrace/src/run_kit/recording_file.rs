@@ -8,6 +8,7 @@ use memtrace_host::procfs;
 
 use super::error::Error;
 use crate::run_kit::config::Recording;
+use crate::run_kit::outputs::checked_path;
 use crate::run_kit::privileges;
 
 /// Returns the header of a history that starts at the wall-clock time `start`. Its list of event classes is empty.
@@ -28,6 +29,9 @@ pub(crate) fn header(start: SystemTime, interval: Duration) -> Header {
 /// Creates the file of `recording`. Its size limit replaces the limit in `settings`.
 pub(crate) fn create(recording: &Recording, header: &Header, settings: Settings) -> Result<Writer, Error> {
     let settings = Settings { size_limit: recording.size_limit, ..settings };
-    privileges::with_those_for_reports(|| Writer::create(&recording.path, header, settings))
-        .map_err(|error| Error::Output { path: recording.path.clone(), source: io::Error::other(error) })
+    let failed = |source| Error::Output { path: recording.path.clone(), source };
+    privileges::with_those_for_reports(|| {
+        let path = checked_path(&recording.path).map_err(failed)?;
+        Writer::create(&path, header, settings).map_err(|error| failed(io::Error::other(error)))
+    })
 }

@@ -41,6 +41,20 @@ impl Drop for Temporary {
     }
 }
 
+/// Returns the path of a file to write, without symbolic links. The file itself need not exist.
+///
+/// # Errors
+///
+/// [`io::ErrorKind::PermissionDenied`] if another user has put the file or a link of the path into a directory with the sticky
+/// bit; errors of stat(2) and readlink(2).
+pub(crate) fn checked_path(path: &Path) -> io::Result<PathBuf> {
+    let path = follow_links(path)?;
+    if let Ok(existing) = fs::metadata(&path) {
+        check_owner(&path, &existing)?;
+    }
+    Ok(path)
+}
+
 impl Sink {
     /// Opens the output at `path`. A regular file gets this name only in [`Self::publish`].
     pub(super) fn open(path: &Path) -> io::Result<Self> {
@@ -52,11 +66,11 @@ impl Sink {
             if kind.is_dir() {
                 return Err(io::Error::from(io::ErrorKind::IsADirectory));
             }
+            check_owner(&path, metadata)?;
             if kind.is_char_device() || kind.is_fifo() || kind.is_block_device() || kind.is_socket() {
                 let file = OpenOptions::new().write(true).open(&path)?;
                 return Ok(Self::Device { path, file });
             }
-            check_owner(&path, metadata)?;
             // Fail if the file is read-only. A rename would replace it, because it needs write access to the directory
             // only.
             OpenOptions::new().write(true).open(&path)?;
@@ -257,6 +271,19 @@ mod tests {
         assert_eq!(opened(0o1777, 0), Ok(()));
         assert_eq!(opened(0o1777, 65534), Err(io::ErrorKind::PermissionDenied));
         assert_eq!(opened(0o0755, 65534), Ok(()));
+    }
+
+    #[test]
+    fn privileged_pipe_of_another_user_in_a_sticky_directory_is_not_opened() {
+        assert_root();
+        let scratch = Scratch::new();
+        let pipe = scratch.pipe("pipe");
+        lchown(&pipe, Some(65534), None).unwrap();
+        fs::set_permissions(scratch.path(""), Permissions::from_mode(0o1777)).unwrap();
+        // To open it would wait for a reader.
+        assert_eq!(Sink::open(&pipe).map(drop).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(checked_path(&pipe).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        assert_eq!(checked_path(&scratch.path("new")).unwrap(), scratch.path("new"));
     }
 
     #[test]
