@@ -36,7 +36,7 @@ use crate::procfs;
 pub use client::{enable, timeouts};
 pub(crate) use file_systems::known_facts;
 pub use protocol::Facts;
-pub(crate) use protocol::{LastLink, Wants};
+pub(crate) use protocol::{Links, Wants};
 pub use server::{NAME, serve};
 
 /// Maximum size of a copy.
@@ -143,7 +143,7 @@ impl TargetRoot {
     }
 
     /// Looks up `path` below the directory. Links do not lead out of it.
-    pub(crate) fn find(&self, path: &Path, last: LastLink, wants: Wants) -> io::Result<Found> {
+    pub(crate) fn find(&self, path: &Path, links: Links, wants: Wants) -> io::Result<Found> {
         let directory = known(&self.directory)?;
         let (kind, by_user) = kind_of(&self.directory, &directory, self.origin)?;
         if kind == Kind::Local {
@@ -151,7 +151,7 @@ impl TargetRoot {
             // the cache of names there is no wait; in a directory of a local file system neither, but the lookup cannot be
             // restricted to it.
             let further = ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
-            match worker::look_up(&self.directory, path, last, further) {
+            match worker::look_up(&self.directory, path, links, further) {
                 Ok(seen) => {
                     let facts = known(&seen)?;
                     return Ok(Found { facts, seen, content: Content::Local(Kind::Local) });
@@ -162,17 +162,17 @@ impl TargetRoot {
         }
         let owner = if self.is_own { Owner::Own } else { self.origin.owner(&directory) };
         let path = Some(path.as_os_str().as_bytes().to_vec());
-        ask(path, self.directory.try_clone()?, (last, wants), by_user, &owner)
+        ask(path, self.directory.try_clone()?, (links, wants), by_user, &owner)
     }
 
     /// Opens the regular file at `path` below the directory.
     pub(crate) fn open(&self, path: &Path) -> io::Result<OpenFile> {
-        self.find(path, LastLink::Follow, Wants::Content)?.open()
+        self.find(path, Links::Follow, Wants::Content)?.open()
     }
 
     /// Returns true if there is a file at `path` below the directory.
     pub(crate) fn has(&self, path: &Path) -> bool {
-        self.find(path, LastLink::Follow, Wants::Facts).is_ok()
+        self.find(path, Links::Follow, Wants::Facts).is_ok()
     }
 }
 
@@ -181,7 +181,7 @@ fn find_at(path: &Path) -> io::Result<Found> {
     let seen = see(path)?;
     let (facts, origin) = (known(&seen)?, Origin::of(path));
     match kind_of(&seen, &facts, origin)? {
-        (Kind::Served, by_user) => ask(None, seen, (LastLink::Follow, Wants::Content), by_user, &origin.owner(&facts)),
+        (Kind::Served, by_user) => ask(None, seen, (Links::Follow, Wants::Content), by_user, &origin.owner(&facts)),
         (kind, _) => Ok(Found { facts, seen, content: Content::Local(kind) }),
     }
 }
@@ -201,7 +201,7 @@ fn kind_of(file: &OwnedFd, facts: &Facts, origin: Origin) -> io::Result<(Kind, b
     let kind = match Kind::of_file(facts, origin.by_user) {
         Some(kind) => kind,
         None => {
-            let wants = (LastLink::Follow, Wants::Facts);
+            let wants = (Links::Follow, Wants::Facts);
             let (answer, _) = client::ask(call(None, wants, origin.by_user), file.try_clone()?, &origin.owner(facts))?;
             remembered(&answer, origin.by_user)?.1
         }
@@ -209,15 +209,15 @@ fn kind_of(file: &OwnedFd, facts: &Facts, origin: Origin) -> io::Result<(Kind, b
     Ok((kind, origin.by_user || kind == Kind::Served))
 }
 
-fn call(path: Option<Vec<u8>>, (last, wants): (LastLink, Wants), by_user: bool) -> Call {
-    Call { path, last, wants, by_user, owner: 0, user: 0, max_copy: MAX_COPY }
+fn call(path: Option<Vec<u8>>, (links, wants): (Links, Wants), by_user: bool) -> Call {
+    Call { path, links, wants, by_user, owner: 0, user: 0, max_copy: MAX_COPY }
 }
 
 /// Lets a worker look up a file.
 fn ask(
     path: Option<Vec<u8>>,
     target: OwnedFd,
-    wants: (LastLink, Wants),
+    wants: (Links, Wants),
     by_user: bool,
     owner: &Owner,
 ) -> io::Result<Found> {
@@ -244,8 +244,8 @@ fn remembered(answer: &Answer, by_user: bool) -> io::Result<(Facts, Kind)> {
 }
 
 /// Looks up `path` below the directory `root`. Links do not lead out of it.
-pub(crate) fn find_below(root: &Path, path: &Path, last: LastLink) -> io::Result<Found> {
-    TargetRoot::open_directory(root)?.find(path, last, Wants::Content)
+pub(crate) fn find_below(root: &Path, path: &Path, links: Links) -> io::Result<Found> {
+    TargetRoot::open_directory(root)?.find(path, links, Wants::Content)
 }
 
 /// Returns the facts about the file at a path in procfs, such as that of a descriptor, that are known without a request to

@@ -9,7 +9,7 @@ use memtrace_model::{NoPerfMap, Pid, printable};
 use super::process::proc_path;
 use super::process_metadata::field;
 use crate::procfs::kernel_files;
-use crate::target_files::{self, Facts, LastLink};
+use crate::target_files::{self, Facts, Links};
 
 /// Maximum number of bytes of the command line and of the environment that are searched.
 const MAX_ARGUMENTS: u64 = 1 << 20;
@@ -59,7 +59,7 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 /// Reason why there is no perf map.
 pub fn perf_map(root: &Path, generator: CodeGenerator) -> Result<File, NoPerfMap> {
     let path = format!("tmp/perf-{}.map", generator.inner_pid);
-    let found = target_files::find_below(root, Path::new(&path), LastLink::Keep).map_err(|error| {
+    let found = target_files::find_below(root, Path::new(&path), Links::KeepLast).map_err(|error| {
         log::debug!("{}/{path}: {error}", printable(root));
         if error.raw_os_error() == Some(libc::ELOOP) { NoPerfMap::NotRegular } else { NoPerfMap::Missing }
     })?;

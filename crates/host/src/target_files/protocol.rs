@@ -20,7 +20,7 @@ pub(super) const MAX_REPLY: usize = 256;
 pub(super) struct Call {
     /// Path below the directory of the second descriptor; `None` for the file of this descriptor itself.
     pub(super) path: Option<Vec<u8>>,
-    pub(super) last: LastLink,
+    pub(super) links: Links,
     pub(super) wants: Wants,
     /// True if a process without privileges may have mounted the file system.
     pub(super) by_user: bool,
@@ -31,12 +31,14 @@ pub(super) struct Call {
     pub(super) max_copy: u64,
 }
 
-/// What happens to a link at the end of a path.
+/// What happens to symbolic links in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum LastLink {
+pub(crate) enum Links {
     Follow,
-    /// The file is the link itself, which is not a regular file.
-    Keep,
+    /// A link at the end of the path is itself the file, which is not a regular one.
+    KeepLast,
+    /// There are none in the path of a mapping: a link has been put there since.
+    Refuse,
 }
 
 /// What is wanted of a file.

@@ -12,7 +12,7 @@ use rustix::fs::{
 };
 
 use super::file_systems::Kind;
-use super::protocol::{Answer, Call, Facts, LastLink, Wants};
+use super::protocol::{Answer, Call, Facts, Links, Wants};
 use crate::procfs::descriptor_path;
 
 /// Maximum size of a file that is opened. Debug information has some gigabytes; a sparse file can have any size.
@@ -24,7 +24,7 @@ const CHUNK: u64 = 8 << 20;
 /// Does what a call wants. `target`: the directory, or the file itself. `progress` is called while the file is copied.
 pub(super) fn run(call: &Call, target: OwnedFd, progress: impl FnMut()) -> (Answer, Vec<OwnedFd>) {
     let seen = match &call.path {
-        Some(path) => look_up(&target, Path::new(OsStr::from_bytes(path)), call.last, ResolveFlags::empty()),
+        Some(path) => look_up(&target, Path::new(OsStr::from_bytes(path)), call.links, ResolveFlags::empty()),
         None => Ok(target),
     };
     let found = seen.and_then(|seen| Ok((Facts::read(&seen, AtFlags::empty())?, fstatfs(&seen)?.f_type, seen)));
@@ -48,10 +48,14 @@ pub(super) fn run(call: &Call, target: OwnedFd, progress: impl FnMut()) -> (Answ
 
 /// Looks up `path` below a directory, without opening it. Links do not lead out of the directory (`RESOLVE_IN_ROOT`,
 /// openat2(2), Linux 5.6).
-pub(super) fn look_up(directory: &OwnedFd, path: &Path, last: LastLink, further: ResolveFlags) -> io::Result<OwnedFd> {
-    let no_follow = if last == LastLink::Keep { OFlags::NOFOLLOW } else { OFlags::empty() };
+pub(super) fn look_up(directory: &OwnedFd, path: &Path, links: Links, further: ResolveFlags) -> io::Result<OwnedFd> {
+    let (no_follow, no_links) = match links {
+        Links::Follow => (OFlags::empty(), ResolveFlags::empty()),
+        Links::KeepLast => (OFlags::NOFOLLOW, ResolveFlags::empty()),
+        Links::Refuse => (OFlags::empty(), ResolveFlags::NO_SYMLINKS),
+    };
     let flags = OFlags::PATH | OFlags::CLOEXEC | no_follow;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | further;
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | no_links | further;
     Ok(openat2(directory, path, flags, Mode::empty(), resolve)?)
 }
 

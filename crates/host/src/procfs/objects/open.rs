@@ -12,7 +12,7 @@ use memtrace_model::{AbsAddr, Pid};
 use crate::procfs::maps;
 use crate::procfs::maps::{Inode, MapsEntry};
 use crate::procfs::process::proc_path;
-use crate::target_files::{self, OpenFile, TargetRoot, known_facts};
+use crate::target_files::{self, Links, OpenFile, known_facts};
 
 /// An open regular file.
 #[derive(Debug)]
@@ -47,13 +47,13 @@ impl Opened {
         Ok(Self::of(target_files::open_at(path)?))
     }
 
-    /// Opens the regular file at `path` below the directory `root`. Links do not lead out of `root`.
+    /// Opens the regular file of a mapping at its `path` below the directory `root`, which has no links.
     ///
     /// # Errors
     ///
     /// Errors of [`target_files::open_below`].
     pub fn below(root: &Path, path: &Path) -> io::Result<Self> {
-        Ok(Self::of(TargetRoot::open_directory(root)?.open(path)?))
+        Ok(Self::of(target_files::find_below(root, path, Links::Refuse)?.open()?))
     }
 }
 

@@ -140,7 +140,8 @@ fn mmap_event_of_a_replaced_file_resolves_by_its_addresses() {
 #[test]
 fn mmap_events_of_an_exited_process_resolve_by_own_path() {
     let nobody = Pid((1 << 22) + 1);
-    let object = Objects::new().resolve(nobody, Path::new(GLIBC), None, None, Some(identity(Path::new(GLIBC))));
+    let path = fs::canonicalize(GLIBC).unwrap();
+    let object = Objects::new().resolve(nobody, &path, None, None, Some(identity(&path)));
     assert!(object.handle.is_some());
     assert_eq!(object.root, None);
 }
@@ -234,7 +235,8 @@ fn files_over_time_do_not_reach_the_limit() {
     const LIMIT: usize = 16;
     let scratch = Scratch::new();
     let mut objects = Objects::with_limit(LIMIT);
-    let libc = objects.resolve(own_pid(), Path::new(GLIBC), None, None, Some(identity(Path::new(GLIBC))));
+    let path = fs::canonicalize(GLIBC).unwrap();
+    let libc = objects.resolve(own_pid(), &path, None, None, Some(identity(&path)));
     let mut closed = Vec::new();
     for number in 0..100 {
         let path = scratch.copy("/bin/true", &format!("conftest{number}"));
