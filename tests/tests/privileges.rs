@@ -69,8 +69,8 @@ fn mask(status: &str, set: &str) -> u64 {
     u64::from_str_radix(field(status, set), 16).expect("a number")
 }
 
-/// Returns an error if a thread lacks one of these capabilities, as far as the test has them, or can get others. `required`:
-/// threads that must exist.
+/// Returns an error if a thread lacks one of these capabilities, as far as the test has them, or can get others, or if a
+/// `required` thread does not exist. A new thread gets its name when it runs for the first time.
 fn compare_threads(pid: u32, expected: u64, required: &[&str]) -> Result<(), String> {
     let own = fs::read_to_string("/proc/thread-self/status").expect("this thread runs");
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("memtrace runs");
@@ -90,8 +90,7 @@ fn compare_threads(pid: u32, expected: u64, required: &[&str]) -> Result<(), Str
         assert_eq!(field(&status, "NoNewPrivs"), "1", "{name}");
         names.insert(name);
     }
-    assert!(required.iter().all(|name| names.contains(*name)), "{names:?}");
-    Ok(())
+    if required.iter().all(|name| names.contains(*name)) { Ok(()) } else { Err(format!("only {names:?}")) }
 }
 
 fn wait_until_full(pipe: &File) {
@@ -118,7 +117,7 @@ fn threads_have_the_documented_capabilities() {
     let pid = tracer.process().pid();
     let tracing = documented(&["the probes are removed", REPORT]);
     let threads = ["memtrace", "memtrace-shard-", "recording", "memtrace-sites"];
-    compare_threads(pid, tracing, &threads).expect("the capabilities of the guide");
+    poll::until(|| compare_threads(pid, tracing, &threads));
     let expected = victim.work();
     tracer.process().signal(libc::SIGINT);
     wait_until_full(&pipe);
