@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::env;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,6 @@ use self::protocol::{Answer, Call};
 use crate::procfs;
 
 pub use client::{enable, timeouts};
-pub(crate) use file_systems::known_facts;
 pub use protocol::Facts;
 pub(crate) use protocol::{Links, Wants};
 pub use server::{NAME, serve};
@@ -144,7 +143,7 @@ impl TargetRoot {
 
     /// Looks up `path` below the directory. Links do not lead out of it.
     pub(crate) fn find(&self, path: &Path, links: Links, wants: Wants) -> io::Result<Found> {
-        let directory = known(&self.directory)?;
+        let directory = known_facts(&self.directory)?;
         let (kind, by_user) = kind_of(&self.directory, &directory, self.origin)?;
         if kind == Kind::Local {
             // Another file system can be mounted below the directory, or will be, if the path is looked up there (autofs). In
@@ -153,7 +152,7 @@ impl TargetRoot {
             let further = ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
             match worker::look_up(&self.directory, path, links, further) {
                 Ok(seen) => {
-                    let facts = known(&seen)?;
+                    let facts = known_facts(&seen)?;
                     return Ok(Found { facts, seen, content: Content::Local(Kind::Local) });
                 }
                 Err(error) if [Some(libc::EXDEV), Some(libc::EAGAIN)].contains(&error.raw_os_error()) => {}
@@ -179,7 +178,7 @@ impl TargetRoot {
 /// Looks up a path that leads to the file by a link of the kernel: in procfs, such as that of a descriptor.
 fn find_at(path: &Path) -> io::Result<Found> {
     let seen = see(path)?;
-    let (facts, origin) = (known(&seen)?, Origin::of(path));
+    let (facts, origin) = (known_facts(&seen)?, Origin::of(path));
     match kind_of(&seen, &facts, origin)? {
         (Kind::Served, by_user) => ask(None, seen, (Links::Follow, Wants::Content), by_user, &origin.owner(&facts)),
         (kind, _) => Ok(Found { facts, seen, content: Content::Local(kind) }),
@@ -190,8 +189,8 @@ fn see(path: &Path) -> io::Result<OwnedFd> {
     Ok(OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?.into())
 }
 
-/// Returns the known facts about a looked-up file.
-fn known(file: &OwnedFd) -> io::Result<Facts> {
+/// Returns the facts about an open file or directory that are known without a request to its file system.
+pub(crate) fn known_facts(file: impl AsFd) -> io::Result<Facts> {
     Facts::read(file, AtFlags::STATX_DONT_SYNC)
 }
 
@@ -255,7 +254,7 @@ pub(crate) fn find_below(root: &Path, path: &Path, links: Links) -> io::Result<F
 ///
 /// Errors of open(2) and statx(2).
 pub fn facts_at(path: &Path) -> io::Result<Facts> {
-    known(&see(path)?)
+    known_facts(&see(path)?)
 }
 
 /// Opens a file as [`open_target_file`] does.

@@ -1,10 +1,7 @@
 //! File systems: some generate their files, and some can make a reader wait for ever.
 
 use std::collections::HashMap;
-use std::os::fd::AsFd;
 use std::sync::{Mutex, PoisonError};
-
-use rustix::fs::AtFlags;
 
 use super::protocol::Facts;
 
@@ -114,11 +111,6 @@ impl Kind {
             }
         });
     }
-}
-
-/// Returns the facts about an open file or directory that are known without a request to its file system.
-pub(crate) fn known_facts(file: impl AsFd) -> Option<Facts> {
-    Facts::read(file, AtFlags::STATX_DONT_SYNC).ok()
 }
 
 fn with_known<T>(work: impl FnOnce(&mut HashMap<u64, Kind>) -> T) -> T {

@@ -92,7 +92,7 @@ pub(super) fn root(pid: Pid) -> Option<((PathBuf, Inode), File)> {
     let namespace = fs::read_link(proc_path(pid, "ns/mnt")).ok()?;
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(proc_path(pid, "root")).ok()?;
-    let state = known_facts(&directory)?;
+    let state = known_facts(&directory).ok()?;
     Some(((namespace, Inode { device: state.device, inode: state.inode }), directory))
 }
 

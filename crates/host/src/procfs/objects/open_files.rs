@@ -174,7 +174,7 @@ impl OpenFiles {
 impl OpenFile {
     /// Returns the file as a candidate for closing, unless it is used.
     fn candidate(&self, handle: &Path, need: Need) -> Option<Candidate> {
-        let state = if need < Need::Use { known_facts(&self.file) } else { return None };
+        let state = if need < Need::Use { known_facts(&self.file).ok() } else { return None };
         let deleted = state.filter(|file| file.links == 0).map(|file| Bytes(file.blocks * BLOCK));
         Some(Candidate { need, deleted, last_use: self.last_use, handle: handle.to_owned() })
     }
