@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, wait};
+use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 use rustix::thread::set_name;
 
 use super::protocol::{Call, MAX_CALL, Reply};
@@ -22,6 +24,9 @@ pub const NAME: &str = "memtrace-files";
 const MOST_WORKERS: usize = 256;
 const MOST_OF_OWNER: usize = 4;
 const MOST_OF_USER: usize = 16;
+
+/// Time in which a worker that has answered ends, on a busy machine too.
+const TIME_TO_END: Duration = Duration::from_millis(100);
 
 /// Time after which the kernel ends a worker, in seconds, if it can be ended. It is longer than any deadline of the client.
 const MAX_TIME: u32 = 70;
@@ -40,12 +45,9 @@ pub fn serve() -> ExitCode {
 
 fn calls(socket: BorrowedFd<'_>) -> io::Result<()> {
     // Owners and users by the pid of the worker.
-    let mut workers: HashMap<i32, (u64, u64)> = HashMap::new();
+    let mut workers = Workers::default();
     loop {
         let received = own_server::receive::<Call>(socket, MAX_CALL);
-        while let Ok(Some((worker, _))) = wait(WaitOptions::NOHANG) {
-            workers.remove(&worker.as_raw_pid());
-        }
         let (call, descriptors) = match received {
             Ok(Some(received)) => received,
             Ok(None) => return Ok(()),
@@ -53,15 +55,39 @@ fn calls(socket: BorrowedFd<'_>) -> io::Result<()> {
             Err(error) if error.raw_os_error().is_none() => continue,
             Err(error) => return Err(error),
         };
-        let of_owner = workers.values().filter(|&&(owner, _)| owner == call.owner).count();
-        let of_user = workers.values().filter(|&&(_, user)| user == call.user).count();
-        if workers.len() < MOST_WORKERS
-            && of_owner < MOST_OF_OWNER
-            && of_user < MOST_OF_USER
+        if workers.permit_in_time(&call)
             && let Some(worker) = fork(&call, descriptors)
         {
-            workers.insert(worker, (call.owner, call.user));
+            workers.0.insert(worker, (call.owner, call.user));
         }
+    }
+}
+
+/// Workers that have not ended: owners and users of their files by pid.
+#[derive(Default)]
+struct Workers(HashMap<i32, (u64, u64)>);
+
+impl Workers {
+    /// Returns true if there can be a worker for the call. A worker that has answered needs some time to end, longer than the
+    /// client for its next call.
+    fn permit_in_time(&mut self, call: &Call) -> bool {
+        let start = Instant::now();
+        loop {
+            self.0.retain(|&worker, _| matches!(waitpid(Pid::from_raw(worker), WaitOptions::NOHANG), Ok(None)));
+            if self.permit(call) {
+                return true;
+            }
+            if start.elapsed() >= TIME_TO_END {
+                return false;
+            }
+            thread::sleep(TIME_TO_END / 100);
+        }
+    }
+
+    fn permit(&self, call: &Call) -> bool {
+        let of_owner = self.0.values().filter(|&&(owner, _)| owner == call.owner).count();
+        let of_user = self.0.values().filter(|&&(_, user)| user == call.user).count();
+        self.0.len() < MOST_WORKERS && of_owner < MOST_OF_OWNER && of_user < MOST_OF_USER
     }
 }
 
@@ -94,4 +120,39 @@ fn answer(call: &Call, descriptors: Vec<OwnedFd>) -> io::Result<()> {
     let (answer, opened) = worker::run(call, target, progress);
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
     own_server::send(reply.as_fd(), &Reply::Done(answer), &descriptors)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::super::protocol::{Links, Wants};
+    use super::*;
+
+    #[test]
+    fn workers_of_an_owner_count_until_they_have_ended() {
+        let call = |owner, user| Call {
+            path: None,
+            links: Links::Follow,
+            wants: Wants::Facts,
+            by_user: true,
+            owner,
+            user,
+            max_copy: 0,
+        };
+        let mut workers = Workers::default();
+        // They end as soon as their input is closed.
+        let mut start = |owner, user| {
+            let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+            workers.0.insert(child.id().cast_signed(), (owner, user));
+            child
+        };
+        let mut waiting: Vec<_> = (0..MOST_OF_OWNER).map(|_| start(1, 1)).collect();
+        assert!(!workers.permit_in_time(&call(1, 1)));
+        assert!(workers.permit_in_time(&call(2, 1)) && workers.permit_in_time(&call(2, 2)));
+        drop(waiting[0].stdin.take());
+        assert!(workers.permit_in_time(&call(1, 1)));
+        waiting.iter_mut().for_each(|child| _ = child.kill());
+        waiting.iter_mut().for_each(|child| _ = child.wait());
+    }
 }
