@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 
 use crate::ui;
+use crate::workspace::Workspace;
 
 /// Returns a command of the cargo that has started xtask.
 pub(crate) fn cargo() -> Command {
@@ -24,6 +25,13 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         bail!("failed with {status}: {shown}");
     }
     Ok(())
+}
+
+/// Builds memtrace with optimisations, and returns its path.
+pub(crate) fn build_release(workspace: &Workspace) -> Result<PathBuf> {
+    ui::step("Building memtrace with optimisations");
+    run(cargo().current_dir(workspace.root()).args(["build", "--release", "--package", "memtrace"]))?;
+    Ok(workspace.join("target/release/memtrace"))
 }
 
 /// Returns the standard output of `command`, or `None` if it cannot be run or fails.

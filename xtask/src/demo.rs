@@ -31,18 +31,13 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     setup::for_demo()?;
     bpf::run(workspace)?;
 
-    ui::step("Building memtrace");
-    let cargo = || {
-        let mut cargo = command::cargo();
-        cargo.current_dir(workspace.root());
-        cargo
-    };
-    command::run(cargo().args(["build", "--release", "--package", "memtrace"]))?;
+    let memtrace = command::build_release(workspace)?;
 
     ui::step("Building the demo service");
     let target = workspace.join("target/frame-pointers");
     command::run(
-        cargo()
+        command::cargo()
+            .current_dir(workspace.root())
             .args(["build", "--release", "--package", "memtrace-demo", "--target-dir"])
             .arg(&target)
             // The flag needs a separate target folder: in a shared one, Cargo would rebuild everything else.
@@ -54,7 +49,6 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     ui::note(&format!("its PID is {}", service.pid()));
 
     ui::step(&format!("Attaching memtrace to process {} for {DURATION}", service.pid()));
-    let memtrace = workspace.join("target/release/memtrace");
     command::run(
         root.command(memtrace)
             .current_dir(workspace.root())

@@ -50,16 +50,8 @@ pub(crate) fn run_in_tests(workspace: &Workspace, root: Root, tier: Tier, memtra
     measure(workspace, root, &Options::of_tier(tier, memtrace))
 }
 
-/// Builds memtrace with optimisations, and returns its path.
-fn build(workspace: &Workspace) -> Result<PathBuf> {
-    ui::step("Building memtrace");
-    let mut cargo = command::cargo();
-    command::run(cargo.current_dir(workspace.root()).args(["build", "--release", "--package", "memtrace"]))?;
-    Ok(workspace.join("target/release/memtrace"))
-}
-
 fn measure(workspace: &Workspace, root: Root, options: &Options) -> Result<()> {
-    let memtrace = options.memtrace.clone().map_or_else(|| build(workspace), Ok)?;
+    let memtrace = options.memtrace.clone().map_or_else(|| command::build_release(workspace), Ok)?;
     let folder = workspace.join("target/soak");
     workspace::create_empty(&folder)?;
     ui::step(&format!("Tracing the machine for {} s", options.duration.as_secs()));

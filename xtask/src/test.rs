@@ -24,10 +24,13 @@ use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
 use crate::tier::Tier;
 use crate::workspace::Workspace;
-use crate::{bpf, fuzz, lint, setup, soak, ui};
+use crate::{bpf, command, fuzz, lint, setup, soak, ui};
 
 /// Name prefix of tests that run as root, in packages other than [`PRIVILEGED_PACKAGE`].
 const PRIVILEGED_PREFIX: &str = "privileged_";
+
+/// Environment variable with the path of the memtrace under test.
+const MEMTRACE: &str = "MEMTRACE_BIN";
 
 /// Runs the tests of a tier, or with `--kernels` only the guest tests.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
@@ -152,10 +155,13 @@ fn run_privileged(
             let command = binary.privileged_command(root, PRIVILEGED_DEADLINE, &[]);
             results.add(Group::Privileged, &binary.name(), execute::run(command, Selection::Only(PRIVILEGED_PREFIX))?);
         }
-        lanes::run_alone(root, binary, &topics.alone, results)
+        lanes::run_alone(root, binary, &[], &topics.alone, results)
     })?;
     if tier == Tier::Long {
-        steps.time("long privileged tests", || lanes::run_alone(root, binary, &topics.long, results))?;
+        // Their limits of time are those of the program that users have.
+        let memtrace = steps.time("build with optimisations", || command::build_release(workspace))?;
+        let wrapper = [String::from("env"), format!("{MEMTRACE}={}", memtrace.display())];
+        steps.time("long privileged tests", || lanes::run_alone(root, binary, &wrapper, &topics.long, results))?;
     }
     Ok(())
 }

@@ -74,7 +74,7 @@ pub(crate) fn compare(workspace: &Workspace, words: &[String]) -> Result<()> {
     let root = Root::obtain().context("memtrace traces as root")?;
     setup::for_soak()?;
     bpf::run(workspace)?;
-    let memtrace = super::build(workspace)?;
+    let memtrace = command::build_release(workspace)?;
     let folder = workspace.join("target/bench/recording");
     workspace::create_empty(&folder)?;
     ui::step(&format!(

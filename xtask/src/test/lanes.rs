@@ -53,11 +53,17 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Runs the topics one after the other.
-pub(super) fn run_alone(root: Root, binary: &Binary, topics: &[Topic], results: &mut Results) -> Result<()> {
+/// Runs the topics one after the other. `wrapper`: words before the path of the test binary.
+pub(super) fn run_alone(
+    root: Root,
+    binary: &Binary,
+    wrapper: &[String],
+    topics: &[Topic],
+    results: &mut Results,
+) -> Result<()> {
     for topic in topics {
         ui::note(&format!("{}, {} tests", topic.name, topic.tests.len()));
-        let result = execute::run_listed(binary.privileged_command(root, PRIVILEGED_DEADLINE, &[]), &topic.tests)?;
+        let result = execute::run_listed(binary.privileged_command(root, PRIVILEGED_DEADLINE, wrapper), &topic.tests)?;
         add(results, topic, result);
     }
     Ok(())
