@@ -134,10 +134,19 @@ fn damaged(scratch: &Scratch, forbidden: &Forbidden, random: &mut Random, nth: u
     path
 }
 
-/// A running program, and the paths that it leaves.
+/// A running program, and the files that it leaves.
 struct Hostile {
     victim: Victim,
-    left: Vec<PathBuf>,
+    left: Left,
+}
+
+/// Files that are removed at the end of their user, also if a test fails: another process can get the same pid.
+struct Left(Vec<PathBuf>);
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|path| _ = fs::remove_file(path));
+    }
 }
 
 impl Hostile {
@@ -160,7 +169,7 @@ impl Hostile {
         };
         let victim = Victim::start(command.uid(USER).gid(USER));
         let map = PathBuf::from(format!("/tmp/perf-{}.map", victim.pid()));
-        let left = vec![program.clone(), map.clone()];
+        let left = Left(vec![program.clone(), map.clone()]);
         match random.below(6) {
             0 => symlink(&forbidden.secret, &map).expect("the name is new"),
             1 => symlink(&forbidden.fifo, &map).expect("the name is new"),
@@ -188,7 +197,7 @@ impl Hostile {
         let (pid, totals) = (self.victim.pid(), self.victim.work());
         // A line would start a further step; the end of its input ends the victim.
         assert!(self.victim.process().wait().success());
-        self.left.iter().for_each(|path| _ = fs::remove_file(path));
+        drop(self.left);
         (pid, totals)
     }
 }
@@ -222,7 +231,8 @@ fn damaged_programs_of_a_user_cost_a_trace_of_the_machine_their_names_only() {
     let scratch = Scratch::new();
     let forbidden = Forbidden::new(&scratch);
     let mut random = Random::new(40);
-    let tracer = Trace::system_wide().options(&["--keep-ended", "2000"]).start();
+    // The programs, and those that prepare them.
+    let tracer = Trace::system_wide().options(&["--keep-ended", "100000"]).start();
     let mut all = Vec::new();
     for first in (0..PROGRAMS).step_by(TOGETHER) {
         let start = |nth| Hostile::start(&scratch, &forbidden, &mut random, nth);
