@@ -20,8 +20,6 @@ use super::{USER, add_section, debug_link};
 /// Number of programs, and of those that run at the same time.
 const PROGRAMS: usize = 1000;
 const TOGETHER: usize = 20;
-/// Number of programs that are traced by their pids.
-const BY_PID: usize = 60;
 /// Maximum time from SIGINT to the end of memtrace.
 const END: Duration = Duration::from_secs(10);
 /// Maximum memory of memtrace while it traces, in KiB.
@@ -151,25 +149,24 @@ impl Drop for Left {
 
 impl Hostile {
     /// Starts a damaged program, some of them with mounts of their own. Then replaces its file and creates its perf map.
-    fn start(scratch: &Scratch, forbidden: &Forbidden, random: &mut Random, nth: usize) -> Self {
+    fn start(program: &Path, forbidden: &Forbidden, random: &mut Random) -> Self {
         const IN_MOUNTS: &str =
             "mount -t tmpfs none /usr/lib/debug && mkfifo /usr/lib/debug/mt-hostile && exec \"$0\" 40";
-        let program = damaged(scratch, forbidden, random, nth);
         let mut command = match random.below(4) {
             0 => {
                 let mut command = Command::new("unshare");
-                command.args(["--user", "--map-root-user", "--mount", "sh", "-c", IN_MOUNTS]).arg(&program);
+                command.args(["--user", "--map-root-user", "--mount", "sh", "-c", IN_MOUNTS]).arg(program);
                 command
             }
             _ => {
-                let mut command = Command::new(&program);
+                let mut command = Command::new(program);
                 command.arg("40");
                 command
             }
         };
         let victim = Victim::start(command.uid(USER).gid(USER));
         let map = PathBuf::from(format!("/tmp/perf-{}.map", victim.pid()));
-        let left = Left(vec![program.clone(), map.clone()]);
+        let left = Left(vec![program.to_owned(), map.clone()]);
         match random.below(6) {
             0 => symlink(&forbidden.secret, &map).expect("the name is new"),
             1 => symlink(&forbidden.fifo, &map).expect("the name is new"),
@@ -180,12 +177,12 @@ impl Hostile {
         // The user chose the map.
         let _ = lchown(&map, Some(USER), Some(USER));
         match random.below(4) {
-            0 => fs::remove_file(&program).expect("the program exists"),
+            0 => fs::remove_file(program).expect("the program exists"),
             // The search for libraries follows links in the root directory of the program, as the dynamic loader does. So a link
             // to the forbidden file would be opened there.
             1 => {
-                fs::remove_file(&program).expect("the program exists");
-                symlink(&forbidden.fifo, &program).expect("the name is free");
+                fs::remove_file(program).expect("the program exists");
+                symlink(&forbidden.fifo, program).expect("the name is free");
             }
             _ => {}
         }
@@ -231,13 +228,14 @@ fn damaged_programs_of_a_user_cost_a_trace_of_the_machine_their_names_only() {
     let scratch = Scratch::new();
     let forbidden = Forbidden::new(&scratch);
     let mut random = Random::new(40);
-    // The programs, and those that prepare them.
+    // Before the trace, so that few other processes take the memory for processes that have ended.
+    let programs: Vec<_> = (0..PROGRAMS).map(|nth| damaged(&scratch, &forbidden, &mut random, nth)).collect();
     let tracer = Trace::system_wide().options(&["--keep-ended", "100000"]).start();
     let mut all = Vec::new();
-    for first in (0..PROGRAMS).step_by(TOGETHER) {
-        let start = |nth| Hostile::start(&scratch, &forbidden, &mut random, nth);
-        let programs: Vec<_> = (first..first + TOGETHER).map(start).collect();
-        all.extend(programs.into_iter().map(Hostile::finish));
+    for programs in programs.chunks(TOGETHER) {
+        let start = |program: &PathBuf| Hostile::start(program, &forbidden, &mut random);
+        let running: Vec<_> = programs.iter().map(start).collect();
+        all.extend(running.into_iter().map(Hostile::finish));
     }
     let report = end(tracer, &forbidden);
     all.iter().for_each(|(pid, expected)| assert_exact(&report, *pid, expected));
@@ -248,12 +246,15 @@ fn damaged_programs_cost_a_trace_by_pid_their_names_only() {
     let scratch = Scratch::new();
     let forbidden = Forbidden::new(&scratch);
     let mut random = Random::new(41);
-    for first in (0..BY_PID).step_by(TOGETHER) {
-        let start = |nth| Hostile::start(&scratch, &forbidden, &mut random, nth);
-        let programs: Vec<_> = (first..first + TOGETHER).map(start).collect();
-        let pids: Vec<_> = programs.iter().map(|program| program.victim.pid()).collect();
+    for first in (0..PROGRAMS).step_by(TOGETHER) {
+        let mut start = |nth| {
+            let program = damaged(&scratch, &forbidden, &mut random, nth);
+            Hostile::start(&program, &forbidden, &mut random)
+        };
+        let running: Vec<_> = (first..first + TOGETHER).map(&mut start).collect();
+        let pids: Vec<_> = running.iter().map(|program| program.victim.pid()).collect();
         let tracer = Trace::pids(&pids).start();
-        let all: Vec<_> = programs.into_iter().map(Hostile::finish).collect();
+        let all: Vec<_> = running.into_iter().map(Hostile::finish).collect();
         let report = end(tracer, &forbidden);
         all.iter().for_each(|(pid, expected)| assert_exact(&report, *pid, expected));
     }
