@@ -8,6 +8,7 @@ pub mod kernel;
 pub mod launch;
 pub mod loader;
 pub mod mmap_events;
+mod object_budget;
 mod own_server;
 pub mod pmu;
 pub mod privileges;

@@ -23,6 +23,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use memtrace_model::{Object, Pid};
 use memtrace_object::ObjectFiles;
@@ -31,6 +32,7 @@ use rustix::fs::{AtFlags, ResolveFlags};
 use self::client::Owner;
 use self::file_systems::Kind;
 use self::protocol::{Answer, Call};
+use crate::object_budget::{ObjectBudget, ObjectOwner};
 use crate::procfs;
 
 pub use client::{enable, timeouts};
@@ -43,6 +45,10 @@ const MAX_COPY: u64 = 1 << 30;
 
 /// Device and inode number of this process's executable; `None` if they cannot be read.
 static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_exe().and_then(fs::metadata)).ok());
+
+/// Time for the checksums of debug files that objects of an owner, and of all users, may take.
+const CHECKSUM_TIME: Duration = Duration::from_secs(1);
+static CHECKSUMS: Mutex<Option<ObjectBudget>> = Mutex::new(None);
 
 /// Processes of open root directories, by the path of the descriptor.
 static ROOTS: Mutex<Option<HashMap<PathBuf, Origin>>> = Mutex::new(None);
@@ -311,6 +317,17 @@ impl ObjectFiles for TargetFiles {
 
     fn open_below(&self, root: &Path, path: &Path) -> io::Result<File> {
         open_below(root, path)
+    }
+
+    fn checksum(&self, object: &File, file: &File) -> io::Result<u32> {
+        let owner = ObjectOwner::of(object)?;
+        let mut budget = CHECKSUMS.lock().unwrap_or_else(PoisonError::into_inner);
+        let budget = budget.get_or_insert_with(|| ObjectBudget::new(CHECKSUM_TIME));
+        budget.left(owner, 0).ok_or(io::ErrorKind::FileTooLarge)?;
+        let start = Instant::now();
+        let checksum = memtrace_object::checksum(file);
+        budget.add(owner, 0, start.elapsed(), checksum.is_err());
+        checksum
     }
 
     fn is_own_executable(&self, file: &File) -> bool {

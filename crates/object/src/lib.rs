@@ -15,4 +15,4 @@ mod object_files;
 pub mod probe_site;
 pub mod symbolize;
 
-pub use object_files::ObjectFiles;
+pub use object_files::{ObjectFiles, checksum};

@@ -71,7 +71,7 @@ fn sealed(file: File) -> io::Result<OwnedFd> {
 }
 
 /// Returns the bytes that a file system has stored for a file. The unit is that of stat(2).
-fn stored(metadata: &Metadata) -> u64 {
+pub(super) fn stored(metadata: &Metadata) -> u64 {
     metadata.blocks().saturating_mul(512).min(metadata.len())
 }
 

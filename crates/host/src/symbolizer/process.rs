@@ -1,11 +1,9 @@
 //! The server's client, in the tracing process.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt as _;
 use std::time::{Duration, Instant};
 
 use memtrace_model::{Pid, Unnamed, VirtOffset};
@@ -13,26 +11,15 @@ use memtrace_object::symbolize::{FunctionFinder, FunctionsAtAddress, NameFiles};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::passed_file::{MAX_COPY, PassedFile, memory_with};
+use super::passed_file::{MAX_COPY, PassedFile, memory_with, stored};
 use super::protocol::{Answer, Call, MAX_DATAGRAM, Outcome, Request};
 use super::server::NAME;
+use crate::object_budget::{ObjectBudget, ObjectOwner};
 use crate::own_server::{self, OwnServer, decode, encode};
 use crate::procfs;
 
-/// Time that each object may take, and additional time for each of its bytes.
-const TIME_PER_OBJECT: Duration = Duration::from_secs(6);
-const BYTES_PER_SECOND: u64 = 32 << 20;
-/// Maximum time that an object may take, whatever its size.
-const MAX_TIME: Duration = Duration::from_secs(60);
-/// Time that the objects of a user may lose by their deadlines. After it, each has the shortest deadline only.
-const LOST_TIME: Duration = Duration::from_secs(6);
-const SHORTEST_TIME: Duration = Duration::from_millis(200);
-/// Lost time of a user after which no further object of the user is read.
-const MOST_LOST_TIME: Duration = Duration::from_secs(7);
-/// The same times for all objects that users can have made. Who mounts file systems in a user namespace, and gives files to
-/// its users, is many users.
-const LOST_TIME_OF_ALL: Duration = Duration::from_secs(6);
-const MOST_LOST_TIME_OF_ALL: Duration = Duration::from_secs(9);
+/// Time of the objects of an owner, and of all users, in addition to that for their bytes.
+const TIME: Duration = Duration::from_secs(6);
 /// Time in which the server must tell how a worker has ended.
 const GRACE: Duration = Duration::from_secs(2);
 /// Address space that a worker may use in addition to the files that it maps. Debug information takes several times
@@ -58,7 +45,7 @@ impl SymbolizerProcess {
     /// Creates a finder. As soon as `is_stopped` returns true, it finds nothing more ([`Unnamed::NamesSkipped`]).
     #[must_use]
     pub fn new(is_stopped: fn() -> bool) -> Self {
-        Self(RefCell::new(State { server: None, is_stopped, lost: BTreeMap::new() }))
+        Self(RefCell::new(State { server: None, is_stopped, budget: ObjectBudget::new(TIME) }))
     }
 }
 
@@ -72,12 +59,8 @@ impl Default for SymbolizerProcess {
 struct State {
     server: Option<OwnServer>,
     is_stopped: fn() -> bool,
-    /// Time that was lost by objects, by their owner: nobody can cost the names of others' objects.
-    lost: BTreeMap<Owner, Duration>,
+    budget: ObjectBudget,
 }
-
-/// File system and user of an object. A container can have a root user of its own.
-type Owner = (u64, u32);
 
 /// Why an object has no names.
 enum Lost {
@@ -127,20 +110,20 @@ impl State {
         if (self.is_stopped)() {
             return Err(Lost::Skipped);
         }
-        let metadata = files.object.metadata()?;
-        let owner = (metadata.dev(), metadata.uid());
-        self.deadline(owner, 0).ok_or(Lost::Timeout)?;
+        let owner = ObjectOwner::of(&files.object)?;
+        let all = [Some(&files.object), files.debug_file.as_ref(), files.supplementary.as_ref()];
+        let sizes = all.into_iter().flatten().map(|file| Ok(stored(&file.metadata()?)));
+        let stored = sizes.sum::<io::Result<u64>>()?;
+        let time = self.budget.left(owner, stored).ok_or(Lost::Timeout)?;
         let start = Instant::now();
-        let found = self.ask(owner, files, addresses);
-        if found.is_err() {
-            *self.lost.entry(owner).or_default() += start.elapsed();
-        }
+        let found = self.ask(time, files, addresses);
+        self.budget.add(owner, stored, start.elapsed(), found.is_err());
         found
     }
 
     fn ask(
         &mut self,
-        owner: Owner,
+        time: Duration,
         files: &NameFiles,
         addresses: &[VirtOffset],
     ) -> Result<Vec<FunctionsAtAddress>, Lost> {
@@ -158,9 +141,8 @@ impl State {
         let stored = others().fold(object.stored, |bytes, file| bytes.saturating_add(file.stored));
         let request = memory_with(&encode(&Request::new(files.reads, debug_file.is_some(), addresses))?)?;
         let (answer, pipe) = pipe_with(PipeFlags::CLOEXEC)?;
-        let deadline = self.deadline(owner, stored).ok_or(Lost::Timeout)?;
         let call = Call {
-            deadline_ms: u32::try_from(deadline.as_millis()).unwrap_or(u32::MAX),
+            deadline_ms: u32::try_from(time.as_millis()).unwrap_or(u32::MAX),
             memory: MEMORY + stored.saturating_mul(MEMORY_PER_BYTE).min(MAX_MEMORY) + bytes.min(1 << 40),
         };
         let mut descriptors = vec![request.as_fd(), pipe.as_fd(), object.descriptor.as_fd()];
@@ -198,31 +180,12 @@ impl State {
         own_server::send(self.server()?.socket(), &call, descriptors)
     }
 
-    /// Returns the time that files with this number of stored bytes may take; `None` if they are not read.
-    fn deadline(&self, owner: Owner, bytes: u64) -> Option<Duration> {
-        let lost = self.lost.get(&owner).copied().unwrap_or_default();
-        let by_users: Duration =
-            self.lost.iter().filter(|&(&owner, _)| !is_of_root(owner)).map(|(_, &lost)| lost).sum();
-        let by_users = if is_of_root(owner) { Duration::ZERO } else { by_users };
-        match (lost, by_users) {
-            (lost, all) if lost >= MOST_LOST_TIME || all >= MOST_LOST_TIME_OF_ALL => None,
-            (lost, all) if lost >= LOST_TIME || all >= LOST_TIME_OF_ALL => Some(SHORTEST_TIME),
-            _ => Some((TIME_PER_OBJECT + Duration::from_secs(bytes / BYTES_PER_SECOND)).min(MAX_TIME)),
-        }
-    }
-
     fn server(&mut self) -> io::Result<&OwnServer> {
         match &mut self.server {
             Some(server) => Ok(server),
             none => Ok(none.insert(OwnServer::start(NAME)?)),
         }
     }
-}
-
-/// Returns true for a file of root on a disk. No user can make one, in whatever namespaces. Device numbers of other file
-/// systems have the major number 0 (`get_anon_bdev`, fs/super.c).
-fn is_of_root((device, user): Owner) -> bool {
-    user == 0 && rustix::fs::major(device) != 0
 }
 
 /// Returns the maximum size of copies in bytes: a half of the memory that is left to the cgroup of memtrace. The page cache
@@ -278,41 +241,5 @@ fn wait(descriptor: BorrowedFd<'_>, end: Limit) -> Result<(), Lost> {
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn deadline_grows_with_the_size_and_shrinks_after_losses() {
-        let mut state = State { server: None, is_stopped: || false, lost: BTreeMap::new() };
-        let seconds = |seconds| Some(Duration::from_secs(seconds));
-        assert_eq!(state.deadline((1, 7), 0), seconds(6));
-        assert_eq!(state.deadline((1, 7), 320 << 20), seconds(16));
-        assert_eq!(state.deadline((1, 7), u64::MAX), Some(MAX_TIME));
-        state.lost.insert((1, 7), Duration::from_secs(6));
-        assert_eq!(state.deadline((1, 7), 320 << 20), Some(SHORTEST_TIME));
-        state.lost.insert((1, 7), Duration::from_secs(8));
-        assert_eq!(state.deadline((1, 7), 0), None);
-        state.lost.clear();
-        state.lost.insert((1, 7), Duration::from_secs(5));
-        assert_eq!(state.deadline((1, 0), 0), seconds(6));
-    }
-
-    #[test]
-    fn objects_of_many_users_lose_a_limited_time() {
-        let mut state = State { server: None, is_stopped: || false, lost: BTreeMap::new() };
-        let (disk, usual) = (rustix::fs::makedev(254, 1), Some(TIME_PER_OBJECT));
-        state.lost.insert((1, 1000), Duration::from_secs(3));
-        state.lost.insert((2, 1001), Duration::from_secs(2));
-        assert_eq!([(3, 0), (disk, 0)].map(|owner| state.deadline(owner, 0)), [usual; 2]);
-        state.lost.insert((4, 0), Duration::from_secs(1));
-        assert_eq!([(3, 0), (disk, 0)].map(|owner| state.deadline(owner, 0)), [Some(SHORTEST_TIME), usual]);
-        state.lost.insert((5, 0), Duration::from_secs(3));
-        assert_eq!([(3, 0), (disk, 0)].map(|owner| state.deadline(owner, 0)), [None, usual]);
-        state.lost.insert((disk, 0), Duration::from_secs(8));
-        assert_eq!(state.deadline((disk, 0), 0), None);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -17,9 +16,6 @@ pub(super) const DIRECTORIES: [&str; 2] = ["/usr/lib/debug", "/lib/debug"];
 
 /// Root of the host's files.
 const HOST: &str = "/";
-
-/// Maximum size of a file with a checksum, since it is read completely.
-const MAX_LINKED: u64 = 1 << 30;
 
 /// A separate debug file.
 #[derive(Debug)]
@@ -65,15 +61,17 @@ impl Search<'_> {
 
     /// Returns the debug file to which `.gnu_debuglink` refers. It is in the directory of the object, in `.debug` there,
     /// or in a directory of debug files, with or without the path of the object (GDB manual, "Debugging Information in
-    /// Separate Files").
-    pub(super) fn by_link(&self, link: &DebugLink) -> Option<DebugFile> {
+    /// Separate Files"). `object`: its open file.
+    pub(super) fn by_link(&self, object: &File, link: &DebugLink) -> Option<DebugFile> {
         let own = self.object.path.parent()?;
         let inside = own.strip_prefix(HOST).unwrap_or(own);
         let name = OsStr::from_bytes(&link.name);
         let beside = [own.join(name), own.join(".debug").join(name)];
         let global = self.directories.iter().flat_map(|directory| [directory.join(inside), directory.clone()]);
         let global: Vec<_> = global.map(|directory| directory.join(name)).collect();
-        self.find(&beside, &global, |file| checksum(file).is_ok_and(|checksum| checksum == link.checksum))
+        self.find(&beside, &global, |file| {
+            self.files.checksum(object, file).is_ok_and(|checksum| checksum == link.checksum)
+        })
     }
 
     /// Looks for a file `beside` the object and then at the paths `global`. Below the host's root, only the latter are tried:
@@ -90,26 +88,14 @@ impl Search<'_> {
     }
 }
 
-/// Returns the CRC-32 of a file, as in `.gnu_debuglink`.
-fn checksum(file: &File) -> io::Result<u32> {
-    if file.metadata()?.len() > MAX_LINKED {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    // The file can grow.
-    let mut file = file.take(MAX_LINKED);
-    let (mut checksum, mut buffer) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(checksum.finalize()),
-            length => checksum.update(&buffer[..length]),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::object_files::AllFiles;
+
+    fn own_executable() -> File {
+        File::open("/proc/self/exe").unwrap()
+    }
 
     #[test]
     fn a_build_id_too_short_for_a_path_has_no_debug_file() {
@@ -132,7 +118,8 @@ mod tests {
         let directories = [PathBuf::from("/debug"), scratch.path("")];
         let search = Search { object: &object, directories: &directories, files: &AllFiles };
         // The check value of CRC-32/ISO-HDLC.
-        let found = |checksum| search.by_link(&DebugLink { name: b"a".as_slice().into(), checksum });
+        let open = own_executable();
+        let found = |checksum| search.by_link(&open, &DebugLink { name: b"a".as_slice().into(), checksum });
         assert_eq!(found(0xcbf4_3926).map(|found| found.path), Some(inside.clone()));
         assert!(found(0xcbf4_3927).is_none());
         std::fs::remove_file(inside).unwrap();
@@ -148,7 +135,7 @@ mod tests {
         let found = |root: Option<&Path>| {
             let root = root.map(Into::into);
             let object = Object { path: scratch.path("program"), handle: None, build_id: None, root };
-            Search { object: &object, directories: &[], files: &AllFiles }.by_link(&link).is_some()
+            Search { object: &object, directories: &[], files: &AllFiles }.by_link(&own_executable(), &link).is_some()
         };
         assert!(found(Some(Path::new("/"))));
         assert!(!found(Some(&scratch.path("root"))));

@@ -73,7 +73,7 @@ impl OpenObject {
                 Some(DebugFile { file: search.files.open(&path).ok()?, path })
             })
         });
-        by_build_id.or_else(|| search.by_link(sections?.debug_link.as_ref()?))
+        by_build_id.or_else(|| search.by_link(&self.file, sections?.debug_link.as_ref()?))
     }
 
     /// Returns the best source of function names.

@@ -1,0 +1,172 @@
+//! Budget of the time that objects take. Nobody can cost others the names of their objects, or delay a report for ever.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::time::{Duration, Instant};
+
+use rustix::fs::major;
+
+/// Bytes of debug information that are read in a second: a third of the rate of a build without optimisations.
+const BYTES_PER_SECOND: u64 = 32 << 20;
+/// Maximum time of an owner, whatever the size of the objects.
+const MAX_TIME: Duration = Duration::from_secs(60);
+/// With less time, no object is read.
+const SHORTEST_TIME: Duration = Duration::from_millis(100);
+/// Half of the used time is forgiven at this interval.
+const FORGIVEN_EACH: Duration = Duration::from_secs(60);
+
+/// File system and user of an object. A container can have a root user of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ObjectOwner {
+    device: u64,
+    user: u32,
+}
+
+impl ObjectOwner {
+    pub(crate) fn of(file: &File) -> io::Result<Self> {
+        let metadata = file.metadata()?;
+        Ok(Self { device: metadata.dev(), user: metadata.uid() })
+    }
+
+    /// Returns true for a file of root on a disk. No user can make one, in whatever namespaces. Device numbers of other file
+    /// systems have the major number 0 (`get_anon_bdev`, fs/super.c).
+    pub(crate) fn is_root_of_disk(self) -> bool {
+        self.user == 0 && major(self.device) != 0
+    }
+}
+
+#[cfg(test)]
+impl ObjectOwner {
+    /// A user on a file system of its own without a disk.
+    pub(crate) const fn user(user: u32) -> Self {
+        Self { device: 1, user }
+    }
+
+    pub(crate) fn root() -> Self {
+        Self { device: rustix::fs::makedev(254, 1), user: 0 }
+    }
+}
+
+/// Time that objects may take. The objects of an owner share a time, which grows with their size; so do all objects that
+/// users can have made.
+#[derive(Debug)]
+pub(crate) struct ObjectBudget {
+    /// Time of objects without any bytes.
+    time: Duration,
+    used: BTreeMap<ObjectOwner, Used>,
+    forgiven: Instant,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Used {
+    time: Duration,
+    bytes: u64,
+}
+
+impl Used {
+    /// Returns what is left of `time`, if further files have this number of stored bytes.
+    fn left_of(self, time: Duration, bytes: u64) -> Duration {
+        let bytes = self.bytes.saturating_add(bytes);
+        (time + Duration::from_secs(bytes / BYTES_PER_SECOND)).min(MAX_TIME).saturating_sub(self.time)
+    }
+}
+
+impl ObjectBudget {
+    pub(crate) fn new(time: Duration) -> Self {
+        Self { time, used: BTreeMap::new(), forgiven: Instant::now() }
+    }
+
+    /// Returns the time that files with this number of stored bytes may take; `None` if they are not read.
+    pub(crate) fn left(&mut self, owner: ObjectOwner, bytes: u64) -> Option<Duration> {
+        if self.forgiven.elapsed() >= FORGIVEN_EACH {
+            self.forgiven = Instant::now();
+            self.used.values_mut().for_each(|used| *used = Used { time: used.time / 2, bytes: used.bytes / 2 });
+        }
+        let of_owner = self.used.get(&owner).copied().unwrap_or_default();
+        let mut left = of_owner.left_of(self.time, bytes);
+        if !owner.is_root_of_disk() {
+            let others = self.used.iter().filter(|(owner, _)| !owner.is_root_of_disk());
+            let all = others.fold(Used::default(), |sum, (_, used)| Used {
+                time: sum.time + used.time,
+                bytes: sum.bytes.saturating_add(used.bytes),
+            });
+            // There is more for those that have used little.
+            let has_used_little = of_owner.time < self.time / 6;
+            let time = if has_used_little { self.time + self.time / 2 } else { self.time };
+            left = left.min(all.left_of(time, bytes));
+        }
+        (left >= SHORTEST_TIME).then_some(left)
+    }
+
+    /// Adds the time that an object with this number of stored bytes has taken.
+    pub(crate) fn add(&mut self, owner: ObjectOwner, bytes: u64, time: Duration, is_lost: bool) {
+        // The number and size of root's objects is limited by what is installed.
+        if is_lost || !owner.is_root_of_disk() {
+            let used = self.used.entry(owner).or_default();
+            *used = Used { time: used.time + time, bytes: used.bytes.saturating_add(bytes) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(6);
+    const ONE: ObjectOwner = ObjectOwner::user(1);
+
+    fn seconds(seconds: u64) -> Option<Duration> {
+        Some(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn time_grows_with_the_size_up_to_a_limit() {
+        let mut budget = ObjectBudget::new(TIME);
+        assert_eq!(budget.left(ONE, 0), seconds(6));
+        assert_eq!(budget.left(ONE, 320 << 20), seconds(16));
+        assert_eq!(budget.left(ONE, u64::MAX), Some(MAX_TIME));
+    }
+
+    #[test]
+    fn objects_of_a_user_share_their_time() {
+        let mut budget = ObjectBudget::new(TIME);
+        for _ in 0..5 {
+            budget.add(ONE, 64 << 20, Duration::from_secs(2), false);
+        }
+        assert_eq!(budget.left(ONE, 0), seconds(6));
+        budget.add(ONE, 0, Duration::from_secs(6), true);
+        assert_eq!(budget.left(ONE, 0), None);
+        budget.forgiven = Instant::now().checked_sub(FORGIVEN_EACH).unwrap();
+        assert_eq!(budget.left(ONE, 0), seconds(3));
+    }
+
+    #[test]
+    fn objects_of_all_users_share_a_time_that_leaves_some_to_others() {
+        let (mut budget, disk) = (ObjectBudget::new(TIME), ObjectOwner::root());
+        budget.add(ONE, 0, Duration::from_secs(6), false);
+        let other = ObjectOwner::user(2);
+        assert_eq!([ONE, other, disk].map(|owner| budget.left(owner, 0)), [None, seconds(3), seconds(6)]);
+        budget.add(other, 0, Duration::from_secs(1), false);
+        assert_eq!([other, ObjectOwner::user(0)].map(|owner| budget.left(owner, 0)), [None, seconds(2)]);
+        (3..5).for_each(|user| budget.add(ObjectOwner::user(user), 0, Duration::from_secs(1), false));
+        assert_eq!([ObjectOwner::user(5), disk].map(|owner| budget.left(owner, 0)), [None, seconds(6)]);
+    }
+
+    #[test]
+    fn objects_of_root_lose_time_only_if_their_names_are_lost() {
+        let (mut budget, disk) = (ObjectBudget::new(TIME), ObjectOwner::root());
+        budget.add(disk, 0, Duration::from_secs(100), false);
+        assert_eq!(budget.left(disk, 0), seconds(6));
+        budget.add(disk, 0, Duration::from_secs(6), true);
+        assert_eq!((budget.left(disk, 0), budget.left(ONE, 0)), (None, seconds(6)));
+    }
+
+    #[test]
+    fn root_of_a_file_system_without_a_disk_can_be_anyone() {
+        assert!(ObjectOwner::root().is_root_of_disk());
+        assert!(!ObjectOwner::user(0).is_root_of_disk());
+        assert!(!ObjectOwner { user: 1000, ..ObjectOwner::root() }.is_root_of_disk());
+    }
+}
