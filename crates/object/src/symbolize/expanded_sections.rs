@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 
+use object::LittleEndian;
+use object::elf::{SHT_DYNSYM, SHT_STRTAB, SHT_SYMTAB};
 use xz2::read::XzDecoder;
 use xz2::stream::Stream;
 
@@ -17,7 +19,7 @@ const DECODER: u64 = 128 << 20;
 /// What of a file is too large after its decompression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TooLarge {
-    /// The compressed symbol table `.gnu_debugdata`.
+    /// A symbol table, or `.gnu_debugdata`, a compressed one.
     pub(super) symbols: bool,
     /// Any other section.
     pub(super) debug_info: bool,
@@ -35,13 +37,19 @@ impl TooLarge {
         let elf = Elf::parse_headers(file).ok()?;
         let sections = Sections::read(&elf)?;
         let stated = |section| sections.uncompressed_size(section).ok().flatten();
-        let is_debug_data = |section| sections.is_named(section, ".gnu_debugdata");
-        let expands = |section| sections.content(section, limit).is_some_and(|content| expands_beyond(&content, limit));
-        let mut headers = sections.headers().iter();
-        Some(Self {
-            debug_info: headers.clone().any(|section| stated(section).is_some_and(|stated| stated > limit)),
-            symbols: headers.any(|section| is_debug_data(section) && expands(section)),
-        })
+        let mut too_large = Self::default();
+        for section in sections.headers() {
+            let is_debug_data = sections.is_named(section, ".gnu_debugdata");
+            let expands = || sections.content(section, limit).is_some_and(|content| expands_beyond(&content, limit));
+            let is_too_large = stated(section).is_some_and(|stated| stated > limit)
+                || is_debug_data && (section.sh_size.get(LittleEndian) > limit || expands());
+            if is_debug_data || [SHT_SYMTAB, SHT_DYNSYM, SHT_STRTAB].contains(&section.sh_type.get(LittleEndian)) {
+                too_large.symbols |= is_too_large;
+            } else {
+                too_large.debug_info |= is_too_large;
+            }
+        }
+        Some(too_large)
     }
 }
 
@@ -81,6 +89,23 @@ mod tests {
         assert_eq!([(1 << 20) - 1, 1 << 20].map(|limit| beyond(limit).unwrap().symbols), [true, false]);
         run(Command::new("objcopy").args(["--update-section", ".gnu_debugdata=/proc/self/exe"]).arg(&library));
         assert!(!beyond(100 << 20).unwrap().symbols, "no xz data");
+    }
+
+    #[test]
+    fn compressed_symbol_table_is_measured_too() {
+        let scratch = Scratch::new();
+        let library = scratch.compile("gcc", "library.so", "int f(void) { return 1; }", &["-shared", "-fPIC"]);
+        let mut bytes = fs::read(&library).unwrap();
+        let number = |at: usize| usize::try_from(u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())).unwrap();
+        let table = number(40);
+        let header = (0..).map(|index| table + 64 * index).find(|at| bytes[at + 4] == 2).unwrap();
+        let content = number(header + 24);
+        // SHF_COMPRESSED, and ch_size.
+        bytes[header + 9] |= 8;
+        bytes[content + 8..content + 16].copy_from_slice(&(LIMIT + 1).to_le_bytes());
+        fs::write(&library, bytes).unwrap();
+        let too_large = TooLarge::of(&File::open(&library).unwrap());
+        assert_eq!(too_large, Some(TooLarge { symbols: true, debug_info: false }));
     }
 
     #[test]
