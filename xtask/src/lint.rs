@@ -1,4 +1,4 @@
-//! `cargo xtask lint`: formatting, clippy and tidy rules.
+//! `cargo xtask lint`: formatting, clippy, rules for dependencies, and tidy rules.
 
 use std::process::Command;
 
@@ -7,6 +7,9 @@ use anyhow::{Context as _, Result, bail};
 use crate::workspace::Workspace;
 use crate::{bpf, command, tidy, ui};
 
+/// Version of cargo-deny that is installed if there is none.
+const CARGO_DENY: &str = "0.20.2";
+
 /// Builds the BPF objects and runs the checks.
 pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bpf::run(workspace)?;
@@ -14,7 +17,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     tidy::run(workspace)
 }
 
-/// Checks the formatting and clippy's lints. The BPF objects must exist, because clippy compiles memtrace.
+/// Checks the formatting, clippy's lints and the dependencies. The BPF objects must exist, because clippy compiles memtrace.
 pub(crate) fn check_code(workspace: &Workspace) -> Result<()> {
     ensure_components()?;
     ui::step("Checking the formatting");
@@ -30,7 +33,33 @@ pub(crate) fn check_code(workspace: &Workspace) -> Result<()> {
         "--",
         "-D",
         "warnings",
-    ]))
+    ]))?;
+    check_dependencies(workspace)
+}
+
+/// Checks the licenses, versions and sources of dependencies by `deny.toml`.
+fn check_dependencies(workspace: &Workspace) -> Result<()> {
+    ensure_cargo_deny()?;
+    ui::step("Checking the dependencies");
+    for package in ["memtrace", "memtrace-ebpf"] {
+        let mut deny = command::cargo();
+        deny.current_dir(workspace.join(package)).args(["deny", "--locked", "--log-level", "error", "--config"]);
+        command::run(deny.arg(workspace.join("deny.toml")).args(["check", "bans", "licenses", "sources"]))?;
+    }
+    Ok(())
+}
+
+/// Builds cargo-deny for this user if it is missing. Without optimisations, that takes one minute instead of four, and its
+/// checks take some seconds.
+fn ensure_cargo_deny() -> Result<()> {
+    if command::answer(command::cargo().args(["deny", "--version"])).is_some() {
+        return Ok(());
+    }
+    ui::step(&format!("Installing cargo-deny {CARGO_DENY}"));
+    let mut install = command::cargo();
+    // Outside of the workspace, the cargo configuration of the workspace does not apply.
+    install.current_dir(std::env::temp_dir()).args(["install", "cargo-deny", "--version", CARGO_DENY]);
+    command::run(install.args(["--locked", "--debug"])).context("the checks need cargo-deny")
 }
 
 /// Adds rustfmt and clippy to the Rust toolchain if they are missing.

@@ -86,7 +86,11 @@ const TASKS: &[Task] = &[
         does: "write docs/json.md and its schema from the types of the JSON, and docs/reference.md from those of the command line",
         run: Run::Alone(docs::run),
     },
-    Task { name: "lint", does: "check formatting, clippy lints and tidy rules", run: Run::Alone(lint::run) },
+    Task {
+        name: "lint",
+        does: "check formatting, clippy lints, dependencies and tidy rules",
+        run: Run::Alone(lint::run),
+    },
     Task { name: "tidy", does: "check only the tidy rules", run: Run::Alone(tidy::run) },
     Task {
         name: "sizes",

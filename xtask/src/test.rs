@@ -81,11 +81,11 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
     }
     steps.time("BPF objects", || bpf::run(workspace))?;
     // A test of xtask checks the tidy rules.
-    steps.time("formatting, clippy lints", || lint::check_code(workspace))?;
+    steps.time("formatting, lints, dependencies", || lint::check_code(workspace))?;
     let binaries = steps.time("build", || build(workspace))?;
 
     let mut results = Results::of_groups(Group::ALL);
-    results.check(String::from("formatting, clippy lints"));
+    results.check(String::from("formatting, lints, dependencies"));
     run_unprivileged(workspace, tier, &binaries, &mut steps, &mut results)?;
     match root {
         Ok(root) => {
