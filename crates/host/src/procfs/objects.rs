@@ -149,12 +149,7 @@ impl Objects {
     /// Opens the closed file of an object again, if a file with the object's build ID is still at its path. Returns the
     /// file and its handle.
     pub fn reopen(object: &Object) -> Option<(File, PathBuf)> {
-        let build_id = object.build_id.as_ref()?;
-        let mut roots = object.root.as_deref().into_iter().chain([Path::new("/")]);
-        let file = roots.find_map(|root| {
-            let opened = Opened::below(root, &object.path).ok()?;
-            (read_build_id(&opened.file).as_ref() == Some(build_id)).then_some(opened.file)
-        })?;
+        let file = open::again(object)?.file;
         let handle = descriptor_path(&file);
         Some((file, handle))
     }
@@ -185,7 +180,7 @@ impl Objects {
         };
         // Try the mapping first: the path can lead to another file by now, even to one with the same build ID.
         let mapped = addresses.and_then(|(start, end)| open::by_addresses(pid, start, end)).filter(is_expected);
-        let opened = mapped.or_else(|| open::by_path(pid, path, is_expected));
+        let opened = mapped.or_else(|| open::by_path(pid, path, inode, build_id.as_ref()));
         let open = || match (inode, &build_id) {
             (Some(inode), _) => self.by_stat.get(&inode),
             (None, Some(build_id)) => self.by_build_id.get(&(build_id.clone(), path.to_owned())),
@@ -213,7 +208,7 @@ impl Objects {
             return self.named(known, RootOf::Process(pid), &inside_root(pid, &entry.path));
         }
         let opened = open::by_mapping(pid, entry)
-            .or_else(|| open::by_path(pid, &open::without_deleted(&entry.path), |opened| opened.inode == inode));
+            .or_else(|| open::by_path(pid, &open::without_deleted(&entry.path), Some(inode), None));
         let object = self.intern(RootOf::Process(pid), &inside_root(pid, &entry.path), opened, None);
         remember(&mut self.by_mapping, inode, &object);
         object

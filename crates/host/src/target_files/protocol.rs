@@ -87,6 +87,11 @@ impl Facts {
         })
     }
 
+    /// Returns true if every user can read the file, in directories that every user can search.
+    pub(crate) const fn is_readable_by_all(&self) -> bool {
+        self.mode & 0o004 != 0
+    }
+
     pub(crate) const fn is_regular(&self) -> bool {
         self.mode as u32 & libc::S_IFMT == libc::S_IFREG
     }

@@ -7,12 +7,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use memtrace_model::{AbsAddr, Pid};
+use memtrace_model::{AbsAddr, BuildId, Object, Pid};
 
+use super::has_build_id;
 use crate::procfs::maps;
 use crate::procfs::maps::{Inode, MapsEntry};
 use crate::procfs::process::proc_path;
-use crate::target_files::{self, Links, OpenFile, known_facts};
+use crate::target_files::{self, Facts, Links, OpenFile, known_facts};
 
 /// An open regular file.
 #[derive(Debug)]
@@ -29,8 +30,7 @@ pub struct Opened {
 impl Opened {
     pub(crate) fn of(open: OpenFile) -> Self {
         let OpenFile { content, original, facts } = open;
-        let inode = Inode { device: facts.device, inode: facts.inode };
-        Self { file: content, original, inode, deleted: facts.links == 0 }
+        Self { file: content, original, inode: inode_of(&facts), deleted: facts.links == 0 }
     }
 
     /// Returns a descriptor by which the file can be opened again.
@@ -45,15 +45,6 @@ impl Opened {
     /// Errors of [`target_files::open_target_file`].
     pub fn at(path: &Path) -> io::Result<Self> {
         Ok(Self::of(target_files::open_at(path)?))
-    }
-
-    /// Opens the regular file of a mapping at its `path` below the directory `root`, which has no links.
-    ///
-    /// # Errors
-    ///
-    /// Errors of [`target_files::open_below`].
-    pub fn below(root: &Path, path: &Path) -> io::Result<Self> {
-        Ok(Self::of(target_files::find_below(root, path, Links::Refuse)?.open()?))
     }
 }
 
@@ -75,10 +66,36 @@ pub(super) fn by_addresses(pid: Pid, start: AbsAddr, end: AbsAddr) -> Option<Ope
     Opened::at(&proc_path(pid, &format!("map_files/{:x}-{:x}", start.0, end.0))).ok()
 }
 
-/// Opens a path in the root directory of the process, or else in memtrace's, if `expected` accepts the file.
-pub(super) fn by_path(pid: Pid, path: &Path, expected: impl Fn(&Opened) -> bool) -> Option<Opened> {
-    let roots = [proc_path(pid, "root"), PathBuf::from("/")];
-    roots.iter().filter_map(|root| Opened::below(root, path).ok()).find(|opened| expected(opened))
+/// Opens the file with this inode or this build ID at `path` in the root directory of the process, or else in memtrace's.
+pub(super) fn by_path(pid: Pid, path: &Path, inode: Option<Inode>, build_id: Option<&BuildId>) -> Option<Opened> {
+    let in_process = || in_root(&proc_path(pid, "root"), path, inode, build_id, |_| true);
+    // The process can have chosen the path in mounts of its own, and be of another user than the file.
+    in_process().or_else(|| in_root(Path::new("/"), path, inode, build_id, Facts::is_readable_by_all))
+}
+
+/// Opens a file by its path below `root`. A file with another inode is opened for its build ID if it is `permitted`.
+fn in_root(
+    root: &Path,
+    path: &Path,
+    inode: Option<Inode>,
+    build_id: Option<&BuildId>,
+    permitted: impl Fn(&Facts) -> bool,
+) -> Option<Opened> {
+    let found = target_files::find_below(root, path, Links::Refuse).ok()?;
+    let is_same = inode == Some(inode_of(&found.facts));
+    if !is_same && (build_id.is_none() || !permitted(&found.facts)) {
+        return None;
+    }
+    let opened = Opened::of(found.open().ok()?);
+    (is_same || build_id.is_some_and(|build_id| has_build_id(&opened.file, build_id))).then_some(opened)
+}
+
+/// Opens the file of an object again by its build ID.
+pub(super) fn again(object: &Object) -> Option<Opened> {
+    let build_id = object.build_id.as_ref();
+    let in_own = |root: &Path| in_root(root, &object.path, None, build_id, |_| true);
+    let in_host = || in_root(Path::new("/"), &object.path, None, build_id, Facts::is_readable_by_all);
+    object.root.as_deref().and_then(in_own).or_else(in_host)
 }
 
 /// Removes the suffix that the kernel appends to the path of a deleted file (`d_path`, fs/d_path.c).
@@ -93,7 +110,11 @@ pub(super) fn root(pid: Pid) -> Option<((PathBuf, Inode), File)> {
     let flags = libc::O_PATH | libc::O_DIRECTORY;
     let directory = OpenOptions::new().read(true).custom_flags(flags).open(proc_path(pid, "root")).ok()?;
     let state = known_facts(&directory).ok()?;
-    Some(((namespace, Inode { device: state.device, inode: state.inode }), directory))
+    Some(((namespace, inode_of(&state)), directory))
+}
+
+const fn inode_of(facts: &Facts) -> Inode {
+    Inode { device: facts.device, inode: facts.inode }
 }
 
 /// Returns the maximum number of memtrace's open file descriptors.

@@ -1,6 +1,7 @@
 use std::fs;
 use std::iter;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::PermissionsExt as _;
 
 use harness::Scratch;
 use harness::fixtures::{GLIBC, Running, assert_root, readelf_build_id};
@@ -346,8 +347,10 @@ fn a_closed_file_is_opened_again_if_it_is_the_same() {
     assert!(Objects::reopen(&Object { build_id: None, ..object.clone() }).is_none());
     fs::copy("/bin/cat", &path).unwrap();
     assert!(Objects::reopen(&object).is_none(), "another program");
-    let inside = Object { path: PathBuf::from("/program"), root: Some(scratch.path("").into()), ..object };
     fs::copy("/bin/true", &path).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(Objects::reopen(&object).is_none(), "a process can have chosen the path of a file that it may not read");
+    let inside = Object { path: PathBuf::from("/program"), root: Some(scratch.path("").into()), ..object };
     assert!(Objects::reopen(&inside).is_some());
 }
 
