@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memtrace_model::{AbsAddr, BuildId, Object, Pid};
-use memtrace_object::elf::{Elf, ElfError, notes};
 
 use super::maps::{Inode, MapsEntry};
 use super::own_process::descriptor_path;
@@ -176,7 +175,7 @@ impl Objects {
         }
         let is_expected = |opened: &Opened| {
             inode == Some(opened.inode)
-                || build_id.as_ref().is_some_and(|build_id| has_build_id(&opened.file, build_id))
+                || build_id.as_ref().is_some_and(|build_id| open::has_build_id(&opened.file, build_id))
         };
         // Try the mapping first: the path can lead to another file by now, even to one with the same build ID.
         let mapped = addresses.and_then(|(start, end)| open::by_addresses(pid, start, end)).filter(is_expected);
@@ -259,7 +258,7 @@ impl Objects {
         let inode = opened.inode;
         let object = Arc::new(Object {
             path: if opened.deleted { open::without_deleted(path) } else { path.to_owned() },
-            build_id: read_build_id(&opened.file).or(build_id),
+            build_id: open::read_build_id(&opened.file).or(build_id),
             handle: self.files.keep(opened.into_handle()),
             root,
         });
@@ -310,19 +309,6 @@ fn remember<K: Eq + Hash>(index: &mut HashMap<K, Arc<Object>>, key: K, object: &
     if index.len() < MAX_OBJECTS {
         index.insert(key, Arc::clone(object));
     }
-}
-
-/// Returns true if the file has this build ID, or is for another architecture. Files for another architecture are not
-/// parsed or symbolized, so another version of such a file does no harm.
-fn has_build_id(file: &File, expected: &BuildId) -> bool {
-    match Elf::parse(file) {
-        Ok(elf) => notes::build_id(&elf).ok().flatten().as_ref() == Some(expected),
-        Err(error) => matches!(error, ElfError::Foreign(_)),
-    }
-}
-
-fn read_build_id(file: &File) -> Option<BuildId> {
-    notes::build_id(&Elf::parse(file).ok()?).ok()?
 }
 
 #[cfg(test)]

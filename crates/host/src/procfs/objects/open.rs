@@ -8,8 +8,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use memtrace_model::{AbsAddr, BuildId, Object, Pid};
+use memtrace_object::elf::{Elf, ElfError, notes};
 
-use super::has_build_id;
 use crate::procfs::maps;
 use crate::procfs::maps::{Inode, MapsEntry};
 use crate::procfs::process::proc_path;
@@ -96,6 +96,19 @@ pub(super) fn again(object: &Object) -> Option<Opened> {
     let in_own = |root: &Path| in_root(root, &object.path, None, build_id, |_| true);
     let in_host = || in_root(Path::new("/"), &object.path, None, build_id, Facts::is_readable_by_all);
     object.root.as_deref().and_then(in_own).or_else(in_host)
+}
+
+/// Returns true if the file has this build ID, or is for another architecture. Files for another architecture are not
+/// parsed or symbolized, so another version of such a file does no harm.
+pub(super) fn has_build_id(file: &File, expected: &BuildId) -> bool {
+    match Elf::parse(file) {
+        Ok(elf) => notes::build_id(&elf).ok().flatten().as_ref() == Some(expected),
+        Err(error) => matches!(error, ElfError::Foreign(_)),
+    }
+}
+
+pub(super) fn read_build_id(file: &File) -> Option<BuildId> {
+    notes::build_id(&Elf::parse(file).ok()?).ok()?
 }
 
 /// Removes the suffix that the kernel appends to the path of a deleted file (`d_path`, fs/d_path.c).

@@ -98,7 +98,7 @@ fn objects_beyond_the_limit_have_no_handle_but_a_build_id() {
 fn mmap_events_resolve_by_inode_or_build_id_not_by_path() {
     let scratch = Scratch::new();
     let path = scratch.copy(GLIBC, "libc.so.6");
-    let right = read_build_id(&File::open(GLIBC).unwrap());
+    let right = open::read_build_id(&File::open(GLIBC).unwrap());
     let wrong = Some(BuildId(Box::new([1, 2, 3])));
     let (device, inode) = identity(&path);
     let handle = |build_id, device_inode| {
@@ -129,7 +129,7 @@ fn mmap_event_of_a_replaced_file_resolves_by_its_addresses() {
     fs::rename(scratch.copy("/bin/cat", "new"), &path).unwrap();
     assert_ne!(identity(&path), old);
     // Both files have the same build ID.
-    let build_id = read_build_id(&File::open(&path).unwrap());
+    let build_id = open::read_build_id(&File::open(&path).unwrap());
     let mut objects = Objects::new();
     let mapped = objects.resolve(running.pid(), &path, Some((code.start, code.end)), build_id.clone(), None);
     assert_eq!((&mapped.path, identity(mapped.handle.as_deref().unwrap())), (&path, old));
@@ -151,7 +151,7 @@ fn mmap_events_of_an_exited_process_resolve_by_own_path() {
 fn mmap_events_of_a_deleted_file_resolve_to_the_open_one() {
     let scratch = Scratch::new();
     let path = scratch.copy("/bin/true", "program");
-    let (inode, build_id) = (Some(identity(&path)), read_build_id(&File::open(&path).unwrap()));
+    let (inode, build_id) = (Some(identity(&path)), open::read_build_id(&File::open(&path).unwrap()));
     let mut objects = Objects::new();
     let opened = objects.opened(Path::new("/"), &path, Opened::at(&path).unwrap());
     fs::remove_file(&path).unwrap();
@@ -340,7 +340,7 @@ fn files_that_only_names_need_make_room_for_others() {
 fn a_closed_file_is_opened_again_if_it_is_the_same() {
     let scratch = Scratch::new();
     let path = scratch.copy("/bin/true", "program");
-    let build_id = read_build_id(&File::open(&path).unwrap());
+    let build_id = open::read_build_id(&File::open(&path).unwrap());
     let object = Object { path: path.clone(), handle: None, build_id, root: None };
     let (_file, handle) = Objects::reopen(&object).unwrap();
     assert_eq!(identity(&handle), identity(&path));
