@@ -155,8 +155,8 @@ pub struct FileIdReply {
     pub object: ObjectKey,
     /// Result: a constant of [`file_id_status`].
     pub status: u32,
-    /// Padding: zero.
-    pub reserved: u32,
+    /// Type of its file system: `s_magic`.
+    pub file_system: u32,
 }
 
 /// Results of identifying a file.

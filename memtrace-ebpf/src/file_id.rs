@@ -1,4 +1,4 @@
-//! Identity of a file inside the kernel: device, inode and change time.
+//! Identity of a file inside the kernel: device, inode and change time, and the type of its file system.
 //!
 //! On stacked file systems no system call returns the inode of a VMA's file. User space runs these programs itself,
 //! by `BPF_PROG_TEST_RUN` (`bpf_prog_test_run_raw_tp`, net/bpf/test_run.c). They are not attached to anything.
@@ -85,9 +85,18 @@ fn open_file(descriptor: u64) -> Option<u64> {
 fn answer(file: u64) {
     if let Some(reply) = reply()
         && read(file, &mut reply.object).is_some()
+        && let Some(file_system) = type_of(file)
     {
+        reply.file_system = file_system;
         reply.status = file_id_status::FOUND;
     }
+}
+
+/// Returns the type of the file system of the `struct file` at `file`.
+#[inline(always)]
+fn type_of(file: u64) -> Option<u32> {
+    let superblock = kernel::read(kernel::read(file, field!(vma.file_inode))?, field!(vma.inode_sb))?;
+    Some(kernel::read::<u64>(superblock, field!(vma.sb_magic))? as u32)
 }
 
 #[inline(always)]

@@ -50,6 +50,7 @@ pub static SETTINGS: Settings = Settings {
     reclaim: ReclaimArguments { order: 0, lru: 6, has_memcg: 0, compaction_order: 0 },
     thread: ThreadLayout::UNRESOLVED,
     thread_io: ThreadIoLayout::UNRESOLVED,
+    reserved: 0,
 };
 
 /// Reads a field of the settings by its path, such as `field!(vma.vm_start)`.

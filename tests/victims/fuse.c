@@ -1,5 +1,6 @@
 /* `fuse DIRECTORY OBJECT` serves a copy of OBJECT as the file `object` of a FUSE file system, and maps it as executable code.
- * After the first step, a line from the harness stops the server, so that no further request is answered. */
+ * After the first step, a line from the harness stops the server, so that no further request is answered. With a third
+ * argument, the file can be read, but pages of the mapping are never answered. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -23,6 +24,13 @@
 
 static char *content;
 static size_t length;
+static int serves_pages = 1;
+
+/* Handles of the open file: that of the mapping, and those of others. */
+#define MAPPING 1
+#define OTHER 2
+/* Time after which the server ends all the same, because a kernel that waits for a page can hold up the whole machine. */
+#define LONGEST_HANG 8
 
 static struct fuse_attr attributes(uint64_t node) {
     struct fuse_attr attr = {.ino = node, .nlink = 1, .blksize = 4096};
@@ -40,6 +48,16 @@ static void reply(int device, const struct fuse_in_header *request, int error, c
         memcpy(buffer + sizeof header, body, size);
     if (write(device, buffer, header.len) < 0 && errno != ENOENT)
         _exit(4);
+}
+
+/* Makes the kernel forget the content of the file. */
+static void drop_pages(int device) {
+    struct {
+        struct fuse_out_header header;
+        struct fuse_notify_inval_inode_out body;
+    } notice = {{.len = sizeof notice, .error = FUSE_NOTIFY_INVAL_INODE}, {.ino = FILE_NODE}};
+    if (write(device, &notice, sizeof notice) < 0)
+        _exit(5);
 }
 
 static void serve(int device) {
@@ -68,12 +86,20 @@ static void serve(int device) {
             break;
         }
         case FUSE_OPEN: {
-            struct fuse_open_out out = {.fh = 1};
+            static int is_mapped;
+            struct fuse_open_out out = {.fh = MAPPING};
+            if (is_mapped)
+                out.fh = OTHER;
+            is_mapped = 1;
             reply(device, request, 0, &out, sizeof out);
             break;
         }
         case FUSE_READ: {
             struct fuse_read_in *in = body;
+            if (in->fh == MAPPING && !serves_pages) {
+                alarm(LONGEST_HANG);
+                break;
+            }
             size_t left = in->offset < length ? length - in->offset : 0;
             reply(device, request, 0, content + in->offset, left < in->size ? left : in->size);
             break;
@@ -82,6 +108,10 @@ static void serve(int device) {
         case FUSE_BATCH_FORGET:
             break;
         case FUSE_RELEASE:
+            reply(device, request, 0, NULL, 0);
+            if (!serves_pages)
+                drop_pages(device);
+            break;
         case FUSE_FLUSH:
             reply(device, request, 0, NULL, 0);
             break;
@@ -117,8 +147,9 @@ static void allocate(void) {
 
 int main(int count, char **arguments) {
     char options[100], path[4096];
-    if (count != 3)
+    if (count < 3)
         return 2;
+    serves_pages = count == 3;
     load(arguments[2]);
     int device = open("/dev/fuse", O_RDWR);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
@@ -140,7 +171,8 @@ int main(int count, char **arguments) {
     allocate();
     if (!wait_for_harness())
         return 0;
-    kill(server, SIGSTOP);
+    if (serves_pages)
+        kill(server, SIGSTOP);
     allocate();
     int is_line = wait_for_harness();
     /* With its server, the file system ends, and all requests fail. */

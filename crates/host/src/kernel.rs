@@ -24,6 +24,7 @@ mod helper_process;
 mod load;
 mod map_sizes;
 mod mark_entries;
+mod probed_files;
 mod process_filter;
 mod program_time;
 mod reclaim;

@@ -61,6 +61,7 @@ pub use mem::{MemoryReader, MemoryView, WordReader};
 pub use memcg::{GroupReading, MemoryGroups};
 pub use memcg_limits::{cgroup_memory, memory_high};
 pub use mountinfo::Tmpfs;
+pub(crate) use mountinfo::is_served_by_root;
 pub use objects::{Objects, Opened};
 pub use own_process::{
     boot_offset, descriptor_path, monotonic_offset, own_pid_namespace, own_program, own_uid_map, set_own_oom_score,

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::env;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -167,7 +167,7 @@ impl TargetRoot {
         }
         let owner = if self.is_own { Owner::Own } else { self.origin.owner(&directory) };
         let path = Some(path.as_os_str().as_bytes().to_vec());
-        ask(path, self.directory.try_clone()?, (links, wants), by_user, &owner)
+        ask(path, &self.directory, (links, wants), by_user, &owner)
     }
 
     /// Opens the regular file at `path` below the directory.
@@ -186,9 +186,27 @@ fn find_at(path: &Path) -> io::Result<Found> {
     let seen = see(path)?;
     let (facts, origin) = (known_facts(&seen)?, Origin::of(path));
     match kind_of(&seen, &facts, origin)? {
-        (Kind::Served, by_user) => ask(None, seen, (Links::Follow, Wants::Content), by_user, &origin.owner(&facts)),
+        (Kind::Served, by_user) => ask(None, &seen, (Links::Follow, Wants::Content), by_user, &origin.owner(&facts)),
         (kind, _) => Ok(Found { facts, seen, content: Content::Local(kind) }),
     }
+}
+
+/// Returns true if reading the file at `path` can wait for a process or another machine. The path is as for
+/// [`run_on_mapping`].
+pub(crate) fn can_wait(path: &Path) -> io::Result<bool> {
+    let seen = see(path)?;
+    let facts = known_facts(&seen)?;
+    Ok(kind_of(&seen, &facts, Origin::of(path))?.0 == Kind::Served)
+}
+
+/// Lets a worker map the file at `path`, which is in procfs or that of a descriptor, and run a BPF program with the address.
+pub(crate) fn run_on_mapping(path: &Path, program: BorrowedFd<'_>) -> io::Result<()> {
+    let seen = see(path)?;
+    let (facts, origin) = (known_facts(&seen)?, Origin::of(path));
+    let call = call(None, (Links::Follow, Wants::Run), origin.by_user);
+    let (answer, _) = client::ask(call, &[seen.as_fd(), program], &origin.owner(&facts))?;
+    answer.found.map_err(io::Error::from_raw_os_error)?;
+    answer.error.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
 }
 
 fn see(path: &Path) -> io::Result<OwnedFd> {
@@ -207,7 +225,7 @@ fn kind_of(file: &OwnedFd, facts: &Facts, origin: Origin) -> io::Result<(Kind, b
         Some(kind) => kind,
         None => {
             let wants = (Links::Follow, Wants::Facts);
-            let (answer, _) = client::ask(call(None, wants, origin.by_user), file.try_clone()?, &origin.owner(facts))?;
+            let (answer, _) = client::ask(call(None, wants, origin.by_user), &[file.as_fd()], &origin.owner(facts))?;
             remembered(&answer, origin.by_user)?.1
         }
     };
@@ -221,12 +239,12 @@ fn call(path: Option<Vec<u8>>, (links, wants): (Links, Wants), by_user: bool) ->
 /// Lets a worker look up a file.
 fn ask(
     path: Option<Vec<u8>>,
-    target: OwnedFd,
+    target: &OwnedFd,
     wants: (Links, Wants),
     by_user: bool,
     owner: &Owner,
 ) -> io::Result<Found> {
-    let (answer, descriptors) = client::ask(call(path, wants, by_user), target, owner)?;
+    let (answer, descriptors) = client::ask(call(path, wants, by_user), &[target.as_fd()], owner)?;
     let (facts, kind) = remembered(&answer, by_user)?;
     let mut descriptors = descriptors.into_iter();
     let seen = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;

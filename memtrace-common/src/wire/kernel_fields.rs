@@ -98,6 +98,7 @@ kernel_layouts! {
         inode_ctime_nsec: "inode", "i_ctime_nsec" | "__i_ctime.tv_nsec" | "i_ctime.tv_nsec";
         inode_sb: "inode", "i_sb";
         sb_dev: "super_block", "s_dev";
+        sb_magic: "super_block", "s_magic";
         bprm_file: "linux_binprm", "file";
         task_files: "task_struct", "files";
         files_fdt: "files_struct", "fdt";
@@ -186,7 +187,7 @@ const _: () = {
     assert!(size_of::<TaskLayout>() == 52);
     assert!(size_of::<CgroupLayout>() == 44);
     assert!(size_of::<ReturnInstanceLayout>() == 24);
-    assert!(size_of::<VmaLayout>() == 96);
+    assert!(size_of::<VmaLayout>() == 100);
     assert!(size_of::<VmaTreeLayout>() == 24);
     assert!(size_of::<MemcgLayout>() == 64);
     assert!(size_of::<RusageLayout>() == 36);

@@ -83,6 +83,8 @@ pub struct Settings {
     pub thread: ThreadLayout,
     /// Offsets of the members for the I/O of threads.
     pub thread_io: ThreadIoLayout,
+    /// Padding: zero.
+    pub reserved: u32,
 }
 
 /// Number of programs at a tracepoint, if the kernel can preempt a program. For each event, the kernel runs at least
@@ -104,4 +106,4 @@ pub mod gate {
     pub const COUNTING: u64 = 3;
 }
 
-const _: () = assert!(size_of::<Settings>() == 552);
+const _: () = assert!(size_of::<Settings>() == 560);

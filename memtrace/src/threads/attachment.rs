@@ -83,8 +83,8 @@ impl Attachment {
         let reader = kernel.take_thread_usage().map_err(|error| from_engines::kernel(None, error))?;
         let mut probes = Probes::default();
         for allocator in allocators.iter().filter(|probes| !counted.iter().any(|counted| counted.replaces(probes))) {
-            let placed = allocator.place(&mut kernel, &mut probes);
-            placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
+            let refused = allocator.place_at_start(&mut kernel, &mut probes, &mut tracker)?;
+            refused.iter().for_each(|note| _ = targets.add_late_note(note));
         }
         kernel.count_threads().map_err(|error| from_engines::kernel(None, error))?;
         if let Some(pid) = targets.first_exited() {

@@ -3,11 +3,17 @@
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
 use std::fs;
+use std::os::unix::process::CommandExt as _;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use memtrace_common::vocabulary::LossReason;
+use memtrace_tests::process::run;
 use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, poll, victim};
+
+use super::USER;
 
 /// Time from SIGINT to the end of memtrace.
 const END: Duration = Duration::from_secs(10);
@@ -24,10 +30,14 @@ struct Serving {
 
 impl Serving {
     fn start() -> Self {
+        Self::with(|command| command.arg(victim::path("exact")))
+    }
+
+    fn with(options: impl FnOnce(&mut Command) -> &mut Command) -> Self {
         let scratch = Scratch::new();
         let directory = scratch.subdirectory("mount");
         let mut command = Command::new(victim::path("fuse"));
-        let mut victim = Victim::start(command.arg(directory).arg(victim::path("exact")));
+        let mut victim = Victim::start(options(command.arg(directory)));
         victim.work();
         Self { victim, _scratch: scratch }
     }
@@ -107,4 +117,61 @@ fn signal_while_memtrace_waits_for_a_file_ends_it() {
     serving.victim.finish();
     let report = outcome.report_with_code(LOST);
     assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
+}
+
+/// Longest time that a fork may take on a busy machine.
+const FORK: Duration = Duration::from_secs(1);
+
+#[test]
+fn file_with_pages_that_never_arrive_gets_no_probes() {
+    let mut serving =
+        Serving::with(|command| command.arg(victim::binaries().join("victim-rust-jemalloc")).arg("no-pages"));
+    let mut other = victim::start("exact");
+    // While the kernel waits for a page to insert a probe, no process can fork.
+    let is_done = AtomicBool::new(false);
+    let (tracer, longest) = thread::scope(|scope| {
+        let forks = scope.spawn(|| {
+            let (begin, mut longest) = (Instant::now(), Duration::ZERO);
+            while !is_done.load(Ordering::Relaxed) && begin.elapsed() < ATTACH {
+                let start = Instant::now();
+                run(&mut Command::new("true"));
+                longest = longest.max(start.elapsed());
+            }
+            longest
+        });
+        let tracer = attach(Trace::pids(&[serving.victim.pid(), other.pid()]));
+        is_done.store(true, Ordering::Relaxed);
+        (tracer, forks.join().expect("the thread ends"))
+    });
+    assert!(longest < FORK, "a fork took {longest:?}");
+    serving.hang();
+    let expected = other.work();
+    let outcome = end(tracer);
+    serving.victim.finish();
+    let report = outcome.report_with_code(LOST);
+    let is_refusal = |note: &str| note.contains("/object has no probes: a user serves the file");
+    assert!(report.notes.iter().any(|note| is_refusal(note)), "{:?}", report.notes);
+    let [process] = report.entries_of(other.pid())[..] else { panic!("not one entry: {:#?}", report.processes) };
+    process.assert_equals(&expected);
+    other.finish();
+}
+
+#[test]
+fn program_in_an_overlay_that_a_user_has_mounted_is_exact() {
+    const OVERLAY: &str = "mount -t overlay none -o \"lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work\" \"$0/root\" \
+        && exec \"$0/root/program\"";
+    let scratch = Scratch::new();
+    for name in ["lower", "upper", "work", "root"] {
+        let directory = scratch.subdirectory(name);
+        std::os::unix::fs::chown(&directory, Some(USER), Some(USER)).expect("the test runs as root");
+    }
+    scratch.copy(victim::binaries().join("victim-rust-jemalloc"), "lower/program");
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-c", OVERLAY]).arg(scratch.path(""));
+    let mut victim = Victim::start(command.uid(USER).gid(USER));
+    let tracer = Trace::victim(&victim).start();
+    let expected = victim.work();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_equals(&expected);
 }

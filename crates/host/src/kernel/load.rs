@@ -33,7 +33,7 @@ use super::thread_usage::{self, ThreadUsageReader};
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
-use super::{demotions, faults, file_id, tags, tracepoints};
+use super::{demotions, faults, file_id, probed_files, tags, tracepoints};
 
 /// BPF programs, built by `cargo xtask bpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
@@ -206,7 +206,7 @@ impl Kernel {
 
     /// Returns the id that the file at `path` has for the BPF programs; `None` if it cannot be mapped.
     pub fn file_id(&mut self, path: &Path) -> Option<ObjectKey> {
-        file_id::of_path(&mut self.bpf, path)
+        Some(file_id::of_path(&mut self.bpf, path)?.object)
     }
 
     /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached.
@@ -222,10 +222,10 @@ impl Kernel {
         sites: &[Probe],
     ) -> Result<(), KernelError> {
         if self.counts_threads {
-            return probes.attach_counting(&mut self.attach_backend(), scope, path, sites);
+            return probes.attach_counting(&mut self.backend_for(path)?, scope, path, sites);
         }
         let sites: Vec<_> = sites.iter().map(|site| self.adapted(site)).collect();
-        probes.attach(&mut self.attach_backend(), scope, path, &sites)
+        probes.attach(&mut self.backend_for(path)?, scope, path, &sites)
     }
 
     /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
@@ -241,7 +241,7 @@ impl Kernel {
         site: &Probe,
     ) -> Result<(), KernelError> {
         let site = self.adapted(site);
-        probes.attach_entry(&mut self.attach_backend(), scope, path, &site)
+        probes.attach_entry(&mut self.backend_for(path)?, scope, path, &site)
     }
 
     /// Returns true if the result sites of the function are probed. If calls are timed, they are not probed, because
@@ -280,7 +280,7 @@ impl Kernel {
         offset: FileOffset,
         function: u32,
     ) -> Result<(), KernelError> {
-        probes.attach_mark(&mut self.attach_backend(), scope, path, offset, function)
+        probes.attach_mark(&mut self.backend_for(path)?, scope, path, offset, function)
     }
 
     /// Attaches the probes at `sites` of the object at `path` that change the current tag.
@@ -295,7 +295,7 @@ impl Kernel {
         path: &Path,
         sites: &[TagSite],
     ) -> Result<(), KernelError> {
-        probes.attach_tags(&mut self.attach_backend(), scope, path, sites)
+        probes.attach_tags(&mut self.backend_for(path)?, scope, path, sites)
     }
 
     /// Attaches the probes at `sites` of the object at `path` that record steps of threads.
@@ -310,7 +310,7 @@ impl Kernel {
         path: &Path,
         sites: &[StepSite],
     ) -> Result<(), KernelError> {
-        probes.attach_steps(&mut self.attach_backend(), scope, path, sites)
+        probes.attach_steps(&mut self.backend_for(path)?, scope, path, sites)
     }
 
     /// Returns the reader of the activity of threads; `None` if activity is not recorded.
@@ -353,6 +353,12 @@ impl Kernel {
     #[must_use]
     pub fn has_uprobe_multi(&self) -> bool {
         self.multi.is_some()
+    }
+
+    /// Returns the backend for probes in the file at `path`.
+    fn backend_for(&mut self, path: &Path) -> Result<AttachBackend<'_>, KernelError> {
+        probed_files::check(&mut self.bpf, path)?;
+        Ok(self.attach_backend())
     }
 
     pub(super) fn attach_backend(&mut self) -> AttachBackend<'_> {

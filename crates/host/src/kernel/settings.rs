@@ -182,6 +182,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         reclaim: reclaim(&types),
         thread: if needs_threads { ThreadLayout::resolve(offset_of)? } else { ThreadLayout::default() },
         thread_io: ThreadIoLayout::resolve(offset_of).unwrap_or_default(),
+        reserved: 0,
     };
     has_find_vma(&types).map(|()| settings)
 }

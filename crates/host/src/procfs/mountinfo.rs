@@ -1,4 +1,4 @@
-//! Reader of `/proc/PID/mountinfo`: finds the tmpfs devices, to classify mappings.
+//! Reader of `/proc/PID/mountinfo`: finds the tmpfs devices, to classify mappings, and who serves a FUSE file system.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt as _;
@@ -20,16 +20,9 @@ impl Tmpfs {
         Self::parse(&kernel_files::read(proc_path(pid, "mountinfo")).unwrap_or_default())
     }
 
-    /// Parses `ID PARENT MAJOR:MINOR ... - TYPE ...` (proc_pid_mountinfo(5)).
     fn parse(mounts: &[u8]) -> Self {
-        let device = |line: &[u8]| {
-            let text = std::str::from_utf8(line).ok()?;
-            let (mount, kind) = text.split_once(" - ")?;
-            (kind.split(' ').next() == Some("tmpfs")).then_some(())?;
-            let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
-            Some(libc::makedev(major.parse().ok()?, minor.parse().ok()?))
-        };
-        Self(mounts.split(|&byte| byte == b'\n').filter_map(device).collect())
+        let device = |mount: Mount<'_>| (mount.kind == "tmpfs").then(|| libc::makedev(mount.major, mount.minor));
+        Self(Mount::all(mounts).filter_map(device).collect())
     }
 
     /// Returns the kind of a mapping that was read from `maps`. Only the name shows device memory and hugetlb pages.
@@ -54,6 +47,48 @@ impl Tmpfs {
     }
 }
 
+/// Line of `mountinfo`.
+struct Mount<'text> {
+    major: u32,
+    minor: u32,
+    kind: &'text str,
+    /// Options of the file system, with commas between them.
+    options: &'text str,
+}
+
+impl<'text> Mount<'text> {
+    fn all(mounts: &'text [u8]) -> impl Iterator<Item = Self> {
+        mounts.split(|&byte| byte == b'\n').filter_map(Self::parse)
+    }
+
+    /// Parses `ID PARENT MAJOR:MINOR ... - TYPE SOURCE OPTIONS` (proc_pid_mountinfo(5)).
+    fn parse(line: &'text [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(line).ok()?;
+        let (mount, kind) = text.split_once(" - ")?;
+        let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
+        let mut words = kind.split(' ');
+        Some(Self {
+            major: major.parse().ok()?,
+            minor: minor.parse().ok()?,
+            kind: words.next()?,
+            options: words.nth(1).unwrap_or_default(),
+        })
+    }
+}
+
+/// Returns true if the FUSE file system with this device number is mounted for memtrace, and was mounted by root. Users have
+/// their mounts in namespaces of their own, or make them by fusermount(1), which names them in the option `user_id`.
+pub(crate) fn is_served_by_root(major: u32, minor: u32) -> bool {
+    is_served_by_root_in(&kernel_files::read("/proc/self/mountinfo").unwrap_or_default(), major, minor)
+}
+
+fn is_served_by_root_in(mounts: &[u8], major: u32, minor: u32) -> bool {
+    let of_root =
+        |mount: &Mount<'_>| mount.kind == "virtiofs" || mount.options.split(',').any(|part| part == "user_id=0");
+    let found = Mount::all(mounts).find(|mount| (mount.major, mount.minor) == (major, minor));
+    found.is_some_and(|mount| of_root(&mount))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,5 +99,14 @@ mod tests {
             26 1 0:23 / /dev/shm rw,nosuid shared:4 master:1 - tmpfs tmpfs rw\n\
             27 1 253:1 / / rw - ext4 /dev/tmpfs rw\n\xff\n- tmpfs\n";
         assert_eq!(Tmpfs::parse(mounts), Tmpfs(HashSet::from([libc::makedev(0, 23)])));
+    }
+
+    #[test]
+    fn fuse_is_served_by_the_user_in_its_options() {
+        let mounts = b"30 1 0:31 / /sshfs rw - fuse.sshfs host rw,user_id=1000,group_id=1000,allow_other\n\
+                       31 1 0:32 / /mnt rw shared:7 - fuse.ntfs /dev/sdb1 rw,user_id=0,group_id=0\n\
+                       32 1 0:33 / /vm rw - virtiofs share rw\n";
+        let by_root = [31, 32, 33, 34].map(|minor| is_served_by_root_in(mounts, 0, minor));
+        assert_eq!(by_root, [false, true, true, false]);
     }
 }

@@ -89,14 +89,17 @@ pub fn timeouts() -> u64 {
     TIMEOUTS.load(Ordering::Relaxed)
 }
 
-/// Does what a call wants, within the deadline.
-pub(super) fn ask(mut call: Call, target: OwnedFd, owner: &Owner) -> io::Result<(Answer, Vec<OwnedFd>)> {
+/// Does what a call wants, within the deadline. `descriptors`: those of the call.
+pub(super) fn ask(mut call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<(Answer, Vec<OwnedFd>)> {
     if call.path.as_ref().is_some_and(|path| path.len() >= MAX_PATH) {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
     }
-    let Some(is_stopped) = lock().is_stopped else { return Ok(worker::run(&call, target, || ())) };
+    let Some(is_stopped) = lock().is_stopped else {
+        let descriptors = descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
+        return Ok(worker::run(&call, descriptors, || true));
+    };
     (call.owner, call.user) = (number(owner), number(&owner.without_namespace()));
-    let answer = ask_server(&call, &target, owner, is_stopped);
+    let answer = ask_server(&call, descriptors, owner, is_stopped);
     if answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
         TIMEOUTS.fetch_add(1, Ordering::Relaxed);
     }
@@ -105,7 +108,7 @@ pub(super) fn ask(mut call: Call, target: OwnedFd, owner: &Owner) -> io::Result<
 
 fn ask_server(
     call: &Call,
-    target: &OwnedFd,
+    descriptors: &[BorrowedFd<'_>],
     owner: &Owner,
     is_stopped: fn() -> bool,
 ) -> io::Result<(Answer, Vec<OwnedFd>)> {
@@ -113,7 +116,7 @@ fn ask_server(
         return Err(io::ErrorKind::TimedOut.into());
     }
     let (socket, end) = own_server::pair()?;
-    lock().send(call, &[end.as_fd(), target.as_fd()])?;
+    lock().send(call, &[&[end.as_fd()], descriptors].concat())?;
     drop(end);
     let answer = wait_for_answer(socket.as_fd(), is_stopped);
     if answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {

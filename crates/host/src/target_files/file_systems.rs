@@ -16,6 +16,9 @@ pub(super) enum Kind {
     Served,
 }
 
+/// No file system has this type.
+pub(super) const UNKNOWN: i64 = 0;
+
 /// File systems with content that the kernel generates (include/uapi/linux/magic.h).
 const GENERATED: [i64; 11] = [
     0x9fa0,      // proc

@@ -48,6 +48,8 @@ pub(crate) enum Wants {
     Facts,
     /// Its content too.
     Content,
+    /// Only a run of a BPF program, the descriptor after that of the file, with the address of a mapping of the file.
+    Run,
 }
 
 /// Facts about a file.

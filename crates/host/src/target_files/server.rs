@@ -105,19 +105,21 @@ fn fork(call: &Call, descriptors: Vec<OwnedFd>) -> Option<i32> {
     }
 }
 
-fn answer(call: &Call, descriptors: Vec<OwnedFd>) -> io::Result<()> {
-    let Ok([reply, target]) = <[OwnedFd; 2]>::try_from(descriptors) else {
+fn answer(call: &Call, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
+    if descriptors.len() < 2 {
         return Err(io::ErrorKind::InvalidData.into());
-    };
+    }
+    let reply = descriptors.remove(0);
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // A worker that waits for ever does not hold the socket of the server.
     // SAFETY: this process does not use standard input any more.
     unsafe { libc::close(0) };
     // SAFETY: the default action of the signal ends the process.
     unsafe { libc::alarm(MAX_TIME) };
-    let progress = || _ = own_server::send(reply.as_fd(), &Reply::Progress, &[]);
-    progress();
-    let (answer, opened) = worker::run(call, target, progress);
+    // The client closes its end when it does not wait any more.
+    let progress = || own_server::send(reply.as_fd(), &Reply::Progress, &[]).is_ok();
+    let _ = progress();
+    let (answer, opened) = worker::run(call, descriptors, progress);
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
     own_server::send(reply.as_fd(), &Reply::Done(answer), &descriptors)
 }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -11,9 +11,11 @@ use rustix::fs::{
     AtFlags, MemfdFlags, Mode, OFlags, ResolveFlags, SealFlags, fcntl_add_seals, fstatfs, memfd_create, open, openat2,
 };
 
-use super::file_systems::Kind;
+use super::file_systems::{Kind, UNKNOWN};
 use super::protocol::{Answer, Call, Facts, Links, Wants};
+use crate::own_mapping::OwnMapping;
 use crate::procfs::descriptor_path;
+use crate::program_run;
 
 /// Maximum size of a file that is opened. Debug information has some gigabytes; a sparse file can have any size.
 const MAX_SIZE: u64 = 1 << 36;
@@ -21,13 +23,20 @@ const MAX_SIZE: u64 = 1 << 36;
 /// Bytes that are copied between two messages about progress.
 const CHUNK: u64 = 8 << 20;
 
-/// Does what a call wants. `target`: the directory, or the file itself. `progress` is called while the file is copied.
-pub(super) fn run(call: &Call, target: OwnedFd, progress: impl FnMut()) -> (Answer, Vec<OwnedFd>) {
+/// Does what a call wants. `descriptors`: that of the directory or the file itself, perhaps that of a program. `progress` is
+/// called while the file is read; it returns false if nobody waits any more.
+pub(super) fn run(call: &Call, descriptors: Vec<OwnedFd>, progress: impl FnMut() -> bool) -> (Answer, Vec<OwnedFd>) {
+    let mut descriptors = descriptors.into_iter();
+    let Some(target) = descriptors.next() else {
+        return (Answer { found: Err(libc::EINVAL), error: None }, Vec::new());
+    };
     let seen = match &call.path {
         Some(path) => look_up(&target, Path::new(OsStr::from_bytes(path)), call.links, ResolveFlags::empty()),
         None => Ok(target),
     };
-    let found = seen.and_then(|seen| Ok((Facts::read(&seen, AtFlags::empty())?, fstatfs(&seen)?.f_type, seen)));
+    // A server can have no answer to statfs(2).
+    let type_of = |seen: &OwnedFd| fstatfs(seen).map_or(UNKNOWN, |found| found.f_type);
+    let found = seen.and_then(|seen| Ok((Facts::read(&seen, AtFlags::empty())?, type_of(&seen), seen)));
     let (facts, file_system, seen) = match found {
         Ok(found) => found,
         Err(error) => return (Answer { found: Err(number(&error)), error: None }, Vec::new()),
@@ -36,6 +45,9 @@ pub(super) fn run(call: &Call, target: OwnedFd, progress: impl FnMut()) -> (Answ
     let copied = match (call.wants, kind) {
         (Wants::Content, Kind::Served) => {
             open_seen(&seen, &facts, kind).and_then(|file| copy(&file, call.max_copy, progress)).map(Some)
+        }
+        (Wants::Run, _) => {
+            open_seen(&seen, &facts, kind).and_then(|file| run_on(&file, descriptors.next(), progress)).map(|()| None)
         }
         (Wants::Facts, _) | (_, Kind::Local | Kind::Generated) => Ok(None),
     };
@@ -73,13 +85,22 @@ pub(super) fn open_seen(seen: &OwnedFd, facts: &Facts, kind: Kind) -> io::Result
     Ok(open(descriptor_path(seen), flags, Mode::empty())?.into())
 }
 
+/// Maps a file, and runs a program with the address.
+fn run_on(file: &File, program: Option<OwnedFd>, mut progress: impl FnMut() -> bool) -> io::Result<()> {
+    let mapping = OwnMapping::new(file)?;
+    let program = program.filter(|_| progress()).ok_or(io::ErrorKind::InvalidData)?;
+    program_run::run(program.as_fd(), mapping.start().0)
+}
+
 /// Returns a copy in memory that nobody can change.
-fn copy(file: &File, most: u64, mut progress: impl FnMut()) -> io::Result<OwnedFd> {
+fn copy(file: &File, most: u64, mut progress: impl FnMut() -> bool) -> io::Result<OwnedFd> {
     let mut copy: File = memfd_create("memtrace-file", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?.into();
     let mut left = most;
     while let bytes @ 1.. = io::copy(&mut file.take(CHUNK), &mut copy)? {
         left = left.checked_sub(bytes).ok_or(io::ErrorKind::FileTooLarge)?;
-        progress();
+        if !progress() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
     }
     copy.rewind()?;
     fcntl_add_seals(&copy, SealFlags::GROW | SealFlags::SHRINK | SealFlags::WRITE | SealFlags::SEAL)?;

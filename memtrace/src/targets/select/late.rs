@@ -31,7 +31,7 @@ impl LateProbes {
         let placed = new.place(kernel, probes);
         let are_placed = placed.is_ok();
         if !are_placed {
-            tracker.allocators.set_unattached(allocator);
+            tracker.allocators.set_unattached(&new.object);
         }
         tracker.allocators.set_probed(allocator);
         let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memtrace_host::loader;
@@ -145,10 +145,8 @@ impl Allocators {
     }
 
     /// Records that the probes of an allocator could not be attached.
-    pub(crate) fn set_unattached(&mut self, allocator: &Allocator) {
-        if let Some(handle) = &allocator.object.handle {
-            self.verdicts.insert(handle.clone(), Some(UntracedReason::NotAttached));
-        }
+    pub(crate) fn set_unattached(&mut self, handle: &Path) {
+        self.verdicts.insert(handle.to_owned(), Some(UntracedReason::NotAttached));
     }
 
     /// Returns `pid` if its allocators have probes of their own; `None` if probes are shared.

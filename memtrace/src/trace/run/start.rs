@@ -122,10 +122,11 @@ fn attach(
     tag_functions::attach(kernel, probes, config, targets, tracker)?;
     tag_probes::attach(kernel, probes, &config.tag_probes, targets, tracker)?;
     let parts = Parts::attach(config, prepared, context)?;
-    let Context { kernel, probes, targets, .. } = context;
+    let Context { kernel, probes, targets, tracker, complete, .. } = context;
     for allocator in allocators {
-        let placed = allocator.place(kernel, probes);
-        placed.map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
+        let refused = allocator.place_at_start(kernel, probes, tracker)?;
+        *complete &= refused.is_none();
+        refused.iter().for_each(|note| _ = targets.add_late_note(note));
     }
     let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
     let mark_functions = MarkFunctions::attach(kernel, mark_functions, targets)?;
