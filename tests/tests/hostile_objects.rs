@@ -7,6 +7,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use memtrace_tests::process::{Process, run};
@@ -160,20 +162,65 @@ fn functions_of_programs_of_other_users_have_names() {
     }
 }
 
+/// Returns the children of a process. Each thread has its own list. A process that has ended has none.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Returns the child of memtrace that starts a worker for each object.
+fn reader_of_names(memtrace: u32) -> Option<u32> {
+    let comm = |child: &u32| fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+    children(memtrace).into_iter().find(|child| comm(child) == "memtrace-names\n")
+}
+
+/// Traces the victim, and sends `signal` to the workers that read the names of its objects. Asserts that the report is complete,
+/// and names the loss `reason`.
+fn assert_loss_of_names(signal: i32, reason: &str) {
+    let mut victim = Victim::start(&mut Command::new(victim::binaries().join("victim-rust-jemalloc")));
+    let mut tracer = Trace::victim(&victim).start();
+    let expected = victim.work();
+    let (memtrace, is_done) = (tracer.process().pid(), AtomicBool::new(false));
+    let report = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                for worker in reader_of_names(memtrace).map(children).into_iter().flatten() {
+                    // SAFETY: the call has no conditions.
+                    unsafe { libc::kill(worker.cast_signed(), signal) };
+                }
+            }
+        });
+        let start = Instant::now();
+        let outcome = tracer.stop();
+        let time = start.elapsed();
+        is_done.store(true, Ordering::Relaxed);
+        assert!(time < SOON, "the report took {time:?}");
+        outcome.report()
+    });
+    victim.finish();
+    report.assert_equals(&expected);
+    let suffix = format!("({reason})");
+    assert!(report.notes.iter().any(|note| note.ends_with(&suffix)), "{:?}", report.notes);
+}
+
+#[test]
+fn killed_worker_costs_the_names_of_its_object() {
+    assert_loss_of_names(libc::SIGKILL, "names_crashed");
+}
+
+#[test]
+fn worker_that_hangs_costs_the_names_of_its_object() {
+    assert_loss_of_names(libc::SIGSTOP, "names_timeout");
+}
+
 #[test]
 fn process_that_reads_names_is_unprivileged_and_survives_signals_to_a_service() {
     let mut victim = victim::start_with("steady", &["100"]);
     let mut tracer = Trace::victim(&victim).options(&["--every", "1s"]).start();
     victim.work();
     assert!(tracer.process().wait_for_stderr(|line| line.contains("  live ")));
-    let pid = tracer.process().pid();
-    // Each thread has its own list.
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("memtrace runs");
-    let lists = threads.map(|thread| fs::read_to_string(thread.expect("a thread").path().join("children")));
-    let children: String = lists.map(|list| list.expect("the thread runs")).collect();
-    let comm = |child: &&str| fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
-    let child = children.split_whitespace().find(|child| comm(child) == "memtrace-names\n").expect("a child");
-    let child: u32 = child.parse().expect("a pid");
+    let child = reader_of_names(tracer.process().pid()).expect("a child");
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGTERM] {
         // SAFETY: the call has no conditions.
         assert_eq!(unsafe { libc::kill(child.cast_signed(), signal) }, 0);

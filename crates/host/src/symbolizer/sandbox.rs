@@ -191,3 +191,89 @@ const PERMITTED: &[i64] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_stat,
 ];
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsRawFd as _;
+
+    use harness::fixtures::assert_root;
+    use rustix::pipe::pipe;
+
+    use super::*;
+
+    const CALL: Call = Call { deadline_ms: 1, memory: 64 << 20 };
+
+    /// Runs `work` in a child with the restrictions of a worker that reads `file`. Returns its output and its wait status.
+    fn in_worker(file: &File, work: impl FnOnce(&mut File)) -> (String, i32) {
+        let (output, input) = pipe().unwrap();
+        // SAFETY: the allocator of the C library can be used after a fork. The child ends without returning.
+        let worker = unsafe { libc::fork() };
+        if worker == 0 {
+            let mut input = File::from(input);
+            let restricted = give_up_privileges().and_then(|()| restrict_worker(CALL, std::iter::once(file)));
+            match restricted {
+                Ok(()) => work(&mut input),
+                Err(error) => _ = write!(input, "{error}"),
+            }
+            // SAFETY: the call ends the process without the exit handlers of the tests.
+            unsafe { libc::_exit(0) };
+        }
+        drop(input);
+        let mut text = String::new();
+        File::from(output).read_to_string(&mut text).unwrap();
+        let mut status = 0;
+        // SAFETY: the pointer refers to an integer.
+        assert_eq!(unsafe { libc::waitpid(worker, &raw mut status, 0) }, worker);
+        (text, status)
+    }
+
+    /// Makes a system call that is refused, or only opens a file. Returns the number of its error; 0 for none.
+    fn error_of(call: libc::c_long, arguments: [usize; 3]) -> i32 {
+        let [first, second, third] = arguments;
+        // SAFETY: pointers among the arguments are those of constant strings.
+        let result = unsafe { libc::syscall(call, first, second, third, 0) };
+        if result < 0 { io::Error::last_os_error().raw_os_error().unwrap() } else { 0 }
+    }
+
+    #[test]
+    fn privileged_worker_can_read_its_file_and_nothing_else() {
+        assert_root();
+        let file = File::open("/bin/true").unwrap();
+        let own = std::ffi::CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap();
+        let (text, status) = in_worker(&file, |output| {
+            let open = |path: &std::ffi::CStr, flags: i32| {
+                let [directory, flags] = [libc::AT_FDCWD, flags].map(|number| number.cast_unsigned() as usize);
+                error_of(libc::SYS_openat, [directory, path.as_ptr() as usize, flags])
+            };
+            let errors = [
+                open(&own, libc::O_RDONLY),
+                open(c"/etc/passwd", libc::O_RDONLY),
+                open(&own, libc::O_RDWR),
+                open(c"/tmp", libc::O_TMPFILE | libc::O_RDWR),
+                error_of(libc::SYS_socket, [libc::AF_UNIX as usize, libc::SOCK_STREAM as usize, 0]),
+                error_of(libc::SYS_execve, [c"/bin/true".as_ptr() as usize, 0, 0]),
+                error_of(libc::SYS_ptrace, [libc::PTRACE_TRACEME as usize, 0, 0]),
+                error_of(libc::SYS_kill, [1, 0, 0]),
+                error_of(libc::SYS_clone, [libc::SIGCHLD as usize, 0, 0]),
+                error_of(libc::SYS_setuid, [0; 3]),
+            ];
+            let is_beyond = Vec::<u8>::new().try_reserve_exact(128 << 20).is_err();
+            write!(output, "{errors:?} {is_beyond}").unwrap();
+        });
+        let other = if has_landlock() { libc::EACCES } else { 0 };
+        let expected = [[0, other].as_slice(), &[libc::EPERM; 8]].concat();
+        assert_eq!((text, status), (format!("{expected:?} true"), 0));
+    }
+
+    #[test]
+    fn privileged_worker_without_an_end_is_killed() {
+        assert_root();
+        let (text, status) = in_worker(&File::open("/bin/true").unwrap(), |_| {
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        assert_eq!((text.as_str(), libc::WTERMSIG(status)), ("", libc::SIGXCPU));
+    }
+}
