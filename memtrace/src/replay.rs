@@ -100,6 +100,7 @@ const LISTED: usize = 1000;
 /// The recording cannot be read, does not have what the configuration needs, or an output cannot be written.
 pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcome, Error> {
     privileges::keep_for_reports();
+    privileges::forbid_dumps();
     let recording = open(config)?;
     let reports = reports_of(config, &recording)?;
     match config.view {

@@ -31,6 +31,7 @@ pub(super) struct DoctorArgs {
 /// Examines the machine, and returns the output and the exit code.
 pub(super) fn run(args: &DoctorArgs) -> (String, Exit) {
     privileges::keep_for_tracing();
+    privileges::forbid_dumps();
     let findings = crate::doctor::examine(args.pid);
     let text = if args.json { json(&findings) } else { text(&findings, console::wants_colour(&io::stdout())) };
     (text, exit::of_findings(&findings))

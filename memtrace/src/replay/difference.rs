@@ -46,6 +46,7 @@ pub(crate) struct Source {
 /// A report cannot be read, the reports cannot be compared, or an output cannot be written.
 pub(crate) fn run(config: &Config) -> Result<(), Error> {
     privileges::keep_for_reports();
+    privileges::forbid_dumps();
     let [before, after] = [&config.before, &config.after].map(|source| read(source, config.events));
     let (before, after) = (before?, after?);
     let metric = comparable_metric(&before, &after, config.metric)?;
