@@ -169,10 +169,22 @@ fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
+/// Returns the child of memtrace with this name.
+fn child_named(name: &str, memtrace: u32) -> Option<u32> {
+    let comm = |child: &u32| fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+    children(memtrace).into_iter().find(|child| comm(child).trim_end() == name)
+}
+
 /// Returns the child of memtrace that starts a worker for each object.
 fn reader_of_names(memtrace: u32) -> Option<u32> {
-    let comm = |child: &u32| fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
-    children(memtrace).into_iter().find(|child| comm(child) == "memtrace-names\n")
+    child_named("memtrace-names", memtrace)
+}
+
+/// Returns a field of the status of a process.
+fn status_field(pid: u32, name: &str) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field");
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Traces the victim, and sends `signal` to the workers that read the names of its objects. Asserts that the report is complete,
@@ -226,11 +238,7 @@ fn process_that_reads_names_is_unprivileged_and_survives_signals_to_a_service() 
         assert_eq!(unsafe { libc::kill(child.cast_signed(), signal) }, 0);
     }
     assert!(tracer.process().wait_for_stderr(|line| line.contains("  live ")));
-    let status = fs::read_to_string(format!("/proc/{child}/status")).expect("the child runs");
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field");
-        line.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
+    let field = |name: &str| status_field(child, name);
     let user = USER.to_string();
     for name in ["Uid:", "Gid:"] {
         assert_eq!(field(name), [user.as_str(); 4].join(" "));

@@ -13,7 +13,7 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::process::run;
 use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, poll, victim};
 
-use super::USER;
+use super::{USER, child_named, status_field};
 
 /// Time from SIGINT to the end of memtrace.
 const END: Duration = Duration::from_secs(10);
@@ -99,6 +99,23 @@ fn file_system_that_hangs_during_a_trace_does_not_hold_its_end() {
     let outcome = end(tracer);
     serving.victim.finish();
     assert!([Some(0), Some(LOST)].contains(&outcome.code), "{:?} {}", outcome.code, outcome.stderr);
+}
+
+#[test]
+fn process_that_waits_for_file_systems_can_only_read_files() {
+    // CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH (include/uapi/linux/capability.h).
+    const READS: &str = "0000000000000006";
+    let mut serving = Serving::start();
+    let mut tracer = attach(Trace::victim(&serving.victim));
+    // Its name is that of memtrace, which traces leave out.
+    let child = child_named("memtrace", tracer.process().pid()).expect("a file was served");
+    for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
+        assert_eq!(status_field(child, set), READS, "{set}");
+    }
+    assert_eq!(status_field(child, "NoNewPrivs:"), "1");
+    serving.hang();
+    assert_eq!(end(tracer).code, Some(0));
+    serving.victim.finish();
 }
 
 #[test]
