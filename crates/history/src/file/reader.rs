@@ -31,6 +31,9 @@ use crate::header::Header;
 
 pub use self::threads::{ProcessRow, ThreadRow};
 
+/// Maximum size in bytes of a damaged file of which the part before the damage is read, since that takes as much memory.
+const MAX_SALVAGED: u64 = 4 << 30;
+
 /// An open recording. It shows the state of the file when it was opened.
 #[derive(Debug)]
 pub struct Recording {
@@ -62,6 +65,9 @@ impl Recording {
         match open::connect(path).and_then(Self::read) {
             // `read` closes the file, which releases all locks of this process on it (fcntl(2)). No SQLite connection
             // to the file is open here.
+            Err(Error::Damaged(reason)) if metadata.len() > MAX_SALVAGED => Err(Error::Damaged(format!(
+                "{reason}; and the part before the damage is not read, because the file has more than 4 GiB"
+            ))),
             Err(Error::Damaged(_)) => Self::salvage(std::fs::read(path)?),
             result => result,
         }

@@ -41,6 +41,17 @@ fn check(recording: &Recording, intervals: &[Interval]) -> usize {
 }
 
 #[test]
+fn huge_damaged_file_is_not_read_into_memory() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    recorded(&path, 4);
+    // The file is sparse.
+    std::fs::File::options().write(true).open(&path).unwrap().set_len((4 << 30) + 1).unwrap();
+    let error = Recording::open(&path).unwrap_err();
+    assert!(matches!(&error, Error::Damaged(reason) if reason.ends_with("more than 4 GiB")), "{error}");
+}
+
+#[test]
 fn each_prefix_is_recovered_or_refused() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
