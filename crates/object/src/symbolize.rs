@@ -17,6 +17,7 @@ mod name_files;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 use debug_file::Search;
@@ -131,10 +132,14 @@ impl Symbolizer {
         let name = ObjectName { path: object.path.clone(), build_id: object.build_id.clone() };
         let search = self.search(object);
         let open = OpenObject::open(&search);
+        let unreadable = match &open {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Unnamed::FileTimeout,
+            _ => unreadable,
+        };
         let mut result = vec![Box::default(); offsets.len()];
         let (mut loaded, mut addresses) = (Vec::new(), Vec::new());
         for (index, &offset) in offsets.iter().enumerate() {
-            if let Some(address) = open.as_ref().and_then(|open| open.virt_offset(offset)) {
+            if let Some(address) = open.as_ref().ok().and_then(|open| open.virt_offset(offset)) {
                 loaded.push(index);
                 addresses.push(address);
             } else {
@@ -146,7 +151,7 @@ impl Symbolizer {
                 result[index] = frames(&name, address, Err(reason));
             }
         }
-        let Some(open) = open else { return result };
+        let Ok(open) = open else { return result };
         let added = |build_id: &BuildId| self.debug_files.get(build_id).cloned();
         let functions = self.finder.find(&open.into_name_files(&search, added, self.uses_debug_info), &addresses);
         for ((index, address), functions) in loaded.into_iter().zip(addresses).zip(functions) {

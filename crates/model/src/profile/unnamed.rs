@@ -20,6 +20,8 @@ pub enum Unnamed {
     ObjectClosed,
     /// The object has no symbol at the address.
     NoSymbol,
+    /// The file system of the object did not answer.
+    FileTimeout,
     /// The functions of the object were not found in time.
     NamesTimeout,
     /// The functions of the object were not found with the permitted memory.
@@ -32,7 +34,7 @@ pub enum Unnamed {
 
 impl Unnamed {
     /// All reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NoMapping,
         Self::Anonymous,
         Self::KernelCode,
@@ -41,6 +43,7 @@ impl Unnamed {
         Self::ObjectUnreadable,
         Self::ObjectClosed,
         Self::NoSymbol,
+        Self::FileTimeout,
         Self::NamesTimeout,
         Self::NamesMemory,
         Self::NamesCrashed,
@@ -48,7 +51,8 @@ impl Unnamed {
     ];
 
     /// Reasons by which a file that is not trusted has cost the names of its functions, and the skip of a file.
-    pub const LOST_NAMES: [Self; 4] = [Self::NamesTimeout, Self::NamesMemory, Self::NamesCrashed, Self::NamesSkipped];
+    pub const LOST_NAMES: [Self; 5] =
+        [Self::FileTimeout, Self::NamesTimeout, Self::NamesMemory, Self::NamesCrashed, Self::NamesSkipped];
 
     /// Returns the name in recordings.
     #[must_use]
@@ -62,6 +66,7 @@ impl Unnamed {
             Self::ObjectUnreadable => "object_unreadable",
             Self::ObjectClosed => "object_closed",
             Self::NoSymbol => "no_symbol",
+            Self::FileTimeout => "file_timeout",
             Self::NamesTimeout => "names_timeout",
             Self::NamesMemory => "names_memory",
             Self::NamesCrashed => "names_crashed",
@@ -81,6 +86,7 @@ impl Unnamed {
             Self::ObjectUnreadable => "the object could not be read",
             Self::ObjectClosed => "the object was deleted while too many deleted files were open",
             Self::NoSymbol => "the object has no symbol here",
+            Self::FileTimeout => "the file system of the object did not answer",
             Self::NamesTimeout => "reading the names of the object took too long",
             Self::NamesMemory => "reading the names of the object took too much memory",
             Self::NamesCrashed => "reading the names of the object ended the process that read them",

@@ -1,6 +1,7 @@
 //! Finds the files with the names of an object's functions.
 
 use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 use memtrace_model::{BuildId, FileOffset, VirtOffset, printable};
@@ -32,26 +33,25 @@ pub(super) struct OpenObject {
 }
 
 impl OpenObject {
-    /// Opens the file of an object; `None` if it cannot be read, or if it has another build ID than the mapped file.
-    pub(super) fn open(search: &Search<'_>) -> Option<Self> {
+    /// Opens the file of an object.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the file system; [`io::ErrorKind::NotFound`] if the object has no file, or if it has another build ID than the
+    /// mapped file.
+    pub(super) fn open(search: &Search<'_>) -> io::Result<Self> {
         let object = search.object;
-        let opened = search.files.open(object.handle.as_deref()?);
+        let opened = search.files.open(object.handle.as_deref().ok_or(io::ErrorKind::NotFound)?);
         let read = opened.and_then(|file| Headers::read(&file).map(|headers| Self { file, headers }));
-        let open = match read {
-            Ok(open) => open,
-            Err(error) => {
-                log::debug!("{}: {error}", printable(&object.path));
-                return None;
-            }
-        };
+        let open = read.inspect_err(|error| log::debug!("{}: {error}", printable(&object.path)))?;
         let build_id = open.sections().and_then(|sections| sections.build_id.as_ref());
         if let (Some(build_id), Some(mapped)) = (build_id, &object.build_id)
             && build_id != mapped
         {
             log::warn!("{}: the file was replaced since it was mapped", printable(&object.path));
-            return None;
+            return Err(io::ErrorKind::NotFound.into());
         }
-        Some(open)
+        Ok(open)
     }
 
     fn sections(&self) -> Option<&Sections> {

@@ -1,9 +1,12 @@
 //! Symbolization of truncated, random and contradictory files.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 
 use super::program::{Program, Scratch, run};
-use super::{Frame, Name, Unnamed, brief, frames_at, outer_with_inlined, symbolizer};
+use super::{Frame, Name, Symbolizer, Unnamed, brief, frames_at, outer_with_inlined, symbolizer};
+use crate::object_files::ObjectFiles;
 
 #[test]
 fn a_truncated_file_gives_no_names() {
@@ -18,6 +21,32 @@ fn a_truncated_file_gives_no_names() {
         assert_eq!(frames[0].name, Err(Unnamed::ObjectUnreadable), "{length} bytes");
         assert_eq!(frames[0].offset, named[0].offset);
     }
+}
+
+/// Files on a file system that does not answer.
+#[derive(Debug)]
+struct Unanswered;
+
+impl ObjectFiles for Unanswered {
+    fn open(&self, _: &Path) -> io::Result<File> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn open_below(&self, _: &Path, _: &Path) -> io::Result<File> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn is_own_executable(&self, _: &File) -> bool {
+        false
+    }
+}
+
+#[test]
+fn file_without_an_answer_is_the_reason_for_missing_names() {
+    let program = Program::new(&[]);
+    let symbolizer = Symbolizer { files: &Unanswered, ..symbolizer() };
+    let frames = frames_at(&symbolizer, &program.image(Some(program.path()), None), program.returns[0]);
+    assert_eq!(frames[0].name, Err(Unnamed::FileTimeout));
 }
 
 #[test]
