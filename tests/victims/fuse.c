@@ -1,12 +1,15 @@
 /* `fuse DIRECTORY OBJECT` serves a copy of OBJECT as the file `object` of a FUSE file system, and maps it as executable code.
  * After the first step, a line from the harness stops the server, so that no further request is answered. With a third
- * argument, the file can be read, but pages of the mapping are never answered. */
+ * argument, the file can be read, but after the first reader, pages of the mapping are never answered. A thread waits for a
+ * futex in one of these pages. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fuse.h>
+#include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +19,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,6 +29,8 @@
 static char *content;
 static size_t length;
 static int serves_pages = 1;
+/* True if the kernel has forgotten the content, so that pages of the mapping are missing. */
+static int is_dropped;
 
 /* Handles of the open file: that of the mapping, and those of others. */
 #define MAPPING 1
@@ -56,6 +62,7 @@ static void drop_pages(int device) {
         struct fuse_out_header header;
         struct fuse_notify_inval_inode_out body;
     } notice = {{.len = sizeof notice, .error = FUSE_NOTIFY_INVAL_INODE}, {.ino = FILE_NODE}};
+    is_dropped = 1;
     if (write(device, &notice, sizeof notice) < 0)
         _exit(5);
 }
@@ -86,17 +93,17 @@ static void serve(int device) {
             break;
         }
         case FUSE_OPEN: {
-            static int is_mapped;
+            static int is_open;
             struct fuse_open_out out = {.fh = MAPPING};
-            if (is_mapped)
+            if (is_open)
                 out.fh = OTHER;
-            is_mapped = 1;
+            is_open = 1;
             reply(device, request, 0, &out, sizeof out);
             break;
         }
         case FUSE_READ: {
             struct fuse_read_in *in = body;
-            if (in->fh == MAPPING && !serves_pages) {
+            if (in->fh == MAPPING && is_dropped) {
                 alarm(LONGEST_HANG);
                 break;
             }
@@ -139,6 +146,21 @@ static int leave_mounts(void) {
     return unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
+static int is_mapped;
+
+static void *wait_for_futex(void *file) {
+    uint32_t *words = mmap(NULL, length, PROT_READ, MAP_SHARED, *(int *)file, 0);
+    if (words == MAP_FAILED)
+        _exit(3);
+    __atomic_store_n(&is_mapped, 1, __ATOMIC_RELEASE);
+    /* The value of a lock of glibc with waiters. memtrace then reads two words further. */
+    size_t index = 0;
+    while (words[index] != 2 || index % 1024 > 1020)
+        index++;
+    syscall(SYS_futex, &words[index], FUTEX_WAIT, 2, NULL, NULL, 0);
+    return NULL;
+}
+
 static void allocate(void) {
     for (size_t i = 1; i <= 20; i++)
         ledger_alloc(NULL, malloc(i), i);
@@ -165,6 +187,13 @@ int main(int count, char **arguments) {
     int file = open(path, O_RDONLY);
     if (file < 0 || mmap(NULL, length, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED)
         return 3;
+    if (!serves_pages) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, wait_for_futex, &file) != 0)
+            return 3;
+        while (!__atomic_load_n(&is_mapped, __ATOMIC_ACQUIRE))
+            sched_yield();
+    }
     /* The close waits for the server. The mapping stays, and its end does not wait. */
     close(file);
     ledger_start();

@@ -56,7 +56,6 @@ pub use image::{object_at, program_of, read_image, vdso};
 pub use machine_memory::machine_memory;
 pub use machine_usage::machine_usage;
 pub use maps::Inode;
-pub(crate) use mem::read_memory;
 pub use mem::{MemoryReader, MemoryView, WordReader};
 pub use memcg::{GroupReading, MemoryGroups};
 pub use memcg_limits::{cgroup_memory, memory_high};

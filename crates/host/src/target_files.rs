@@ -10,6 +10,7 @@
 
 mod client;
 mod file_systems;
+mod memory;
 mod protocol;
 mod server;
 mod worker;
@@ -25,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use memtrace_model::{Object, Pid};
+use memtrace_model::{AbsAddr, Object, Pid};
 use memtrace_object::ObjectFiles;
 use rustix::fs::{AtFlags, ResolveFlags};
 
@@ -39,9 +40,6 @@ pub use client::{enable, timeouts};
 pub use protocol::Facts;
 pub(crate) use protocol::{Links, Wants};
 pub use server::{NAME, serve};
-
-/// Maximum size of a copy.
-const MAX_COPY: u64 = 1 << 30;
 
 /// Device and inode number of this process's executable; `None` if they cannot be read.
 static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_exe().and_then(fs::metadata)).ok());
@@ -116,8 +114,13 @@ impl Origin {
 
     /// Returns who can be the reason that `file` does not answer.
     fn owner(self, file: &Facts) -> Owner {
-        let of_process = self.pid.and_then(|pid| Some((procfs::responsible_user(pid)?, procfs::mount_namespace(pid))));
-        of_process.map_or(Owner::Device(file.device), |(user, mounts)| Owner::User(user, mounts))
+        self.responsible().unwrap_or(Owner::Device(file.device))
+    }
+
+    /// Returns the user who answers for the process.
+    fn responsible(self) -> Option<Owner> {
+        let pid = self.pid?;
+        Some(Owner::User(procfs::responsible_user(pid)?, procfs::mount_namespace(pid)))
     }
 }
 
@@ -203,10 +206,16 @@ pub(crate) fn can_wait(path: &Path) -> io::Result<bool> {
 pub(crate) fn run_on_mapping(path: &Path, program: BorrowedFd<'_>) -> io::Result<()> {
     let seen = see(path)?;
     let (facts, origin) = (known_facts(&seen)?, Origin::of(path));
-    let call = call(None, (Links::Follow, Wants::Run), origin.by_user);
+    let call = Call::new(None, (Links::Follow, Wants::Run), origin.by_user);
     let (answer, _) = client::ask(call, &[seen.as_fd(), program], &origin.owner(&facts))?;
     answer.found.map_err(io::Error::from_raw_os_error)?;
     answer.error.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
+}
+
+/// Reads at most `length` bytes of a process from `address` on, and faults their pages in; `None` if none can be read.
+pub(crate) fn read_memory(pid: Pid, address: AbsAddr, length: usize) -> Option<Vec<u8>> {
+    let owner = || Origin { pid: Some(pid), by_user: false }.responsible().unwrap_or(Owner::Own);
+    memory::read(pid, address, length, owner)
 }
 
 fn see(path: &Path) -> io::Result<OwnedFd> {
@@ -225,15 +234,12 @@ fn kind_of(file: &OwnedFd, facts: &Facts, origin: Origin) -> io::Result<(Kind, b
         Some(kind) => kind,
         None => {
             let wants = (Links::Follow, Wants::Facts);
-            let (answer, _) = client::ask(call(None, wants, origin.by_user), &[file.as_fd()], &origin.owner(facts))?;
+            let (answer, _) =
+                client::ask(Call::new(None, wants, origin.by_user), &[file.as_fd()], &origin.owner(facts))?;
             remembered(&answer, origin.by_user)?.1
         }
     };
     Ok((kind, origin.by_user || kind == Kind::Served))
-}
-
-fn call(path: Option<Vec<u8>>, (links, wants): (Links, Wants), by_user: bool) -> Call {
-    Call { path, links, wants, by_user, owner: 0, user: 0, max_copy: MAX_COPY }
 }
 
 /// Lets a worker look up a file.
@@ -244,7 +250,7 @@ fn ask(
     by_user: bool,
     owner: &Owner,
 ) -> io::Result<Found> {
-    let (answer, descriptors) = client::ask(call(path, wants, by_user), &[target.as_fd()], owner)?;
+    let (answer, descriptors) = client::ask(Call::new(path, wants, by_user), &[target.as_fd()], owner)?;
     let (facts, kind) = remembered(&answer, by_user)?;
     let mut descriptors = descriptors.into_iter();
     let seen = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;

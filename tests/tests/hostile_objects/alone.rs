@@ -102,6 +102,18 @@ fn file_system_that_hangs_during_a_trace_does_not_hold_its_end() {
 }
 
 #[test]
+fn futex_in_a_page_that_never_arrives_does_not_hold_the_end_of_a_trace() {
+    let mut serving =
+        Serving::with(|command| command.arg(victim::binaries().join("victim-rust-jemalloc")).arg("no-pages"));
+    let tracer = attach(Trace::victim(&serving.victim).options(&["--min-wait", "1ms"]));
+    serving.hang();
+    let outcome = end(tracer);
+    serving.victim.finish();
+    let report = outcome.report_with_code(LOST);
+    assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
+}
+
+#[test]
 fn process_that_waits_for_file_systems_can_only_read_files() {
     // CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH (include/uapi/linux/capability.h).
     const READS: &str = "0000000000000006";

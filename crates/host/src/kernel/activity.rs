@@ -18,7 +18,7 @@ use super::decode::{self, reclaim_kind};
 use super::error::KernelError;
 use super::settings::ActivityOptions;
 use super::wire_type::{self, MapEntry};
-use crate::procfs;
+use crate::target_files::read_memory;
 
 /// Programs of every run with activity, and their tracepoints. The program at the exit is attached before the programs
 /// that forget the process.
@@ -159,7 +159,7 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
 /// Returns the text of a record. BPF cannot read a page of constants that the process has not touched yet. Such a text
 /// is read from the process now: constants do not change.
 fn text(pid: Pid, text: &ActivityText) -> String {
-    let read = (text.unread != 0).then(|| procfs::read_memory(pid, AbsAddr(text.unread), ACTIVITY_TEXT));
+    let read = (text.unread != 0).then(|| read_memory(pid, AbsAddr(text.unread), ACTIVITY_TEXT));
     let bytes = match &read {
         None => &text.bytes[..],
         Some(read) => read.as_deref().unwrap_or_default(),

@@ -3,8 +3,8 @@
 use memtrace_model::{AbsAddr, Pid, Tid};
 
 use crate::procfs::kernel_files;
-use crate::procfs::mem::read_memory;
 use crate::procfs::process::proc_path;
+use crate::target_files::read_memory;
 
 /// Futex operations that wait (include/uapi/linux/futex.h), without their flags: `FUTEX_WAIT`, `FUTEX_LOCK_PI`,
 /// `FUTEX_WAIT_BITSET`, `FUTEX_WAIT_REQUEUE_PI` and `FUTEX_LOCK_PI2`.

@@ -48,16 +48,6 @@ impl MemoryReader {
     }
 }
 
-/// Reads at most `length` bytes from `address` on, and faults their pages in; `None` if none can be read.
-pub(crate) fn read_memory(pid: Pid, address: AbsAddr, length: usize) -> Option<Vec<u8>> {
-    let memory = kernel_files::open(proc_path(pid, "mem")).ok()?;
-    let mut bytes = vec![0; length];
-    // A read stops before a page that is not mapped.
-    let count = memory.read_at(&mut bytes, address.0).ok()?;
-    bytes.truncate(count);
-    Some(bytes)
-}
-
 /// Memory that can be read word by word.
 pub trait WordReader {
     /// Returns the word at `address`, which is a multiple of 8; `None` if it is not resident or not readable.

@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::de::DeserializeOwned;
 
 use super::protocol::{Answer, Call, MAX_PATH, MAX_REPLY, Reply};
 use super::server::NAME;
@@ -89,40 +90,60 @@ pub fn timeouts() -> u64 {
     TIMEOUTS.load(Ordering::Relaxed)
 }
 
+/// Returns true if a server looks up files.
+pub(super) fn is_enabled() -> bool {
+    lock().is_stopped.is_some()
+}
+
 /// Does what a call wants, within the deadline. `descriptors`: those of the call.
-pub(super) fn ask(mut call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<(Answer, Vec<OwnedFd>)> {
+pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<(Answer, Vec<OwnedFd>)> {
     if call.path.as_ref().is_some_and(|path| path.len() >= MAX_PATH) {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
     }
-    let Some(is_stopped) = lock().is_stopped else {
+    if !is_enabled() {
         let descriptors = descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
         return Ok(worker::run(&call, descriptors, || true));
-    };
-    (call.owner, call.user) = (number(owner), number(&owner.without_namespace()));
-    let answer = ask_server(&call, descriptors, owner, is_stopped);
-    if answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
     }
-    answer
+    let socket = start_worker(call, descriptors, owner)?;
+    counted(wait_for_answer(socket.as_fd()), owner)
 }
 
-fn ask_server(
-    call: &Call,
-    descriptors: &[BorrowedFd<'_>],
-    owner: &Owner,
-    is_stopped: fn() -> bool,
-) -> io::Result<(Answer, Vec<OwnedFd>)> {
+/// Starts a worker for a call, and returns the socket to it as soon as it runs.
+pub(super) fn connect(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<OwnedFd> {
+    let socket = start_worker(call, descriptors, owner)?;
+    let started = wait(socket.as_fd(), Instant::now() + START).and_then(|()| receive_now::<Reply>(&socket, MAX_REPLY));
+    counted(started, owner).map(|_| socket)
+}
+
+/// Receives a message of a worker, within the deadline.
+pub(super) fn receive<T: DeserializeOwned>(socket: &OwnedFd, most: usize, owner: &Owner) -> io::Result<T> {
+    counted(wait(socket.as_fd(), Instant::now() + DEADLINE), owner)?;
+    receive_now(socket, most)
+}
+
+fn receive_now<T: DeserializeOwned>(socket: &OwnedFd, most: usize) -> io::Result<T> {
+    let received = own_server::receive(socket.as_fd(), most)?;
+    received.map(|(message, _)| message).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
+}
+
+fn start_worker(mut call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<OwnedFd> {
+    (call.owner, call.user) = (number(owner), number(&owner.without_namespace()));
     if !lock().timeouts().permit(owner) {
+        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
         return Err(io::ErrorKind::TimedOut.into());
     }
     let (socket, end) = own_server::pair()?;
-    lock().send(call, &[&[end.as_fd()], descriptors].concat())?;
-    drop(end);
-    let answer = wait_for_answer(socket.as_fd(), is_stopped);
-    if answer.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+    lock().send(&call, &[&[end.as_fd()], descriptors].concat())?;
+    Ok(socket)
+}
+
+/// Counts a timeout.
+fn counted<T>(result: io::Result<T>, owner: &Owner) -> io::Result<T> {
+    if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
+        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
         lock().timeouts().add(owner);
     }
-    answer
+    result
 }
 
 fn lock() -> MutexGuard<'static, State> {
@@ -167,11 +188,11 @@ impl Timeouts {
 }
 
 /// Waits for the answer of a worker.
-fn wait_for_answer(socket: BorrowedFd<'_>, is_stopped: fn() -> bool) -> io::Result<(Answer, Vec<OwnedFd>)> {
+fn wait_for_answer(socket: BorrowedFd<'_>) -> io::Result<(Answer, Vec<OwnedFd>)> {
     let start = Instant::now();
     let mut end = start + START;
     loop {
-        wait(socket, end.min(start + MAX_TIME), is_stopped)?;
+        wait(socket, end.min(start + MAX_TIME))?;
         match own_server::receive(socket, MAX_REPLY)? {
             Some((Reply::Done(answer), descriptors)) => return Ok((answer, descriptors)),
             Some((Reply::Progress, _)) => end = Instant::now() + DEADLINE,
@@ -182,9 +203,10 @@ fn wait_for_answer(socket: BorrowedFd<'_>, is_stopped: fn() -> bool) -> io::Resu
 }
 
 /// Waits until a socket can be read.
-fn wait(socket: BorrowedFd<'_>, end: Instant, is_stopped: fn() -> bool) -> io::Result<()> {
+fn wait(socket: BorrowedFd<'_>, end: Instant) -> io::Result<()> {
+    let is_stopped = lock().is_stopped;
     loop {
-        if is_stopped() {
+        if is_stopped.is_some_and(|is_stopped| is_stopped()) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let left = end.saturating_duration_since(Instant::now());

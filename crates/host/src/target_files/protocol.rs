@@ -15,6 +15,9 @@ pub(super) const MAX_CALL: usize = 2 * MAX_PATH;
 /// Maximum length of an encoded [`Reply`].
 pub(super) const MAX_REPLY: usize = 256;
 
+/// Maximum size of a copy.
+const MAX_COPY: u64 = 1 << 30;
+
 /// A file to look up. The first descriptor is the socket for the reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Call {
@@ -29,6 +32,13 @@ pub(super) struct Call {
     pub(super) user: u64,
     /// Maximum size of a copy, in bytes.
     pub(super) max_copy: u64,
+}
+
+impl Call {
+    /// Creates a call. The client adds who can be the reason that nothing answers.
+    pub(super) const fn new(path: Option<Vec<u8>>, (links, wants): (Links, Wants), by_user: bool) -> Self {
+        Self { path, links, wants, by_user, owner: 0, user: 0, max_copy: MAX_COPY }
+    }
 }
 
 /// What happens to symbolic links in a path.
@@ -48,9 +58,28 @@ pub(crate) enum Wants {
     Facts,
     /// Its content too.
     Content,
+    /// Memory: the file is `/proc/PID/mem`, and further requests come through the socket for the reply.
+    Memory,
     /// Only a run of a BPF program, the descriptor after that of the file, with the address of a mapping of the file.
     Run,
 }
+
+/// Maximum length of a read of memory.
+pub(super) const MAX_MEMORY: usize = 4096;
+
+/// Maximum length of an encoded [`MemoryRange`] or [`MemoryBytes`].
+pub(super) const MAX_MEMORY_MESSAGE: usize = MAX_MEMORY + 64;
+
+/// Memory to read.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct MemoryRange {
+    pub(super) address: u64,
+    pub(super) length: u32,
+}
+
+/// Bytes from the address on; fewer if a page is not readable, and none if the process has another memory by now. `None` if
+/// the first page is not readable.
+pub(super) type MemoryBytes = Option<Vec<u8>>;
 
 /// Facts about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 use rustix::thread::set_name;
 
-use super::protocol::{Call, MAX_CALL, Reply};
+use super::protocol::{Call, MAX_CALL, Reply, Wants};
 use super::worker;
 use crate::own_server;
 use crate::privileges::{self, CapabilitySet};
@@ -115,10 +115,14 @@ fn answer(call: &Call, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
     // SAFETY: this process does not use standard input any more.
     unsafe { libc::close(0) };
     // SAFETY: the default action of the signal ends the process.
-    unsafe { libc::alarm(MAX_TIME) };
+    let limit_time = || _ = unsafe { libc::alarm(MAX_TIME) };
+    limit_time();
     // The client closes its end when it does not wait any more.
     let progress = || own_server::send(reply.as_fd(), &Reply::Progress, &[]).is_ok();
     let _ = progress();
+    if call.wants == Wants::Memory {
+        return worker::serve_memory(reply.as_fd(), descriptors.remove(0), limit_time);
+    }
     let (answer, opened) = worker::run(call, descriptors, progress);
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
     own_server::send(reply.as_fd(), &Reply::Done(answer), &descriptors)
@@ -128,7 +132,7 @@ fn answer(call: &Call, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
 mod tests {
     use std::process::{Command, Stdio};
 
-    use super::super::protocol::{Links, Wants};
+    use super::super::protocol::Links;
     use super::*;
 
     #[test]

@@ -1,10 +1,11 @@
-//! Looks up, opens and copies a file. All waits for a file system are here.
+//! Looks up, opens and copies a file, or reads memory. All waits for a file system are here.
 
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use rustix::fs::{
@@ -12,8 +13,9 @@ use rustix::fs::{
 };
 
 use super::file_systems::{Kind, UNKNOWN};
-use super::protocol::{Answer, Call, Facts, Links, Wants};
+use super::protocol::{Answer, Call, Facts, Links, MAX_MEMORY, MAX_MEMORY_MESSAGE, MemoryBytes, MemoryRange, Wants};
 use crate::own_mapping::OwnMapping;
+use crate::own_server;
 use crate::procfs::descriptor_path;
 use crate::program_run;
 
@@ -49,7 +51,7 @@ pub(super) fn run(call: &Call, descriptors: Vec<OwnedFd>, progress: impl FnMut()
         (Wants::Run, _) => {
             open_seen(&seen, &facts, kind).and_then(|file| run_on(&file, descriptors.next(), progress)).map(|()| None)
         }
-        (Wants::Facts, _) | (_, Kind::Local | Kind::Generated) => Ok(None),
+        (Wants::Facts | Wants::Memory, _) | (_, Kind::Local | Kind::Generated) => Ok(None),
     };
     let error = copied.as_ref().err().map(number);
     (
@@ -90,6 +92,24 @@ fn run_on(file: &File, program: Option<OwnedFd>, mut progress: impl FnMut() -> b
     let mapping = OwnMapping::new(file)?;
     let program = program.filter(|_| progress()).ok_or(io::ErrorKind::InvalidData)?;
     program_run::run(program.as_fd(), mapping.start().0)
+}
+
+/// Answers requests for memory until the client closes its socket. `before`: called before each read.
+pub(super) fn serve_memory(socket: BorrowedFd<'_>, memory: OwnedFd, before: impl Fn()) -> io::Result<()> {
+    let memory = File::from(memory);
+    while let Some((range, _)) = own_server::receive(socket, MAX_MEMORY_MESSAGE)? {
+        before();
+        own_server::send(socket, &read_range(&memory, range), &[])?;
+    }
+    Ok(())
+}
+
+pub(super) fn read_range(memory: &File, MemoryRange { address, length }: MemoryRange) -> MemoryBytes {
+    let mut bytes = vec![0; (length as usize).min(MAX_MEMORY)];
+    // A read stops before a page that is not mapped.
+    let count = memory.read_at(&mut bytes, address).ok()?;
+    bytes.truncate(count);
+    Some(bytes)
 }
 
 /// Returns a copy in memory that nobody can change.
