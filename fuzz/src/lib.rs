@@ -3,13 +3,24 @@
 use std::fs::File;
 use std::io::{self, Seek as _, Write as _};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
+use memtrace_host::procfs::descriptor_path;
 use memtrace_object::ObjectFiles;
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// Opens files by their own path, such as `/proc/self/fd/3`. Below the root of a process, no file exists.
+/// File at each path below a root directory.
+static BELOW: Mutex<Option<File>> = Mutex::new(None);
+
+/// Opens files by their own path, such as `/proc/self/fd/3`. Below a root directory, each path leads to the file that was set
+/// last.
 #[derive(Debug)]
 pub struct OpenFiles;
+
+/// Sets the file at each path below a root directory.
+pub fn set_file_below(file: Option<File>) {
+    *BELOW.lock().unwrap_or_else(PoisonError::into_inner) = file;
+}
 
 impl ObjectFiles for OpenFiles {
     fn open(&self, path: &Path) -> io::Result<File> {
@@ -17,7 +28,8 @@ impl ObjectFiles for OpenFiles {
     }
 
     fn open_below(&self, _: &Path, _: &Path) -> io::Result<File> {
-        Err(io::ErrorKind::NotFound.into())
+        let below = BELOW.lock().unwrap_or_else(PoisonError::into_inner);
+        File::open(descriptor_path(below.as_ref().ok_or(io::ErrorKind::NotFound)?))
     }
 
     fn is_own_executable(&self, _: &File) -> bool {
