@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::fs::major;
@@ -17,6 +18,9 @@ const SHORTEST_TIME: Duration = Duration::from_millis(100);
 /// Half of the used time is forgiven at this interval.
 const FORGIVEN_EACH: Duration = Duration::from_secs(60);
 
+/// Used time that is forgotten.
+const NEGLIGIBLE: Duration = Duration::from_millis(10);
+
 /// File system and user of an object. A container can have a root user of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ObjectOwner {
@@ -25,9 +29,23 @@ pub(crate) struct ObjectOwner {
 }
 
 impl ObjectOwner {
+    /// Returns the owner of an open file. For a copy in memory, it is that of the original.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         let metadata = file.metadata()?;
-        Ok(Self { device: metadata.dev(), user: metadata.uid() })
+        let original = with_originals(|originals| originals.get(&[metadata.dev(), metadata.ino()]).copied());
+        Ok(original.unwrap_or(Self { device: metadata.dev(), user: metadata.uid() }))
+    }
+
+    /// Remembers the file system and the user of a file of which `copy` is a copy in memory.
+    pub(crate) fn set_original(copy: &File, device: u64, user: u32) -> io::Result<()> {
+        let metadata = copy.metadata()?;
+        with_originals(|originals| {
+            if originals.len() >= MOST_ORIGINALS {
+                originals.clear();
+            }
+            originals.insert([metadata.dev(), metadata.ino()], Self { device, user });
+        });
+        Ok(())
     }
 
     /// Returns true for a file of root on a disk. No user can make one, in whatever namespaces. Device numbers of other file
@@ -35,6 +53,16 @@ impl ObjectOwner {
     pub(crate) fn is_root_of_disk(self) -> bool {
         self.user == 0 && major(self.device) != 0
     }
+}
+
+/// Maximum number of known copies.
+const MOST_ORIGINALS: usize = 4096;
+
+/// Owners of the originals of copies, by device and inode number of the copy.
+static ORIGINALS: Mutex<BTreeMap<[u64; 2], ObjectOwner>> = Mutex::new(BTreeMap::new());
+
+fn with_originals<T>(work: impl FnOnce(&mut BTreeMap<[u64; 2], ObjectOwner>) -> T) -> T {
+    work(&mut ORIGINALS.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 #[cfg(test)]
@@ -66,10 +94,11 @@ struct Used {
 }
 
 impl Used {
-    /// Returns what is left of `time`, if further files have this number of stored bytes.
-    fn left_of(self, time: Duration, bytes: u64) -> Duration {
+    /// Returns what is left of `time` and `reserve`, if further files have this number of stored bytes.
+    fn left_of(self, time: Duration, reserve: Duration, bytes: u64) -> Duration {
         let bytes = self.bytes.saturating_add(bytes);
-        (time + Duration::from_secs(bytes / BYTES_PER_SECOND)).min(MAX_TIME).saturating_sub(self.time)
+        let limit = (time + Duration::from_secs(bytes / BYTES_PER_SECOND)).min(MAX_TIME);
+        (limit + reserve).saturating_sub(self.time)
     }
 }
 
@@ -80,12 +109,13 @@ impl ObjectBudget {
 
     /// Returns the time that files with this number of stored bytes may take; `None` if they are not read.
     pub(crate) fn left(&mut self, owner: ObjectOwner, bytes: u64) -> Option<Duration> {
-        if self.forgiven.elapsed() >= FORGIVEN_EACH {
-            self.forgiven = Instant::now();
+        while self.forgiven.elapsed() >= FORGIVEN_EACH && !self.used.is_empty() {
+            self.forgiven += FORGIVEN_EACH;
             self.used.values_mut().for_each(|used| *used = Used { time: used.time / 2, bytes: used.bytes / 2 });
+            self.used.retain(|_, used| used.time >= NEGLIGIBLE);
         }
         let of_owner = self.used.get(&owner).copied().unwrap_or_default();
-        let mut left = of_owner.left_of(self.time, bytes);
+        let mut left = of_owner.left_of(self.time, Duration::ZERO, bytes);
         if !owner.is_root_of_disk() {
             let others = self.used.iter().filter(|(owner, _)| !owner.is_root_of_disk());
             let all = others.fold(Used::default(), |sum, (_, used)| Used {
@@ -94,8 +124,8 @@ impl ObjectBudget {
             });
             // There is more for those that have used little.
             let has_used_little = of_owner.time < self.time / 6;
-            let time = if has_used_little { self.time + self.time / 2 } else { self.time };
-            left = left.min(all.left_of(time, bytes));
+            let reserve = if has_used_little { self.time / 2 } else { Duration::ZERO };
+            left = left.min(all.left_of(self.time, reserve, bytes));
         }
         (left >= SHORTEST_TIME).then_some(left)
     }
@@ -104,6 +134,9 @@ impl ObjectBudget {
     pub(crate) fn add(&mut self, owner: ObjectOwner, bytes: u64, time: Duration, is_lost: bool) {
         // The number and size of root's objects is limited by what is installed.
         if is_lost || !owner.is_root_of_disk() {
+            if self.used.is_empty() {
+                self.forgiven = Instant::now();
+            }
             let used = self.used.entry(owner).or_default();
             *used = Used { time: used.time + time, bytes: used.bytes.saturating_add(bytes) };
         }
@@ -155,6 +188,13 @@ mod tests {
     }
 
     #[test]
+    fn user_with_large_objects_leaves_the_reserve_to_others() {
+        let mut budget = ObjectBudget::new(TIME);
+        budget.add(ONE, 1 << 40, MAX_TIME, false);
+        assert_eq!([ONE, ObjectOwner::user(2)].map(|owner| budget.left(owner, 0)), [None, seconds(3)]);
+    }
+
+    #[test]
     fn objects_of_root_lose_time_only_if_their_names_are_lost() {
         let (mut budget, disk) = (ObjectBudget::new(TIME), ObjectOwner::root());
         budget.add(disk, 0, Duration::from_secs(100), false);
@@ -168,5 +208,13 @@ mod tests {
         assert!(ObjectOwner::root().is_root_of_disk());
         assert!(!ObjectOwner::user(0).is_root_of_disk());
         assert!(!ObjectOwner { user: 1000, ..ObjectOwner::root() }.is_root_of_disk());
+    }
+
+    #[test]
+    fn copy_has_the_owner_of_its_original() {
+        let copy = File::from(rustix::fs::memfd_create("copy", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+        assert_ne!(ObjectOwner::of(&copy).unwrap(), ObjectOwner::root());
+        ObjectOwner::set_original(&copy, ObjectOwner::root().device, 0).unwrap();
+        assert_eq!(ObjectOwner::of(&copy).unwrap(), ObjectOwner::root());
     }
 }
