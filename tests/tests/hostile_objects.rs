@@ -196,7 +196,8 @@ fn assert_loss_of_names(signal: i32, reason: &str) {
     let (memtrace, is_done) = (tracer.process().pid(), AtomicBool::new(false));
     let report = thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_done.load(Ordering::Relaxed) {
+            let begin = Instant::now();
+            while !is_done.load(Ordering::Relaxed) && begin.elapsed() < SOON {
                 for worker in reader_of_names(memtrace).map(children).into_iter().flatten() {
                     // SAFETY: the call has no conditions.
                     unsafe { libc::kill(worker.cast_signed(), signal) };
