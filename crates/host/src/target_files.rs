@@ -90,7 +90,11 @@ impl Found {
             Content::Local(kind) => {
                 OpenFile { content: worker::open_seen(&seen, &facts, kind)?, original: None, facts }
             }
-            Content::Copied(copy) => OpenFile { content: copy?, original: Some(seen.into()), facts },
+            Content::Copied(copy) => {
+                let content = copy?;
+                ObjectOwner::set_original(&content, facts.device, facts.owner)?;
+                OpenFile { content, original: Some(seen.into()), facts }
+            }
         })
     }
 }
@@ -154,7 +158,7 @@ impl TargetRoot {
     pub(crate) fn find(&self, path: &Path, links: Links, wants: Wants) -> io::Result<Found> {
         let directory = known_facts(&self.directory)?;
         let (kind, by_user) = kind_of(&self.directory, &directory, self.origin)?;
-        if kind == Kind::Local {
+        if [Kind::Local, Kind::Overlay].contains(&kind) {
             // Another file system can be mounted below the directory, or will be, if the path is looked up there (autofs). In
             // the cache of names there is no wait; in a directory of a local file system neither, but the lookup cannot be
             // restricted to it.
@@ -197,9 +201,19 @@ fn find_at(path: &Path) -> io::Result<Found> {
 /// Returns true if reading the file at `path` can wait for a process or another machine. The path is as for
 /// [`run_on_mapping`].
 pub(crate) fn can_wait(path: &Path) -> io::Result<bool> {
+    Ok(kind_at(path)? == Kind::Served)
+}
+
+/// Returns true if the pages of the file at `path` can be those of another file system, or be served. The path is as for
+/// [`run_on_mapping`].
+pub(crate) fn has_foreign_pages(path: &Path) -> io::Result<bool> {
+    Ok([Kind::Overlay, Kind::Served].contains(&kind_at(path)?))
+}
+
+fn kind_at(path: &Path) -> io::Result<Kind> {
     let seen = see(path)?;
     let facts = known_facts(&seen)?;
-    Ok(kind_of(&seen, &facts, Origin::of(path))?.0 == Kind::Served)
+    Ok(kind_of(&seen, &facts, Origin::of(path))?.0)
 }
 
 /// Lets a worker map the file at `path`, which is in procfs or that of a descriptor, and run a BPF program with the address.
@@ -218,7 +232,8 @@ pub(crate) fn read_memory(pid: Pid, address: AbsAddr, length: usize) -> Option<V
     memory::read(pid, address, length, owner)
 }
 
-fn see(path: &Path) -> io::Result<OwnedFd> {
+/// Looks up a path without opening the file.
+pub(crate) fn see(path: &Path) -> io::Result<OwnedFd> {
     Ok(OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?.into())
 }
 
@@ -255,7 +270,7 @@ fn ask(
     let mut descriptors = descriptors.into_iter();
     let seen = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;
     let content = match (kind, answer.error) {
-        (Kind::Local | Kind::Generated, _) => Content::Local(kind),
+        (Kind::Local | Kind::Overlay | Kind::Generated, _) => Content::Local(kind),
         (Kind::Served, Some(error)) => Content::Copied(Err(io::Error::from_raw_os_error(error))),
         (Kind::Served, None) => {
             Content::Copied(descriptors.next().map(File::from).ok_or_else(|| io::ErrorKind::InvalidData.into()))
@@ -347,7 +362,10 @@ impl ObjectFiles for TargetFiles {
         let owner = ObjectOwner::of(object)?;
         let mut budget = CHECKSUMS.lock().unwrap_or_else(PoisonError::into_inner);
         let budget = budget.get_or_insert_with(|| ObjectBudget::new(CHECKSUM_TIME));
-        budget.left(owner, 0).ok_or(io::ErrorKind::FileTooLarge)?;
+        if budget.left(owner, 0).is_none() {
+            log::info!("a debug file is not used: checksums of the files that objects of its user name took too long");
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         let start = Instant::now();
         let checksum = memtrace_object::checksum(file);
         budget.add(owner, 0, start.elapsed(), checksum.is_err());

@@ -134,6 +134,7 @@ impl Symbolizer {
         let open = OpenObject::open(&search);
         let unreadable = match &open {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Unnamed::FileTimeout,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Unnamed::NamesSkipped,
             _ => unreadable,
         };
         let mut result = vec![Box::default(); offsets.len()];

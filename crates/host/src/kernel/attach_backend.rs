@@ -12,6 +12,7 @@ use super::attach_point::{AttachPoint, Scope};
 use super::bpf::Bpf;
 use super::detach::AttachedProbes;
 use super::error::KernelError;
+use super::probed_files::ProbedFile;
 use super::uprobe_multi::UprobeMulti;
 
 /// Program at an instruction at which a register has the block that a function returns.
@@ -20,22 +21,32 @@ pub(super) const RESULT_PROGRAM: &str = "alloc_result";
 /// Program at an instruction at which a register has the requested size.
 pub(super) const RESULT_SIZE_PROGRAM: &str = "alloc_size_site";
 
+/// Attaches uprobes, all of them to one file if there is one.
+pub(super) struct AttachBackend<'kernel> {
+    interface: Interface<'kernel>,
+    file: Option<ProbedFile>,
+}
+
 /// Interface that attaches uprobes.
-pub(super) enum AttachBackend<'kernel> {
+pub(super) enum Interface<'kernel> {
     /// One link for all attach points of a program in a file (Linux 6.6).
     UprobeMulti(&'kernel mut UprobeMulti),
     /// One perf event per attach point.
     PerfEvent(&'kernel mut Bpf),
 }
 
-impl AttachBackend<'_> {
+impl<'kernel> AttachBackend<'kernel> {
+    pub(super) const fn new(interface: Interface<'kernel>, file: Option<ProbedFile>) -> Self {
+        Self { interface, file }
+    }
+
     /// Loads the programs for the entries, returns and result sites of all hooked functions.
     pub(super) fn load_all(&mut self) -> Result<(), KernelError> {
         let entries = FUNCTIONS.iter().map(|function| function.signature.entry_program().name);
         let others = [RETURN_PROGRAM, RETURN_SITE_PROGRAM, RESULT_PROGRAM, RESULT_SIZE_PROGRAM];
-        entries.chain(others).try_for_each(|name| match self {
-            Self::UprobeMulti(multi) => multi.load(name),
-            Self::PerfEvent(bpf) => load(bpf, name).map(drop),
+        entries.chain(others).try_for_each(|name| match &mut self.interface {
+            Interface::UprobeMulti(multi) => multi.load(name),
+            Interface::PerfEvent(bpf) => load(bpf, name).map(drop),
         })
     }
 
@@ -48,12 +59,14 @@ impl AttachBackend<'_> {
         points: &[AttachPoint],
         links: &mut Vec<AttachedProbes>,
     ) -> Result<(), KernelError> {
-        match self {
-            Self::UprobeMulti(multi) => {
+        let file = self.file.as_ref().map(ProbedFile::path);
+        let path = file.as_deref().unwrap_or(path);
+        match &mut self.interface {
+            Interface::UprobeMulti(multi) => {
                 let link = multi.attach(name, scope, path, points)?;
                 links.push(AttachedProbes::by_multi_link(link, points.len()));
             }
-            Self::PerfEvent(bpf) => {
+            Interface::PerfEvent(bpf) => {
                 let program = load(bpf, name)?;
                 let scope = match scope {
                     Scope::Process(pid) => {

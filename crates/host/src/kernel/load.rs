@@ -15,13 +15,14 @@ use memtrace_model::{
 
 use super::activity::{self, ActivityReader, StepSite};
 use super::attach::{Probe, Probes, TagSite};
-use super::attach_backend::AttachBackend;
+use super::attach_backend::{AttachBackend, Interface};
 use super::attach_point::Scope;
 use super::bpf::Bpf;
 use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::gate::{CallRate, Gate};
 use super::mark_entries::MarkEntryReader;
+use super::probed_files::ProbedFile;
 use super::process_filter;
 use super::program_time::{ProgramTime, ProgramTimer};
 use super::reclaim::{self, ReclaimCounters};
@@ -33,7 +34,7 @@ use super::thread_usage::{self, ThreadUsageReader};
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
-use super::{demotions, faults, file_id, probed_files, tags, tracepoints};
+use super::{demotions, faults, file_id, tags, tracepoints};
 
 /// BPF programs, built by `cargo xtask bpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
@@ -357,20 +358,25 @@ impl Kernel {
 
     /// Returns the backend for probes in the file at `path`.
     fn backend_for(&mut self, path: &Path) -> Result<AttachBackend<'_>, KernelError> {
-        probed_files::check(&mut self.bpf, path)?;
-        Ok(self.attach_backend())
+        let file = ProbedFile::open(&mut self.bpf, path)?;
+        Ok(AttachBackend::new(self.interface(), Some(file)))
     }
 
+    /// Returns the backend for files that are known to be safe.
     pub(super) fn attach_backend(&mut self) -> AttachBackend<'_> {
+        AttachBackend::new(self.interface(), None)
+    }
+
+    fn interface(&mut self) -> Interface<'_> {
         match &mut self.multi {
-            Some(multi) => AttachBackend::UprobeMulti(multi),
-            None => AttachBackend::PerfEvent(&mut self.bpf),
+            Some(multi) => Interface::UprobeMulti(multi),
+            None => Interface::PerfEvent(&mut self.bpf),
         }
     }
 
     #[cfg(test)]
     pub(super) fn perf_event_backend(&mut self) -> AttachBackend<'_> {
-        AttachBackend::PerfEvent(&mut self.bpf)
+        AttachBackend::new(Interface::PerfEvent(&mut self.bpf), None)
     }
 
     #[cfg(test)]

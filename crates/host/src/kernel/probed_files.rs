@@ -4,30 +4,44 @@
 //! `dup_mmap_sem` (`register_for_each_vma`, kernel/events/uprobes.c). If a user serves the file by FUSE, the page may never
 //! arrive.
 
-use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
 use memtrace_common::unwind::FileIdReply;
+use memtrace_model::printable;
 
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::file_id;
-use crate::procfs::is_served_by_root;
-use crate::target_files::can_wait;
+use crate::procfs::{descriptor_path, is_served_by_root};
+use crate::target_files::{has_foreign_pages, see};
 
 /// Types of file systems (include/uapi/linux/magic.h).
 const FUSE: u32 = 0x6573_5546;
 const OVERLAY: u32 = 0x794c_7630;
 
-/// Checks that a user cannot withhold the pages of the file at `path`.
-pub(super) fn check(bpf: &mut Bpf, path: &Path) -> Result<(), KernelError> {
-    let is_safe = match can_wait(path) {
-        Ok(false) => true,
-        // An overlay has the pages of another file system.
-        Ok(true) => file_id::of_path(bpf, path).is_some_and(|found| is_safe(&found)),
-        Err(error) => error.kind() != io::ErrorKind::TimedOut,
-    };
-    if is_safe { Ok(()) } else { Err(KernelError::ServedFile) }
+/// A file in which probes are safe. The kernel finds the same file by its path.
+pub(super) struct ProbedFile(OwnedFd);
+
+impl ProbedFile {
+    /// Opens the file at `path` without reading it, and checks that a user cannot withhold its pages.
+    pub(super) fn open(bpf: &mut Bpf, path: &Path) -> Result<Self, KernelError> {
+        let file = Self(see(path).map_err(|error| {
+            let reason = error.to_string();
+            KernelError::from_io(&format!("attach probes to {}", printable(path)), error, reason)
+        })?);
+        let is_safe = match has_foreign_pages(&file.path()) {
+            Ok(false) => true,
+            Ok(true) => file_id::by_worker(bpf, &file.path()).is_some_and(|found| is_safe(&found)),
+            Err(_) => false,
+        };
+        if is_safe { Ok(file) } else { Err(KernelError::ServedFile) }
+    }
+
+    /// Returns a path that leads to this file.
+    pub(super) fn path(&self) -> PathBuf {
+        descriptor_path(&self.0)
+    }
 }
 
 /// Users can mount no other file systems that are served (`FS_USERNS_MOUNT` in the kernel's sources).

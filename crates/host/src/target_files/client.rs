@@ -137,11 +137,15 @@ fn start_worker(mut call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -
     Ok(socket)
 }
 
-/// Counts a timeout.
+/// Counts a file that is not read. If memtrace is to end, that is not the fault of its owner.
 fn counted<T>(result: io::Result<T>, owner: &Owner) -> io::Result<T> {
-    if result.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut) {
-        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
-        lock().timeouts().add(owner);
+    match result.as_ref().map_err(io::Error::kind) {
+        Err(io::ErrorKind::TimedOut) => {
+            TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+            lock().timeouts().add(owner);
+        }
+        Err(io::ErrorKind::Interrupted) => _ = TIMEOUTS.fetch_add(1, Ordering::Relaxed),
+        _ => {}
     }
     result
 }
@@ -207,7 +211,7 @@ fn wait(socket: BorrowedFd<'_>, end: Instant) -> io::Result<()> {
     let is_stopped = lock().is_stopped;
     loop {
         if is_stopped.is_some_and(|is_stopped| is_stopped()) {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Err(io::ErrorKind::Interrupted.into());
         }
         let left = end.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left.min(STOP_INTERVAL)).map_err(io::Error::other)?;

@@ -10,6 +10,8 @@ use super::protocol::Facts;
 pub(super) enum Kind {
     /// A disk or memory of this machine answers.
     Local,
+    /// As [`Self::Local`], with files of other file systems.
+    Overlay,
     /// The kernel generates the files.
     Generated,
     /// A process or another machine answers, or may never do so.
@@ -36,14 +38,13 @@ const GENERATED: [i64; 11] = [
 
 /// File systems on disks and in memory (include/uapi/linux/magic.h, and the sources of each). 9p is one of them, because the host
 /// of a virtual machine answers, as it does for its disks.
-const LOCAL: [i64; 25] = [
+const LOCAL: [i64; 24] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
     0x9123_683e, // btrfs
     0x0102_1994, // tmpfs
     0x8584_58f6, // ramfs
     0x9584_58f6, // hugetlbfs
-    OVERLAY,
     0x7371_7368, // squashfs
     0xe0f5_e1e2, // erofs
     0x2fc1_2fc1, // zfs
@@ -84,6 +85,7 @@ impl Kind {
         match file_system {
             _ if GENERATED.contains(&file_system) => Self::Generated,
             OVERLAY if by_user => Self::Served,
+            OVERLAY => Self::Overlay,
             _ if LOCAL.contains(&file_system) => Self::Local,
             _ => Self::Served,
         }
@@ -95,7 +97,7 @@ impl Kind {
         let known = with_known(|known| known.get(&facts.device).copied());
         match known {
             // The device number can have belonged to another file system before.
-            Some(Self::Local | Self::Generated) if by_user => None,
+            Some(Self::Local | Self::Overlay | Self::Generated) if by_user => None,
             Some(known) => Some(known),
             None => has_disk.then_some(Self::Local),
         }
@@ -133,7 +135,7 @@ mod tests {
             assert_eq!(Kind::of_type(0xef53, by_user), Kind::Local);
             assert_eq!(Kind::of_type(0x9fa0, by_user), Kind::Generated);
         }
-        assert_eq!([false, true].map(|by_user| Kind::of_type(OVERLAY, by_user)), [Kind::Local, Kind::Served]);
+        assert_eq!([false, true].map(|by_user| Kind::of_type(OVERLAY, by_user)), [Kind::Overlay, Kind::Served]);
     }
 
     #[test]

@@ -35,7 +35,9 @@ pub(super) fn read(pid: Pid, address: AbsAddr, length: usize, owner: impl FnOnce
     let known = last.take().filter(|reader| reader.pid == pid);
     let known = known.map(|reader| (reader.ask(range), reader));
     let (answer, reader) = match known {
-        Some((Err(error), _)) if error.kind() == io::ErrorKind::TimedOut => return None,
+        Some((Err(error), _)) if [io::ErrorKind::TimedOut, io::ErrorKind::Interrupted].contains(&error.kind()) => {
+            return None;
+        }
         Some((Ok(answer), reader)) if answer.as_ref().is_none_or(|bytes| !bytes.is_empty()) => (answer, reader),
         // The worker has ended, or its memory: the process can have executed another program, or its pid belongs to another.
         Some(_) | None => {

@@ -118,7 +118,7 @@ impl Facts {
         })
     }
 
-    /// Returns true if every user can read the file, in directories that every user can search.
+    /// Returns true if the mode of the file permits every user to read it.
     pub(crate) const fn is_readable_by_all(&self) -> bool {
         self.mode & 0o004 != 0
     }

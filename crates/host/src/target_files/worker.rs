@@ -51,7 +51,7 @@ pub(super) fn run(call: &Call, descriptors: Vec<OwnedFd>, progress: impl FnMut()
         (Wants::Run, _) => {
             open_seen(&seen, &facts, kind).and_then(|file| run_on(&file, descriptors.next(), progress)).map(|()| None)
         }
-        (Wants::Facts | Wants::Memory, _) | (_, Kind::Local | Kind::Generated) => Ok(None),
+        (Wants::Facts | Wants::Memory, _) | (_, Kind::Local | Kind::Overlay | Kind::Generated) => Ok(None),
     };
     let error = copied.as_ref().err().map(number);
     (

@@ -122,11 +122,14 @@ fn attach(
     tag_functions::attach(kernel, probes, config, targets, tracker)?;
     tag_probes::attach(kernel, probes, &config.tag_probes, targets, tracker)?;
     let parts = Parts::attach(config, prepared, context)?;
-    let Context { kernel, probes, targets, tracker, complete, .. } = context;
+    let Context { kernel, probes, targets, tracker, filter, complete, .. } = context;
     for allocator in allocators {
-        let refused = allocator.place_at_start(kernel, probes, tracker)?;
-        *complete &= refused.is_none();
-        refused.iter().for_each(|note| _ = targets.add_late_note(note));
+        if let Some(note) = allocator.place_at_start(kernel, probes, tracker)?
+            && Selection::of(filter).contains(tracker, tracker.latest_id(allocator.pid))
+        {
+            *complete = false;
+            targets.add_late_note(&note);
+        }
     }
     let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
     let mark_functions = MarkFunctions::attach(kernel, mark_functions, targets)?;
