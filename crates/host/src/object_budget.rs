@@ -130,16 +130,13 @@ impl ObjectBudget {
         (left >= SHORTEST_TIME).then_some(left)
     }
 
-    /// Adds the time that an object with this number of stored bytes has taken.
-    pub(crate) fn add(&mut self, owner: ObjectOwner, bytes: u64, time: Duration, is_lost: bool) {
-        // A slow machine needs more time for the objects of a usual report: in an emulated guest, some ten seconds.
-        if is_lost {
-            if self.used.is_empty() {
-                self.forgiven = Instant::now();
-            }
-            let used = self.used.entry(owner).or_default();
-            *used = Used { time: used.time + time, bytes: used.bytes.saturating_add(bytes) };
+    /// Adds the time that an object with this number of stored bytes has cost.
+    pub(crate) fn add(&mut self, owner: ObjectOwner, bytes: u64, time: Duration) {
+        if self.used.is_empty() {
+            self.forgiven = Instant::now();
         }
+        let used = self.used.entry(owner).or_default();
+        *used = Used { time: used.time + time, bytes: used.bytes.saturating_add(bytes) };
     }
 }
 
@@ -166,10 +163,10 @@ mod tests {
     fn objects_of_a_user_share_their_time() {
         let mut budget = ObjectBudget::new(TIME);
         for _ in 0..5 {
-            budget.add(ONE, 64 << 20, Duration::from_secs(2), true);
+            budget.add(ONE, 64 << 20, Duration::from_secs(2));
         }
         assert_eq!(budget.left(ONE, 0), seconds(6));
-        budget.add(ONE, 0, Duration::from_secs(6), true);
+        budget.add(ONE, 0, Duration::from_secs(6));
         assert_eq!(budget.left(ONE, 0), None);
         budget.forgiven = Instant::now().checked_sub(FORGIVEN_EACH).unwrap();
         assert_eq!(budget.left(ONE, 0), seconds(3));
@@ -178,28 +175,27 @@ mod tests {
     #[test]
     fn objects_of_all_users_share_a_time_that_leaves_some_to_others() {
         let (mut budget, disk) = (ObjectBudget::new(TIME), ObjectOwner::root());
-        budget.add(ONE, 0, Duration::from_secs(6), true);
+        budget.add(ONE, 0, Duration::from_secs(6));
         let other = ObjectOwner::user(2);
         assert_eq!([ONE, other, disk].map(|owner| budget.left(owner, 0)), [None, seconds(3), seconds(6)]);
-        budget.add(other, 0, Duration::from_secs(1), true);
+        budget.add(other, 0, Duration::from_secs(1));
         assert_eq!([other, ObjectOwner::user(0)].map(|owner| budget.left(owner, 0)), [None, seconds(2)]);
-        (3..5).for_each(|user| budget.add(ObjectOwner::user(user), 0, Duration::from_secs(1), true));
+        (3..5).for_each(|user| budget.add(ObjectOwner::user(user), 0, Duration::from_secs(1)));
         assert_eq!([ObjectOwner::user(5), disk].map(|owner| budget.left(owner, 0)), [None, seconds(6)]);
     }
 
     #[test]
     fn user_with_large_objects_leaves_the_reserve_to_others() {
         let mut budget = ObjectBudget::new(TIME);
-        budget.add(ONE, 1 << 40, MAX_TIME, true);
+        budget.add(ONE, 1 << 40, MAX_TIME);
         assert_eq!([ONE, ObjectOwner::user(2)].map(|owner| budget.left(owner, 0)), [None, seconds(3)]);
     }
 
     #[test]
-    fn objects_of_root_lose_time_only_if_their_names_are_lost() {
+    fn objects_of_root_on_a_disk_cost_users_nothing() {
         let (mut budget, disk) = (ObjectBudget::new(TIME), ObjectOwner::root());
-        budget.add(disk, 0, Duration::from_secs(100), false);
         assert_eq!(budget.left(disk, 0), seconds(6));
-        budget.add(disk, 0, Duration::from_secs(6), true);
+        budget.add(disk, 0, Duration::from_secs(6));
         assert_eq!((budget.left(disk, 0), budget.left(ONE, 0)), (None, seconds(6)));
     }
 

@@ -368,7 +368,7 @@ impl ObjectFiles for TargetFiles {
         }
         let start = Instant::now();
         let checksum = memtrace_object::checksum(file);
-        budget.add(owner, 0, start.elapsed(), true);
+        budget.add(owner, 0, start.elapsed());
         checksum
     }
 

@@ -117,7 +117,10 @@ impl State {
         let time = self.budget.left(owner, stored).ok_or(Lost::Timeout)?;
         let start = Instant::now();
         let found = self.ask(time, files, addresses);
-        self.budget.add(owner, stored, start.elapsed(), found.is_err());
+        // A slow machine needs more time for the objects of a usual report: in an emulated guest, some ten seconds.
+        if found.is_err() {
+            self.budget.add(owner, stored, start.elapsed());
+        }
         found
     }
 
