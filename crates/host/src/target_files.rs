@@ -121,7 +121,7 @@ impl Origin {
         self.responsible().unwrap_or(Owner::Device(file.device))
     }
 
-    /// Returns the user who answers for the process.
+    /// Returns the user responsible for the process.
     fn responsible(self) -> Option<Owner> {
         let pid = self.pid?;
         Some(Owner::User(procfs::responsible_user(pid)?, procfs::mount_namespace(pid)))
@@ -204,7 +204,7 @@ pub(crate) fn can_wait(path: &Path) -> io::Result<bool> {
     Ok(kind_at(path)? == Kind::Served)
 }
 
-/// Returns true if the pages of the file at `path` can be those of another file system, or be served. The path is as for
+/// Returns true if the pages of the file at `path` can come from another file system, or be served. The path is as for
 /// [`run_on_mapping`].
 pub(crate) fn has_foreign_pages(path: &Path) -> io::Result<bool> {
     Ok([Kind::Overlay, Kind::Served].contains(&kind_at(path)?))
@@ -216,7 +216,7 @@ fn kind_at(path: &Path) -> io::Result<Kind> {
     Ok(kind_of(&seen, &facts, Origin::of(path))?.0)
 }
 
-/// Lets a worker map the file at `path`, which is in procfs or that of a descriptor, and run a BPF program with the address.
+/// Lets a worker map the file at `path`, which is in procfs or leads to a descriptor, and run a BPF program with the address.
 pub(crate) fn run_on_mapping(path: &Path, program: BorrowedFd<'_>) -> io::Result<()> {
     let seen = see(path)?;
     let (facts, origin) = (known_facts(&seen)?, Origin::of(path));

@@ -95,7 +95,7 @@ pub(super) fn is_enabled() -> bool {
     lock().is_stopped.is_some()
 }
 
-/// Does what a call wants, within the deadline. `descriptors`: those of the call.
+/// Does what a call wants, within the deadline. `descriptors` belong to the call.
 pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<(Answer, Vec<OwnedFd>)> {
     if call.path.as_ref().is_some_and(|path| path.len() >= MAX_PATH) {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));

@@ -1,4 +1,4 @@
-//! Reads of memory of a target, by a worker: a page can be that of a file on a file system that does not answer. The worker
+//! Reads of memory of a target, by a worker: a page can belong to a file on a file system without an answer. The worker
 //! of a process stays for further reads.
 
 use std::fs::File;
@@ -24,8 +24,8 @@ struct Reader {
     socket: OwnedFd,
 }
 
-/// Reads at most `length` bytes from `address` on; `None` if none can be read. `owner` returns who can be the reason that a
-/// page does not arrive.
+/// Reads at most `length` bytes from `address` on; `None` if none can be read. `owner` returns the owner of pages
+/// that do not arrive.
 pub(super) fn read(pid: Pid, address: AbsAddr, length: usize, owner: impl FnOnce() -> Owner) -> Option<Vec<u8>> {
     let range = MemoryRange { address: address.0, length: u32::try_from(length.min(MAX_MEMORY)).ok()? };
     if !client::is_enabled() {

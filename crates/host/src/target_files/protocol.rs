@@ -35,7 +35,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Creates a call. The client adds who can be the reason that nothing answers.
+    /// Creates a call. The client adds the owner of files without an answer.
     pub(super) const fn new(path: Option<Vec<u8>>, (links, wants): (Links, Wants), by_user: bool) -> Self {
         Self { path, links, wants, by_user, owner: 0, user: 0, max_copy: MAX_COPY }
     }
@@ -60,7 +60,7 @@ pub(crate) enum Wants {
     Content,
     /// Memory: the file is `/proc/PID/mem`, and further requests come through the socket for the reply.
     Memory,
-    /// Only a run of a BPF program, the descriptor after that of the file, with the address of a mapping of the file.
+    /// Only a run of a BPF program, the descriptor after the file, with the address of a mapping of the file.
     Run,
 }
 

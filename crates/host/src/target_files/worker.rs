@@ -25,7 +25,7 @@ const MAX_SIZE: u64 = 1 << 36;
 /// Bytes that are copied between two messages about progress.
 const CHUNK: u64 = 8 << 20;
 
-/// Does what a call wants. `descriptors`: that of the directory or the file itself, perhaps that of a program. `progress` is
+/// Does what a call wants. `descriptors`: the directory or the file itself, perhaps a program. `progress` is
 /// called while the file is read; it returns false if nobody waits any more.
 pub(super) fn run(call: &Call, descriptors: Vec<OwnedFd>, progress: impl FnMut() -> bool) -> (Answer, Vec<OwnedFd>) {
     let mut descriptors = descriptors.into_iter();
