@@ -188,42 +188,57 @@ impl TargetRoot {
     }
 }
 
-/// Looks up a path that leads to the file by a link of the kernel: in procfs, such as that of a descriptor.
-fn find_at(path: &Path) -> io::Result<Found> {
-    let seen = see(path)?;
-    let (facts, origin) = (known_facts(&seen)?, Origin::of(path));
-    match kind_of(&seen, &facts, origin)? {
-        (Kind::Served, by_user) => ask(None, &seen, (Links::Follow, Wants::Content), by_user, &origin.owner(&facts)),
-        (kind, _) => Ok(Found { facts, seen, content: Content::Local(kind) }),
+/// A file that was looked up without opening it, by a link of the kernel: a path in procfs, such as that of a descriptor.
+#[derive(Debug)]
+pub(crate) struct LinkedFile {
+    seen: OwnedFd,
+    facts: Facts,
+    origin: Origin,
+}
+
+impl LinkedFile {
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        let seen = see(path)?;
+        Ok(Self { facts: known_facts(&seen)?, seen, origin: Origin::of(path) })
     }
-}
 
-/// Returns true if reading the file at `path` can wait for a process or another machine. The path is as for
-/// [`run_on_mapping`].
-pub(crate) fn can_wait(path: &Path) -> io::Result<bool> {
-    Ok(kind_at(path)? == Kind::Served)
-}
+    fn kind(&self) -> io::Result<(Kind, bool)> {
+        kind_of(&self.seen, &self.facts, self.origin)
+    }
 
-/// Returns true if the pages of the file at `path` can come from another file system, or be served. The path is as for
-/// [`run_on_mapping`].
-pub(crate) fn has_foreign_pages(path: &Path) -> io::Result<bool> {
-    Ok([Kind::Overlay, Kind::Served].contains(&kind_at(path)?))
-}
+    /// Returns true if reading the file can wait for a process or another machine.
+    pub(crate) fn can_wait(&self) -> io::Result<bool> {
+        Ok(self.kind()?.0 == Kind::Served)
+    }
 
-fn kind_at(path: &Path) -> io::Result<Kind> {
-    let seen = see(path)?;
-    let facts = known_facts(&seen)?;
-    Ok(kind_of(&seen, &facts, Origin::of(path))?.0)
-}
+    /// Returns true if the pages of the file can come from another file system, or be served.
+    pub(crate) fn has_foreign_pages(&self) -> io::Result<bool> {
+        Ok([Kind::Overlay, Kind::Served].contains(&self.kind()?.0))
+    }
 
-/// Lets a worker map the file at `path`, which is in procfs or leads to a descriptor, and run a BPF program with the address.
-pub(crate) fn run_on_mapping(path: &Path, program: BorrowedFd<'_>) -> io::Result<()> {
-    let seen = see(path)?;
-    let (facts, origin) = (known_facts(&seen)?, Origin::of(path));
-    let call = Call::new(None, (Links::Follow, Wants::Run), origin.by_user);
-    let (answer, _) = client::ask(call, &[seen.as_fd(), program], &origin.owner(&facts))?;
-    answer.found.map_err(io::Error::from_raw_os_error)?;
-    answer.error.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
+    /// Returns a path that leads to this file.
+    pub(crate) fn path(&self) -> PathBuf {
+        procfs::descriptor_path(&self.seen)
+    }
+
+    /// Lets a worker map the file, and run a BPF program with the address.
+    pub(crate) fn run_on_mapping(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let call = Call::new(None, (Links::Follow, Wants::Run), self.origin.by_user);
+        let (answer, _) = client::ask(call, &[self.seen.as_fd(), program], &self.origin.owner(&self.facts))?;
+        answer.found.map_err(io::Error::from_raw_os_error)?;
+        answer.error.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
+    }
+
+    fn find(self) -> io::Result<Found> {
+        let kind = self.kind()?;
+        let Self { seen, facts, origin } = self;
+        match kind {
+            (Kind::Served, by_user) => {
+                ask(None, &seen, (Links::Follow, Wants::Content), by_user, &origin.owner(&facts))
+            }
+            (kind, _) => Ok(Found { facts, seen, content: Content::Local(kind) }),
+        }
+    }
 }
 
 /// Reads at most `length` bytes of a process from `address` on, and faults their pages in; `None` if none can be read.
@@ -233,7 +248,7 @@ pub(crate) fn read_memory(pid: Pid, address: AbsAddr, length: usize) -> Option<V
 }
 
 /// Looks up a path without opening the file.
-pub(crate) fn see(path: &Path) -> io::Result<OwnedFd> {
+fn see(path: &Path) -> io::Result<OwnedFd> {
     Ok(OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?.into())
 }
 
@@ -305,7 +320,7 @@ pub fn facts_at(path: &Path) -> io::Result<Facts> {
 /// Opens a file as [`open_target_file`] does.
 pub(crate) fn open_at(path: &Path) -> io::Result<OpenFile> {
     if procfs::is_in_procfs(path) {
-        return find_at(path)?.open();
+        return LinkedFile::at(path)?.find()?.open();
     }
     TargetRoot::open_directory(Path::new("/"))?.open(path)
 }

@@ -5,6 +5,7 @@ mod coverage_gaps;
 pub(crate) mod filter;
 mod late;
 mod probes;
+pub(crate) mod refused;
 mod running;
 mod selection;
 mod targets;

@@ -22,7 +22,7 @@ use crate::run_kit::outcome::CommandEnd;
 use crate::run_kit::privileges;
 use crate::targets::select::ProbeSite;
 use crate::targets::select::Selection;
-use crate::targets::select::{AllocatorProbes, LateProbes, Targets, filter};
+use crate::targets::select::{AllocatorProbes, LateProbes, Targets, filter, refused};
 use crate::targets::track::{Changes, Coverage, ProcessTracker};
 
 /// Size of the ring of mmap events, for each processor.
@@ -39,6 +39,8 @@ pub(super) struct Attachment {
     jemalloc: BTreeSet<Pid>,
     /// Number of allocators that ended images mapped before the allocators had probes.
     late: u64,
+    /// False if an allocator of a selected process has no probes, because they could not be attached.
+    complete: bool,
 }
 
 impl Attachment {
@@ -83,15 +85,21 @@ impl Attachment {
         let reader = kernel.take_thread_usage().map_err(|error| from_engines::kernel(None, error))?;
         let mut probes = Probes::default();
         for allocator in allocators.iter().filter(|probes| !counted.iter().any(|counted| counted.replaces(probes))) {
-            let refused = allocator.place_at_start(&mut kernel, &mut probes, &mut tracker)?;
-            refused.iter().for_each(|note| _ = targets.add_late_note(note));
+            allocator
+                .place(&mut kernel, &mut probes)
+                .map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
         }
+        let complete = !refused::note_all(&probes, &allocators, &mut targets, &mut tracker, &filter);
         kernel.count_threads().map_err(|error| from_engines::kernel(None, error))?;
         if let Some(pid) = targets.first_exited() {
             return Err(Error::Ended { pid });
         }
         let jemalloc_pids = jemalloc.pids().collect();
-        Ok((Self { kernel, probes, tracker, targets, filter, jemalloc: jemalloc_pids, late: 0 }, reader, jemalloc))
+        Ok((
+            Self { kernel, probes, tracker, targets, filter, jemalloc: jemalloc_pids, late: 0, complete },
+            reader,
+            jemalloc,
+        ))
     }
 
     /// Lets the command run, if there is one.
@@ -158,6 +166,7 @@ impl Attachment {
         let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
         let Self { targets, tracker, kernel, probes, .. } = self;
         let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
+        self.complete &= late.are_placed || !is_selected;
         if is_selected && self.targets.add_late_note(&late.note) {
             observer.note(&late.note);
         }
@@ -170,6 +179,11 @@ impl Attachment {
             false if self.targets.probe_site.is_some() && self.tracker.has_probes(pid) => CounterSource::Bpf,
             false => CounterSource::None,
         }
+    }
+
+    /// Returns true if the probes of all allocators of selected processes are attached.
+    pub(super) const fn is_complete(&self) -> bool {
+        self.complete
     }
 
     /// Adds a note with the number of late allocators that got no note of their own.

@@ -224,7 +224,7 @@ impl ThreadsRun {
         for (reason, count) in traces.map(TriggeredTraces::finish).unwrap_or_default() {
             observer.note(&format!("{count} traces were not started: {}", reason.explanation()));
         }
-        let complete = complete && skipped == 0;
+        let complete = complete && skipped == 0 && attachment.is_complete();
         let outcome = Outcome { losses, command: attachment.command_end(), complete, none_traced: None };
         Ok(FinishedRun { outcome, detach: attachment.detach(), answers, trace })
     }

@@ -13,12 +13,11 @@ use crate::targets::select::ProbeSite;
 use crate::targets::select::Targets;
 use crate::trace::function_site;
 
-/// Probes at functions that set marks, and the entries that they record.
+/// Functions that set marks, and the entries that their probes record.
 pub(super) struct MarkFunctions {
     /// Texts of the marks, by the index of the function.
     texts: Vec<String>,
     reader: MarkEntryReader,
-    probes: Probes,
     /// Number of entries for which no mark could be set.
     lost: u64,
 }
@@ -31,10 +30,10 @@ impl MarkFunctions {
     /// A function is not found, or cannot be probed.
     pub(super) fn attach<'a>(
         kernel: &mut Kernel,
+        probes: &mut Probes,
         functions: impl Iterator<Item = &'a MarkFunction>,
         targets: &Targets,
     ) -> Result<Option<Self>, Error> {
-        let mut probes = Probes::default();
         let mut texts = Vec::new();
         for (number, function) in (0..).zip(functions) {
             let MarkFunction { object, name } = function;
@@ -43,7 +42,7 @@ impl MarkFunctions {
             let offset = function_site::choose(object, place, Needs::of_arguments(&[]), ProbeSite::Best);
             for scope in targets.scopes() {
                 kernel
-                    .attach_mark(&mut probes, scope, object, offset, number)
+                    .attach_mark(probes, scope, object, offset, number)
                     .map_err(|error| from_engines::kernel(None, error))?;
             }
             texts.push(function.text());
@@ -52,7 +51,7 @@ impl MarkFunctions {
             return Ok(None);
         }
         let reader = kernel.take_mark_entries().map_err(|error| from_engines::kernel(None, error))?;
-        Ok(Some(Self { texts, reader, probes, lost: 0 }))
+        Ok(Some(Self { texts, reader, lost: 0 }))
     }
 
     /// Returns the requests for marks since the last call, in order of time.
@@ -75,10 +74,6 @@ impl MarkFunctions {
         let mut losses = Losses::default();
         losses.add(LossReason::MarkLost, self.lost);
         losses
-    }
-
-    pub(super) fn into_probes(self) -> Probes {
-        self.probes
     }
 }
 

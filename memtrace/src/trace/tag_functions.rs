@@ -39,7 +39,7 @@ pub(super) fn attach(
         for (scope, object, place) in places {
             let offset = function_site::choose(&object, place, needs(function.effect), config.heap.probe_site);
             let site = TagSite { offset, semaphore: None, effect: function.effect };
-            from_engines::unless_served(&object, kernel.attach_tags(probes, scope, &object, &[site]))?;
+            kernel.attach_tags(probes, scope, &object, &[site]).map_err(|error| from_engines::kernel(None, error))?;
         }
     }
     Ok(())

@@ -26,7 +26,7 @@ pub(super) fn attach(
         let found = user_probe_sites::find(source, targets, tracker, sites)
             .map_err(|error| Error::TagProbes { object: source.object.clone(), source: error })?;
         for (scope, object, sites) in found {
-            from_engines::unless_served(&object, kernel.attach_tags(probes, scope, &object, &sites))?;
+            kernel.attach_tags(probes, scope, &object, &sites).map_err(|error| from_engines::kernel(None, error))?;
         }
     }
     Ok(())

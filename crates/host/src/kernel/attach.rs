@@ -3,7 +3,7 @@
 mod counting;
 mod probe;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM, ResultCookie};
@@ -54,6 +54,8 @@ pub struct Probes {
     links: Vec<(PathBuf, AttachedProbes)>,
     /// Attachments in effect, so that none is made twice.
     attached: HashSet<Attachment>,
+    /// Objects that get no probes, because users serve them.
+    refused: BTreeSet<PathBuf>,
     /// Removals in progress.
     removals: Vec<Detach>,
 }
@@ -75,6 +77,23 @@ impl Probes {
     pub fn merge(&mut self, mut others: Self) {
         self.links.append(&mut others.links);
         self.attached.extend(others.attached.drain());
+        self.refused.append(&mut others.refused);
+    }
+
+    /// Returns the paths of the objects that got no probes: a user serves the file by FUSE, or may do so. While the kernel
+    /// waits for its pages to insert a probe, no process of the machine can fork.
+    pub fn refused(&self) -> impl Iterator<Item = &Path> {
+        self.refused.iter().map(PathBuf::as_path)
+    }
+
+    /// Returns true if the object at `path` is one of [`Self::refused`].
+    #[must_use]
+    pub fn is_refused(&self, path: &Path) -> bool {
+        self.refused.contains(path)
+    }
+
+    pub(super) fn refuse(&mut self, path: &Path) {
+        self.refused.insert(path.to_owned());
     }
 
     /// Starts to remove the probes of the objects at `paths` in the background. No process maps these objects any more.
@@ -83,6 +102,7 @@ impl Probes {
             return;
         }
         self.attached.retain(|attachment| !paths.contains(&attachment.object));
+        self.refused.retain(|path| !paths.contains(path));
         let removed: Vec<_> =
             self.links.extract_if(.., |(path, _)| paths.contains(path)).map(|(_, link)| link).collect();
         self.removals.retain(|removal| !removal.is_complete());

@@ -42,9 +42,6 @@ pub enum KernelError {
         /// The failed operation.
         action: String,
     },
-    /// A user serves the file by FUSE, or may do so. While the kernel waits for its pages to insert a probe, no process can fork.
-    #[error("a user serves the file, and could hold up the whole machine while a probe is inserted")]
-    ServedFile,
     /// The process has exited.
     #[error("the process exited during attach")]
     TargetEnded,

@@ -19,7 +19,7 @@ use super::error::KernelError;
 use super::wire_type::MapEntry;
 use crate::own_mapping::OwnMapping;
 use crate::program_run;
-use crate::target_files::{can_wait, open_local, run_on_mapping};
+use crate::target_files::{LinkedFile, open_local};
 
 /// Program that looks up an address of the calling process.
 const MAPPED: &str = "file_id_mapped";
@@ -41,16 +41,17 @@ pub(super) fn load(bpf: &mut Bpf) -> Result<(), KernelError> {
 /// Returns the id of the file at `path`; `None` if it cannot be mapped. If that can wait, a worker maps it.
 pub(super) fn of_path(bpf: &mut Bpf, path: &Path) -> Option<FileIdReply> {
     let log = |error: &io::Error| log::debug!("{}: {error}", printable(path));
-    if can_wait(path).inspect_err(log).ok()? {
-        return by_worker(bpf, path);
+    let file = LinkedFile::at(path).inspect_err(log).ok()?;
+    if file.can_wait().inspect_err(log).ok()? {
+        return by_worker(bpf, &file);
     }
     let mapping = open_local(path).and_then(|file| OwnMapping::new(&file)).inspect_err(log).ok()?;
     of_mapping(bpf, mapping.start())
 }
 
-/// Returns the id of the file at `path`, which a worker maps.
-pub(super) fn by_worker(bpf: &mut Bpf, path: &Path) -> Option<FileIdReply> {
-    run(bpf, MAPPED, |program| run_on_mapping(path, program)).filter(|reply| reply.status == file_id_status::FOUND)
+/// Returns the id of a file, which a worker maps.
+pub(super) fn by_worker(bpf: &mut Bpf, file: &LinkedFile) -> Option<FileIdReply> {
+    run(bpf, MAPPED, |program| file.run_on_mapping(program)).filter(|reply| reply.status == file_id_status::FOUND)
 }
 
 fn of_mapping(bpf: &mut Bpf, address: AbsAddr) -> Option<FileIdReply> {

@@ -210,7 +210,8 @@ impl Kernel {
         Some(file_id::of_path(&mut self.bpf, path)?.object)
     }
 
-    /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached.
+    /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached. An object that a
+    /// user serves gets none ([`Probes::refused`]); the same holds for all functions that attach probes.
     ///
     /// # Errors
     ///
@@ -223,10 +224,11 @@ impl Kernel {
         sites: &[Probe],
     ) -> Result<(), KernelError> {
         if self.counts_threads {
-            return probes.attach_counting(&mut self.backend_for(path)?, scope, path, sites);
+            return self
+                .attach_with(probes, path, |probes, backend| probes.attach_counting(backend, scope, path, sites));
         }
         let sites: Vec<_> = sites.iter().map(|site| self.adapted(site)).collect();
-        probes.attach(&mut self.backend_for(path)?, scope, path, &sites)
+        self.attach_with(probes, path, |probes, backend| probes.attach(backend, scope, path, &sites))
     }
 
     /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
@@ -242,7 +244,7 @@ impl Kernel {
         site: &Probe,
     ) -> Result<(), KernelError> {
         let site = self.adapted(site);
-        probes.attach_entry(&mut self.backend_for(path)?, scope, path, &site)
+        self.attach_with(probes, path, |probes, backend| probes.attach_entry(backend, scope, path, &site))
     }
 
     /// Returns true if the result sites of the function are probed. If calls are timed, they are not probed, because
@@ -281,7 +283,7 @@ impl Kernel {
         offset: FileOffset,
         function: u32,
     ) -> Result<(), KernelError> {
-        probes.attach_mark(&mut self.backend_for(path)?, scope, path, offset, function)
+        self.attach_with(probes, path, |probes, backend| probes.attach_mark(backend, scope, path, offset, function))
     }
 
     /// Attaches the probes at `sites` of the object at `path` that change the current tag.
@@ -296,7 +298,7 @@ impl Kernel {
         path: &Path,
         sites: &[TagSite],
     ) -> Result<(), KernelError> {
-        probes.attach_tags(&mut self.backend_for(path)?, scope, path, sites)
+        self.attach_with(probes, path, |probes, backend| probes.attach_tags(backend, scope, path, sites))
     }
 
     /// Attaches the probes at `sites` of the object at `path` that record steps of threads.
@@ -311,7 +313,7 @@ impl Kernel {
         path: &Path,
         sites: &[StepSite],
     ) -> Result<(), KernelError> {
-        probes.attach_steps(&mut self.backend_for(path)?, scope, path, sites)
+        self.attach_with(probes, path, |probes, backend| probes.attach_steps(backend, scope, path, sites))
     }
 
     /// Returns the reader of the activity of threads; `None` if activity is not recorded.
@@ -356,10 +358,23 @@ impl Kernel {
         self.multi.is_some()
     }
 
-    /// Returns the backend for probes in the file at `path`.
-    fn backend_for(&mut self, path: &Path) -> Result<AttachBackend<'_>, KernelError> {
-        let file = ProbedFile::open(&mut self.bpf, path)?;
-        Ok(AttachBackend::new(self.interface(), Some(file)))
+    /// Lets `attach` attach probes to the object at `path`, unless a user could hold up the machine with it.
+    fn attach_with(
+        &mut self,
+        probes: &mut Probes,
+        path: &Path,
+        attach: impl FnOnce(&mut Probes, &mut AttachBackend<'_>) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        if probes.is_refused(path) {
+            return Ok(());
+        }
+        match ProbedFile::find(&mut self.bpf, path)? {
+            Some(file) => attach(probes, &mut AttachBackend::new(self.interface(), Some(file))),
+            None => {
+                probes.refuse(path);
+                Ok(())
+            }
+        }
     }
 
     /// Returns the backend for files that are known to be safe.

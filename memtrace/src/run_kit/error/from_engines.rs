@@ -1,7 +1,6 @@
 //! Conversion of errors of `host` and `object` to errors for the user.
 
 use std::io;
-use std::path::Path;
 
 use memtrace_host::kernel::KernelError;
 use memtrace_host::launch::LaunchError;
@@ -34,21 +33,7 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
         (KernelError::OutOfMemory { action }, _) => Error::OutOfMemory { action },
         (KernelError::OutOfDescriptors { action }, _) => Error::OutOfDescriptors { action },
         (KernelError::TargetEnded, Some(pid)) => Error::Ended { pid },
-        (error @ (KernelError::TargetEnded | KernelError::ServedFile | KernelError::Failed { .. }), _) => {
-            Error::Failed(error.to_string())
-        }
-    }
-}
-
-/// Converts the result of an attachment to an object of a target. If a user serves the object, it stays without the probes,
-/// and a warning says so.
-pub(crate) fn unless_served(object: &Path, attached: Result<(), KernelError>) -> Result<(), Error> {
-    match attached {
-        Err(error @ KernelError::ServedFile) => {
-            log::warn!("{} has no probes: {error}", printable(object));
-            Ok(())
-        }
-        attached => attached.map_err(|error| kernel(None, error)),
+        (error @ (KernelError::TargetEnded | KernelError::Failed { .. }), _) => Error::Failed(error.to_string()),
     }
 }
 

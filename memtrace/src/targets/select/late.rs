@@ -5,6 +5,7 @@ use memtrace_model::{Pid, printable};
 use memtrace_object::allocators::Allocator;
 
 use super::probes::AllocatorProbes;
+use super::refused::REASON;
 use super::targets::Targets;
 use crate::targets::track::ProcessTracker;
 
@@ -29,12 +30,15 @@ impl LateProbes {
         let id = tracker.allocators.id(allocator);
         let new = AllocatorProbes::new(pid, targets.scope(pid), allocator, id, probe_site)?;
         let placed = new.place(kernel, probes);
-        let are_placed = placed.is_ok();
+        let (are_placed, result) = match placed {
+            Ok(()) if probes.is_refused(&new.object) => (false, REASON.to_owned()),
+            Ok(()) => (true, String::from("probed from now on")),
+            Err(error) => (false, error.to_string()),
+        };
         if !are_placed {
             tracker.allocators.set_unattached(&new.object);
         }
         tracker.allocators.set_probed(allocator);
-        let result = placed.map_or_else(|error| error.to_string(), |()| String::from("probed from now on"));
         let path = printable(&allocator.object.path);
         Some(Self { are_placed, note: format!("process {pid} has mapped another allocator, {path}: {result}") })
     }

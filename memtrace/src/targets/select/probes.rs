@@ -3,13 +3,11 @@
 use std::path::PathBuf;
 
 use memtrace_host::kernel::{Kernel, KernelError, LoadedWordSite, Probe, Probes, ResultCookie, ResultProbes, Scope};
-use memtrace_model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid, printable};
+use memtrace_model::{AllocatorId, FUNCTIONS, FileOffset, Function, Pid};
 use memtrace_object::allocators::{Allocator, FunctionResult, FunctionResults, HookedFunction};
 use memtrace_object::probe_site::{self, Cost as SiteCost, GeneralRegister, LoadedWord};
 
 use super::config::ProbeSite;
-use crate::run_kit::error::{Error, from_engines};
-use crate::targets::track::ProcessTracker;
 
 /// Probes of one allocator in one process, or in all processes.
 pub(crate) struct AllocatorProbes {
@@ -17,8 +15,6 @@ pub(crate) struct AllocatorProbes {
     pub(crate) pid: Pid,
     pub(crate) scope: Scope,
     pub(crate) object: PathBuf,
-    /// Path of the object for messages.
-    path: PathBuf,
     /// Probe of each hooked function, with the cost of a hit.
     pub(crate) probes: Vec<(Probe, SiteCost)>,
 }
@@ -74,32 +70,13 @@ impl AllocatorProbes {
             };
             (probe, cost)
         };
-        let path = allocator.object.path.clone();
-        Some(Self { pid, scope, object, path, probes: allocator.functions.iter().map(probe).collect() })
+        Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
     }
 
     /// Attaches the probes, except those that are already attached.
     pub(crate) fn place(&self, kernel: &mut Kernel, probes: &mut Probes) -> Result<(), KernelError> {
         let new: Vec<_> = self.probes.iter().map(|(probe, _)| probe.clone()).collect();
         kernel.attach(probes, self.scope, &self.object, &new)
-    }
-
-    /// Attaches the probes before the trace begins. Returns a note if they are not attached, because they could hold up the
-    /// machine.
-    pub(crate) fn place_at_start(
-        &self,
-        kernel: &mut Kernel,
-        probes: &mut Probes,
-        tracker: &mut ProcessTracker,
-    ) -> Result<Option<String>, Error> {
-        match self.place(kernel, probes) {
-            Ok(()) => Ok(None),
-            Err(error @ KernelError::ServedFile) => {
-                tracker.allocators.set_unattached(&self.object);
-                Ok(Some(format!("the allocator {} has no probes: {error}", printable(&self.path))))
-            }
-            Err(error) => Err(from_engines::kernel(Some(self.pid), error)),
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memtrace_host::kernel::{Kernel, KernelError, Probe, Probes};
+use memtrace_host::kernel::{Kernel, Probe, Probes};
 use memtrace_host::procfs;
 use memtrace_model::{Bytes, Pid, Signature, format};
 use memtrace_object::probe_site::Cost as SiteCost;
@@ -43,11 +43,9 @@ impl Overhead {
     ) -> Result<Self, Error> {
         for allocator in allocators {
             for (probe, _) in allocator.probes.iter().filter(|(probe, _)| probe.signature.is_alloc()) {
-                match kernel.attach_entry(probes, allocator.scope, &allocator.object, probe) {
-                    // It stays without probes.
-                    Ok(()) | Err(KernelError::ServedFile) => {}
-                    Err(error) => return Err(from_engines::kernel(Some(allocator.pid), error)),
-                }
+                kernel
+                    .attach_entry(probes, allocator.scope, &allocator.object, probe)
+                    .map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
             }
         }
         let processor_time = |&pid: &Pid| Some((pid, procfs::processor_time(pid)?));

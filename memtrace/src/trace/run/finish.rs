@@ -60,12 +60,11 @@ impl Trace {
         let mut facts = self.close(config, touches.as_ref(), observer);
         let totals = self.end_shards(config, touches.as_ref(), &mut facts);
         let rest = self.count(totals, &mut facts);
-        let Self { mut context, parts, mark_functions, own_probes, facts: facts_at_start, .. } = self;
+        let Self { mut context, parts, own_probes, facts: facts_at_start, .. } = self;
         parts.finish(&mut context, &mut facts, observer);
         // Detach before symbolization, so that the targets run at full speed again.
         let mut probes = mem::take(&mut context.probes);
         probes.merge(own_probes);
-        mark_functions.into_iter().for_each(|functions| probes.merge(functions.into_probes()));
         let detach = Detach::start(probes);
         let generated_code = generated_code::all(&mut context.tracker);
         let stacks = context.tables.finish(&mut context.kernel, &context.tracker);

@@ -15,7 +15,7 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::privileges;
 use crate::run_kit::service_manager::Watchdog;
-use crate::targets::select::{AllocatorProbes, Selection, Targets};
+use crate::targets::select::{AllocatorProbes, Selection, Targets, refused};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::targets::unwind_tables::UnwindTables;
 use crate::trace::config::{AccountReport, Config};
@@ -124,15 +124,11 @@ fn attach(
     let parts = Parts::attach(config, prepared, context)?;
     let Context { kernel, probes, targets, tracker, filter, complete, .. } = context;
     for allocator in allocators {
-        if let Some(note) = allocator.place_at_start(kernel, probes, tracker)?
-            && Selection::of(filter).contains(tracker, tracker.latest_id(allocator.pid))
-        {
-            *complete = false;
-            targets.add_late_note(&note);
-        }
+        allocator.place(kernel, probes).map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
     }
     let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
-    let mark_functions = MarkFunctions::attach(kernel, mark_functions, targets)?;
+    let mark_functions = MarkFunctions::attach(kernel, probes, mark_functions, targets)?;
+    *complete &= !refused::note_all(probes, allocators, targets, tracker, filter);
     Ok((parts, mark_functions))
 }
 

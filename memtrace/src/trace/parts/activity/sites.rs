@@ -46,7 +46,7 @@ pub(super) fn attach(
         let found = user_probe_sites::find(source, targets, tracker, sites)
             .map_err(|error| Error::SpanProbes { object: source.object.clone(), source: error })?;
         for (scope, object, sites) in found {
-            from_engines::unless_served(&object, kernel.attach_steps(probes, scope, &object, &sites))?;
+            kernel.attach_steps(probes, scope, &object, &sites).map_err(failed)?;
         }
     }
     let mut all = vec![SpanSite { name: None, label: SiteLabel::None }];
@@ -72,7 +72,7 @@ pub(super) fn attach(
                 && !attached.contains(&key)
             {
                 let site = StepSite { offset: place.offset, semaphore: None, step };
-                from_engines::unless_served(object, kernel.attach_steps(probes, key.0, object, &[site]))?;
+                kernel.attach_steps(probes, key.0, object, &[site]).map_err(failed)?;
                 attached.push(key);
             }
         }
