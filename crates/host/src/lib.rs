@@ -2,6 +2,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod bpf_call;
 pub mod cache_directory;
 pub mod debuginfod;
 pub mod kernel;
@@ -14,7 +15,6 @@ mod own_server;
 pub mod pmu;
 pub mod privileges;
 pub mod procfs;
-mod program_run;
 pub mod symbolizer;
 pub mod target_files;
 pub mod unwind_tables;

@@ -10,6 +10,7 @@ use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
 use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_info};
 
 use super::helper_process;
+use crate::bpf_call::{bpf, zeroed_attributes};
 
 /// Program for uprobes, ready for the verifier.
 #[derive(Clone, Copy)]
@@ -168,11 +169,6 @@ pub(super) fn program_info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info>
     Ok(info)
 }
 
-fn zeroed_attributes() -> bpf_attr {
-    // SAFETY: the members of all variants are integers, for which 0 is valid.
-    unsafe { zeroed() }
-}
-
 fn address<T>(slice: &[T]) -> u64 {
     slice.as_ptr() as u64
 }
@@ -192,15 +188,4 @@ unsafe fn create(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<Owne
     let fd = RawFd::try_from(fd).map_err(io::Error::other)?;
     // SAFETY: the call has created the descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// # Safety
-///
-/// Each address in `attributes` that the command accesses must be valid for the length in `attributes`.
-unsafe fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<i64> {
-    let size = size_of::<bpf_attr>();
-    // SAFETY: the caller guarantees the addresses, and `attributes` is borrowed. The kernel accepts attributes larger
-    // than its own if the rest is 0 (`bpf_check_uarg_tail_zero`, kernel/bpf/syscall.c).
-    let result = unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, &raw mut *attributes, size) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }

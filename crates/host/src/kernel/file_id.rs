@@ -17,8 +17,8 @@ use memtrace_model::{AbsAddr, printable};
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::wire_type::MapEntry;
+use crate::bpf_call;
 use crate::own_mapping::OwnMapping;
-use crate::program_run;
 use crate::target_files::{LinkedFile, open_local};
 
 /// Program that looks up an address of the calling process.
@@ -65,7 +65,7 @@ pub(super) fn of_open_file(bpf: &mut Bpf, file: &File) -> Option<ObjectKey> {
 
 fn look_up(bpf: &mut Bpf, program: &str, argument: u64) -> Option<FileIdReply> {
     for _ in 0..TRIES {
-        let reply = run(bpf, program, |program| program_run::run(program, argument))?;
+        let reply = run(bpf, program, |program| bpf_call::run_program(program, argument))?;
         match reply.status {
             file_id_status::FOUND => return Some(reply),
             file_id_status::BUSY => thread::yield_now(),

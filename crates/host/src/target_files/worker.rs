@@ -14,10 +14,10 @@ use rustix::fs::{
 
 use super::file_systems::{Kind, UNKNOWN};
 use super::protocol::{Answer, Call, Facts, Links, MAX_MEMORY, MAX_MEMORY_MESSAGE, MemoryBytes, MemoryRange, Wants};
+use crate::bpf_call;
 use crate::own_mapping::OwnMapping;
 use crate::own_server;
 use crate::procfs::descriptor_path;
-use crate::program_run;
 
 /// Maximum size of a file that is opened. Debug information has some gigabytes; a sparse file can have any size.
 const MAX_SIZE: u64 = 1 << 36;
@@ -91,7 +91,7 @@ pub(super) fn open_seen(seen: &OwnedFd, facts: &Facts, kind: Kind) -> io::Result
 fn run_on(file: &File, program: Option<OwnedFd>, mut progress: impl FnMut() -> bool) -> io::Result<()> {
     let mapping = OwnMapping::new(file)?;
     let program = program.filter(|_| progress()).ok_or(io::ErrorKind::InvalidData)?;
-    program_run::run(program.as_fd(), mapping.start().0)
+    bpf_call::run_program(program.as_fd(), mapping.start().0)
 }
 
 /// Answers requests for memory until the client closes its socket. `before`: called before each read.
