@@ -16,10 +16,8 @@ pub(super) struct PassedFile {
     pub(super) descriptor: OwnedFd,
     /// Size in bytes, which the worker maps.
     pub(super) size: u64,
-    /// Bytes that are stored. A sparse file has any size at no cost.
-    pub(super) stored: u64,
-    /// Bytes of the copy; 0 if the file itself is passed.
-    pub(super) copied: u64,
+    /// False if the file itself is passed.
+    pub(super) is_copy: bool,
 }
 
 impl PassedFile {
@@ -37,8 +35,7 @@ impl PassedFile {
         let metadata = file.metadata()?;
         let is_small = metadata.len() <= max_copy;
         if is_stable(&metadata) || !is_small && is_readable(&metadata) {
-            let (size, stored) = (metadata.len(), stored(&metadata));
-            return Ok(Self { descriptor: file.try_clone()?.into(), size, stored, copied: 0 });
+            return Ok(Self { descriptor: file.try_clone()?.into(), size: metadata.len(), is_copy: false });
         }
         if !is_small {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -48,8 +45,7 @@ impl PassedFile {
         from.rewind()?;
         let size = io::copy(&mut io::Read::take(from, max_copy), &mut copy)?;
         copy.rewind()?;
-        log::debug!("copied a file of {size} bytes for symbolization");
-        Ok(Self { descriptor: sealed(copy)?, size, stored: size.min(stored(&metadata)), copied: size })
+        Ok(Self { descriptor: sealed(copy)?, size, is_copy: true })
     }
 }
 
@@ -70,7 +66,8 @@ fn sealed(file: File) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Returns the bytes that a file system has stored for a file. The unit is that of stat(2).
+/// Returns the bytes that a file system has stored for a file: a sparse file has any size at no cost. The unit is that of
+/// stat(2).
 pub(super) fn stored(metadata: &Metadata) -> u64 {
     metadata.blocks().saturating_mul(512).min(metadata.len())
 }

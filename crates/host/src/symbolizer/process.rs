@@ -6,7 +6,7 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use memtrace_model::{Pid, Unnamed, VirtOffset};
+use memtrace_model::{Bytes, Pid, Unnamed, VirtOffset, format};
 use memtrace_object::symbolize::{FunctionFinder, FunctionsAtAddress, NameFiles};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -20,6 +20,9 @@ use crate::procfs;
 
 /// Time of the objects of an owner, and of all users, in addition to that for their bytes.
 const TIME: Duration = Duration::from_secs(6);
+/// Part of its time that an object with names costs. Objects of a usual report must not use up the time on a slow machine: an
+/// emulated one needs ten seconds for them.
+const PART_OF_NAMED: u32 = 8;
 /// Time in which the server must tell how a worker has ended.
 const GRACE: Duration = Duration::from_secs(2);
 /// Address space that a worker may use in addition to the files that it maps. Debug information takes several times
@@ -45,7 +48,12 @@ impl SymbolizerProcess {
     /// Creates a finder. As soon as `is_stopped` returns true, it finds nothing more ([`Unnamed::NamesSkipped`]).
     #[must_use]
     pub fn new(is_stopped: fn() -> bool) -> Self {
-        Self(RefCell::new(State { server: None, is_stopped, budget: ObjectBudget::new(TIME) }))
+        Self(RefCell::new(State {
+            server: None,
+            is_stopped,
+            budget: ObjectBudget::new(TIME),
+            copies: Copies::default(),
+        }))
     }
 }
 
@@ -60,6 +68,26 @@ struct State {
     server: Option<OwnServer>,
     is_stopped: fn() -> bool,
     budget: ObjectBudget,
+    copies: Copies,
+}
+
+/// Files that were passed as copies. The log shows them at the end.
+#[derive(Debug, Default)]
+struct Copies {
+    files: u64,
+    bytes: Bytes,
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        if self.files > 0 {
+            log::info!(
+                "symbolization copied {} of {} in all",
+                format::counted(self.files, "file", "files"),
+                self.bytes
+            );
+        }
+    }
 }
 
 /// Why an object has no names.
@@ -116,24 +144,30 @@ impl State {
         let stored = sizes.sum::<io::Result<u64>>()?;
         let time = self.budget.left(owner, stored).ok_or(Lost::Timeout)?;
         let start = Instant::now();
-        let found = self.ask(time, files, addresses);
-        // A slow machine needs more time for the objects of a usual report: in an emulated guest, some ten seconds.
-        if found.is_err() {
-            self.budget.add(owner, stored, start.elapsed());
-        }
+        let memory = MEMORY + stored.saturating_mul(MEMORY_PER_BYTE).min(MAX_MEMORY);
+        let found = self.ask(time, memory, files, addresses);
+        let part = if found.is_ok() { PART_OF_NAMED } else { 1 };
+        self.budget.add(owner, stored, start.elapsed() / part);
         found
     }
 
+    /// Lets a worker find the functions. `memory`: address space for it in addition to the mapped files.
     fn ask(
         &mut self,
         time: Duration,
+        memory: u64,
         files: &NameFiles,
         addresses: &[VirtOffset],
     ) -> Result<Vec<FunctionsAtAddress>, Lost> {
         let mut left = max_copy();
+        let copies = &mut self.copies;
         let mut pass = |file: &File| {
             let passed = PassedFile::of(file, left)?;
-            left = left.saturating_sub(passed.copied);
+            if passed.is_copy {
+                left = left.saturating_sub(passed.size);
+                copies.files += 1;
+                copies.bytes.0 += passed.size;
+            }
             io::Result::Ok(passed)
         };
         let object = pass(&files.object)?;
@@ -141,12 +175,11 @@ impl State {
         let supplementary = files.supplementary.as_ref().map(&mut pass).transpose()?;
         let others = || debug_file.iter().chain(&supplementary);
         let bytes = others().fold(object.size, |bytes, file| bytes.saturating_add(file.size));
-        let stored = others().fold(object.stored, |bytes, file| bytes.saturating_add(file.stored));
         let request = memory_with(&encode(&Request::new(files.reads, debug_file.is_some(), addresses))?)?;
         let (answer, pipe) = pipe_with(PipeFlags::CLOEXEC)?;
         let call = Call {
             deadline_ms: u32::try_from(time.as_millis()).unwrap_or(u32::MAX),
-            memory: MEMORY + stored.saturating_mul(MEMORY_PER_BYTE).min(MAX_MEMORY) + bytes.min(1 << 40),
+            memory: memory + bytes.min(1 << 40),
         };
         let mut descriptors = vec![request.as_fd(), pipe.as_fd(), object.descriptor.as_fd()];
         descriptors.extend(others().map(|file| file.descriptor.as_fd()));
