@@ -36,20 +36,27 @@ impl Demotions {
             }
             Ok(false) => {}
             Err(error) => {
-                log::info!("the small blocks of process {} are dropped in user space only: {error}", image.pid);
+                self.add_note(format!(
+                    "the small blocks of process {} still pass the rings, and can cost others their events: {error}",
+                    image.pid
+                ));
             }
         }
     }
 
     fn add_message(&mut self, Demoted { image: ImageId { pid, .. }, min_size, .. }: Demoted) {
+        let comm = procfs::comm(pid).unwrap_or_default();
+        self.add_note(format!(
+            "process {pid} ({}) has more live blocks than its share of the ledger; its blocks below {min_size} are \
+             no longer followed; raise --memory-limit or, without one, --max-live",
+            plain(&comm)
+        ));
+    }
+
+    fn add_note(&mut self, message: String) {
         self.created += 1;
         if self.created <= MAX_MESSAGES {
-            let comm = procfs::comm(pid).unwrap_or_default();
-            self.messages.push(format!(
-                "process {pid} ({}) has more live blocks than its share of the ledger; its blocks below {min_size} are \
-                 no longer followed; raise --memory-limit or, without one, --max-live",
-                plain(&comm)
-            ));
+            self.messages.push(message);
         }
     }
 
