@@ -22,6 +22,7 @@ pub mod large_file;
 pub mod mark;
 pub mod memory_cgroup;
 pub mod mounts;
+pub mod opens;
 pub mod oracle;
 pub mod outcome;
 pub mod overlay;

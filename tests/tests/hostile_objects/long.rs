@@ -2,17 +2,19 @@
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
-use std::fs;
-use std::io;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::fs::{self, OpenOptions};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{chown, lchown, symlink};
+use std::os::unix::fs::{OpenOptionsExt as _, chown, lchown, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use harness::random::Random;
+use memtrace_tests::opens::Opens;
+use memtrace_tests::tracer::binary;
 use memtrace_tests::{Report, Scratch, Trace, Tracer, Victim, VictimTotals, victim};
 
 use super::{USER, add_section, debug_link};
@@ -25,35 +27,44 @@ const END: Duration = Duration::from_secs(10);
 /// Maximum memory of memtrace while it traces, in KiB.
 const MEMORY: u64 = 256 << 10;
 
-/// Files that no trace may open.
+/// Start of the names of the damaged programs.
+const NAME: &str = "mt-hostile-";
+
+/// Directories and files that memtrace opens for any program.
+const SYSTEM: [&str; 5] = ["/usr/", "/lib", "/etc/ld.so.cache", "/etc/passwd", "/dev/null"];
+
+/// Files that no trace may open, below `directory`.
 struct Forbidden {
+    directory: PathBuf,
     secret: PathBuf,
     fifo: PathBuf,
-    /// Inotify queue of the opens of `secret`.
-    opens: OwnedFd,
+    opens: Opens,
 }
 
 impl Forbidden {
     fn new(scratch: &Scratch) -> Self {
         let secret = scratch.write("secret", b"a line of a file of root\n");
-        // SAFETY: the call has no conditions.
-        let queue = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
-        assert!(queue >= 0, "{}", io::Error::last_os_error());
-        // SAFETY: the call returned a new descriptor, which nothing else owns.
-        let opens = unsafe { OwnedFd::from_raw_fd(queue) };
-        let path = std::ffi::CString::new(secret.as_os_str().as_bytes()).expect("a path has no zero");
-        // SAFETY: the path is a string that ends with zero.
-        let watch = unsafe { libc::inotify_add_watch(queue, path.as_ptr(), libc::IN_OPEN) };
-        assert!(watch >= 0, "{}", io::Error::last_os_error());
-        Self { secret, fifo: scratch.pipe("fifo"), opens }
+        let directory = scratch.path("");
+        let opens = Opens::observe(&binary(), &[&directory, Path::new("/dev")]);
+        Self { secret, fifo: scratch.pipe("fifo"), directory, opens }
     }
 
-    fn assert_not_opened(&self) {
-        let mut events = [0_u8; 4096];
-        // SAFETY: the buffer has this length.
-        let length = unsafe { libc::read(self.opens.as_raw_fd(), events.as_mut_ptr().cast(), events.len()) };
-        let error = io::Error::last_os_error();
-        assert!(length < 0 && error.kind() == io::ErrorKind::WouldBlock, "the file of root was opened: {length}");
+    fn assert_not_opened(self) {
+        let opened = self.opens.end();
+        let own = binary();
+        let is_program = |path: &&PathBuf| {
+            let name = path.file_name().unwrap_or_default().as_bytes();
+            path.starts_with(&self.directory) && name.starts_with(NAME.as_bytes())
+        };
+        let is_known = |path: &&PathBuf| {
+            let text = path.to_string_lossy();
+            SYSTEM.iter().any(|system| text.starts_with(system)) || text.starts_with("/tmp/perf-") || **path == own
+        };
+        assert!(opened.by_program.iter().any(|path| is_program(&path)), "the opens were not observed: {opened:?}");
+        let others: Vec<_> = opened.by_program.iter().filter(|path| !is_program(path) && !is_known(path)).collect();
+        assert!(others.is_empty(), "memtrace has opened {others:?}");
+        let secret = opened.by_ended.iter().find(|path| path.starts_with(&self.directory) && !is_program(path));
+        assert_eq!(secret, None, "a process has opened it, perhaps one of memtrace");
     }
 
     /// Returns a path that leads to a forbidden file, or to a device without an end.
@@ -115,7 +126,7 @@ fn damage(file: &mut Vec<u8>, random: &mut Random) {
 
 /// Creates a damaged copy of a program.
 fn damaged(scratch: &Scratch, forbidden: &Forbidden, random: &mut Random, nth: usize) -> PathBuf {
-    let path = scratch.copy(victim::path("steady"), &format!("mt-hostile-{nth}"));
+    let path = scratch.copy(victim::path("steady"), &format!("{NAME}{nth}"));
     match random.below(4) {
         0 => add_section(&path, ".gnu_debugaltlink", &[forbidden.path(random), vec![0], vec![7; 20]].concat()),
         1 => {
@@ -135,16 +146,24 @@ fn damaged(scratch: &Scratch, forbidden: &Forbidden, random: &mut Random, nth: u
 /// A running program, and the files that it leaves.
 struct Hostile {
     victim: Victim,
-    left: Left,
+    map: Left,
+    program: Left,
 }
 
-/// Files that are removed at the end of their user, also if a test fails: another process can get the same pid.
-struct Left(Vec<PathBuf>);
+/// A file that is removed at the end of its user, also if a test fails: another process can get the same pid.
+struct Left(PathBuf);
 
 impl Drop for Left {
     fn drop(&mut self) {
-        self.0.iter().for_each(|path| _ = fs::remove_file(path));
+        let _ = fs::remove_file(&self.0);
     }
+}
+
+/// Counts of a program that has ended.
+struct Ended {
+    pid: u32,
+    totals: VictimTotals,
+    program: Left,
 }
 
 impl Hostile {
@@ -166,7 +185,6 @@ impl Hostile {
         };
         let victim = Victim::start(command.uid(USER).gid(USER));
         let map = PathBuf::from(format!("/tmp/perf-{}.map", victim.pid()));
-        let left = Left(vec![program.to_owned(), map.clone()]);
         match random.below(6) {
             0 => symlink(&forbidden.secret, &map).expect("the name is new"),
             1 => symlink(&forbidden.fifo, &map).expect("the name is new"),
@@ -186,32 +204,53 @@ impl Hostile {
             }
             _ => {}
         }
-        Self { victim, left }
+        Self { victim, map: Left(map), program: Left(program.to_owned()) }
     }
 
     /// Lets the program do its work and end.
-    fn finish(mut self) -> (u32, VictimTotals) {
+    fn finish(mut self) -> Ended {
         let (pid, totals) = (self.victim.pid(), self.victim.work());
         // A line would start a further step; the end of its input ends the victim.
         assert!(self.victim.process().wait().success());
-        drop(self.left);
-        (pid, totals)
+        drop(self.map);
+        Ended { pid, totals, program: self.program }
     }
 }
 
-/// Ends the trace, which must be within its limits. Returns its report.
-fn end(mut tracer: Tracer, forbidden: &Forbidden) -> Report {
+/// Does `work` while the files of ended programs get other lengths at random.
+fn while_truncating<T>(ended: &[Ended], work: impl FnOnce() -> T) -> T {
+    let lengths = fs::metadata(victim::path("steady")).expect("it exists").len() as usize;
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(42);
+            while !is_done.load(Ordering::Relaxed) {
+                let Left(program) = &ended[random.below(ended.len())].program;
+                // Some were removed, and some are links to a pipe.
+                let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(program);
+                let _ = file.and_then(|file| file.set_len(random.below(lengths) as u64));
+                // Let memtrace run.
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let result = work();
+        is_done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Ends the trace of the ended programs, which must be within its limits and exact.
+fn end(mut tracer: Tracer, ended: &[Ended]) {
     let status = fs::read_to_string(format!("/proc/{}/status", tracer.process().pid())).expect("memtrace runs");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a field");
     let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
     assert!(peak <= MEMORY, "memtrace had {peak} KiB");
     let start = Instant::now();
-    let report = tracer.stop().report();
+    let report = while_truncating(ended, || tracer.stop().report());
     let time = start.elapsed();
     assert!(time < END, "the report took {time:?}");
-    forbidden.assert_not_opened();
     report.assert_nothing_lost();
-    report
+    ended.iter().for_each(|program| assert_exact(&report, program.pid, &program.totals));
 }
 
 fn assert_exact(report: &Report, pid: u32, expected: &VictimTotals) {
@@ -237,8 +276,8 @@ fn damaged_programs_of_a_user_cost_a_trace_of_the_machine_their_names_only() {
         let running: Vec<_> = programs.iter().map(start).collect();
         all.extend(running.into_iter().map(Hostile::finish));
     }
-    let report = end(tracer, &forbidden);
-    all.iter().for_each(|(pid, expected)| assert_exact(&report, *pid, expected));
+    end(tracer, &all);
+    forbidden.assert_not_opened();
 }
 
 #[test]
@@ -255,7 +294,7 @@ fn damaged_programs_cost_a_trace_by_pid_their_names_only() {
         let pids: Vec<_> = running.iter().map(|program| program.victim.pid()).collect();
         let tracer = Trace::pids(&pids).start();
         let all: Vec<_> = running.into_iter().map(Hostile::finish).collect();
-        let report = end(tracer, &forbidden);
-        all.iter().for_each(|(pid, expected)| assert_exact(&report, *pid, expected));
+        end(tracer, &all);
     }
+    forbidden.assert_not_opened();
 }
