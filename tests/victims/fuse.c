@@ -1,7 +1,7 @@
 /* `fuse DIRECTORY OBJECT` serves a copy of OBJECT as the file `object` of a FUSE file system, and maps it as executable code.
- * After the first step, a line from the harness stops the server, so that no further request is answered. With a third
- * argument, the file can be read, but after the first reader, pages of the mapping are never answered. A thread waits for a
- * futex in one of these pages. */
+ * After the first step, a line from the harness stops the server, so that no further request is answered. With the third
+ * argument `no-pages`, the file can be read, but after the first reader, pages of the mapping are never answered. A thread
+ * waits for a futex in one of these pages. With `exec`, a child then calls exec, which closes the file and waits. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -28,7 +28,9 @@
 
 static char *content;
 static size_t length;
-static int serves_pages = 1;
+static int serves_pages, has_exec;
+/* Pipe with a byte for each close of the file that is not answered. */
+static int closes[2];
 /* True if the kernel has forgotten the content, so that pages of the mapping are missing. */
 static int is_dropped;
 
@@ -120,6 +122,11 @@ static void serve(int device) {
                 drop_pages(device);
             break;
         case FUSE_FLUSH:
+            if (has_exec) {
+                if (write(closes[1], "", 1) != 1)
+                    _exit(5);
+                break;
+            }
             reply(device, request, 0, NULL, 0);
             break;
         default:
@@ -167,11 +174,27 @@ static void allocate(void) {
     ledger_print("");
 }
 
+/* Starts a child that stays in exec: the kernel holds locks of the process while it waits for the close of the file. */
+static pid_t start_exec(void) {
+    char byte;
+    pid_t child = vfork();
+    if (child == 0) {
+        execl("/bin/sleep", "sleep", "60", NULL);
+        _exit(1);
+    }
+    if (read(closes[0], &byte, 1) != 1)
+        _exit(3);
+    return child;
+}
+
 int main(int count, char **arguments) {
     char options[100], path[4096];
     if (count < 3)
         return 2;
-    serves_pages = count == 3;
+    has_exec = count == 4 && strcmp(arguments[3], "exec") == 0;
+    serves_pages = count == 3 || has_exec;
+    if (pipe(closes) != 0)
+        return 3;
     load(arguments[2]);
     int device = open("/dev/fuse", O_RDWR);
     snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", device);
@@ -184,7 +207,7 @@ int main(int count, char **arguments) {
     }
     close(device);
     snprintf(path, sizeof path, "%s/object", arguments[1]);
-    int file = open(path, O_RDONLY);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0 || mmap(NULL, length, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) == MAP_FAILED)
         return 3;
     if (!serves_pages) {
@@ -195,11 +218,13 @@ int main(int count, char **arguments) {
             sched_yield();
     }
     /* The close waits for the server. The mapping stays, and its end does not wait. */
-    close(file);
+    if (!has_exec)
+        close(file);
     ledger_start();
     allocate();
     if (!wait_for_harness())
         return 0;
+    pid_t child = has_exec ? start_exec() : 0;
     if (serves_pages)
         kill(server, SIGSTOP);
     allocate();
@@ -207,5 +232,9 @@ int main(int count, char **arguments) {
     /* With its server, the file system ends, and all requests fail. */
     kill(server, SIGKILL);
     waitpid(server, NULL, 0);
+    if (child != 0) {
+        kill(child, SIGKILL);
+        waitpid(child, NULL, 0);
+    }
     return is_line ? 0 : 1;
 }

@@ -34,7 +34,7 @@ use self::client::Owner;
 use self::file_systems::Kind;
 use self::protocol::{Answer, Call};
 use crate::object_budget::{ObjectBudget, ObjectOwner};
-use crate::procfs;
+use crate::procfs::{self, kernel_files};
 
 pub use client::{enable, timeouts};
 pub use protocol::Facts;
@@ -110,7 +110,7 @@ struct Origin {
 impl Origin {
     /// Returns the process of a path in `/proc/PID`, or of an open root directory.
     fn of(path: &Path) -> Self {
-        match procfs::process_of_path(path) {
+        match kernel_files::process_of_path(path) {
             Some(pid) => Self { pid: Some(pid), by_user: !procfs::is_in_own_user_namespace(pid) },
             None => with_roots(|roots| roots.get(path).copied()).unwrap_or_default(),
         }
@@ -150,8 +150,8 @@ pub(crate) struct TargetRoot {
 impl TargetRoot {
     /// Opens the directory at `path`, which is in procfs, or that of a descriptor, or "/".
     pub(crate) fn open_directory(path: &Path) -> io::Result<Self> {
-        let directory = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(path)?;
-        Ok(Self { directory: directory.into(), origin: Origin::of(path), is_own: !procfs::is_in_procfs(path) })
+        let directory = open_path(path, libc::O_PATH | libc::O_DIRECTORY)?;
+        Ok(Self { directory, origin: Origin::of(path), is_own: !procfs::is_in_procfs(path) })
     }
 
     /// Looks up `path` below the directory. Links do not lead out of it.
@@ -249,7 +249,12 @@ pub(crate) fn read_memory(pid: Pid, address: AbsAddr, length: usize) -> Option<V
 
 /// Looks up a path without opening the file.
 fn see(path: &Path) -> io::Result<OwnedFd> {
-    Ok(OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?.into())
+    open_path(path, libc::O_PATH)
+}
+
+fn open_path(path: &Path, flags: i32) -> io::Result<OwnedFd> {
+    let open = move |path: &Path| Ok(OpenOptions::new().read(true).custom_flags(flags).open(path)?.into());
+    kernel_files::access(path, open)
 }
 
 /// Returns the facts about an open file or directory that are known without a request to its file system.

@@ -133,6 +133,7 @@ mod tests {
             (ProcessError::KernelThread { pid, comm: "kswapd0".into() }, Area::Traceable),
             (ProcessError::Thread { pid, of: Pid(10) }, Area::Traceable),
             (ProcessError::MainThreadExited(pid), Area::Traceable),
+            (ProcessError::Locked(pid), Area::Traceable),
         ];
         for (error, area) in errors {
             let message = error.to_string();

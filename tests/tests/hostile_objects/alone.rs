@@ -10,17 +10,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memtrace_common::vocabulary::LossReason;
+use memtrace_tests::explain::explain;
 use memtrace_tests::process::run;
 use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, poll, victim};
 
-use super::{USER, child_named, status_field};
+use super::{USER, child_named, children, status_field};
 
 /// Time from SIGINT to the end of memtrace.
 const END: Duration = Duration::from_secs(10);
 /// Time to attach. The files of a user can cost four deadlines of two seconds.
 const ATTACH: Duration = Duration::from_secs(20);
-/// Exit code of a trace with losses.
+/// Exit codes of a trace with losses, and of a process that cannot be traced.
 const LOST: i32 = 20;
+const UNTRACEABLE: i32 = 8;
 
 /// A process with a mapped file of a file system that it serves itself.
 struct Serving {
@@ -111,6 +113,41 @@ fn futex_in_a_page_that_never_arrives_does_not_hold_the_end_of_a_trace() {
     serving.victim.finish();
     let report = outcome.report_with_code(LOST);
     assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
+}
+
+/// Starts a process with a child that hangs in exec, and so holds locks of its memory. Returns the pid of the child too.
+fn start_exec_that_hangs() -> (Serving, u32) {
+    let mut serving = Serving::with(|command| command.arg(victim::path("exact")).arg("exec"));
+    serving.hang();
+    // The first child is the server.
+    let child = *children(serving.victim.pid()).last().expect("it has children");
+    (serving, child)
+}
+
+#[test]
+fn process_that_hangs_in_exec_does_not_hold_a_trace_of_the_machine() {
+    let (serving, child) = start_exec_that_hangs();
+    let mut other = victim::start("exact");
+    let tracer = attach(Trace::system_wide());
+    let expected = other.work();
+    let outcome = end(tracer);
+    serving.victim.finish();
+    let report = outcome.report_with_code(LOST);
+    assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
+    let untraced: Vec<_> = report.untraced.processes.iter().filter(|process| process.pid == child).collect();
+    assert!(matches!(untraced[..], [process] if process.reason == "unreadable"), "{:?}", report.untraced);
+    let [process] = report.entries_of(other.pid())[..] else { panic!("not one entry: {:#?}", report.processes) };
+    process.assert_equals(&expected);
+    other.finish();
+}
+
+#[test]
+fn process_that_hangs_in_exec_is_refused() {
+    let (serving, child) = start_exec_that_hangs();
+    Trace::pids(&[child]).run().assert_refused(UNTRACEABLE, &["it holds a lock of its memory"]);
+    let output = explain(["--pid", &child.to_string()]);
+    assert_eq!(output.status.code(), Some(UNTRACEABLE));
+    serving.victim.finish();
 }
 
 #[test]

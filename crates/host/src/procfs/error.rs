@@ -43,6 +43,9 @@ pub enum ProcessError {
         /// The reason.
         refusal: ReadRefusal,
     },
+    /// The process does not release a lock of its memory.
+    #[error("process {0} cannot be read: it holds a lock of its memory and waits, perhaps for a FUSE or NFS server")]
+    Locked(Pid),
     /// A file of `/proc` could not be read or parsed.
     #[error("cannot read {}: {source}; is /proc mounted?", printable(path))]
     Proc {

@@ -37,7 +37,7 @@ pub fn code_generator(pid: Pid) -> Option<CodeGenerator> {
 /// Returns true if Java's options request frame pointers, or the interpreter, which has frame pointers. Java reads
 /// options from its command line and from environment variables such as `JAVA_TOOL_OPTIONS`.
 fn keeps_frame_pointers(pid: Pid) -> bool {
-    let read = |name| read_bounded(&proc_path(pid, name)).unwrap_or_default();
+    let read = |name| kernel_files::access(&proc_path(pid, name), read_bounded).unwrap_or_default();
     let options = [read("environ"), read("cmdline")].concat();
     let has = |option: &[u8]| options.windows(option.len()).any(|part| part == option);
     has(b"-XX:+PreserveFramePointer") && !has(b"-XX:-PreserveFramePointer") || has(b"\0-Xint\0")

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use memtrace_model::{AbsAddr, FileOffset, Pid};
 
@@ -37,15 +37,16 @@ pub struct MapsEntry {
 /// Reads `/proc/PID/maps`. The entries are ordered by address and do not overlap.
 pub(super) fn entries(pid: Pid) -> Result<Vec<MapsEntry>, ProcessError> {
     let path = proc_path(pid, "maps");
-    let file = kernel_files::open(&path).map_err(|error| failure(pid, &path, error))?;
-    let mut entries = Vec::new();
-    for line in BufReader::new(file).split(b'\n') {
-        let line = line.map_err(|error| failure(pid, &path, error))?;
-        if let Some(entry) = MapsEntry::parse(&line) {
-            push_in_order(&mut entries, entry, |entry| entry);
+    let read = |path: &Path| {
+        let mut entries = Vec::new();
+        for line in BufReader::new(kernel_files::open(path)?).split(b'\n') {
+            if let Some(entry) = MapsEntry::parse(&line?) {
+                push_in_order(&mut entries, entry, |entry| entry);
+            }
         }
-    }
-    Ok(entries)
+        Ok(entries)
+    };
+    kernel_files::access(&path, read).map_err(|error| failure(pid, &path, error))
 }
 
 /// Adds the VMA `next` to a list, and removes the part of the list that it overlaps.

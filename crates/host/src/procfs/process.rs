@@ -1,6 +1,5 @@
 //! Inspection of a process before it is traced.
 
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -92,7 +91,7 @@ pub fn inspect(pid: Pid) -> Result<Process, ProcessError> {
 /// process only if the reader may read its memory (`proc_pid_permission`, fs/proc/base.c).
 fn hidden(pid: Pid) -> ProcessError {
     let path = Path::new("/proc/self").to_owned();
-    match fs::read_link(&path) {
+    match kernel_files::read_link(&path) {
         Ok(own) if own == Path::new(&std::process::id().to_string()) => {
             ProcessError::Permission { pid, refusal: ReadRefusal::find() }
         }
@@ -147,33 +146,29 @@ pub(crate) fn is_in_procfs(path: &Path) -> bool {
     path.starts_with("/proc")
 }
 
-/// Returns the process of a path `/proc/PID/…`.
-pub(crate) fn process_of_path(path: &Path) -> Option<Pid> {
-    let first = path.strip_prefix("/proc").ok()?.components().next()?;
-    first.as_os_str().to_str()?.parse().ok().map(Pid)
-}
-
 /// Returns the mount namespace of a process, such as `mnt:[4026531841]`; `None` if it has exited.
 pub(crate) fn mount_namespace(pid: Pid) -> Option<PathBuf> {
-    fs::read_link(proc_path(pid, "ns/mnt")).ok()
+    kernel_files::read_link(proc_path(pid, "ns/mnt")).ok()
 }
 
 /// Returns the name of a process; `None` if it has exited.
 pub fn comm(pid: Pid) -> Option<String> {
-    stat(pid).map(|stat| stat.comm)
+    let comm = kernel_files::read(proc_path(pid, "comm")).ok()?;
+    Some(String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned())
 }
 
 /// Returns the path of a process's executable in its root directory.
 pub(super) fn program(pid: Pid) -> Result<PathBuf, ProcessError> {
     let path = proc_path(pid, "exe");
-    let exe = fs::read_link(&path).map_err(|error| failure(pid, &path, error))?;
+    let exe = kernel_files::read_link(&path).map_err(|error| failure(pid, &path, error))?;
     Ok(inside_root(pid, &exe))
 }
 
 /// Converts an absolute path from the kernel to a path in the root directory of the process.
 pub(super) fn inside_root(pid: Pid, path: &Path) -> PathBuf {
-    let below =
-        fs::read_link(proc_path(pid, "root")).ok().and_then(|root| path.strip_prefix(root).ok().map(PathBuf::from));
+    let below = kernel_files::read_link(proc_path(pid, "root"))
+        .ok()
+        .and_then(|root| path.strip_prefix(root).ok().map(PathBuf::from));
     below.map_or_else(|| path.to_owned(), |below| Path::new("/").join(below))
 }
 
@@ -184,6 +179,9 @@ pub fn proc_path(pid: Pid, name: &str) -> PathBuf {
 
 /// Converts an error of reading a file in `/proc/PID`.
 pub(super) fn failure(pid: Pid, path: &Path, error: io::Error) -> ProcessError {
+    if error.kind() == io::ErrorKind::TimedOut {
+        return ProcessError::Locked(pid);
+    }
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => ProcessError::Permission { pid, refusal: ReadRefusal::find() },
         Some(libc::ENOENT | libc::ESRCH) => ProcessError::Exited(pid),
@@ -193,9 +191,9 @@ pub(super) fn failure(pid: Pid, path: &Path, error: io::Error) -> ProcessError {
 
 fn foreign_namespace(pid: Pid, kind: &str) -> Result<bool, ProcessError> {
     let path = proc_path(pid, &format!("ns/{kind}"));
-    let theirs = fs::read_link(&path).map_err(|error| failure(pid, &path, error))?;
+    let theirs = kernel_files::read_link(&path).map_err(|error| failure(pid, &path, error))?;
     let path = Path::new("/proc/self/ns").join(kind);
-    let ours = fs::read_link(&path).map_err(|source| ProcessError::Proc { path, source })?;
+    let ours = kernel_files::read_link(&path).map_err(|source| ProcessError::Proc { path, source })?;
     Ok(theirs != ours)
 }
 

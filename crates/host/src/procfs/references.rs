@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
+use std::path::Path;
 
 use memtrace_model::{Bytes, Pid};
 
@@ -36,13 +37,13 @@ pub(super) fn clear_soft_dirty(pid: Pid) -> Result<(), ProcessError> {
     clear(pid, &[CLEAR_SOFT_DIRTY])
 }
 
-fn clear(pid: Pid, values: &[&[u8]]) -> Result<(), ProcessError> {
+fn clear(pid: Pid, values: &'static [&'static [u8]]) -> Result<(), ProcessError> {
     let path = proc_path(pid, "clear_refs");
-    let write = || {
-        let mut file = File::options().write(true).open(&path)?;
+    let write = |path: &Path| {
+        let mut file = File::options().write(true).open(path)?;
         values.iter().try_for_each(|value| file.write_all(value))
     };
-    write().map_err(|error| failure(pid, &path, error))
+    kernel_files::access(&path, write).map_err(|error| failure(pid, &path, error))
 }
 
 /// Returns true if user space can clear accessed bits (`CONFIG_PROC_PAGE_MONITOR`).

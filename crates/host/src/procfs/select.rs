@@ -33,8 +33,10 @@ pub fn all_processes() -> io::Result<Vec<Pid>> {
 }
 
 fn has_executable(pid: Pid) -> bool {
-    match fs::read_link(proc_path(pid, "exe")) {
+    match kernel_files::read_link(proc_path(pid, "exe")) {
         Ok(_) => true,
+        // Kernel threads hold no locks for long.
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => true,
         // The kernel checks the permission before the existence (`proc_pid_readlink`, fs/proc/base.c).
         Err(error) => error.kind() == io::ErrorKind::PermissionDenied && !is_kernel_thread(pid),
     }
@@ -50,7 +52,7 @@ pub fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
     // Read the executable last: without it, the process is exiting, and the other traits may be wrong.
     let exe = match facts_at(&proc_path(pid, "exe")) {
         Ok(exe) => Some((exe.device, exe.inode)),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+        Err(error) if [io::ErrorKind::PermissionDenied, io::ErrorKind::TimedOut].contains(&error.kind()) => None,
         Err(_) => return None,
     };
     Some(Traits {

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::ops::AddAssign;
+use std::path::Path;
 
 use memtrace_model::{Bytes, MemorySizes, Pid};
 
@@ -73,24 +74,25 @@ impl Sizes {
 
 /// Reads the VMAs of a process. They are ordered by address and do not overlap.
 pub fn vmas(pid: Pid) -> Result<Vec<Vma>, ProcessError> {
-    let mut vmas = Vec::new();
-    read_file(pid, "smaps", |vma| push_in_order(&mut vmas, vma, |vma| &mut vma.entry))?;
+    let vmas = read_file(pid, "smaps", |vmas, vma| push_in_order(vmas, vma, |vma| &mut vma.entry))?;
     // After the exit, `smaps` is empty (`proc_maps_open`, fs/proc/task_mmu.c).
     if vmas.is_empty() { Err(ProcessError::Exited(pid)) } else { Ok(vmas) }
 }
 
 /// Reads the sums of all VMAs.
 pub fn rollup(pid: Pid) -> Result<Sizes, ProcessError> {
-    let mut sum = None;
-    read_file(pid, "smaps_rollup", |vma| sum = Some(vma.sizes))?;
-    sum.ok_or(ProcessError::Exited(pid))
+    let sums = read_file(pid, "smaps_rollup", Vec::push)?;
+    sums.last().map(|sum| sum.sizes).ok_or(ProcessError::Exited(pid))
 }
 
-fn read_file(pid: Pid, name: &str, each: impl FnMut(Vma)) -> Result<(), ProcessError> {
+fn read_file(pid: Pid, name: &str, add: fn(&mut Vec<Vma>, Vma)) -> Result<Vec<Vma>, ProcessError> {
     let path = proc_path(pid, name);
-    let failed = |error| failure(pid, &path, error);
-    let file = kernel_files::open(&path).map_err(failed)?;
-    read_vmas(BufReader::with_capacity(64 << 10, file), each).map_err(failed)
+    let read = move |path: &Path| {
+        let (mut vmas, file) = (Vec::new(), kernel_files::open(path)?);
+        read_vmas(BufReader::with_capacity(64 << 10, file), |vma| add(&mut vmas, vma))?;
+        Ok(vmas)
+    };
+    kernel_files::access(&path, read).map_err(|error| failure(pid, &path, error))
 }
 
 /// Parses VMAs, and calls `each` with each of them. A VMA is a line as in `maps`, and lines `NAME: NUMBER kB`. Unknown

@@ -16,6 +16,7 @@ use super::protocol::{Answer, Call, MAX_PATH, MAX_REPLY, Reply};
 use super::server::NAME;
 use super::worker;
 use crate::own_server::{self, OwnServer};
+use crate::procfs::locks;
 
 /// Time in which a file system must answer: from the start of a worker until the file is open, and for each part of a copy.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -82,12 +83,13 @@ fn number(owner: &Owner) -> u64 {
 /// [`super::serve`] if its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file.
 pub fn enable(is_stopped: fn() -> bool) {
     lock().is_stopped = Some(is_stopped);
+    locks::enable(is_stopped);
 }
 
 /// Returns the number of files that were not looked up, because their file systems do not answer, or had not answered when
-/// memtrace was to end.
+/// memtrace was to end. Files in `/proc/PID` whose process holds a lock count, too.
 pub fn timeouts() -> u64 {
-    TIMEOUTS.load(Ordering::Relaxed)
+    TIMEOUTS.load(Ordering::Relaxed) + locks::timeouts()
 }
 
 /// Returns true if a server looks up files.

@@ -61,6 +61,11 @@ pub(crate) fn process(pid: Pid, error: ProcessError) -> Error {
             capability: String::from("CAP_SYS_PTRACE, in addition to CAP_BPF and CAP_PERFMON"),
         },
         ProcessError::Permission { refusal, .. } => Error::Refused { pid, refusal },
+        ProcessError::Locked(pid) => untraceable(
+            pid,
+            "it holds a lock of its memory and waits, perhaps for a FUSE or NFS server",
+            String::from("`findmnt --types fuse,nfs,nfs4` lists the mounts"),
+        ),
         error @ (ProcessError::Proc { .. } | ProcessError::Pidfd { .. }) => Error::Failed(error.to_string()),
     }
 }

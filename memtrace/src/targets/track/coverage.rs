@@ -223,7 +223,7 @@ impl Examination {
             // another file has its path.
             match procfs::read_image(id.pid, &mut tracker.objects) {
                 Ok(image) => objects = mapped_files(&image),
-                Err(ProcessError::Permission { .. }) => is_readable = false,
+                Err(ProcessError::Permission { .. } | ProcessError::Locked(_)) => is_readable = false,
                 Err(_) => runs = false,
             }
         }

@@ -143,7 +143,7 @@ impl ProcessTracker {
         for &pid in pids {
             let image = match procfs::read_image(pid, &mut self.objects) {
                 Ok(image) => image,
-                Err(ProcessError::Permission { .. }) => {
+                Err(ProcessError::Permission { .. } | ProcessError::Locked(_)) => {
                     ProcessImage { comm: procfs::comm(pid).unwrap_or_default().into(), ..ProcessImage::default() }
                 }
                 // The process has exited.

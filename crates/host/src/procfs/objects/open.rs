@@ -1,7 +1,7 @@
 //! Opens files that processes have mapped.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::OpenOptionsExt;
@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use memtrace_model::{AbsAddr, BuildId, Object, Pid};
 use memtrace_object::elf::{Elf, ElfError, notes};
 
+use crate::procfs::kernel_files;
 use crate::procfs::maps;
 use crate::procfs::maps::{Inode, MapsEntry};
 use crate::procfs::process::proc_path;
@@ -119,9 +120,10 @@ pub(super) fn without_deleted(path: &Path) -> PathBuf {
 
 /// Opens the root directory of a process. Returns its key, which is the mount namespace and the inode, and its file.
 pub(super) fn root(pid: Pid) -> Option<((PathBuf, Inode), File)> {
-    let namespace = fs::read_link(proc_path(pid, "ns/mnt")).ok()?;
+    let namespace = kernel_files::read_link(proc_path(pid, "ns/mnt")).ok()?;
     let flags = libc::O_PATH | libc::O_DIRECTORY;
-    let directory = OpenOptions::new().read(true).custom_flags(flags).open(proc_path(pid, "root")).ok()?;
+    let open = move |path: &Path| OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let directory = kernel_files::access(&proc_path(pid, "root"), open).ok()?;
     let state = known_facts(&directory).ok()?;
     Some(((namespace, inode_of(&state)), directory))
 }
