@@ -83,12 +83,13 @@ impl Mappings {
     ) {
         // If the record of this unmap was lost, the entry belongs to an earlier call.
         let ranges = self.tentative.remove(&tid).filter(|unmap| unmap.begin == old).unwrap_or_default().ranges;
-        self.remove(begin, begin + size, budget);
         if keeps {
             for &(begin, range) in &ranges {
                 self.restore(begin, range, budget);
             }
         }
+        // Restored ranges first: damaged records can state addresses that overlap.
+        self.remove(begin, begin + size, budget);
         for (start, range) in ranges {
             let moved = |address: u64| begin + (address - old).min(size);
             let (start, end) = (moved(start), moved(range.end));

@@ -155,3 +155,9 @@ fn a_stack_of_a_tentative_unmap_is_not_merged() {
     assert_eq!(after.by_stack[&StackId::OTHER.into()], before.by_stack[&key(10)]);
     assert_eq!((after.total, after.by_stack.len()), (before.total, 1));
 }
+
+#[test]
+fn move_onto_the_kept_range_leaves_no_overlap() {
+    let story = Story::new().map(0, 4, 5).unmap_tentatively(0, 4).move_range([0, 4], [2, 4], true, 6);
+    assert_eq!(story.mapped(), [(0, 2, 5), (2, 4, 6)]);
+}
