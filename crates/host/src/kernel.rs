@@ -51,6 +51,7 @@ pub use load::Kernel;
 pub use map_sizes::{MapSizes, MapUses};
 pub use mark_entries::{MarkEntry, MarkEntryReader};
 pub use memtrace_common::vocabulary::ResultCookie;
+pub use probed_files::Refusal;
 pub use process_filter::{Condition, ProcessFilter, ThreadFilter};
 pub use program_time::ProgramTime;
 pub use reclaim::ReclaimCounters;

@@ -3,7 +3,7 @@
 mod counting;
 mod probe;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM, ResultCookie};
@@ -15,6 +15,7 @@ use super::attach_backend::{AttachBackend, RESULT_PROGRAM, RESULT_SIZE_PROGRAM};
 use super::attach_point::{AttachPoint, Scope};
 use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
+use super::probed_files::Refusal;
 
 pub use self::probe::{LoadedWordSite, Probe, ResultProbes};
 
@@ -54,8 +55,8 @@ pub struct Probes {
     links: Vec<(PathBuf, AttachedProbes)>,
     /// Attachments in effect, so that none is made twice.
     attached: HashSet<Attachment>,
-    /// Objects that get no probes, because users serve them.
-    refused: BTreeSet<PathBuf>,
+    /// Objects that got no probes.
+    refused: BTreeMap<PathBuf, Refusal>,
     /// Removals in progress.
     removals: Vec<Detach>,
 }
@@ -80,20 +81,22 @@ impl Probes {
         self.refused.append(&mut others.refused);
     }
 
-    /// Returns the paths of the objects that got no probes: a user serves the file by FUSE, or may do so. While the kernel
-    /// waits for its pages to insert a probe, no process of the machine can fork.
-    pub fn refused(&self) -> impl Iterator<Item = &Path> {
-        self.refused.iter().map(PathBuf::as_path)
+    /// Returns the paths of the objects that got no probes, with the reasons.
+    pub fn refusals(&self) -> impl Iterator<Item = (&Path, Refusal)> {
+        self.refused.iter().map(|(path, refusal)| (path.as_path(), *refusal))
     }
 
-    /// Returns true if the object at `path` is one of [`Self::refused`].
+    /// Returns the reason why the object at `path` got no probes, if so.
     #[must_use]
-    pub fn is_refused(&self, path: &Path) -> bool {
-        self.refused.contains(path)
+    pub fn refusal(&self, path: &Path) -> Option<Refusal> {
+        self.refused.get(path).copied()
     }
 
-    pub(super) fn refuse(&mut self, path: &Path) {
-        self.refused.insert(path.to_owned());
+    pub(super) fn set_refusal(&mut self, path: &Path, refusal: Option<Refusal>) {
+        match refusal {
+            Some(refusal) => _ = self.refused.insert(path.to_owned(), refusal),
+            None => _ = self.refused.remove(path),
+        }
     }
 
     /// Starts to remove the probes of the objects at `paths` in the background. No process maps these objects any more.
@@ -102,7 +105,7 @@ impl Probes {
             return;
         }
         self.attached.retain(|attachment| !paths.contains(&attachment.object));
-        self.refused.retain(|path| !paths.contains(path));
+        self.refused.retain(|path, _| !paths.contains(path));
         let removed: Vec<_> =
             self.links.extract_if(.., |(path, _)| paths.contains(path)).map(|(_, link)| link).collect();
         self.removals.retain(|removal| !removal.is_complete());

@@ -22,7 +22,7 @@ use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::gate::{CallRate, Gate};
 use super::mark_entries::MarkEntryReader;
-use super::probed_files::ProbedFile;
+use super::probed_files::{ProbedFile, Refusal};
 use super::process_filter;
 use super::program_time::{ProgramTime, ProgramTimer};
 use super::reclaim::{self, ReclaimCounters};
@@ -211,7 +211,7 @@ impl Kernel {
     }
 
     /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached. An object that a
-    /// user serves gets none ([`Probes::refused`]); the same holds for all functions that attach probes.
+    /// user serves gets none ([`Probes::refusals`]); the same holds for all functions that attach probes.
     ///
     /// # Errors
     ///
@@ -358,20 +358,23 @@ impl Kernel {
         self.multi.is_some()
     }
 
-    /// Lets `attach` attach probes to the object at `path`, unless a user could hold up the machine with it.
+    /// Lets `attach` attach probes to the object at `path`, unless a user could hold up the machine with the file.
     fn attach_with(
         &mut self,
         probes: &mut Probes,
         path: &Path,
         attach: impl FnOnce(&mut Probes, &mut AttachBackend<'_>) -> Result<(), KernelError>,
     ) -> Result<(), KernelError> {
-        if probes.is_refused(path) {
+        if probes.refusal(path) == Some(Refusal::Served) {
             return Ok(());
         }
         match ProbedFile::find(&mut self.bpf, path)? {
-            Some(file) => attach(probes, &mut AttachBackend::new(self.interface(), Some(file))),
-            None => {
-                probes.refuse(path);
+            Ok(file) => {
+                probes.set_refusal(path, None);
+                attach(probes, &mut AttachBackend::new(self.interface(), Some(file)))
+            }
+            Err(refusal) => {
+                probes.set_refusal(path, Some(refusal));
                 Ok(())
             }
         }

@@ -19,22 +19,48 @@ use crate::target_files::LinkedFile;
 const FUSE: u32 = 0x6573_5546;
 const OVERLAY: u32 = 0x794c_7630;
 
+/// Reason why an object gets no probes: while the kernel waits for the pages of the file, no process of the machine can fork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A user serves the file by FUSE.
+    Served,
+    /// The kernel has not told in time which file system has the pages, or cannot tell.
+    Unknown,
+}
+
+impl Refusal {
+    /// Returns the reason as a sentence.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        match self {
+            Self::Served => "a user serves the file, and could hold up the whole machine while a probe is inserted",
+            Self::Unknown => {
+                "memtrace could not find out whether a user serves the file, who could hold up the whole machine while a \
+                 probe is inserted"
+            }
+        }
+    }
+}
+
 /// A file in which probes are safe. The kernel finds the same file by its path.
 pub(super) struct ProbedFile(LinkedFile);
 
 impl ProbedFile {
-    /// Looks up the file at `path` without reading it; `None` if a user could withhold its pages.
-    pub(super) fn find(bpf: &mut Bpf, path: &Path) -> Result<Option<Self>, KernelError> {
+    /// Looks up the file at `path` without reading it, unless a user could withhold its pages.
+    pub(super) fn find(bpf: &mut Bpf, path: &Path) -> Result<Result<Self, Refusal>, KernelError> {
         let file = LinkedFile::at(path).map_err(|error| {
             let reason = error.to_string();
             KernelError::from_io(&format!("attach probes to {}", printable(path)), error, reason)
         })?;
-        let is_safe = match file.has_foreign_pages() {
-            Ok(false) => true,
-            Ok(true) => file_id::by_worker(bpf, &file).is_some_and(|found| is_safe(&found)),
-            Err(_) => false,
+        let refusal = match file.has_foreign_pages() {
+            Ok(false) => None,
+            Ok(true) => match file_id::by_worker(bpf, &file) {
+                Some(found) => (!is_safe(&found)).then_some(Refusal::Served),
+                None => Some(Refusal::Unknown),
+            },
+            Err(_) => Some(Refusal::Unknown),
         };
-        Ok(is_safe.then_some(Self(file)))
+        Ok(refusal.map_or(Ok(Self(file)), Err))
     }
 
     /// Returns a path that leads to this file.

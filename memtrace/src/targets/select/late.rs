@@ -5,7 +5,6 @@ use memtrace_model::{Pid, printable};
 use memtrace_object::allocators::Allocator;
 
 use super::probes::AllocatorProbes;
-use super::refused::REASON;
 use super::targets::Targets;
 use crate::targets::track::ProcessTracker;
 
@@ -29,10 +28,11 @@ impl LateProbes {
         let probe_site = targets.probe_site?;
         let id = tracker.allocators.id(allocator);
         let new = AllocatorProbes::new(pid, targets.scope(pid), allocator, id, probe_site)?;
-        let placed = new.place(kernel, probes);
-        let (are_placed, result) = match placed {
-            Ok(()) if probes.is_refused(&new.object) => (false, REASON.to_owned()),
-            Ok(()) => (true, String::from("probed from now on")),
+        let (are_placed, result) = match new.place(kernel, probes) {
+            Ok(()) => match probes.refusal(&new.object) {
+                Some(refusal) => (false, refusal.reason().to_owned()),
+                None => (true, String::from("probed from now on")),
+            },
             Err(error) => (false, error.to_string()),
         };
         if !are_placed {

@@ -82,7 +82,7 @@ impl Targets {
     /// Adds a note with the number of notes that were only counted.
     pub(crate) fn count_late_notes(&mut self) {
         if self.more_notes > 0 {
-            self.notes.push(format!("{} further allocators were mapped while tracing", self.more_notes));
+            self.notes.push(format!("{} further notes about allocators are left out", self.more_notes));
         }
     }
 
@@ -283,6 +283,6 @@ mod tests {
         assert!(!targets.add_late_note("one more") && !targets.add_late_note("another"));
         targets.count_late_notes();
         assert_eq!(targets.notes.len(), MAX_NOTES + 1);
-        assert_eq!(targets.notes.last().unwrap(), "2 further allocators were mapped while tracing");
+        assert_eq!(targets.notes.last().unwrap(), "2 further notes about allocators are left out");
     }
 }
