@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// Time in milliseconds after which the thread looks if the observation is to end.
+/// Time in milliseconds after which the thread checks whether the observation is to end.
 const INTERVAL: i32 = 20;
 
 /// Observation of the opens in whole file systems.
@@ -76,8 +76,10 @@ fn observe(queue: &OwnedFd, program: &Path, is_done: &AtomicBool) -> OpenedFiles
             add_events(&buffer, length, program, &mut opened);
             continue;
         }
-        let error = io::Error::last_os_error();
-        assert!(error.kind() == io::ErrorKind::WouldBlock, "read of fanotify: {error}");
+        // Another error belongs to an event: fanotify cannot open every device.
+        if io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock {
+            continue;
+        }
         if is_last {
             return opened;
         }

@@ -125,7 +125,7 @@ fn start_exec_that_hangs() -> (Serving, u32) {
 }
 
 #[test]
-fn process_that_hangs_in_exec_does_not_hold_a_trace_of_the_machine() {
+fn process_that_hangs_in_exec_does_not_hold_a_trace() {
     let (serving, child) = start_exec_that_hangs();
     let mut other = victim::start("exact");
     let tracer = attach(Trace::system_wide());
