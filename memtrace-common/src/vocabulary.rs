@@ -152,7 +152,7 @@ loss_reasons! {
         "mmap events that were lost; some frames may have no name";
     /// The file system of a file did not answer, or a process held a lock of its memory.
     FileTimeout = "file_timeout",
-        "files and memory maps that were not read within 2 s, because a file system did not answer; functions may have no names, and allocators no probes";
+        "files that were not read in time, because a file system did not answer or a process held a lock of its memory; functions may have no names, and allocators no probes";
     /// A process had loaded an allocator before probes were attached to the allocator.
     AllocatorLate = "allocator_late",
         "allocators that a process used before memtrace had probed them; earlier blocks are not counted";

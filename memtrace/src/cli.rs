@@ -34,7 +34,7 @@ use self::console::Console;
 use self::exit::Exit;
 #[cfg(test)]
 pub(crate) use self::trace::CommonArgs;
-use crate::run_kit::forced_end;
+use crate::run_kit::{forced_end, privileges};
 
 /// Returns a page in Markdown with all commands and options.
 #[must_use]
@@ -57,7 +57,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if arguments.first().is_some_and(|name| name == target_files::NAME) {
         return target_files::serve();
     }
-    target_files::enable(forced_end::skips_files);
+    target_files::enable(forced_end::skips_files, privileges::TRACING);
     if arguments.len() <= 1 {
         console.line(help::INTRODUCTION);
         return Exit::Usage.into();

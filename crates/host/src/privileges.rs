@@ -9,8 +9,6 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-use crate::procfs::locks;
-
 /// Returns the effective capabilities of this thread.
 pub fn effective_capabilities() -> CapabilitySet {
     capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
@@ -24,7 +22,6 @@ pub fn effective_capabilities() -> CapabilitySet {
 pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     let CapabilitySets { effective, permitted, inheritable } = capabilities(None)?;
     reduce_bounding_set(kept)?;
-    locks::end_reader();
     let sets = CapabilitySets {
         effective: effective & kept,
         permitted: permitted & kept,

@@ -7,8 +7,8 @@
 
 use std::fs;
 
-use memtrace_host::procfs::proc_path;
 use memtrace_host::procfs::{MemoryReader, WordReader as _};
+use memtrace_host::procfs::{proc_path, system_call};
 use memtrace_model::{AbsAddr, Bytes, Pid, Tid};
 
 use super::span::Span;
@@ -31,14 +31,13 @@ const ALIGNMENT: usize = 16;
 const LOWEST: u64 = 1 << 16;
 
 /// Reads the threads, and the stack pointers of the threads that are not running.
-#[expect(clippy::disallowed_methods, reason = "the file is in procfs")]
 pub(super) fn threads(pid: Pid) -> Threads {
     let Ok(entries) = fs::read_dir(proc_path(pid, "task")) else { return Threads::default() };
     let mut threads = Threads::default();
     for entry in entries.filter_map(Result::ok) {
         threads.count += 1;
         let tid = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Tid);
-        let pointer = fs::read_to_string(entry.path().join("syscall")).ok().and_then(|text| stack_pointer(&text));
+        let pointer = tid.and_then(|tid| stack_pointer(&system_call(pid, tid)?));
         threads.pointers.extend(tid.zip(pointer));
     }
     threads

@@ -5,6 +5,7 @@ use std::panic::resume_unwind;
 use std::thread;
 
 use memtrace_host::privileges::{self, CapabilitySet};
+use memtrace_host::procfs;
 
 /// Capabilities to read the debug files of processes, to name stacks, and to write outputs: with the owner and mode of an
 /// earlier file, and into directories of other users.
@@ -21,7 +22,7 @@ const REPORTING: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID);
 
 /// Capabilities to load BPF programs, to attach probes, and to read processes.
-const TRACING: CapabilitySet = REPORTING
+pub(crate) const TRACING: CapabilitySet = REPORTING
     .union(CapabilitySet::BPF)
     .union(CapabilitySet::CHECKPOINT_RESTORE)
     .union(CapabilitySet::PERFMON)
@@ -32,11 +33,13 @@ const TRACING: CapabilitySet = REPORTING
 /// Keeps the capabilities that tracing needs. A command that memtrace has started keeps its own. Call this before the
 /// first thread starts.
 pub(crate) fn keep_for_tracing() {
+    procfs::end_reader();
     warn_if_kept(privileges::keep_capabilities(TRACING).and_then(|()| privileges::refuse_new_privileges()));
 }
 
 /// Keeps the capabilities that this thread needs to name stacks and to write outputs.
 pub(crate) fn keep_for_reports() {
+    procfs::end_reader();
     warn_if_kept(privileges::keep_capabilities(REPORTING).and_then(|()| privileges::refuse_new_privileges()));
 }
 

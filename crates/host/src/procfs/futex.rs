@@ -27,7 +27,7 @@ pub struct FutexWaiter {
 
 /// Returns the futex wait of a thread; `None` if the thread does not wait for a futex, or has exited.
 pub fn futex_wait(pid: Pid, tid: Tid) -> Option<FutexWaiter> {
-    let call = kernel_files::read_to_string(proc_path(pid, &format!("task/{}/syscall", tid.0))).ok()?;
+    let call = system_call(pid, tid)?;
     let (address, operation, expected) = parse(&call)?;
     let word = |address| {
         let bytes = read_memory(pid, address, size_of::<u32>())?;
@@ -40,6 +40,12 @@ pub fn futex_wait(pid: Pid, tid: Tid) -> Option<FutexWaiter> {
         _ => None,
     };
     Some(FutexWaiter { address, holder: holder.filter(|holder| *holder != 0).map(Tid) })
+}
+
+/// Returns the text of `/proc/PID/task/TID/syscall`; `None` if the thread has exited, or memtrace may not read it.
+#[must_use]
+pub fn system_call(pid: Pid, tid: Tid) -> Option<String> {
+    kernel_files::read_to_string(proc_path(pid, &format!("task/{}/syscall", tid.0))).ok()
 }
 
 /// Parses `/proc/PID/task/TID/syscall`: the number of the call, and its arguments. Returns the address, the operation

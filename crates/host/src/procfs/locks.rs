@@ -6,52 +6,65 @@
 //! files. If it waits too long, it is left behind, and ends with memtrace: a signal that kills a process ends the wait.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memtrace_model::Pid;
+use memtrace_model::{Pid, Tid};
+use rustix::thread::CapabilitySet;
 
-/// Time that all slow reads together may take. Half of the used time is forgiven at an interval.
-const TIME: Duration = Duration::from_secs(16);
-const FORGIVEN_EACH: Duration = Duration::from_secs(60);
+use self::limits::{Limits, SHORTEST_TIME};
+use super::kernel_text;
+use crate::privileges;
 
-/// Part of the rest of this time that a read may take, so that a few slow processes do not use it up.
-const PART: u32 = 8;
+mod limits;
 
-/// Time that each read may take. Nearly all need less.
-const SHORTEST_TIME: Duration = Duration::from_millis(20);
+/// Interval at which a waiting thread checks whether memtrace is to end, and whether the reader works.
+const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Interval at which a waiting thread looks if memtrace is to end.
-const STOP_INTERVAL: Duration = Duration::from_millis(50);
+/// Longest time of a read whose thread works, for instance on the memory map of a large process.
+const LONGEST_TIME: Duration = Duration::from_secs(60);
 
 /// Size of the stacks of the threads.
 const STACK: usize = 256 << 10;
 
-/// Returns true if memtrace is to end. Not set if reads have no deadline.
-static IS_STOPPED: OnceLock<fn() -> bool> = OnceLock::new();
+/// Settings of [`enable`]. Without them, reads have no deadline.
+static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
-static STATE: Mutex<State> = Mutex::new(State { left: BTreeSet::new(), used: Duration::ZERO, forgiven: None });
+static LIMITS: Mutex<Limits> = Mutex::new(Limits::new());
 
 /// Number of reads that were given up.
 static TIMEOUTS: AtomicU64 = AtomicU64::new(0);
 
+struct Settings {
+    /// Returns true if memtrace is to end.
+    is_stopped: fn() -> bool,
+    capabilities: CapabilitySet,
+}
+
 type Work = Box<dyn FnOnce() + Send>;
 
+/// A thread that reads.
+#[derive(Clone)]
+struct Reader {
+    work: SyncSender<Work>,
+    tid: Tid,
+}
+
 thread_local! {
-    /// Channel to the thread that reads for this thread.
-    static READER: RefCell<Option<SyncSender<Work>>> = const { RefCell::new(None) };
+    /// The thread that reads for this thread.
+    static READER: RefCell<Option<Reader>> = const { RefCell::new(None) };
     /// True for the threads that read.
     static IS_READER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives reads a deadline from now on. As soon as `is_stopped` returns true, nothing waits for them.
-pub(crate) fn enable(is_stopped: fn() -> bool) {
-    let _ = IS_STOPPED.set(is_stopped);
+/// Gives reads a deadline from now on. As soon as `is_stopped` returns true, memtrace waits for slow reads no more. The threads
+/// that read have no other capabilities than `capabilities`.
+pub(crate) fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
+    let _ = SETTINGS.set(Settings { is_stopped, capabilities });
 }
 
 /// Returns the number of reads that were given up.
@@ -59,38 +72,13 @@ pub(crate) fn timeouts() -> u64 {
     TIMEOUTS.load(Ordering::Relaxed)
 }
 
-struct State {
-    /// Processes with a thread that was left behind.
-    left: BTreeSet<Pid>,
-    /// Time that slow reads have taken.
-    used: Duration,
-    forgiven: Option<Instant>,
-}
-
-impl State {
-    /// Returns the time that a read of `pid` may take; `None` if a thread waits for this process already.
-    fn time(&mut self, pid: Pid) -> Option<Duration> {
-        let forgiven = self.forgiven.get_or_insert_with(Instant::now);
-        if forgiven.elapsed() >= FORGIVEN_EACH {
-            *forgiven = Instant::now();
-            self.used /= 2;
-        }
-        let time = TIME.saturating_sub(self.used) / PART;
-        (!self.left.contains(&pid)).then_some(time.max(SHORTEST_TIME))
-    }
-
-    fn add_used(&mut self, time: Duration) {
-        self.used += time.saturating_sub(SHORTEST_TIME);
-    }
-}
-
-fn state() -> MutexGuard<'static, State> {
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Ends the thread that reads for this thread. The next one has the capabilities that this thread has by then.
-pub(crate) fn end_reader() {
+pub fn end_reader() {
     READER.set(None);
+}
+
+fn limits() -> MutexGuard<'static, Limits> {
+    LIMITS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Lets `read` read files of the process `pid`, within the deadline.
@@ -102,65 +90,125 @@ pub(crate) fn read<T: Send + 'static>(
     pid: Pid,
     read: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> io::Result<T> {
-    let Some(is_stopped) = IS_STOPPED.get() else { return read() };
+    let Some(settings) = SETTINGS.get() else { return read() };
     if IS_READER.get() || pid.0 == std::process::id() {
         return read();
     }
-    let time = state().time(pid).ok_or(io::ErrorKind::TimedOut)?;
+    if !limits().permit(pid, || user(pid)) {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     let (sender, receiver) = mpsc::sync_channel(1);
-    let is_done = Arc::new(AtomicBool::new(false));
-    let done = Arc::clone(&is_done);
-    begin(Box::new(move || {
+    let mark = Arc::new(Mutex::new(Mark::Pending));
+    let guard = Guard { pid, mark: Arc::clone(&mark) };
+    let begun = begin(settings, move || {
+        // Dropped at the end, even if the read panics.
+        let _guard = guard;
         let _ = sender.send(read());
-        let mut state = state();
-        done.store(true, Ordering::Relaxed);
-        state.left.remove(&pid);
-    }))?;
-    let start = Instant::now();
-    let end = start + time;
-    let error = loop {
-        if is_stopped() {
-            break io::ErrorKind::Interrupted;
+    });
+    let result = begun.and_then(|reader| wait(pid, &reader, &receiver, settings));
+    let is_given_up = |error: &io::Error| [io::ErrorKind::TimedOut, io::ErrorKind::Interrupted].contains(&error.kind());
+    if result.as_ref().is_err_and(is_given_up) {
+        end_reader();
+        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+        let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
+        if *mark == Mark::Pending {
+            *mark = Mark::Left;
+            limits().add_left(pid, user(pid));
         }
-        let left = end.saturating_duration_since(Instant::now());
-        match receiver.recv_timeout(left.min(STOP_INTERVAL)) {
+    }
+    result
+}
+
+/// State of a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Pending,
+    /// Its thread was left behind.
+    Left,
+    Done,
+}
+
+/// Marks a read as done at its end.
+struct Guard {
+    pid: Pid,
+    mark: Arc<Mutex<Mark>>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let before = std::mem::replace(&mut *self.mark.lock().unwrap_or_else(PoisonError::into_inner), Mark::Done);
+        if before == Mark::Left {
+            limits().remove_left(self.pid);
+        }
+    }
+}
+
+/// Returns the real user of a process. The kernel takes no lock for it.
+fn user(pid: Pid) -> Option<u32> {
+    kernel_text::real_user(pid)
+}
+
+/// Waits for the result of a read. The time in which the thread has used the processor, or has waited for it, does not count:
+/// the process is not the reason.
+fn wait<T>(pid: Pid, reader: &Reader, receiver: &Receiver<io::Result<T>>, settings: &Settings) -> io::Result<T> {
+    let start = Instant::now();
+    let mut step = SHORTEST_TIME;
+    let (mut blocked, mut time, mut ran) = (Duration::ZERO, None, Duration::ZERO);
+    loop {
+        match receiver.recv_timeout(step) {
             Ok(result) => {
-                if start.elapsed() > SHORTEST_TIME {
-                    state().add_used(start.elapsed());
+                if !blocked.is_zero() {
+                    limits().add_used(user(pid), blocked);
                 }
                 return result;
             }
-            Err(RecvTimeoutError::Disconnected) => break io::ErrorKind::BrokenPipe,
-            Err(RecvTimeoutError::Timeout) if left.is_zero() => break io::ErrorKind::TimedOut,
+            Err(RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
             Err(RecvTimeoutError::Timeout) => {}
         }
-    };
-    end_reader();
-    TIMEOUTS.fetch_add(1, Ordering::Relaxed);
-    let mut state = state();
-    state.add_used(start.elapsed());
-    // The read can have ended since.
-    if !is_done.load(Ordering::Relaxed) {
-        state.left.insert(pid);
+        let now = kernel_text::scheduled_time(reader.tid);
+        blocked += step.saturating_sub(now.saturating_sub(ran));
+        ran = now;
+        step = INTERVAL;
+        let time = *time.get_or_insert_with(|| limits().time(user(pid)));
+        let error = match (settings.is_stopped)() {
+            true => io::ErrorKind::Interrupted,
+            false if blocked >= time || start.elapsed() >= LONGEST_TIME => io::ErrorKind::TimedOut,
+            false => continue,
+        };
+        limits().add_used(user(pid), blocked);
+        return Err(error.into());
     }
-    Err(error.into())
 }
 
 /// Lets the reader of this thread do the work. If there is none, it is started.
-fn begin(work: Work) -> io::Result<()> {
-    let sent = READER.with_borrow(|reader| match reader {
-        Some(reader) => reader.send(work).map_err(|error| error.0),
-        None => Err(work),
-    });
-    let Err(work) = sent else { return Ok(()) };
+fn begin(settings: &'static Settings, work: impl FnOnce() + Send + 'static) -> io::Result<Reader> {
+    let work: Work = Box::new(work);
+    let known = READER.with_borrow(Clone::clone);
+    let work = match known {
+        Some(reader) => match reader.work.send(work) {
+            Ok(()) => return Ok(reader),
+            Err(error) => error.0,
+        },
+        None => work,
+    };
     let (sender, receiver) = mpsc::sync_channel::<Work>(1);
-    thread::Builder::new().name("memtrace-procfs".into()).stack_size(STACK).spawn(move || {
+    let (own, tids) = mpsc::sync_channel(1);
+    let run = move || {
         IS_READER.set(true);
+        let kept = privileges::keep_capabilities(settings.capabilities);
+        if let Err(error) = kept.and_then(|()| privileges::refuse_new_privileges()) {
+            log::debug!("a thread that reads procfs keeps its privileges: {error}");
+        }
+        let _ = own.send(Tid(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()));
         receiver.into_iter().for_each(|work| work());
-    })?;
-    sender.send(work).map_err(|_| io::ErrorKind::BrokenPipe)?;
-    READER.set(Some(sender));
-    Ok(())
+    };
+    // Without a thread, the process cannot be read in time.
+    let timed_out = |_| io::Error::from(io::ErrorKind::TimedOut);
+    thread::Builder::new().name("memtrace-procfs".into()).stack_size(STACK).spawn(run).map_err(timed_out)?;
+    let reader = Reader { work: sender, tid: tids.recv().map_err(|_| io::ErrorKind::BrokenPipe)? };
+    reader.work.send(work).map_err(|_| io::ErrorKind::BrokenPipe)?;
+    READER.set(Some(reader.clone()));
+    Ok(reader)
 }
 
 #[cfg(test)]
@@ -171,7 +219,7 @@ mod tests {
 
     #[test]
     fn process_that_holds_a_lock_is_not_waited_for_again() {
-        enable(|| false);
+        enable(|| false, privileges::effective_capabilities());
         let (pid, other) = (Pid(u32::MAX), Pid(u32::MAX - 1));
         let barrier = Arc::new(Barrier::new(2));
         let waiting = Arc::clone(&barrier);
@@ -186,25 +234,19 @@ mod tests {
         assert_eq!(timeouts(), before + 1);
         assert_eq!(kind(read(other, || Ok(3))), Ok(3), "another thread reads");
         barrier.wait();
-        while state().left.contains(&pid) {
+        while !limits().permit(pid, || None) {
             thread::yield_now();
         }
         assert_eq!(kind(read(pid, || Ok(4))), Ok(4));
+        // A thread that works is no process that holds a lock.
+        let start = Instant::now();
+        let busy = move || {
+            while start.elapsed() < Duration::from_secs(3) {
+                std::hint::spin_loop();
+            }
+            Ok(5)
+        };
+        assert_eq!(kind(read(pid, busy)), Ok(5));
         end_reader();
-    }
-
-    #[test]
-    fn slow_reads_share_a_time() {
-        let mut state = State { left: BTreeSet::new(), used: Duration::ZERO, forgiven: None };
-        let mut sum = Duration::ZERO;
-        for _ in 0..1000 {
-            let time = state.time(Pid(1)).unwrap();
-            state.add_used(time);
-            sum += time;
-        }
-        assert!(sum < TIME + 1000 * SHORTEST_TIME, "{sum:?}");
-        assert_eq!(state.time(Pid(1)), Some(SHORTEST_TIME));
-        state.forgiven = Instant::now().checked_sub(FORGIVEN_EACH);
-        assert!(state.time(Pid(1)) > Some(SHORTEST_TIME));
     }
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt as _;
 use memtrace_model::{AbsAddr, Bytes, Pid};
 
 use crate::procfs::kernel_files;
+use crate::procfs::locks;
 use crate::procfs::pagemap::{PageMap, ResidentPages};
 use crate::procfs::process::proc_path;
 use crate::procfs::remote_words::RemoteWords;
@@ -33,12 +34,14 @@ impl MemoryReader {
 
     /// Reads two words at each of `places` with few system calls; `None` for unreadable places.
     pub fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
-        let mut pairs = Vec::with_capacity(places.len());
-        // After an error, no place can be read: the process has ended.
-        if RemoteWords::default().read(self.pid, places, &mut pairs).is_err() {
-            pairs.resize(places.len(), None);
-        }
-        pairs
+        let (pid, places) = (self.pid, places.to_vec());
+        let count = places.len();
+        let read = move || {
+            let mut pairs = Vec::with_capacity(places.len());
+            RemoteWords::default().read(pid, &places, &mut pairs).map(|()| pairs)
+        };
+        // After an error, no place can be read: the process has ended, or holds a lock.
+        locks::read(pid, read).unwrap_or_else(|_| vec![None; count])
     }
 
     /// Creates a view of the pages from `start` to `end` that are resident now.

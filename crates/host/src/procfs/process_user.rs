@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use memtrace_model::Pid;
 
 use super::kernel_files;
+use super::kernel_text::real_user;
 use super::process::proc_path;
 
 /// Returns a descriptor of the parent of a user namespace, and the user who has created a namespace (ioctl_ns(2),
@@ -21,21 +22,6 @@ const MOST_LEVELS: usize = 33;
 
 /// User namespace of this process; `None` if it cannot be read.
 static OWN: LazyLock<Option<u64>> = LazyLock::new(|| inode(&kernel_files::open("/proc/self/ns/user").ok()?));
-
-/// Returns the real user id of a process; `None` if it has exited.
-fn real_user(pid: Pid) -> Option<u32> {
-    real_user_in(&kernel_files::read(proc_path(pid, "status")).ok()?)
-}
-
-/// Finds the real user id in `/proc/PID/status`.
-pub(super) fn real_user_in(status: &[u8]) -> Option<u32> {
-    String::from_utf8_lossy(status).lines().find_map(parse_real_user)
-}
-
-/// Parses `Uid: REAL EFFECTIVE SAVED FILES` (proc_pid_status(5)).
-fn parse_real_user(line: &str) -> Option<u32> {
-    line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok()
-}
 
 /// Returns true if a process is in the user namespace of memtrace. In another one, a process without privileges can mount
 /// file systems. Returns false if the process has exited.

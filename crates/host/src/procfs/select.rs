@@ -8,8 +8,8 @@ use memtrace_model::{Pid, Traits};
 
 use super::cgroup_hierarchies::Hierarchies;
 use super::kernel_files;
+use super::kernel_text::real_user_in;
 use super::process::{is_kernel_thread, proc_path};
-use super::process_user::real_user_in;
 use crate::target_files::{facts_at, open_target_file};
 
 /// Lists all processes with an executable, so without kernel threads. The list includes processes that memtrace may not
@@ -43,7 +43,7 @@ fn has_executable(pid: Pid) -> bool {
 }
 
 /// Returns the current traits of a process, with its cgroups if `hierarchies` are given; `None` if the process has
-/// exited. The executable is `None` if memtrace may not read it.
+/// exited. The executable is `None` if memtrace may not read it, or cannot read it in time.
 #[must_use]
 pub fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
     let comm = kernel_files::read(proc_path(pid, "comm")).ok()?;

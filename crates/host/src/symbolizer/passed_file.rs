@@ -66,7 +66,7 @@ fn sealed(file: File) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Returns the bytes that a file system has stored for a file: a sparse file has any size at no cost. The unit is that of
+/// Returns the bytes that a file system has stored for a file: a sparse file has any size at no cost. Unit: as in
 /// stat(2).
 pub(super) fn stored(metadata: &Metadata) -> u64 {
     metadata.blocks().saturating_mul(512).min(metadata.len())

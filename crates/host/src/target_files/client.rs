@@ -10,6 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
 use serde::de::DeserializeOwned;
 
 use super::protocol::{Answer, Call, MAX_PATH, MAX_REPLY, Reply};
@@ -80,10 +81,11 @@ fn number(owner: &Owner) -> u64 {
 }
 
 /// Looks up files in a server from now on, if that can take for ever. The executable of this process must call
-/// [`super::serve`] if its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file.
-pub fn enable(is_stopped: fn() -> bool) {
+/// [`super::serve`] if its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file. Files in
+/// `/proc/PID`, too, are read within a deadline, by threads with no other capabilities than `capabilities`.
+pub fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
     lock().is_stopped = Some(is_stopped);
-    locks::enable(is_stopped);
+    locks::enable(is_stopped, capabilities);
 }
 
 /// Returns the number of files that were not looked up, because their file systems do not answer, or had not answered when

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_host::mmap_events::{FileIdentity, MmapEvent, MmapEventKind};
-use memtrace_host::procfs;
+use memtrace_host::procfs::{self, ProcessError};
 use memtrace_model::{AbsAddr, Mapping, Object, Pid, ProcessEvent, ProcessEventKind, Tick};
 use memtrace_object::allocators::Allocator;
 
@@ -39,6 +39,12 @@ impl ProcessTracker {
             Ok(0) => {}
             Ok(lost) => self.read_again(lost, &mut changes),
             Err(error) => log::warn!("cannot read perf mmap events: {error}"),
+        }
+        // One at a time, because a read of a process that still holds its lock can wait.
+        if let Some(pid) = self.locked.pop_front()
+            && matches!(self.read_mappings(pid, &mut changes), Err(ProcessError::Locked(_)))
+        {
+            self.locked.push_back(pid);
         }
         changes
     }
@@ -148,21 +154,24 @@ impl ProcessTracker {
         };
         let mut all_are_read = true;
         for pid in pids {
-            let Ok(image) = procfs::read_image(pid, &mut self.objects) else {
-                all_are_read = false;
-                continue;
-            };
-            let now = clock::monotonic();
-            for object in image.objects() {
-                self.add_new_allocators(pid, object, &mut changes.allocators);
-                self.record_late(pid, object, now);
-            }
-            changes.remapped.insert(pid);
-            let at = self.now();
-            self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+            all_are_read &= self.read_mappings(pid, changes).is_ok();
         }
         if !all_are_read {
             self.lost += lost;
         }
+    }
+
+    /// Reads the mappings of a running process.
+    fn read_mappings(&mut self, pid: Pid, changes: &mut Changes) -> Result<(), ProcessError> {
+        let image = procfs::read_image(pid, &mut self.objects)?;
+        let now = clock::monotonic();
+        for object in image.objects() {
+            self.add_new_allocators(pid, object, &mut changes.allocators);
+            self.record_late(pid, object, now);
+        }
+        changes.remapped.insert(pid);
+        let at = self.now();
+        self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! State of the traced processes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub(crate) struct ProcessTracker {
     /// had exited.
     pub(super) lost: u64,
     pub(crate) code_generators: CodeGenerators,
+    /// Processes that could not be read at the start, because they held a lock. They are read as soon as they can be.
+    pub(super) locked: VecDeque<Pid>,
 }
 
 /// Times of a tracker, on the monotonic clock.
@@ -86,6 +88,7 @@ impl ProcessTracker {
             records_thread_names,
             lost: 0,
             code_generators: CodeGenerators::default(),
+            locked: VecDeque::new(),
         }
     }
 
@@ -143,7 +146,10 @@ impl ProcessTracker {
         for &pid in pids {
             let image = match procfs::read_image(pid, &mut self.objects) {
                 Ok(image) => image,
-                Err(ProcessError::Permission { .. } | ProcessError::Locked(_)) => {
+                Err(error @ (ProcessError::Permission { .. } | ProcessError::Locked(_))) => {
+                    if matches!(error, ProcessError::Locked(_)) {
+                        self.locked.push_back(pid);
+                    }
                     ProcessImage { comm: procfs::comm(pid).unwrap_or_default().into(), ..ProcessImage::default() }
                 }
                 // The process has exited.

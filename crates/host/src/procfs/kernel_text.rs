@@ -1,0 +1,41 @@
+//! Texts in procfs for which the kernel takes no lock of a process.
+
+#![expect(clippy::disallowed_methods, reason = "the files are in procfs")]
+
+use std::fs;
+use std::time::Duration;
+
+use memtrace_model::{Pid, Tid};
+
+/// Returns the real user id of a process; `None` if it has exited.
+pub(super) fn real_user(pid: Pid) -> Option<u32> {
+    real_user_in(&fs::read(format!("/proc/{pid}/status")).ok()?)
+}
+
+/// Finds the real user id in `/proc/PID/status`.
+pub(super) fn real_user_in(status: &[u8]) -> Option<u32> {
+    String::from_utf8_lossy(status).lines().find_map(parse_real_user)
+}
+
+/// Parses `Uid: REAL EFFECTIVE SAVED FILES` (proc_pid_status(5)).
+fn parse_real_user(line: &str) -> Option<u32> {
+    line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok()
+}
+
+/// Returns the time for which a thread of memtrace has run, or has waited for a processor (Documentation/scheduler/sched-stats.rst).
+/// If the kernel does not count it, the time is 0.
+pub(super) fn scheduled_time(tid: Tid) -> Duration {
+    let text = fs::read_to_string(format!("/proc/self/task/{}/schedstat", tid.0)).unwrap_or_default();
+    let times = text.split_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
+    Duration::from_nanos(times.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn real_user_is_the_first_id() {
+        assert_eq!(parse_real_user("Uid:\t1000\t0\t0\t0"), Some(1000));
+    }
+}
