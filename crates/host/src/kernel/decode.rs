@@ -38,8 +38,8 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     };
     // Almost all records of a heap trace have one of these kinds.
     let kind = match kind {
-        RecordKind::Alloc => alloc(&read(record)?, AllocatorId(upper), TagId::UNTAGGED),
-        RecordKind::TaggedAlloc => tagged_alloc(read(record)?, TagId(upper)),
+        RecordKind::Alloc => alloc(&read(record)?, AllocatorId(upper), TagId::UNTAGGED)?,
+        RecordKind::TaggedAlloc => tagged_alloc(read(record)?, TagId(upper))?,
         RecordKind::Free => EventKind::Free { address: address(record)?, is_last },
         RecordKind::TentativeFree => EventKind::TentativeFree { address: address(record)?, is_last },
         rare => decode_rare(rare, upper, record)?,
@@ -108,17 +108,24 @@ fn read<T: WireType>(record: &[u8]) -> Result<T, BadRecord> {
     wire_type::read(record).ok_or(BadRecord)
 }
 
-const fn alloc(record: &AllocRecord, allocator: AllocatorId, tag: TagId) -> EventKind {
-    EventKind::Alloc {
+/// No block is as large as the address space of a process: 57 bits with five levels of page tables. Such blocks of a false
+/// allocator would fill the ledger, because no minimum size is above them.
+const ADDRESS_SPACE: u64 = 1 << 57;
+
+const fn alloc(record: &AllocRecord, allocator: AllocatorId, tag: TagId) -> Result<EventKind, BadRecord> {
+    if record.size >= ADDRESS_SPACE {
+        return Err(BadRecord);
+    }
+    Ok(EventKind::Alloc {
         address: AbsAddr(record.address),
         size: Bytes(record.size),
         stack: StackId(record.stack),
         allocator,
         tag,
-    }
+    })
 }
 
-const fn tagged_alloc(record: AllocRecord, tag: TagId) -> EventKind {
+const fn tagged_alloc(record: AllocRecord, tag: TagId) -> Result<EventKind, BadRecord> {
     let size = TaggedSize(record.size);
     alloc(&AllocRecord { size: size.bytes(), ..record }, AllocatorId(size.allocator()), tag)
 }
