@@ -4,6 +4,7 @@
 
 mod bpf_call;
 pub mod cache_directory;
+mod copy_limit;
 pub mod debuginfod;
 pub mod kernel;
 pub mod launch;

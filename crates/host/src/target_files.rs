@@ -303,7 +303,7 @@ fn ask(
 fn remembered(answer: &Answer, by_user: bool) -> io::Result<(Facts, Kind)> {
     let (facts, file_system) = answer.found.map_err(io::Error::from_raw_os_error)?;
     let kind = Kind::of_type(file_system, by_user);
-    kind.remember(facts.device);
+    kind.remember(&facts);
     Ok((facts, kind))
 }
 

@@ -7,9 +7,6 @@ use std::os::unix::fs::MetadataExt as _;
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
-/// Maximum size of a copy.
-pub(super) const MAX_COPY: u64 = 1 << 30;
-
 /// A file for a worker.
 #[derive(Debug)]
 pub(super) struct PassedFile {
@@ -95,6 +92,7 @@ mod tests {
     use rustix::fs::fcntl_get_seals;
 
     use super::*;
+    use crate::copy_limit::MAX_COPY;
 
     #[test]
     fn privileged_only_files_that_root_alone_can_change_are_passed_themselves() {

@@ -6,17 +6,17 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use memtrace_model::{Bytes, Pid, Unnamed, VirtOffset, format};
+use memtrace_model::{Bytes, Unnamed, VirtOffset, format};
 use memtrace_object::symbolize::{FunctionFinder, FunctionsAtAddress, NameFiles};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::passed_file::{MAX_COPY, PassedFile, memory_with, stored};
+use super::passed_file::{PassedFile, memory_with, stored};
 use super::protocol::{Answer, Call, MAX_DATAGRAM, Outcome, Request};
 use super::server::NAME;
+use crate::copy_limit::max_copy;
 use crate::object_budget::{ObjectBudget, ObjectOwner};
 use crate::own_server::{self, OwnServer, decode, encode};
-use crate::procfs;
 
 /// Time of the objects of an owner, and of all users, in addition to that for their bytes.
 const TIME: Duration = Duration::from_secs(6);
@@ -34,8 +34,6 @@ const MAX_MEMORY: u64 = 8 << 30;
 const MAX_ANSWER: usize = 64 << 20;
 const ANSWER: usize = 1 << 20;
 const ANSWER_PER_ADDRESS: usize = 64 << 10;
-/// Least limit of the size of a copy.
-const LEAST_COPY: u64 = 64 << 20;
 
 /// Interval at which a waiting process looks if the search is to end.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
@@ -222,15 +220,6 @@ impl State {
             none => Ok(none.insert(OwnServer::start(NAME)?)),
         }
     }
-}
-
-/// Returns the maximum size of copies in bytes: a half of the memory that is left to the cgroup of memtrace. The page cache
-/// of the cgroup can be reclaimed.
-fn max_copy() -> u64 {
-    let Some(group) = procfs::cgroup_memory(Pid(std::process::id())) else { return MAX_COPY };
-    let Some(limit) = group.limit else { return MAX_COPY };
-    let used = limit.current.0.saturating_sub(group.file.map_or(0, |file| file.0));
-    (limit.most.0.saturating_sub(used) / 2).clamp(LEAST_COPY, MAX_COPY)
 }
 
 /// Reads an answer until the worker ends.

@@ -13,9 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use serde::de::DeserializeOwned;
 
-use super::protocol::{Answer, Call, MAX_PATH, MAX_REPLY, Reply};
+use super::protocol::{Answer, Call, MAX_PATH, MAX_REPLY, Reply, Wants};
 use super::server::NAME;
 use super::worker;
+use crate::copy_limit::{MAX_COPY, max_copy};
 use crate::own_server::{self, OwnServer};
 use crate::procfs::locks;
 
@@ -28,7 +29,11 @@ const MAX_TIME: Duration = Duration::from_secs(60);
 /// Time in which a worker must start, on a busy machine, and before it the server.
 const START: Duration = Duration::from_secs(10);
 
-/// Interval at which a waiting thread looks if memtrace is to end.
+/// Time that an answer may take on a busy machine, and bytes of a copy in a second, without counting as slow.
+const USUAL: Duration = Duration::from_millis(500);
+const BYTES_PER_SECOND: u64 = 32 << 20;
+
+/// Interval at which a waiting thread checks whether memtrace is to end.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Number of files without an answer, after which no further file is looked up by a worker: of one owner, of one user with
@@ -51,6 +56,8 @@ struct State {
 /// Files without an answer.
 struct Timeouts {
     of_owners: HashMap<Owner, u32>,
+    /// Time of slow answers that does not count as a timeout yet.
+    slow: HashMap<Owner, Duration>,
     forgiven: Instant,
 }
 
@@ -106,10 +113,15 @@ pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> 
     }
     if !is_enabled() {
         let descriptors = descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
-        return Ok(worker::run(&call, descriptors, || true));
+        return Ok(worker::run(&Call { max_copy: MAX_COPY, ..call }, descriptors, || true));
     }
+    let call = Call { max_copy: if call.wants == Wants::Content { max_copy() } else { 0 }, ..call };
     let socket = start_worker(call, descriptors, owner)?;
-    counted(wait_for_answer(socket.as_fd()), owner)
+    let start = Instant::now();
+    let answer = counted(wait_for_answer(socket.as_fd()), owner)?;
+    let copied = answer.0.found.map_or(0, |(facts, _)| if answer.0.error.is_none() { facts.size } else { 0 });
+    lock().timeouts().add_slow(owner, start.elapsed(), copied);
+    Ok(answer)
 }
 
 /// Starts a worker for a call, and returns the socket to it as soon as it runs.
@@ -171,16 +183,34 @@ impl State {
     }
 
     fn timeouts(&mut self) -> &mut Timeouts {
-        self.timeouts.get_or_insert_with(|| Timeouts { of_owners: HashMap::new(), forgiven: Instant::now() })
+        self.timeouts.get_or_insert_with(Timeouts::new)
     }
 }
 
 impl Timeouts {
+    fn new() -> Self {
+        Self { of_owners: HashMap::new(), slow: HashMap::new(), forgiven: Instant::now() }
+    }
+
+    /// Adds the time of an answer with a copy of this size. As much time as one timeout costs counts as one, so that a server
+    /// that is always just in time does not delay memtrace for ever.
+    fn add_slow(&mut self, owner: &Owner, time: Duration, copied: u64) {
+        let usual = USUAL + Duration::from_secs(copied / BYTES_PER_SECOND);
+        let Some(late) = time.checked_sub(usual) else { return };
+        let slow = self.slow.entry(owner.clone()).or_default();
+        *slow += late;
+        while *slow >= DEADLINE {
+            *slow -= DEADLINE;
+            *self.of_owners.entry(owner.clone()).or_default() += 1;
+        }
+    }
+
     fn permit(&mut self, owner: &Owner) -> bool {
         if self.forgiven.elapsed() >= FORGIVEN_EACH {
             self.forgiven = Instant::now();
             self.of_owners.values_mut().for_each(|count| *count /= 2);
             self.of_owners.retain(|_, count| *count > 0);
+            self.slow.clear();
         }
         let user = owner.without_namespace();
         let is_of_user = |(other, _): &(&Owner, &u32)| other.without_namespace() == user;
@@ -248,7 +278,7 @@ mod tests {
 
     #[test]
     fn owner_with_timeouts_does_not_cost_others_their_files() {
-        let mut timeouts = Timeouts { of_owners: HashMap::new(), forgiven: Instant::now() };
+        let mut timeouts = Timeouts::new();
         assert_eq!(exhaust(&mut timeouts, &in_namespace(1, 1)), MOST_OF_OWNER);
         // Further namespaces of the same user.
         let others: u32 = (2..100).map(|namespace| exhaust(&mut timeouts, &in_namespace(1, namespace))).sum();
@@ -259,8 +289,23 @@ mod tests {
     }
 
     #[test]
+    fn server_that_is_always_just_in_time_has_timeouts() {
+        let mut timeouts = Timeouts::new();
+        let owner = in_namespace(1, 1);
+        timeouts.add_slow(&owner, Duration::from_millis(400), 0);
+        timeouts.add_slow(&owner, Duration::from_secs(32), 1 << 30);
+        assert!(timeouts.of_owners.is_empty() && timeouts.slow.is_empty(), "usual times");
+        let count = (1..100).find(|_| {
+            timeouts.add_slow(&owner, Duration::from_millis(1900), 0);
+            !timeouts.permit(&owner)
+        });
+        assert_eq!(count, Some(6));
+        assert!(timeouts.permit(&in_namespace(2, 1)));
+    }
+
+    #[test]
     fn all_timeouts_together_are_limited() {
-        let mut timeouts = Timeouts { of_owners: HashMap::new(), forgiven: Instant::now() };
+        let mut timeouts = Timeouts::new();
         (0..u64::from(MOST_OF_ALL)).for_each(|device| timeouts.add(&Owner::Device(device)));
         assert!(!timeouts.permit(&Owner::Own));
     }

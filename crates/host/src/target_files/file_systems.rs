@@ -76,8 +76,9 @@ const SERVED_DEVICES: [u32; 2] = [7, 43];
 /// Maximum number of known file systems.
 const MOST: usize = 4096;
 
-/// Kinds of file systems by device number. A number can be given to another file system, after the first is unmounted.
-static KNOWN: Mutex<Option<HashMap<u64, Kind>>> = Mutex::new(None);
+/// Kinds of file systems by device number and id of the mount. A device number can be given to another file system, after the
+/// first is unmounted; an id is not, if the kernel has unique ones.
+static KNOWN: Mutex<Option<HashMap<[u64; 2], Kind>>> = Mutex::new(None);
 
 impl Kind {
     /// Returns the kind of a file system by its type. `by_user`: as in [`Call`](super::protocol::Call).
@@ -94,7 +95,7 @@ impl Kind {
     /// Returns the kind of the file system of a file, without a request to the file system; `None` if it is not known.
     pub(super) fn of_file(facts: &Facts, by_user: bool) -> Option<Self> {
         let has_disk = facts.major != 0 && !SERVED_DEVICES.contains(&facts.major);
-        let known = with_known(|known| known.get(&facts.device).copied());
+        let known = with_known(|known| known.get(&key(facts)).copied());
         match known {
             // The device number can have belonged to another file system before.
             Some(Self::Local | Self::Overlay | Self::Generated) if by_user => None,
@@ -103,22 +104,30 @@ impl Kind {
         }
     }
 
-    /// Remembers the kind of the file system with this device number. A file system that a user can have mounted stays
+    /// Remembers the kind of the file system of a file. A file system that a user can have mounted stays
     /// [`Self::Served`], also for processes of which no user is known.
-    pub(super) fn remember(self, device: u64) {
+    pub(super) fn remember(self, facts: &Facts) {
+        self.remember_key(key(facts));
+    }
+
+    fn remember_key(self, key: [u64; 2]) {
         with_known(|known| {
             if known.len() >= MOST {
                 known.retain(|_, kind| *kind == Self::Served);
             }
             if known.len() < MOST {
-                let kind = known.entry(device).or_insert(self);
+                let kind = known.entry(key).or_insert(self);
                 *kind = if *kind == Self::Served { Self::Served } else { self };
             }
         });
     }
 }
 
-fn with_known<T>(work: impl FnOnce(&mut HashMap<u64, Kind>) -> T) -> T {
+const fn key(facts: &Facts) -> [u64; 2] {
+    [facts.device, facts.mount]
+}
+
+fn with_known<T>(work: impl FnOnce(&mut HashMap<[u64; 2], Kind>) -> T) -> T {
     work(KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
@@ -140,10 +149,12 @@ mod tests {
 
     #[test]
     fn served_file_system_stays_served() {
-        let device = u64::MAX;
+        let [one, other] = [[u64::MAX, 1], [u64::MAX, 2]];
         for kind in [Kind::Local, Kind::Served, Kind::Local] {
-            kind.remember(device);
+            kind.remember_key(one);
         }
-        assert_eq!(with_known(|known| known.get(&device).copied()), Some(Kind::Served));
+        Kind::Local.remember_key(other);
+        let known = |key| with_known(|known| known.get(&key).copied());
+        assert_eq!([one, other].map(known), [Some(Kind::Served), Some(Kind::Local)]);
     }
 }

@@ -15,9 +15,6 @@ pub(super) const MAX_CALL: usize = 2 * MAX_PATH;
 /// Maximum length of an encoded [`Reply`].
 pub(super) const MAX_REPLY: usize = 256;
 
-/// Maximum size of a copy.
-const MAX_COPY: u64 = 1 << 30;
-
 /// A file to look up. The first descriptor is the socket for the reply.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Call {
@@ -35,9 +32,9 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Creates a call. The client adds the owner of files without an answer.
+    /// Creates a call. The client adds the owner of files without an answer, and the maximum size of a copy.
     pub(super) const fn new(path: Option<Vec<u8>>, (links, wants): (Links, Wants), by_user: bool) -> Self {
-        Self { path, links, wants, by_user, owner: 0, user: 0, max_copy: MAX_COPY }
+        Self { path, links, wants, by_user, owner: 0, user: 0, max_copy: 0 }
     }
 }
 
@@ -98,13 +95,19 @@ pub struct Facts {
     mode: u16,
     /// Major device number: 0 for a file system without a block device.
     pub(super) major: u32,
+    /// Id of the mount, which no other mount gets later; 0 before Linux 6.8.
+    pub(super) mount: u64,
 }
+
+/// Request for the id of a mount (`STATX_MNT_ID_UNIQUE`, include/uapi/linux/stat.h).
+const MOUNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 impl Facts {
     /// Reads the facts about an open file. With [`AtFlags::STATX_DONT_SYNC`], FUSE and network file systems answer from their
     /// cache (statx(2)).
     pub(super) fn read(file: impl AsFd, flags: AtFlags) -> io::Result<Self> {
-        let found = statx(file, c"", flags | AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+        let wanted = StatxFlags::BASIC_STATS.union(MOUNT_ID);
+        let found = statx(file, c"", flags | AtFlags::EMPTY_PATH, wanted)?;
         Ok(Self {
             device: makedev(found.stx_dev_major, found.stx_dev_minor),
             inode: found.stx_ino,
@@ -115,6 +118,7 @@ impl Facts {
             owner: found.stx_uid,
             mode: found.stx_mode,
             major: found.stx_dev_major,
+            mount: if found.stx_mask & MOUNT_ID.bits() == 0 { 0 } else { found.stx_mnt_id },
         })
     }
 
