@@ -10,9 +10,10 @@ use std::{env, process};
 use memtrace_model::printable;
 
 use super::content::fill;
+use super::sink::random_number;
 
-/// Number of file names that are tried in a directory. Other users may have taken some names in
-/// `/tmp`.
+/// Number of file names that are tried in a directory. Another user can have taken the first in `/tmp`, but does not know the
+/// others.
 const MOST_NAMES: u32 = 16;
 
 /// Returns the directories for rescue files, in order of preference: `$XDG_STATE_HOME` (XDG Base Directory
@@ -55,15 +56,14 @@ fn create(directory: &Path, output: &Path, extension: &str) -> Option<(PathBuf, 
     })
 }
 
-/// Returns the name of a rescue file, such as `memtrace-4711-live.svg` or
-/// `memtrace-4711-live-2.svg`.
+/// Returns the name of a rescue file, such as `memtrace-4711-live.svg`; after the first, with a random number.
 fn name(output: &Path, extension: &str, number: u32) -> OsString {
     let mut name = OsString::from(format!("memtrace-{}-", process::id()));
     // Standard output is `-`, which is no name for a file.
     let stem = output.file_stem().filter(|stem| *stem != "-");
     name.push(stem.unwrap_or("report".as_ref()));
     if number > 1 {
-        name.push(format!("-{number}"));
+        name.push(format!("-{:016x}", random_number()));
     }
     name.push(format!(".{extension}"));
     name
@@ -88,7 +88,8 @@ mod tests {
         let first = scratch.join(name(Path::new("a/live.svg"), "svg", 1));
         symlink(&other, &first).unwrap();
         let path = write(&[scratch.to_path_buf()], Path::new("a/live.svg"), "svg", report).unwrap();
-        assert_eq!(path, scratch.join(format!("memtrace-{}-live-2.svg", process::id())));
+        let found = path.file_name().unwrap().to_string_lossy();
+        assert!(found.starts_with(&format!("memtrace-{}-live-", process::id())) && found.ends_with(".svg"), "{found}");
         assert!(!other.exists());
         let metadata = fs::symlink_metadata(&path).unwrap();
         assert_eq!((metadata.mode() & 0o7777, metadata.len()), (0o600, 6));

@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, OsString};
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -108,8 +109,9 @@ impl Sink {
         match self {
             Self::Stdout | Self::Device { .. } => Ok(()),
             Self::Unnamed { path, file } => {
-                let temporary = Temporary(temporary_path(&path));
-                link(&file, &temporary.0)?;
+                let temporary = temporary_path(&path);
+                link(&file, &temporary)?;
+                let temporary = Temporary(temporary);
                 fs::rename(&temporary.0, &path)
             }
             Self::Named { path, temporary, .. } => fs::rename(&temporary.0, &path),
@@ -210,8 +212,14 @@ fn keep_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.partial", std::process::id()));
+    // Another user of the directory must not know the name before.
+    name.push(format!(".{:016x}.partial", random_number()));
     path.with_file_name(name)
+}
+
+/// Returns a number that other processes cannot guess.
+pub(super) fn random_number() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// Links a file without a name to `path`; see O_TMPFILE in open(2).
