@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -122,7 +123,10 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// Creates the file or empties an older recording, and locks the file against other writers.
 fn replace_file(path: &Path) -> Result<File, Error> {
-    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+    // The caller has resolved links. Another user of the directory can have made one since.
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
+    let mut file = options.open(path)?;
     if !file.metadata()?.is_file() {
         return Err(Error::NotRegular);
     }
