@@ -177,11 +177,45 @@ fn harden(connection: &mut Connection, size: u64) -> Result<(), Error> {
         connection.set_db_config(unused, false)?;
     }
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, MAX_VALUE)?;
-    let mut left = MAX_STEPS.saturating_add(size.saturating_mul(MAX_STEPS_PER_BYTE));
+    limit_steps(connection, MAX_STEPS.saturating_add(size.saturating_mul(MAX_STEPS_PER_BYTE)))
+}
+
+fn limit_steps(connection: &mut Connection, most: u64) -> Result<(), Error> {
+    let mut left = most;
     let interrupts = move || {
         left = left.saturating_sub(STEPS as u64);
         left == 0
     };
     connection.progress_handler(STEPS, Some(interrupts))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n";
+
+    #[test]
+    fn endless_query_is_too_many_steps() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        limit_steps(&mut connection, 1_000_000).unwrap();
+        let counted: Result<i64, _> = connection.query_row(ENDLESS, [], |row| row.get(0));
+        let error = Error::from(counted.unwrap_err());
+        assert!(matches!(&error, Error::Damaged(message) if message == "reading it takes too many steps"), "{error:?}");
+    }
+
+    #[test]
+    fn foreign_files_run_no_code() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        harden(&mut connection, 0).unwrap();
+        assert!(connection.db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE).unwrap());
+        for unused in [
+            DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA,
+            DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW,
+            DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER,
+        ] {
+            assert!(!connection.db_config(unused).unwrap());
+        }
+    }
 }
