@@ -83,12 +83,19 @@ fn debug_links_with_paths_are_not_followed() {
 fn supplementary_files_with_paths_are_not_followed() {
     let scratch = Scratch::new();
     let fifo = scratch.pipe("fifo");
-    let program = scratch.copy(victim::path("exact"), "program");
-    let link = [fifo.as_os_str().as_encoded_bytes(), b"\0", &[7; 20]].concat();
-    add_section(&program, ".gnu_debugaltlink", &link);
-    let (report, expected) = trace(&program);
-    for site in &expected.sites {
-        assert!(report.stacks_with_leaf(&site.name).next().is_some(), "{} has no name", site.name);
+    let path = fifo.as_os_str().as_encoded_bytes();
+    // Version 5, not itself a supplementary file; the path; a checksum of 20 bytes.
+    let sections = [
+        (".gnu_debugaltlink", [path, b"\0", &[7; 20]].concat()),
+        (".debug_sup", [b"\x05\x00\x00", path, b"\0", &[20], &[7; 20]].concat()),
+    ];
+    for (number, (section, link)) in sections.into_iter().enumerate() {
+        let program = scratch.copy(victim::path("exact"), &format!("program{number}"));
+        add_section(&program, section, &link);
+        let (report, expected) = trace(&program);
+        for site in &expected.sites {
+            assert!(report.stacks_with_leaf(&site.name).next().is_some(), "{} has no name", site.name);
+        }
     }
 }
 

@@ -34,6 +34,9 @@ pub(super) struct Sections {
     pub(super) debug_link: Option<DebugLink>,
     /// Supplementary file to which the debug information refers.
     pub(super) alt_link: Option<AltLink>,
+    /// True if the debug information refers to another file by `.debug_sup` (DWARF 5, section 7.3.6), which memtrace does not
+    /// look up.
+    pub(super) refers_to_supplementary: bool,
     /// True if the file has a full symbol table, not only dynamic symbols.
     pub(super) has_symbols: bool,
 }
@@ -71,6 +74,7 @@ impl Sections {
             if section.sh_type.get(LE) != SHT_NOBITS {
                 let is_named = |name| table.is_named(section, name);
                 sections.has_debug_info |= is_named(".debug_info");
+                sections.refers_to_supplementary |= is_named(".debug_sup");
                 if is_named(".gnu_debuglink") {
                     sections.debug_link = DebugLink::read(&table, section);
                 }

@@ -99,11 +99,12 @@ impl OpenObject {
     ) -> NameFiles {
         let has_debug_info = self.sections().is_some_and(|sections| sections.has_debug_info);
         let debug_file = if has_debug_info { None } else { self.debug_file(search, added) };
-        let alt_link = match &debug_file {
-            Some(debug_file) => Headers::read(&debug_file.file).ok().and_then(|headers| headers.sections?.alt_link),
-            None => self.sections().and_then(|sections| sections.alt_link.clone()),
-        };
-        let supplementary = alt_link.filter(|_| uses_debug_info).and_then(|link| search.supplementary(&link));
+        let of_debug_file = debug_file.as_ref().and_then(|file| Headers::read(&file.file).ok()?.sections);
+        let sections = if debug_file.is_some() { of_debug_file.as_ref() } else { self.sections() };
+        let alt_link = sections.and_then(|sections| sections.alt_link.as_ref());
+        // The library would open the other file by its path.
+        let uses_debug_info = uses_debug_info && !sections.is_some_and(|sections| sections.refers_to_supplementary);
+        let supplementary = alt_link.filter(|_| uses_debug_info).and_then(|link| search.supplementary(link));
         let reads = NamesToRead {
             object_debug_info: has_debug_info && uses_debug_info,
             // If the section headers are damaged, nothing is read.
