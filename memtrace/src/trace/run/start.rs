@@ -15,7 +15,7 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::privileges;
 use crate::run_kit::service_manager::Watchdog;
-use crate::targets::select::{AllocatorProbes, Selection, Targets, refused};
+use crate::targets::select::{AllocatorProbes, Selection, Target, Targets, refused};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::targets::unwind_tables::UnwindTables;
 use crate::trace::config::{AccountReport, Config};
@@ -44,8 +44,15 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     let (keys, user_hooks) = (config.parts(), config.user_hooks.clone());
     let mut tracker = ProcessTracker::new(origin, keys, user_hooks, plan.mmap_ring, plan.registry);
     let probe_site = config.follows(EventClass::probes_allocators).then_some(config.heap.probe_site);
+    let is_command = matches!(config.target, Target::Command { .. });
+    if !is_command {
+        privileges::keep_for_tracing();
+    }
     let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
-    privileges::keep_for_tracing();
+    // A command has the privileges of its user.
+    if is_command {
+        privileges::keep_for_tracing();
+    }
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
     let (recorder, deltas) = recorder.unzip();
     let setup = Setup::load(config, &plan, origin, &targets, &allocators, &mut tracker)?;
