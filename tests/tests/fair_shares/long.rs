@@ -24,6 +24,8 @@ const SECONDS: u64 = 120;
 const DATABASE_USER: u32 = 54_401;
 const BUSY_USER: u32 = 54_402;
 const EXACT_USER: u32 = 54_403;
+/// Longest time of the report.
+const REPORT: Duration = Duration::from_secs(5);
 /// Number of processes of the busy user.
 const BUSY: usize = 200;
 
@@ -160,7 +162,9 @@ fn processes_within_their_share_stay_exact_on_a_busy_machine() {
     let expected = steady.work();
     let start = Instant::now();
     let outcome = tracer.stop();
-    println!("report after {:?}, lost: {:?}", start.elapsed(), outcome.report_with_code(INCOMPLETE).lost());
+    let time = start.elapsed();
+    println!("report after {time:?}, lost: {:?}", outcome.report_with_code(INCOMPLETE).lost());
+    assert!(time < REPORT, "the report took {time:?}");
     let hoarder_pid = killed[0].0.id();
     drop(killed);
     let report = outcome.report_with_code(INCOMPLETE);

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use harness::random::Random;
 use memtrace_tests::opens::Opens;
 use memtrace_tests::tracer::binary;
-use memtrace_tests::{Report, Scratch, Trace, Tracer, Victim, VictimTotals, victim};
+use memtrace_tests::{MemoryCgroup, Report, Scratch, Trace, Tracer, Victim, VictimTotals, victim};
 
 use super::{USER, add_section, debug_link};
 
@@ -26,6 +26,8 @@ const TOGETHER: usize = 20;
 const END: Duration = Duration::from_secs(10);
 /// Maximum memory of memtrace while it traces, in KiB.
 const MEMORY: u64 = 256 << 10;
+/// Memory of the cgroup of memtrace with its workers, also while it reports: that of the unit in the guide, in bytes.
+const GROUP: u64 = 1 << 30;
 
 /// Start of the names of the damaged programs.
 const NAME: &str = "mt-hostile-";
@@ -270,6 +272,12 @@ fn end(mut tracer: Tracer, ended: &[Ended]) {
     ended.iter().for_each(|program| assert_exact(&report, program.pid, &program.totals));
 }
 
+/// Starts a trace in a cgroup with the memory of the unit.
+fn start_in(group: &MemoryCgroup, trace: Trace) -> Tracer {
+    let path = group.path().to_str().expect("UTF-8");
+    trace.wrapped_in(&["sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", path]).start()
+}
+
 fn assert_exact(report: &Report, pid: u32, expected: &VictimTotals) {
     let of_program = |process: &&&memtrace_tests::report::ProcessReport| process.totals.alloc_count != 0;
     let entries = report.entries_of(pid);
@@ -286,7 +294,8 @@ fn damaged_programs_of_a_user_cost_a_trace_of_the_machine_their_names_only() {
     let mut random = Random::new(40);
     // Before the trace, so that few other processes take the memory for processes that have ended.
     let programs: Vec<_> = (0..PROGRAMS).map(|nth| damaged(&scratch, &forbidden, &mut random, nth)).collect();
-    let tracer = Trace::system_wide().options(&["--keep-ended", "100000"]).start();
+    let group = MemoryCgroup::with_memory(GROUP);
+    let tracer = start_in(&group, Trace::system_wide().options(&["--keep-ended", "100000"]));
     let mut all = Vec::new();
     for programs in programs.chunks(TOGETHER) {
         let start = |program: &PathBuf| Hostile::start(program, &forbidden, &mut random);
@@ -309,7 +318,8 @@ fn damaged_programs_cost_a_trace_by_pid_their_names_only() {
         };
         let running: Vec<_> = (first..first + TOGETHER).map(&mut start).collect();
         let pids: Vec<_> = running.iter().map(|program| program.victim.pid()).collect();
-        let tracer = Trace::pids(&pids).start();
+        let group = MemoryCgroup::with_memory(GROUP);
+        let tracer = start_in(&group, Trace::pids(&pids));
         let all: Vec<_> = running.into_iter().map(Hostile::finish).collect();
         end(tracer, &all);
     }
