@@ -96,7 +96,7 @@ pub fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
 }
 
 /// Returns the number of files that were not looked up, because their file systems do not answer, or had not answered when
-/// memtrace was to end. Files in `/proc/PID` whose process holds a lock count, too.
+/// memtrace was to end. Files in `/proc/PID` count too, if the process holds a lock.
 pub fn timeouts() -> u64 {
     TIMEOUTS.load(Ordering::Relaxed) + locks::timeouts()
 }
@@ -197,12 +197,12 @@ impl Timeouts {
     fn add_slow(&mut self, owner: &Owner, time: Duration, copied: u64) {
         let usual = USUAL + Duration::from_secs(copied / BYTES_PER_SECOND);
         let Some(late) = time.checked_sub(usual) else { return };
-        let slow = self.slow.entry(owner.clone()).or_default();
-        *slow += late;
-        while *slow >= DEADLINE {
-            *slow -= DEADLINE;
-            *self.of_owners.entry(owner.clone()).or_default() += 1;
+        let mut slow = self.slow.remove(owner).unwrap_or_default() + late;
+        while slow >= DEADLINE {
+            slow -= DEADLINE;
+            self.add(owner);
         }
+        self.slow.insert(owner.clone(), slow);
     }
 
     fn permit(&mut self, owner: &Owner) -> bool {
