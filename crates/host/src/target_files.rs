@@ -188,7 +188,7 @@ impl TargetRoot {
     }
 }
 
-/// A file that was looked up without opening it, by a link of the kernel: a path in procfs, such as that of a descriptor.
+/// A file that was looked up without opening it, by a link of the kernel: a path in procfs, such as the link of a descriptor.
 #[derive(Debug)]
 pub(crate) struct LinkedFile {
     seen: OwnedFd,

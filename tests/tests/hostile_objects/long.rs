@@ -26,7 +26,7 @@ const TOGETHER: usize = 20;
 const END: Duration = Duration::from_secs(10);
 /// Maximum memory of memtrace while it traces, in KiB.
 const MEMORY: u64 = 256 << 10;
-/// Memory of the cgroup of memtrace with its workers, also while it reports: that of the unit in the guide, in bytes.
+/// Memory of the cgroup of memtrace with its workers, also while it reports, in bytes. The unit in the guide has the same limit.
 const GROUP: u64 = 1 << 30;
 
 /// Start of the names of the damaged programs.
@@ -161,7 +161,7 @@ struct Hostile {
     program: Left,
 }
 
-/// A file that is removed at the end of its user, also if a test fails: another process can get the same pid.
+/// A file that is removed at the end of its user, even if a test fails: another process can get the same pid.
 struct Left(PathBuf);
 
 impl Drop for Left {
@@ -228,7 +228,7 @@ impl Hostile {
     }
 }
 
-/// Sets a flag when it is dropped, also if a test fails.
+/// Sets a flag when it is dropped, even if a test fails.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

@@ -12,7 +12,7 @@ use memtrace_model::Pid;
 
 use super::locks;
 
-/// Files in the directory of a process for which the kernel takes no locks of the process (fs/proc/array.c, and
+/// Files in the directory of a process. The kernel takes no locks of the process to read them (fs/proc/array.c, and
 /// `proc_pid_cgroup` in kernel/cgroup/cgroup.c).
 const WITHOUT_LOCKS: [&str; 3] = ["cgroup", "comm", "status"];
 

@@ -1,4 +1,4 @@
-//! Texts in procfs for which the kernel takes no lock of a process.
+//! Texts in procfs. The kernel takes no lock of a process to read them.
 
 #![expect(clippy::disallowed_methods, reason = "the files are in procfs")]
 

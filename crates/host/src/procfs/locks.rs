@@ -1,4 +1,4 @@
-//! Reads of files in `/proc/PID`, for which the kernel takes locks of the process.
+//! Reads of files in `/proc/PID`. The kernel takes locks of the process for them.
 //!
 //! A process can hold these locks for as long as it likes. While exec closes a file, and the FUSE server of the file does not
 //! answer, it holds `exec_update_lock` (`begin_new_exec`, fs/exec.c). Then `/proc/PID/maps` cannot be opened (`mm_access`,
@@ -25,7 +25,7 @@ mod limits;
 /// Interval at which a waiting thread checks whether memtrace is to end, and whether the reader works.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Longest time of a read whose thread works, for instance on the memory map of a large process.
+/// Longest time of a read while its thread works, for instance on the memory map of a large process.
 const LONGEST_TIME: Duration = Duration::from_secs(60);
 
 /// Size of the stacks of the threads.

@@ -17,8 +17,8 @@ const PART: u32 = 8;
 /// Time that each read may take. Nearly all need less.
 pub(super) const SHORTEST_TIME: Duration = Duration::from_millis(20);
 
-/// Maximum number of threads that are left behind for processes of a user, and of all users. Beyond it, no process is read
-/// whose user has one of them.
+/// Maximum number of threads that are left behind for processes of a user, and of all users. Beyond it, no further
+/// process of a user with such a thread is read.
 const MOST_LEFT: usize = 64;
 const MOST_LEFT_OF_ALL: usize = 256;
 
