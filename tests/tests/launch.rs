@@ -25,6 +25,15 @@ fn command_is_traced_from_first_instruction_to_exit() {
 }
 
 #[test]
+fn command_of_the_working_directory_is_traced_from_first_instruction() {
+    let scratch = Scratch::new();
+    scratch.copy(victim::path("short_lived"), "program");
+    let directory = scratch.path("").to_string_lossy().into_owned();
+    let outcome = Trace::command(["./program"]).wrapped_in(&["env", "-C", &directory]).run();
+    outcome.report().assert_equals(&parse_totals(&outcome.stdout));
+}
+
+#[test]
 fn command_on_overlayfs_is_traced_from_first_instruction() {
     let overlay = Overlay::mount();
     let outcome = Trace::command([overlay.program(&victim::path("short_lived"), "on_overlay")]).run();

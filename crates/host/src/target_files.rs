@@ -327,7 +327,8 @@ pub(crate) fn open_at(path: &Path) -> io::Result<OpenFile> {
     if procfs::is_in_procfs(path) {
         return LinkedFile::at(path)?.find()?.open();
     }
-    TargetRoot::open_directory(Path::new("/"))?.open(path)
+    // Users give paths of their working directory, as in `memtrace -- ./program`.
+    TargetRoot::open_directory(Path::new("/"))?.open(&std::path::absolute(path)?)
 }
 
 /// Opens a file that can be mapped without a wait. The path is as for [`open_target_file`].
@@ -409,6 +410,12 @@ mod tests {
     use harness::Scratch;
 
     use super::*;
+
+    #[test]
+    fn relative_path_is_one_of_the_working_directory() {
+        let file = open_target_file(Path::new("src/target_files.rs")).unwrap();
+        assert_eq!(identity(file.metadata()).unwrap(), identity(fs::metadata("src/target_files.rs")).unwrap());
+    }
 
     #[test]
     fn only_the_executable_of_this_process_is_own() {
