@@ -274,8 +274,7 @@ fn end(mut tracer: Tracer, ended: &[Ended]) {
 
 /// Starts a trace in a cgroup with the memory of the unit.
 fn start_in(group: &MemoryCgroup, trace: Trace) -> Tracer {
-    let path = group.path().to_str().expect("UTF-8");
-    trace.wrapped_in(&["sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", path]).start()
+    trace.wrapped_in(&group.enter().each_ref().map(String::as_str)).start()
 }
 
 fn assert_exact(report: &Report, pid: u32, expected: &VictimTotals) {
