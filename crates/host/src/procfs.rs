@@ -1,5 +1,6 @@
 //! Readers of files below `/proc`, `/sys` and cgroupfs, and the few writes to them.
 
+mod blocked_time;
 mod caches;
 mod cgroup_hierarchies;
 mod cgroup_parser;
@@ -45,6 +46,7 @@ mod system;
 mod undo;
 mod vmstat;
 
+pub(crate) use blocked_time::BlockedTime;
 pub use caches::{data_caches, tlb_reach};
 pub use cgroup_hierarchies::Hierarchies;
 pub(crate) use cpu_clock::time_without_processor;

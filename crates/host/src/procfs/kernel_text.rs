@@ -3,9 +3,8 @@
 #![expect(clippy::disallowed_methods, reason = "the files are in procfs")]
 
 use std::fs;
-use std::time::Duration;
 
-use memtrace_model::{Pid, Tid};
+use memtrace_model::Pid;
 
 /// Returns the real user id of a process; `None` if it has exited.
 pub(super) fn real_user(pid: Pid) -> Option<u32> {
@@ -20,14 +19,6 @@ pub(super) fn real_user_in(status: &[u8]) -> Option<u32> {
 /// Parses `Uid: REAL EFFECTIVE SAVED FILES` (proc_pid_status(5)).
 fn parse_real_user(line: &str) -> Option<u32> {
     line.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok()
-}
-
-/// Returns the time for which a thread of memtrace has run, or has waited for a processor (Documentation/scheduler/sched-stats.rst).
-/// If the kernel does not count it, the time is 0.
-pub(super) fn scheduled_time(tid: Tid) -> Duration {
-    let text = fs::read_to_string(format!("/proc/self/task/{}/schedstat", tid.0)).unwrap_or_default();
-    let times = text.split_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
-    Duration::from_nanos(times.sum())
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use memtrace_model::{Pid, Tid};
 use rustix::thread::CapabilitySet;
 
 use self::limits::{Limits, SHORTEST_TIME};
+use super::blocked_time::BlockedTime;
 use super::kernel_text;
 use crate::privileges;
 
@@ -151,32 +152,32 @@ fn user(pid: Pid) -> Option<u32> {
 /// Waits for the result of a read. The time in which the thread has used the processor, or has waited for it, does not count:
 /// the process is not the reason.
 fn wait<T>(pid: Pid, reader: &Reader, receiver: &Receiver<io::Result<T>>, settings: &Settings) -> io::Result<T> {
-    let start = Instant::now();
-    let mut step = SHORTEST_TIME;
-    let (mut blocked, mut time, mut ran) = (Duration::ZERO, None, Duration::ZERO);
-    loop {
-        match receiver.recv_timeout(step) {
-            Ok(result) => {
-                if !blocked.is_zero() {
-                    limits().add_used(user(pid), blocked);
-                }
-                return result;
-            }
-            Err(RecvTimeoutError::Disconnected) => return Err(io::ErrorKind::BrokenPipe.into()),
-            Err(RecvTimeoutError::Timeout) => {}
+    if let Some(result) = receive(receiver, SHORTEST_TIME) {
+        return result;
+    }
+    let (start, blocked) = (Instant::now(), BlockedTime::start(reader.tid));
+    let time = limits().time(user(pid));
+    let result = loop {
+        if let Some(result) = receive(receiver, INTERVAL) {
+            break result;
         }
-        let now = kernel_text::scheduled_time(reader.tid);
-        blocked += step.saturating_sub(now.saturating_sub(ran));
-        ran = now;
-        step = INTERVAL;
-        let time = *time.get_or_insert_with(|| limits().time(user(pid)));
-        let error = match (settings.is_stopped)() {
-            true => io::ErrorKind::Interrupted,
-            false if blocked >= time || start.elapsed() >= LONGEST_TIME => io::ErrorKind::TimedOut,
-            false => continue,
-        };
-        limits().add_used(user(pid), blocked);
-        return Err(error.into());
+        if (settings.is_stopped)() {
+            break Err(io::ErrorKind::Interrupted.into());
+        }
+        if blocked.elapsed() >= time || start.elapsed() >= LONGEST_TIME {
+            break Err(io::ErrorKind::TimedOut.into());
+        }
+    };
+    limits().add_used(user(pid), blocked.elapsed());
+    result
+}
+
+/// Returns the result of a read; `None` if there is none within `time`.
+fn receive<T>(receiver: &Receiver<io::Result<T>>, time: Duration) -> Option<io::Result<T>> {
+    match receiver.recv_timeout(time) {
+        Ok(result) => Some(result),
+        Err(RecvTimeoutError::Disconnected) => Some(Err(io::ErrorKind::BrokenPipe.into())),
+        Err(RecvTimeoutError::Timeout) => None,
     }
 }
 

@@ -29,7 +29,7 @@ const MAX_TIME: Duration = Duration::from_secs(60);
 /// Time in which a worker must start, on a busy machine, and before it the server.
 const START: Duration = Duration::from_secs(10);
 
-/// Time that an answer may take on a busy machine, and bytes of a copy in a second, without counting as slow.
+/// Time that a worker may wait for a file system, and bytes of a copy in a second, without counting as slow.
 const USUAL: Duration = Duration::from_millis(500);
 const BYTES_PER_SECOND: u64 = 32 << 20;
 
@@ -117,11 +117,10 @@ pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> 
     }
     let call = Call { max_copy: if call.wants == Wants::Content { max_copy() } else { 0 }, ..call };
     let socket = start_worker(call, descriptors, owner)?;
-    let start = Instant::now();
-    let answer = counted(wait_for_answer(socket.as_fd()), owner)?;
-    let copied = answer.0.found.map_or(0, |(facts, _)| if answer.0.error.is_none() { facts.size } else { 0 });
-    lock().timeouts().add_slow(owner, start.elapsed(), copied);
-    Ok(answer)
+    let (answer, blocked, opened) = counted(wait_for_answer(socket.as_fd()), owner)?;
+    let copied = answer.found.map_or(0, |(facts, _)| if answer.error.is_none() { facts.size } else { 0 });
+    lock().timeouts().add_slow(owner, blocked, copied);
+    Ok((answer, opened))
 }
 
 /// Starts a worker for a call, and returns the socket to it as soon as it runs.
@@ -225,14 +224,14 @@ impl Timeouts {
     }
 }
 
-/// Waits for the answer of a worker.
-fn wait_for_answer(socket: BorrowedFd<'_>) -> io::Result<(Answer, Vec<OwnedFd>)> {
+/// Waits for the answer of a worker, with the time in which it waited for the file system.
+fn wait_for_answer(socket: BorrowedFd<'_>) -> io::Result<(Answer, Duration, Vec<OwnedFd>)> {
     let start = Instant::now();
     let mut end = start + START;
     loop {
         wait(socket, end.min(start + MAX_TIME))?;
         match own_server::receive(socket, MAX_REPLY)? {
-            Some((Reply::Done(answer), descriptors)) => return Ok((answer, descriptors)),
+            Some((Reply::Done(answer, blocked), descriptors)) => return Ok((answer, blocked, descriptors)),
             Some((Reply::Progress, _)) => end = Instant::now() + DEADLINE,
             // The server has too many workers that wait, or the worker was killed.
             None => return Err(io::ErrorKind::TimedOut.into()),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
 use serde::{Deserialize, Serialize};
@@ -137,7 +138,8 @@ impl Facts {
 pub(super) enum Reply {
     /// The worker has started, or has copied more of the file since its last message.
     Progress,
-    Done(Answer),
+    /// The result, and the time in which the worker waited for the file system.
+    Done(Answer, Duration),
 }
 
 /// Result of a call. The descriptors are those of the looked-up file (`O_PATH`) and of its copy, if there are any.

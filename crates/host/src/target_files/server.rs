@@ -8,13 +8,15 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, set_parent_process_death_signal, waitpid};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, set_parent_process_death_signal, waitpid};
 use rustix::thread::set_name;
 
 use super::protocol::{Call, MAX_CALL, Reply, Wants};
 use super::worker;
 use crate::own_server;
 use crate::privileges::{self, CapabilitySet};
+use crate::procfs::BlockedTime;
 
 /// First argument by which the executable starts as a server.
 pub const NAME: &str = "memtrace-files";
@@ -25,7 +27,7 @@ const MOST_WORKERS: usize = 256;
 const MOST_OF_OWNER: usize = 4;
 const MOST_OF_USER: usize = 16;
 
-/// Time in which a worker that has answered ends, on a busy machine too.
+/// Time in which a worker without a client ends.
 const TIME_TO_END: Duration = Duration::from_millis(100);
 
 /// Time after which the kernel ends a worker, in seconds, if it can be ended. It is longer than any deadline of the client.
@@ -45,7 +47,7 @@ pub fn serve() -> ExitCode {
 
 fn calls(socket: BorrowedFd<'_>) -> io::Result<()> {
     // Owners and users by the pid of the worker.
-    let mut workers = Workers::default();
+    let mut workers = Workers::new()?;
     loop {
         let received = own_server::receive::<Call>(socket, MAX_CALL);
         let (call, descriptors) = match received {
@@ -56,24 +58,35 @@ fn calls(socket: BorrowedFd<'_>) -> io::Result<()> {
             Err(error) => return Err(error),
         };
         if workers.permit_in_time(&call)
-            && let Some(worker) = fork(&call, descriptors)
+            && let Some(worker) = fork(&call, descriptors, &workers.answers)
         {
-            workers.0.insert(worker, (call.owner, call.user));
+            workers.running.insert(worker, Some((call.owner, call.user)));
         }
     }
 }
 
-/// Workers that have not ended: owners and users of their files by pid.
-#[derive(Default)]
-struct Workers(HashMap<i32, (u64, u64)>);
+/// Workers that have not ended.
+struct Workers {
+    /// Owners and users of their files by pid; `None` for a worker that has its answer, and waits for no file system any more.
+    running: HashMap<i32, Option<(u64, u64)>>,
+    /// Pipe through which a worker sends its pid before its answer. On a busy machine, a client can send many calls before the
+    /// workers for the last ones have ended.
+    answered: OwnedFd,
+    answers: OwnedFd,
+}
 
 impl Workers {
-    /// Returns true if there can be a worker for the call. A worker that has answered needs some time to end, longer than the
-    /// client for its next call.
+    fn new() -> io::Result<Self> {
+        let (answered, answers) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        Ok(Self { running: HashMap::new(), answered, answers })
+    }
+
+    /// Returns true if there can be a worker for the call. A worker that serves memory has no answer, and needs some time to end
+    /// after its client, longer than the client for its next call.
     fn permit_in_time(&mut self, call: &Call) -> bool {
         let start = Instant::now();
         loop {
-            self.0.retain(|&worker, _| matches!(waitpid(Pid::from_raw(worker), WaitOptions::NOHANG), Ok(None)));
+            self.update();
             if self.permit(call) {
                 return true;
             }
@@ -84,20 +97,38 @@ impl Workers {
         }
     }
 
+    fn update(&mut self) {
+        let mut pid = [0; 4];
+        // Each message has the size of the buffer, so it is read as a whole.
+        while rustix::io::read(&self.answered, &mut pid) == Ok(pid.len()) {
+            if let Some(worker) = self.running.get_mut(&i32::from_ne_bytes(pid)) {
+                *worker = None;
+            }
+        }
+        self.running.retain(|&worker, _| matches!(waitpid(Pid::from_raw(worker), WaitOptions::NOHANG), Ok(None)));
+    }
+
     fn permit(&self, call: &Call) -> bool {
-        let of_owner = self.0.values().filter(|&&(owner, _)| owner == call.owner).count();
-        let of_user = self.0.values().filter(|&&(_, user)| user == call.user).count();
-        self.0.len() < MOST_WORKERS && of_owner < MOST_OF_OWNER && of_user < MOST_OF_USER
+        let waiting = || self.running.values().flatten();
+        let of_owner = waiting().filter(|&&(owner, _)| owner == call.owner).count();
+        let of_user = waiting().filter(|&&(_, user)| user == call.user).count();
+        self.running.len() < MOST_WORKERS && of_owner < MOST_OF_OWNER && of_user < MOST_OF_USER
     }
 }
 
+/// Tells the server that this worker waits for no file system any more.
+fn report_answer(answers: &OwnedFd) {
+    // If the pipe is full, the server learns it when this worker has ended.
+    let _ = rustix::io::write(answers, &getpid().as_raw_nonzero().get().to_ne_bytes());
+}
+
 /// Forks a worker, and returns its pid; `None` if that fails.
-fn fork(call: &Call, descriptors: Vec<OwnedFd>) -> Option<i32> {
+fn fork(call: &Call, descriptors: Vec<OwnedFd>, answers: &OwnedFd) -> Option<i32> {
     // SAFETY: this process has a single thread, so no lock is held by another thread.
     match unsafe { libc::fork() } {
         -1 => None,
         0 => {
-            let _ = answer(call, descriptors);
+            let _ = answer(call, descriptors, answers);
             // SAFETY: the call ends the process without the exit handlers of the server.
             unsafe { libc::_exit(0) }
         }
@@ -105,7 +136,7 @@ fn fork(call: &Call, descriptors: Vec<OwnedFd>) -> Option<i32> {
     }
 }
 
-fn answer(call: &Call, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
+fn answer(call: &Call, mut descriptors: Vec<OwnedFd>, answers: &OwnedFd) -> io::Result<()> {
     if descriptors.len() < 2 {
         return Err(io::ErrorKind::InvalidData.into());
     }
@@ -123,9 +154,11 @@ fn answer(call: &Call, mut descriptors: Vec<OwnedFd>) -> io::Result<()> {
     if call.wants == Wants::Memory {
         return worker::serve_memory(reply.as_fd(), descriptors.remove(0), limit_time);
     }
+    let blocked = BlockedTime::of_this_thread();
     let (answer, opened) = worker::run(call, descriptors, progress);
+    report_answer(answers);
     let descriptors: Vec<_> = opened.iter().map(AsFd::as_fd).collect();
-    own_server::send(reply.as_fd(), &Reply::Done(answer), &descriptors)
+    own_server::send(reply.as_fd(), &Reply::Done(answer, blocked.elapsed()), &descriptors)
 }
 
 #[cfg(test)]
@@ -146,18 +179,24 @@ mod tests {
             user,
             max_copy: 0,
         };
-        let mut workers = Workers::default();
+        let mut workers = Workers::new().unwrap();
         // They end as soon as their input is closed.
-        let mut start = |owner, user| {
+        let start = |workers: &mut Workers, owner, user| {
             let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
-            workers.0.insert(child.id().cast_signed(), (owner, user));
+            workers.running.insert(child.id().cast_signed(), Some((owner, user)));
             child
         };
-        let mut waiting: Vec<_> = (0..MOST_OF_OWNER).map(|_| start(1, 1)).collect();
+        let mut waiting: Vec<_> = (0..MOST_OF_OWNER).map(|_| start(&mut workers, 1, 1)).collect();
         assert!(!workers.permit_in_time(&call(1, 1)));
         assert!(workers.permit_in_time(&call(2, 1)) && workers.permit_in_time(&call(2, 2)));
         drop(waiting[0].stdin.take());
         assert!(workers.permit_in_time(&call(1, 1)));
+        // A worker that has its answer does not count, even if it has no time to end.
+        let full = start(&mut workers, 1, 1);
+        assert!(!workers.permit_in_time(&call(1, 1)));
+        rustix::io::write(&workers.answers, &full.id().to_ne_bytes()).unwrap();
+        assert!(workers.permit_in_time(&call(1, 1)));
+        waiting.push(full);
         waiting.iter_mut().for_each(|child| _ = child.kill());
         waiting.iter_mut().for_each(|child| _ = child.wait());
     }
