@@ -127,7 +127,8 @@ pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> 
 pub(super) fn connect(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<OwnedFd> {
     let socket = start_worker(call, descriptors, owner)?;
     let started = wait(socket.as_fd(), Instant::now() + START).and_then(|()| receive_now::<Reply>(&socket, MAX_REPLY));
-    counted(started, owner).map(|_| socket)
+    let started = started.and_then(|reply| if matches!(reply, Reply::NoWorker) { Err(no_worker()) } else { Ok(()) });
+    counted(started, owner).map(|()| socket)
 }
 
 /// Receives a message of a worker, within the deadline.
@@ -152,17 +153,29 @@ fn start_worker(mut call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -
     Ok(socket)
 }
 
-/// Counts a file that is not read. If memtrace is to end, that is not the fault of its owner.
+/// Returns the error for a file that no worker looks up, because there are too many processes.
+fn no_worker() -> io::Error {
+    io::ErrorKind::ResourceBusy.into()
+}
+
+/// Counts a file that is not read. If memtrace is to end, or has no worker, that is not the fault of its owner.
 fn counted<T>(result: io::Result<T>, owner: &Owner) -> io::Result<T> {
-    match result.as_ref().map_err(io::Error::kind) {
-        Err(io::ErrorKind::TimedOut) => {
-            TIMEOUTS.fetch_add(1, Ordering::Relaxed);
-            lock().timeouts().add(owner);
-        }
-        Err(io::ErrorKind::Interrupted) => _ = TIMEOUTS.fetch_add(1, Ordering::Relaxed),
+    let error = match result {
+        Ok(found) => return Ok(found),
+        Err(error) => error,
+    };
+    let is_counted =
+        matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::ResourceBusy | io::ErrorKind::Interrupted);
+    if is_counted {
+        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+    }
+    match error.kind() {
+        io::ErrorKind::TimedOut => lock().timeouts().add(owner),
+        // Callers know one error for a file that was not read in time.
+        io::ErrorKind::ResourceBusy => return Err(io::ErrorKind::TimedOut.into()),
         _ => {}
     }
-    result
+    Err(error)
 }
 
 fn lock() -> MutexGuard<'static, State> {
@@ -233,6 +246,7 @@ fn wait_for_answer(socket: BorrowedFd<'_>) -> io::Result<(Answer, Duration, Vec<
         match own_server::receive(socket, MAX_REPLY)? {
             Some((Reply::Done(answer, blocked), descriptors)) => return Ok((answer, blocked, descriptors)),
             Some((Reply::Progress, _)) => end = Instant::now() + DEADLINE,
+            Some((Reply::NoWorker, _)) => return Err(no_worker()),
             // The server has too many workers that wait, or the worker was killed.
             None => return Err(io::ErrorKind::TimedOut.into()),
         }
@@ -285,6 +299,17 @@ mod tests {
         assert_eq!(exhaust(&mut timeouts, &in_namespace(2, 1)), MOST_OF_OWNER);
         timeouts.forgiven = Instant::now().checked_sub(FORGIVEN_EACH).unwrap();
         assert!(timeouts.permit(&in_namespace(1, 1)));
+    }
+
+    #[test]
+    fn file_without_a_worker_is_not_the_fault_of_its_owner() {
+        let (owner, before) = (in_namespace(7, 7), timeouts());
+        for _ in 0..=MOST_OF_OWNER {
+            let error = counted::<()>(Err(no_worker()), &owner).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        }
+        assert!(timeouts() > before + u64::from(MOST_OF_OWNER));
+        assert!(lock().timeouts().permit(&owner));
     }
 
     #[test]

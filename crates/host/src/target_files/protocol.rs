@@ -136,6 +136,8 @@ impl Facts {
 /// Message of a worker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
+    /// There is no worker, since the server could not fork for a while.
+    NoWorker,
     /// The worker has started, or has copied more of the file since its last message.
     Progress,
     /// The result, and the time in which the worker waited for the file system.

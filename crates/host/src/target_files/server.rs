@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::thread;
@@ -29,6 +30,9 @@ const MOST_OF_USER: usize = 16;
 
 /// Time in which a worker without a client ends.
 const TIME_TO_END: Duration = Duration::from_millis(100);
+
+/// Time for which a fork is tried again, if there are too many processes.
+const TIME_TO_FORK: Duration = Duration::from_millis(500);
 
 /// Time after which the kernel ends a worker, in seconds, if it can be ended. It is longer than any deadline of the client.
 const MAX_TIME: u32 = 70;
@@ -58,7 +62,7 @@ fn calls(socket: BorrowedFd<'_>) -> io::Result<()> {
             Err(error) => return Err(error),
         };
         if workers.permit_in_time(&call)
-            && let Some(worker) = fork(&call, descriptors, &workers.answers)
+            && let Some(worker) = workers.fork_in_time(&call, descriptors)
         {
             workers.running.insert(worker, Some((call.owner, call.user)));
         }
@@ -97,6 +101,27 @@ impl Workers {
         }
     }
 
+    /// Forks a worker, and returns its pid; `None` if there are too many processes on the machine or in the control group.
+    /// Then the client learns that the file is not the reason.
+    fn fork_in_time(&mut self, call: &Call, mut descriptors: Vec<OwnedFd>) -> Option<i32> {
+        let start = Instant::now();
+        loop {
+            match fork(call, &mut descriptors, &self.answers) {
+                Some(worker) => return Some(worker),
+                None if start.elapsed() < TIME_TO_FORK => {
+                    thread::sleep(TIME_TO_FORK / 100);
+                    // A worker that has ended keeps its pid until then.
+                    self.update();
+                }
+                None => {
+                    let reply = descriptors.first()?;
+                    let _ = own_server::send(reply.as_fd(), &Reply::NoWorker, &[]);
+                    return None;
+                }
+            }
+        }
+    }
+
     fn update(&mut self) {
         let mut pid = [0; 4];
         // Each message has the size of the buffer, so it is read as a whole.
@@ -123,12 +148,12 @@ fn report_answer(answers: &OwnedFd) {
 }
 
 /// Forks a worker, and returns its pid; `None` if that fails.
-fn fork(call: &Call, descriptors: Vec<OwnedFd>, answers: &OwnedFd) -> Option<i32> {
+fn fork(call: &Call, descriptors: &mut Vec<OwnedFd>, answers: &OwnedFd) -> Option<i32> {
     // SAFETY: this process has a single thread, so no lock is held by another thread.
     match unsafe { libc::fork() } {
         -1 => None,
         0 => {
-            let _ = answer(call, descriptors, answers);
+            let _ = answer(call, mem::take(descriptors), answers);
             // SAFETY: the call ends the process without the exit handlers of the server.
             unsafe { libc::_exit(0) }
         }
