@@ -1,7 +1,8 @@
 /* `fuse DIRECTORY OBJECT` serves a copy of OBJECT as the file `object` of a FUSE file system, and maps it as executable code.
  * After the first step, a line from the harness stops the server, so that no further request is answered. With the third
  * argument `no-pages`, the file can be read, but after the first reader, pages of the mapping are never answered. A thread
- * waits for a futex in one of these pages. With `exec`, a child then calls exec, which closes the file and waits. */
+ * waits for a futex in one of these pages. With `exec`, a child then calls exec, which closes the file and waits. With
+ * `remap`, a thread then replaces a mapping with written pages, and waits with the lock of the memory map. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -28,9 +29,9 @@
 
 static char *content;
 static size_t length;
-static int serves_pages, has_exec;
-/* Pipe with a byte for each close of the file that is not answered. */
-static int closes[2];
+static int serves_pages, has_exec, has_remap;
+/* Pipe with a byte for each close of the file, or write to it, that is not answered. */
+static int waits[2];
 /* True if the kernel has forgotten the content, so that pages of the mapping are missing. */
 static int is_dropped;
 
@@ -39,6 +40,8 @@ static int is_dropped;
 #define OTHER 2
 /* Time after which the server ends all the same, because a kernel that waits for a page can hold up the whole machine. */
 #define LONGEST_HANG 8
+/* The same for a memory map that stays locked: nothing else waits for it. */
+#define LONGEST_LOCK 60
 
 static struct fuse_attr attributes(uint64_t node) {
     struct fuse_attr attr = {.ino = node, .nlink = 1, .blksize = 4096};
@@ -113,6 +116,11 @@ static void serve(int device) {
             reply(device, request, 0, content + in->offset, left < in->size ? left : in->size);
             break;
         }
+        case FUSE_WRITE:
+            alarm(LONGEST_LOCK);
+            if (write(waits[1], "", 1) != 1)
+                _exit(5);
+            break;
         case FUSE_FORGET:
         case FUSE_BATCH_FORGET:
             break;
@@ -123,7 +131,7 @@ static void serve(int device) {
             break;
         case FUSE_FLUSH:
             if (has_exec) {
-                if (write(closes[1], "", 1) != 1)
+                if (write(waits[1], "", 1) != 1)
                     _exit(5);
                 break;
             }
@@ -182,9 +190,27 @@ static pid_t start_exec(void) {
         execl("/bin/sleep", "sleep", "60", NULL);
         _exit(1);
     }
-    if (read(closes[0], &byte, 1) != 1)
+    if (read(waits[0], &byte, 1) != 1)
         _exit(3);
     return child;
+}
+
+/* Replaces a mapping of the file. The kernel writes its pages while it holds the lock of the memory map (`fuse_vma_close`). */
+static void *remap(void *path) {
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    char *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (page == MAP_FAILED)
+        _exit(3);
+    page[0]++;
+    mmap(page, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    return NULL;
+}
+
+static void start_remap(char *path) {
+    char byte;
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, remap, path) != 0 || read(waits[0], &byte, 1) != 1)
+        _exit(3);
 }
 
 int main(int count, char **arguments) {
@@ -192,8 +218,9 @@ int main(int count, char **arguments) {
     if (count < 3)
         return 2;
     has_exec = count == 4 && strcmp(arguments[3], "exec") == 0;
-    serves_pages = count == 3 || has_exec;
-    if (pipe(closes) != 0)
+    has_remap = count == 4 && strcmp(arguments[3], "remap") == 0;
+    serves_pages = count == 3 || has_exec || has_remap;
+    if (pipe(waits) != 0)
         return 3;
     load(arguments[2]);
     int device = open("/dev/fuse", O_RDWR);
@@ -225,7 +252,9 @@ int main(int count, char **arguments) {
     if (!wait_for_harness())
         return 0;
     pid_t child = has_exec ? start_exec() : 0;
-    if (serves_pages)
+    if (has_remap)
+        start_remap(path);
+    else if (serves_pages)
         kill(server, SIGSTOP);
     allocate();
     int is_line = wait_for_harness();

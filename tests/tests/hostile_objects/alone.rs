@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::explain::explain;
 use memtrace_tests::process::run;
+use memtrace_tests::working_set::wss;
 use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, poll, victim};
 
 use super::{USER, child_named, children, status_field};
@@ -147,6 +148,20 @@ fn process_that_hangs_in_exec_is_refused() {
     Trace::pids(&[child]).run().assert_refused(UNTRACEABLE, &["it holds a lock of its memory"]);
     let output = explain(["--pid", &child.to_string()]);
     assert_eq!(output.status.code(), Some(UNTRACEABLE));
+    serving.victim.finish();
+}
+
+#[test]
+fn process_that_holds_the_lock_of_its_memory_map_is_refused() {
+    let mut serving = Serving::with(|command| command.arg(victim::path("exact")).arg("remap"));
+    serving.hang();
+    let pid = serving.victim.pid().to_string();
+    let start = Instant::now();
+    let output = explain(["--pid", &pid]);
+    assert_eq!(output.status.code(), Some(UNTRACEABLE), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = wss(&["--pid", &pid, "300ms"]);
+    assert_eq!(output.status.code(), Some(UNTRACEABLE), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(start.elapsed() < END, "memtrace ended after {:?}", start.elapsed());
     serving.victim.finish();
 }
 

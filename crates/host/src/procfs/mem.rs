@@ -4,14 +4,14 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use memtrace_model::{AbsAddr, Bytes, Pid};
 
-use crate::procfs::kernel_files;
-use crate::procfs::locks;
 use crate::procfs::pagemap::{PageMap, ResidentPages};
 use crate::procfs::process::proc_path;
 use crate::procfs::remote_words::RemoteWords;
+use crate::procfs::{kernel_files, locks};
 
 /// Maximum size of a read.
 const WINDOW: Bytes = Bytes(1 << 20);
@@ -20,7 +20,7 @@ const WINDOW: Bytes = Bytes(1 << 20);
 #[derive(Debug)]
 pub struct MemoryReader {
     pid: Pid,
-    memory: File,
+    memory: Arc<File>,
     pub pages: PageMap,
 }
 
@@ -29,7 +29,7 @@ impl MemoryReader {
     ///
     /// Permission is missing: this needs the same permission as ptrace(2).
     pub fn open(pid: Pid) -> io::Result<Self> {
-        Ok(Self { pid, memory: kernel_files::open(proc_path(pid, "mem"))?, pages: PageMap::open(pid)? })
+        Ok(Self { pid, memory: kernel_files::open(proc_path(pid, "mem"))?.into(), pages: PageMap::open(pid)? })
     }
 
     /// Reads two words at each of `places` with few system calls; `None` for unreadable places.
@@ -47,7 +47,7 @@ impl MemoryReader {
     /// Creates a view of the pages from `start` to `end` that are resident now.
     pub fn view(&self, start: AbsAddr, end: AbsAddr) -> io::Result<MemoryView<'_>> {
         let residence = self.pages.residence(start, end)?;
-        Ok(MemoryView { memory: &self.memory, residence, buffer: Vec::new(), at: AbsAddr(0) })
+        Ok(MemoryView { reader: self, residence, buffer: Vec::new(), at: AbsAddr(0) })
     }
 }
 
@@ -63,7 +63,7 @@ pub trait WordReader {
 /// Buffered view of the resident pages in an address range of a process.
 #[derive(Debug)]
 pub struct MemoryView<'peek> {
-    memory: &'peek File,
+    reader: &'peek MemoryReader,
     pub residence: ResidentPages,
     buffer: Vec<u8>,
     /// Address of `buffer` in the process.
@@ -79,13 +79,19 @@ impl MemoryView<'_> {
 
     /// Fills the buffer from the page of `address` up to the next page that is not resident, with at most `most` bytes.
     fn fill_buffer(&mut self, address: AbsAddr, most: Bytes) -> Option<()> {
-        self.buffer.clear();
         let run = self.residence.run(address, most);
         let page = self.residence.page_start(address)?;
-        self.buffer.resize(usize::try_from(run.0).ok()?, 0);
+        let length = usize::try_from(run.0).ok()?;
+        let (memory, mut buffer) = (Arc::clone(&self.reader.memory), std::mem::take(&mut self.buffer));
+        // The kernel takes the lock of the memory map (`mem_rw`, fs/proc/base.c).
+        let read = move || {
+            buffer.resize(length, 0);
+            let read = memory.read_at(&mut buffer, page.0)?;
+            buffer.truncate(read);
+            Ok(buffer)
+        };
         self.at = page;
-        let read = self.memory.read_at(&mut self.buffer, page.0).unwrap_or(0);
-        self.buffer.truncate(read);
+        self.buffer = locks::read(self.reader.pid, read).unwrap_or_default();
         Some(())
     }
 }

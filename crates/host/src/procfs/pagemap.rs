@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use memtrace_model::{AbsAddr, Bytes, Pid};
 
-use crate::procfs::kernel_files;
 use crate::procfs::process::proc_path;
+use crate::procfs::{kernel_files, locks};
 
 /// The page is resident. Bit of the 8-byte entry of a page (Documentation/admin-guide/mm/pagemap.rst).
 pub(super) const PRESENT: u64 = 1 << 63;
@@ -29,7 +30,8 @@ const MAX_RANGE: u64 = 256 << 30;
 /// Page map of a process.
 #[derive(Debug)]
 pub struct PageMap {
-    file: File,
+    pid: Pid,
+    file: Arc<File>,
     page: Bytes,
 }
 
@@ -47,7 +49,7 @@ pub struct ResidentPages {
 
 impl PageMap {
     pub fn open(pid: Pid) -> io::Result<Self> {
-        Ok(Self { file: kernel_files::open(proc_path(pid, "pagemap"))?, page: page_size()? })
+        Ok(Self { pid, file: kernel_files::open(proc_path(pid, "pagemap"))?.into(), page: page_size()? })
     }
 
     /// Returns the page size.
@@ -55,7 +57,7 @@ impl PageMap {
         self.page
     }
 
-    pub const fn file(&self) -> &File {
+    pub(super) fn file(&self) -> &File {
         &self.file
     }
 
@@ -67,7 +69,10 @@ impl PageMap {
         while page < end_page {
             let count = usize::try_from((end_page - page).min(AT_ONCE)).map_err(io::Error::other)?;
             entries.resize(count * ENTRY, 0);
-            self.file.read_exact_at(&mut entries, page * ENTRY as u64)?;
+            // The kernel takes the lock of the memory map (`pagemap_read`, fs/proc/task_mmu.c).
+            let file = Arc::clone(&self.file);
+            entries =
+                locks::read(self.pid, move || file.read_exact_at(&mut entries, page * ENTRY as u64).map(|()| entries))?;
             let (words, _) = entries.as_chunks::<ENTRY>();
             for (page, entry) in (page..).zip(words) {
                 visit(AbsAddr(page * self.page.0), u64::from_ne_bytes(*entry));

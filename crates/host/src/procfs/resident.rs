@@ -13,6 +13,7 @@ use super::error::ProcessError;
 use super::maps::{self, MapsEntry};
 use super::process::{failure, proc_path};
 use crate::procfs::{
+    locks,
     mountinfo::Tmpfs,
     pagemap::{FILE, FRAME, PRESENT, PageMap},
 };
@@ -57,6 +58,9 @@ struct Region {
     categories: u64,
 }
 
+/// Number of mappings whose pages are read at once.
+const AT_ONCE: usize = 64;
+
 /// Returns the resident pages of `pid` that count in its RSS, ordered by address. The kernel's zero pages do not count,
 /// nor does memory without a `struct page`.
 ///
@@ -66,15 +70,23 @@ struct Region {
 pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     let path = proc_path(pid, "pagemap");
     let map = PageMap::open(pid).map_err(|error| failure(pid, &path, error))?;
-    let mut ranges = Vec::new();
     let tmpfs = Tmpfs::of(pid);
     let mut reader = Reader { map, can_scan: true, zeros: None };
-    for entry in maps::entries(pid)? {
-        let kind = tmpfs.kind_of(&entry);
-        // The vsyscall page counts in no process's RSS.
-        if entry.start.0 < KERNEL {
-            reader.add_mapping(&entry, kind, &mut ranges).map_err(|error| failure(pid, &path, error))?;
-        }
+    let mut ranges = Vec::new();
+    let entries = maps::entries(pid)?.into_iter().map(|entry| (tmpfs.kind_of(&entry), entry));
+    // The vsyscall page counts in no process's RSS.
+    let entries: Vec<_> = entries.filter(|(_, entry)| entry.start.0 < KERNEL).collect();
+    for entries in entries.chunks(AT_ONCE) {
+        let entries = entries.to_vec();
+        // The kernel takes the lock of the memory map for each mapping (`do_pagemap_scan`, fs/proc/task_mmu.c). Healthy processes
+        // that change their mappings often hold it, too, so the deadline is for each part.
+        let read = move || {
+            for (kind, entry) in entries {
+                reader.add_mapping(&entry, kind, &mut ranges)?;
+            }
+            Ok((reader, ranges))
+        };
+        (reader, ranges) = locks::read(pid, read).map_err(|error| failure(pid, &path, error))?;
     }
     Ok(ranges)
 }
