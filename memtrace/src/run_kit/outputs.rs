@@ -6,6 +6,7 @@
 //! If a report cannot be written, it goes to a rescue file, because a trace cannot be repeated.
 
 mod content;
+mod file_writer;
 mod patient;
 mod rescue;
 mod sink;
@@ -23,13 +24,16 @@ pub(crate) use self::patient::Patient;
 pub(crate) use self::sink::checked_path;
 pub(crate) use self::streamed::{StreamedOutput, Written};
 
-use self::content::fill;
+use self::file_writer::FileWriter;
 use self::sink::Sink;
 use super::error::{Error, NotWritten};
 use crate::run_kit::config::{Destination, Output};
 
 /// Function that writes the content of an output in a format. The flag is true for standard output.
 pub(crate) type Content<'content> = dyn Fn(Format, bool, &mut dyn Write) -> io::Result<()> + 'content;
+
+/// Number of bytes that are written to a file at once.
+const PART: usize = 64 << 10;
 
 /// Open outputs.
 pub(crate) struct Outputs(Vec<OpenOutput>);
@@ -141,9 +145,10 @@ impl OpenOutput {
                 to_file(&mut out)?;
                 out.flush()
             }
-            Sink::Unnamed { ref file, .. } | Sink::Named { ref file, .. } => {
-                fill(to_file, file)?;
-                self.sink.publish()
+            sink @ (Sink::Unnamed { .. } | Sink::Named { .. }) => {
+                let mut out = BufWriter::with_capacity(PART, FileWriter::start(sink)?);
+                to_file(&mut out)?;
+                out.into_inner()?.publish()
             }
         }
     }

@@ -104,6 +104,18 @@ impl Sink {
         }
     }
 
+    /// Returns a duplicate descriptor of the file.
+    ///
+    /// # Errors
+    ///
+    /// The output is standard output, or too many files are open.
+    pub(super) fn file(&self) -> io::Result<File> {
+        match self {
+            Self::Stdout => Err(io::ErrorKind::Unsupported.into()),
+            Self::Device { file, .. } | Self::Unnamed { file, .. } | Self::Named { file, .. } => file.try_clone(),
+        }
+    }
+
     /// Gives the file its name. Devices and standard output need none.
     pub(super) fn publish(self) -> io::Result<()> {
         match self {

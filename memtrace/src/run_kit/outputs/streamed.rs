@@ -47,10 +47,7 @@ impl StreamedOutput {
     ///
     /// The output is standard output, or too many files are open.
     pub(crate) fn file(&self) -> io::Result<File> {
-        match &self.sink {
-            Sink::Stdout => Err(io::ErrorKind::Unsupported.into()),
-            Sink::Device { file, .. } | Sink::Unnamed { file, .. } | Sink::Named { file, .. } => file.try_clone(),
-        }
+        self.sink.file()
     }
 
     /// Gives the output its name. If writing has failed, or if this fails, copies the first `written.complete` bytes to
