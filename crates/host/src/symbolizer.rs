@@ -12,5 +12,6 @@ mod server;
 mod worker;
 
 pub use process::SymbolizerProcess;
+pub use protocol::decode_answer;
 pub use sandbox::has_landlock;
 pub use server::{NAME, serve};

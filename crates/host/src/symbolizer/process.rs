@@ -12,11 +12,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::passed_file::{PassedFile, memory_with, stored};
-use super::protocol::{Answer, Call, MAX_DATAGRAM, Outcome, Request};
+use super::protocol::{Call, MAX_DATAGRAM, Outcome, Request, decode_answer};
 use super::server::NAME;
 use crate::copy_limit::max_copy;
 use crate::object_budget::{ObjectBudget, ObjectOwner};
-use crate::own_server::{self, OwnServer, decode, encode};
+use crate::own_server::{self, OwnServer, encode};
 
 /// Time of the objects of an owner, and of all users, in addition to that for their bytes.
 const TIME: Duration = Duration::from_secs(6);
@@ -193,10 +193,7 @@ impl State {
         // If it fails, the server itself hangs, or has ended.
         let (bytes, outcome) = outcome.inspect_err(|_| self.server = None)?;
         match outcome {
-            Outcome::Answered => {
-                let answer = decode::<Answer>(&bytes)?.into_functions(addresses.len());
-                answer.ok_or_else(|| Lost::Crashed("an answer of another length".into()))
-            }
+            Outcome::Answered => Ok(decode_answer(&bytes, addresses.len())?),
             Outcome::Timeout => Err(Lost::Timeout),
             Outcome::Memory => Err(Lost::Memory),
             Outcome::Crashed => Err(Lost::Crashed("the process that reads names was killed by a file".into())),

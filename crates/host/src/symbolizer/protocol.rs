@@ -4,12 +4,15 @@
 //! the object, and perhaps a debug file and a supplementary file. The server answers with an [`Outcome`] when the worker has ended.
 
 use std::ffi::OsString;
+use std::io;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::Duration;
 
 use memtrace_model::{Location, Name, Unnamed, VirtOffset};
 use memtrace_object::symbolize::{Function, FunctionsAtAddress, NamesToRead};
 use serde::{Deserialize, Serialize};
+
+use crate::own_server::decode;
 
 /// Maximum length of an encoded [`Call`] or [`Outcome`].
 pub(super) const MAX_DATAGRAM: usize = 64;
@@ -118,7 +121,7 @@ impl Answer {
     }
 
     /// Returns the functions at `count` addresses; `None` if the answer has another number.
-    pub(super) fn into_functions(self, count: usize) -> Option<Vec<FunctionsAtAddress>> {
+    fn into_functions(self, count: usize) -> Option<Vec<FunctionsAtAddress>> {
         let functions = |found| match found {
             Found::Functions(functions) => Ok(functions.into_iter().map(Function::from).collect()),
             Found::NoSymbol => Err(Unnamed::NoSymbol),
@@ -127,6 +130,16 @@ impl Answer {
         };
         (self.0.len() == count).then(|| self.0.into_iter().map(functions).collect())
     }
+}
+
+/// Decodes an answer, which a worker may have made after a file has taken it over. Returns the functions at `count` addresses.
+///
+/// # Errors
+///
+/// The bytes are no answer, or one for another number of addresses.
+pub fn decode_answer(bytes: &[u8], count: usize) -> io::Result<Vec<FunctionsAtAddress>> {
+    let functions = decode::<Answer>(bytes)?.into_functions(count);
+    functions.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "an answer of another length"))
 }
 
 impl From<Function> for FoundFunction {
@@ -150,7 +163,7 @@ impl From<FoundFunction> for Function {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::own_server::{decode, encode};
+    use crate::own_server::encode;
 
     #[test]
     fn functions_survive_the_encoding() {
@@ -166,14 +179,14 @@ mod tests {
             Err(Unnamed::ObjectUnreadable),
         ];
         let bytes = encode(&Answer::of(functions.clone())).unwrap();
-        assert_eq!(decode::<Answer>(&bytes).unwrap().into_functions(4), Some(functions));
-        assert_eq!(decode::<Answer>(&bytes).unwrap().into_functions(3), None);
-        assert!(decode::<Answer>(&bytes[..bytes.len() - 1]).is_err());
+        assert_eq!(decode_answer(&bytes, 4).unwrap(), functions);
+        assert!(decode_answer(&bytes, 3).is_err());
+        assert!(decode_answer(&bytes[..bytes.len() - 1], 4).is_err());
     }
 
     #[test]
     fn length_in_a_damaged_answer_is_not_allocated() {
-        assert!(decode::<Answer>(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]).is_err());
+        assert!(decode_answer(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], 1).is_err());
     }
 
     #[test]
