@@ -19,8 +19,8 @@ use std::time::Duration;
 use memtrace_model::{Losses, MachineUsage, Pid, ProcessInterval, ThreadsEvent, ThreadsEventKind, ThreadsInterval};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use process::{Origin, ProcessState};
-use rows::Slots;
+use process::ProcessState;
+use rows::{Origin, Slots};
 
 /// Converts cumulative counters to intervals.
 #[derive(Debug)]

@@ -15,19 +15,26 @@ use super::reading::Reading;
 /// Time limit for reading the counters of all processes.
 const DEADLINE: Duration = Duration::from_millis(50);
 
+/// The same for the first reading, without which the first interval has no counters.
+const FIRST_DEADLINE: Duration = Duration::from_secs(1);
+
 /// Counters of jemalloc in a process.
 struct JemallocProcess {
     counters: JemallocCounters,
     /// Offset of jemalloc's state of a thread from the thread pointer, in bytes.
     tp_offset: i64,
     remote: RemoteCounters,
-    /// Thread and counter at each address of the last request.
+    /// Thread and counter at each address of the last request that was sent.
     places: FxHashMap<AbsAddr, (ThreadIdentity, UsageCounter)>,
+    /// Threads that run now. A read that returns late has values of others too, which have ended since.
+    live: FxHashSet<ThreadIdentity>,
     /// Counters of the running threads, as they were last read.
     running: FxHashMap<ThreadIdentity, ThreadUsage>,
     /// Sum of the counters of exited threads. Each thread counts with the values that were read
     /// last.
     ended: ThreadUsage,
+    /// True after the first reading, which can have failed.
+    was_read: bool,
 }
 
 /// Reader of the counters of jemalloc.
@@ -59,8 +66,10 @@ impl JemallocReader {
             tp_offset,
             remote,
             places: FxHashMap::default(),
+            live: FxHashSet::default(),
             running: FxHashMap::default(),
             ended: ThreadUsage::default(),
+            was_read: false,
         };
         self.processes.insert(pid, process);
         Ok(())
@@ -79,9 +88,10 @@ impl JemallocReader {
         for (pid, process) in &mut self.processes {
             process.request(reading.threads.iter().filter(|thread| thread.thread.pid == *pid));
         }
-        let deadline = Instant::now() + DEADLINE;
+        let is_first = self.processes.values().any(|process| !process.was_read);
+        let deadline = Instant::now() + if is_first { FIRST_DEADLINE } else { DEADLINE };
         for (pid, process) in &mut self.processes {
-            if process.wait(deadline) {
+            if process.wait(deadline, &mut reading.without_heap) {
                 reading.stale.insert(*pid);
             }
             let mut start: Option<ProcessStart> = None;
@@ -109,29 +119,42 @@ impl JemallocProcess {
     /// Requests a read of the counters of the running threads.
     fn request<'a>(&mut self, threads: impl Iterator<Item = &'a RunningThread>) {
         let mut places = FxHashMap::default();
-        let mut running = FxHashSet::default();
+        self.live.clear();
         for thread in threads {
-            running.insert(thread.thread);
+            self.live.insert(thread.thread);
             let [allocated, freed] = self.counters.addresses(thread.thread_pointer, self.tp_offset);
             places.insert(allocated, (thread.thread, UsageCounter::AllocBytes));
             places.insert(freed, (thread.thread, UsageCounter::FreeBytes));
         }
-        self.end_missing(|thread| running.contains(thread));
-        self.remote.request(places.keys().copied());
-        self.places = places;
+        let live = std::mem::take(&mut self.live);
+        self.end_missing(|thread| live.contains(thread));
+        self.live = live;
+        // The places of an earlier read that has not returned can be those of other threads.
+        if self.remote.request(places.keys().copied()) {
+            self.places = places;
+        }
     }
 
-    /// Waits for the counters. Returns true if the values are from an earlier read.
-    fn wait(&mut self, deadline: Instant) -> bool {
+    /// Waits for the counters. Returns true if the values are from an earlier read. Adds threads whose counters cannot be read to
+    /// `unreadable`.
+    fn wait(&mut self, deadline: Instant, unreadable: &mut FxHashSet<ThreadIdentity>) -> bool {
+        self.was_read = true;
         let reading = self.remote.wait(deadline);
+        // The values of an earlier read were taken when it returned.
+        if reading.is_stale {
+            return true;
+        }
+        let of_live = |place| self.places.get(&place).filter(|(thread, _)| self.live.contains(thread));
         for (place, value) in reading.values() {
-            if let Some((thread, counter)) = self.places.get(&place)
-                && let Some(value) = value
-            {
-                self.running.entry(*thread).or_default().set(*counter, value);
+            match (of_live(place), value) {
+                (Some((thread, counter)), Some(value)) => {
+                    self.running.entry(*thread).or_default().set(*counter, value);
+                }
+                (Some((thread, _)), None) => _ = unreadable.insert(*thread),
+                (None, _) => {}
             }
         }
-        reading.is_stale || reading.error.is_some()
+        reading.error.is_some()
     }
 
     /// Adds the counters of threads that no longer run to the sum of exited threads.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use memtrace_host::kernel::{ProcessStart, RunningThread, ThreadTurnover};
-use memtrace_model::{MachineUsage, Pid, ProcessValues};
+use memtrace_model::{MachineUsage, Pid, ProcessValues, ThreadIdentity};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 #[derive(Clone, Debug, Default)]
@@ -23,4 +23,6 @@ pub(super) struct Reading {
     pub(super) skipped: u64,
     /// Processes with heap counters from an earlier reading.
     pub(super) stale: FxHashSet<Pid>,
+    /// Threads with heap counters that could not be read.
+    pub(super) without_heap: FxHashSet<ThreadIdentity>,
 }

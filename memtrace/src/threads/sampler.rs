@@ -42,6 +42,10 @@ impl Sampler {
     ///
     /// The counters of the BPF programs cannot be read.
     pub(super) fn run(mut self, requests: &Receiver<Request>, readings: &Sender<Reading>) -> io::Result<()> {
+        if !self.jemalloc.is_empty() {
+            // The first reading of jemalloc may take a second. All values of the baseline need about the same time.
+            self.read()?;
+        }
         let start = Instant::now();
         let mut skipped = 0;
         let mut is_last = false;

@@ -35,7 +35,7 @@ impl KnownProcesses {
         losses: Losses,
         mut source: impl FnMut(Pid) -> SourceState,
     ) -> Sampling {
-        let Reading { at, boot_ns, stale, threads, turnover, values, machine, .. } = reading;
+        let Reading { at, boot_ns, stale, without_heap, threads, turnover, values, machine, .. } = reading;
         for known in self.0.values_mut() {
             known.missing += 1;
         }
@@ -95,7 +95,7 @@ impl KnownProcesses {
             comm: thread.comm,
             state: thread.state,
             usage: thread.usage,
-            has_heap: !stale.contains(&thread.thread.pid),
+            has_heap: !stale.contains(&thread.thread.pid) && !without_heap.contains(&thread.thread),
         });
         Sampling { at, boot_ns, threads: threads.collect(), processes, machine, losses }
     }

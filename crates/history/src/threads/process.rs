@@ -1,33 +1,9 @@
 //! State of a monitored process.
 
-use memtrace_model::{OtherThreads, ProcessInterval, ThreadInterval, ThreadUsage};
+use memtrace_model::{OtherThreads, ProcessInterval, SourceState, ThreadInterval, ThreadUsage};
 
-use super::rows::{Rows, Slots, ThreadStep};
+use super::rows::{Origin, Rows, Slots, ThreadStep};
 use super::sampling::{ProcessSample, ThreadSample};
-
-/// Start of a process relative to the baseline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// The process is in the baseline.
-    Baseline,
-    /// The process started before the baseline, and is monitored only since a later sampling.
-    Earlier,
-    /// The process started after the baseline.
-    Later,
-}
-
-impl Origin {
-    /// Returns the part of a usage that belongs to the time before the process was monitored. `usage`: counters at
-    /// the first sampling of the process.
-    fn earlier_part(self, usage: ThreadUsage) -> ThreadUsage {
-        match self {
-            Self::Baseline => usage,
-            // The counters of the heap start at attach, so they contain no earlier usage.
-            Self::Earlier => usage.only(|counter| !counter.is_of_heap()),
-            Self::Later => ThreadUsage::default(),
-        }
-    }
-}
 
 /// State of a monitored process.
 #[derive(Debug)]
@@ -48,7 +24,7 @@ impl ProcessState {
         let is_later = origin == Origin::Later;
         Self {
             reported: origin.earlier_part(total),
-            rows: Rows::new(threads, |usage| origin.earlier_part(usage), slots),
+            rows: Rows::new(threads, origin, slots),
             started: if is_later { 0 } else { process.started },
             exited: if is_later { 0 } else { process.exited },
             was_oom_killed: process.oom_killed,
@@ -74,16 +50,22 @@ impl ProcessState {
     ) -> ProcessInterval {
         let step = self.rows.observe(threads, since_ns, slots);
         let certain: ThreadUsage = step.rows.iter().map(|row| row.usage).sum();
+        let counted = process.ended.plus(step.running);
+        // Threads without rows can be adopted again after a failed read.
+        let adopted = step.adopted.min(counted.since(self.reported.plus(certain)));
+        let has_adopted = adopted != ThreadUsage::default();
+        self.reported = self.reported.plus(adopted);
         // A thread that exits during the sampling is missing in the sum until the next sampling. The usage of the
         // certain rows counts nevertheless.
-        let total = process.ended.plus(step.running).max(self.reported.plus(certain));
+        let total = counted.max(self.reported.plus(certain));
         let usage = total.since(self.reported);
         let parts = Parts::new(step, usage.since(certain));
         let interval = ProcessInterval {
             pid: process.pid,
             start_ns: process.start_ns,
             comm: process.comm,
-            source: process.source,
+            // The usage of the heap is known for a part of the interval.
+            source: SourceState { is_stale: process.source.is_stale || has_adopted, ..process.source },
             usage,
             threads: parts.rows,
             ended: OtherThreads { count: process.exited.saturating_sub(self.exited), usage: parts.ended },

@@ -5,6 +5,30 @@ use rustc_hash::FxHashMap;
 
 use super::sampling::ThreadSample;
 
+/// Start of a process relative to the baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// The process is in the baseline.
+    Baseline,
+    /// The process started before the baseline, and is monitored only since a later sampling.
+    Earlier,
+    /// The process started after the baseline.
+    Later,
+}
+
+impl Origin {
+    /// Returns the part of a usage that belongs to the time before the process was monitored. `usage`: counters at
+    /// the first sampling of the process.
+    pub(super) fn earlier_part(self, usage: ThreadUsage) -> ThreadUsage {
+        match self {
+            Self::Baseline => usage,
+            // The counters of the heap start at attach, so they contain no earlier usage.
+            Self::Earlier => usage.only(|counter| !counter.is_of_heap()),
+            Self::Later => ThreadUsage::default(),
+        }
+    }
+}
+
 /// Number of free slots. Each thread with a row takes one.
 #[derive(Debug)]
 pub(super) struct Slots(usize);
@@ -30,9 +54,24 @@ impl Slots {
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     usage: ThreadUsage,
-    /// True if the counters of the heap could not be read when the thread got its row. Earlier intervals may
-    /// contain their values.
-    lacks_heap: bool,
+    base: HeapBase,
+}
+
+/// Counters of the heap that a thread had when it got its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeapBase {
+    Known,
+    /// They could not be read, and no interval contains them.
+    Unknown,
+    /// They could not be read. Earlier intervals may contain them.
+    Elsewhere,
+}
+
+impl HeapBase {
+    /// Returns the base of a thread without usage in earlier intervals.
+    const fn of(has_heap: bool) -> Self {
+        if has_heap { Self::Known } else { Self::Unknown }
+    }
 }
 
 /// State of the running threads of a process.
@@ -42,6 +81,8 @@ pub(super) struct Rows {
     counters: FxHashMap<(Tid, u64), Counters>,
     /// Number of threads without rows at the previous sampling, and the sum of their counters.
     others: OtherThreads,
+    /// True if the sum has no counters of the heap of some of them, which no interval contains.
+    others_lack_heap: bool,
 }
 
 /// Threads of a process at the end of an interval.
@@ -58,23 +99,24 @@ pub(super) struct ThreadStep {
     pub(super) others_growth: ThreadUsage,
     /// Sum of the counters of all running threads.
     pub(super) running: ThreadUsage,
+    /// Counters of the heap that could be read for the first time. They contain the time before the interval, so they
+    /// belong to no interval.
+    pub(super) adopted: ThreadUsage,
 }
 
 impl Rows {
-    /// Returns the state before the first interval of a process. `earlier` returns the part of a usage that belongs
-    /// to the time before.
-    pub(super) fn new(
-        threads: &[ThreadSample],
-        earlier: impl Fn(ThreadUsage) -> ThreadUsage,
-        slots: &mut Slots,
-    ) -> Self {
+    /// Returns the state before the first interval of a process.
+    pub(super) fn new(threads: &[ThreadSample], origin: Origin, slots: &mut Slots) -> Self {
         let mut rows = Self::default();
         for thread in threads {
-            let usage = earlier(thread.usage_since_start());
+            let usage = origin.earlier_part(thread.usage_since_start());
+            // After the baseline, the counters of the heap begin with the first interval of the process.
+            let base = HeapBase::of(thread.has_heap || origin != Origin::Baseline);
             if slots.take() {
-                rows.counters.insert(key(thread), Counters { usage, lacks_heap: false });
+                rows.counters.insert(key(thread), Counters { usage, base });
             } else {
                 rows.others = plus_thread(rows.others, usage);
+                rows.others_lack_heap |= base == HeapBase::Unknown;
             }
         }
         rows
@@ -91,13 +133,19 @@ impl Rows {
         let new = self.observe_rows(threads, &mut step, slots);
         let had_others = self.others.count > 0;
         let (mut others, mut without_row) = (OtherThreads::default(), Vec::new());
+        let have_heap = new.iter().all(|thread| thread.has_heap);
         for thread in new {
             let usage = thread.usage_since_start();
             step.running = step.running.plus(usage);
             let is_fresh = thread.thread.start_ns >= since_ns;
-            // A thread that started before the interval may have been without a row. Then earlier intervals contain
-            // its usage in the sum of such threads.
-            let counters = Counters { usage, lacks_heap: !is_fresh && !thread.has_heap };
+            let base = match (is_fresh, had_others) {
+                // All its counters belong to this interval, and to later ones.
+                (true, _) => HeapBase::Known,
+                // It may have been without a row. Then earlier intervals contain its usage in the sum of such threads.
+                (false, true) if !thread.has_heap && !self.others_lack_heap => HeapBase::Elsewhere,
+                (false, _) => HeapBase::of(thread.has_heap),
+            };
+            let counters = Counters { usage, base };
             if (is_fresh || !had_others) && slots.take() {
                 self.counters.insert(key(&thread), counters);
                 let rows = if is_fresh { &mut step.rows } else { &mut step.late };
@@ -108,7 +156,14 @@ impl Rows {
             }
         }
         step.others = others.count;
-        step.others_growth = others.usage.since(self.others.usage);
+        let growth = others.usage.since(self.others.usage);
+        if self.others_lack_heap {
+            self.others_lack_heap = !have_heap;
+            step.adopted = step.adopted.plus(growth.only(UsageCounter::is_of_heap));
+            step.others_growth = growth.only(|counter| !counter.is_of_heap());
+        } else {
+            step.others_growth = growth;
+        }
         self.others = self.admit(others, without_row, slots);
         step
     }
@@ -128,7 +183,8 @@ impl Rows {
                 continue;
             };
             step.running = step.running.plus(thread.usage_after(earlier.usage));
-            let (counters, growth) = earlier.advance(&thread);
+            let Advance { counters, growth, adopted } = earlier.advance(&thread);
+            step.adopted = step.adopted.plus(adopted);
             self.counters.insert(key(&thread), counters);
             step.rows.push(row(thread, growth));
         }
@@ -155,16 +211,29 @@ impl Rows {
     }
 }
 
+/// Counters of a thread with a row at the next sampling.
+struct Advance {
+    counters: Counters,
+    growth: ThreadUsage,
+    /// Counters of the heap that no interval contains.
+    adopted: ThreadUsage,
+}
+
 impl Counters {
     /// Returns the counters at the next sampling, and their growth. A thread that calls execve(2) gets the ID and
     /// the start of the first thread, but keeps its own counters. If these are smaller, the growth is 0 until they
     /// reach the counters of the first thread.
-    fn advance(mut self, sample: &ThreadSample) -> (Self, ThreadUsage) {
-        if self.lacks_heap && sample.has_heap {
-            self.usage = self.usage.max(sample.usage.only(UsageCounter::is_of_heap));
+    fn advance(mut self, sample: &ThreadSample) -> Advance {
+        let mut adopted = ThreadUsage::default();
+        if self.base != HeapBase::Known && sample.has_heap {
+            let known = self.usage.max(sample.usage.only(UsageCounter::is_of_heap));
+            if self.base == HeapBase::Unknown {
+                adopted = known.since(self.usage);
+            }
+            self = Self { usage: known, base: HeapBase::Known };
         }
         let usage = sample.usage_after(self.usage).max(self.usage);
-        (Self { usage, lacks_heap: self.lacks_heap && !sample.has_heap }, usage.since(self.usage))
+        Advance { counters: Self { usage, ..self }, growth: usage.since(self.usage), adopted }
     }
 }
 

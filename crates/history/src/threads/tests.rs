@@ -223,6 +223,42 @@ fn heap_counters_that_cannot_be_read_remain() {
 }
 
 #[test]
+fn heap_counters_without_a_base_are_in_no_interval() {
+    // With a limit of 1, the second thread has no row.
+    for limit in [10, 1] {
+        let mut builder = IntervalBuilder::new(limit);
+        let mut observe = |second, has_heap, alloc| {
+            let thread = |tid| ThreadSample { has_heap, ..thread(1, tid, 5, usage(second, alloc)) };
+            builder.observe(sampling(second, vec![process(1, 5)], vec![thread(1), thread(2)]))
+        };
+        observe(0, false, 0);
+        let first = only_process(observe(1, true, 3_020_000));
+        assert_eq!((first.usage, first.source.is_stale), (usage(2, 0), true));
+        assert_eq!(first.ended.usage, usage(0, 0));
+        let second = only_process(observe(2, true, 3_022_000));
+        assert_eq!((second.usage, second.source.is_stale), (usage(2, 4000), false));
+        assert_eq!(rows(&second)[0], (1, 1, 2000));
+    }
+}
+
+#[test]
+fn heap_counters_of_one_unreadable_thread_without_a_row_are_in_no_interval() {
+    let mut builder = IntervalBuilder::new(1);
+    let mut observe = |second, readable: u32, alloc| {
+        let thread = |tid| {
+            let alloc = if tid <= readable { alloc } else { 0 };
+            ThreadSample { has_heap: tid <= readable, ..thread(1, tid, 5, usage(second, alloc)) }
+        };
+        builder.observe(sampling(second, vec![process(1, 5)], vec![thread(1), thread(2), thread(3)]))
+    };
+    observe(0, 0, 0);
+    assert_eq!(only_process(observe(1, 2, 3_020_000)).usage, usage(3, 0));
+    // Only the row of the first thread is certain.
+    assert_eq!(only_process(observe(2, 3, 3_022_000)).usage, usage(3, 2000));
+    assert_eq!(only_process(observe(3, 3, 3_024_000)).usage, usage(3, 6000));
+}
+
+#[test]
 fn exec_by_another_thread_replaces_the_first_thread() {
     let mut builder = IntervalBuilder::new(10);
     let baseline = vec![thread(1, 1, 5, usage(100, 0)), thread(1, 2, 6, usage(30, 0))];

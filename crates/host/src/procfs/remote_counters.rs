@@ -65,20 +65,21 @@ impl RemoteCounters {
         })
     }
 
-    /// Sends a read of the words at `places`, unless an earlier read has not returned.
-    pub fn request(&mut self, places: impl IntoIterator<Item = AbsAddr>) {
+    /// Sends a read of the words at `places`, unless an earlier read has not returned. Returns true if it was sent.
+    pub fn request(&mut self, places: impl IntoIterator<Item = AbsAddr>) -> bool {
         if self.is_pending
             && let Ok(late) = self.answers.try_recv()
         {
             self.take(late);
         }
         if self.is_pending {
-            return;
+            return false;
         }
         let mut batch = self.spare.take().unwrap_or_default();
         batch.places.clear();
         batch.places.extend(places);
         self.is_pending = self.requests.send(batch).is_ok();
+        self.is_pending
     }
 
     /// Waits for the read until `deadline`. Returns its result, or the result of the last read that has returned.
