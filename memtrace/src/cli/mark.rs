@@ -66,7 +66,7 @@ pub(super) fn reset(args: &ResetArgs, console: &Console) -> Result<String, Exit>
 fn exit_of(error: &MarkError) -> Exit {
     match error {
         MarkError::Several(..) | MarkError::Other { .. } => Exit::Usage,
-        MarkError::NoneRunning(_) | MarkError::NotRunning(_) => Exit::NoProcess,
+        MarkError::NoneRunning(_) | MarkError::NotRunning(_) | MarkError::Ended(_) => Exit::NoProcess,
         MarkError::NotPermitted(_) => Exit::NotPermitted,
         MarkError::Refused(_) | MarkError::Failed { .. } => Exit::Failed,
     }

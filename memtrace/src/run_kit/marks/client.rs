@@ -3,7 +3,9 @@
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use memtrace_model::printable;
@@ -13,6 +15,12 @@ use super::socket::{EXTENSION, directory};
 
 /// Time limit for an answer. It exceeds the 30 s for which the server waits until the mark is stored.
 const ANSWER: Duration = Duration::from_secs(40);
+
+/// Time limit for the greeting, as long as another trace of the service has answered.
+const GREETING: Duration = Duration::from_secs(2);
+
+/// Number of traces that are asked at once.
+const AT_ONCE: usize = 32;
 
 /// Reason why a mark could not be set.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +33,9 @@ pub(crate) enum MarkError {
     NotPermitted(PathBuf),
     #[error("no trace listens at {}", printable(.0))]
     NotRunning(PathBuf),
+    /// The trace has closed its socket before the request.
+    #[error("the trace at {} has ended", printable(.0))]
+    Ended(PathBuf),
     #[error("the trace at {} needs `{}`", printable(path), service.command())]
     Other { path: PathBuf, service: Service },
     /// The trace refused the request, with this reason.
@@ -48,7 +59,9 @@ impl MarkError {
             }
             Self::Several(..) => "choose one with --socket",
             Self::NotPermitted(_) => "run this as root, or as the user of the trace",
-            Self::NotRunning(_) | Self::Other { .. } => "check --socket; without it, the trace is found",
+            Self::NotRunning(_) | Self::Ended(_) | Self::Other { .. } => {
+                "check --socket; without it, the trace is found"
+            }
             Self::Refused(_) | Self::Failed { .. } => return None,
         })
     }
@@ -76,7 +89,7 @@ fn list(traces: &[RunningTrace]) -> String {
 pub(crate) fn set(service: Service, socket: Option<&Path>, text: &str) -> Result<StoredMark, MarkError> {
     match socket {
         Some(path) => {
-            let connection = Connection::open(path)?;
+            let connection = Connection::open(path, ANSWER)?;
             match connection.trace.service {
                 other if other != service => Err(MarkError::Other { path: path.to_owned(), service: other }),
                 _ => connection.set(text),
@@ -87,20 +100,23 @@ pub(crate) fn set(service: Service, socket: Option<&Path>, text: &str) -> Result
 }
 
 fn set_in_directory(service: Service, directory: &Path, text: &str) -> Result<StoredMark, MarkError> {
-    let mut running = find(directory)?;
-    running.retain(|connection| connection.trace.service == service);
-    match (running.pop(), running.is_empty()) {
-        (None, _) => Err(MarkError::NoneRunning(service)),
-        (Some(only), true) => only.set(text),
-        (Some(last), false) => {
-            running.push(last);
-            Err(MarkError::Several(service, running.into_iter().map(|connection| connection.trace).collect()))
-        }
+    let sockets = sockets(directory)?;
+    let (mut running, silent) = ask(&sockets, GREETING)?;
+    running.retain(|trace| trace.service == service);
+    if running.is_empty() {
+        running = ask(&silent, ANSWER)?.0;
+        running.retain(|trace| trace.service == service);
+    }
+    match running.as_slice() {
+        [] => Err(MarkError::NoneRunning(service)),
+        // The trace has closed the first connection if others took their time.
+        [only] => set(service, Some(&only.socket), text),
+        _ => Err(MarkError::Several(service, running)),
     }
 }
 
-/// Connects to all traces with a socket in `directory`. Removes the sockets of processes that were killed.
-fn find(directory: &Path) -> Result<Vec<Connection>, MarkError> {
+/// Lists the sockets in `directory`.
+fn sockets(directory: &Path) -> Result<Vec<PathBuf>, MarkError> {
     let failed = |source| MarkError::Failed { path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -117,18 +133,36 @@ fn find(directory: &Path) -> Result<Vec<Connection>, MarkError> {
         }
     }
     paths.sort();
-    let mut running = Vec::new();
-    for path in paths {
-        match Connection::open(&path) {
-            Ok(connection) => running.push(connection),
-            Err(MarkError::NotRunning(_)) => {
-                // A stale socket that cannot be removed is ignored.
-                let _ = fs::remove_file(&path);
+    Ok(paths)
+}
+
+/// Asks the traces with these sockets for their greetings, all at the same time: one that still attaches answers late. Returns
+/// those that run, and the sockets without a greeting within `time`. Removes the sockets of processes that were killed.
+fn ask(sockets: &[PathBuf], time: Duration) -> Result<(Vec<RunningTrace>, Vec<PathBuf>), MarkError> {
+    let (mut running, mut silent) = (Vec::new(), Vec::new());
+    for sockets in sockets.chunks(AT_ONCE) {
+        let opened: Vec<_> = thread::scope(|scope| {
+            let threads: Vec<_> =
+                sockets.iter().map(|socket| scope.spawn(move || Connection::open(socket, time))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        });
+        for (socket, opened) in sockets.iter().zip(opened) {
+            match opened {
+                Ok(connection) => running.push(connection.trace),
+                Err(MarkError::Ended(_)) => {}
+                Err(MarkError::NotRunning(_)) => {
+                    // A stale socket that cannot be removed is ignored.
+                    let _ = fs::remove_file(socket);
+                }
+                // The read has timed out (SO_RCVTIMEO, socket(7)).
+                Err(MarkError::Failed { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {
+                    silent.push(socket.clone());
+                }
+                Err(error) => return Err(error),
             }
-            Err(error) => return Err(error),
         }
     }
-    Ok(running)
+    Ok((running, silent))
 }
 
 /// Connection to a trace that has sent its greeting.
@@ -139,16 +173,23 @@ struct Connection {
 }
 
 impl Connection {
-    fn open(path: &Path) -> Result<Self, MarkError> {
+    /// Connects, and waits for the greeting for at most `time`.
+    fn open(path: &Path, time: Duration) -> Result<Self, MarkError> {
         let failed = |source| MarkError::Failed { path: path.to_owned(), source };
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => MarkError::NotRunning(path.to_owned()),
             io::ErrorKind::PermissionDenied => MarkError::NotPermitted(path.to_owned()),
             _ => failed(error),
         })?;
-        stream.set_read_timeout(Some(ANSWER)).map_err(failed)?;
+        stream.set_read_timeout(Some(time)).map_err(failed)?;
         let mut stream = BufReader::new(stream);
-        let line = read_line(&mut stream).map_err(failed)?;
+        let line = match read_line(&mut stream) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => String::new(),
+            other => other.map_err(failed)?,
+        };
+        if line.is_empty() {
+            return Err(MarkError::Ended(path.to_owned()));
+        }
         if let Some(Err(reason)) = parse_answer(&line) {
             log::debug!("{}: {reason}", printable(path));
             return Err(MarkError::NotPermitted(path.to_owned()));
@@ -157,6 +198,7 @@ impl Connection {
             return Err(failed(io::Error::other("another program listens there, or another version of memtrace")));
         };
         let trace = RunningTrace { service, socket: path.to_owned(), pid, name: name.to_owned() };
+        stream.get_ref().set_read_timeout(Some(ANSWER)).map_err(failed)?;
         Ok(Self { trace, stream })
     }
 
@@ -181,25 +223,28 @@ fn read_line(stream: &mut BufReader<UnixStream>) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
-    use std::thread;
 
     use harness::Scratch;
 
     use super::super::protocol::{answer, greeting};
     use super::*;
 
-    /// Answers one connection. Returns the line that the client sent.
+    /// Answers connections until a client sends a line, and returns the line.
     fn serve(path: &Path, pid: u32) -> thread::JoinHandle<String> {
         let listener = UnixListener::bind(path).unwrap();
         thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            stream.write_all(greeting(Service::Recording, pid, "run.memtrace").as_bytes()).unwrap();
-            let mut line = String::new();
-            BufReader::new(&stream).read_line(&mut line).unwrap();
-            let mark = StoredMark { text: format!("{}#2", line.trim_end()), at: Duration::from_millis(1500) };
-            // A client that finds several traces has closed the connection.
-            let _ = stream.write_all(answer(&Ok(mark)).as_bytes());
-            line
+            loop {
+                let (mut stream, _) = listener.accept().unwrap();
+                stream.write_all(greeting(Service::Recording, pid, "run.memtrace").as_bytes()).unwrap();
+                let mut line = String::new();
+                BufReader::new(&stream).read_line(&mut line).unwrap();
+                if line.is_empty() {
+                    continue;
+                }
+                let mark = StoredMark { text: format!("{}#2", line.trim_end()), at: Duration::from_millis(1500) };
+                stream.write_all(answer(&Ok(mark)).as_bytes()).unwrap();
+                return line;
+            }
         })
     }
 
@@ -219,13 +264,36 @@ mod tests {
     }
 
     #[test]
+    fn trace_that_still_attaches_is_not_waited_for() {
+        let scratch = Scratch::in_memory();
+        // The backlog takes the connection, and nobody answers.
+        let _attaching = UnixListener::bind(scratch.path("7.sock")).unwrap();
+        let server = serve(&scratch.path("8.sock"), 8);
+        assert_eq!(set_in_directory(Service::Recording, &scratch.path(""), "a").unwrap().text, "a#2");
+        assert_eq!(server.join().unwrap(), "a\n");
+    }
+
+    #[test]
+    fn trace_that_ends_meanwhile_is_left_out() {
+        let scratch = Scratch::in_memory();
+        let closing = UnixListener::bind(scratch.path("7.sock")).unwrap();
+        let ends = thread::spawn(move || drop(closing.accept()));
+        let server = serve(&scratch.path("8.sock"), 8);
+        assert_eq!(set_in_directory(Service::Recording, &scratch.path(""), "a").unwrap().text, "a#2");
+        ends.join().unwrap();
+        assert_eq!(server.join().unwrap(), "a\n");
+    }
+
+    #[test]
     fn several_recordings_are_listed() {
         let scratch = Scratch::in_memory();
         let servers: Vec<_> = [8, 9].map(|pid| serve(&scratch.path(&format!("{pid}.sock")), pid)).into();
         let error = set_in_directory(Service::Recording, &scratch.path(""), "a").unwrap_err().to_string();
         assert!(error.contains("8.sock (process 8, run.memtrace)\n") && error.contains("9.sock"), "{error}");
-        for server in servers {
-            assert_eq!(server.join().unwrap(), "", "no mark is set");
+        for (server, socket) in servers.into_iter().zip(["8.sock", "9.sock"]) {
+            let mut client = UnixStream::connect(scratch.path(socket)).unwrap();
+            client.write_all(b"end\n").unwrap();
+            assert_eq!(server.join().unwrap(), "end\n", "no mark is set");
         }
     }
 }
