@@ -42,13 +42,38 @@ pub fn tlb_reach() -> Option<Bytes> {
 }
 
 /// Returns the number of entries of the L2 data TLB for small pages (AMD64 Architecture Programmer's Manual, volume 3,
-/// function 8000_0006h).
+/// functions 8000_0006h and 8000_0021h).
 #[cfg(target_arch = "x86_64")]
 fn amd_tlb_entries() -> Option<u64> {
     use std::arch::x86_64::__cpuid;
-    const FUNCTION: u32 = 0x8000_0006;
-    let entries = u64::from(__cpuid(FUNCTION).ebx >> 16 & 0xfff);
-    (__cpuid(0x8000_0000).eax >= FUNCTION && entries > 0).then_some(entries)
+    const SIZES: u32 = 0x8000_0006;
+    const FEATURES: u32 = 0x8000_0021;
+    let last = __cpuid(0x8000_0000).eax;
+    let features = if last >= FEATURES { __cpuid(FEATURES).eax } else { 0 };
+    (last >= SIZES).then(|| amd_tlb(__cpuid(SIZES).ebx, features, family(__cpuid(1).eax)))?
+}
+
+/// Returns the number of entries of the L2 data TLB in `sizes`, EBX of the function 8000_0006h; `None` if there is no size.
+/// `features`: EAX of the function 8000_0021h.
+#[cfg(target_arch = "x86_64")]
+fn amd_tlb(sizes: u32, features: u32, family: u32) -> Option<u64> {
+    /// The sizes of L2 TLBs are in units of 32 entries (`L2TlbSizeX32`).
+    const IN_UNITS: u32 = 1 << 14;
+    const UNIT: u64 = 32;
+    /// Family of Zen 5, the first with such sizes.
+    const ZEN_5: u32 = 0x1a;
+    /// Virtual machines can hide the bit. A number of entries below this one is then a number of units: Zen 2 has 2,048.
+    const LEAST: u64 = 1024;
+    let number = u64::from(sizes >> 16 & 0xfff);
+    let is_in_units = features & IN_UNITS != 0 || family >= ZEN_5 && number < LEAST;
+    (number > 0).then_some(if is_in_units { number * UNIT } else { number })
+}
+
+/// Returns the family in EAX of the function 1.
+#[cfg(target_arch = "x86_64")]
+const fn family(signature: u32) -> u32 {
+    let base = signature >> 8 & 0xf;
+    if base == 0xf { base + (signature >> 20 & 0xff) } else { base }
 }
 
 /// Returns the number of entries of the largest data TLB for small pages (Intel 64 Software Developer's Manual, CPUID
@@ -83,6 +108,19 @@ mod tests {
         assert_eq!(intel_tlb(12 << 16 | 0b11, 128, 2 << 5 | 3), Some(1536));
         assert_eq!(intel_tlb(8 << 16 | 0b1, 16, 1 << 5 | 2), None);
         assert_eq!(intel_tlb(4 << 16 | 0b1000, 4, 2 << 5 | 3), None);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn sizes_of_new_tlbs_are_in_units() {
+        const ZEN_4: u32 = family(0x00a6_0f12);
+        const ZEN_5: u32 = family(0x00b4_0f40);
+        assert_eq!([ZEN_4, ZEN_5], [0x19, 0x1a]);
+        let size = |number: u32| 6 << 28 | number << 16 | 0x4000;
+        assert_eq!(amd_tlb(size(3072), 0, ZEN_4), Some(3072));
+        assert_eq!(amd_tlb(size(128), 1 << 14, ZEN_5), Some(4096));
+        assert_eq!(amd_tlb(size(128), 0, ZEN_5), Some(4096), "a virtual machine hides the bit");
+        assert_eq!(amd_tlb(size(0), 0, ZEN_4), None);
     }
 
     #[test]

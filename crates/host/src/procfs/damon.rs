@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use memtrace_model::{AbsAddr, PageState, Pid, TouchedPages};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::error::ProcessError;
 use super::page_touches::tracked_ranges;
@@ -100,28 +102,48 @@ impl Damon {
     }
 
     fn create(processes: &[Pid], aggregation: Duration) -> Result<Self, DamonError> {
+        // Two traces that start at once must not replace each other's monitors. Only root can open this file.
         let number = Path::new(KDAMONDS).join("nr_kdamonds");
-        let present = kernel_files::read_to_string(&number).map_err(|error| match error.kind() {
+        let lock = kernel_files::open(&number).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => DamonError::Missing,
             _ => DamonError::Failed(error),
         })?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => DamonError::InUse,
+            error => DamonError::Failed(error.into()),
+        })?;
+        let present = kernel_files::read_to_string(&number)?;
         // A write of the number would remove the monitors of another user.
+        if present.trim() != "0" {
+            // Another user can have monitors of physical addresses.
+            return match has_virtual_addresses(&Path::new(KDAMONDS).join("0")) {
+                Ok(false) => Err(DamonError::NoVirtualAddresses),
+                Ok(true) | Err(_) => Err(DamonError::InUse),
+            };
+        }
+        let undo = Undo::at_end_with_lock(REMOVE, KDAMONDS.as_ref(), lock)?;
+        if let Err(error) = fs::write(&number, processes.len().to_string()) {
+            // The monitors are those of another user.
+            undo.cancel();
+            return Err(match error.raw_os_error() {
+                Some(libc::EBUSY) => DamonError::InUse,
+                _ => DamonError::Failed(error),
+            });
+        }
+        let damon = Self { processes: processes.to_vec(), aggregation, _undo: undo };
+        for index in 0..processes.len() {
+            write(&damon.kdamond(index), "contexts/nr_contexts", 1)?;
+            if !has_virtual_addresses(&damon.kdamond(index))? {
+                return Err(DamonError::NoVirtualAddresses);
+            }
+        }
+        // A monitor cannot start beside these modules.
         let is_enabled = |module: &&str| {
             let enabled = kernel_files::read_to_string(format!("/sys/module/{module}/parameters/enabled"));
             enabled.is_ok_and(|text| text.trim() == "Y")
         };
-        if present.trim() != "0" || EXCLUSIVE.iter().any(is_enabled) {
+        if EXCLUSIVE.iter().any(is_enabled) {
             return Err(DamonError::InUse);
-        }
-        let undo = Undo::at_end(REMOVE, KDAMONDS.as_ref())?;
-        fs::write(&number, processes.len().to_string())?;
-        let damon = Self { processes: processes.to_vec(), aggregation, _undo: undo };
-        for index in 0..processes.len() {
-            write(&damon.kdamond(index), "contexts/nr_contexts", 1)?;
-            let operations = kernel_files::read_to_string(damon.kdamond(index).join("contexts/0/avail_operations"))?;
-            if !operations.lines().any(|line| line == "vaddr") {
-                return Err(DamonError::NoVirtualAddresses);
-            }
         }
         Ok(damon)
     }
@@ -216,6 +238,12 @@ impl Region {
     }
 }
 
+/// Returns true if the first context of a monitor can have virtual addresses.
+fn has_virtual_addresses(kdamond: &Path) -> io::Result<bool> {
+    let operations = kernel_files::read_to_string(kdamond.join("contexts/0/avail_operations"))?;
+    Ok(operations.lines().any(|line| line == "vaddr"))
+}
+
 /// Returns the number of aggregation intervals in `elapsed`. On a busy machine, intervals take longer than configured,
 /// so the age of the oldest region is used. It is too small if all regions were accessed in the second half. In this
 /// case, the number is computed from the configured length.
@@ -253,10 +281,24 @@ fn write(folder: &Path, name: &str, value: impl Display) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use harness::Scratch;
+
     use super::*;
 
     const fn region(accesses: u64, age: u64) -> Region {
         Region { start: 0, end: 4096, accesses, age }
+    }
+
+    #[test]
+    fn monitors_of_physical_addresses_only_are_recognized() {
+        let scratch = Scratch::new();
+        let context = scratch.join("contexts/0");
+        fs::create_dir_all(&context).unwrap();
+        assert!(has_virtual_addresses(&scratch).is_err());
+        for (operations, has_virtual) in [("paddr\n", false), ("vaddr\nfvaddr\npaddr\n", true)] {
+            fs::write(context.join("avail_operations"), operations).unwrap();
+            assert_eq!(has_virtual_addresses(&scratch).unwrap(), has_virtual);
+        }
     }
 
     #[test]
