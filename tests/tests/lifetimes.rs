@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use memtrace_common::vocabulary::LossReason;
+use memtrace_tests::report::ProcessReport;
 use memtrace_tests::{Totals, Trace, Victim, breakpoints, victim};
 
 #[test]
@@ -26,6 +27,22 @@ fn processes_in_one_trace_have_separate_totals() {
     }
     assert_eq!(report.totals, expected.iter().map(|expected| expected.totals).sum());
     victims.into_iter().for_each(Victim::finish);
+}
+
+#[test]
+fn children_that_ran_before_the_trace_are_traced() {
+    const COUNT: u64 = 20;
+    // Each child waits until the victim works.
+    let mut victim = victim::start_with("crowd", &[&COUNT.to_string(), "0"]);
+    let tracer = Trace::victim(&victim).option("--children").start();
+    let expected = victim.work();
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    assert_eq!(report.totals, expected.totals.at_exit());
+    let children = report.processes.iter().filter(|process| process.totals.alloc_count > 0);
+    assert_eq!(children.map(ProcessReport::runs).sum::<u64>(), COUNT);
 }
 
 #[test]

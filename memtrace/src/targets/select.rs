@@ -2,6 +2,7 @@
 
 mod config;
 mod coverage_gaps;
+mod descendants;
 pub(crate) mod filter;
 mod late;
 mod probes;

@@ -56,7 +56,7 @@ impl Attachment {
         };
         let mut tracker = new_tracker();
         let probe_site = (config.source != SourceChoice::Allocator).then_some(ProbeSite::Best);
-        let (mut targets, allocators) = match Targets::find(&config.target, probe_site, &mut tracker) {
+        let (mut targets, mut allocators) = match Targets::find(&config.target, probe_site, &mut tracker) {
             // Without an allocator, the kernel's counters remain.
             Err(error @ Error::NoAllocator { .. }) => {
                 tracker = new_tracker();
@@ -82,6 +82,7 @@ impl Attachment {
         for pid in targets.pids() {
             kernel.follow(pid).map_err(|error| from_engines::kernel(Some(pid), error))?;
         }
+        allocators.extend(targets.follow_descendants(&mut kernel, &mut tracker)?);
         let reader = kernel.take_thread_usage().map_err(|error| from_engines::kernel(None, error))?;
         let mut probes = Probes::default();
         for allocator in allocators.iter().filter(|probes| !counted.iter().any(|counted| counted.replaces(probes))) {

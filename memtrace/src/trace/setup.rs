@@ -43,8 +43,8 @@ impl Setup {
         config: &Config,
         plan: &MemoryPlan,
         clock_start: Duration,
-        targets: &Targets,
-        allocators: &[AllocatorProbes],
+        targets: &mut Targets,
+        allocators: &mut Vec<AllocatorProbes>,
         tracker: &mut ProcessTracker,
     ) -> Result<Self, Error> {
         descriptors::raise_limit();
@@ -60,13 +60,18 @@ impl Setup {
         let mut estimate = Vec::new();
         let pids: Vec<_> = targets.pids().collect();
         let (mut kernel, mut readers) = load(&options, &pids)?;
+        allocators.extend(targets.follow_descendants(&mut kernel, tracker)?);
         let mut overhead = None;
         if config.follows(EventClass::probes_allocators) {
             let takes_stacks = config.tuning.max_depth > 0;
             let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks);
             if targets.ran_before() {
                 let costs = costs?;
-                let measured = if pids.is_empty() { running_processes(&options.filter, tracker) } else { pids.clone() };
+                let measured = if pids.is_empty() {
+                    running_processes(&options.filter, tracker)
+                } else {
+                    targets.family().collect()
+                };
                 let estimated = Overhead::measure(&mut kernel, &mut probes, allocators, &measured, costs)?;
                 estimate.push(estimated.describe(options.min_size));
                 if let Some(limit) = config.heap.max_overhead {
@@ -79,6 +84,7 @@ impl Setup {
                         options.min_size = size;
                         probes = Probes::default();
                         (kernel, readers) = load(&options, &pids)?;
+                        allocators.extend(targets.follow_descendants(&mut kernel, tracker)?);
                     }
                 }
                 let warning = estimated.warning(options.min_size);

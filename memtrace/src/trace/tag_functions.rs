@@ -90,7 +90,7 @@ fn find(
 
 /// Returns the handles of the objects that the targets have mapped, or may load at their start.
 pub(super) fn objects<'a>(targets: &'a Targets, tracker: &'a ProcessTracker) -> impl Iterator<Item = (Pid, &'a Path)> {
-    let mapped = targets.pids().flat_map(|pid| {
+    let mapped = targets.family().flat_map(|pid| {
         let objects = tracker.image(pid).into_iter().flat_map(ProcessImage::objects);
         objects.map(move |object| (pid, object))
     });

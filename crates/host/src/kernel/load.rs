@@ -147,6 +147,24 @@ impl Kernel {
         process_filter::decide(&mut self.bpf, pid, true)
     }
 
+    /// Returns true if `pid` is traced since [`Self::follow`], or since a traced process has started it.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the map of decisions cannot be read.
+    pub fn follows(&mut self, pid: Pid) -> Result<bool, KernelError> {
+        process_filter::is_decided(&mut self.bpf, pid)
+    }
+
+    /// Ends [`Self::follow`] of a process that may have exited before the call. Its pid may be reused.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if the map of decisions cannot be changed.
+    pub fn unfollow(&mut self, pid: Pid) -> Result<(), KernelError> {
+        process_filter::forget(&mut self.bpf, pid)
+    }
+
     /// Stops recording the blocks of `pid` below `min_size`. They are added up until the process exits. Returns true if
     /// the process was not demoted before.
     ///

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{HashMap, MapData, MapError};
 use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::{self, Decision, decision, filter_action, filter_key, filter_mode, thread_filter};
 use memtrace_model::{CgroupId, FilterRule, Pid, ProcessAttribute, Traits};
@@ -225,6 +225,24 @@ pub(super) fn decide(bpf: &mut Bpf, pid: Pid, traced: bool) -> Result<(), Kernel
     decisions.insert(pid.0, MapEntry(Decision { flags, user: 0, changes: 0 }), 0).map_err(|error| failed(&error))
 }
 
+/// Returns true if `pid` is traced by a decision that does not depend on its properties.
+pub(super) fn is_decided(bpf: &mut Bpf, pid: Pid) -> Result<bool, KernelError> {
+    let decisions: HashMap<&mut MapData, u32, MapEntry<Decision>> = map(bpf, "DECISIONS")?;
+    match decisions.get(&pid.0, 0) {
+        Ok(found) => Ok(found.0.flags & decision::TRACED != 0),
+        Err(MapError::KeyNotFound) => Ok(false),
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// Removes the decision about a process that has exited, if the BPF programs have not.
+pub(super) fn forget(bpf: &mut Bpf, pid: Pid) -> Result<(), KernelError> {
+    let mut decisions: HashMap<&mut MapData, u32, MapEntry<Decision>> = map(bpf, "DECISIONS")?;
+    // It fails if there is no decision.
+    let _ = decisions.remove(&pid.0);
+    Ok(())
+}
+
 fn map<'bpf, K: aya::Pod, V: aya::Pod>(
     bpf: &'bpf mut Bpf,
     name: &str,
@@ -232,7 +250,7 @@ fn map<'bpf, K: aya::Pod, V: aya::Pod>(
     bpf.map_mut(name)?.try_into().map_err(|error| failed(&error))
 }
 
-fn failed(error: &aya::maps::MapError) -> KernelError {
+fn failed(error: &MapError) -> KernelError {
     KernelError::from_error("write the process filter", error)
 }
 

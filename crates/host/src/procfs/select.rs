@@ -1,5 +1,6 @@
 //! Properties that select processes: name, user, executable and cgroups.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -8,7 +9,7 @@ use memtrace_model::{Pid, Traits};
 
 use super::cgroup_hierarchies::Hierarchies;
 use super::kernel_files;
-use super::kernel_text::real_user_in;
+use super::kernel_text::{parent, real_user_in};
 use super::process::{is_kernel_thread, proc_path};
 use crate::target_files::{facts_at, open_target_file};
 
@@ -19,16 +20,45 @@ use crate::target_files::{facts_at, open_target_file};
 ///
 /// Errors of reading `/proc`.
 pub fn all_processes() -> io::Result<Vec<Pid>> {
-    let mut pids = Vec::new();
-    for entry in fs::read_dir("/proc")? {
-        let entry = entry?;
-        if let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok())
-            && has_executable(Pid(pid))
+    let mut pids = pids()?;
+    pids.retain(|&pid| has_executable(pid));
+    pids.sort_unstable();
+    Ok(pids)
+}
+
+/// Lists the running processes that `roots` have started, and those that these have started. A process whose parent has exited
+/// belongs to another family (`find_new_reaper`, kernel/exit.c). memtrace itself is left out, with the processes that it has
+/// started: a shell is an ancestor of the memtrace that traces it.
+///
+/// # Errors
+///
+/// Errors of reading `/proc`.
+pub fn descendants(roots: &[Pid]) -> io::Result<Vec<Pid>> {
+    let own = Pid(std::process::id());
+    let mut children: BTreeMap<Pid, Vec<Pid>> = BTreeMap::new();
+    for pid in pids()? {
+        if let Some(parent) = parent(pid)
+            && pid != own
         {
-            pids.push(Pid(pid));
+            children.entry(parent).or_default().push(pid);
         }
     }
-    pids.sort_unstable();
+    let (mut found, mut queue) = (Vec::new(), roots.to_vec());
+    while let Some(pid) = queue.pop() {
+        let of_pid = children.remove(&pid).unwrap_or_default();
+        found.extend(of_pid.iter().filter(|child| !roots.contains(child)));
+        queue.extend(of_pid);
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Lists the processes in `/proc`.
+fn pids() -> io::Result<Vec<Pid>> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        pids.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid));
+    }
     Ok(pids)
 }
 
@@ -86,8 +116,20 @@ fn find_uid(passwd: &str, user: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
+    use std::process::{Command, Stdio};
 
     use super::*;
+
+    #[test]
+    fn own_process_is_no_descendant() {
+        let own = Pid(std::process::id());
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let found = descendants(&[parent(own).unwrap()]).unwrap();
+        assert!(!found.contains(&own) && !found.contains(&Pid(child.id())), "{found:?}");
+        assert!(descendants(&[own]).unwrap().contains(&Pid(child.id())));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 
     #[test]
     fn users_are_found_by_name_and_number() {

@@ -6,7 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 
-use memtrace_host::kernel::Scope;
+use memtrace_host::kernel::{Kernel, KernelError, Scope};
 use memtrace_host::launch::{Child, Identity, Launch};
 use memtrace_host::loader::Candidates;
 use memtrace_host::procfs;
@@ -15,6 +15,7 @@ use memtrace_model::{FilterRule, Object, Pid, printable};
 
 use super::config::{ProbeSite, Target};
 use super::coverage_gaps::coverage_gaps;
+use super::descendants::{Descendant, Descendants, NewDescendants};
 use super::filter;
 use super::probes::AllocatorProbes;
 use crate::run_kit::error::{AllocatorUser, Error, from_engines};
@@ -28,6 +29,8 @@ const MAX_NOTES: usize = 200;
 pub(crate) struct Targets {
     /// Running processes that were selected by their pids.
     processes: Vec<Process>,
+    /// Processes that these had started before the trace, if child processes are traced.
+    descendants: Descendants,
     command: Command,
     /// Name in reports: `pid 4711 (redis-server)`.
     pub(crate) name: String,
@@ -89,6 +92,7 @@ impl Targets {
     fn new(name: String, probe_site: Option<ProbeSite>, shares_probes: bool) -> Self {
         Self {
             processes: Vec::new(),
+            descendants: Descendants::default(),
             command: Command::None,
             name,
             notes: Vec::new(),
@@ -111,6 +115,7 @@ impl Targets {
         let mut processes = Vec::new();
         let mut probes = Vec::new();
         let mut notes = Vec::new();
+        let mut without_allocator = None;
         for &pid in pids {
             let user_error = |error| from_engines::process(pid, error);
             let process = procfs::inspect(pid).map_err(user_error)?;
@@ -133,7 +138,17 @@ impl Targets {
                     from_engines::allocators(AllocatorUser::Process(pid), error)
                 }
             };
-            for allocator in survey.supported().map_err(missing)? {
+            let supported = match survey.supported().map_err(missing) {
+                Ok(supported) => supported,
+                // Its child processes can have one.
+                Err(error @ Error::NoAllocator { .. }) if children => {
+                    without_allocator.get_or_insert(error);
+                    processes.push(process);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for allocator in supported {
                 if tracker.allocators.insert(pid, allocator) {
                     let id = tracker.allocators.id(allocator);
                     probes.extend(AllocatorProbes::new(pid, scope(pid, children), allocator, id, probe_site));
@@ -143,7 +158,58 @@ impl Targets {
         }
         let names: Vec<_> = processes.iter().map(|process| format!("{} ({})", process.pid, process.comm)).collect();
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
-        Ok((Self { processes, notes, ..Self::new(name, probe_site, children) }, probes))
+        let mut targets = Self { processes, notes, ..Self::new(name, probe_site, children) };
+        if children {
+            // The BPF programs, which follow them, are not loaded yet.
+            probes.extend(targets.find_descendants(tracker, |_| Ok(true))?.probes);
+        }
+        match without_allocator {
+            Some(error) if probes.is_empty() => Err(error),
+            _ => Ok((targets, probes)),
+        }
+    }
+
+    /// Finds the descendants of the targets that are not known yet.
+    fn find_descendants(
+        &mut self,
+        tracker: &mut ProcessTracker,
+        follow: impl FnMut(&Descendant) -> Result<bool, Error>,
+    ) -> Result<NewDescendants, Error> {
+        let roots: Vec<_> = self.pids().collect();
+        let mut new = self.descendants.find(&roots, self.probe_site, tracker, follow)?;
+        for note in new.notes.drain(..) {
+            if !self.notes.contains(&note) {
+                self.add_late_note(&note);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Lets the BPF programs, which follow the targets, follow their descendants too. Returns the probes for the allocators of descendants that
+    /// were not known.
+    pub(crate) fn follow_descendants(
+        &mut self,
+        kernel: &mut Kernel,
+        tracker: &mut ProcessTracker,
+    ) -> Result<Vec<AllocatorProbes>, Error> {
+        let mut probes = Vec::new();
+        if !self.shares_probes || self.processes.is_empty() {
+            return Ok(probes);
+        }
+        let mut follow = |descendant: &Descendant| {
+            let is_new = follow_descendant(kernel, descendant);
+            is_new.map_err(|error| from_engines::kernel(Some(descendant.pid()), error))
+        };
+        self.descendants.iter().try_for_each(|descendant| follow(descendant).map(drop))?;
+        // The BPF programs follow the processes that these start from now on. Until the last ones are followed, they can start
+        // others, so the search is repeated.
+        loop {
+            let new = self.find_descendants(tracker, &mut follow)?;
+            probes.extend(new.probes);
+            if new.count == 0 {
+                return Ok(probes);
+            }
+        }
     }
 
     fn find_selected(
@@ -256,6 +322,11 @@ impl Targets {
         self.processes.iter().map(|process| process.pid).chain(self.command_pid())
     }
 
+    /// Returns the pids of the targets and of their descendants.
+    pub(crate) fn family(&self) -> impl Iterator<Item = Pid> + '_ {
+        self.pids().chain(self.descendants.pids())
+    }
+
     /// Returns the first process that was selected by its pid and has exited.
     pub(crate) fn first_exited(&self) -> Option<Pid> {
         self.processes.iter().find(|process| process.has_exited()).map(|process| process.pid)
@@ -266,6 +337,21 @@ impl Targets {
         let fds = self.processes.iter().map(Process::pidfd).chain(self.command_fd());
         fds.map(|fd| fd.try_clone_to_owned()).collect()
     }
+}
+
+/// Lets the BPF programs follow a process. Returns true if they did not before, and the process runs.
+fn follow_descendant(kernel: &mut Kernel, descendant: &Descendant) -> Result<bool, KernelError> {
+    let pid = descendant.pid();
+    if kernel.follows(pid)? {
+        return Ok(false);
+    }
+    kernel.follow(pid)?;
+    // The program at its exit may have run before.
+    if descendant.has_exited() {
+        kernel.unfollow(pid)?;
+        return Ok(false);
+    }
+    Ok(true)
 }
 
 fn scope(pid: Pid, shares_probes: bool) -> Scope {

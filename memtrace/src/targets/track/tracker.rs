@@ -144,25 +144,38 @@ impl ProcessTracker {
         }
         let mut allocators = Vec::new();
         for &pid in pids {
-            let image = match procfs::read_image(pid, &mut self.objects) {
-                Ok(image) => image,
-                Err(error @ (ProcessError::Permission { .. } | ProcessError::Locked(_))) => {
-                    if matches!(error, ProcessError::Locked(_)) {
-                        self.locked.push_back(pid);
-                    }
-                    ProcessImage { comm: procfs::comm(pid).unwrap_or_default().into(), ..ProcessImage::default() }
-                }
-                // The process has exited.
-                Err(_) => continue,
-            };
-            for object in image.objects() {
-                self.add_new_allocators(pid, object, &mut allocators);
-            }
-            let at = self.now();
-            self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
-            self.read_metadata(pid);
+            self.see(pid, &mut allocators);
         }
         allocators
+    }
+
+    /// Adds `pid` to the traced processes, and reads its mappings. Returns the new allocators in them.
+    pub(crate) fn track_running(&mut self, pid: Pid) -> Vec<Allocator> {
+        self.track(pid);
+        let mut allocators = Vec::new();
+        self.see(pid, &mut allocators);
+        allocators.into_iter().map(|(_, allocator)| allocator).collect()
+    }
+
+    /// Reads the mappings of a running process. Appends the new allocators in them to `allocators`.
+    fn see(&mut self, pid: Pid, allocators: &mut Vec<(Pid, Allocator)>) {
+        let image = match procfs::read_image(pid, &mut self.objects) {
+            Ok(image) => image,
+            Err(error @ (ProcessError::Permission { .. } | ProcessError::Locked(_))) => {
+                if matches!(error, ProcessError::Locked(_)) {
+                    self.locked.push_back(pid);
+                }
+                ProcessImage { comm: procfs::comm(pid).unwrap_or_default().into(), ..ProcessImage::default() }
+            }
+            // The process has exited.
+            Err(_) => return,
+        };
+        for object in image.objects() {
+            self.add_new_allocators(pid, object, allocators);
+        }
+        let at = self.now();
+        self.registry.apply(ProcessEvent { pid, kind: ProcessEventKind::Seen { image, at } });
+        self.read_metadata(pid);
     }
 
     /// Returns the open objects that processes have mapped, the objects with the most mappings

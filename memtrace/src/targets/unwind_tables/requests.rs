@@ -72,7 +72,7 @@ impl UnwindTables {
                 let used = tracker.open_objects(&publisher.used_objects(command));
                 publisher.preload(kernel, &used);
             }
-            for pid in targets.pids() {
+            for pid in targets.family() {
                 if let Some(image) = tracker.image(pid) {
                     publisher.build_now(kernel, image.objects());
                 }

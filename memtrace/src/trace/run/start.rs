@@ -48,14 +48,14 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     if !is_command {
         privileges::keep_for_tracing();
     }
-    let (targets, allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
+    let (mut targets, mut allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
     // A command has the privileges of its user.
     if is_command {
         privileges::keep_for_tracing();
     }
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
     let (recorder, deltas) = recorder.unzip();
-    let setup = Setup::load(config, &plan, origin, &targets, &allocators, &mut tracker)?;
+    let setup = Setup::load(config, &plan, origin, &mut targets, &mut allocators, &mut tracker)?;
     let Setup { probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
     let (prepared, accounts) = Prepared::new(config, &plan, overhead);
     let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
