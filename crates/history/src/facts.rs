@@ -54,6 +54,11 @@ pub fn of_accounts(keys: &AccountKeys) -> Fact {
     text(RUN, "accounts_by", &names.join(","))
 }
 
+/// Returns the fact that all processes of the run have started in it.
+pub fn of_started_targets() -> Fact {
+    text(RUN, "from_start", "yes")
+}
+
 /// Returns the fact that spans of threads have allocated bytes.
 pub fn of_span_bytes() -> Fact {
     text(RUN, "span_bytes", "recorded")
@@ -221,6 +226,7 @@ impl RecordedFacts {
         let filtered = |item| self.number(FILTERED, item).filter(|_| class.probes_allocators()).unwrap_or_default();
         RunFacts {
             class,
+            from_start: self.text(RUN, "from_start").is_some(),
             allocators: allocators.collect(),
             tags: tags.collect(),
             killed_cgroups: texts(KILLED_CGROUP).filter_map(|(id, path)| Some((CgroupId::of(id)?, path))).collect(),

@@ -18,6 +18,8 @@ pub struct RunFacts {
     pub class: EventClass,
     /// N, if one page in N is recorded; 0 if pages are not traced.
     pub page_sample: u32,
+    /// True if all processes started in the trace, so that no block is older.
+    pub from_start: bool,
     /// Duration of the trace, or of the `window`.
     pub duration: Duration,
     /// Period of a recording, as times since the start of the trace. The numbers are the changes in this period; `None`

@@ -52,8 +52,15 @@ fn left_out(profile: &Profile) -> Vec<String> {
     let unmatched = profile.unmatched_frees();
     if unmatched > 0 {
         let frees = number::counted(unmatched, "free", "frees");
-        let or = if profile.run.filtered == Amount::default() { "" } else { " or filtered" };
-        sentences.push(format!("Unmatched: {frees} of unknown blocks, allocated before tracing began{or}."));
+        let is_filtered = profile.run.filtered != Amount::default();
+        sentences.push(match (profile.run.from_start, is_filtered) {
+            (false, false) => format!("Unmatched: {frees} of unknown blocks, allocated before tracing began."),
+            (false, true) => {
+                format!("Unmatched: {frees} of unknown blocks, allocated before tracing began or filtered.")
+            }
+            (true, false) => format!("Unmatched: {frees} of unknown blocks; their allocations were not traced."),
+            (true, true) => format!("Unmatched: {frees} of unknown blocks, filtered or not traced."),
+        });
     }
     let inherited = profile.inherited_frees();
     if inherited > 0 {
@@ -159,4 +166,22 @@ fn cost(profile: &Profile) -> String {
         number::duration(cpu_tracing),
         number::duration(cpu),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::{Pid, RunFacts};
+
+    use super::*;
+
+    #[test]
+    fn blocks_of_processes_that_start_in_the_trace_are_not_older() {
+        let sentence = |from_start| {
+            let process = ProcessProfile { unmatched_frees: 3, ..ProcessProfile::new(Pid(7), "server") };
+            let run = RunFacts { from_start, ..RunFacts::default() };
+            left_out(&Profile { run, processes: vec![process], ..Profile::default() }).remove(0)
+        };
+        assert_eq!(sentence(false), "Unmatched: 3 frees of unknown blocks, allocated before tracing began.");
+        assert_eq!(sentence(true), "Unmatched: 3 frees of unknown blocks; their allocations were not traced.");
+    }
 }

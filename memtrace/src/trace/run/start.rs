@@ -99,6 +99,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     context.clock = RunClock::start(origin);
     let (start, start_tick) = (context.clock.start, context.clock.start_tick);
     let mut facts = facts::at_start(&context.targets.name, start_tick, &config.grouping.to_recorded(), config.metric);
+    facts.extend((!context.targets.ran_before()).then(facts::of_started_targets));
     facts.extend(parts.start(&context));
     if let Some(recorder) = &mut context.recorder {
         recorder.start(start_tick, facts.iter().cloned());
