@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::process::Command;
 
-use memtrace_tests::{Scratch, Totals, Trace, victim};
+use memtrace_tests::{Scratch, Totals, Trace, tracer, victim};
 use rusqlite::{Connection, OpenFlags, params};
 
 /// Numbers of a summary: allocated and freed blocks, allocated and freed bytes, blocks in use, and bytes in use.
@@ -81,6 +82,41 @@ fn threads_have_the_counters_of_the_victim() {
     let current: (i64, bool) =
         connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?))).expect("the view can be read");
     assert_eq!(current, (all[5].cast_signed(), true));
+}
+
+#[test]
+fn water_marks_are_those_of_the_recorded_accounts() {
+    let scratch = Scratch::new();
+    let (recording, socket) = (scratch.path("run.memtrace"), scratch.path("socket"));
+    let mut victim = victim::start("accounts");
+    let trace = Trace::victim(&victim).options(&["--by", "thread", "--max-depth", "0", "--record"]).option(&recording);
+    let tracer = trace.option("--socket").option(&socket).accounts().start();
+    victim.process().write_line("");
+    let _: Vec<[u64; 11]> = victim.read_json();
+    let reset = Command::new(tracer::binary()).arg("reset").arg("--socket").arg(&socket).status();
+    assert!(reset.expect("memtrace starts").success());
+    victim.process().write_line("");
+    let counted: Vec<[u64; 11]> = victim.read_json();
+    tracer.stop().assert_code(0);
+    victim.finish();
+    // The last row is the sum.
+    let expected: BTreeMap<_, _> = counted[..counted.len() - 1]
+        .iter()
+        .map(|[tid, .., low, lows, high, highs]| (*tid, [*lows, *highs, *low, *high]))
+        .collect();
+    let connection = Connection::open(&recording).expect("a recording");
+    let sql = "SELECT THREAD_ID, EVENT_NAME, LOW_COUNT_USED, HIGH_COUNT_USED, LOW_NUMBER_OF_BYTES_USED,
+            HIGH_NUMBER_OF_BYTES_USED
+        FROM memory_summary_by_thread_by_event_name WHERE COUNT_ALLOC > 0";
+    let mut statement = connection.prepare(sql).expect("the view exists");
+    let rows = statement.query_map([], |row| {
+        assert_eq!(row.get::<_, String>(1)?, "memory/accounts/[no tag]");
+        let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
+        Ok((number(0)?, [number(2)?, number(3)?, number(4)?, number(5)?]))
+    });
+    let marks: BTreeMap<_, _> =
+        rows.expect("the view can be read").collect::<Result<_, _>>().expect("rows are complete");
+    assert_eq!(marks, expected);
 }
 
 #[test]

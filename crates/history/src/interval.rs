@@ -111,7 +111,7 @@ impl Interval {
         replace(&mut self.symbols, next.symbols, offset_of);
         replace(&mut self.images, next.images, |image| image.id);
         replace(&mut self.samples, next.samples, |sample| (sample.subject, sample.counter.clone()));
-        replace(&mut self.account_names, next.account_names, |account| account.number);
+        add(&mut self.account_names, next.account_names, |account| account.number, AccountNames::merge);
         add(&mut self.accounts, next.accounts, |account| account.number, RecordedAccount::merge);
         replace(&mut self.monitored, next.monitored, |thread| thread.number);
         add(&mut self.threads, next.threads, |row| row.thread, RecordedThreadUsage::merge);

@@ -10,6 +10,7 @@ mod reading;
 mod stored;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use memtrace_model::{
     AccountNumber, ActiveThread, ActivityEvent, Bytes, Frame, ImageId, LeftOut, LockIdentity, Span, StackEnd,
@@ -144,7 +145,10 @@ impl MemoryBook {
         interval.samples.retain(|sample| !matches!(&sample.subject, Subject::Process(image) if unknown(image)));
         for names in interval.account_names.drain(..) {
             self.bytes += 64 + names.names.iter().map(String::len).sum::<usize>();
-            self.account_names.insert(names.number, names);
+            match self.account_names.entry(names.number) {
+                Entry::Occupied(known) => known.into_mut().merge(names),
+                Entry::Vacant(entry) => _ = entry.insert(names),
+            }
         }
         let Identities { names, threads, locks, stacks } = &mut self.identities;
         let activity = &mut interval.activity;

@@ -31,6 +31,15 @@ impl AccountKey {
         Self(std::iter::repeat_n(KeyPart::Named("[other]".into()), columns).collect())
     }
 
+    /// Returns the thread in the key, if it has a name of its own.
+    #[must_use]
+    pub fn thread(&self) -> Option<Tid> {
+        self.0.iter().find_map(|part| match part {
+            KeyPart::Thread(_, tid) => tid.filter(|tid| *tid != Tid::ENDED),
+            KeyPart::Process(_) | KeyPart::Allocator(_) | KeyPart::Tag(_) | KeyPart::Named(_) => None,
+        })
+    }
+
     /// Returns the image of the process or thread in the key; `None` if the key has neither.
     #[must_use]
     pub fn image(&self) -> Option<ImageId> {

@@ -2,7 +2,7 @@
 //! 29.12.20.10) and of its `sys` schema. `docs/recording.md` describes the differences.
 
 /// Views with the changes of blocks by interval, thread, user, host and event. `EVENT_NAME` is `memory/OBJECT/TAG`.
-/// The object contains the innermost call outside of allocators and language libraries.
+/// The object contains the innermost call outside of allocators and language libraries; without stacks, it is the executable.
 const MEMORY_CHANGE: &str = "
 CREATE VIEW calling_object AS
     WITH RECURSIVE climb (path, at) AS (
@@ -25,13 +25,17 @@ CREATE VIEW memory_change AS
         coalesce(total.thread, image.pid) AS THREAD_ID,
         coalesce(image.user, CAST(image.uid AS TEXT)) AS USER,
         cgroup.path AS HOST,
-        'memory/' || coalesce(replace(object.path, rtrim(object.path, replace(object.path, '/', '')), ''), 'unknown')
-            || '/' || coalesce(tag.name, 'tag ' || nullif(total.tag, 0), '[no tag]') AS EVENT_NAME,
+        coalesce(tag.name, 'tag ' || nullif(total.tag, 0), '[no tag]') AS TAG,
+        'memory/' || coalesce(replace(object.path, rtrim(object.path, replace(object.path, '/', '')), ''),
+            CASE WHEN stack_end.name = 'not_taken'
+                THEN coalesce(replace(image.exe, rtrim(image.exe, replace(image.exe, '/', '')), ''), image.comm) END,
+            'unknown') || '/' || coalesce(tag.name, 'tag ' || nullif(total.tag, 0), '[no tag]') AS EVENT_NAME,
         alloc_count, alloc_bytes, live_count, live_bytes
     FROM change
         JOIN total ON total.id = change.total
         JOIN event_class ON event_class.id = total.class AND event_class.name = 'heap'
         JOIN image ON image.id = total.image
+        JOIN stack_end ON stack_end.id = total.\"end\"
         LEFT JOIN cgroup ON cgroup.id = image.cgroup
         LEFT JOIN path ON path.id = total.path
         LEFT JOIN calling_object ON calling_object.path = total.path
@@ -45,6 +49,33 @@ CREATE VIEW threads AS
         JOIN image ON image.id = thread.image
         LEFT JOIN cgroup ON cgroup.id = image.cgroup
     WHERE thread.image = (SELECT max(other.image) FROM thread AS other WHERE other.tid = thread.tid);
+";
+
+/// Views of the recorded accounts: `water_mark_start` has the last interval before the water marks start, and
+/// `account_water_marks` the marks of each thread, user, cgroup or tag (`KIND`), which the account has certainly reached.
+const WATER_MARKS: &str = "
+CREATE VIEW water_mark_start AS
+    SELECT coalesce(max(interval), 0) AS after_interval FROM mark WHERE text = 'reset' OR text LIKE 'reset#%';
+CREATE VIEW account_water_marks AS
+    WITH run (keys) AS (SELECT max(value) FROM fact WHERE topic = 'run' AND item = 'accounts_by'),
+    earlier AS (
+        SELECT account, live_count, live_bytes, max(interval) FROM account_interval
+            WHERE interval <= (SELECT after_interval FROM water_mark_start) GROUP BY account),
+    marks (account, low_count, high_count, low_bytes, high_bytes) AS (
+        SELECT account, low_count_at_most, high_count_at_least, low_bytes_at_most, high_bytes_at_least
+            FROM account_interval WHERE interval > (SELECT after_interval FROM water_mark_start)
+        UNION ALL SELECT account, live_count, live_count, live_bytes, live_bytes FROM earlier
+        UNION ALL SELECT id, 0, 0, 0, 0 FROM account WHERE id NOT IN (SELECT account FROM earlier)),
+    named AS (
+        SELECT replace(replace(keys, ',tag', ''), 'tag,', '') AS KIND, thread,
+            CASE WHEN keys LIKE 'tag,%' THEN name_2 WHEN keys <> 'tag' THEN name END AS NAME,
+            CASE WHEN keys = 'tag' OR keys LIKE 'tag,%' THEN name WHEN keys LIKE '%,tag' THEN name_2 END AS TAG,
+            low_count, high_count, low_bytes, high_bytes
+        FROM marks JOIN account ON account.id = marks.account JOIN run WHERE account.id <> 0)
+    SELECT KIND, CASE WHEN KIND = 'thread' THEN thread ELSE NAME END AS NAME, TAG,
+        min(low_count) AS LOW_COUNT_USED, max(high_count) AS HIGH_COUNT_USED,
+        min(low_bytes) AS LOW_NUMBER_OF_BYTES_USED, max(high_bytes) AS HIGH_NUMBER_OF_BYTES_USED
+    FROM named GROUP BY 1, 2, 3;
 ";
 
 /// Views of the schema `sys`. Bytes are plain numbers, as in the views of `sys` with the prefix `x$`.
@@ -68,38 +99,65 @@ CREATE VIEW sys_memory_global_by_current_bytes AS
     FROM memory_summary_global_by_event_name ORDER BY current_alloc DESC;
 ";
 
-/// Names of the summary views, and their key columns.
-const SUMMARIES: [(&str, &str); 5] = [
-    ("memory_summary_by_thread_by_event_name", "THREAD_ID, EVENT_NAME"),
-    ("memory_summary_by_account_by_event_name", "USER, HOST, EVENT_NAME"),
-    ("memory_summary_by_user_by_event_name", "USER, EVENT_NAME"),
-    ("memory_summary_by_host_by_event_name", "HOST, EVENT_NAME"),
-    ("memory_summary_global_by_event_name", "EVENT_NAME"),
+/// A summary view.
+struct Summary {
+    name: &'static str,
+    /// Key columns before `EVENT_NAME`.
+    keys: &'static [&'static str],
+    /// Kind of accounts with water marks for the rows: that of the only key, or that of the event.
+    accounts: Option<&'static str>,
+}
+
+const SUMMARIES: [Summary; 5] = [
+    Summary { name: "memory_summary_by_thread_by_event_name", keys: &["THREAD_ID"], accounts: Some("thread") },
+    Summary { name: "memory_summary_by_account_by_event_name", keys: &["USER", "HOST"], accounts: None },
+    Summary { name: "memory_summary_by_user_by_event_name", keys: &["USER"], accounts: Some("user") },
+    Summary { name: "memory_summary_by_host_by_event_name", keys: &["HOST"], accounts: Some("cgroup") },
+    Summary { name: "memory_summary_global_by_event_name", keys: &[], accounts: Some("tag") },
 ];
 
 /// Returns the statements that create the views.
 pub(super) fn views() -> String {
-    let summaries: String = SUMMARIES.iter().map(|(name, key)| summary(name, key)).collect();
-    [MEMORY_CHANGE, &summaries, SYS].concat()
+    let summaries: String = SUMMARIES.iter().map(summary).collect();
+    [MEMORY_CHANGE, WATER_MARKS, &summaries, SYS].concat()
 }
 
 /// Returns the statement that creates a summary view. Memory that a process held at its end counts as freed.
-/// Accounts are empty at the start of the trace, so low-water marks are 0. A high-water mark is the maximum over
-/// the ends of intervals.
-fn summary(name: &str, key: &str) -> String {
+///
+/// The water marks are those of the account with the same thread, user, host or event, if it was recorded. An account by tag has
+/// the events of all objects with this tag, and others have all events of their key, so the account must have a single event.
+/// Otherwise a low-water mark is 0, as all accounts are empty at the start of the trace, and a high-water mark is the maximum
+/// over the ends of intervals, the last one before a reset included.
+fn summary(Summary { name, keys, accounts }: &Summary) -> String {
+    let key = keys.iter().map(|key| format!("{key}, ")).collect::<String>() + "EVENT_NAME";
+    let account = keys.first().copied().filter(|_| accounts.is_some()).unwrap_or("NULL");
+    let kind = accounts.map_or_else(|| "NULL".into(), |kind| format!("'{kind}'"));
     format!(
         "CREATE VIEW {name} AS
-            SELECT {key},
-                sum(allocs) AS COUNT_ALLOC, sum(allocs - lives) AS COUNT_FREE,
-                sum(alloc) AS SUM_NUMBER_OF_BYTES_ALLOC, sum(alloc - live) AS SUM_NUMBER_OF_BYTES_FREE,
-                0 AS LOW_COUNT_USED, sum(lives) AS CURRENT_COUNT_USED, max(0, max(counts)) AS HIGH_COUNT_USED,
-                0 AS LOW_NUMBER_OF_BYTES_USED, sum(live) AS CURRENT_NUMBER_OF_BYTES_USED,
-                max(0, max(bytes)) AS HIGH_NUMBER_OF_BYTES_USED
-            FROM (SELECT {key}, sum(alloc_count) AS allocs, sum(alloc_bytes) AS alloc, sum(live_count) AS lives,
-                    sum(live_bytes) AS live,
+            WITH changes AS (
+                SELECT {key}, TAG, interval, sum(alloc_count) AS allocs, sum(alloc_bytes) AS alloc,
+                    sum(live_count) AS lives, sum(live_bytes) AS live,
                     sum(sum(live_count)) OVER (PARTITION BY {key} ORDER BY interval) AS counts,
                     sum(sum(live_bytes)) OVER (PARTITION BY {key} ORDER BY interval) AS bytes
-                FROM memory_change GROUP BY {key}, interval)
-            GROUP BY {key};\n"
+                FROM memory_change GROUP BY {key}, TAG, interval),
+            sums AS (
+                SELECT {key}, TAG, {account} AS account, sum(allocs) AS allocs, sum(alloc) AS alloc, sum(lives) AS lives,
+                    sum(live) AS live,
+                    max(sum(lives), coalesce(sum(lives) FILTER (WHERE interval <= after_interval), 0),
+                        coalesce(max(counts) FILTER (WHERE interval >= after_interval), 0)) AS counts,
+                    max(sum(live), coalesce(sum(live) FILTER (WHERE interval <= after_interval), 0),
+                        coalesce(max(bytes) FILTER (WHERE interval >= after_interval), 0)) AS bytes,
+                    count(*) OVER (PARTITION BY {account}, TAG) AS events_of_tag,
+                    count(*) OVER (PARTITION BY {account}) AS events
+                FROM changes JOIN water_mark_start GROUP BY {key}, TAG)
+            SELECT {key}, allocs AS COUNT_ALLOC, allocs - lives AS COUNT_FREE, alloc AS SUM_NUMBER_OF_BYTES_ALLOC,
+                alloc - live AS SUM_NUMBER_OF_BYTES_FREE,
+                coalesce(marks.LOW_COUNT_USED, 0) AS LOW_COUNT_USED, lives AS CURRENT_COUNT_USED,
+                max(0, counts, coalesce(marks.HIGH_COUNT_USED, 0)) AS HIGH_COUNT_USED,
+                coalesce(marks.LOW_NUMBER_OF_BYTES_USED, 0) AS LOW_NUMBER_OF_BYTES_USED,
+                live AS CURRENT_NUMBER_OF_BYTES_USED,
+                max(0, bytes, coalesce(marks.HIGH_NUMBER_OF_BYTES_USED, 0)) AS HIGH_NUMBER_OF_BYTES_USED
+            FROM sums LEFT JOIN account_water_marks AS marks ON marks.KIND = {kind} AND marks.NAME IS sums.account
+                AND (marks.TAG = sums.TAG AND events_of_tag = 1 OR marks.TAG IS NULL AND events = 1);\n"
     )
 }

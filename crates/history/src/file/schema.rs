@@ -121,7 +121,7 @@ CREATE TABLE counter (
     id INTEGER PRIMARY KEY, subject TEXT NOT NULL, image INTEGER, cgroup_id INTEGER, name TEXT NOT NULL);
 CREATE TABLE sample (
     interval INTEGER, counter INTEGER, value INTEGER NOT NULL, PRIMARY KEY (interval, counter)) WITHOUT ROWID;
-CREATE TABLE account (id INTEGER PRIMARY KEY, name TEXT, name_2 TEXT);
+CREATE TABLE account (id INTEGER PRIMARY KEY, name TEXT, name_2 TEXT, thread INTEGER);
 CREATE TABLE account_interval (
     interval INTEGER, account INTEGER, alloc_bytes INTEGER NOT NULL, alloc_count INTEGER NOT NULL,
     free_bytes INTEGER NOT NULL, free_count INTEGER NOT NULL, free_by_others_bytes INTEGER NOT NULL,

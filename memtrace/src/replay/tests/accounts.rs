@@ -16,7 +16,11 @@ fn totals(bytes: u64) -> AccountTotals {
 fn record_accounts(path: &Path) {
     let writer = Writer::create(path, &header(), Settings::default()).unwrap();
     let account = |number: u32, bytes: u64| RecordedAccount { number: AccountNumber(number), totals: totals(bytes) };
-    let name = |number: u32| AccountNames { number: AccountNumber(number), names: vec![format!("user-{number}")] };
+    let name = |number: u32| AccountNames {
+        number: AccountNumber(number),
+        names: vec![format!("user-{number}")],
+        thread: None,
+    };
     let sum: u64 = (1..=300).sum();
     let mut at_start = facts::at_start("users", Tick(0), &RecordedGrouping::default(), None);
     at_start.push(facts::of_accounts(&vec![GroupBy::User].into()));

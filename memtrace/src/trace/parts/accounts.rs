@@ -332,9 +332,13 @@ impl RunAccounts {
     fn named(&self, interval: RecordedInterval, until: Tick, tracker: &ProcessTracker) -> AccountInterval {
         let RecordedInterval { totals, keys } = interval;
         let accounts = totals.into_iter().map(|(number, totals)| RecordedAccount { number, totals });
-        let names = |key: AccountKey| key.0.iter().map(|part| name(part, tracker, &self.tags)).collect();
-        let total = AccountNames { number: AccountNumber::TOTAL, names: vec![String::from("total")] };
-        let names = keys.into_iter().map(|(number, key)| AccountNames { number, names: names(key) });
+        let names = |(number, key): (_, AccountKey)| AccountNames {
+            number,
+            names: key.0.iter().map(|part| name(part, tracker, &self.tags)).collect(),
+            thread: key.thread(),
+        };
+        let total = AccountNames { number: AccountNumber::TOTAL, names: vec![String::from("total")], thread: None };
+        let names = keys.into_iter().map(names);
         AccountInterval { until, accounts: accounts.collect(), names: names.chain([total]).collect() }
     }
 

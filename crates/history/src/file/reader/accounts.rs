@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{AccountCounters, AccountNumber, AccountTotals, Amount, AmountBounds, Bytes, MarkBounds, Tick};
+use memtrace_model::{
+    AccountCounters, AccountNumber, AccountTotals, Amount, AmountBounds, Bytes, MarkBounds, Tick, Tid,
+};
 use rusqlite::Row;
 
 use super::Recording;
@@ -71,10 +73,18 @@ pub(super) fn account_names(recording: &Recording) -> Result<Vec<AccountNames>, 
     if !recording.connection.has_table("account_interval")? {
         return Ok(accounts);
     }
-    recording.connection.each_row("SELECT id, name, name_2 FROM account", [], |row| {
-        let names = [row.get::<_, Option<String>>(1)?, row.get(2)?];
-        accounts
-            .push(AccountNames { number: AccountNumber(row.get(0)?), names: names.into_iter().flatten().collect() });
+    recording.connection.each_row("SELECT * FROM account", [], |row| {
+        let names = [row.get::<_, Option<String>>("name")?, row.get("name_2")?];
+        let thread = match row.get::<_, Option<u32>>("thread") {
+            // Recordings of earlier versions lack it.
+            Err(rusqlite::Error::InvalidColumnName(_)) => None,
+            thread => thread?,
+        };
+        accounts.push(AccountNames {
+            number: AccountNumber(row.get("id")?),
+            names: names.into_iter().flatten().collect(),
+            thread: thread.map(Tid),
+        });
         Ok(())
     })?;
     Ok(accounts)

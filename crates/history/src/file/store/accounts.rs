@@ -8,9 +8,13 @@ use crate::interval::Interval;
 
 /// Stores the accounts that have changed in an interval.
 pub(super) fn write(transaction: &Transaction<'_>, interval: i64, content: &Interval) -> Result<()> {
-    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO account VALUES (?, ?, ?)")?;
+    let mut row = transaction.prepare_cached(
+        "INSERT INTO account VALUES (?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET name = excluded.name,
+            name_2 = excluded.name_2, thread = coalesce(excluded.thread, thread)",
+    )?;
     for account in &content.account_names {
-        row.execute(params![account.number.0, account.names.first(), account.names.get(1)])?;
+        let thread = account.thread.map(|tid| tid.0);
+        row.execute(params![account.number.0, account.names.first(), account.names.get(1), thread])?;
     }
     let marks = "?, ".repeat(23);
     let mut row = transaction.prepare_cached(&format!("INSERT OR REPLACE INTO account_interval VALUES ({marks}?)"))?;

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use harness::Scratch;
-use memtrace_model::{AccountCounters, AccountNumber, AccountTotals, Amount, AmountBounds, Bytes, MarkBounds, Tick};
+use memtrace_model::{
+    AccountCounters, AccountNumber, AccountTotals, Amount, AmountBounds, Bytes, MarkBounds, Tick, Tid,
+};
 use proptest::prelude::*;
 
 use super::sample_intervals::header;
@@ -46,6 +48,8 @@ fn intervals(all: Vec<Vec<RecordedAccount>>) -> Vec<Interval> {
         let account_names = accounts.iter().map(|account| AccountNames {
             number: account.number,
             names: vec![format!("account {} at {at}", account.number.0), String::from("second")],
+            // The name of a thread that has ended is final.
+            thread: (at % 2 == 0).then_some(Tid(account.number.0)),
         });
         let span = Duration::from_secs(at)..Duration::from_secs(at + 1);
         Interval { span, account_names: account_names.collect(), accounts, ..Interval::default() }
