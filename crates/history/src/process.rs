@@ -35,6 +35,7 @@ pub(super) fn process(
         resident: usage.resident.clone(),
         faults: usage.counts.faults(),
         peak_rss: usage.counts.peak_rss(),
+        rss: usage.rss,
         ..ProcessProfile::new(id.pid, shown_name(&image.comm))
     }
 }

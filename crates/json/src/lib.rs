@@ -30,7 +30,7 @@ pub use explain::{
     PressureShares, Sizes, ThreadStacks,
 };
 pub use numbers::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, ResidentMemory};
-pub use process::{Demotion, GroupRuns, Process, Run, Untraced, UntracedMemory, UntracedProcess};
+pub use process::{Demotion, GroupRuns, Process, ResidentSet, Run, Untraced, UntracedMemory, UntracedProcess};
 pub use reclaim::{
     Cgroup, CgroupMemory, Effort, KernelThread, LatencyClass, MachineReclaim, OomKill, OrderStalls, StallPressure,
     Stalls, Vmstat,

@@ -80,6 +80,9 @@ pub struct Process<'a> {
     /// `hugetlb` or `special`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident: Option<Object<'a, ResidentMemory>>,
+    /// Only with `heap`, for a process that runs at the end of the trace: its RSS.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rss: Option<ResidentSet<'a>>,
     /// Only with `reclaim`: stalls of the process by [kind](#kinds-of-reclaim).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stalls: Option<Object<'a, Stalls>>,
@@ -90,6 +93,20 @@ pub struct Process<'a> {
     pub allocs_per_s: Option<f64>,
     /// `alloc_bytes` divided by the report's `duration_s`; `null` if that is 0.
     pub alloc_bytes_per_s: Option<f64>,
+}
+
+/// RSS of a process, as the kernel counts it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ResidentSet<'a> {
+    /// RSS at the start of the trace; `null` if the process has started later.
+    pub start_bytes: Option<u64>,
+    /// RSS at the end of the trace.
+    pub end_bytes: u64,
+    /// Part of `end_bytes` that is shared memory.
+    pub shared_bytes: u64,
+    /// Runtime that the program is, or has loaded, and whose objects malloc does not return: `python`, `ruby`, `node`, `java`, `go` or `erlang`; `null`
+    /// if none is known.
+    pub runtime: Option<Text<'a>>,
 }
 
 /// Demotion of a process. Its user had more live blocks than a fair share of the ledger, so small blocks of the process

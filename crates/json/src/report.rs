@@ -80,6 +80,10 @@ pub struct Report<
     pub inherited_frees: u64,
     /// Frees by the C library of blocks that the program freed before. Sum over all processes.
     pub repeated_frees: u64,
+    /// Only with `heap`, if a traced process runs at the end: sentences about the RSS, the part of it that the live blocks
+    /// explain, and the command that shows the rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rss_note: Option<Text<'a>>,
     /// Highest value of the live bytes. Only if `processes` has a single entry, because peaks of several processes are
     /// at different times.
     pub peak_bytes: Option<u64>,

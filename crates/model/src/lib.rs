@@ -55,7 +55,8 @@ pub use names::{CodeNames, FileState, GeneratedFunction, Names, PathObject};
 pub use process::{
     BuildId, Cgroup, CgroupId, Container, FilterRule, GeneratedCode, ImageEnd, ImageId, ImageRusage, ImageStart,
     Mapping, NoPerfMap, Object, Owner, PageFaults, Pid, ProcessAttribute, ProcessEvent, ProcessEventKind, ProcessImage,
-    ProcessMemory, Replaced, Rusage, Tid, Traits, Untraced, UntracedProcess, UntracedReason, User, Version,
+    ProcessMemory, Replaced, ResidentSet, Runtime, Rusage, Tid, Traits, Untraced, UntracedProcess, UntracedReason,
+    User, Version,
 };
 pub use profile::{
     Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, Name, ObjectName, PartChange,

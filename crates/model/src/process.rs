@@ -8,6 +8,7 @@ mod image;
 mod mapping;
 mod metadata;
 mod replaced;
+mod resident_set;
 mod rusage;
 mod untraced;
 
@@ -19,6 +20,7 @@ pub use image::{ImageEnd, ImageStart, ProcessImage};
 pub use mapping::{BuildId, Mapping, Object};
 pub use metadata::{Cgroup, Container, Owner, User};
 pub use replaced::{Replaced, Version};
+pub use resident_set::{ResidentSet, Runtime};
 pub use rusage::{ImageRusage, PageFaults, Rusage};
 pub use untraced::{ProcessMemory, Untraced, UntracedProcess, UntracedReason};
 

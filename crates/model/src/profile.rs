@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::{
     AbsAddr, BlockHistograms, BuildId, Bytes, Cgroup, Comm, Demotion, ImageEnd, Losses, MemcgProfile, Metric, OomKill,
-    PageFaults, Part, Pid, Quantities, Quantity, ReclaimKind, Residency, RunFacts, StackEnd, StallStats, Tid, User,
-    VirtOffset,
+    PageFaults, Part, Pid, Quantities, Quantity, ReclaimKind, Residency, ResidentSet, RunFacts, StackEnd, StallStats,
+    Tid, User, VirtOffset,
 };
 
 pub use self::cost::{Cost, ProgramCost};
@@ -110,6 +110,8 @@ pub struct ProcessProfile {
     pub faults: Option<PageFaults>,
     /// High-water mark of the RSS, if pages are traced and the mark is known.
     pub peak_rss: Option<Bytes>,
+    /// RSS at the start and at the end of the trace, if blocks are traced and the process runs.
+    pub rss: Option<ResidentSet>,
 }
 
 impl ProcessProfile {
@@ -138,6 +140,7 @@ impl ProcessProfile {
             resident: None,
             faults: None,
             peak_rss: None,
+            rss: None,
         }
     }
 

@@ -23,6 +23,7 @@ use crate::json_lines;
 use crate::kernel_reported::KernelReported;
 use crate::metrics::MetricView;
 use crate::options::Options;
+use crate::resident_sets;
 use crate::stack_quality::StackQuality;
 
 /// memtrace itself, as the writer of the JSON.
@@ -56,6 +57,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         totals: numbers::of(profile, total, Some(KernelReported::of_all(profile))),
         unmatched_frees: profile.unmatched_frees(),
         inherited_frees: profile.inherited_frees(),
+        rss_note: resident_sets::sentences(profile).map(Into::into),
         repeated_frees: profile.repeated_frees(),
         peak_bytes: profile.sole_peak().map(|peak| peak.0),
         filtered: numbers::blocks(profile.run.filtered),

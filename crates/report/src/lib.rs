@@ -28,6 +28,7 @@ mod options;
 mod perfetto;
 mod pprof;
 mod remainders;
+mod resident_sets;
 mod speedscope;
 mod stack_quality;
 mod stalls;

@@ -17,7 +17,7 @@ use self::entry::{INLINED, SEPARATOR};
 use crate::fold::{Pruning, Spelling, fold};
 use crate::metrics::MetricView;
 use crate::options::Options;
-use crate::{escape, estimate, format};
+use crate::{escape, estimate, format, resident_sets};
 
 /// Maximum length of the title in characters. This title fits between the buttons at the initial width of 1200 pixels.
 const TITLE_CHARACTERS: usize = 96;
@@ -110,7 +110,7 @@ fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
         before.insert(1, format!("grown (not drawn: {shrunk} shrunk)"));
     }
     let before = before.join(" ");
-    let incomplete = [format::untraced(profile), format::demoted(profile)];
+    let incomplete = [resident_sets::phrase(profile), format::untraced(profile), format::demoted(profile)];
     let incomplete: String = incomplete.into_iter().flatten().map(|phrase| format!(" · {phrase}")).collect();
     let quality = format::quality(profile, 2).map(|quality| format!(" · stacks: {quality}")).unwrap_or_default();
     let after = incomplete + &quality;

@@ -27,7 +27,8 @@ use crate::groups::Groups;
 use crate::kernel_reported::{self, KernelReported};
 use crate::metrics::MetricView;
 use crate::options::Options;
-use crate::{allocators, estimate, format};
+use crate::wrap::wrapped;
+use crate::{allocators, estimate, format, resident_sets};
 
 /// Writes the text report. It has no colours, and the line feed is its only control character.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
@@ -41,6 +42,9 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     totals(MetricView::new(profile, options.metric), out)?;
     oom_kills::write(profile, out)?;
     residency::write(profile, out)?;
+    if let Some(sentences) = resident_sets::sentences(profile) {
+        writeln!(out, "\n{}", wrapped(&sentences, 0))?;
+    }
     reclaim::write(profile, options, out)?;
     if !profile.processes.is_empty() && !profile.is_of_one_image() {
         processes::write(profile, options, out)?;

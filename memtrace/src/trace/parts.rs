@@ -7,6 +7,7 @@ mod overhead;
 mod pages;
 mod periodic_sites;
 pub(super) mod reclaim;
+mod resident_sets;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -23,6 +24,7 @@ use self::overhead::MeasuredOverhead;
 use self::pages::PageReader;
 use self::periodic_sites::PeriodicSites;
 use self::reclaim::ReclaimReader;
+use self::resident_sets::ResidentSets;
 use super::config::Config;
 use super::context::Context;
 use super::facts::Facts;
@@ -85,6 +87,11 @@ const ROWS: &[Row] = &[
         create: |_, prepared, context| {
             Ok(boxed(prepared.overhead.take().map(|meter| MeasuredOverhead::start(meter, context))))
         },
+    },
+    Row {
+        name: "resident sets",
+        begins: Begins::WithEvents,
+        create: |config, _, context| Ok(boxed(ResidentSets::start(config, context))),
     },
     Row { name: "reclaim", begins: Begins::WithEvents, create: |config, _, _| Ok(boxed(ReclaimReader::start(config))) },
     Row { name: "sites", begins: Begins::WithEvents, create: |config, _, _| PeriodicSites::start(config).map(boxed) },

@@ -24,7 +24,7 @@ const DETAILS: [(DetailKind, &str); 9] = [
     (DetailKind::OldExitCount, "old_exit_count"),
 ];
 
-const IMAGE_VALUES: [(ImageValue, &str); 19] = [
+const IMAGE_VALUES: [(ImageValue, &str); 23] = [
     (ImageValue::DiscardedBytes, "image_discarded_bytes"),
     (ImageValue::DiscardedCount, "image_discarded_count"),
     (ImageValue::UnmatchedFrees, "unmatched_frees"),
@@ -44,6 +44,10 @@ const IMAGE_VALUES: [(ImageValue, &str); 19] = [
     (ImageValue::DroppedBytes, "dropped_bytes"),
     (ImageValue::DroppedCount, "dropped_count"),
     (ImageValue::DemotedFrees, "demoted_frees"),
+    (ImageValue::RssStart, "rss_start_bytes"),
+    (ImageValue::RssEnd, "rss_end_bytes"),
+    (ImageValue::RssShared, "rss_shared_bytes"),
+    (ImageValue::Runtime, "runtime"),
 ];
 
 /// Names of the kinds of values in [`StallStats`], ordered by ID. [`stall_numbers`] and

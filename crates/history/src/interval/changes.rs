@@ -141,6 +141,14 @@ pub enum ImageValue {
     DroppedCount,
     /// Number of frees of unknown blocks since the demotion.
     DemotedFrees,
+    /// RSS in bytes at the start of the trace.
+    RssStart,
+    /// RSS in bytes at the end of the trace.
+    RssEnd,
+    /// Shared memory in the RSS at the end of the trace, in bytes.
+    RssShared,
+    /// Runtime of the program: its position in `Runtime::ALL`, from 1.
+    Runtime,
 }
 
 impl ImageValue {

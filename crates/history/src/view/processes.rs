@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Demotion, Epoch, EventClass, ImageId, ImageRusage, ImageUsage,
-    LiveChanges, Log2, LossReason, MappingKind, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity, Rusage,
-    StackEnd, Tick,
+    LiveChanges, Log2, LossReason, MappingKind, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity,
+    ResidentSet, Runtime, Rusage, StackEnd, Tick,
 };
 
 use super::options::ViewOptions;
@@ -84,6 +84,7 @@ pub(super) fn read(
         set_values(usage, &values);
         if !moments.is_window() {
             set_resident(usage, &values);
+            usage.rss = resident_set(&values);
         }
     }
     for ((image, key), stats) in stalls {
@@ -325,6 +326,18 @@ fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>)
         let begin = minor.or(major).map(|_| Rusage::default());
         usage.counts = ImageRusage { begin, end: Some(end) };
     }
+}
+
+/// Returns the RSS at the end of a run, if the process runs then.
+fn resident_set(values: &BTreeMap<(ImageValue, u32), u64>) -> Option<ResidentSet> {
+    let known = |kind| values.get(&(kind, 0)).copied();
+    let runtime = known(ImageValue::Runtime).and_then(|number| usize::try_from(number).ok()?.checked_sub(1));
+    Some(ResidentSet {
+        start: known(ImageValue::RssStart).map(Bytes),
+        end: Bytes(known(ImageValue::RssEnd)?),
+        shared: Bytes(known(ImageValue::RssShared).unwrap_or_default()),
+        runtime: runtime.and_then(|index| Runtime::ALL.get(index).copied()),
+    })
 }
 
 /// Sets the resident memory, which is read at the end of a run.

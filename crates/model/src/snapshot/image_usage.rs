@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Demotion, Epoch, EventClass, ImageEnd, ImageRusage, Pid, Quantities,
-    Residency, StackId, StackKey, StallKey, StallStats, StallTotals, Touched,
+    Residency, ResidentSet, StackId, StackKey, StallKey, StallStats, StallTotals, Touched,
 };
 
 /// Totals of one process image.
@@ -46,6 +46,8 @@ pub struct ImageUsage {
     pub resident: Option<Residency>,
     /// Rusage of the image's process. Only page faults have it.
     pub counts: ImageRusage,
+    /// RSS of the image's process, if it runs. Only the heap has it.
+    pub rss: Option<ResidentSet>,
 }
 
 impl ImageUsage {
@@ -107,6 +109,7 @@ impl ImageUsage {
         self.join_touched();
         self.copy_of = self.copy_of.or(other.copy_of);
         self.resident = self.resident.take().or(other.resident);
+        self.rss = self.rss.or(other.rss);
         self.counts.begin = self.counts.begin.or(other.counts.begin);
         self.counts.end = self.counts.end.or(other.counts.end);
     }
@@ -153,6 +156,7 @@ impl ImageUsage {
         // Lists of pages have no difference.
         change.touched.clear();
         change.resident = None;
+        change.rss = None;
         change.counts = ImageRusage::default();
         change.copy_of = None;
         change

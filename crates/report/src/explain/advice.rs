@@ -2,7 +2,7 @@
 //! conclusion about the largest part.
 
 use memtrace_model::format as number;
-use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource};
+use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource, Runtime};
 
 use super::painter::Weight;
 use super::rss_parts::{self, PartKind, share};
@@ -122,23 +122,23 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     Some((most.kind, Advice { command, ..plain(text) }))
 }
 
-/// Returns a hint at tools of a language runtime. The name of the executable identifies the runtime.
+/// Returns a hint at tools of a language runtime.
 fn runtime(page: &Explanation) -> Option<&'static str> {
-    const RUNTIMES: [(&str, &str); 5] = [
-        (
-            "python",
+    match Runtime::of_executable(&page.exe)? {
+        Runtime::Python => Some(
             "Python keeps small objects there (pymalloc): use tracemalloc, or restart with PYTHONMALLOC=malloc and trace.",
         ),
-        (
-            "node",
+        Runtime::Node => Some(
             "JavaScript objects are there (V8): use process.memoryUsage() or a heap snapshot (node --heapsnapshot-signal).",
         ),
-        ("java", "Java objects are there: use jcmd PID GC.heap_info, and jcmd PID VM.native_memory for the rest."),
-        ("ruby", "Ruby objects are there: use ObjectSpace.dump_all."),
-        ("beam", "Erlang processes are there: use erlang:memory()."),
-    ];
-    let program = page.exe.file_name()?.to_string_lossy();
-    RUNTIMES.iter().find(|(start, _)| program.starts_with(start)).map(|(_, says)| *says)
+        Runtime::Java => {
+            Some("Java objects are there: use jcmd PID GC.heap_info, and jcmd PID VM.native_memory for the rest.")
+        }
+        Runtime::Ruby => Some("Ruby objects are there: use ObjectSpace.dump_all."),
+        Runtime::Erlang => Some("Erlang processes are there: use erlang:memory()."),
+        // The name of the executable does not tell.
+        Runtime::Go => None,
+    }
 }
 
 fn free(page: &Explanation) -> Option<Advice> {

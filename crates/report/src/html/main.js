@@ -11,6 +11,7 @@ function main() {
   byId('losses').textContent = `Lost: ${LOST.map(([reason, count]) => `${count} ${reason}`).join(', ') || 'nothing'}.`
     + (report.untraced.count > 0 ? ` Not traced: ${report.untraced.count} processes.` : '')
     + (DEMOTED > 0 ? ` Demoted: ${DEMOTED} processes; their live numbers are lower bounds.` : '');
+  byId('rss').textContent = report.rss_note ?? '';
   byId('notes').replaceChildren(...report.notes.map((note) => element('li', {}, note)));
   qualityTable(byId('quality'));
   byId('theme').addEventListener('click', changeTheme);

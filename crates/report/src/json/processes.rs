@@ -47,6 +47,12 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Proces
         kernel: class.counts_pages().then(|| numbers::kernel_counts(known)),
         peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
         resident: process.resident.as_ref().map(|residence| numbers::resident(profile, residence)),
+        rss: process.rss.map(|rss| schema::ResidentSet {
+            start_bytes: rss.start.map(|start| start.0),
+            end_bytes: rss.end.0,
+            shared_bytes: rss.shared.0,
+            runtime: rss.runtime.map(|runtime| runtime.name().into()),
+        }),
         stalls: class.counts_stalls().then(|| reclaim::stalls(&process.stalls)),
         traced_s: process.traced.as_secs_f64(),
         allocs_per_s: rates.map(|(blocks, _)| blocks),

@@ -119,6 +119,10 @@ fn add(sum: &mut ProcessProfile, process: &ProcessProfile, duration: Duration) {
         let all = sum.resident.get_or_insert_default();
         resident.0.iter().for_each(|(kind, resident)| all.0.entry(*kind).or_default().add(resident));
     }
+    sum.rss = match (sum.rss, process.rss) {
+        (Some(one), Some(other)) => Some(one.plus(other)),
+        (one, other) => one.or(other),
+    };
     sum.faults = [sum.faults, process.faults].into_iter().flatten().reduce(|one, other| PageFaults {
         minor: one.minor.saturating_add(other.minor),
         major: one.major.saturating_add(other.major),

@@ -131,6 +131,12 @@ impl Allocators {
         found.any(|handle| self.verdicts.get(handle) != Some(Some(UntracedReason::NotAttached)))
     }
 
+    /// Returns true if an object is known to be made by Go.
+    pub(super) fn is_go(&self, object: &Object) -> bool {
+        let verdict = object.handle.as_ref().and_then(|handle| self.verdicts.get(handle));
+        verdict == Some(Some(UntracedReason::Go))
+    }
+
     /// Returns the reason why `object` has no allocator with probes; `None` if it has one.
     pub(super) fn obstacle(&mut self, pid: Pid, object: &Arc<Object>) -> Option<UntracedReason> {
         let Some(handle) = &object.handle else { return Some(UntracedReason::Unreadable) };

@@ -16,7 +16,7 @@ use memtrace_host::procfs::{MetadataReader, Objects, ProcessError, ProcessMetada
 use memtrace_host::target_files;
 use memtrace_model::{
     AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartKeys, Pid, ProcessEvent,
-    ProcessEventKind, ProcessImage, Snapshot, Tick, Tid,
+    ProcessEventKind, ProcessImage, Runtime, Snapshot, Tick, Tid,
 };
 use memtrace_object::allocators::{Allocator, Survey, UserHooks};
 
@@ -313,6 +313,15 @@ impl ProcessTracker {
     /// Returns the latest image of `pid`.
     pub(crate) fn image(&self, pid: Pid) -> Option<&ProcessImage> {
         self.registry.images().get(&self.latest_id(pid))
+    }
+
+    /// Returns the runtime of the program in an image, if it is known.
+    pub(crate) fn runtime(&self, id: ImageId) -> Option<Runtime> {
+        let image = self.registry.images().get(&id)?;
+        let of_library = |object: &Arc<Object>| Runtime::of_library(&object.path);
+        let of_go = || image.objects().any(|object| self.allocators.is_go(object)).then_some(Runtime::Go);
+        let of_exe = image.exe.as_deref().and_then(Runtime::of_executable);
+        of_exe.or_else(|| image.objects().find_map(of_library)).or_else(of_go)
     }
 
     /// Returns the id of the latest image of `pid`.

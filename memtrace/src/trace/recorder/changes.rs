@@ -7,7 +7,7 @@ use memtrace_history::{
 };
 use memtrace_model::{
     Amount, BlockHistograms, Bytes, Epoch, EventClass, ImageId, ImageUsage, Log2, MappingKind, PageFaults, Quantities,
-    Quantity, StackEnd, StackId, StackKey,
+    Quantity, ResidentSet, Runtime, StackEnd, StackId, StackKey,
 };
 use rustc_hash::FxHashMap;
 
@@ -168,7 +168,22 @@ fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &
     if let Some(Bytes(value)) = usage.peak {
         interval.image_changes.push(ImageChange { image, class, kind: ImageValue::Peak, index: 0, value });
     }
+    interval.image_changes.extend(usage.rss.iter().flat_map(|rss| rss_values(image, class, rss)));
     interval.stalls.extend(usage.stalls.iter().map(|(&key, &stats)| StallChange { image, key, stats }));
+}
+
+/// Returns the RSS of an image as changes.
+fn rss_values(image: ImageId, class: EventClass, rss: &ResidentSet) -> impl Iterator<Item = ImageChange> + use<> {
+    let runtime =
+        |known| Runtime::ALL.iter().zip(1..).find(|(runtime, _)| **runtime == known).map(|(_, number)| number);
+    let values = [
+        (ImageValue::RssStart, rss.start.map(|start| start.0)),
+        (ImageValue::RssEnd, Some(rss.end.0)),
+        (ImageValue::RssShared, Some(rss.shared.0)),
+        (ImageValue::Runtime, rss.runtime.and_then(runtime)),
+    ];
+    let known = values.into_iter().filter_map(|(kind, value)| Some((kind, value?)));
+    known.map(move |(kind, value)| ImageChange { image, class, kind, index: 0, value })
 }
 
 /// Returns the page faults of an image as changes. The count of minor faults is present even if it is zero, to show

@@ -38,7 +38,7 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the high-water marks of images, the ages of their blocks, and their hot and cold bytes. An image with a
+    /// Records the high-water marks of images, their RSS, the ages of their blocks, and their hot and cold bytes. An image with a
     /// recorded end is left out: its last changes contain these values.
     pub(in crate::trace) fn record_values_at_end(&mut self, snapshots: &Snapshots) {
         let values_at_end = |(&id, usage): (&ImageId, &ImageUsage)| {
@@ -152,14 +152,14 @@ impl Recorder {
     }
 }
 
-/// Returns the high-water mark of an image, and the quantities of its stacks that are known only at the end: live bytes
+/// Returns the high-water mark of an image, its RSS, and the quantities of its stacks that are known only at the end: live bytes
 /// at the time of the mark, hot and cold bytes.
 fn peak_and_touches(usage: &ImageUsage) -> ImageUsage {
     let known = [Quantity::AtPeakBytes, Quantity::HotBytes, Quantity::ColdBytes];
     let values = |stack: &Quantities| known.iter().fold(Quantities::ZERO, |sum, &known| sum.with(known, stack[known]));
     let by_stack = usage.by_stack.iter().map(|(&key, stack)| (key, values(stack)));
     let by_stack = by_stack.filter(|(_, values)| !values.is_zero()).collect();
-    ImageUsage { peak: usage.peak, by_stack, ..ImageUsage::default() }
+    ImageUsage { peak: usage.peak, rss: usage.rss, by_stack, ..ImageUsage::default() }
 }
 
 /// Returns the ages of the blocks of each stack.
