@@ -110,7 +110,7 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     }
     let outputs = Outputs::open_for(&recording.header().classes, &config.outputs)?;
     let losses = write_stacks(&reports, outputs.into_iter().collect(), observer)?;
-    Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
+    Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None, nothing_selected: None })
 }
 
 /// Returns the report on `class`, or on the first event class of the recording.
@@ -240,7 +240,13 @@ fn write_accounts(
         _ => memtrace_report::write_accounts(format, &table, config.top, out),
     };
     all_written(fill(outputs, &content, observer))?;
-    Ok(Outcome { losses: table.losses, command: None, complete: !book.is_salvaged(), none_traced: None })
+    Ok(Outcome {
+        losses: table.losses,
+        command: None,
+        complete: !book.is_salvaged(),
+        none_traced: None,
+        nothing_selected: None,
+    })
 }
 
 /// Writes the usage of threads of a recording.
@@ -268,7 +274,7 @@ fn write_threads(
     }
     all_written(failures)?;
     let losses = recording.losses(moments.from(), moments.to()).map_err(unreadable)?;
-    Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None })
+    Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None, nothing_selected: None })
 }
 
 /// Returns the grouping of the report. `recorded`: the grouping of the run.

@@ -34,6 +34,8 @@ pub struct Trace {
     options: Vec<OsString>,
     command: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
+    /// True if a trace waits for the processes that it selects: most tests start them when memtrace has attached.
+    waits: bool,
 }
 
 impl Trace {
@@ -77,7 +79,15 @@ impl Trace {
             options: Vec::new(),
             command: Vec::new(),
             environment: Vec::new(),
+            waits: true,
         }
+    }
+
+    /// Makes memtrace refuse to select processes if none runs.
+    #[must_use]
+    pub const fn without_waiting(mut self) -> Self {
+        self.waits = false;
+        self
     }
 
     /// Makes the trace run `memtrace accounts`.
@@ -121,18 +131,28 @@ impl Trace {
 
     /// Returns true if the trace selects processes of the whole machine.
     fn is_system_wide(&self) -> bool {
-        const SELECTIONS: [&str; 5] = ["--all", "--comm", "--exe", "--user", "--cgroup"];
-        self.options.iter().any(|option| SELECTIONS.iter().any(|selection| option == selection))
+        self.has_option(&["--all"]) || self.selects()
+    }
+
+    /// Returns true if the trace selects processes by their properties.
+    fn selects(&self) -> bool {
+        self.has_option(&["--comm", "--exe", "--user", "--cgroup"])
+    }
+
+    fn has_option(&self, any: &[&str]) -> bool {
+        self.options.iter().any(|option| any.iter().any(|one| option == one))
     }
 
     fn spawn(self) -> Tracer {
         if self.is_system_wide() {
             lane::require_whole_machine();
         }
-        let Self { scratch, binary, formats, wrapper, options, command, environment } = self;
+        let waits = self.waits && self.selects();
+        let Self { scratch, binary, formats, wrapper, options, command, environment, .. } = self;
         let mut words = wrapper;
         words.push(binary.into_os_string());
         words.extend(options);
+        words.extend(waits.then(|| "--wait".into()));
         for format in formats {
             words.extend(["-o".into(), scratch.join(format!("out.{format}")).into_os_string()]);
         }

@@ -87,7 +87,7 @@ pub use remote_counters::RemoteCounters;
 pub use resident::resident;
 pub use rusage::{kernel_counts, page_faults};
 pub(crate) use select::user_id;
-pub use select::{all_processes, descendants, traits};
+pub use select::{all_processes, descendants, kernel_threads, traits};
 pub use smaps::{Sizes, Vma, read_vmas, rollup, vmas};
 pub use status::counted;
 pub(crate) use system::kernel_btf;

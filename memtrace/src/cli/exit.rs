@@ -9,6 +9,7 @@ use crate::doctor::{Area, Finding, Verdict};
 use crate::options::conflict::ArgConflict;
 use crate::run_kit::error::Error;
 use crate::run_kit::outcome::{CommandEnd, Outcome};
+use crate::targets::select::filter;
 
 /// Exit of memtrace. The discriminant is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,10 +143,23 @@ impl From<UntracedReason> for Exit {
     }
 }
 
+/// Prints why a run that wrote its report has no data, and returns its exit code. With `pass`, the command's own exit
+/// code is passed on.
+pub(super) fn of_outcome(outcome: &Outcome, pass: bool, console: &Console) -> u8 {
+    if let Some(process) = &outcome.none_traced {
+        of_error(&Error::NoneTraced(process.clone()), console);
+    }
+    if let Some(name) = &outcome.nothing_selected {
+        of_error(&filter::nothing_seen(name), console);
+    }
+    code_of(outcome, pass)
+}
+
 /// Returns the exit code of a run that wrote its report. With `pass`, the command's own exit code is passed on.
-pub(super) fn code_of(outcome: &Outcome, pass: bool) -> u8 {
+fn code_of(outcome: &Outcome, pass: bool) -> u8 {
     match outcome.command {
         _ if let Some(process) = &outcome.none_traced => Exit::from(process.reason).code(),
+        _ if outcome.nothing_selected.is_some() => Exit::NoProcess.code(),
         // 128 plus the signal, as in shells: bash(1), EXIT STATUS. A code has 8 bits (wait(2)).
         Some(CommandEnd::Signal(signal)) if pass => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         Some(CommandEnd::Code(code)) if pass => u8::try_from(code).unwrap_or(u8::MAX),
@@ -219,7 +233,13 @@ mod tests {
 
     #[test]
     fn losses_determine_the_exit_code() {
-        let mut outcome = Outcome { losses: Losses::default(), command: None, complete: true, none_traced: None };
+        let mut outcome = Outcome {
+            losses: Losses::default(),
+            command: None,
+            complete: true,
+            none_traced: None,
+            nothing_selected: None,
+        };
         assert_eq!(code_of(&outcome, false), 0);
         outcome.complete = false;
         assert_eq!(code_of(&outcome, false), 20);
@@ -230,7 +250,13 @@ mod tests {
 
     #[test]
     fn commands_exit_code_is_passed_on_request() {
-        let ended = |command| Outcome { losses: Losses::default(), command, complete: true, none_traced: None };
+        let ended = |command| Outcome {
+            losses: Losses::default(),
+            command,
+            complete: true,
+            none_traced: None,
+            nothing_selected: None,
+        };
         assert_eq!(code_of(&ended(Some(CommandEnd::Code(3))), false), 0);
         assert_eq!(code_of(&ended(Some(CommandEnd::Code(3))), true), 3);
         assert_eq!(code_of(&ended(Some(CommandEnd::Signal(9))), false), 0);

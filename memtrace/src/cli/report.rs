@@ -132,7 +132,7 @@ pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
     };
     logging::start(console, false, 0);
     match replay::run(&config, &mut Terminal::new(console.clone(), false, false)) {
-        Ok(outcome) => exit::code_of(&outcome, false).into(),
+        Ok(outcome) => exit::of_outcome(&outcome, false, console).into(),
         Err(error) => exit::of_error(&error, console).into(),
     }
 }

@@ -151,7 +151,7 @@ pub(super) fn run(args: ThreadsArgs, console: &Console) -> ExitCode {
     let outcome = crate::threads::run(&config, &mut Terminal::new(console.clone(), quiet, has_command));
     console.clear();
     match outcome {
-        Ok(outcome) => exit::code_of(&outcome, false).into(),
+        Ok(outcome) => exit::of_outcome(&outcome, false, console).into(),
         Err(error) => exit::of_error(&error, console).into(),
     }
 }

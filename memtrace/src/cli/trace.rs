@@ -16,7 +16,6 @@ use super::{exit, logging};
 use crate::options::ActivityConfig;
 use crate::options::conflict::ArgConflict;
 use crate::options::{OutputArgs, check_heap_profiles, resolve_outputs};
-use crate::run_kit::error::Error;
 use crate::targets::select::Target;
 use crate::trace::config::Config;
 
@@ -41,12 +40,7 @@ pub(super) fn run_config(config: Result<Config, ArgConflict>, verbose: u8, conso
     let outcome = crate::trace::run(&config, &mut Terminal::new(console.clone(), config.quiet, has_command));
     console.clear();
     match outcome {
-        Ok(outcome) => {
-            if let Some(process) = &outcome.none_traced {
-                exit::of_error(&Error::NoneTraced(process.clone()), console);
-            }
-            exit::code_of(&outcome, pass).into()
-        }
+        Ok(outcome) => exit::of_outcome(&outcome, pass, console).into(),
         Err(error) => exit::of_error(&error, console).into(),
     }
 }

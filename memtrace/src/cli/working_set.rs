@@ -151,6 +151,7 @@ fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
         cgroups: args.cgroups,
         users: args.users,
         exclude: args.exclude,
+        wait: false,
         children: false,
         no_children: false,
         command: Vec::new(),

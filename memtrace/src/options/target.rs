@@ -59,6 +59,12 @@ pub(crate) struct TargetArgs {
     #[arg(long, value_name = "KIND=VALUE", value_parser = excluded, hide_short_help = true, help_heading = TARGET)]
     pub(crate) exclude: Vec<Excluded>,
 
+    /// Wait for a process that matches, if none runs
+    ///
+    /// Without it, a selection that matches no running process is refused. The executable, control group or user must exist.
+    #[arg(long, hide_short_help = true, help_heading = TARGET)]
+    pub(crate) wait: bool,
+
     /// Also trace child processes of --pid
     ///
     /// Child processes of a command are traced unless --no-children is given. Probes then apply to all processes that
@@ -97,6 +103,10 @@ impl TargetArgs {
                 "--all is given together with --pid or a command",
                 "remove one of them; --all traces every process until --duration is over, or until Ctrl-C",
             )),
+            (false, true) | (true, false) if self.wait => Err(ArgConflict::new(
+                "--wait is given together with --pid or a command",
+                "remove it: it waits for processes of --comm, --exe, --cgroup or --user",
+            )),
             (false, true) | (true, false) if !rules.is_empty() => Err(ArgConflict::new(
                 "--pid or a command is given together with a process filter",
                 "give either --pid or a command, or --comm, --exe, --cgroup, --user and --exclude",
@@ -105,7 +115,11 @@ impl TargetArgs {
                 "--children and --no-children need --pid or a command",
                 "remove it: every process that matches the filter is traced, whatever its parent",
             )),
-            (true, true) if self.all || selects => Ok(Target::Selected(rules)),
+            (true, true) if self.wait && !selects => Err(ArgConflict::new(
+                "--wait is given without a selection of processes",
+                "remove it: it waits for processes of --comm, --exe, --cgroup or --user",
+            )),
+            (true, true) if self.all || selects => Ok(Target::Selected { rules, waits: self.wait }),
             (true, true) if !rules.is_empty() => Err(ArgConflict::new(
                 "--exclude is given without a target",
                 "add --all to trace all other processes of the machine, or select some: --comm, --exe, --cgroup, --user",
@@ -246,7 +260,7 @@ mod tests {
     #[test]
     fn target_is_of_one_kind_or_all_processes() {
         let target = |line: &str| resolved(line).map(|config| config.target);
-        assert_eq!(target("-a"), Ok(Target::Selected(vec![])));
+        assert_eq!(target("-a"), Ok(Target::Selected { rules: vec![], waits: false }));
         let rule = |attribute, exclude| FilterRule { attribute, exclude };
         let rules = vec![
             rule(ProcessAttribute::Comm(String::from("nginx")), false),
@@ -255,14 +269,18 @@ mod tests {
         ];
         for line in ["--user www-data --exclude pid=9 --comm nginx", "-a --user www-data --exclude pid=9 --comm nginx"]
         {
-            assert_eq!(target(line), Ok(Target::Selected(rules.clone())), "{line}");
+            assert_eq!(target(line), Ok(Target::Selected { rules: rules.clone(), waits: false }), "{line}");
         }
         let all_others = vec![rule(ProcessAttribute::Pid(Pid(9)), true)];
-        assert_eq!(target("--all --exclude pid=9"), Ok(Target::Selected(all_others)));
+        assert_eq!(target("--all --exclude pid=9"), Ok(Target::Selected { rules: all_others, waits: false }));
         assert!(refused("--exit-code").starts_with("--exit-code needs a command"));
         assert!(refused("--pid 1 --comm bash").starts_with("--pid or a command is given together"));
         assert!(refused("--exclude pid=1 -- ls").starts_with("--pid or a command is given together"));
         assert!(refused("--children").starts_with("--children and --no-children need"));
+        assert!(refused("--pid 1 --wait").starts_with("--wait is given together with --pid"));
+        assert!(refused("-a --wait").starts_with("--wait is given without a selection"));
+        let waiting = target("--comm nginx --wait").unwrap();
+        assert!(matches!(waiting, Target::Selected { waits: true, .. }), "{waiting:?}");
         assert_eq!(refused("--pid 1 -- ls"), "both --pid and a command are given");
         assert!(refused("--pid 1 --exit-code").starts_with("--exit-code needs a command"));
         assert_eq!(refused("--pid 1 --all"), "--all is given together with --pid or a command");

@@ -12,6 +12,8 @@ pub(crate) struct Outcome {
     pub(crate) complete: bool,
     /// The largest process in scope, if none of them could be traced.
     pub(crate) none_traced: Option<UntracedProcess>,
+    /// Name of the target, if it selects processes by their properties, and none has run.
+    pub(crate) nothing_selected: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -55,6 +55,7 @@ impl Attachment {
             ProcessTracker::new(clock_start, PartKeys::NONE, config.user_hooks.clone(), MMAP_RING, limits)
         };
         let mut tracker = new_tracker();
+        filter::require_match(&config.target, &filter::resolve(&config.target, false)?)?;
         let probe_site = (config.source != SourceChoice::Allocator).then_some(ProbeSite::Best);
         let (mut targets, mut allocators) = match Targets::find(&config.target, probe_site, &mut tracker) {
             // Without an allocator, the kernel's counters remain.

@@ -45,6 +45,8 @@ pub(super) struct ThreadsRun {
     /// Traces that triggers start; `None` if triggers start no traces.
     traces: Option<TriggeredTraces>,
     once: bool,
+    /// True if processes are selected by their properties.
+    includes_some: bool,
     seen: Seen,
     watchdog: Watchdog,
 }
@@ -56,6 +58,8 @@ struct Seen {
     intervals: u64,
     /// Number of readings that were dropped because the monitor was too slow.
     skipped: u64,
+    /// True if a process was monitored.
+    has_process: bool,
     /// True if a monitored process has had counters of the heap.
     has_source: bool,
 }
@@ -109,6 +113,7 @@ impl ThreadsRun {
             cgroups: config.has_cgroup_conditions().then(CgroupReadings::new),
             traces,
             once: config.once,
+            includes_some: config.target.includes_some(),
             seen: Seen::default(),
             watchdog: Watchdog::of_environment(),
         };
@@ -160,6 +165,7 @@ impl ThreadsRun {
             SourceState { source, is_stale: false }
         };
         let sampling = self.processes.sampling(reading, attachment.losses(), source);
+        self.seen.has_process |= !sampling.processes.is_empty();
         let Some(mut interval) = self.builder.observe(sampling) else { return true };
         if self.once && self.seen.intervals > 0 {
             return false;
@@ -195,8 +201,8 @@ impl ThreadsRun {
 
     /// Completes the outputs, and starts to remove the probes.
     pub(super) fn finish(self, observer: &mut dyn Observer) -> Result<FinishedRun, Error> {
-        let Self { mut attachment, sampling, mut marks, outputs, seen, triggers, traces, .. } = self;
-        let Seen { skipped, has_source, .. } = seen;
+        let Self { mut attachment, sampling, mut marks, outputs, includes_some, seen, triggers, traces, .. } = self;
+        let Seen { skipped, has_process, has_source, .. } = seen;
         let sampled = sampling.finish();
         attachment.update(observer);
         attachment.count_late_notes(observer);
@@ -209,7 +215,7 @@ impl ThreadsRun {
         if skipped > 0 {
             observer.note(&format!("{skipped} readings of the counters were too late, so their intervals are longer"));
         }
-        if !has_source && attachment.notes().is_empty() {
+        if has_process && !has_source && attachment.notes().is_empty() {
             observer.note(
                 "no monitored process had an allocator that memtrace can count; the columns of the heap are empty",
             );
@@ -225,7 +231,9 @@ impl ThreadsRun {
             observer.note(&format!("{count} traces were not started: {}", reason.explanation()));
         }
         let complete = complete && skipped == 0 && attachment.is_complete();
-        let outcome = Outcome { losses, command: attachment.command_end(), complete, none_traced: None };
+        let command = attachment.command_end();
+        let nothing_selected = (includes_some && !has_process).then(|| attachment.name().to_owned());
+        let outcome = Outcome { losses, command, complete, none_traced: None, nothing_selected };
         Ok(FinishedRun { outcome, detach: attachment.detach(), answers, trace })
     }
 }

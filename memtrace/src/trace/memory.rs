@@ -344,7 +344,7 @@ fn limit(config: &Config, own: Option<OwnLimit>, least: Bytes) -> Option<(Bytes,
     }
     let free = own.map(|own| own.free);
     match config.target {
-        Target::Selected(_) => {
+        Target::Selected { .. } => {
             let default = if config.views_moments() { RECORDED_LIMIT } else { DEFAULT_LIMIT };
             // A quarter of a low limit can be too little, so it is at least `least`.
             let quarter = own.map(|own| Bytes(own.limit.0 / 4).max(least).min(own.free));

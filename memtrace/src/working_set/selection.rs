@@ -55,7 +55,7 @@ impl Selection {
 
     /// Returns the selected control groups that have a memory controller, and their descendants.
     pub(super) fn groups(target: &Target) -> Vec<CgroupId> {
-        let Target::Selected(rules) = target else { return Vec::new() };
+        let Target::Selected { rules, .. } = target else { return Vec::new() };
         let Some(groups) = MemoryGroups::find() else { return Vec::new() };
         let path = |rule: &FilterRule| match &rule.attribute {
             ProcessAttribute::Cgroup(path) if !rule.exclude => Some(path.clone()),

@@ -40,7 +40,9 @@ fn groups_of_processes_have_exact_marks() {
 
 #[test]
 fn empty_tables_have_a_note() {
-    let accounts = Trace::system_wide().options(&["--comm", "no-such-comm"]).accounts().start().stop().accounts();
+    let victim = victim::start("exact");
+    let accounts = Trace::victim(&victim).accounts().start().stop().accounts();
+    victim.finish();
     assert!(accounts.accounts.is_empty(), "{accounts:?}");
     assert!(
         accounts.notes.iter().any(|note| note == "no traced thread has allocated or freed a block"),

@@ -379,7 +379,7 @@ fn short_processes_are_selected_by_their_name() {
     // No other process has this name.
     let program = directory.join("short-lived-one");
     std::fs::copy("/bin/true", &program).expect("the program can be copied");
-    let run = ThreadsRun::start(&[&OPTIONS[..], &["--comm", "short-lived-one"]].concat());
+    let run = ThreadsRun::start(&[&OPTIONS[..], &["--comm", "short-lived-one", "--wait"]].concat());
     for _ in 0..PROCESSES {
         assert!(Command::new(&program).status().expect("the program starts").success());
     }
@@ -393,4 +393,12 @@ fn short_processes_are_selected_by_their_name() {
         ended.iter().all(|process| process.ended.count == 1 && Usage::from(&process.usage).get("minor_faults") > 0),
         "{ended:?}"
     );
+}
+
+#[test]
+fn monitor_that_waits_for_a_process_in_vain_says_so() {
+    const NO_PROCESS: i32 = 3;
+    let monitored = ThreadsRun::start(&[&OPTIONS[..], &["--comm", "mt-no-such", "--wait"]].concat()).stop();
+    assert_eq!(monitored.code, Some(NO_PROCESS), "{}", monitored.stderr);
+    assert!(monitored.stderr.contains("mt-no-such did not run"), "{}", monitored.stderr);
 }

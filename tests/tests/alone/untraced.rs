@@ -339,9 +339,16 @@ fn process_is_listed_after_exec_of_an_untraceable_file() {
 }
 
 #[test]
-fn selection_without_a_process_has_a_note() {
-    let outcome = Trace::system_wide().options(&["--comm", "mt-no-such", "-d", "1ms"]).run();
-    let report = outcome.report();
+fn selection_without_a_process_is_refused_or_has_a_note() {
+    const NO_PROCESS: i32 = 3;
+    let trace = || Trace::system_wide().options(&["--comm", "mt-no-such", "-d", "1ms"]);
+    trace()
+        .without_waiting()
+        .run()
+        .assert_refused(NO_PROCESS, &["the processes of command mt-no-such do not run", "--wait"]);
+    let kernel_thread = Trace::system_wide().options(&["--comm", "kthreadd"]);
+    kernel_thread.without_waiting().run().assert_refused(UNTRACEABLE, &["it is the kernel thread kthreadd"]);
+    let report = trace().run().report_with_code(NO_PROCESS);
     assert_eq!(report.notes, ["no process matched the selection"]);
     assert_eq!(report.untraced.total.count, 0);
 }

@@ -26,6 +26,17 @@ pub fn all_processes() -> io::Result<Vec<Pid>> {
     Ok(pids)
 }
 
+/// Lists the kernel threads.
+///
+/// # Errors
+///
+/// Errors of reading `/proc`.
+pub fn kernel_threads() -> io::Result<Vec<Pid>> {
+    let mut pids = pids()?;
+    pids.retain(|&pid| is_kernel_thread(pid));
+    Ok(pids)
+}
+
 /// Lists the running processes that `roots` have started, and those that these have started. A process whose parent has exited
 /// belongs to another family (`find_new_reaper`, kernel/exit.c). memtrace itself is left out, with the processes that it has
 /// started: a shell is an ancestor of the memtrace that traces it.
@@ -79,10 +90,11 @@ pub fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
     let comm = kernel_files::read(proc_path(pid, "comm")).ok()?;
     let status = kernel_files::read(proc_path(pid, "status")).ok()?;
     let cgroups = hierarchies.map(|hierarchies| hierarchies.of_process(pid)).unwrap_or_default();
-    // Read the executable last: without it, the process is exiting, and the other traits may be wrong.
+    // Read the executable last: a process without it is exiting, and the other traits may be wrong.
     let exe = match facts_at(&proc_path(pid, "exe")) {
         Ok(exe) => Some((exe.device, exe.inode)),
         Err(error) if [io::ErrorKind::PermissionDenied, io::ErrorKind::TimedOut].contains(&error.kind()) => None,
+        Err(_) if is_kernel_thread(pid) => None,
         Err(_) => return None,
     };
     Some(Traits {
@@ -164,5 +176,6 @@ mod tests {
         let hierarchies = Hierarchies::read().unwrap();
         assert_eq!(traits(pid, Some(&hierarchies)).unwrap().cgroups, hierarchies.of_process(pid));
         assert_eq!(traits(Pid(u32::MAX), None), None);
+        assert_eq!(traits(Pid(2), None).unwrap().comm.as_deref(), Some("kthreadd"));
     }
 }

@@ -22,8 +22,19 @@ pub(crate) enum Target {
         /// Trace its child processes too.
         children: bool,
     },
-    /// All processes that match these rules, including those that start later.
-    Selected(Vec<FilterRule>),
+    /// All processes that match rules, including those that start later.
+    Selected {
+        rules: Vec<FilterRule>,
+        /// Wait for a process that matches, if none runs.
+        waits: bool,
+    },
+}
+
+impl Target {
+    /// Returns true if processes are selected by their properties, and not only excluded.
+    pub(crate) fn includes_some(&self) -> bool {
+        matches!(self, Self::Selected { rules, .. } if rules.iter().any(|rule| !rule.exclude))
+    }
 }
 
 /// Probed instructions of each hooked function.

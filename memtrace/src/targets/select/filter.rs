@@ -4,10 +4,12 @@ use std::fmt::Write as _;
 use std::io;
 
 use memtrace_host::kernel::{Condition, ProcessFilter};
+use memtrace_host::procfs::{self, ProcessError};
 use memtrace_model::{FilterRule, ProcessAttribute};
 
 use super::config::Target;
-use crate::run_kit::error::Error;
+use super::running::RunningSelection;
+use crate::run_kit::error::{Error, from_engines};
 
 /// Short name of memtrace's processes.
 const OWN_NAME: &str = env!("CARGO_PKG_NAME");
@@ -23,7 +25,7 @@ pub(crate) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilte
         }
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => ProcessFilter::Listed,
         Target::Pids { .. } | Target::Command { .. } => ProcessFilter::Families,
-        Target::Selected(rules) => {
+        Target::Selected { rules, .. } => {
             // Allocations of memtrace itself say nothing about the machine. `--pid` can still
             // select memtrace.
             let own = FilterRule { attribute: ProcessAttribute::Comm(String::from(OWN_NAME)), exclude: true };
@@ -33,6 +35,41 @@ pub(crate) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilte
             ProcessFilter::Matching(rules.map(condition).collect::<Result<_, _>>()?)
         }
     })
+}
+
+/// Checks that a running process is selected, unless the run waits for one.
+pub(crate) fn require_match(target: &Target, filter: &ProcessFilter) -> Result<(), Error> {
+    let Target::Selected { rules, waits: false } = target else { return Ok(()) };
+    if !target.includes_some() {
+        return Ok(());
+    }
+    let failed = |error| Error::Failed(format!("cannot list the running processes: {error}"));
+    let selection = RunningSelection::new(filter.clone());
+    // A process that cannot be read may run the executable: the BPF programs know it.
+    let compares_exe = rules.iter().any(|rule| matches!(rule.attribute, ProcessAttribute::Exe(_)));
+    let is_unknown = |pid| compares_exe && procfs::traits(pid, None).is_some_and(|traits| traits.exe.is_none());
+    let mut pids = procfs::all_processes().map_err(failed)?.into_iter();
+    if pids.any(|pid| selection.contains(pid) || is_unknown(pid)) {
+        return Ok(());
+    }
+    match procfs::kernel_threads().map_err(failed)?.into_iter().find(|&pid| selection.contains(pid)) {
+        Some(pid) => {
+            let comm = procfs::comm(pid).unwrap_or_default().into();
+            Err(from_engines::process(pid, ProcessError::KernelThread { pid, comm }))
+        }
+        None => Err(Error::NothingSelected {
+            message: format!("{} do not run", describe(rules)),
+            remedy: String::from("--wait waits until one starts; `ps -e` lists all processes"),
+        }),
+    }
+}
+
+/// Returns the error if no process was selected during the run. `name`: name of the target.
+pub(crate) fn nothing_seen(name: &str) -> Error {
+    Error::NothingSelected {
+        message: format!("{name} did not run"),
+        remedy: String::from("`ps -e` lists all processes"),
+    }
 }
 
 fn unknown(attribute: &ProcessAttribute, error: &io::Error) -> Error {
@@ -79,6 +116,28 @@ mod tests {
         FilterRule { attribute, exclude }
     }
 
+    fn selected(attribute: ProcessAttribute) -> Target {
+        Target::Selected { rules: vec![rule(attribute, false)], waits: false }
+    }
+
+    #[test]
+    fn selection_without_a_process_is_refused() {
+        let require = |name: &str| {
+            let target = selected(ProcessAttribute::Comm(String::from(name)));
+            require_match(&target, &resolve(&target, true).unwrap())
+        };
+        let error = require("no-such-name").unwrap_err();
+        assert_eq!(error.to_string(), "the processes of command no-such-name do not run");
+        assert!(matches!(require("kthreadd"), Err(Error::Untraceable { pid: Pid(2), .. })));
+        let waiting = Target::Selected {
+            rules: vec![rule(ProcessAttribute::Comm(String::from("no-such-name")), false)],
+            waits: true,
+        };
+        assert!(require_match(&waiting, &resolve(&waiting, true).unwrap()).is_ok());
+        let others = Target::Selected { rules: vec![rule(ProcessAttribute::Pid(Pid(7)), true)], waits: false };
+        assert!(require_match(&others, &resolve(&others, true).unwrap()).is_ok());
+    }
+
     #[test]
     fn rules_are_described_like_a_title() {
         assert_eq!(describe(&[]), "all processes");
@@ -98,7 +157,7 @@ mod tests {
             ProcessAttribute::Exe("/no/such".into()),
             ProcessAttribute::Cgroup("no.slice".into()),
         ] {
-            let error = resolve(&Target::Selected(vec![rule(attribute.clone(), false)]), true).unwrap_err();
+            let error = resolve(&selected(attribute.clone()), true).unwrap_err();
             assert!(matches!(error, Error::NothingSelected { .. }), "{attribute:?}: {error}");
             assert!(error.remedy().is_some());
         }

@@ -66,7 +66,7 @@ impl Targets {
         match target {
             Target::Pids { pids, children } => Self::find_pids(pids, *children, probe_site, tracker),
             Target::Command { argv, children, .. } => Self::start_command(argv, *children, probe_site, tracker),
-            Target::Selected(rules) => Self::find_selected(rules, probe_site, tracker),
+            Target::Selected { rules, .. } => Self::find_selected(rules, probe_site, tracker),
         }
     }
 

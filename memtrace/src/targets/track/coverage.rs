@@ -1,6 +1,7 @@
 //! Processes in scope that have no allocator with probes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ impl Coverage {
     /// not count, because nothing of it is left.
     pub(crate) fn of(tracker: &mut ProcessTracker, is_selected: &dyn Fn(&ProcessTracker, ImageId) -> bool) -> Self {
         let mut coverage = Self::default();
-        let mut unclear = Vec::new();
+        let (mut unclear, mut go) = (Vec::new(), Vec::new());
         let mut images = tracker.images().iter().peekable();
         while let Some((&id, image)) = images.next() {
             if !tracker.is_traced(id.pid) || id.pid.0 == std::process::id() {
@@ -66,10 +67,15 @@ impl Coverage {
                 if is_selected(tracker, id) {
                     unclear.push(id);
                 }
-            } else if !coverage.has_probed {
-                coverage.has_probed = is_selected(tracker, id);
+            } else {
+                let process = go_program(tracker, id);
+                if (process.is_some() || !coverage.has_probed) && is_selected(tracker, id) {
+                    coverage.has_probed = true;
+                    go.extend(process.map(|process| (id, process)));
+                }
             }
         }
+        coverage.without = go;
         for id in unclear {
             match Examination::of(tracker, id) {
                 Examination::Probed => coverage.has_probed = true,
@@ -86,7 +92,11 @@ impl Coverage {
         // A recorded event proves that an allocator has probes, even if memtrace could not open the allocator's file
         // for this process.
         let is_recorded = |id: &ImageId| snapshot.and_then(|snapshot| snapshot.images.get(id)).is_some_and(has_events);
-        let untraced = self.without.iter().filter(|(id, process)| process.reason.applies_to(class) && !is_recorded(id));
+        // The events of a program made by Go are those of its C code.
+        let lacks = |(id, process): &&(ImageId, UntracedProcess)| {
+            process.reason.applies_to(class) && (process.reason == UntracedReason::Go || !is_recorded(id))
+        };
+        let untraced = self.without.iter().filter(lacks);
         let mut all = Untraced::new(untraced.map(|(_, process)| process.clone()).collect());
         if let Some(ended) = self.ended.get(&class) {
             all.merge(ended);
@@ -185,9 +195,14 @@ impl Coverage {
         self.late
     }
 
-    /// Returns true if no process was in scope.
-    pub(crate) fn has_no_process(&self) -> bool {
-        !self.has_probed && !self.has_traced && self.without.is_empty() && self.ended.is_empty()
+    /// Returns true if no process was in scope. One that has left the scope, by exec or by a new name, has events.
+    pub(crate) fn has_no_process(&self, snapshots: &Snapshots) -> bool {
+        let is_empty = |snapshot: &Snapshot| !snapshot.images.values().any(has_events);
+        !self.has_probed
+            && !self.has_traced
+            && self.without.is_empty()
+            && self.ended.is_empty()
+            && snapshots.0.values().all(is_empty)
     }
 }
 
@@ -199,6 +214,22 @@ fn is_certain(reason: UntracedReason) -> bool {
 /// Returns true if an event of the image was recorded.
 fn has_events(usage: &ImageUsage) -> bool {
     usage.total != Quantities::default() || usage.unmatched_frees > 0
+}
+
+/// Returns a program that is made by Go, if it has mapped an allocator too: its C code can use that one, but the heap of Go is
+/// not traced.
+fn go_program(tracker: &ProcessTracker, id: ImageId) -> Option<UntracedProcess> {
+    let image = tracker.images().get(&id).filter(|image| image.ended.is_none())?;
+    // A library made by Go does not make its program one.
+    let is_executable = |path: &Path| image.exe.as_deref() == Some(path);
+    let is_go = image.objects().any(|object| is_executable(&object.path) && tracker.allocators.is_go(object));
+    is_go.then(|| UntracedProcess {
+        pid: id.pid,
+        comm: image.comm.clone(),
+        exe: image.exe.clone(),
+        reason: UntracedReason::Go,
+        rss: procfs::counted(id.pid).ok().map(|counted| counted.rss),
+    })
 }
 
 /// Result of the examination of an image.

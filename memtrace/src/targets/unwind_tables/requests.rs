@@ -77,7 +77,7 @@ impl UnwindTables {
                     publisher.build_now(kernel, image.objects());
                 }
             }
-            if matches!(target, Target::Selected(_)) {
+            if matches!(target, Target::Selected { .. }) {
                 let objects = tracker.objects_by_use();
                 let (first, others) = objects.split_at(objects.len().min(PREPARED));
                 publisher.build_now(kernel, first.iter());

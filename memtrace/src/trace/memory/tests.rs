@@ -159,7 +159,7 @@ fn only_selections_have_a_default_limit() {
         let found = limit(&config(target, given), own, Bytes(40 * MIB));
         found.map(|(limit, origin)| (limit.0 / MIB, origin))
     };
-    let all = || Target::Selected(Vec::new());
+    let all = || Target::Selected { rules: Vec::new(), waits: false };
     let pid = || Target::Pids { pids: vec![Pid(1)], children: false };
     assert_eq!(of(all(), None, None), Some((256, Origin::Default)));
     assert_eq!(of(all(), None, own(8192, 8000)), Some((256, Origin::Default)));

@@ -75,6 +75,8 @@ impl Trace {
             count_missing_frames(snapshot);
         }
         let none_traced = coverage.largest_if_none_is_traced(&facts.snapshots);
+        let is_empty = config.target.includes_some() && coverage.has_no_process(&facts.snapshots);
+        let nothing_selected = is_empty.then(|| context.targets.name.clone());
         let Context { mut targets, tracker, tables, clock, recorder, complete, .. } = context;
         // Ends the thread that builds tables.
         drop(tables);
@@ -95,7 +97,8 @@ impl Trace {
         privileges::keep_for_reports();
         let (losses, recorded) = reports.write(config, results, &finished, signals, observer).await?;
         let complete = complete && recorded;
-        Ok((Outcome { losses, command: targets.command_end(), complete, none_traced }, detach))
+        let command = targets.command_end();
+        Ok((Outcome { losses, command, complete, none_traced, nothing_selected }, detach))
     }
 
     /// Stops counting events, and reads the counts of memtrace, of the kernel and of the parts.
@@ -170,7 +173,7 @@ impl Trace {
         let mut coverage = coverage(&mut self.context);
         coverage.merge(coverage_of_ended);
         let Context { targets, tracker, filter, recorder, .. } = &mut self.context;
-        if coverage.has_no_process() {
+        if coverage.has_no_process(&snapshots) {
             targets.notes.push(String::from("no process matched the selection"));
         }
         let selection = Selection::of(filter);

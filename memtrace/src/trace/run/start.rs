@@ -15,7 +15,7 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::privileges;
 use crate::run_kit::service_manager::Watchdog;
-use crate::targets::select::{AllocatorProbes, Selection, Target, Targets, refused};
+use crate::targets::select::{AllocatorProbes, Selection, Target, Targets, filter, refused};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::targets::unwind_tables::UnwindTables;
 use crate::trace::config::{AccountReport, Config};
@@ -48,6 +48,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     if !is_command {
         privileges::keep_for_tracing();
     }
+    filter::require_match(&config.target, &filter::resolve(&config.target, false)?)?;
     let (mut targets, mut allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
     // A command has the privileges of its user.
     if is_command {
