@@ -6,6 +6,7 @@ mod cleared;
 mod config;
 mod cost;
 mod fault_tracer;
+mod limits;
 mod machine;
 mod method;
 mod outputs;
@@ -86,7 +87,9 @@ async fn measure(
             cache.clear().map_err(|error| unreadable(&error))?;
         }
         let at = Instant::now();
-        meter.start(&cleared.pids(), observer);
+        let pids = cleared.pids();
+        machine.limits.watch(&pids);
+        meter.start(&pids, observer);
         deadline = deadline.or_else(|| config.duration.map(|duration| at + duration));
         let mut reading = 0;
         while let Some(wait) = config.mode.wait(reading).filter(|_| !cleared.is_empty()) {
@@ -100,6 +103,7 @@ async fn measure(
             sets.cache = meter.read(observer);
             sets.is_cumulative = config.mode.is_cumulative();
             (sets.seconds, sets.kswapd_runs) = machine.result();
+            sets.limits = machine.limits.result();
             sets.unmapped_cache =
                 cache.as_ref().map(UnmappedCache::read).transpose().map_err(|error| unreadable(&error))?;
             sets.fit = config.fit.then(|| fit(&sets));

@@ -40,7 +40,9 @@ pub use stack::{Frame, Stack};
 pub use threads::{
     Interval, IntervalEvent, MachineUsage, MonitoredProcess, MonitoredThread, OtherThreads, ThreadUsage,
 };
-pub use working_set::{CacheUse, Fit, MachineSeconds, MeasuredProcess, PageCache, WorkingSetMemory, WorkingSets};
+pub use working_set::{
+    CacheUse, Fit, LimitedGroup, MachineSeconds, MeasuredProcess, PageCache, WorkingSetMemory, WorkingSets,
+};
 
 use std::borrow::Cow;
 

@@ -48,8 +48,10 @@ pub struct WorkingSets<'a> {
     /// Use of the last-level cache in user mode since the references were cleared, by the processes that ran when
     /// they were cleared. `null` if no PMU counts it.
     pub last_level_cache: Option<CacheUse>,
-    /// Reclaim of the machine since the start.
+    /// Reclaim of the machine since the start, without reclaim at limits of cgroups.
     pub machine: MachineSeconds,
+    /// Cgroups of the processes with memory limits, and such ancestors, by path: at most 1,024.
+    pub limits: Vec<LimitedGroup<'a>>,
     /// Only with `--fit`: estimate of a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
@@ -78,12 +80,27 @@ pub struct CacheUse {
 pub struct MachineSeconds {
     /// Number of whole seconds that were examined.
     pub seconds: u64,
-    /// Number of seconds with scanned pages.
+    /// Number of seconds in which the kernel scanned pages for want of memory of the machine.
     pub scanning_seconds: u64,
-    /// Number of seconds with 1 MiB or more that was read back.
+    /// Number of these seconds with 1 MiB or more that was read back.
     pub paging_seconds: u64,
     /// Number of runs of kswapd.
     pub kswapd_runs: u64,
+}
+
+/// Cgroup with a memory limit, of a measured process or above it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LimitedGroup<'a> {
+    /// Path of the cgroup.
+    pub cgroup: Text<'a>,
+    /// The lower of its limits, `memory.max` and `memory.high`.
+    pub limit_bytes: u64,
+    /// Number of whole seconds that were examined.
+    pub seconds: u64,
+    /// Number of seconds in which the cgroup was to exceed the limit, so that the kernel reclaimed its memory.
+    pub seconds_at_limit: u64,
+    /// Number of these seconds with 1 MiB or more that the cgroup read back.
+    pub paging_seconds: u64,
 }
 
 /// Estimate of a memory limit.

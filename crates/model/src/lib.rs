@@ -85,8 +85,9 @@ pub use totals::{
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;
 pub use working_set::{
-    CacheFit, CacheSize, CacheUse, ComparedSizes, FaultedPages, Fit, PagePart, PageState, ProcessWorkingSet,
-    ReferencedMemory, TouchWindow, TouchedPages, TouchedProcesses, UnmeasuredProcesses, WorkingSetMethod, WorkingSets,
+    CacheFit, CacheSize, CacheUse, ComparedSizes, FaultedPages, Fit, LimitedGroup, PagePart, PageState,
+    ProcessWorkingSet, ReferencedMemory, TouchWindow, TouchedPages, TouchedProcesses, UnmeasuredProcesses,
+    WorkingSetMethod, WorkingSets,
 };
 
 /// The table of hooked functions, shared with the BPF programs.

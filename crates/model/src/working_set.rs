@@ -36,6 +36,8 @@ pub struct WorkingSets {
     pub seconds: PerSecond,
     /// Number of runs of kswapd during the measurement.
     pub kswapd_runs: u64,
+    /// Cgroups of the processes with memory limits, and such ancestors, ordered by path.
+    pub limits: Vec<LimitedGroup>,
     /// Page cache of the selected cgroups that no process has mapped: all bytes, and the touched bytes; `None` if it is
     /// not measured.
     pub unmapped_cache: Option<(Bytes, Bytes)>,
@@ -48,6 +50,16 @@ pub struct WorkingSets {
     pub lost_faults: Option<u64>,
     /// Number of selected processes that could not be measured since clearing.
     pub unmeasured: UnmeasuredProcesses,
+}
+
+/// A cgroup with a memory limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitedGroup {
+    pub path: String,
+    /// The lower of `memory.max` and `memory.high`.
+    pub limit: Bytes,
+    /// Number of seconds of the measurement at the limit (scanning), and with paging of the cgroup.
+    pub seconds: PerSecond,
 }
 
 /// Number of selected processes that could not be measured, by reason.

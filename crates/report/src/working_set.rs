@@ -70,6 +70,9 @@ pub fn write_end(readings: &[WorkingSets], sizes: &ComparedSizes, out: &mut dyn 
     if let Some(fit) = &last.fit {
         writeln!(out, "{}", assessment::of_fit(fit))?;
     }
+    for sentence in assessment::of_limits(last) {
+        writeln!(out, "{sentence}")?;
+    }
     writeln!(out, "{}", assessment::of_machine(last, sizes.has_swap))
 }
 

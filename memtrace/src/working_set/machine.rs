@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 use memtrace_host::procfs;
 use memtrace_model::{PerSecond, VmCounters};
 
+use super::limits::LimitReader;
+
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Reader of the kernel's counters, once a second.
+/// Reader of the kernel's counters, and of those of cgroups with limits, once a second.
 pub(super) struct MachineReader {
+    pub(super) limits: LimitReader,
     first: VmCounters,
     last: VmCounters,
     next: Instant,
@@ -18,7 +21,8 @@ pub(super) struct MachineReader {
 impl MachineReader {
     pub(super) fn start() -> Self {
         let counters = counters();
-        Self { first: counters, last: counters, next: Instant::now() + SECOND, seconds: PerSecond::default() }
+        let (next, seconds) = (Instant::now() + SECOND, PerSecond::default());
+        Self { limits: LimitReader::start(), first: counters, last: counters, next, seconds }
     }
 
     /// Returns the end of the current second.
@@ -33,7 +37,8 @@ impl MachineReader {
             return;
         }
         let counters = counters();
-        self.seconds.add(&counters.since(&self.last));
+        self.seconds.add(&counters.since(&self.last).of_machine());
+        self.limits.end_second();
         self.last = counters;
         self.next += SECOND;
         if self.next < now {

@@ -212,6 +212,27 @@ fn process_that_ends_is_reported() {
 }
 
 #[test]
+fn reclaim_at_the_limit_of_a_cgroup_is_not_that_of_the_machine() {
+    const LIMIT: u64 = 32 << 20;
+    let scratch = Scratch::new();
+    let group = MemoryCgroup::with_memory(LIMIT);
+    let pages = (2 * LIMIT / PAGE).to_string();
+    let [shell, words @ ..] = group.enter();
+    let mut command = Command::new(shell);
+    command.args(words).arg(victim::path("working_set")).args(["file", &pages, &pages, "read"]);
+    let mut victim = Victim::start(command.arg(scratch.path("mapped")));
+    victim.process().write_line("");
+    let readings = measure(&["--pid", &victim.pid().to_string(), "--every", "1s", "-d", "6s", "500ms"]);
+    victim.finish();
+    let last = readings.last().expect("there are readings");
+    let [limited] = &last.limits[..] else { panic!("not one limit: {:?}", last.limits) };
+    assert!(group.path().ends_with(limited.cgroup.trim_start_matches('/')), "{limited:?}");
+    assert_eq!(limited.limit_bytes, LIMIT);
+    assert!(limited.seconds_at_limit > 0 && limited.paging_seconds > 0, "{limited:?}");
+    assert_eq!(last.machine.paging_seconds, 0, "{:?}", last.machine);
+}
+
+#[test]
 fn readings_before_the_end_of_the_process_are_written() {
     let scratch = Scratch::new();
     let file = scratch.path("wss.csv");

@@ -39,10 +39,20 @@ pub(super) fn of_machine(machine: &MachineReclaim) -> Vec<Fact> {
         let line = format!("{} {times} {} {scanned} {reclaimed} {name}", work.name(), time.0);
         facts.push(text(THREAD, format!("{index:04}"), &line));
     }
-    let VmCounters { scanned, reclaimed, refaults, swapped_in, swapped_out, major_faults, oom_kills, kswapd_runs } =
-        *counters;
+    let VmCounters {
+        scanned,
+        scanned_globally,
+        reclaimed,
+        refaults,
+        swapped_in,
+        swapped_out,
+        major_faults,
+        oom_kills,
+        kswapd_runs,
+    } = *counters;
     let counters = [
         ("scanned", scanned),
+        ("scanned_globally", scanned_globally),
         ("reclaimed", reclaimed),
         ("refaults", refaults),
         ("swapped_in", swapped_in),
@@ -85,6 +95,7 @@ pub(super) fn machine(numbers: &Topic, threads: Option<&Topic>, missing: Option<
         threads: threads.into_iter().flatten().filter_map(|(_, line)| thread(line)).collect(),
         counters: VmCounters {
             scanned: number("scanned"),
+            scanned_globally: number("scanned_globally"),
             reclaimed: number("reclaimed"),
             refaults: number("refaults"),
             swapped_in: number("swapped_in"),

@@ -27,6 +27,8 @@ pub struct GroupReading {
     pub high: Option<Bytes>,
     /// Current usage.
     pub current: Option<Bytes>,
+    /// Number of times so far that the usage was to exceed a limit of this cgroup, which made the kernel reclaim its memory.
+    pub reached: Option<u64>,
     /// Number of workingset refaults so far.
     pub refaults: Option<u64>,
     /// Memory pressure (PSI).
@@ -104,10 +106,21 @@ impl MemoryGroups {
             limit: limits::limit(&directory.join(self.files.limit)),
             high: self.high(&directory),
             current: limits::bytes(&directory.join(self.files.current)),
+            reached: self.reached(&directory),
             refaults: None,
             pressure: pressure::read(&directory.join("memory.pressure")),
         };
         Some((id, reading))
+    }
+
+    fn reached(&self, directory: &Path) -> Option<u64> {
+        let (file, names) = self.files.reached;
+        let text = kernel_files::read_to_string(directory.join(file)).ok()?;
+        if names.is_empty() {
+            return text.trim().parse().ok();
+        }
+        let numbers = text.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| names.contains(name));
+        numbers.filter_map(|(_, number)| number.trim().parse::<u64>().ok()).reduce(u64::saturating_add)
     }
 
     fn high(&self, directory: &Path) -> Option<Bytes> {
@@ -169,24 +182,28 @@ mod tests {
         let of_one: &[_] = &[
             ("memory.usage_in_bytes", "300\n"),
             ("memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory.failcnt", "4\n"),
             ("memory.stat", stat),
         ];
         let of_two: &[_] = &[
             ("memory.current", "300\n"),
             ("memory.max", "max\n"),
             ("memory.high", "400\n"),
+            ("memory.events.local", "low 1\nhigh 5\nmax 6\noom 2\n"),
             ("memory.stat", stat),
             ("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"),
         ];
         let groups = hierarchy(&scratch, &VERSION_1, &[("one", of_one), ("bare", &[])]);
         let read = |groups: &MemoryGroups, path: &str| groups.read(Path::new(path));
-        let one = GroupReading { current: Some(Bytes(300)), refaults: Some(50), ..GroupReading::default() };
+        let one =
+            GroupReading { current: Some(Bytes(300)), reached: Some(4), refaults: Some(50), ..GroupReading::default() };
         assert_eq!(read(&groups, "/docker/one"), Some(one));
         assert_eq!(read(&groups, "/docker/bare"), Some(GroupReading::default()));
         assert_eq!(read(&groups, "/docker/gone"), None);
         let groups = hierarchy(&scratch, &VERSION_2, &[("two", of_two)]);
         let two = read(&groups, "/docker/two").unwrap();
         assert_eq!((two.limit, two.high, two.refaults), (None, Some(Bytes(400)), Some(12)));
+        assert_eq!(two.reached, Some(11));
         let usage = groups.usage(Path::new("/docker/two"));
         let id = id_of(&fs::metadata(scratch.path("root/two")).unwrap()).unwrap();
         assert_eq!(usage, Some((id, GroupReading { refaults: None, ..two })));

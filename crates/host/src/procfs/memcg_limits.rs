@@ -26,6 +26,22 @@ pub fn memory_high(pid: Pid) -> Option<Bytes> {
     groups.filter_map(|group| limit(&group.join(files.high?))).min()
 }
 
+/// Returns the cgroup of `pid` and its ancestors that have a limit of their own.
+#[must_use]
+pub fn limited_groups(pid: Pid) -> Vec<PathBuf> {
+    let groups = || {
+        let (files, mount, path) = group_of(pid)?;
+        let directory = mount.directory(Path::new(&path))?;
+        let is_limited = |group: &&Path| {
+            let has = |file: &str| limit(&group.join(file)).is_some();
+            has(files.limit) || files.high.is_some_and(has)
+        };
+        let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
+        Some(groups.filter(is_limited).filter_map(|group| mount.name(group)).collect())
+    };
+    groups().unwrap_or_default()
+}
+
 /// Returns the hierarchy with the memory controller, and the path of the cgroup of `pid` in it.
 fn group_of(pid: Pid) -> Option<(&'static Files, Mount, String)> {
     let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).ok()?;
@@ -41,6 +57,8 @@ pub(super) struct Files {
     pub limit: &'static str,
     /// File with the usage above which a cgroup is throttled and reclaimed.
     pub high: Option<&'static str>,
+    /// File with the numbers of times that the usage was to exceed a limit of this very cgroup, and the names of the numbers.
+    pub reached: (&'static str, &'static [&'static str]),
     anonymous: &'static str,
     file: &'static str,
     /// Prefix of the counters of workingset refaults.
@@ -54,6 +72,7 @@ pub(super) const VERSION_2: Files = Files {
     current: "memory.current",
     limit: "memory.max",
     high: Some("memory.high"),
+    reached: ("memory.events.local", &["high", "max"]),
     anonymous: "anon",
     file: "file",
     refaults: "workingset_refault_",
@@ -66,6 +85,7 @@ pub(super) const VERSION_1: Files = Files {
     current: "memory.usage_in_bytes",
     limit: "memory.limit_in_bytes",
     high: None,
+    reached: ("memory.failcnt", &[]),
     anonymous: "total_rss",
     file: "total_cache",
     refaults: "total_workingset_refault_",

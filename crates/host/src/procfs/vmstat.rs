@@ -27,9 +27,9 @@ fn parse(text: &str) -> VmCounters {
     for line in text.lines() {
         let Some((name, number)) = line.split_once(' ') else { continue };
         let counter = match name {
-            // The counters per scanner, such as `pgscan_kswapd`, exclude memcg reclaim (`shrink_inactive_list`,
-            // mm/vmscan.c).
             "pgscan_anon" | "pgscan_file" => &mut counters.scanned,
+            // The counters per scanner exclude memcg reclaim (`shrink_inactive_list`, mm/vmscan.c).
+            "pgscan_kswapd" | "pgscan_direct" | "pgscan_khugepaged" => &mut counters.scanned_globally,
             "pgsteal_anon" | "pgsteal_file" => &mut counters.reclaimed,
             "workingset_refault_anon" | "workingset_refault_file" => &mut counters.refaults,
             "pswpin" => &mut counters.swapped_in,
@@ -58,6 +58,7 @@ mod tests {
                     oom_kill 9\npageoutrun 11\nhalf\npgscan_file x\n";
         let expected = VmCounters {
             scanned: 7,
+            scanned_globally: 99,
             reclaimed: 3,
             refaults: 30,
             swapped_in: 6,

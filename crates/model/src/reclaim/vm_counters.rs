@@ -5,6 +5,8 @@
 pub struct VmCounters {
     /// Number of scanned inactive pages.
     pub scanned: u64,
+    /// Number of pages that were scanned because the machine was short of memory, and not a cgroup.
+    pub scanned_globally: u64,
     /// Number of reclaimed pages.
     pub reclaimed: u64,
     /// Number of refaults: pages that were read again soon after their reclaim, so that they belong to the working set.
@@ -27,6 +29,7 @@ impl VmCounters {
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
             scanned: self.scanned.saturating_sub(earlier.scanned),
+            scanned_globally: self.scanned_globally.saturating_sub(earlier.scanned_globally),
             reclaimed: self.reclaimed.saturating_sub(earlier.reclaimed),
             refaults: self.refaults.saturating_sub(earlier.refaults),
             swapped_in: self.swapped_in.saturating_sub(earlier.swapped_in),
@@ -35,6 +38,14 @@ impl VmCounters {
             oom_kills: self.oom_kills.saturating_sub(earlier.oom_kills),
             kswapd_runs: self.kswapd_runs.saturating_sub(earlier.kswapd_runs),
         }
+    }
+
+    /// Returns the counters of reclaim for the machine. The kernel counts refaults and swap of cgroups at their limits too,
+    /// so they count only if the machine was short of memory at that time.
+    #[must_use]
+    pub const fn of_machine(&self) -> Self {
+        let (refaults, swapped_in) = if self.scanned_globally > 0 { (self.refaults, self.swapped_in) } else { (0, 0) };
+        Self { scanned: self.scanned_globally, refaults, swapped_in, ..*self }
     }
 
     /// Returns the number of pages that were evicted and read again.
@@ -53,5 +64,14 @@ mod tests {
     fn refaults_from_swap_are_not_counted_twice() {
         let paged = |refaults, swapped_in| VmCounters { refaults, swapped_in, ..VmCounters::default() }.paged();
         assert_eq!((paged(7, 5), paged(0, 5), paged(5, 5)), (7, 5, 5));
+    }
+
+    #[test]
+    fn reclaim_for_limits_is_not_that_of_the_machine() {
+        let seen = VmCounters { scanned: 9, refaults: 7, swapped_in: 5, ..VmCounters::default() };
+        let of_machine = seen.of_machine();
+        assert_eq!((of_machine.scanned, of_machine.paged()), (0, 0));
+        let short = VmCounters { scanned_globally: 2, ..seen }.of_machine();
+        assert_eq!((short.scanned, short.paged()), (2, 7));
     }
 }

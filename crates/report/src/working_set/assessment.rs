@@ -1,7 +1,9 @@
 //! Sentences about the memory of the machine, the last-level cache, and the memory limit that a working set needs.
 
 use memtrace_model::format::{counted, percent, short};
-use memtrace_model::{Assessment, CacheFit, Fit, PerSecond, WorkingSets};
+use memtrace_model::{Assessment, CacheFit, Fit, LimitedGroup, PerSecond, WorkingSets};
+
+use crate::escape::visible;
 
 /// Minimum number of seconds for an assessment.
 const LEAST: u64 = 30;
@@ -25,6 +27,24 @@ pub(super) fn of_machine(sets: &WorkingSets, has_swap: bool) -> String {
     };
     let swap = if has_swap { "" } else { " There is no swap device, so paging of anonymous memory cannot show." };
     format!("Memory of the machine {text}: {counts}.{swap}")
+}
+
+/// Returns a sentence for each cgroup that was at its limit.
+pub(super) fn of_limits(sets: &WorkingSets) -> impl Iterator<Item = String> {
+    sets.limits.iter().filter(|group| group.seconds.scanning > 0).map(|LimitedGroup { path, limit, seconds }| {
+        let PerSecond { all, scanning, paging } = seconds;
+        let text = match seconds.assessment_after(LEAST) {
+            Assessment::TooShort => "was reached",
+            Assessment::Quiet | Assessment::Bursts => "was reached at times",
+            Assessment::Near => "is about as large as the working set",
+            Assessment::Beyond => "is smaller than the working set",
+        };
+        format!(
+            "The memory limit of {} ({limit}) {text}: it was reached in {scanning} of {all} seconds, and 1 MiB or more was read \
+             back in {paging}.",
+            visible(path)
+        )
+    })
 }
 
 /// Returns a sentence about the use of the last-level cache; `None` if it was not measured.

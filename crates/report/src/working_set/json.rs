@@ -3,7 +3,7 @@
 use std::io;
 
 use memtrace_json::{self as schema, SCHEMA_VERSION, WorkingSetMemory};
-use memtrace_model::{ProcessWorkingSet, ReferencedMemory, WorkingSets};
+use memtrace_model::{LimitedGroup, ProcessWorkingSet, ReferencedMemory, WorkingSets};
 
 use crate::json::{TOOL, by_name};
 use crate::json_lines;
@@ -40,6 +40,7 @@ pub(super) fn write(sets: &WorkingSets, out: &mut dyn io::Write) -> io::Result<(
             paging_seconds: sets.seconds.paging,
             kswapd_runs: sets.kswapd_runs,
         },
+        limits: sets.limits.iter().map(limit).collect(),
         fit: sets.fit.map(|fit| schema::Fit {
             needed_bytes: fit.needed.0,
             has_swap: fit.has_swap,
@@ -47,6 +48,16 @@ pub(super) fn write(sets: &WorkingSets, out: &mut dyn io::Write) -> io::Result<(
         }),
     };
     json_lines::write_line(&line, out)
+}
+
+fn limit(group: &LimitedGroup) -> schema::LimitedGroup<'_> {
+    schema::LimitedGroup {
+        cgroup: group.path.as_str().into(),
+        limit_bytes: group.limit.0,
+        seconds: group.seconds.all,
+        seconds_at_limit: group.seconds.scanning,
+        paging_seconds: group.seconds.paging,
+    }
 }
 
 fn process(process: &ProcessWorkingSet) -> schema::MeasuredProcess<'_> {

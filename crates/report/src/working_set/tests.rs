@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use memtrace_model::{
-    Bytes, CacheSize, CacheUse, Comm, Fit, MappingKind, PerSecond, Pid, ProcessWorkingSet, ReferencedMemory,
-    WorkingSetMethod,
+    Bytes, CacheSize, CacheUse, Comm, Fit, LimitedGroup, MappingKind, PerSecond, Pid, ProcessWorkingSet,
+    ReferencedMemory, WorkingSetMethod,
 };
 
 use super::*;
@@ -171,6 +171,19 @@ fn last_reading_is_compared_with_caches_and_the_limit() {
     assert_eq!(comparison(&readings, &caches).as_deref(), Some("32.00 MiB are 32.0 times the L2 cache (1.00 MiB)."));
     assert_eq!(comparison(&readings, &ComparedSizes::default()), None);
     assert_eq!(comparison(&[], &sizes), None);
+}
+
+#[test]
+fn limit_that_was_reached_is_named() {
+    let group = |seconds| LimitedGroup { path: String::from("/app"), limit: Bytes(64 * MIB), seconds };
+    let of_limits = |seconds| {
+        let sets = WorkingSets { limits: vec![group(seconds)], ..WorkingSets::default() };
+        assessment::of_limits(&sets).collect::<Vec<_>>()
+    };
+    let expected = "The memory limit of /app (64.00 MiB) is smaller than the working set: it was reached in 31 of 40 seconds, \
+                    and 1 MiB or more was read back in 30.";
+    assert_eq!(of_limits(PerSecond { all: 40, scanning: 31, paging: 30 }), [expected]);
+    assert_eq!(of_limits(PerSecond { all: 40, ..PerSecond::default() }), [""; 0]);
 }
 
 #[test]
