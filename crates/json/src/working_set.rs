@@ -132,7 +132,7 @@ pub struct MeasuredProcess<'a> {
     /// Sum of all kinds.
     pub total: WorkingSetMemory,
     /// Memory by kind: `heap` (of `brk`), `anonymous`, `file`, `stack` (of the main thread), `shmem` and `special` (vdso);
-    /// without kinds that have no resident pages.
+    /// without kinds that have no pages, resident or swapped out.
     pub kinds: Object<'a, WorkingSetMemory>,
     /// Pages of hugetlbfs. They are not part of the RSS, and the kernel does not report their references.
     pub hugetlb_bytes: u64,
@@ -155,4 +155,6 @@ pub struct WorkingSetMemory {
     pub least_referenced_bytes: u64,
     /// Resident memory in huge pages.
     pub huge_bytes: u64,
+    /// Memory that is swapped out. It is in no other number.
+    pub swap_bytes: u64,
 }

@@ -165,7 +165,9 @@ impl Method {
             let references_end = Instant::now();
             let kinds = kinds(&vmas, tmpfs, |vma| {
                 let sizes = vma.sizes;
-                ReferencedMemory::of_mapping(sizes.resident, sizes.pss, sizes.referenced, sizes.huge, huge_page)
+                let (resident, pss) = (sizes.resident, sizes.pss);
+                let memory = ReferencedMemory::of_mapping(resident, pss, sizes.referenced, sizes.huge, huge_page);
+                ReferencedMemory { swap: sizes.swap, ..memory }
             });
             return Ok(Reading { kinds, hugetlb: hugetlb(&vmas), locked: None, references_end });
         };
@@ -180,6 +182,7 @@ impl Method {
                 referenced: bytes(PagePart::Touched),
                 least_referenced: if is_all_written(vma) { Bytes(0) } else { bytes(PagePart::CertainlyTouched) },
                 huge: vma.sizes.huge,
+                swap: vma.sizes.swap,
             }
         });
         Ok(Reading { kinds, hugetlb: hugetlb(&vmas), locked, references_end })
@@ -218,5 +221,5 @@ fn kinds(
             *sum += memory(vma);
         }
     }
-    kinds.into_iter().filter(|(_, memory)| memory.resident.0 > 0).collect()
+    kinds.into_iter().filter(|(_, memory)| memory.resident.0 + memory.swap.0 > 0).collect()
 }

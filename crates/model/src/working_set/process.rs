@@ -23,6 +23,8 @@ pub struct ReferencedMemory {
     pub least_referenced: Bytes,
     /// Resident bytes in huge pages.
     pub huge: Bytes,
+    /// Bytes that are swapped out. They are not resident.
+    pub swap: Bytes,
 }
 
 impl ReferencedMemory {
@@ -35,7 +37,7 @@ impl ReferencedMemory {
         let most_huge = referenced.0.min(huge.0).checked_div(huge_page.0).unwrap_or(0);
         let untouched = huge_page.0.saturating_sub(PAGE.0).saturating_mul(most_huge);
         let least_referenced = Bytes(referenced.0.saturating_sub(untouched));
-        Self { resident, pss, referenced, least_referenced, huge }
+        Self { resident, pss, referenced, least_referenced, huge, swap: Bytes(0) }
     }
 
     /// Returns the referenced share of the resident memory, from 0 to 1; `None` without resident memory.
@@ -53,6 +55,7 @@ impl AddAssign for ReferencedMemory {
             (&mut self.referenced, other.referenced),
             (&mut self.least_referenced, other.least_referenced),
             (&mut self.huge, other.huge),
+            (&mut self.swap, other.swap),
         ] {
             sum.0 = sum.0.saturating_add(more.0);
         }
@@ -79,7 +82,7 @@ pub struct ProcessWorkingSet {
     pub cleared: Range<Duration>,
     /// Begin and end of reading the references.
     pub read: Range<Duration>,
-    /// Kinds of memory with resident pages, ordered like [`MappingKind::ALL`].
+    /// Kinds of memory with pages that are resident or swapped out, ordered like [`MappingKind::ALL`].
     pub kinds: Vec<(MappingKind, ReferencedMemory)>,
     /// Size of the hugetlbfs pages. They are not part of the RSS, and the kernel does not report their references.
     pub hugetlb: Bytes,

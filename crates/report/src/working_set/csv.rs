@@ -7,7 +7,7 @@ use memtrace_model::{MappingKind, ProcessWorkingSet, WorkingSets};
 use crate::escape::csv_text;
 
 /// Names of the columns before the columns of each kind of memory.
-const LEADING: [&str; 14] = [
+const LEADING: [&str; 15] = [
     "at_s",
     "method",
     "requested_s",
@@ -21,6 +21,7 @@ const LEADING: [&str; 14] = [
     "referenced_bytes",
     "least_referenced_bytes",
     "huge_bytes",
+    "swap_bytes",
     "hugetlb_bytes",
 ];
 
@@ -55,7 +56,8 @@ fn line(sets: &WorkingSets, process: &ProcessWorkingSet) -> Vec<String> {
         seconds(process.clear_time()),
         seconds(process.read_time()),
     ];
-    let bytes = [total.resident, total.pss, total.referenced, total.least_referenced, total.huge, process.hugetlb];
+    let touches = [total.resident, total.pss, total.referenced, total.least_referenced];
+    let bytes = touches.into_iter().chain([total.huge, total.swap, process.hugetlb]);
     line.extend(bytes.map(|bytes| bytes.0.to_string()));
     for kind in kinds() {
         let memory = process.of_kind(kind);

@@ -81,5 +81,6 @@ const fn memory(memory: ReferencedMemory) -> WorkingSetMemory {
         referenced_bytes: memory.referenced.0,
         least_referenced_bytes: memory.least_referenced.0,
         huge_bytes: memory.huge.0,
+        swap_bytes: memory.swap.0,
     }
 }

@@ -54,10 +54,10 @@ fn text_has_a_line_for_each_process_and_their_sum() {
     sets.processes[1].hugetlb = Bytes(2 * MIB);
     assert_eq!(
         written(Format::Text, &[sets]),
-        "   TIME    EST(s)     RSS     PSS     REF    REF%   LEAST    HEAP    ANON    FILE   STACK   SHMEM    HUGE      PID  PROCESS\n\
-         \x20  0:01     1.003    405M    202M   28.0M    6.9%   28.0M   28.0M      0B   4.00K      0B      0B      0B        7  =a\u{fffd}[2J<b>\n\
-         \x20  0:01     1.003    405M    202M   12.0M    3.0%   12.0M   12.0M      0B   4.00K      0B      0B      0B     4711  =a\u{fffd}[2J<b>\n\
-         \x20  0:01     1.003    810M    405M   40.0M    4.9%   40.0M   40.0M      0B   8.00K      0B      0B      0B           2 processes\n\
+        "   TIME    EST(s)     RSS     PSS     REF    REF%   LEAST    HEAP    ANON    FILE   STACK   SHMEM    HUGE    SWAP      PID  PROCESS\n\
+         \x20  0:01     1.003    405M    202M   28.0M    6.9%   28.0M   28.0M      0B   4.00K      0B      0B      0B      0B        7  =a\u{fffd}[2J<b>\n\
+         \x20  0:01     1.003    405M    202M   12.0M    3.0%   12.0M   12.0M      0B   4.00K      0B      0B      0B      0B     4711  =a\u{fffd}[2J<b>\n\
+         \x20  0:01     1.003    810M    405M   40.0M    4.9%   40.0M   40.0M      0B   8.00K      0B      0B      0B      0B           2 processes\n\
          \x20 not measured: 2.00 MiB of hugetlbfs, which the RSS does not contain\n\
          \x20 not measured: 2 processes (exited)\n\
          \n\

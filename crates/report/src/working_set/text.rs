@@ -72,7 +72,7 @@ fn head() -> String {
     for (name, _) in KINDS {
         head += &format!("  {name:>WIDTH$}");
     }
-    head + &format!("  {:>WIDTH$}  {:>7}  PROCESS", "HUGE", "PID")
+    head + &format!("  {:>WIDTH$}  {:>WIDTH$}  {:>7}  PROCESS", "HUGE", "SWAP", "PID")
 }
 
 fn row(time: &str, seconds: f64, total: ReferencedMemory, of_kind: impl Fn(MappingKind) -> ReferencedMemory) -> String {
@@ -86,5 +86,5 @@ fn row(time: &str, seconds: f64, total: ReferencedMemory, of_kind: impl Fn(Mappi
     for (_, kind) in KINDS {
         row += &format!("  {:>WIDTH$}", bytes(of_kind(kind).referenced));
     }
-    row + &format!("  {:>WIDTH$}", bytes(total.huge))
+    row + &format!("  {:>WIDTH$}  {:>WIDTH$}", bytes(total.huge), bytes(total.swap))
 }
