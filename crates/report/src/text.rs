@@ -15,6 +15,7 @@ mod reclaim;
 mod residency;
 mod sites;
 pub(super) mod stack;
+mod stack_advice;
 mod stall_columns;
 mod untraced;
 

@@ -8,6 +8,7 @@ use memtrace_model::{
     Amount, Cost, DebugFileCounts, DebugFileOutcome, Demotion, ProcessProfile, Profile, StackEnd, Tick, plain,
 };
 
+use super::stack_advice;
 use crate::wrap::wrapped;
 use crate::{escape, format};
 
@@ -19,6 +20,9 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     losses(profile, out)?;
     if let Some(quality) = format::quality(profile, StackEnd::ALL.len()) {
         writeln!(out, "{}", wrapped(&format!("Stacks: {quality}."), 0))?;
+    }
+    for sentence in stack_advice::sentences(profile) {
+        writeln!(out, "{}", wrapped(&sentence, 0))?;
     }
     if let Some(counts) = &profile.run.debug_files {
         writeln!(out, "{}", wrapped(&debug_files(counts), 0))?;
