@@ -22,6 +22,14 @@ impl Machine {
         }
     }
 
+    /// Returns true if the kernel refuses a probe at the first instruction of `code`.
+    pub(super) fn is_refused(self, code: &[u8]) -> bool {
+        match self {
+            Self::X86_64 => x86_64::is_refused(code),
+            Self::Aarch64 => false,
+        }
+    }
+
     /// Disassembles the first instruction of `code`, which lies at `address`.
     pub(super) fn text(self, code: &[u8], address: u64) -> String {
         match self {

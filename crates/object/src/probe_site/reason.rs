@@ -12,6 +12,8 @@ pub enum Reason {
     /// Same as [`Reason::Proven`], but the stack pointer is lower than at the entry. This suffices for a function
     /// without a return probe.
     ProvenLower,
+    /// The first instruction after the entry that the kernel accepts is chosen: it refuses the entry.
+    EntryRefused,
     /// Entry: the function's size is unknown.
     SizeUnknown,
     /// Entry: the function is too long to analyse.
@@ -52,6 +54,7 @@ impl fmt::Display for Reason {
             Self::ProvenLower => {
                 out.write_str("every call executes it as it does the entry, with a lower stack pointer")
             }
+            Self::EntryRefused => out.write_str("the kernel refuses a probe at the first instruction"),
             Self::SizeUnknown => out.write_str("the function's size is unknown"),
             Self::TooLong => out.write_str("the function is too long"),
             Self::TooMuchCode => out.write_str("the object has too much code"),

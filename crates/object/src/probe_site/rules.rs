@@ -126,7 +126,43 @@ impl Code<'_> {
 /// Chooses an instruction by the code of the function. The caller must still prove that no other code jumps into
 /// [`Choice::window`]. `symbols` are the addresses of the object's symbols.
 pub fn choose(code: &Code<'_>, needs: Needs, symbols: &[u64]) -> Choice {
-    candidate(code, needs).and_then(|choice| prove(code, symbols, choice)).unwrap_or_else(Choice::entry)
+    let choice = candidate(code, needs).and_then(|choice| prove(code, symbols, choice)).unwrap_or_else(Choice::entry);
+    if choice.offset > 0 || !code.machine.is_refused(code.bytes) {
+        return choice;
+    }
+    after_refused(code, needs).and_then(|choice| prove(code, symbols, choice)).unwrap_or(choice)
+}
+
+/// Returns the first instruction after an entry that the kernel refuses to probe. Every call reaches it without a branch, with
+/// `needs` unchanged.
+fn after_refused(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
+    let mut at = 0;
+    while at < FAR {
+        let instruction = code.decode(at).ok_or(Reason::Undecodable(at))?;
+        if at > 0 && !code.machine.is_refused(code.rest(at)) {
+            return Ok(Choice { offset: at, reason: Reason::EntryRefused });
+        }
+        if instruction.flow != Flow::Next {
+            return Err(Reason::Leaves(at));
+        }
+        keeps(code, needs, at)?;
+        at += instruction.length as u64;
+    }
+    Err(Reason::NoneNear)
+}
+
+/// Checks that the instruction at offset `at` leaves `needs` as they are. Returns true if it lowers the stack pointer, which is
+/// not needed.
+fn keeps(code: &Code<'_>, needs: Needs, at: u64) -> Result<bool, Reason> {
+    let effects = code.machine.effects(code.rest(at));
+    if effects.writes.intersects(needs.arguments) {
+        return Err(Reason::ChangesArgument(at));
+    }
+    match effects.stack {
+        Stack::Kept => Ok(false),
+        Stack::Lowered if !needs.stack => Ok(true),
+        Stack::Lowered | Stack::Lost => Err(Reason::MovesStack(at)),
+    }
 }
 
 /// Returns the first emulated instruction that every call reaches from the entry without a branch, with `needs`
@@ -148,14 +184,8 @@ fn candidate(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
             Flow::Next => {}
             _ => return Err(Reason::Leaves(at)),
         }
-        let effects = code.machine.effects(code.rest(at));
-        if effects.writes.intersects(needs.arguments) {
-            return Err(Reason::ChangesArgument(at));
-        }
-        match effects.stack {
-            Stack::Kept => {}
-            Stack::Lowered if !needs.stack => reason = Reason::ProvenLower,
-            Stack::Lowered | Stack::Lost => return Err(Reason::MovesStack(at)),
+        if keeps(code, needs, at)? {
+            reason = Reason::ProvenLower;
         }
         at += instruction.length as u64;
     }

@@ -43,6 +43,14 @@ fn cost(bytes: &[u8]) -> Cost {
     }
 }
 
+/// Returns true for an instruction with a prefix that the kernel refuses: `lock`, or one of the segments es, cs, ss and ds
+/// (`is_prefix_bad`, arch/x86/kernel/uprobes.c).
+pub(super) fn is_refused(code: &[u8]) -> bool {
+    let is_prefix = |byte: &&u8| matches!(**byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
+    let mut prefixes = code.iter().take_while(is_prefix);
+    prefixes.any(|byte| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0xf0))
+}
+
 fn flow(decoded: &Decoded) -> Flow {
     let near = matches!(decoded.op0_kind(), OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16)
         .then(|| decoded.near_branch_target());

@@ -49,6 +49,19 @@ fn the_first_emulated_instruction_is_chosen() {
 }
 
 #[test]
+fn refused_entry_is_replaced_by_the_next_instruction() {
+    let lock: &[u8] = &[0xf0, 0xff, 0x05, 0, 0, 0, 0]; // lock incl 0(%rip)
+    // The next instruction is stepped, since a return leaves the function.
+    assert_eq!(chosen(FREE, &[lock, TEST, RET]), (7, Reason::EntryRefused));
+    // An emulated one is better.
+    assert_eq!(chosen(FREE, &[lock, PUSH, RET]), (7, Reason::Proven));
+    // lock xadd %rdi,(%rsi) changes the argument.
+    assert_eq!(chosen(FREE, &[&[0xf0, 0x48, 0x0f, 0xc1, 0x3e], TEST, RET]), (0, Reason::ChangesArgument(0)));
+    // notrack jmp *%rax is refused too, and leaves the function.
+    assert_eq!(chosen(FREE, &[&[0x3e, 0xff, 0xe0], TEST]), (0, Reason::Leaves(0)));
+}
+
+#[test]
 fn only_changes_of_needed_arguments_prevent_the_choice() {
     let mul: &[u8] = &[0x48, 0xf7, 0xe6]; // mul %rsi, which writes %rdx
     let function = [mul, &[0x70, 0x01], PUSH, RET];
