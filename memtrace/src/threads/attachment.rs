@@ -168,7 +168,7 @@ impl Attachment {
         let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
         let Self { targets, tracker, kernel, probes, .. } = self;
         let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
-        self.complete &= late.are_placed || !is_selected;
+        self.complete &= late.is_complete || !is_selected;
         if is_selected && self.targets.add_late_note(&late.note) {
             observer.note(&late.note);
         }

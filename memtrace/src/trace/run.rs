@@ -198,7 +198,7 @@ impl Trace {
         let Context { targets, tracker, kernel, probes, filter, complete, .. } = &mut self.context;
         let is_selected = Selection::of(filter).contains(tracker, tracker.latest_id(pid));
         let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
-        *complete &= late.are_placed || !is_selected;
+        *complete &= late.is_complete || !is_selected;
         if is_selected && targets.add_late_note(&late.note) {
             observer.note(&late.note);
         }

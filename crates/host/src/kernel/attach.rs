@@ -3,7 +3,7 @@
 mod counting;
 mod probe;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM, ResultCookie};
@@ -57,6 +57,8 @@ pub struct Probes {
     attached: HashSet<Attachment>,
     /// Objects that got no probes.
     refused: BTreeMap<PathBuf, Refusal>,
+    /// Instructions that the kernel refuses to probe.
+    refused_instructions: BTreeSet<(PathBuf, FileOffset)>,
     /// Removals in progress.
     removals: Vec<Detach>,
 }
@@ -79,11 +81,17 @@ impl Probes {
         self.links.append(&mut others.links);
         self.attached.extend(others.attached.drain());
         self.refused.append(&mut others.refused);
+        self.refused_instructions.append(&mut others.refused_instructions);
     }
 
     /// Returns the paths of the objects that got no probes, with the reasons.
     pub fn refusals(&self) -> impl Iterator<Item = (&Path, Refusal)> {
         self.refused.iter().map(|(path, refusal)| (path.as_path(), *refusal))
+    }
+
+    /// Returns the instructions that the kernel refuses to probe: the path of the object, and the file offset.
+    pub fn refused_instructions(&self) -> impl Iterator<Item = (&Path, FileOffset)> {
+        self.refused_instructions.iter().map(|(path, offset)| (path.as_path(), *offset))
     }
 
     /// Returns the reason why the object at `path` got no probes, if so.
@@ -106,6 +114,7 @@ impl Probes {
         }
         self.attached.retain(|attachment| !paths.contains(&attachment.object));
         self.refused.retain(|path, _| !paths.contains(path));
+        self.refused_instructions.retain(|(path, _)| !paths.contains(path));
         let removed: Vec<_> =
             self.links.extract_if(.., |(path, _)| paths.contains(path)).map(|(_, link)| link).collect();
         self.removals.retain(|removal| !removal.is_complete());
@@ -216,7 +225,14 @@ impl Probes {
         }
         for (program, points) in by_program {
             let mut links = Vec::new();
-            let outcome = backend.attach(program, scope, path, &points, &mut links);
+            let mut outcome = backend.attach(program, scope, path, &points, &mut links);
+            if matches!(outcome, Err(KernelError::RefusedInstruction { .. })) {
+                // The others must not be missing for want of one.
+                links.clear();
+                let refused;
+                (refused, outcome) = attach_each(backend, program, scope, path, &points, &mut links);
+                self.refused_instructions.extend(refused.into_iter().map(|offset| (path.to_owned(), offset)));
+            }
             self.links.extend(links.into_iter().map(|link| (path.to_owned(), link)));
             outcome?;
             let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
@@ -230,6 +246,27 @@ impl Drop for Probes {
     fn drop(&mut self) {
         drop(Detach::start(self.take_links(), || {}));
     }
+}
+
+/// Attaches a program to each of `points` by itself. Returns the instructions that the kernel refuses, and the first other
+/// error.
+fn attach_each(
+    backend: &mut AttachBackend<'_>,
+    program: &str,
+    scope: Scope,
+    path: &Path,
+    points: &[AttachPoint],
+    links: &mut Vec<AttachedProbes>,
+) -> (Vec<FileOffset>, Result<(), KernelError>) {
+    let mut refused = Vec::new();
+    for point in points {
+        match backend.attach(program, scope, path, std::slice::from_ref(point), links) {
+            Ok(()) => {}
+            Err(KernelError::RefusedInstruction { .. }) => refused.push(point.offset),
+            Err(error) => return (refused, Err(error)),
+        }
+    }
+    (refused, Ok(()))
 }
 
 /// Returns the program and the attach point for a change of the tag.

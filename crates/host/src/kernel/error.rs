@@ -42,6 +42,12 @@ pub enum KernelError {
         /// The failed operation.
         action: String,
     },
+    /// The kernel refuses a probe at an instruction.
+    #[error("cannot {action}: the kernel refuses a probe at this instruction")]
+    RefusedInstruction {
+        /// The failed operation.
+        action: String,
+    },
     /// The process has exited.
     #[error("the process exited during attach")]
     TargetEnded,
@@ -55,6 +61,10 @@ pub enum KernelError {
     },
 }
 
+/// Number of an error that the kernel passes on, and the C library does not know (include/linux/errno.h).
+/// `arch_uprobe_analyze_insn` (arch/x86/kernel/uprobes.c) returns it for an instruction that it can neither step nor emulate.
+const ENOTSUPP: i32 = 524;
+
 impl KernelError {
     /// Returns the error for a program or map that the BPF object lacks.
     pub(super) fn missing(name: &str) -> Self {
@@ -67,6 +77,7 @@ impl KernelError {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Permission { action, source },
             Some(libc::ENOSYS | libc::EOPNOTSUPP) => Self::Unsupported { action, reason },
+            Some(ENOTSUPP) => Self::RefusedInstruction { action },
             Some(libc::ESRCH) => Self::TargetEnded,
             Some(libc::ENOMEM) => Self::OutOfMemory { action },
             Some(libc::EMFILE) => Self::OutOfDescriptors { action },

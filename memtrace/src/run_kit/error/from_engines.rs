@@ -33,7 +33,10 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
         (KernelError::OutOfMemory { action }, _) => Error::OutOfMemory { action },
         (KernelError::OutOfDescriptors { action }, _) => Error::OutOfDescriptors { action },
         (KernelError::TargetEnded, Some(pid)) => Error::Ended { pid },
-        (error @ (KernelError::TargetEnded | KernelError::Failed { .. }), _) => Error::Failed(error.to_string()),
+        (
+            error @ (KernelError::TargetEnded | KernelError::RefusedInstruction { .. } | KernelError::Failed { .. }),
+            _,
+        ) => Error::Failed(error.to_string()),
     }
 }
 

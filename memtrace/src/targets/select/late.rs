@@ -10,7 +10,8 @@ use crate::targets::track::ProcessTracker;
 
 /// Result of probing an allocator that was mapped during the trace.
 pub(crate) struct LateProbes {
-    pub(crate) are_placed: bool,
+    /// True if all probes are placed.
+    pub(crate) is_complete: bool,
     pub(crate) note: String,
 }
 
@@ -28,9 +29,14 @@ impl LateProbes {
         let probe_site = targets.probe_site?;
         let id = tracker.allocators.id(allocator);
         let new = AllocatorProbes::new(pid, targets.scope(pid), allocator, id, probe_site)?;
-        let (are_placed, result) = match new.place(kernel, probes) {
+        let result = new.place(kernel, probes);
+        let is_refused = probes.refused_instructions().any(|(object, _)| object == new.object);
+        let (are_placed, result) = match result {
             Ok(()) => match probes.refusal(&new.object) {
                 Some(refusal) => (false, refusal.reason().to_owned()),
+                None if is_refused => {
+                    (true, String::from("probed from now on, except for instructions that the kernel refuses"))
+                }
                 None => (true, String::from("probed from now on")),
             },
             Err(error) => (false, error.to_string()),
@@ -40,6 +46,7 @@ impl LateProbes {
         }
         tracker.allocators.set_probed(allocator);
         let path = printable(&allocator.object.path);
-        Some(Self { are_placed, note: format!("process {pid} has mapped another allocator, {path}: {result}") })
+        let is_complete = are_placed && !is_refused;
+        Some(Self { is_complete, note: format!("process {pid} has mapped another allocator, {path}: {result}") })
     }
 }

@@ -1,4 +1,5 @@
-//! Objects that get no probes, because users serve their files and could hold up the machine.
+//! Objects that get no probes, because users serve their files and could hold up the machine, and instructions that the kernel
+//! refuses.
 
 use memtrace_host::kernel::{Probes, ProcessFilter};
 use memtrace_model::printable;
@@ -32,6 +33,19 @@ pub(crate) fn note_all(
             targets.add_late_note(&format!("{path} has no probes: {}", refusal.reason()));
             is_incomplete = true;
         }
+    }
+    for (object, offset) in probes.refused_instructions() {
+        let mut pids = allocators.iter().filter(|found| found.object == object).map(|found| found.pid).peekable();
+        let selection = Selection::of(filter);
+        if pids.peek().is_some() && !pids.any(|pid| selection.contains(tracker, tracker.latest_id(pid))) {
+            continue;
+        }
+        let found = known.iter().find(|known| known.handle.as_deref() == Some(object));
+        let path = printable(found.map_or(object, |found| &found.path));
+        targets.add_late_note(&format!(
+            "{path} + {offset} has no probe: the kernel refuses one at this instruction, so that calls can be missing"
+        ));
+        is_incomplete = true;
     }
     is_incomplete
 }

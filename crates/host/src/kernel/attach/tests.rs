@@ -101,6 +101,28 @@ fn privileged_probes_stay_attached_until_they_are_dropped() {
     }
 }
 
+/// Function that begins with an instruction that the kernel refuses to probe. It is never called.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+extern "C" fn locked() {
+    core::arch::naked_asm!("lock inc dword ptr [rsp]", "ret");
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn privileged_refused_instruction_costs_no_other_probe() {
+    for by_perf_event in [false, true] {
+        let mut kernel = kernel();
+        let mut backend = if by_perf_event { kernel.perf_event_backend() } else { kernel.attach_backend() };
+        let mut probes = Probes::default();
+        let both = [probe(address() + 2 * STEP), probe(locked as *const () as u64)];
+        probes.attach(&mut backend, own(), Path::new("/proc/self/exe"), &both).unwrap();
+        assert_eq!(probes.len(), 1);
+        let refused: Vec<_> = probes.refused_instructions().map(|(_, offset)| offset).collect();
+        assert_eq!(refused, [offset(locked as *const () as u64)]);
+    }
+}
+
 #[test]
 fn privileged_probes_are_attached_once_per_scope() {
     let mut kernel = kernel();
