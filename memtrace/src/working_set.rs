@@ -57,6 +57,7 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
     }
     observer.note(&cost.text());
     method.tracing_cost().iter().for_each(|line| observer.note(line));
+    privileges::priority_note().into_iter().for_each(|line| observer.note(line));
     if let Some(warning) = cost.warning() {
         log::warn!("{warning}");
     }

@@ -46,7 +46,7 @@ pub(super) const SYS_ADMIN: Capability = Capability {
     required: false,
 };
 /// All capabilities that memtrace uses.
-const ALL: [Capability; 6] = [
+const ALL: [Capability; 7] = [
     BPF,
     PERFMON,
     SYS_ADMIN,
@@ -70,6 +70,13 @@ const ALL: [Capability; 6] = [
         set: CapabilitySet::DAC_READ_SEARCH,
         admin_has_it: false,
         purpose: "to read those of other users, and on overlayfs and btrfs all files that they have mapped",
+        required: false,
+    },
+    Capability {
+        name: "CAP_SYS_NICE",
+        set: CapabilitySet::SYS_NICE,
+        admin_has_it: false,
+        purpose: "to read events before the work of other programs, without losses on a busy machine",
         required: false,
     },
 ];
@@ -154,9 +161,9 @@ mod tests {
     fn only_two_capabilities_are_required() {
         let verdicts = |held| -> Vec<_> { ALL.iter().map(|capability| judge(held, capability).verdict).collect() };
         let (ok, warn, fail) = (Verdict::Ok, Verdict::Warn, Verdict::Fail);
-        assert_eq!(verdicts(CapabilitySet::empty()), [fail, fail, warn, warn, warn, warn]);
-        assert_eq!(verdicts(CapabilitySet::SYS_ADMIN), [ok, ok, ok, warn, ok, warn]);
-        assert_eq!(verdicts(CapabilitySet::all() - CapabilitySet::SYS_ADMIN), [ok, ok, warn, ok, ok, ok]);
+        assert_eq!(verdicts(CapabilitySet::empty()), [fail, fail, warn, warn, warn, warn, warn]);
+        assert_eq!(verdicts(CapabilitySet::SYS_ADMIN), [ok, ok, ok, warn, ok, warn, warn]);
+        assert_eq!(verdicts(CapabilitySet::all() - CapabilitySet::SYS_ADMIN), [ok, ok, warn, ok, ok, ok, ok]);
     }
 
     #[test]
@@ -167,6 +174,6 @@ mod tests {
 
     #[test]
     fn remedy_names_all_needed_capabilities() {
-        assert!(remedy().contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search=ep /"));
+        assert!(remedy().contains("setcap cap_sys_admin,cap_sys_ptrace,cap_dac_read_search,cap_sys_nice=ep /"));
     }
 }

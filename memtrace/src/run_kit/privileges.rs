@@ -4,6 +4,7 @@
 use std::panic::resume_unwind;
 use std::thread;
 
+use memtrace_host::kernel::RingReader;
 use memtrace_host::privileges::{self, CapabilitySet};
 use memtrace_host::procfs;
 
@@ -62,4 +63,12 @@ fn warn_if_kept(result: std::io::Result<()>) {
     if let Err(error) = result {
         log::warn!("memtrace has more privileges than it needs, because it cannot give them up: {error}");
     }
+}
+
+/// Says that the threads that read events could not raise their priority.
+pub(crate) fn priority_note() -> Option<&'static str> {
+    (!RingReader::has_priority()).then_some(
+        "the threads that read events have no higher priority than others, since CAP_SYS_NICE is missing: on a busy machine \
+         events can be lost",
+    )
 }

@@ -1,6 +1,7 @@
 //! Ring buffers of events, and their readers.
 
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use aya::maps::{Map, MapData, RingBuf};
@@ -9,6 +10,9 @@ use memtrace_model::{Bytes, Event};
 
 use super::decode::decode;
 use super::error::KernelError;
+
+/// False if a thread could not raise its priority.
+static HAS_PRIORITY: AtomicBool = AtomicBool::new(true);
 
 /// Reader of one ring.
 pub struct RingReader(RingBuf<MapData>);
@@ -42,14 +46,21 @@ impl RingReader {
     }
 
     /// Raises the priority of the calling thread, if permitted. At the default priority, targets can keep all CPUs busy
-    /// until a ring overflows.
+    /// until a ring overflows. [`Self::has_priority`] tells whether it was permitted.
     pub fn raise_priority() {
         const NICENESS: libc::c_int = -10;
         const THIS_THREAD: libc::id_t = 0;
         // SAFETY: the call has no conditions.
         if unsafe { libc::setpriority(libc::PRIO_PROCESS, THIS_THREAD, NICENESS) } != 0 {
             log::debug!("cannot raise the priority of a ring reader: {}", std::io::Error::last_os_error());
+            HAS_PRIORITY.store(false, Ordering::Relaxed);
         }
+    }
+
+    /// Returns false if a thread could not raise its priority.
+    #[must_use]
+    pub fn has_priority() -> bool {
+        HAS_PRIORITY.load(Ordering::Relaxed)
     }
 
     /// Decodes up to `limit` records, and passes their events to `sink` in order.

@@ -116,6 +116,7 @@ impl Trace {
         let cpu = processor_time().saturating_sub(self.cpu_at_start);
         self.parts.stop(&mut self.context);
         self.context.tables.stop();
+        self.context.targets.notes.extend(privileges::priority_note().map(String::from));
         self.context.targets.count_late_notes();
         self.update_mappings(observer);
         let kernel = &mut self.context.kernel;
