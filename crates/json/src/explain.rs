@@ -71,6 +71,9 @@ pub struct Explanation<'a> {
     pub cgroup: Option<CgroupUse<'a>>,
     /// Memory pressure of the machine; `null` if the kernel does not measure it.
     pub pressure: Option<Pressure>,
+    /// Number of reads that were given up, since a lock of the process or a file system did not answer in time. If it is
+    /// not 0, the parts are incomplete.
+    pub file_timeouts: u64,
 }
 
 /// Sizes of mappings.

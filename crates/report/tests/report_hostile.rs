@@ -232,5 +232,6 @@ fn explanation(text: &str) -> Explanation {
         pss: Bytes(0),
         cgroup: None,
         pressure: None,
+        file_timeouts: 0,
     }
 }

@@ -1,5 +1,5 @@
-//! Draws conclusions from an explanation, and suggests commands. An alarm about a cgroup limit comes first, then the
-//! conclusion about the largest part.
+//! Draws conclusions from an explanation, and suggests commands. What is missing comes first, then an alarm about a
+//! cgroup limit, then the conclusion about the largest part.
 
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource, Runtime};
@@ -29,7 +29,7 @@ const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 
 /// Returns all conclusions, ordered as in the text.
 pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
-    let mut all: Vec<Advice> = limit(page).into_iter().collect();
+    let mut all: Vec<Advice> = timeouts(page).into_iter().chain(limit(page)).collect();
     let most = most(page);
     let is_said = most.as_ref().is_some_and(|(kind, _)| *kind == PartKind::HeapUndetermined);
     all.extend(most.map(|(_, advice)| advice));
@@ -48,6 +48,18 @@ fn plain(text: String) -> Advice {
 
 fn warning(text: String) -> Advice {
     Advice { weight: Weight::Warning, ..plain(text) }
+}
+
+/// Says that parts are incomplete.
+fn timeouts(page: &Explanation) -> Option<Advice> {
+    let reads = number::counted(page.file_timeouts, "read was", "reads were");
+    (page.file_timeouts > 0).then(|| {
+        warning(format!(
+            "{reads} given up (file_timeout): a lock of the process or a file system did not answer in time. The parts of \
+             the RSS are incomplete. Threads in the state D of `ps -L -p {}` wait for this file system.",
+            page.pid
+        ))
+    })
 }
 
 /// Returns the kind of the largest part, and a conclusion with the next step for it.

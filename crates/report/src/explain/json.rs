@@ -53,6 +53,7 @@ pub fn write(page: &Explanation, out: &mut dyn io::Write) -> io::Result<()> {
         kinds: page.kinds.iter().map(kind).collect(),
         cgroup: page.cgroup.as_ref().map(cgroup),
         pressure: page.pressure.map(pressure),
+        file_timeouts: page.file_timeouts,
     };
     json_lines::write(&page, out)
 }

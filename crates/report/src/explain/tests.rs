@@ -30,6 +30,7 @@ fn page() -> Explanation {
         pss: Bytes(100 * MIB),
         cgroup: None,
         pressure: None,
+        file_timeouts: 0,
     }
 }
 
@@ -112,6 +113,14 @@ fn a_near_limit_comes_first_as_an_alarm() {
     let advice = advice::conclusions(&page);
     assert_eq!(advice[0].weight, Weight::Alarm);
     assert!(advice[0].text.starts_with("The control group /a uses 95.0% of its limit: 95.00 MiB of 100.00 MiB."));
+}
+
+#[test]
+fn reads_that_were_given_up_are_said_first() {
+    let late = Explanation { file_timeouts: 2, ..page() };
+    let first = &said(&late)[0];
+    assert!(first.starts_with("2 reads were given up (file_timeout)"), "{first}");
+    assert!(first.contains("incomplete"), "{first}");
 }
 
 #[test]

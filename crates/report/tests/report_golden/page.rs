@@ -91,6 +91,7 @@ fn page() -> Explanation {
             pressure: Some(Pressure { some: waited(12.25), full: Some(waited(3.5)) }),
         }),
         pressure: Some(Pressure { some: waited(14.0), full: None }),
+        file_timeouts: 0,
     }
 }
 
