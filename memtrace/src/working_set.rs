@@ -15,6 +15,7 @@ mod selection;
 use std::time::{Duration, Instant};
 
 use memtrace_host::procfs::{self, UnmappedCache};
+use memtrace_model::format::counted;
 use memtrace_model::{Fit, UnmeasuredProcesses, WorkingSets};
 
 pub(crate) use self::config::{WorkingSetConfig, WorkingSetMode};
@@ -53,7 +54,7 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
     let mut cost = Cost::default();
     let measured = event_loop()?.block_on(measure(config, &method, &selection, &mut outputs, &mut cost, observer));
     if cost.is_empty() {
-        return measured.map(|()| true);
+        return measured;
     }
     observer.note(&cost.text());
     method.tracing_cost().iter().for_each(|line| observer.note(line));
@@ -63,10 +64,11 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
     }
     // Write the outputs even after an error: the earlier readings are valid.
     let written = outputs.finish(observer);
-    measured.and(written)
+    Ok(measured? && written?)
 }
 
-/// Clears and reads until a signal arrives, or the schedule, the duration or the last process ends.
+/// Clears and reads until a signal arrives, or the schedule, the duration or the last process ends. Returns false if named
+/// processes could not be read to the end.
 async fn measure(
     config: &WorkingSetConfig,
     method: &Method,
@@ -74,7 +76,7 @@ async fn measure(
     outputs: &mut WorkingSetOutputs,
     cost: &mut Cost,
     observer: &mut dyn Observer,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let mut signals = Signals::listen()?;
     let mut machine = MachineReader::start();
     let cache = method.unmapped_cache(&Selection::groups(&config.target))?;
@@ -119,7 +121,7 @@ async fn measure(
         }
         if selection.has_ended() && !cost.is_empty() {
             observer.note("all measured processes have ended");
-            return Ok(());
+            return Ok(true);
         }
         let unmeasured = cleared.unmeasured();
         // Dropping ends the monitors of DAMON before the pause.
@@ -134,8 +136,20 @@ async fn measure(
             break unmeasured;
         }
     };
-    if cost.is_empty() { Err(nothing_measured(unmeasured)) } else { Ok(()) }
+    if cost.is_empty() {
+        return Err(nothing_measured(unmeasured));
+    }
+    // A named process is in each reading until it ends.
+    let is_complete = unmeasured.unreadable == 0 || !matches!(selection, Selection::Named(_));
+    if !is_complete {
+        let processes = counted(unmeasured.unreadable, "process", "processes");
+        observer.note(&format!("{processes} could not be read to the end: {WAITS}"));
+    }
+    Ok(is_complete)
 }
+
+/// Cause for which a process cannot be read although memtrace has the permission.
+const WAITS: &str = "perhaps it holds a lock of its memory and waits for a FUSE or NFS server";
 
 /// Returns the error for page cache that cannot be read.
 fn unreadable(error: &std::io::Error) -> Error {
@@ -158,7 +172,13 @@ fn nothing_measured(unmeasured: UnmeasuredProcesses) -> Error {
             capability: String::from("CAP_SYS_PTRACE and CAP_DAC_OVERRIDE, and no sandbox that refuses it"),
         };
     }
-    let message = match exited + unreadable {
+    if unreadable > 0 {
+        return Error::CannotMeasure {
+            message: format!("{} cannot be read", counted(unreadable, "process", "processes")),
+            remedy: format!("look at the threads in the state D of `ps -L`: {WAITS}"),
+        };
+    }
+    let message = match exited {
         0 => "no running process is selected",
         _ => "all selected processes ended before they were read",
     };

@@ -1,6 +1,7 @@
 //! Runs `memtrace wss` and its victim.
 
-use std::process::{Command, Output};
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use crate::{Victim, root, tracer, victim};
 
@@ -47,6 +48,37 @@ pub fn assert_bounds_of_huge_pages(memory: &Memory, pages: u64) {
 pub fn wss(words: &[&str]) -> Output {
     root::require();
     Command::new(tracer::binary()).arg("wss").args(words).output().expect("memtrace wss starts")
+}
+
+/// A running `memtrace wss` with readings on standard output.
+pub struct Measurement {
+    process: Child,
+    readings: Lines<BufReader<ChildStdout>>,
+}
+
+impl Measurement {
+    #[must_use]
+    pub fn start(words: &[&str]) -> Self {
+        root::require();
+        let mut command = Command::new(tracer::binary());
+        command.arg("wss").args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().expect("memtrace wss starts");
+        let readings = BufReader::new(process.stdout.take().expect("standard output is a pipe")).lines();
+        Self { process, readings }
+    }
+
+    /// Waits for a reading.
+    pub fn next_reading(&mut self) -> String {
+        self.readings.next().expect("a reading").expect("it can be read")
+    }
+
+    /// Waits for the end. Returns the exit code and standard error.
+    #[must_use]
+    pub fn finish(mut self) -> (Option<i32>, String) {
+        self.readings.by_ref().for_each(drop);
+        let output = self.process.wait_with_output().expect("memtrace ends");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    }
 }
 
 /// Runs `memtrace wss` with these words, and returns its readings.

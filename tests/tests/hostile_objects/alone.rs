@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::explain::explain;
 use memtrace_tests::process::run;
-use memtrace_tests::working_set::wss;
+use memtrace_tests::working_set::{Measurement, wss};
 use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, poll, victim};
 
 use super::{USER, child_named, children, status_field};
@@ -163,6 +163,22 @@ fn process_that_holds_the_lock_of_its_memory_map_is_refused() {
     assert_eq!(output.status.code(), Some(UNTRACEABLE), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(start.elapsed() < END, "memtrace ended after {:?}", start.elapsed());
     serving.victim.finish();
+}
+
+#[test]
+fn process_that_locks_its_memory_map_while_it_is_measured_is_named() {
+    let mut serving = Serving::with(|command| command.arg(victim::path("exact")).arg("remap"));
+    let pid = serving.victim.pid().to_string();
+    let mut measurement = Measurement::start(&["--pid", &pid, "--cumulative", "300ms", "--format", "json"]);
+    // The files of the process are open by now.
+    measurement.next_reading();
+    let start = Instant::now();
+    serving.hang();
+    let (code, stderr) = measurement.finish();
+    assert!(start.elapsed() < END, "memtrace ended after {:?}", start.elapsed());
+    serving.victim.finish();
+    assert_eq!(code, Some(LOST), "{stderr}");
+    assert!(stderr.contains("1 process could not be read to the end"), "{stderr}");
 }
 
 #[test]
