@@ -71,7 +71,7 @@ impl Attachment {
         let mut jemalloc = JemallocReader::default();
         let counted = match config.source {
             SourceChoice::Bpf => Vec::new(),
-            SourceChoice::Auto | SourceChoice::Allocator => find_jemalloc(&targets, &tracker, &mut jemalloc),
+            SourceChoice::Auto | SourceChoice::Allocator => find_jemalloc(&targets, &mut tracker, &mut jemalloc),
         };
         if config.source == SourceChoice::Allocator && jemalloc.is_empty() {
             targets.notes.push(String::from("no counters of the heap: no allocator of --pid has counters of its own"));
@@ -239,7 +239,7 @@ impl CountedAllocator {
 }
 
 /// Locates the counters of jemalloc in the processes that the user named.
-fn find_jemalloc(targets: &Targets, tracker: &ProcessTracker, reader: &mut JemallocReader) -> Vec<CountedAllocator> {
+fn find_jemalloc(targets: &Targets, tracker: &mut ProcessTracker, reader: &mut JemallocReader) -> Vec<CountedAllocator> {
     let mut counted = Vec::new();
     // Shared probes count the blocks of these processes anyway.
     if targets.command_pid().is_some() || targets.scopes().contains(&Scope::AllProcesses) {

@@ -11,7 +11,7 @@ use memtrace_host::procfs::Objects;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{AllocatorId, FileOffset, ImageId, Mapping, Object, Pid, ProcessImage, UntracedReason};
 use memtrace_object::allocators;
-use memtrace_object::allocators::{Allocator, Survey, UserHooks};
+use memtrace_object::allocators::{Allocator, Survey, UserHooks, Verdict};
 
 use super::allocator_ids::AllocatorIds;
 use super::late_probes::LateProbes;
@@ -117,10 +117,17 @@ impl Allocators {
             object: Some(Arc::clone(object)),
         };
         let survey = self.survey(&ProcessImage { mappings: vec![mapping], ..ProcessImage::default() });
-        if let (Some(handle), Some(examined)) = (&object.handle, survey.examined.first()) {
-            self.verdicts.insert(handle.clone(), verdicts::obstacle(&examined.verdict));
+        if let Some(examined) = survey.examined.first() {
+            self.set_verdict(object, &examined.verdict);
         }
         survey
+    }
+
+    /// Remembers the verdict on an object.
+    pub(super) fn set_verdict(&mut self, object: &Object, verdict: &Verdict) {
+        if let Some(handle) = &object.handle {
+            self.verdicts.insert(handle.clone(), verdicts::obstacle(verdict));
+        }
     }
 
     /// Returns true if `image`, an image of `pid`, maps an allocator that is known to have probes.

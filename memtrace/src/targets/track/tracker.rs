@@ -223,9 +223,17 @@ impl ProcessTracker {
         Ok(())
     }
 
-    /// Surveys the objects that `pid` has mapped, as far as its mappings were read.
-    pub(crate) fn survey(&self, pid: Pid) -> Survey {
-        self.image(pid).map_or_else(Survey::default, |image| self.allocators.survey(image))
+    /// Surveys the objects that `pid` has mapped, as far as its mappings were read, and remembers the verdicts.
+    pub(crate) fn survey(&mut self, pid: Pid) -> Survey {
+        let Some(image) = self.image(pid) else { return Survey::default() };
+        let survey = self.allocators.survey(image);
+        let object = |path: &Path| image.objects().find(|object| object.path == path).cloned();
+        let examined = survey.examined.iter();
+        let objects: Vec<_> = examined.filter_map(|found| Some((object(&found.path)?, &found.verdict))).collect();
+        for (object, verdict) in objects {
+            self.allocators.set_verdict(&object, verdict);
+        }
+        survey
     }
 
     /// Returns the allocators that a command may load.
