@@ -145,17 +145,25 @@ fn main() {
         let flags: Vec<&str> = flags.chain(RELEASED.iter().copied()).collect();
         compile("gcc", &flags, &["plugin.c"], &[], &out.join(format!("lib{name}.so")));
     }
-    compile_rust(&out);
+    compile_rust(&out, &ledger);
     compile_allocator_victims(&out, &ledger);
     println!("cargo::rustc-link-arg-bins={}", ledger.display());
 }
 
-/// Compiles a victim in Rust with optimization, which the profile of the tests lacks.
-fn compile_rust(out: &Path) {
+/// Compiles the victims in Rust with optimization, which the profile of the tests lacks.
+fn compile_rust(out: &Path, ledger: &Path) {
     let compiler = env::var("RUSTC").expect("cargo sets RUSTC");
     let flags = ["--edition", "2024", "-C", "opt-level=3", "-C", "force-frame-pointers=no"];
     compile::run(
         Command::new(&compiler).args(flags).arg("victims/rust_release.rs").arg("-o").arg(out.join("rust_release")),
+    );
+    let library = out.join("libvictim_arena.rlib");
+    let crate_of = ["--crate-type", "rlib", "--crate-name", "victim_arena", "victims/rust_arena.rs"];
+    compile::run(Command::new(&compiler).args(flags).args(crate_of).arg("-o").arg(&library));
+    let mut direct = Command::new(&compiler);
+    direct.args(flags).arg("victims/rust_direct.rs").arg("-C").arg(format!("link-arg={}", ledger.display()));
+    compile::run(
+        direct.arg("--extern").arg(format!("victim_arena={}", library.display())).arg("-o").arg(out.join("rust_direct")),
     );
 }
 

@@ -188,6 +188,11 @@ fn custom_global_allocator_in_rust() {
 }
 
 #[test]
+fn methods_of_an_allocator_in_rust_that_are_called_directly() {
+    assert_exact("rust_direct", &[], &[]);
+}
+
+#[test]
 fn allocator_option_traces_functions_with_a_prefix() {
     assert_exact("family.prefixed", &["500"], &["--allocator", "libprefixed.so:mine_"]);
 }

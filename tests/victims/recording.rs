@@ -25,6 +25,8 @@ unsafe extern "C" {
     fn ledger_start();
     fn ledger_print(extra: *const c_char);
     fn wait_for_harness() -> c_int;
+    fn malloc(size: usize) -> *mut c_void;
+    fn free(block: *mut c_void);
 }
 
 /// Records the calls of `A`.
@@ -88,14 +90,14 @@ fn from_c() -> Vec<*mut c_void> {
     let mut kept = Vec::with_capacity(100);
     for size in 1..100 {
         // SAFETY: any size may be requested.
-        let block = unsafe { libc::malloc(size * 7) };
+        let block = unsafe { malloc(size * 7) };
         // SAFETY: the site may be null.
         unsafe { ledger_alloc(ptr::null_mut(), block, size * 7) };
         if size % 3 == 0 {
             // SAFETY: the ledger does not dereference the address.
             unsafe { ledger_free(block) };
             // SAFETY: the block is from malloc and has no other owner.
-            unsafe { libc::free(block) };
+            unsafe { free(block) };
         } else {
             kept.push(block);
         }

@@ -15,6 +15,7 @@ mod object_code;
 mod probed_function;
 mod repeated_frees;
 mod result_sites;
+mod rust_methods;
 mod sites;
 mod user_hooks;
 mod verdict;
@@ -61,6 +62,14 @@ impl Allocator {
     #[must_use]
     pub fn is_supported(&self) -> bool {
         missing(&self.kinds, self.functions.iter().map(|function| function.signature)).is_none()
+    }
+
+    /// Returns true for an allocator of Rust with probes only at the functions that rustc makes for it. Optimized code can
+    /// call the allocator past them.
+    #[must_use]
+    pub fn has_only_rustc_functions(&self) -> bool {
+        let is_method = |function: &HookedFunction| rust_methods::is_method(function.function());
+        self.kinds.all() == [Kind::Rust] && !self.functions.iter().any(is_method)
     }
 }
 
@@ -268,6 +277,7 @@ fn find_candidates<S: Source>(
         functions::follow_returns_of_frees(&mut functions);
     }
     skipped.extend(wrappers::remove(&elf, &mut functions));
+    skipped.extend(symbols.skipped);
     functions.extend(repeated_frees::find(&elf, &kinds, soname.as_deref(), &functions)?);
     if active.is_empty() && functions.is_empty() {
         return Ok(Err(Verdict::Lacks("malloc")));

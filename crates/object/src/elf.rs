@@ -8,6 +8,7 @@
 //! be killed by SIGBUS.
 
 mod code;
+pub(crate) mod compiler;
 pub mod constants;
 pub mod dynamic_symbols;
 mod error;

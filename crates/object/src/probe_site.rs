@@ -9,6 +9,7 @@
 //! The module works on bytes and addresses, and reads no file.
 
 mod aarch64;
+mod argument_use;
 mod instruction;
 mod loaded_word;
 mod machine;
@@ -20,6 +21,7 @@ mod site;
 pub mod window;
 mod x86_64;
 
+pub(crate) use argument_use::{ArgumentUse, use_of};
 pub use loaded_word::LoadedWord;
 pub use loaded_word::find as find_loaded_word;
 pub(crate) use paths::always_calls_hooked;

@@ -80,6 +80,14 @@ pub struct Skipped {
     pub reason: SkipReason,
 }
 
+impl Skipped {
+    /// Returns the name for reports, without a version. C++ operators and Rust methods are demangled.
+    #[must_use]
+    pub fn name(&self) -> String {
+        names::display_name(&self.symbol)
+    }
+}
+
 /// Reason for which a symbol is not probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
@@ -93,6 +101,8 @@ pub enum SkipReason {
     Ambiguous,
     /// The function calls another hooked function in every call.
     Forwards,
+    /// The places of the function's arguments are not known.
+    UnknownArguments,
     /// The function may throw an exception, and not all of its return instructions are known.
     Throws,
 }
@@ -105,6 +115,7 @@ impl fmt::Display for SkipReason {
             Self::NotCode => "outside of the file's code",
             Self::Ambiguous => "at the same address as a function with another signature",
             Self::Forwards => "it only calls another hooked function",
+            Self::UnknownArguments => "the places of its arguments are not known: direct calls of it are missed",
             Self::Throws => "it may throw, and its return instructions are not known: its allocations are missed",
         })
     }

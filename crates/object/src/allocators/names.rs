@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 
 use memtrace_model::{ALLOCATORS, FUNCTIONS, Function, Naming};
 
+use super::functions::Skipped;
+use super::rust_methods;
 use crate::elf::{Elf, ElfError, Source, Symbol, dynamic_symbols, symbol_table};
 
 /// A symbol of a hooked function.
@@ -32,6 +34,8 @@ pub(super) struct ObjectSymbols {
     pub(super) hooked: Vec<HookedSymbol>,
     /// Entries of the symbol table that identify a known allocator.
     pub(super) markers: HashSet<String>,
+    /// Methods of Rust's allocators that cannot be probed.
+    pub(super) skipped: Vec<Skipped>,
     /// False if the object is stripped, so that only its dynamic symbols are known.
     pub(super) has_symbol_table: bool,
 }
@@ -95,6 +99,9 @@ fn without_rustc_path(symbol: &[u8]) -> &[u8] {
 /// Returns the name of a symbol for reports, without its version. C++ operators are demangled.
 pub(super) fn display_name(symbol: &str) -> String {
     let unversioned = symbol.split('@').next().unwrap_or_default();
+    if let Some(method) = rust_methods::display_name(unversioned) {
+        return method;
+    }
     let name = String::from_utf8_lossy(without_rustc_path(unversioned.as_bytes())).into_owned();
     let row = FUNCTIONS.iter().find(|function| function.naming == Naming::Cpp && function.name == name);
     row.map_or(name, |function| function.display_name().to_owned())
@@ -118,12 +125,17 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
         }
     }
     let is_relevant = |name: &[u8]| {
-        let name = std::str::from_utf8(without_rustc_path(name));
-        name.is_ok_and(|name| rows(name).next().is_some() || is_marker(name))
+        let plain = std::str::from_utf8(without_rustc_path(name));
+        rust_methods::may_be_method(name) || plain.is_ok_and(|name| rows(name).next().is_some() || is_marker(name))
     };
     let all = symbol_table::find_functions(elf, is_relevant)?;
     symbols.has_symbol_table = all.is_some();
+    let mut methods = Vec::new();
     for (name, symbol) in all.unwrap_or_default() {
+        if rust_methods::may_be_method(name.as_bytes()) && rows(&name).next().is_none() {
+            methods.push(symbol);
+            continue;
+        }
         let name = String::from_utf8_lossy(without_rustc_path(name.as_bytes())).into_owned();
         for (row, function, prefix) in rows(&name) {
             let is_same = |other: &HookedSymbol| {
@@ -137,6 +149,10 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
             symbols.markers.insert(name);
         }
     }
+    let (methods, skipped) = rust_methods::choose(elf, methods);
+    symbols.skipped = skipped;
+    let method = |(function, symbol)| (FUNCTIONS.len(), HookedSymbol { function, prefix: String::new(), symbol });
+    hooked.extend(methods.into_iter().map(method));
     let order = |hooked: &HookedSymbol| {
         Naming::Standard.prefixes().position(|prefix| prefix == hooked.prefix).unwrap_or(usize::MAX)
     };

@@ -4,7 +4,7 @@
 //! The probe at the called function records a forwarded call. A second probe would cost time, and a free that calls
 //! another free could be taken for two frees.
 
-use memtrace_model::{FileOffset, Naming, VirtOffset};
+use memtrace_model::{FileOffset, Naming, Signature, VirtOffset};
 
 use super::functions::{Candidate, SkipReason, Skipped};
 use super::object_code::CachedCode;
@@ -89,7 +89,11 @@ fn remove_wrappers<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>, nam
     };
     let code = CachedCode::new(elf, candidates.iter().filter(|candidate| is_hooked(candidate)));
     let is_wrapper = |candidate: &Candidate| {
-        always_calls_hooked(&code, candidate.virt.0, candidate.signature.is_free().then_some(0))
+        let freed = match candidate.signature {
+            Signature::Free { block } | Signature::FreeAround { block } => Some(block),
+            _ => None,
+        };
+        always_calls_hooked(&code, candidate.virt.0, freed)
     };
     if candidates.iter().filter(|candidate| is_of_language(candidate)).all(is_wrapper) {
         remove_if(candidates, SkipReason::Forwards, |candidate| is_of_language(candidate))

@@ -1,6 +1,6 @@
 //! Dispatch to the decoder of each architecture.
 
-use super::instruction::{Effects, Instruction};
+use super::instruction::{Arguments, Effects, Instruction};
 use super::{aarch64, x86_64};
 use crate::elf::Machine;
 
@@ -19,6 +19,14 @@ impl Machine {
         match self {
             Self::X86_64 => x86_64::effects(code),
             Self::Aarch64 => aarch64::effects(code),
+        }
+    }
+
+    /// Returns the arguments with registers that the first instruction of `code` may read; `None` if they are not known.
+    pub(super) fn reads(self, code: &[u8]) -> Option<Arguments> {
+        match self {
+            Self::X86_64 => x86_64::reads(code),
+            Self::Aarch64 => None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Notes about the allocators and functions of a process that memtrace does not trace.
 
 use memtrace_model::{Pid, printable};
-use memtrace_object::allocators::{SkipReason, Survey, Verdict};
+use memtrace_object::allocators::{Kind, SkipReason, Skipped, Survey, Verdict};
 
 /// Describes the allocations of a process that tracing will miss.
 pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
@@ -11,8 +11,20 @@ pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
         if !allocator.is_supported() {
             gaps.push(format!("process {pid} also has the allocator {path}, which memtrace does not trace"));
         }
-        let skipped = allocator.skipped.iter().filter(|skipped| skipped.reason == SkipReason::Throws);
-        gaps.extend(skipped.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.symbol, skipped.reason)));
+        let is_gap = |skipped: &&Skipped| match skipped.reason {
+            SkipReason::Throws => true,
+            // The methods of other types only call functions with probes.
+            SkipReason::UnknownArguments => allocator.kinds.all().contains(&Kind::Rust),
+            _ => false,
+        };
+        let skipped = allocator.skipped.iter().filter(is_gap);
+        gaps.extend(skipped.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.name(), skipped.reason)));
+        if allocator.has_only_rustc_functions() && !allocator.skipped.iter().any(|skipped| is_gap(&skipped)) {
+            gaps.push(format!(
+                "process {pid}: {path} can call its global allocator past the functions with probes, and no `GlobalAlloc` \
+                 method of it has a symbol: such calls are missed"
+            ));
+        }
     }
     let untraced = survey.examined.iter().filter(|examined| matches!(examined.verdict, Verdict::Go | Verdict::Own));
     gaps.extend(untraced.map(|examined| format!("process {pid}: {examined}")));
