@@ -2,7 +2,9 @@
 
 mod candidates;
 mod ld_cache;
+mod possible;
 mod root;
 
 pub use candidates::{Candidates, candidates, libraries};
 pub use ld_cache::parse as parse_ld_cache;
+pub use possible::possible_allocators;

@@ -18,6 +18,8 @@ pub struct KnownAllocator {
     pub exported: Option<&'static str>,
     /// Soname that the allocator's library must have in addition to `exported`.
     pub soname: Option<&'static str>,
+    /// Starts of the file names of the allocator's libraries.
+    pub libraries: &'static [&'static str],
     /// Names in the symbol table of an executable. Each name shows that the allocator is linked into the executable.
     pub linked: &'static [&'static str],
     /// True if the allocator is part of a C library.
@@ -36,6 +38,7 @@ const NONE: KnownAllocator = KnownAllocator {
     own_function: None,
     exported: None,
     soname: None,
+    libraries: &[],
     linked: &[],
     is_libc: false,
     has_glibc_chunks: false,
@@ -48,17 +51,25 @@ pub(super) const JEMALLOC: KnownAllocator = KnownAllocator {
     prefixes: &["je_", "_rjem_"],
     any_prefix: true,
     own_function: Some("mallocx"),
+    libraries: &["libjemalloc.so"],
     ..NONE
 };
 
-pub(super) const MIMALLOC: KnownAllocator = KnownAllocator { name: "mimalloc", prefixes: &["mi_"], ..NONE };
+pub(super) const MIMALLOC: KnownAllocator =
+    KnownAllocator { name: "mimalloc", prefixes: &["mi_"], libraries: &["libmimalloc"], ..NONE };
 
 /// All known allocators, in the order of the comparison with an object.
 pub const ALLOCATORS: &[KnownAllocator] = &[
     JEMALLOC,
     MIMALLOC,
     // The tcmalloc of gperftools has a prefix; the newer tcmalloc has none.
-    KnownAllocator { name: "tcmalloc", prefixes: &["tc_"], linked: &["TCMallocInternalMalloc"], ..NONE },
+    KnownAllocator {
+        name: "tcmalloc",
+        prefixes: &["tc_"],
+        libraries: &["libtcmalloc"],
+        linked: &["TCMallocInternalMalloc"],
+        ..NONE
+    },
     // The dynamic linker of musl is also the C library. It looks up its third stage by this name (ldso/dynlink.c,
     // `__dls2b`), and often has no soname.
     KnownAllocator {

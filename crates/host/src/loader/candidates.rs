@@ -158,7 +158,7 @@ fn preloaded(search: &Search) -> Vec<PathBuf> {
 
 /// Search paths of the dynamic loader.
 #[derive(Debug, Default)]
-struct Search {
+pub(super) struct Search {
     root: Root,
     path: Option<OsString>,
     preload: OsString,
@@ -167,7 +167,7 @@ struct Search {
 }
 
 impl Search {
-    fn from_environment() -> Self {
+    pub(super) fn from_environment() -> Self {
         let library_path = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
         let mut directories: Vec<PathBuf> =
             split(library_path.as_bytes()).map(|part| PathBuf::from(OsStr::from_bytes(part))).collect();
@@ -192,7 +192,7 @@ impl Search {
 
     /// Returns the existing files that a library name could refer to. `run_path` lists the directories from
     /// `DT_RUNPATH` and `DT_RPATH`.
-    fn library(&self, name: &[u8], run_path: &[PathBuf]) -> Vec<PathBuf> {
+    pub(super) fn library(&self, name: &[u8], run_path: &[PathBuf]) -> Vec<PathBuf> {
         let file = Path::new(OsStr::from_bytes(name));
         if name.contains(&b'/') {
             return vec![file.to_owned()];
@@ -204,10 +204,15 @@ impl Search {
         let cached = self.cache.get(name).into_iter().flatten().cloned();
         in_directories.chain(cached).filter(|path| self.root.has(path)).collect()
     }
+
+    /// Returns the files in the cache of the dynamic loader with names that `has_name` accepts.
+    pub(super) fn cached(&self, has_name: impl Fn(&[u8]) -> bool) -> impl Iterator<Item = PathBuf> {
+        self.cache.iter().filter(move |(name, _)| has_name(name)).flat_map(|(_, paths)| paths.iter().cloned())
+    }
 }
 
 /// Walk through the dependencies of objects.
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     search: &'a Search,
     /// Directories from `DT_RUNPATH` and `DT_RPATH` of the objects so far.
     run_path: Vec<PathBuf>,
@@ -217,13 +222,13 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(search: &'a Search) -> Self {
+    pub(super) fn new(search: &'a Search) -> Self {
         Self { search, run_path: Vec::new(), searched: HashSet::new(), visited: HashSet::new() }
     }
 
     /// Visits the files of the queue and their dependencies, each once, beginning with the last file. The executable
     /// must be the last file, because its `DT_RUNPATH` and `DT_RPATH` apply to all its libraries.
-    fn visit_all(mut self, mut queue: Vec<PathBuf>, mut visitor: impl FnMut(&Path, Opened)) {
+    pub(super) fn visit_all(mut self, mut queue: Vec<PathBuf>, mut visitor: impl FnMut(&Path, Opened)) {
         while let Some(path) = queue.pop() {
             if self.visited.len() >= MAX_FILES {
                 break;

@@ -237,19 +237,21 @@ impl Targets {
             tracker.allocators.share_probes();
         }
         let executable = argv.first().map(OsString::as_os_str).unwrap_or_default();
-        let Candidates { survey, objects, untraceable } = tracker.candidates(executable);
+        let Candidates { survey, mut objects, untraceable } = tracker.candidates(executable);
         if probe_site.is_some()
             && let Some(error) = untraceable
         {
             return Err(from_engines::allocators(AllocatorUser::Command(executable.to_owned()), error));
         }
+        let possible = tracker.possible_allocators(argv);
+        objects.extend(possible.objects);
         let identity = Identity::of_sudo().map_err(from_engines::launch)?;
         let launch = Launch::prepare(argv, identity.as_ref()).map_err(from_engines::launch)?;
         let pid = launch.pid();
         tracker.track(pid);
         let mut probes = Vec::new();
         // Every allocator that the command may load is probed. A probe in a library that is not loaded costs nothing.
-        for allocator in survey.allocators {
+        for allocator in survey.allocators.into_iter().chain(possible.survey.allocators) {
             if let Some(probe_site) = probe_site
                 && allocator.is_supported()
                 && tracker.allocators.insert(pid, &allocator)

@@ -1,7 +1,7 @@
 //! The allocators in the objects that traced processes map.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -89,6 +89,11 @@ impl Allocators {
     /// Returns the allocators that a command may load.
     pub(super) fn candidates(&self, command: &OsStr, objects: &mut Objects) -> Candidates {
         loader::candidates(command, objects, &self.user_hooks)
+    }
+
+    /// Returns allocators that the images of a command may map later.
+    pub(super) fn possible(&self, argv: &[OsString], objects: &mut Objects) -> Candidates {
+        loader::possible_allocators(argv, objects, &self.user_hooks)
     }
 
     /// Returns the new supported allocators in `object`, which `pid` has mapped.

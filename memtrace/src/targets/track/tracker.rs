@@ -1,7 +1,7 @@
 //! State of the traced processes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,6 +239,11 @@ impl ProcessTracker {
     /// Returns the allocators that a command may load.
     pub(crate) fn candidates(&mut self, command: &OsStr) -> Candidates {
         self.allocators.candidates(command, &mut self.objects)
+    }
+
+    /// Returns allocators that the images of a command may map later.
+    pub(crate) fn possible_allocators(&mut self, argv: &[OsString]) -> Candidates {
+        self.allocators.possible(argv, &mut self.objects)
     }
 
     /// Returns true if `pid` has mapped an allocator with probes.
