@@ -65,6 +65,7 @@ const GLIBC: &[&str] = &[
     "threads",
     "transient",
     "cold_archive",
+    "whole_pages",
     "working_set",
 ];
 
@@ -195,6 +196,10 @@ fn compile_allocator_victims(out: &Path, ledger: &Path) {
         ("family.tcmalloc_in", &[], TCMALLOC),
         ("family.mimalloc", &["-DMIMALLOC", "-DPREFIX=mi_"], &["-lmimalloc"]),
     ];
+    for (name, library) in [("tcmalloc", "-ltcmalloc_minimal"), ("mimalloc", "-lmimalloc")] {
+        let output = out.join(format!("whole_pages.{name}"));
+        link("gcc", &["-std=c11"], &["whole_pages.c"], &[ledger], &[library], &output);
+    }
     for (name, flags, libraries) in families {
         let flags = [&["-std=c11"], *flags].concat();
         link("gcc", &flags, &["family.c"], &[ledger], libraries, &out.join(name));

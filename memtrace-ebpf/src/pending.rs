@@ -48,6 +48,13 @@ impl Call {
     }
 }
 
+/// Value of [`Pending::extra`] for an allocation with a size that the function rounds up to whole pages.
+pub const ROUNDS_TO_PAGES: u64 = 1;
+
+/// Smallest and largest size of a page in bytes.
+const SMALLEST_PAGE: u64 = 4096;
+const LARGEST_PAGE: u64 = 65536;
+
 /// Arguments of a call.
 #[derive(Clone, Copy)]
 pub struct Pending {
@@ -56,7 +63,7 @@ pub struct Pending {
     pub size: u64,
     /// Address of a block or of a pointer; see [`Call`].
     pub aux: u64,
-    /// Bytes that a resize may add to `size`.
+    /// Bytes that a resize may add to `size`; [`ROUNDS_TO_PAGES`] for an allocation.
     pub extra: u64,
 }
 
@@ -183,9 +190,10 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     // If functions jump to one another to free a block, its free counts once.
     let same = slot.call == pending.call as u32 && slot.aux == pending.aux && pending.call.is_free();
     let already_freed = entry == Entry::TailCall && same;
+    let size = if entry == Entry::TailCall { requested_size(slot, pending.size) } else { pending.size };
     slot.stack_pointer = stack_pointer;
     slot.call = pending.call as u32;
-    slot.size = pending.size;
+    slot.size = size;
     slot.aux = pending.aux;
     slot.extra = pending.extra;
     slot.allocator = if settings::records_allocators() || settings::has_usable_sizes() {
@@ -209,6 +217,18 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     Some(EnteredCall { entry: Entry::Outermost, frees_last_block })
 }
 
+/// Returns the requested size of an allocation. `size`: size of an allocation by a function that the pending call has jumped to. It
+/// can be the size of the pending call in whole pages.
+#[inline(always)]
+fn requested_size(slot: &Slot, size: u64) -> u64 {
+    let is_rounded = slot.call == Call::Alloc as u32
+        && slot.extra == ROUNDS_TO_PAGES
+        && size % SMALLEST_PAGE == 0
+        && size >= slot.size
+        && size - slot.size < LARGEST_PAGE;
+    if is_rounded { slot.size } else { size }
+}
+
 /// Ends the call of a function that was entered at `stack_pointer` and is about to return a block. Returns `None` if
 /// the call is nested. If `size` is `None`, the size is taken from the pending call; without a pending call, the result
 /// is `None`.
@@ -227,6 +247,7 @@ pub fn result(
         return None;
     }
     let size = match size {
+        Some(size) if entry == Entry::TailCall => requested_size(slot, size),
         Some(size) => size,
         None if entry == Entry::TailCall => slot.size,
         // The call began before recording did.

@@ -173,6 +173,13 @@ fn stack_of_a_throwing_operator_starts_at_its_caller() {
 }
 
 #[test]
+fn sizes_of_whole_pages_are_those_requested() {
+    for name in ["whole_pages", "whole_pages.tcmalloc", "whole_pages.mimalloc"] {
+        assert_exact(name, &[], &[]);
+    }
+}
+
+#[test]
 fn jemalloc_in_rust_together_with_libc_malloc() {
     assert_exact("victim-rust-jemalloc", &[], &[]);
 }

@@ -120,7 +120,7 @@ pub const FUNCTIONS: &[Function] = &[
     row("aligned_alloc", SIZE1, Naming::Standard),
     row("memalign", SIZE1, Naming::Standard),
     row("valloc", SIZE0, Naming::Standard),
-    row("pvalloc", SIZE0, Naming::Standard),
+    row("pvalloc", Signature::AllocPages { size: 0 }, Naming::Standard),
     row("free_sized", FREE_AROUND, Naming::Standard),
     row("free_aligned_sized", FREE_AROUND, Naming::Standard),
     row("mallocx", SIZE0, OF_JEMALLOC),

@@ -13,6 +13,11 @@ pub enum Signature {
         /// Argument with the size in bytes.
         size: Argument,
     },
+    /// Like [`Signature::Alloc`]. The function rounds the size up to whole pages, perhaps to call another function with it.
+    AllocPages {
+        /// Argument with the size in bytes.
+        size: Argument,
+    },
     /// Returns a block of `count * size` bytes, or null. If the product overflows, it returns null.
     AllocProduct {
         /// Argument with the number of elements.
@@ -193,7 +198,7 @@ impl Signature {
     /// Returns true if the function returns a block and frees none.
     #[must_use]
     pub const fn is_alloc(&self) -> bool {
-        matches!(self, Self::Alloc { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. })
+        matches!(self, Self::Alloc { .. } | Self::AllocPages { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. })
     }
 
     /// Returns the BPF program for the entry of a function with this signature.
@@ -205,6 +210,7 @@ impl Signature {
         let (name, cookie) = match self {
             Self::Alloc { size: 0 } => ("alloc_size0", None),
             Self::Alloc { size: 1 } => ("alloc_size1", None),
+            Self::AllocPages { size: 0 } => ("alloc_pages0", None),
             Self::AllocProduct { count: 0, size: 1 } => ("alloc_product01", None),
             Self::AllocProduct { count: 1, size: 2 } => ("alloc_product12", None),
             Self::AllocOut { out: 0, size: 2 } => ("alloc_out0_size2", None),
@@ -216,7 +222,7 @@ impl Signature {
             Self::Free { block: 0 } => ("free_block0", None),
             Self::FreeAround { block: 0 } => ("free_around_block0", None),
             Self::RepeatFrees => ("repeat_frees", None),
-            Self::Alloc { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. } => {
+            Self::Alloc { .. } | Self::AllocPages { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. } => {
                 ("alloc_any", Some(self.cookie()))
             }
             Self::Realloc { .. } | Self::ReallocProduct { .. } => ("realloc_any", Some(self.cookie())),
@@ -230,7 +236,7 @@ impl Signature {
     /// Returns the cookie with the indices of the arguments, for programs that serve several signatures.
     const fn cookie(self) -> Cookie {
         match self {
-            Self::Alloc { size } => Cookie::new(Some(size), None, None),
+            Self::Alloc { size } | Self::AllocPages { size } => Cookie::new(Some(size), None, None),
             Self::AllocProduct { count, size } => Cookie::new(Some(size), Some(count), None),
             Self::AllocOut { out, size } => Cookie::new(Some(size), None, Some(out)),
             Self::Realloc { old, size } => Cookie::new(Some(size), None, Some(old)),
@@ -245,7 +251,9 @@ impl Signature {
     #[must_use]
     pub const fn counting_program(self) -> EntryProgram {
         let name = match self {
-            Self::Alloc { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. } => "count_alloc",
+            Self::Alloc { .. } | Self::AllocPages { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. } => {
+                "count_alloc"
+            }
             Self::Realloc { .. } | Self::ReallocProduct { .. } => "count_realloc",
             Self::Resize { .. } => "count_resize",
             Self::Free { .. } => "count_free",
@@ -268,7 +276,7 @@ impl Signature {
     }
 
     /// Returns the common signature of two functions at the same address; `None` if the signatures contradict each
-    /// other. [`Self::Free`] takes precedence over [`Self::FreeAround`].
+    /// other. [`Self::Free`] takes precedence over [`Self::FreeAround`], and [`Self::Alloc`] over [`Self::AllocPages`].
     #[must_use]
     pub fn merged(self, other: Self) -> Option<Self> {
         match (self, other) {
@@ -277,6 +285,12 @@ impl Signature {
                 if block == same =>
             {
                 Some(Self::Free { block })
+            }
+            (Self::Alloc { size }, Self::AllocPages { size: same })
+            | (Self::AllocPages { size }, Self::Alloc { size: same })
+                if size == same =>
+            {
+                Some(Self::Alloc { size })
             }
             _ => (self == other).then_some(self),
         }

@@ -41,6 +41,23 @@ fn alloc_size1(context: ProbeContext) -> u32 {
 }
 
 #[uprobe]
+fn alloc_pages0(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    let thread = Thread::current();
+    let size = argument(&context, 0);
+    match gate::of(thread) {
+        values::OPEN => {
+            let stack_pointer = registers::stack_pointer(registers::of(&context));
+            let pending = Pending { call: Call::Alloc, size, aux: 0, extra: pending::ROUNDS_TO_PAGES };
+            let _ = pending::begin(&context, thread, stack_pointer, pending);
+        }
+        values::CALL_RATE => call_rate::count(size),
+        _ => {}
+    }
+    0
+}
+
+#[uprobe]
 fn alloc_product01(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
     // If the product overflows, the call fails and the size is not used.

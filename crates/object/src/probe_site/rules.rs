@@ -39,7 +39,7 @@ impl Needs {
     /// Returns the needs of the probe at a function with this signature.
     pub(crate) fn of_signature(signature: Signature) -> Self {
         let arguments = match signature {
-            Signature::Alloc { size } => Arguments::from_numbers(&[size]),
+            Signature::Alloc { size } | Signature::AllocPages { size } => Arguments::from_numbers(&[size]),
             Signature::AllocProduct { count, size } => Arguments::from_numbers(&[count, size]),
             Signature::AllocOut { out, size } => Arguments::from_numbers(&[out, size]),
             Signature::Realloc { old, size } => Arguments::from_numbers(&[old, size]),
