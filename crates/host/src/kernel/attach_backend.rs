@@ -6,9 +6,9 @@ use std::path::Path;
 use aya::programs::UProbe;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
 use memtrace_common::vocabulary::{RETURN_PROGRAM, RETURN_SITE_PROGRAM};
-use memtrace_model::{FUNCTIONS, printable};
+use memtrace_model::FUNCTIONS;
 
-use super::attach_point::{AttachPoint, Scope};
+use super::attach_point::{AttachPoint, Scope, shown};
 use super::bpf::Bpf;
 use super::detach::AttachedProbes;
 use super::error::KernelError;
@@ -77,7 +77,7 @@ impl<'kernel> AttachBackend<'kernel> {
                 if points.iter().any(|point| point.semaphore.is_some()) {
                     log::warn!(
                         "this kernel has no uprobe_multi links: labels that {} computes on demand do not appear",
-                        printable(path)
+                        shown(path)
                     );
                 }
                 // aya passes no semaphore to perf events.
@@ -85,7 +85,7 @@ impl<'kernel> AttachBackend<'kernel> {
                     let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset.0), cookie };
                     let link = program.attach(point, path, scope).and_then(|id| program.take_link(id));
                     let link = link.map_err(|error| {
-                        KernelError::from_error(&format!("attach a probe to {} + {offset}", printable(path)), &error)
+                        KernelError::from_error(&format!("attach a probe to {} + {offset}", shown(path)), &error)
                     })?;
                     links.push(AttachedProbes::by_perf_event(link));
                 }

@@ -1,6 +1,10 @@
 //! Points that BPF programs are attached to.
 
-use memtrace_model::{FileOffset, Pid};
+use std::path::Path;
+
+use memtrace_model::{FileOffset, Pid, printable};
+
+use crate::procfs::kernel_files;
 
 /// Processes in which a probe is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,4 +24,10 @@ pub(super) struct AttachPoint {
     /// File offset of a 16-bit counter in the object's data. The kernel increments the counter in each process while
     /// the program is attached.
     pub(super) semaphore: Option<FileOffset>,
+}
+
+/// Returns the path of an object for messages. The handle of an open file is a link to its path.
+pub(super) fn shown(path: &Path) -> String {
+    let target = if path.starts_with("/proc/self/fd") { kernel_files::read_link(path).ok() } else { None };
+    printable(target.as_deref().unwrap_or(path)).into_owned()
 }

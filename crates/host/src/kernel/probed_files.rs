@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 
 use memtrace_common::unwind::FileIdReply;
-use memtrace_model::printable;
 
+use super::attach_point::shown;
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::file_id;
@@ -50,7 +50,7 @@ impl ProbedFile {
     pub(super) fn find(bpf: &mut Bpf, path: &Path) -> Result<Result<Self, Refusal>, KernelError> {
         let file = LinkedFile::at(path).map_err(|error| {
             let reason = error.to_string();
-            KernelError::from_io(&format!("attach probes to {}", printable(path)), error, reason)
+            KernelError::from_io(&format!("attach probes to {}", shown(path)), error, reason)
         })?;
         let refusal = match file.has_foreign_pages() {
             Ok(false) => None,

@@ -12,10 +12,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use aya::Ebpf;
-use memtrace_model::printable;
 
 use self::bpf_object::BpfObject;
-use super::attach_point::{AttachPoint, Scope};
+use super::attach_point::{AttachPoint, Scope, shown};
 use super::bpf_features;
 use super::bpf_syscall::{self, LinkPoints};
 use super::error::KernelError;
@@ -61,7 +60,7 @@ impl UprobeMulti {
         points: &[AttachPoint],
     ) -> Result<Link, KernelError> {
         self.load(name)?;
-        let action = || format!("attach {} probes to {}", points.len(), printable(path));
+        let action = || format!("attach {} probes to {}", points.len(), shown(path));
         let no_file = || KernelError::Failed { action: action(), reason: String::from("there is no such file") };
         let LoadedProgram { program, at_return } = self.programs.get(name).ok_or_else(|| KernelError::missing(name))?;
         let file = CString::new(path.as_os_str().as_bytes()).map_err(|_| no_file())?;
