@@ -9,8 +9,8 @@ use memtrace_model::{
 };
 use rustc_hash::FxHashSet;
 
-/// Adds up changes of activity. If there are too many spans, the shortest are left out. So a span is kept if it
-/// contains a span that is kept.
+/// Adds up changes of activity. If there are too many spans, the longest are kept. So a span is kept if it contains a
+/// span that is kept.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityCollector {
     names: BTreeMap<u32, String>,
@@ -20,12 +20,18 @@ pub struct ActivityCollector {
     events: Vec<ActivityEvent>,
     totals: BTreeMap<(SpanKind, u32), SpanSums>,
     lock_totals: BTreeMap<u32, LockSums>,
+    /// Duration below which spans are left out at once.
+    shortest: Nanoseconds,
     left_out: LeftOut,
 }
 
 impl ActivityCollector {
     /// Maximum number of spans.
     pub(crate) const MAX_SPANS: usize = 200_000;
+
+    /// Number of spans above which the shortest are left out. The selection takes time for each span, so it is not made
+    /// for each new one.
+    const FULL: usize = Self::MAX_SPANS / 8 * 9;
 
     /// Maximum number of events. Later events are left out.
     pub(crate) const MAX_EVENTS: usize = 50_000;
@@ -48,7 +54,7 @@ impl ActivityCollector {
             } else {
                 self.spans.push(span);
             }
-            if self.spans.len() > Self::MAX_SPANS {
+            if self.spans.len() > Self::FULL {
                 self.leave_out_shortest();
             }
         }
@@ -67,12 +73,13 @@ impl ActivityCollector {
     /// allocate are known.
     #[must_use]
     pub fn finish(
-        self,
+        mut self,
         calls: BTreeMap<u32, CallSums>,
         stacks: BTreeMap<u32, Vec<String>>,
         counts_bytes: bool,
     ) -> Activity {
-        let Self { names, threads, locks, spans, events, totals, lock_totals, left_out } = self;
+        self.leave_out_shortest();
+        let Self { names, threads, locks, spans, events, totals, lock_totals, left_out, .. } = self;
         let stacks = list(stacks);
         // A process has the name of its first thread, which an exec changes.
         let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
@@ -133,25 +140,27 @@ impl ActivityCollector {
     }
 
     fn is_left_out(&self, span: &Span) -> bool {
-        !span.is_open && span.duration() < self.left_out.shorter_than
+        !span.is_open && span.duration() < self.shortest
     }
 
-    /// Leaves out at least a quarter of the spans: the shortest ones.
+    /// Leaves out the shortest spans, so that at most [`Self::MAX_SPANS`] remain. Open spans remain: the numbers of threads
+    /// and of nested spans bound their number.
     fn leave_out_shortest(&mut self) {
-        while self.spans.len() > Self::MAX_SPANS / 4 * 3 {
-            let before = self.spans.len();
-            let longer = Nanoseconds((self.left_out.shorter_than.0 * 2).max(1 << 10));
-            self.left_out.shorter_than = longer;
-            let mut spans = std::mem::take(&mut self.spans);
-            spans.retain(|span| !self.is_left_out(span));
-            self.spans = spans;
-            self.left_out.spans += (before - self.spans.len()) as u64;
-            // All remaining spans are open. The numbers of threads and of nested spans bound the number of open
-            // spans.
-            if longer.0 > 1 << 62 {
-                break;
-            }
-        }
+        let mut durations: Vec<_> = self.spans.iter().filter(|span| !span.is_open).map(Span::duration).collect();
+        let most = Self::MAX_SPANS.saturating_sub(self.spans.len() - durations.len());
+        let excess = durations.len().saturating_sub(most);
+        let Some(last) = excess.checked_sub(1) else { return };
+        let (shorter, &mut longest, _) = durations.select_nth_unstable(last);
+        // If spans have the same duration, the first are left out. An inner one ends before the outer one.
+        let mut equal = excess - shorter.iter().filter(|duration| **duration < longest).count();
+        self.spans.retain(|span| {
+            let is_equal = !span.is_open && span.duration() == longest && equal > 0;
+            equal -= usize::from(is_equal);
+            !is_equal && (span.is_open || span.duration() >= longest)
+        });
+        self.shortest = longest;
+        self.left_out.spans += excess as u64;
+        self.left_out.shorter_than = self.left_out.shorter_than.max(Nanoseconds(longest.0.saturating_add(1)));
         let spans = self.spans.iter().map(|span| span.thread);
         let used: FxHashSet<u32> = spans.chain(self.events.iter().map(|event| event.thread)).collect();
         self.threads.retain(|number, thread| thread.end.is_none() || used.contains(number));

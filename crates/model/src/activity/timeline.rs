@@ -38,9 +38,9 @@ pub struct Activity {
 /// Spans and events that were left out to save memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Number of spans that were left out, because they are shorter than `shorter_than`.
+    /// Number of spans that were left out.
     pub spans: u64,
-    /// Minimum duration of the kept spans, if spans were left out.
+    /// Duration that all of these spans are shorter than; 0 if there are none.
     pub shorter_than: Nanoseconds,
     /// Number of events that were left out: the last ones of the run.
     pub events: u64,
