@@ -2,6 +2,7 @@
 //! ledger; shards share no lock.
 
 mod account_sender;
+mod delays;
 mod delta_sink;
 mod ended_parts;
 mod progress;
@@ -28,6 +29,7 @@ use crate::ledger::{Demoted, Settings};
 use progress::ShardProgress;
 use shard::{Command, Shard, ShardTotals};
 
+pub use delays::Delays;
 pub use delta_sink::DeltaSink;
 pub use ended_parts::EndedParts;
 pub use progress::Progress;
@@ -64,6 +66,8 @@ pub struct RunTotals {
     pub events: u64,
     /// Number of recorded allocations by size.
     pub calls: CallsBySize,
+    /// Longest delays of the threads that read the sources.
+    pub delays: Delays,
     /// Processes that were demoted since [`Shards::spread_demotions`].
     pub demoted: Vec<Demoted>,
     /// Messages of the shards that panicked. The totals of these shards are missing.
@@ -247,13 +251,15 @@ impl Shards {
             accounts: Vec::new(),
             events: 0,
             calls: CallsBySize::default(),
+            delays: Delays::default(),
             demoted: Vec::new(),
             failures: Vec::new(),
         };
         for (shard, (result, progress)) in ended.into_iter().enumerate() {
             match result {
                 Ok(totals) => {
-                    let ShardTotals { snapshots, ended, deltas, accounts } = totals.unwrap_or_default();
+                    let ShardTotals { snapshots, ended, deltas, accounts, delays } = totals.unwrap_or_default();
+                    all.delays.merge(delays);
                     all.snapshots.merge(snapshots);
                     all.accounts.extend(accounts);
                     all.ended.extend((!ended.is_empty()).then_some((shard, ended)));

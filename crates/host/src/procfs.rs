@@ -39,6 +39,7 @@ mod remote_counters;
 mod remote_words;
 mod resident;
 mod rusage;
+mod schedstat;
 mod select;
 mod smaps;
 mod status;
@@ -86,6 +87,7 @@ pub use refusal::{ReadRefusal, in_root_user_namespace, missing_for_mapped_files}
 pub use remote_counters::RemoteCounters;
 pub use resident::resident;
 pub use rusage::{kernel_counts, page_faults};
+pub use schedstat::ProcessorWait;
 pub(crate) use select::user_id;
 pub use select::{all_processes, descendants, kernel_threads, traits};
 pub use smaps::{Sizes, Vma, read_vmas, rollup, vmas};

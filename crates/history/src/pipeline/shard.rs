@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, TrySendError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memtrace_model::{
     Amount, CallsBySize, Delta, EndedImage, Event, EventClass, EventKind, ImageEnd, ImageId, LossReason, Snapshots,
@@ -12,6 +12,7 @@ use memtrace_model::{
 };
 
 use super::account_sender::AccountSender;
+use super::delays::{DelayMeter, Delays};
 use super::delta_sink::DeltaSender;
 use super::progress::{Progress, ShardProgress};
 use super::sink::{EndedSink, Sinks};
@@ -63,6 +64,7 @@ pub(super) struct ShardTotals {
     pub(super) deltas: Vec<Delta>,
     /// Changes of accounts that were not sent.
     pub(super) accounts: Vec<(u64, AccountChanges)>,
+    pub(super) delays: Delays,
 }
 
 pub(super) struct Shard<S> {
@@ -73,6 +75,7 @@ pub(super) struct Shard<S> {
     /// Number of recorded allocations by size.
     calls: CallsBySize,
     progress: Arc<ShardProgress>,
+    delays: DelayMeter,
     /// Event classes with a snapshot.
     classes: Arc<[EventClass]>,
     /// Index of this shard, and receiver of its ended images.
@@ -104,6 +107,7 @@ impl<S: Source> Shard<S> {
             batch: Vec::with_capacity(BATCH),
             calls: CallsBySize::default(),
             progress,
+            delays: DelayMeter::default(),
             classes,
             sink: sinks.ended.map(|sink| (number, sink)),
             unsent: Vec::new(),
@@ -197,7 +201,8 @@ impl<S: Source> Shard<S> {
             ended.append(&mut self.ledger.take_ended());
         }
         let accounts = self.accounts.take().map(|accounts| accounts.finish(&mut self.ledger, now)).unwrap_or_default();
-        ShardTotals { snapshots: self.snapshots(now), ended, deltas, accounts }
+        let delays = self.delays.delays();
+        ShardTotals { snapshots: self.snapshots(now), ended, deltas, accounts, delays }
     }
 
     fn snapshots(self, now: Tick) -> Snapshots {
@@ -241,6 +246,8 @@ impl<S: Source> Shard<S> {
     }
 
     fn drain(&mut self) -> Drained {
+        let begin = Instant::now();
+        self.delays.begin(begin, self.source.waited());
         let mut batch = std::mem::take(&mut self.batch);
         let mut latest = Tick(0);
         let drained = self.source.drain(DRAIN_LIMIT, |event| {
@@ -273,6 +280,7 @@ impl<S: Source> Shard<S> {
             lost: self.ledger.losses().total(),
             calls: self.calls,
         });
+        self.delays.end(begin, Instant::now(), self.source.waited(), drained.records);
         drained
     }
 }

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use memtrace_model::Tid;
 
+use super::schedstat::SchedulerTimes;
+
 /// Clock of the time in which a thread neither runs nor waits for a processor. A slow machine does not advance it, so it
 /// measures how long others let the thread wait: a file system, or the holder of a lock.
 pub(crate) struct BlockedTime {
@@ -36,12 +38,12 @@ impl BlockedTime {
     }
 }
 
-/// Returns the time for which a thread of this process has run, or has waited for a processor
-/// (Documentation/scheduler/sched-stats.rst). If the kernel does not count it, the time is 0.
+/// Returns the time for which a thread of this process has run, or has waited for a processor. If the kernel does not count
+/// it, the time is 0.
 fn scheduled_time(tid: Tid) -> Duration {
     let text = fs::read_to_string(format!("/proc/self/task/{}/schedstat", tid.0)).unwrap_or_default();
-    let times = text.split_whitespace().take(2).filter_map(|word| word.parse::<u64>().ok());
-    Duration::from_nanos(times.sum())
+    let SchedulerTimes { ran, waited } = SchedulerTimes::parse(&text);
+    ran + waited
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use memtrace_model::Pid;
 
 use super::process::{proc_path, stat_fields};
+use super::schedstat::SchedulerTimes;
 use crate::procfs::kernel_files;
 
 /// Returns the CPU time of all threads of a process so far; `None` if the process has exited.
@@ -36,11 +37,11 @@ pub fn processor_time_of_children(pid: Pid) -> Option<Duration> {
     Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second()?))
 }
 
-/// Returns the time in which the main thread of a process could run, and had no processor (`run_delay`,
-/// Documentation/scheduler/sched-stats.rst); 0 if the kernel does not count it.
+/// Returns the time in which the main thread of a process could run, and had no processor; 0 if the kernel does not count
+/// it.
 pub(crate) fn time_without_processor(pid: Pid) -> Duration {
     let text = kernel_files::read_to_string(proc_path(pid, "schedstat")).unwrap_or_default();
-    Duration::from_nanos(text.split_ascii_whitespace().nth(1).and_then(|time| time.parse().ok()).unwrap_or(0))
+    SchedulerTimes::parse(&text).waited
 }
 
 /// Returns the number of ticks per second of times in `/proc`.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use memtrace_history::EndedProcesses;
-use memtrace_history::pipeline::{RunTotals, count_missing_frames};
-use memtrace_model::{CallsBySize, Delta, ImageId, ImageUsage, LossReason, PartKeys, Snapshots, Stacks};
+use memtrace_history::pipeline::{Delays, RunTotals, count_missing_frames};
+use memtrace_model::{CallsBySize, Delta, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, format};
 
 use super::Trace;
 use super::start::coverage;
@@ -165,7 +165,7 @@ impl Trace {
 
     /// Completes the totals with ended processes, losses and idle processes.
     fn count(&mut self, totals: RunTotals, facts: &mut Facts) -> Rest {
-        let RunTotals { mut snapshots, ended, deltas, accounts, events, calls, .. } = totals;
+        let RunTotals { mut snapshots, ended, deltas, accounts, events, calls, delays, .. } = totals;
         (facts.account_changes, facts.calls) = (accounts, calls);
         let (ended, coverage_of_ended, changes) = self.ended.finish(ended, &mut snapshots);
         own_allocator::trim();
@@ -183,6 +183,7 @@ impl Trace {
         if targets.probe_site.is_some() {
             facts.losses.add(LossReason::AllocatorLate, coverage.late());
         }
+        targets.notes.extend(delay_note(&facts.losses, delays));
         self.mark_functions.iter().for_each(|functions| facts.losses.merge(&functions.losses()));
         let is_viewed = recorder.as_ref().is_some_and(Recorder::is_viewed);
         let before = if is_viewed { page_totals(&snapshots) } else { Snapshots::default() };
@@ -190,6 +191,23 @@ impl Trace {
         facts.snapshots = complete_snapshots(snapshots, &facts.losses, tracker, end, &coverage, &is_selected);
         Rest { before, ended, coverage, unsent: Unsent { deltas, changes }, events }
     }
+}
+
+/// Tells why rings were full; `None` if none was.
+fn delay_note(losses: &Losses, delays: Delays) -> Option<String> {
+    let is_full = |(reason, count): (LossReason, u64)| count > 0 && reason.name().starts_with("ring_full");
+    if !losses.iter().any(is_full) {
+        return None;
+    }
+    let Delays { gap, waited, read, records } = delays;
+    Some(format!(
+        "a ring of events was not read for up to {}, of which its thread waited {} for a processor; the longest read took {} for \
+         {}",
+        format::duration(gap),
+        format::duration(waited),
+        format::duration(read),
+        format::counted(records as u64, "record", "records"),
+    ))
 }
 
 /// Adds the end of the run to its history, if there is one: the changes that the shards have not sent, and the facts

@@ -6,7 +6,7 @@ use memtrace_history::facts;
 use memtrace_history::ledger;
 use memtrace_history::pipeline::{Drained, Shards, Sinks, Source};
 use memtrace_host::kernel::{self, RingReader};
-use memtrace_host::procfs;
+use memtrace_host::procfs::{self, ProcessorWait};
 use memtrace_model::{Event, EventClass, Losses, Pid};
 
 use super::Trace;
@@ -59,7 +59,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     let setup = Setup::load(config, &plan, origin, &mut targets, &mut allocators, &mut tracker)?;
     let Setup { probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
     let (prepared, accounts) = Prepared::new(config, &plan, overhead);
-    let sources: Vec<_> = readers.into_iter().map(RingSource).collect();
+    let sources: Vec<_> = readers.into_iter().map(RingSource::new).collect();
     let rings = sources.len();
     let (sink, ended) = ended_images::channel();
     let sinks = Sinks { ended: Some(sink), deltas, accounts };
@@ -171,15 +171,30 @@ pub(super) fn coverage(context: &mut Context) -> Coverage {
     Coverage::of(&mut context.tracker, &|tracker, id| selection.contains(tracker, id))
 }
 
-struct RingSource(RingReader);
+struct RingSource {
+    reader: RingReader,
+    /// Clock of the thread that drains the ring; `None` before it begins.
+    wait: Option<ProcessorWait>,
+}
+
+impl RingSource {
+    const fn new(reader: RingReader) -> Self {
+        Self { reader, wait: None }
+    }
+}
 
 impl Source for RingSource {
     fn begin(&mut self) {
         RingReader::raise_priority();
+        self.wait = ProcessorWait::of_this_thread();
+    }
+
+    fn waited(&self) -> Duration {
+        self.wait.as_ref().map_or(Duration::ZERO, ProcessorWait::elapsed)
     }
 
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained {
-        let drained = self.0.drain(limit as u64, sink);
+        let drained = self.reader.drain(limit as u64, sink);
         let records = usize::try_from(drained.events + drained.bad).unwrap_or(usize::MAX);
         Drained { records, bad: drained.bad }
     }
@@ -189,6 +204,6 @@ impl Source for RingSource {
     }
 
     fn wait(&mut self, timeout: Duration) {
-        self.0.wait(timeout);
+        self.reader.wait(timeout);
     }
 }
