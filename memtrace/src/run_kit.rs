@@ -20,6 +20,7 @@ pub(crate) mod page_tracker;
 pub(crate) mod privileges;
 pub(crate) mod probe_cost;
 pub(crate) mod protection;
+pub(crate) mod realtime;
 pub(crate) mod recording_file;
 pub(crate) mod reports;
 pub(crate) mod service_manager;

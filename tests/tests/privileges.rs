@@ -187,3 +187,34 @@ fn other_processes_of_the_user_cannot_read_memtrace() {
     tracer.stop().report().assert_equals(&expected);
     victim.finish();
 }
+
+/// Returns the scheduling policy and the real-time priority of each thread of memtrace that reads events (proc_pid_stat(5)).
+fn policies(pid: u32) -> Vec<(u32, u32)> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("memtrace runs");
+    let stats = threads.map(|thread| thread.expect("a thread").path().join("stat"));
+    let texts = stats.map(|stat| fs::read_to_string(stat).expect("the thread runs"));
+    texts
+        .filter(|text| text.contains("(memtrace-shard"))
+        .map(|text| {
+            let (_, fields) = text.rsplit_once(") ").expect("the name ends");
+            let fields: Vec<&str> = fields.split(' ').collect();
+            let field = |number: usize| fields[number - 3].parse().expect("a number");
+            (field(41), field(40))
+        })
+        .collect()
+}
+
+#[test]
+fn real_time_priority_of_readers_is_an_option() {
+    const FIFO: u32 = 1;
+    let victim = victim::start("exact");
+    for (options, expected) in [(&[][..], (0, 0)), (&["--realtime", "7"][..], (FIFO, 7))] {
+        let mut tracer = Trace::victim(&victim).options(options).start();
+        let found = policies(tracer.process().pid());
+        assert!(!found.is_empty() && found.iter().all(|policy| *policy == expected), "{found:?}");
+        tracer.stop().report();
+    }
+    let mut refused = Trace::victim(&victim).options(&["--realtime", "7"]);
+    refused = refused.wrapped_in(&["setpriv", "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice"]);
+    refused.without_waiting().run().assert_refused(4, &["--realtime", "CAP_SYS_NICE"]);
+}

@@ -56,6 +56,13 @@ pub(crate) struct TuningArgs {
     /// the system denies is a warning. Free memory is not returned to the system then.
     #[arg(long, hide_short_help = true, help_heading = TUNING)]
     pub(crate) protect: bool,
+
+    /// Read events with this real-time priority, from 1 to 99
+    ///
+    /// The threads that read them then run before all threads that are not real-time tasks, and can take a large part of the
+    /// processors. Use it if a note of the report says that they waited for a processor.
+    #[arg(long, value_name = "PRIORITY", value_parser = value_parser!(u8).range(1..=99), hide_short_help = true, help_heading = TUNING)]
+    pub(crate) realtime: Option<u8>,
 }
 
 impl TuningArgs {
@@ -129,6 +136,7 @@ mod tests {
             max_live: 32_000_000,
             memory_limit: None,
             protect: false,
+            realtime: None,
         };
         assert_eq!(limits("-p 1"), Ok(default));
         let given = TuningArgs {
@@ -137,8 +145,9 @@ mod tests {
             max_live: 500_000,
             memory_limit: Some(Bytes(64 << 20)),
             protect: true,
+            realtime: Some(10),
         };
-        let line = "-p 1 --max-depth 0 --ring-size 4096 --max-live 500k --memory-limit 64MiB --protect";
+        let line = "-p 1 --max-depth 0 --ring-size 4096 --max-live 500k --memory-limit 64MiB --protect --realtime 10";
         assert_eq!(limits(line), Ok(given));
     }
 

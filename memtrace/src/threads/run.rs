@@ -26,7 +26,7 @@ use crate::run_kit::marks::{LastAnswers, MarkRequest};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::service_manager::{self, Watchdog};
-use crate::run_kit::{clock, own_allocator, privileges, protection};
+use crate::run_kit::{clock, own_allocator, privileges, protection, realtime};
 
 /// Maximum number of triggers in an interval that get a line and an event each.
 const MOST_FIRINGS: usize = 20;
@@ -81,6 +81,7 @@ impl ThreadsRun {
         config: &ThreadsConfig,
         observer: &mut dyn Observer,
     ) -> Result<(Self, Vec<OwnedFd>), Error> {
+        config.realtime.map_or(Ok(()), realtime::check)?;
         let clock_start = clock::monotonic();
         let trace = config.trace.as_deref().map(TraceThread::open).transpose()?;
         let marks = Marks::listen(config.recording.as_ref(), observer)?;

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::reading::Reading;
 use super::sampler::{Request, Sampler};
 use crate::run_kit::error::Error;
+use crate::run_kit::realtime;
 
 /// Maximum number of readings that wait to be processed. Output to a slow disk or pipe may take this many
 /// intervals.
@@ -28,9 +29,9 @@ impl SamplingThread {
         let (sender, readings) = mpsc::channel(QUEUE);
         let run = move || {
             if let Some(priority) = realtime
-                && let Err(error) = set_realtime(priority)
+                && let Err(error) = realtime::set(priority)
             {
-                log::warn!("--realtime has no effect: it needs CAP_SYS_NICE ({error})");
+                log::warn!("--realtime has no effect: {error}");
             }
             sampler.run(&receiver, &sender)
         };
@@ -59,17 +60,5 @@ impl SamplingThread {
             Ok(Err(error)) => Err(Error::Failed(format!("cannot read the counters of threads: {error}"))),
             Err(_) => Err(Error::Failed(String::from("the thread that reads counters has failed"))),
         }
-    }
-}
-
-/// Gives the calling thread precedence over all threads that are not real-time tasks (sched(7), `SCHED_FIFO`).
-fn set_realtime(priority: u8) -> io::Result<()> {
-    // SAFETY: all zeros is a valid sched_param.
-    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
-    parameters.sched_priority = priority.into();
-    // SAFETY: the pointer refers to a whole sched_param; 0 is the calling thread.
-    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &raw const parameters) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
     }
 }

@@ -14,6 +14,7 @@ use crate::run_kit::clock;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::privileges;
+use crate::run_kit::realtime;
 use crate::run_kit::service_manager::Watchdog;
 use crate::targets::select::{AllocatorProbes, Selection, Target, Targets, filter, refused};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
@@ -39,6 +40,7 @@ const MAX_PROCESSES: u32 = 1 << 18;
 /// The targets cannot be traced. Probes that are already in place are removed.
 pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> Result<Trace, Error> {
     kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
+    config.tuning.realtime.map_or(Ok(()), realtime::check)?;
     let (origin, clock_instant) = (clock::monotonic(), Instant::now());
     let (plan, note) = memory::plan(config, setup::rings(config))?;
     let (keys, user_hooks) = (config.parts(), config.user_hooks.clone());
@@ -59,7 +61,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     let setup = Setup::load(config, &plan, origin, &mut targets, &mut allocators, &mut tracker)?;
     let Setup { probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
     let (prepared, accounts) = Prepared::new(config, &plan, overhead);
-    let sources: Vec<_> = readers.into_iter().map(RingSource::new).collect();
+    let sources: Vec<_> = readers.into_iter().map(|reader| RingSource::new(reader, config.tuning.realtime)).collect();
     let rings = sources.len();
     let (sink, ended) = ended_images::channel();
     let sinks = Sinks { ended: Some(sink), deltas, accounts };
@@ -173,19 +175,25 @@ pub(super) fn coverage(context: &mut Context) -> Coverage {
 
 struct RingSource {
     reader: RingReader,
+    /// Real-time priority of this thread; `None` for a higher priority than usual.
+    realtime: Option<u8>,
     /// Clock of the thread that drains the ring; `None` before it begins.
     wait: Option<ProcessorWait>,
 }
 
 impl RingSource {
-    const fn new(reader: RingReader) -> Self {
-        Self { reader, wait: None }
+    const fn new(reader: RingReader, realtime: Option<u8>) -> Self {
+        Self { reader, realtime, wait: None }
     }
 }
 
 impl Source for RingSource {
     fn begin(&mut self) {
-        RingReader::raise_priority();
+        match self.realtime.map(realtime::set) {
+            Some(Err(error)) => log::warn!("--realtime has no effect: {error}"),
+            Some(Ok(())) => {}
+            None => RingReader::raise_priority(),
+        }
         self.wait = ProcessorWait::of_this_thread();
     }
 
