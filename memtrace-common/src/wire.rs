@@ -33,7 +33,10 @@ pub use kernel_fields::{
     ThreadLayout, VmaLayout, VmaTreeLayout,
 };
 pub use mark::MarkRecord;
-pub use memory::{FaultRecord, ForkRecord, MoveRecord, PAGE_SHIFT, RangeRecord, fault, is_sampled, ring_of_memory};
+pub use memory::{
+    FaultRecord, ForkRecord, MAX_SHARERS, MoveRecord, PAGE_SHIFT, RangeRecord, ShareRecord, fault, is_sampled,
+    ring_of_memory,
+};
 pub use owner::{HIERARCHIES, NO_HIERARCHY, OwnerRecord, REMOVED_PATH, RemovedCgroupRecord};
 pub use process_filter::{
     Decision, FilterKey, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode, thread_filter,
@@ -123,6 +126,11 @@ record_kinds! {
     Activity = 23;
     /// Blocks of a demoted process that were not recorded, before the record of its exec or exit: [`DroppedRecord`].
     Dropped = 24;
+    /// A child shares the memory of its parent, in every ring: [`ShareRecord`].
+    Share = 25;
+    /// A process that the selection does not include has exited or called exec, and does not share the memory of its
+    /// parent any more, in every ring: [`ProcessRecord`]. For other processes, the record of the exit or exec says so.
+    Unshare = 26;
 }
 
 impl RecordKind {
@@ -230,7 +238,7 @@ pub struct BlockRecord {
     pub address: u64,
 }
 
-/// An exec or exit of a process, the exit of a thread, or a failed unmap.
+/// An exec or exit of a process, the exit of a thread, the end of shared memory, or a failed unmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ProcessRecord {
@@ -295,7 +303,7 @@ pub const DEFAULT_FRAMES: u32 = 128;
 pub const MAX_RINGS: u32 = 16;
 
 /// Returns the index of the ring for records about a block. All records about a block use one ring, which keeps their
-/// order.
+/// order. If processes share their memory, `pid` is the process that had the memory first.
 #[inline(always)]
 #[must_use]
 pub const fn ring_of(pid: u32, address: u64, rings: u32) -> u32 {
@@ -330,7 +338,7 @@ mod tests {
     #[test]
     fn record_kinds_are_decoded_as_encoded() {
         let kinds = (0..=u32::MAX >> UPPER_SHIFT).filter_map(RecordKind::from_raw);
-        assert_eq!(kinds.clone().count(), 24);
+        assert_eq!(kinds.clone().count(), 26);
         for kind in kinds {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));

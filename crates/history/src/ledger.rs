@@ -4,6 +4,9 @@
 //! events of a process may be split by address over any number of ledgers. The sum of their snapshots is the same,
 //! because the effect of an event depends only on earlier events of the same address and of the whole process. This does
 //! not hold once a ledger is nearly full: each ledger demotes processes by its own blocks (`shares`).
+//!
+//! Processes can share their memory, as after vfork. The image of the process that had the memory first has the totals
+//! of all. If this image ends first, it is kept until the last of the others ends (`processes`).
 
 mod account_budget;
 mod account_groups;
@@ -29,6 +32,7 @@ mod processes;
 mod reference_model;
 mod results;
 mod rusage;
+mod sharer;
 mod shares;
 mod stack_totals;
 mod stalls;
@@ -41,8 +45,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use memtrace_model::{
-    AllocatorId, Amount, Bytes, Event, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory, Owner, Part, Pid,
-    StackKey, TagId, Tick, Tid, TouchedProcesses,
+    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory, Owner,
+    Part, Pid, StackKey, TagId, Tick, Tid, TouchedProcesses,
 };
 
 pub use budget::Settings;
@@ -95,28 +99,28 @@ impl Ledger {
         match *kind {
             EventKind::Alloc { address, size, stack, allocator, tag } => {
                 let part = self.part(tid, allocator, tag);
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
                     image.heap.alloc(address, size, StackKey { stack, part }, tid, tick, budget);
                 }
             }
             EventKind::Free { address, is_last } => {
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
                     image.heap.free(address, FreeCall { tid, is_last, tick }, budget);
                 }
             }
             EventKind::RepeatedFree { address } => {
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
                     image.heap.free_again(address, FreeCall { tid, is_last: false, tick }, budget);
                 }
             }
             EventKind::Claim { address, tag } => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, tag);
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
                     image.heap.claim(address, part, tid, tick, budget);
                 }
             }
             EventKind::TentativeFree { address, is_last } => {
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
                     image.heap.free_tentatively(address, FreeCall { tid, is_last, tick }, budget);
                 }
             }
@@ -128,7 +132,7 @@ impl Ledger {
             }
             EventKind::Fault { page, touch, stack } => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Fault) {
                     image.pages.get_or_insert_default().touch(page, touch, StackKey { stack, part }, budget);
                 }
             }
@@ -141,17 +145,17 @@ impl Ledger {
             }
             EventKind::Map { begin, size, stack } => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Map) {
                     image.mappings.get_or_insert_default().map(begin, size, StackKey { stack, part }, budget);
                 }
             }
             EventKind::TentativeUnmap { begin, size } => {
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Map) {
                     image.mappings.get_or_insert_default().unmap_tentatively(tid, begin, size, budget);
                 }
             }
             EventKind::UndoUnmap => {
-                if let Some((image, budget)) = self.images.of(pid)
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Map)
                     && let Some(mappings) = &mut image.mappings
                 {
                     mappings.undo_unmap(tid, budget);
@@ -159,7 +163,7 @@ impl Ledger {
             }
             EventKind::Move { old, old_size, begin, size, keeps, stack } => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Map) {
                     if let Some(pages) = &mut image.pages {
                         pages.move_range(old, begin, Bytes(old_size.0.min(size.0)), budget);
                     }
@@ -169,10 +173,12 @@ impl Ledger {
                 }
             }
             EventKind::Fork { child } => self.images.fork(pid, child),
+            EventKind::Share { child, is_traced } => self.images.share(pid, child, is_traced, tick),
+            EventKind::Unshare => self.images.unshare(pid, tid, tick),
             EventKind::Stack { id, ref stack } => self.images.add_stack(pid, id, stack),
             EventKind::Stall(ref stall) => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
-                if let Some((image, budget)) = self.images.of(pid) {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Reclaim) {
                     image.stalls.get_or_insert_default().add(stall, part, budget);
                 }
             }
@@ -187,13 +193,9 @@ impl Ledger {
                     process.owner = Some(Owner::clone(owner));
                 }
             }
-            EventKind::Exec => self.images.end_image(pid, ImageEnd::Exec, tick),
-            EventKind::Exit => self.images.end_image(pid, ImageEnd::Exit, tick),
-            EventKind::ThreadExit => {
-                if let Some((image, _)) = self.images.running(pid) {
-                    image.heap.end_thread(tid, tick);
-                }
-            }
+            EventKind::Exec => self.end_image(pid, tid, ImageEnd::Exec, tick),
+            EventKind::Exit => self.end_image(pid, tid, ImageEnd::Exit, tick),
+            EventKind::ThreadExit => self.images.end_thread(pid, tid, tick),
         }
     }
 
@@ -255,7 +257,7 @@ impl Ledger {
         let mut places = [const { None }; BATCH];
         for (place, &Event { pid, tid, ref kind, .. }) in places.iter_mut().zip(events) {
             if self.images.processes.slot(slot).is_none_or(|process| process.id.pid != pid) {
-                let Some(other) = self.images.processes.find(pid) else { continue };
+                let Some(other) = self.images.processes.find_memory(pid) else { continue };
                 slot = other;
             }
             let Some(image) = self.images.processes.slot(slot).and_then(|process| process.image.as_ref()) else {
@@ -273,6 +275,11 @@ impl Ledger {
         }
         let totals = places.map(|place| place?.totals());
         black_box(totals.map(|totals| totals.map(StackTotals::load)));
+    }
+
+    fn end_image(&mut self, pid: Pid, tid: Tid, end: ImageEnd, at: Tick) {
+        self.images.end_thread_of_sharer(pid, tid, at);
+        self.images.end_image(pid, end, at);
     }
 
     const fn part(&self, tid: Tid, allocator: AllocatorId, tag: TagId) -> Part {

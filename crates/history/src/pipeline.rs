@@ -212,13 +212,20 @@ impl Shards {
 
     /// Ends images after the records of their ends were lost in some rings. A shard ends such an image, if the
     /// image still runs there, as soon as the shard's source is empty. So all records from before this call are
-    /// applied. The images of a pid must be in order.
+    /// applied. The images of a pid must be in order. [`Self::take_kept`] returns those that do not end yet.
     pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
         let images: Arc<[_]> = images.into();
         for shard in &self.shards {
             // Sending fails if the shard panicked, which `finish` reports.
             let _ = shard.commands.send(Command::End(Arc::clone(&images)));
         }
+    }
+
+    /// Removes and returns the images of [`Self::end_images`] that have ended, and that a shard keeps because other
+    /// processes share their memory. An image can be returned several times.
+    #[must_use]
+    pub fn take_kept(&self) -> Vec<ImageId> {
+        self.shards.iter().flat_map(|shard| shard.progress.take_kept()).collect()
     }
 
     /// Adds hot and cold bytes to the totals of blocks that [`Shards::finish`] returns.

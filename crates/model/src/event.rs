@@ -123,6 +123,17 @@ pub enum EventKind {
         /// Child process.
         child: Pid,
     },
+    /// The process forked, and the child shares its memory, as after vfork. This lasts until the child exits or calls
+    /// exec, or until an [`EventKind::Unshare`].
+    Share {
+        /// Child process.
+        child: Pid,
+        /// True if the selection includes the child.
+        is_traced: bool,
+    },
+    /// The process, which the selection does not include, does not share the memory of another process any more: it has
+    /// exited or called exec.
+    Unshare,
     /// The thread has stalled for memory. The stall is boxed, as stacks are.
     Stall(Box<Stall>),
     /// The OOM killer has selected the process.

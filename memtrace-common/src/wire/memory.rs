@@ -67,6 +67,21 @@ pub struct ForkRecord {
     pub reserved: u32,
 }
 
+/// A process shares the memory of another process from now on, as after vfork.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ShareRecord {
+    /// Kind and time of the fork, with the thread and process of the parent.
+    pub header: Header,
+    /// Process id of the child, in the root pid namespace.
+    pub child: u32,
+    /// 1 if the selection includes the child, else 0.
+    pub traced: u32,
+}
+
+/// Maximum number of processes that share the memory of another process. Further ones are counted apart.
+pub const MAX_SHARERS: usize = 1 << 13;
+
 /// Returns the index of the ring for records about the pages and mappings of process `pid`. If `forks` are recorded,
 /// all processes use one ring, so that records about parents and children stay in order.
 #[inline(always)]
@@ -101,6 +116,9 @@ const _: () = {
     assert!(offset_of!(MoveRecord, keeps) == 56);
     assert!(size_of::<ForkRecord>() == 24);
     assert!(offset_of!(ForkRecord, child) == 16);
+    assert!(size_of::<ShareRecord>() == 24);
+    assert!(offset_of!(ShareRecord, child) == 16);
+    assert!(offset_of!(ShareRecord, traced) == 20);
 };
 
 #[cfg(test)]

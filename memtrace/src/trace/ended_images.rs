@@ -181,9 +181,12 @@ impl EndedImages {
     }
 
     /// Asks the shards to end the images that lack the record of their end. An image that no shard knows leaves the
-    /// registry without a report.
+    /// registry without a report. An image with memory that other processes share stays until their end.
     fn ask(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         let overdue = earlier(now, OVERDUE);
+        for id in context.shards.take_kept() {
+            self.asked.remove(&id);
+        }
         let missing = self.assembly.incomplete(overdue).chain(context.tracker.ended_before(overdue));
         let missing: BTreeMap<_, _> = missing.map(|(id, end, at)| (id, (end, at))).collect();
         let mut new = Vec::new();

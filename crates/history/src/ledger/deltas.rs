@@ -10,6 +10,7 @@ use super::budget::{Budget, Settings};
 use super::deferred_stacks::Deferral;
 use super::image::{Image, has_usage};
 use super::processes::Processes;
+use super::sharer::Sharer;
 
 /// Changes that the next delta contains; `None` without deltas.
 #[derive(Debug, Default)]
@@ -18,7 +19,7 @@ pub(super) struct Deltas(Option<Box<NextDelta>>);
 /// Changes that the next delta contains.
 #[derive(Debug)]
 struct NextDelta {
-    /// Slots of the processes with a running image that may have changed. The image itself keeps its changes.
+    /// Slots of the processes with an image that may have changed. The image itself keeps its changes.
     changed: Vec<usize>,
     /// True for the slots in `changed`.
     is_changed: Vec<bool>,
@@ -88,6 +89,9 @@ impl Deltas {
                 *is_changed = false;
             }
             let Some(process) = processes.slot_mut(slot) else { continue };
+            for (class, entry) in process.sharer.iter_mut().flat_map(Sharer::take_unsent) {
+                delta.add_usage(class, process.id, entry);
+            }
             let Some(image) = &mut process.image else { continue };
             if image.takes_frames() {
                 delta.stacks.entry(process.id).or_default().merge(process.stacks.clone());

@@ -347,6 +347,7 @@ impl Heap {
             repeated_frees: change.repeated_frees,
             demotion: change.demotion,
             merged_stacks: change.merged_stacks,
+            shares_memory_of: usage.shares_memory_of,
             ..ImageUsage::of_sum(sum)
         }
     }

@@ -210,5 +210,6 @@ impl Image {
 /// Returns true if the image has any usage. A forked child that execs at once has none.
 pub(super) fn has_usage(usage: &ImageUsage) -> bool {
     let frees = usage.unmatched_frees != 0 || usage.repeated_frees != 0 || usage.demotion.frees != 0;
-    !usage.total.is_zero() || frees || usage.counts != ImageRusage::default()
+    let has_events = frees || usage.shares_memory_of.is_some();
+    !usage.total.is_zero() || has_events || usage.counts != ImageRusage::default()
 }

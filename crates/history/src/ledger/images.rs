@@ -1,7 +1,8 @@
 //! Images of a ledger, running and ended, within its limits.
 
 use memtrace_model::{
-    EndedImage, EventClass, ImageEnd, LossReason, Pid, Rusage, Stack, StackEnd, StackId, Stacks, Tick, UnsentStacks,
+    EndedImage, EventClass, ImageEnd, ImageId, ImageRusage, LossReason, Pid, Rusage, Stack, StackEnd, StackId, Stacks,
+    Tick, Tid, UnsentStacks,
 };
 
 use super::account_budget::AccountCounts;
@@ -12,6 +13,8 @@ use super::image::Image;
 use super::merge_idle_stacks;
 use super::process::Process;
 use super::processes::Processes;
+use super::rusage::RusageBounds;
+use super::sharer::Sharer;
 use crate::account_changes::{AccountState, ImageAccounts};
 use crate::ordinals::Ordinals;
 
@@ -20,7 +23,8 @@ use crate::ordinals::Ordinals;
 pub(super) struct Images {
     pub(super) settings: Settings,
     pub(super) processes: Processes,
-    /// Slot of the process of the latest event. The next event usually has the same process.
+    /// Slot of the process of the latest event. The next event usually has the same process. A process that shares the
+    /// memory of another one is never the latest.
     pub(super) last: usize,
     pub(super) ended: Vec<EndedImage>,
     /// Amounts of the budget that `ended` uses.
@@ -45,39 +49,64 @@ impl Images {
         }
     }
 
-    /// Returns the current image of `pid`, if it has one.
+    /// Returns the image with the memory of `pid`, if there is one.
     pub(super) fn running(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
-        self.processes.get(pid)?.image.as_ref()?;
-        self.of(pid)
-    }
-
-    /// Returns the image of `pid`, and creates it if it is new. If the budget is exceeded, counts a loss and
-    /// returns `None`.
-    #[inline]
-    pub(super) fn of(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
-        if self.processes.slot(self.last).is_none_or(|process| process.id.pid != pid || process.image.is_none()) {
-            self.open_image(pid)?;
-        }
-        let image = self.processes.slot_mut(self.last)?.image.as_mut()?;
+        let slot = self.processes.find_memory(pid)?;
+        let image = self.processes.slot_mut(slot)?.image.as_mut()?;
+        self.deltas.set_changed(slot);
         Some((image, &mut self.budget))
     }
 
-    /// Makes `pid` the process of the latest event, and gives it an image if it has none. If the budget is
-    /// exceeded, counts a loss and returns `None`.
+    /// Returns the image with the memory of `pid`, and creates it if it is new. `class`: class of the event. If the
+    /// budget is exceeded, counts a loss and returns `None`.
+    #[inline]
+    pub(super) fn of(&mut self, pid: Pid, class: EventClass) -> Option<(&mut Image, &mut Budget)> {
+        let mut slot = self.last;
+        if self.processes.slot(slot).is_none_or(|process| process.id.pid != pid || process.image.is_none()) {
+            slot = self.open_image(pid, class)?;
+        }
+        let image = self.processes.slot_mut(slot)?.image.as_mut()?;
+        Some((image, &mut self.budget))
+    }
+
+    /// Returns the slot with the memory of `pid`, which gets an image if it has none. Makes `pid` the process of the
+    /// latest event, unless it shares its memory. If the budget is exceeded, counts a loss and returns `None`.
     #[cold]
-    fn open_image(&mut self, pid: Pid) -> Option<()> {
-        let slot = self.find_or_add(pid)?;
+    fn open_image(&mut self, pid: Pid, class: EventClass) -> Option<usize> {
+        let own = self.find_or_add(pid)?;
+        let slot = self.processes.memory_of(own);
+        if slot == own {
+            self.last = own;
+        } else {
+            self.list_sharer(own, class);
+        }
+        self.open_image_in(slot)?;
+        Some(slot)
+    }
+
+    /// Gives the process in a slot an image if it has none, and records that the image changes.
+    fn open_image_in(&mut self, slot: usize) -> Option<()> {
         let process = self.processes.slot_mut(slot)?;
         if process.image.is_none() {
             let image = process.image.insert(Box::default());
             self.deltas.add_image(slot, process.id, image);
-            if let Some(demoted) = self.demotions.of(pid) {
+            // The pid of a kept image can belong to another process.
+            if process.kept.is_none()
+                && let Some(demoted) = self.demotions.of(process.id.pid)
+            {
                 image.heap.demote(demoted.min_size, demoted.at, &mut self.budget);
             }
         }
         self.deltas.set_changed(slot);
-        self.last = slot;
         Some(())
+    }
+
+    /// Records an event of the process in a slot, which shares the memory of another process.
+    fn list_sharer(&mut self, slot: usize, class: EventClass) {
+        let sharer = self.processes.slot_mut(slot).and_then(|process| process.sharer.as_mut());
+        if sharer.is_some_and(|sharer| sharer.add_event(class)) {
+            self.deltas.set_changed(slot);
+        }
     }
 
     /// Returns the process `pid`, and adds it if it is new. If the budget is exceeded, counts a loss and returns
@@ -110,10 +139,16 @@ impl Images {
 
     /// Sets the rusage of `pid` at the end of its image. The event of the end comes next.
     pub(super) fn set_rusage(&mut self, pid: Pid, rusage: Option<Rusage>, is_traced: bool) {
-        let Some(process) = self.process_of(pid) else { return };
+        let Some(slot) = self.find_or_add(pid) else { return };
+        let Some(process) = self.processes.slot_mut(slot) else { return };
         process.rusage.end = rusage;
+        if !is_traced {
+            return;
+        }
         // Reports show the image even if none of its pages is in the sample.
-        if is_traced && let Some((image, _)) = self.of(pid) {
+        if process.memory.is_some() {
+            self.list_sharer(slot, EventClass::Fault);
+        } else if let Some((image, _)) = self.of(pid, EventClass::Fault) {
             image.pages.get_or_insert_default();
         }
     }
@@ -141,36 +176,110 @@ impl Images {
             self.budget.pages -= pages.map_or(0, |pages| pages.count());
             self.budget.mapped_ranges -= mappings.map_or(0, |mappings| mappings.count());
         }
-        let image = self.processes.get(parent).and_then(|process| process.image.as_ref());
+        let memory = self.processes.find_memory(parent);
+        let process = memory.and_then(|slot| self.processes.slot(slot));
+        let main = process.map_or(parent, |process| process.id.pid);
+        let image = process.and_then(|process| process.image.as_ref());
         let (pages, mappings) = image.map_or((&None, &None), |image| (&image.pages, &image.mappings));
         let pages = pages.as_ref().and_then(|pages| pages.fork(&mut self.budget));
         let mappings = mappings.as_ref().and_then(|mappings| mappings.fork(&mut self.budget));
         if (pages.is_some() || mappings.is_some())
-            && let Some(image) = self.processes.get_mut(parent).and_then(|process| process.image.as_mut())
+            && let Some(process) = memory.and_then(|slot| self.processes.slot_mut(slot))
+            && let Some(image) = process.image.as_mut()
         {
             image.has_forked = true;
         }
-        if let Some((image, _)) = self.of(child) {
+        let Some(slot) = self.find_or_add(child) else { return };
+        self.open_image_in(slot);
+        if let Some(image) = self.processes.slot_mut(slot).and_then(|process| process.image.as_mut()) {
             image.pages = pages;
             image.mappings = mappings;
-            image.copy_of = Some(parent);
+            image.copy_of = Some(main);
         }
     }
 
-    /// Adds the frames of a stack to the process `pid`, within the limit.
+    /// Records that the new process `child` shares the memory of `parent`. `is_listed`: true if reports list the child.
+    pub(super) fn share(&mut self, parent: Pid, child: Pid, is_listed: bool, at: Tick) {
+        let Some(parent) = self.find_or_add(parent) else { return };
+        let Some(slot) = self.find_or_add(child) else { return };
+        let memory = self.processes.memory_of(parent);
+        let is_shared = memory != slot;
+        let Some(main) = self.processes.slot_mut(memory) else { return };
+        main.sharers += u32::from(is_shared);
+        let main = main.id.pid;
+        let Some(process) = self.processes.slot_mut(slot) else { return };
+        let before = std::mem::replace(&mut process.memory, is_shared.then_some(memory));
+        if is_shared && is_listed {
+            process.sharer.get_or_insert_with(|| Sharer::new(main));
+        }
+        self.last = usize::MAX;
+        // The exit of an earlier process with this pid was lost.
+        if let Some(before) = before {
+            self.leave_memory(before, at);
+        }
+    }
+
+    /// Records that `pid`, which reports do not list, does not share the memory of another process any more. `tid`:
+    /// last thread of the process.
+    pub(super) fn unshare(&mut self, pid: Pid, tid: Tid, at: Tick) {
+        self.end_thread_of_sharer(pid, tid, at);
+        let Some(process) = self.processes.get_mut(pid) else { return };
+        let Some(memory) = process.memory.take() else { return };
+        // No event of its exit follows.
+        if process.is_unused() {
+            self.processes.remove(pid);
+        }
+        self.leave_memory(memory, at);
+    }
+
+    /// Records that a process does not share the memory in a slot any more. If the image there has ended, and no other
+    /// process shares its memory, its totals end.
+    fn leave_memory(&mut self, slot: usize, at: Tick) {
+        let Some(main) = self.processes.slot_mut(slot) else { return };
+        main.sharers = main.sharers.saturating_sub(1);
+        if main.sharers == 0
+            && let Some((end, counts)) = main.kept
+            && let Some(process) = self.processes.take(slot)
+        {
+            self.add_ended(process.id, (end, at), Some((process, counts)));
+        }
+    }
+
+    /// Records the end of a thread. Its memory outlasts it.
+    pub(super) fn end_thread(&mut self, pid: Pid, tid: Tid, at: Tick) {
+        if let Some((image, _)) = self.running(pid) {
+            image.heap.end_thread(tid, at);
+        }
+    }
+
+    /// Records the end of the last thread of a process that shares the memory of another one, because the memory
+    /// outlasts the process.
+    pub(super) fn end_thread_of_sharer(&mut self, pid: Pid, tid: Tid, at: Tick) {
+        if self.processes.get(pid).is_some_and(|process| process.memory.is_some()) {
+            self.end_thread(pid, tid, at);
+        }
+    }
+
+    /// Adds the frames of a stack to the process with the memory of `pid`, within the limit.
     pub(super) fn add_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
         if !id.has_frames() {
             self.budget.losses.add(LossReason::BadRecord, 1);
             return;
         }
-        let Some(process) = self.process_of(pid) else { return };
+        let Some(own) = self.find_or_add(pid) else { return };
+        let slot = self.processes.memory_of(own);
+        self.add_stack_in(slot, id, stack);
+    }
+
+    fn add_stack_in(&mut self, slot: usize, id: StackId, stack: &Stack) {
+        let Some(process) = self.processes.slot(slot) else { return };
         if process.stacks.has_frames_of(id) || self.has_room_for_frames() {
-            self.insert_stack(pid, id, stack, stack);
+            self.insert_stack(slot, id, stack, stack);
         } else {
             self.budget.losses.add(LossReason::StacksFull, 1);
             // The frames have arrived, so events with this stack must not count as `StackFramesLost`. Deltas get
             // the frames, because their receivers have limits of their own.
-            self.insert_stack(pid, id, &Stack::merged(), stack);
+            self.insert_stack(slot, id, &Stack::merged(), stack);
         }
     }
 
@@ -180,22 +289,23 @@ impl Images {
         let wanted_by = |process: &Process| {
             let inherited = process.image.iter().flat_map(|image| image.inherited_stacks());
             let wanted = inherited.filter(|&id| stacks.contains(id) && !process.stacks.contains(id));
-            wanted.map(|id| (process.id.pid, id)).collect::<Vec<_>>()
+            wanted.map(|id| (process.id, id)).collect::<Vec<_>>()
         };
         let wanted: Vec<_> = self.processes.iter().flat_map(wanted_by).collect();
-        for (pid, id) in wanted {
+        for (image, id) in wanted {
+            let Some(slot) = self.processes.find_image(image) else { continue };
             match stacks.get(id) {
-                Some(stack) if stacks.has_frames_of(id) => self.add_stack(pid, id, &stack),
-                Some(merged) => self.insert_stack(pid, id, &merged, &merged),
+                Some(stack) if stacks.has_frames_of(id) => self.add_stack_in(slot, id, &stack),
+                Some(merged) => self.insert_stack(slot, id, &merged, &merged),
                 None => {}
             }
         }
     }
 
     /// Inserts a stack. If it has frames, the budget must have counted it. `sent`: the stack for deltas.
-    fn insert_stack(&mut self, pid: Pid, id: StackId, stack: &Stack, sent: &Stack) {
+    fn insert_stack(&mut self, slot: usize, id: StackId, stack: &Stack, sent: &Stack) {
         let defers = self.deltas.defers_stacks();
-        if let Some(process) = self.processes.get_mut(pid) {
+        if let Some(process) = self.processes.slot_mut(slot) {
             // A process without an image is about to get a new one.
             let is_deferred = process.image.as_ref().map_or(defers, |image| image.defers_stacks());
             let (nodes, before) = (process.stacks.calls().len(), process.stacks.find(id));
@@ -228,16 +338,51 @@ impl Images {
         std::mem::take(&mut self.ended)
     }
 
-    /// Ends the image that `pid` runs.
+    /// Ends the image that `pid` runs. If other processes share its memory, its totals end with the last of them.
     pub(super) fn end_image(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
         if !Ordinals::is_valid(pid) {
             self.budget.losses.add(LossReason::BadRecord, 1);
             return;
         }
-        let (id, process) = self.processes.end_image(pid);
+        let (id, slot) = self.processes.end_image(pid);
         if end != ImageEnd::Exec {
             self.demotions.forget(pid);
         }
+        let Some(slot) = slot else {
+            self.add_ended(id, (end, at), None);
+            return;
+        };
+        let Some(process) = self.processes.slot_mut(slot) else { return };
+        let end = if process.is_killed && end == ImageEnd::Exit { ImageEnd::OomKill } else { end };
+        let mut rusage = process.rusage;
+        let counts = rusage.end_image(end);
+        let memory = process.memory.take();
+        if process.sharers > 0 {
+            process.kept = Some((end, counts));
+            self.processes.keep(id, slot);
+            self.last = usize::MAX;
+            self.begin_next_image(pid, rusage);
+        } else if let Some(process) = self.processes.take(slot) {
+            self.begin_next_image(pid, rusage);
+            self.add_ended(id, (end, at), Some((process, counts)));
+        }
+        if let Some(memory) = memory {
+            self.leave_memory(memory, at);
+        }
+    }
+
+    /// Starts the next image of `pid` with the rusage at the exec.
+    fn begin_next_image(&mut self, pid: Pid, rusage: RusageBounds) {
+        if rusage.begin.is_some()
+            && let Some(next) = self.process_of(pid)
+        {
+            next.rusage = rusage;
+        }
+    }
+
+    /// Adds an image that has ended. `process`: its process and the rusage of the image; `None` if this ledger received
+    /// no event of the image.
+    fn add_ended(&mut self, id: ImageId, (end, at): (ImageEnd, Tick), process: Option<(Process, ImageRusage)>) {
         let mut ended = EndedImage {
             id,
             end,
@@ -248,15 +393,11 @@ impl Images {
             unsent: UnsentStacks::None,
         };
         let mut untaken = self.untaken;
-        let has_forgotten = process.as_ref().is_some_and(|process| process.has_forgotten);
+        let has_forgotten = process.as_ref().is_some_and(|(process, _)| process.has_forgotten);
         let mut last_image = None;
         let mut accounts = (AccountCounts::default(), Vec::new());
-        if let Some(Process { is_killed, mut rusage, owner, mut image, stacks, .. }) = process {
-            if is_killed && end == ImageEnd::Exit {
-                ended.end = ImageEnd::OomKill;
-            }
+        if let Some((Process { owner, mut image, stacks, sharer, .. }, counts)) = process {
             ended.owner = owner;
-            let counts = rusage.end_image(ended.end);
             untaken.frames += stacks.with_frames() as u32;
             untaken.nodes += stacks.calls().len();
             if let Some(image) = &mut image {
@@ -268,19 +409,16 @@ impl Images {
                 if image.has_forked {
                     self.leave_stacks(&stacks);
                 }
-                ended.usage = image.usage_at_end(ended.end, at, counts, &self.settings, &mut self.budget);
+                ended.usage = image.usage_at_end(end, at, counts, &self.settings, &mut self.budget);
                 if image.defers_stacks() && ended.heap().is_some() {
                     ended.unsent = UnsentStacks::All;
                 }
             }
+            if let Some(sharer) = sharer {
+                sharer.add_to(&mut ended.usage, end, counts);
+            }
             ended.stacks = stacks;
             last_image = image;
-            // The next image starts with the rusage at the exec.
-            if rusage.begin.is_some()
-                && let Some(next) = self.process_of(pid)
-            {
-                next.rusage = rusage;
-            }
         }
         self.deltas.add_end(&ended, last_image, &self.settings, &mut self.budget);
         // Set after the delta, because this flag is not a change.

@@ -25,8 +25,8 @@ pub(super) fn merge_totals(processes: &mut Processes, budget: &mut Budget, delta
         let with_size = |(class, key, magnitude)| (all.size(class, magnitude), process.id, class, key);
         idle_of(process).into_iter().map(with_size)
     });
-    for (_, ImageId { pid, .. }, class, key) in smallest(idle.collect(), count as usize) {
-        let Some(slot) = processes.find(pid) else { continue };
+    for (_, id, class, key) in smallest(idle.collect(), count as usize) {
+        let Some(slot) = processes.find_image(id) else { continue };
         deltas.set_changed(slot);
         let image = processes.slot_mut(slot).and_then(|process| process.image.as_mut());
         if image.is_some_and(|image| image.merge_stack(class, key, budget)) {
@@ -43,12 +43,12 @@ pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_s
     let images = processes.iter().filter_map(|process| process.image.as_ref());
     images.flat_map(|image| image.magnitudes()).for_each(|(class, _, magnitude)| all.add(class, magnitude));
     let idle = processes.iter().flat_map(|process| idle_frames(process, &all)).collect();
-    let mut merged: FxHashMap<_, FxHashSet<StackId>> = FxHashMap::default();
-    for (_, ImageId { pid, .. }, stack) in smallest(idle, count as usize) {
-        merged.entry(pid).or_default().insert(stack);
+    let mut merged: FxHashMap<ImageId, FxHashSet<StackId>> = FxHashMap::default();
+    for (_, id, stack) in smallest(idle, count as usize) {
+        merged.entry(id).or_default().insert(stack);
     }
-    for (pid, stacks) in merged {
-        if let Some(process) = processes.get_mut(pid) {
+    for (id, stacks) in merged {
+        if let Some(process) = processes.image_mut(id) {
             let nodes = process.stacks.calls().len();
             process.stacks.merge_stacks(|id| stacks.contains(&id));
             budget.release_frames(stacks.len() as u32, nodes - process.stacks.calls().len());
@@ -60,18 +60,18 @@ pub(super) fn merge_frames(processes: &mut Processes, budget: &mut Budget, max_s
 /// Removes IDs of merged stacks if there are more than `most`. Starts with the process that has the most, and stops
 /// when half of `most` remain.
 fn forget_merged(processes: &mut Processes, most: u64) {
-    let by_process = processes.iter().map(|process| (process.stacks.merged() as u64, process.id.pid));
+    let by_process = processes.iter().map(|process| (process.stacks.merged() as u64, process.id));
     let mut by_process: Vec<_> = by_process.filter(|&(merged, _)| merged > 0).collect();
     let mut all: u64 = by_process.iter().map(|(merged, _)| merged).sum();
     if all <= most {
         return;
     }
-    by_process.sort_unstable_by_key(|&(merged, pid)| (Reverse(merged), pid));
-    for (merged, pid) in by_process {
+    by_process.sort_unstable_by_key(|&(merged, id)| (Reverse(merged), id));
+    for (merged, id) in by_process {
         if all <= most / 2 {
             return;
         }
-        if let Some(process) = processes.get_mut(pid) {
+        if let Some(process) = processes.image_mut(id) {
             forget_merged_of(process);
             all -= merged - process.stacks.merged() as u64;
         }

@@ -21,7 +21,12 @@ use image::{ReferenceBlock, ReferenceImage};
 struct ReferenceModel {
     settings: Settings,
     ordinals: BTreeMap<Pid, u32>,
-    running: BTreeMap<Pid, ReferenceImage>,
+    /// Images that run, and images that have ended while other processes share their memory.
+    running: BTreeMap<ImageId, ReferenceImage>,
+    /// Ends of the images with memory that other processes still share.
+    kept: BTreeMap<ImageId, ImageEnd>,
+    /// Image with the memory of each process that shares the memory of another one.
+    memory: BTreeMap<Pid, ImageId>,
     /// Images that have ended and were not taken.
     ended: Vec<EndedImage>,
     totals: ReferenceBudget,
@@ -38,9 +43,17 @@ struct ReferenceBudget {
 
 impl ReferenceModel {
     fn new(settings: Settings) -> Self {
-        let (totals, frames) = Default::default();
-        let (ordinals, running) = (BTreeMap::new(), BTreeMap::new());
-        Self { settings, ordinals, running, ended: Vec::new(), totals, frames, out: Snapshot::default() }
+        Self {
+            settings,
+            ordinals: BTreeMap::new(),
+            running: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            ended: Vec::new(),
+            totals: ReferenceBudget::default(),
+            frames: ReferenceBudget::default(),
+            out: Snapshot::default(),
+        }
     }
 
     fn lose(&mut self, reason: LossReason) {
@@ -52,12 +65,35 @@ impl ReferenceModel {
     }
 
     fn open(&mut self, pid: Pid) -> bool {
-        if !self.running.contains_key(&pid) && !self.has_room() {
+        let id = self.id(pid);
+        if !self.running.contains_key(&id) && !self.has_room() {
             self.lose(LossReason::ProcessesFull);
             return false;
         }
-        self.running.entry(pid).or_default();
+        self.running.entry(id).or_default();
         true
+    }
+
+    /// Returns the ID of the image with the memory of `pid`.
+    fn memory_of(&self, pid: Pid) -> ImageId {
+        self.memory.get(&pid).copied().unwrap_or_else(|| self.id(pid))
+    }
+
+    fn has_sharers(&self, id: ImageId) -> bool {
+        self.memory.values().any(|memory| *memory == id)
+    }
+
+    /// Returns the image with the memory of `pid`, for an event of `pid`.
+    fn image(&mut self, pid: Pid) -> &mut ReferenceImage {
+        let (own, memory) = (self.id(pid), self.memory_of(pid));
+        if own != memory
+            && let Some((_, has_events)) = &mut self.running.get_mut(&own).unwrap().sharer
+        {
+            *has_events = true;
+        }
+        let image = self.running.get_mut(&memory).unwrap();
+        image.is_open = true;
+        image
     }
 
     fn id(&self, pid: Pid) -> ImageId {
@@ -75,11 +111,11 @@ impl ReferenceModel {
     fn merge_totals(&mut self) {
         self.totals.requests = 0;
         let images = self.running.iter();
-        let idle = images.flat_map(|(&pid, image)| image.idle_totals().map(move |(alloc, key)| (alloc, (pid, key))));
+        let idle = images.flat_map(|(&id, image)| image.idle_totals().map(move |(alloc, key)| (alloc, (id, key))));
         let idle: Vec<_> = idle.collect();
         let all = sum_of(idle.iter().flat_map(|(alloc, _)| alloc));
-        for (pid, key) in smallest_first(idle, all).take((self.settings.stacks / MERGED_PART) as usize + 1) {
-            self.running.get_mut(&pid).unwrap().merge(key);
+        for (id, key) in smallest_first(idle, all).take((self.settings.stacks / MERGED_PART) as usize + 1) {
+            self.running.get_mut(&id).unwrap().merge(key);
         }
     }
 
@@ -87,22 +123,22 @@ impl ReferenceModel {
         self.frames.requests = 0;
         let count = (self.settings.stacks as usize).min(self.used_frames()) / MERGED_PART as usize + 1;
         let images = self.running.iter();
-        let idle = images.flat_map(|(&pid, image)| image.idle_frames().map(move |(alloc, id)| (alloc, (pid, id))));
+        let idle = images.flat_map(|(&of, image)| image.idle_frames().map(move |(alloc, id)| (alloc, (of, id))));
         let idle = idle.collect();
         let all = sum_of(self.running.values().flat_map(|image| image.alloc.values()));
-        for (pid, id) in smallest_first(idle, all).take(count) {
-            let stack = self.running.get_mut(&pid).unwrap().stacks.get_mut(&id).unwrap();
+        for (of, id) in smallest_first(idle, all).take(count) {
+            let stack = self.running.get_mut(&of).unwrap().stacks.get_mut(&id).unwrap();
             *stack = Stack::merged();
         }
         let merged = |image: &ReferenceImage| image.stacks.len() - image.with_frames().count();
         let all = |model: &Self| model.running.values().map(merged).sum::<usize>() as u64;
         let most = 4 * u64::from(self.settings.stacks);
         if all(self) > most {
-            let mut pids: Vec<_> = self.running.iter().map(|(&pid, image)| (merged(image), pid)).collect();
-            pids.sort_by_key(|&(merged, pid)| (usize::MAX - merged, pid));
-            for (_, pid) in pids {
+            let mut ids: Vec<_> = self.running.iter().map(|(&id, image)| (merged(image), id)).collect();
+            ids.sort_by_key(|&(merged, id)| (usize::MAX - merged, id));
+            for (_, id) in ids {
                 if all(self) > most / 2 {
-                    self.running.get_mut(&pid).unwrap().forget_merged();
+                    self.running.get_mut(&id).unwrap().forget_merged();
                 }
             }
         }
@@ -114,7 +150,8 @@ impl ReferenceModel {
     }
 
     fn add_stack(&mut self, pid: Pid, id: StackId, stack: &Stack) {
-        let known = self.running[&pid].stacks.get(&id).filter(|known| known.end != StackEnd::Merged);
+        let image = self.memory_of(pid);
+        let known = self.running[&image].stacks.get(&id).filter(|known| known.end != StackEnd::Merged);
         if known.is_some_and(|known| known.taken <= stack.taken) {
             return;
         }
@@ -125,10 +162,10 @@ impl ReferenceModel {
             fits = self.has_room_for_frames();
         }
         if fits {
-            self.running.get_mut(&pid).unwrap().stacks.insert(id, stack.clone());
+            self.running.get_mut(&image).unwrap().stacks.insert(id, stack.clone());
         } else {
             self.lose(LossReason::StacksFull);
-            self.running.get_mut(&pid).unwrap().stacks.insert(id, Stack::merged());
+            self.running.get_mut(&image).unwrap().stacks.insert(id, Stack::merged());
         }
     }
 
@@ -141,35 +178,35 @@ impl ReferenceModel {
         match *kind {
             EventKind::Alloc { address, size, stack, allocator, tag } if self.open(pid) => {
                 let part = self.part(tid, allocator, tag);
-                self.alloc([pid.0, tid.0], address, size, StackKey { stack, part }, tick);
+                self.alloc(pid, tid, address, size, StackKey { stack, part }, tick);
             }
             EventKind::Free { address, is_last } if self.open(pid) => {
-                let image = self.running.get_mut(&pid).unwrap();
+                let image = self.image(pid);
                 image.add_temporary(address, tid, is_last);
                 if image.free(address, tick).is_none() {
                     image.unmatched += 1;
                 }
             }
             EventKind::Claim { address, tag } if self.open(pid) => {
-                let image = self.running.get_mut(&pid).unwrap();
+                let image = self.image(pid);
                 match image.free(address, tick) {
                     None => image.unmatched += 1,
                     Some(ReferenceBlock { size, key, tick, .. }) => {
                         let part = self.part(tid, key.part.allocator().unwrap_or_default(), tag);
                         let key = StackKey { stack: key.stack, part };
                         // The limit of blocks does not matter, because the block is known.
-                        self.insert([pid.0, tid.0], address, Bytes(size), key, Tick(tick));
+                        self.insert(pid, tid, address, Bytes(size), key, Tick(tick));
                     }
                 }
             }
             EventKind::RepeatedFree { address } if self.open(pid) => {
-                let image = self.running.get_mut(&pid).unwrap();
+                let image = self.image(pid);
                 if image.free(address, tick).is_none() {
                     image.repeated += 1;
                 }
             }
             EventKind::TentativeFree { address, is_last } if self.open(pid) => {
-                let image = self.running.get_mut(&pid).unwrap();
+                let image = self.image(pid);
                 let is_temporary = image.add_temporary(address, tid, is_last);
                 let block = image.free(address, tick);
                 if block.is_none() {
@@ -178,7 +215,8 @@ impl ReferenceModel {
                 image.tentative.insert(tid, (address, block, tick, is_temporary));
             }
             EventKind::UndoFree { address } => {
-                if let Some(image) = self.running.get_mut(&pid)
+                let memory = self.memory_of(pid);
+                if let Some(image) = self.running.get_mut(&memory)
                     && let Some(&(freed, block, at, is_temporary)) = image.tentative.get(&tid)
                     && freed == address
                 {
@@ -202,14 +240,13 @@ impl ReferenceModel {
             }
             EventKind::Stack { id, .. } if !id.has_frames() => self.lose(LossReason::BadRecord),
             EventKind::Stack { id, ref stack } if self.open(pid) => self.add_stack(pid, id, stack),
-            EventKind::Exec => self.end(pid, ImageEnd::Exec, tick),
-            EventKind::Exit => self.end(pid, ImageEnd::Exit, tick),
-            EventKind::ThreadExit => {
-                // The realloc of a thread that has ended does not return.
-                if let Some(image) = self.running.get_mut(&pid) {
-                    image.tentative.remove(&tid);
-                }
+            EventKind::Share { child, is_traced } if self.open(pid) && self.open(child) => {
+                self.share(pid, child, is_traced, tick);
             }
+            EventKind::Unshare => self.unshare(pid, tid, tick),
+            EventKind::Exec => self.end_with_thread(pid, tid, ImageEnd::Exec, tick),
+            EventKind::Exit => self.end_with_thread(pid, tid, ImageEnd::Exit, tick),
+            EventKind::ThreadExit => self.end_thread(pid, tid),
             // The budget was exceeded, or the model does not cover the event.
             EventKind::Alloc { .. }
             | EventKind::Free { .. }
@@ -217,6 +254,7 @@ impl ReferenceModel {
             | EventKind::RepeatedFree { .. }
             | EventKind::TentativeFree { .. }
             | EventKind::Stack { .. }
+            | EventKind::Share { .. }
             | EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Rusage { .. }
@@ -240,38 +278,91 @@ impl ReferenceModel {
         if has(PartKeys::TAG) { part.with_tag(tag) } else { part }
     }
 
-    fn alloc(&mut self, thread: [u32; 2], address: AbsAddr, size: Bytes, key: StackKey, tick: Tick) {
-        let pid = Pid(thread[0]);
-        if self.running.get_mut(&pid).unwrap().free(address, tick).is_some() {
+    fn alloc(&mut self, pid: Pid, tid: Tid, address: AbsAddr, size: Bytes, key: StackKey, tick: Tick) {
+        if self.image(pid).free(address, tick).is_some() {
             self.lose(LossReason::FreeUnseen);
         } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
             self.lose(LossReason::LedgerFull);
             return;
         }
-        self.insert(thread, address, size, key, tick);
+        self.insert(pid, tid, address, size, key, tick);
     }
 
-    fn insert(&mut self, [pid, tid]: [u32; 2], address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
-        let pid = Pid(pid);
-        if is_limited(key) && !self.running[&pid].alloc.contains_key(&key) {
+    fn insert(&mut self, pid: Pid, tid: Tid, address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
+        if is_limited(key) && !self.image(pid).alloc.contains_key(&key) {
             self.totals.requests += 1;
             if self.used_totals() >= self.settings.stacks as usize {
                 self.lose(LossReason::StacksFull);
                 key = StackKey { stack: StackId::FAILED, part: Part::WHOLE };
             }
         }
-        let image = self.running.get_mut(&pid).unwrap();
+        let image = self.image(pid);
         *image.alloc.entry(key).or_default() += Amount::one(size);
         image.sizes.entry(key).or_default().push(size.0);
-        image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0, tid: Tid(tid) });
+        image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0, tid });
+    }
+
+    fn share(&mut self, parent: Pid, child: Pid, is_listed: bool, at: Tick) {
+        let (own, memory) = (self.id(child), self.memory_of(parent));
+        let before = if own == memory { self.memory.remove(&child) } else { self.memory.insert(child, memory) };
+        if own != memory && is_listed {
+            self.running.get_mut(&own).unwrap().sharer.get_or_insert((memory.pid, false));
+        }
+        before.into_iter().for_each(|before| self.leave(before, at));
+    }
+
+    fn unshare(&mut self, pid: Pid, tid: Tid, at: Tick) {
+        let Some(memory) = self.memory.get(&pid).copied() else { return };
+        self.end_thread(pid, tid);
+        self.memory.remove(&pid);
+        let own = self.id(pid);
+        let image = &self.running[&own];
+        if !self.has_sharers(own) && image.sharer.is_none() && !image.is_open && image.stacks.is_empty() {
+            self.running.remove(&own);
+        }
+        self.leave(memory, at);
+    }
+
+    /// Ends a kept image, if no process shares its memory any more.
+    fn leave(&mut self, memory: ImageId, at: Tick) {
+        if !self.has_sharers(memory)
+            && let Some(end) = self.kept.remove(&memory)
+        {
+            self.add_ended(memory, end, at);
+        }
+    }
+
+    fn end_thread(&mut self, pid: Pid, tid: Tid) {
+        // The realloc of a thread that has ended does not return.
+        let memory = self.memory_of(pid);
+        if let Some(image) = self.running.get_mut(&memory) {
+            image.tentative.remove(&tid);
+        }
+    }
+
+    fn end_with_thread(&mut self, pid: Pid, tid: Tid, end: ImageEnd, at: Tick) {
+        if self.memory.contains_key(&pid) {
+            self.end_thread(pid, tid);
+        }
+        self.end(pid, end, at);
     }
 
     fn end(&mut self, pid: Pid, end: ImageEnd, at: Tick) {
         let id = self.id(pid);
         *self.ordinals.entry(pid).or_insert(0) += 1;
-        let image = self.running.remove(&pid).unwrap_or_default();
+        let memory = self.memory.remove(&pid);
+        if self.has_sharers(id) {
+            self.kept.insert(id, end);
+        } else {
+            self.add_ended(id, end, at);
+        }
+        memory.into_iter().for_each(|memory| self.leave(memory, at));
+    }
+
+    fn add_ended(&mut self, id: ImageId, end: ImageEnd, at: Tick) {
+        let image = self.running.remove(&id).unwrap_or_default();
         if self.has_room() {
-            let usage = image.has_usage().then(|| (EventClass::Heap, image.usage(Some(end), at, &self.settings)));
+            let usage = image.reported(Some(end), at, &self.settings).map(|usage| (EventClass::Heap, usage));
             self.totals.untaken += image.limited().count();
             self.frames.untaken += image.with_frames().count();
             let stacks = image.stacks.into_iter().collect();
@@ -292,9 +383,10 @@ impl ReferenceModel {
         for image in self.running.values() {
             image.stacks.iter().for_each(|(&id, stack)| snapshot.stacks.insert(id, stack));
         }
-        for (&pid, image) in self.running.iter().filter(|(_, image)| image.has_usage()) {
-            snapshot.images.insert(self.id(pid), image.usage(None, now, &self.settings));
-        }
+        let reported = |(&id, image): (&ImageId, &ReferenceImage)| {
+            image.reported(None, now, &self.settings).map(|usage| (id, usage))
+        };
+        snapshot.images.extend(self.running.iter().filter_map(reported));
         for image in &self.ended {
             image.stacks.ids().for_each(|id| snapshot.stacks.insert(id, &image.stacks.get(id).unwrap()));
             if image.end == ImageEnd::Exit || !image.usage.is_empty() {
@@ -360,6 +452,8 @@ fn any_event() -> impl Strategy<Value = Event> {
             id,
             stack: Box::new(Stack { frames: [AbsAddr(id.0)].into(), end: StackEnd::Complete, taken: Duration::from_nanos(taken) }),
         }),
+        2 => (1..=3u32, any::<bool>()).prop_map(|(child, is_traced)| EventKind::Share { child: Pid(child), is_traced }),
+        1 => Just(EventKind::Unshare),
         1 => Just(EventKind::Exec),
         1 => Just(EventKind::Exit),
         1 => Just(EventKind::ThreadExit),
@@ -432,7 +526,8 @@ proptest! {
         let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartKeys::NONE, accounts: None };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(&event));
-        for image in ledger.snapshot(EventClass::Heap, Tick(0)).images.values() {
+        let snapshot = ledger.snapshot(EventClass::Heap, Tick(0));
+        for image in snapshot.images.values().filter(|image| image.shares_memory_of.is_none()) {
             prop_assert_eq!(image.total.left_out(), Amount::default());
             for (key, stack) in &image.by_stack {
                 let histograms = image.histograms.get(key).cloned().unwrap_or_default();

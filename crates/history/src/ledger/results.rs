@@ -90,11 +90,18 @@ impl Ledger {
         self.images.take_ended()
     }
 
-    /// Ends an image if this ledger has not received its exit or exec. Does nothing if the image has ended.
+    /// Ends an image if this ledger has not received its exit or exec. Does nothing if the image has ended, even if the
+    /// ledger keeps it because other processes share its memory.
     pub(crate) fn end_if_running(&mut self, id: ImageId, end: ImageEnd, at: Tick) {
         if self.images.processes.current(id.pid) == id {
             self.images.end_image(id.pid, end, at);
         }
+    }
+
+    /// Returns true if the image has ended, and other processes share its memory. It will be in [`Self::take_ended`]
+    /// after the last of them has ended or called exec.
+    pub(crate) fn keeps(&self, id: ImageId) -> bool {
+        self.images.processes.keeps(id)
     }
 
     /// Returns true if images with accounts have ended since [`Self::take_accounts`].
@@ -145,7 +152,7 @@ impl Ledger {
         let Some(accounts) = &mut self.images.budget.accounts else { return Vec::new() };
         let mut joined = accounts.groups.take_waiting();
         joined.retain(|&GroupMember { image, account, group }| {
-            let process = self.images.processes.get_mut(image.pid).filter(|process| process.id == image);
+            let process = self.images.processes.image_mut(image);
             let Some(current) = process
                 .and_then(|process| process.image.as_mut())
                 .and_then(|image| image.heap.accounts.join(account, group))
@@ -191,6 +198,8 @@ impl Ledger {
             match class {
                 EventClass::Heap => {
                     let (heap, mut usage) = (&image?.heap, image?.heap.usage(None, now, &self.images.settings));
+                    // The pid of a kept image can belong to another process.
+                    let touches = touches.filter(|_| process.kept.is_none());
                     if let Some(pages) = touches.and_then(|touches| touches.0.get(&process.id.pid)) {
                         heap.add_touches(&mut usage, pages);
                     }
@@ -202,7 +211,12 @@ impl Ledger {
             }
         };
         self.images.processes.iter().filter_map(move |process| {
-            let usage = ImageUsage { has_forgotten: process.has_forgotten, ..usage(process)? };
+            let (own, main) = (usage(process), process.sharer.as_ref().and_then(|sharer| sharer.main_in(class)));
+            if own.is_none() && main.is_none() {
+                return None;
+            }
+            let has_forgotten = process.has_forgotten;
+            let usage = ImageUsage { has_forgotten, shares_memory_of: main, ..own.unwrap_or_default() };
             has_usage(&usage).then_some((process.id, usage))
         })
     }

@@ -6,17 +6,17 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use memtrace_model::{Amount, Bytes, Pid, Tick};
+use memtrace_model::{Amount, Bytes, EventClass, ImageId, Tick};
 
 use super::block::SIZE_CLASSES;
 use super::demotions::{Demoted, UserOf};
 use super::images::Images;
 
-/// Live blocks of a process.
+/// Live blocks of the image of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ProcessBlocks {
     count: u64,
-    pid: Pid,
+    id: ImageId,
 }
 
 /// Live blocks of a user.
@@ -59,8 +59,8 @@ impl Images {
                 break;
             }
             // A process may have changed its user since it was read.
-            let largest = blocks.processes.peek().map(|process| process.pid);
-            if changed < MAX_CHANGED && largest.is_some_and(|pid| self.read_user(pid, user_of) != user) {
+            let largest = blocks.processes.peek().map(|process| process.id);
+            if changed < MAX_CHANGED && largest.is_some_and(|id| self.read_user(id, user_of) != user) {
                 changed += 1;
                 users = self.live_users(user_of);
                 shares = users.len() as u64;
@@ -76,13 +76,14 @@ impl Images {
     /// Drops at least `excess` live blocks of `processes`, if they have as many: always the smallest blocks of the
     /// process with the most blocks. Returns the demoted processes.
     fn cut(&mut self, mut processes: BinaryHeap<ProcessBlocks>, mut excess: u64, at: Tick) -> Vec<Demoted> {
-        let mut cuts: BTreeMap<Pid, Cut> = BTreeMap::new();
+        let mut cuts: BTreeMap<ImageId, Cut> = BTreeMap::new();
         while excess > 0
             && let Some(process) = processes.pop()
         {
-            let image = self.processes.get(process.pid).and_then(|process| process.image.as_ref());
+            let slot = self.processes.find_image(process.id);
+            let image = slot.and_then(|slot| self.processes.slot(slot)).and_then(|process| process.image.as_ref());
             let classes = || image.map_or([0; SIZE_CLASSES], |image| image.heap.size_classes());
-            let cut = cuts.entry(process.pid).or_insert_with(|| Cut { classes: classes(), min_size: Bytes(0) });
+            let cut = cuts.entry(process.id).or_insert_with(|| Cut { classes: classes(), min_size: Bytes(0) });
             if let Some(dropped) = cut.drop_smallest() {
                 excess = excess.saturating_sub(dropped);
                 processes.push(ProcessBlocks { count: process.count.saturating_sub(dropped), ..process });
@@ -90,8 +91,8 @@ impl Images {
         }
         cuts.retain(|_, cut| cut.min_size > Bytes(0));
         let mut all = Vec::new();
-        for (pid, Cut { min_size, .. }) in cuts {
-            let demoted = Demoted { image: self.processes.current(pid), min_size, at };
+        for (image, Cut { min_size, .. }) in cuts {
+            let demoted = Demoted { image, min_size, at };
             if self.demote(demoted) {
                 all.push(demoted);
             }
@@ -107,27 +108,35 @@ impl Images {
             else {
                 continue;
             };
-            let pid = process.id.pid;
-            process.user = process.user.or_else(|| user_of(pid));
+            let id = process.id;
+            // The pid of a kept image can belong to another process.
+            let may_read = process.kept.is_none();
+            process.user = process.user.or_else(|| may_read.then(|| user_of(id.pid)).flatten());
             let user = users.entry(process.user).or_default();
             user.count += count;
-            user.processes.push(ProcessBlocks { count, pid });
+            user.processes.push(ProcessBlocks { count, id });
         }
         users
     }
 
     /// Reads the user of a process again.
-    fn read_user(&mut self, pid: Pid, user_of: UserOf) -> Option<u32> {
-        let user = user_of(pid);
-        if let Some(process) = self.processes.get_mut(pid) {
-            process.user = user;
+    fn read_user(&mut self, id: ImageId, user_of: UserOf) -> Option<u32> {
+        let process = self.processes.image_mut(id)?;
+        if process.kept.is_none() {
+            process.user = user_of(id.pid);
         }
-        user
+        process.user
     }
 
     /// Demotes a process, which may have no events in this ledger yet. Returns false if it is demoted as far, or if this
-    /// ledger has seen its end.
+    /// ledger has seen its end. A kept image is demoted in this ledger only, because its pid can belong to another
+    /// process.
     pub(super) fn demote(&mut self, demoted: Demoted) -> bool {
+        if self.processes.keeps(demoted.image) {
+            let slot = self.processes.find_image(demoted.image);
+            self.demote_in(slot, demoted);
+            return false;
+        }
         let pid = demoted.image.pid;
         // A later image can be of a new process with the same pid.
         let is_known = self.demotions.of(pid).is_some();
@@ -135,10 +144,19 @@ impl Images {
         if has_ended || !self.demotions.demote(demoted) {
             return false;
         }
-        if let Some((image, budget)) = self.running(pid) {
-            image.heap.demote(demoted.min_size, demoted.at, budget);
-        }
+        let slot = self.processes.find(pid);
+        self.demote_in(slot, demoted);
         true
+    }
+
+    /// Demotes the image in a slot, if there is one.
+    fn demote_in(&mut self, slot: Option<usize>, Demoted { min_size, at, .. }: Demoted) {
+        if let Some(slot) = slot
+            && let Some(image) = self.processes.slot_mut(slot).and_then(|process| process.image.as_mut())
+        {
+            self.deltas.set_changed(slot);
+            image.heap.demote(min_size, at, &mut self.budget);
+        }
     }
 
     /// Sets the sum of the blocks of a demoted process that the BPF programs have dropped since its demotion. Ignores a
@@ -150,7 +168,7 @@ impl Images {
         let new = sum.saturating_sub(process.seen);
         process.seen = process.seen.greater(sum);
         if new != Amount::default()
-            && let Some((image, budget)) = self.of(pid)
+            && let Some((image, budget)) = self.of(pid, EventClass::Heap)
         {
             image.heap.add_dropped(new, budget);
         }

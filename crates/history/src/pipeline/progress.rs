@@ -4,7 +4,7 @@ use std::ops::Add;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use memtrace_model::{Bytes, CallsBySize};
+use memtrace_model::{Bytes, CallsBySize, ImageId};
 
 use crate::ledger::Demoted;
 
@@ -42,6 +42,8 @@ pub(super) struct ShardProgress {
     has_answered: AtomicBool,
     /// Processes that the shard has demoted, and that were not taken.
     demoted: Mutex<Vec<Demoted>>,
+    /// Ended images that the shard keeps because other processes share their memory, and that were not taken.
+    kept: Mutex<Vec<ImageId>>,
 }
 
 impl ShardProgress {
@@ -62,6 +64,16 @@ impl ShardProgress {
     /// Removes and returns the demoted processes.
     pub(super) fn take_demoted(&self) -> Vec<Demoted> {
         std::mem::take(&mut self.demoted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds images that the shard keeps.
+    pub(super) fn add_kept(&self, images: impl IntoIterator<Item = ImageId>) {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).extend(images);
+    }
+
+    /// Removes and returns the images that the shard keeps.
+    pub(super) fn take_kept(&self) -> Vec<ImageId> {
+        std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn has_answered(&self) -> bool {

@@ -213,10 +213,15 @@ impl<S: Source> Shard<S> {
         Snapshots(snapshots)
     }
 
-    /// Ends the images of earlier [`Command::End`] commands. The source must be empty.
+    /// Ends the images of earlier [`Command::End`] commands, and reports those that the ledger keeps. The source must
+    /// be empty.
     fn end_images(&mut self) {
+        let kept: Vec<_> = self.to_end.iter().map(|(id, ..)| *id).filter(|id| self.ledger.keeps(*id)).collect();
         for (id, end, at) in self.to_end.drain(..) {
             self.ledger.end_if_running(id, end, at);
+        }
+        if !kept.is_empty() {
+            self.progress.add_kept(kept);
         }
     }
 

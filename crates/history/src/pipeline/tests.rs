@@ -119,7 +119,19 @@ fn finish(events: &[Event], shards: u32, settings: Settings) -> RunTotals {
 /// Distributes events over the sources of shards as the BPF programs do over rings.
 fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
     let mut rings = vec![VecDeque::new(); shards as usize];
+    // Process that had the memory first, for each process that shares its memory.
+    let mut mains: BTreeMap<Pid, Pid> = BTreeMap::new();
     for event in events {
+        let main = mains.get(&event.pid).copied().unwrap_or(event.pid);
+        match event.kind {
+            EventKind::Share { child, .. } => {
+                mains.insert(child, main);
+            }
+            EventKind::Unshare | EventKind::Exec | EventKind::Exit => {
+                mains.remove(&event.pid);
+            }
+            _ => {}
+        }
         match event.kind {
             EventKind::Alloc { address, .. }
             | EventKind::Free { address, .. }
@@ -127,11 +139,11 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
             | EventKind::Claim { address, .. }
             | EventKind::TentativeFree { address, .. }
             | EventKind::UndoFree { address } => {
-                rings[ring_of(event.pid.0, address.0, shards) as usize].push_back(event.clone());
+                rings[ring_of(main.0, address.0, shards) as usize].push_back(event.clone());
             }
             EventKind::Stack { id, .. } => rings[(id.0 % u64::from(shards)) as usize].push_back(event.clone()),
             EventKind::Stall(_) => {
-                rings[ring_of(event.pid.0, u64::from(event.tid.0) << 4, shards) as usize].push_back(event.clone());
+                rings[ring_of(main.0, u64::from(event.tid.0) << 4, shards) as usize].push_back(event.clone());
             }
             EventKind::Fault { .. }
             | EventKind::MajorFault { .. }
@@ -141,10 +153,16 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
             | EventKind::TentativeUnmap { .. }
             | EventKind::UndoUnmap
             | EventKind::Move { .. } => {
-                rings[ring_of_memory(event.pid.0, true, shards) as usize].push_back(event.clone());
+                rings[ring_of_memory(main.0, true, shards) as usize].push_back(event.clone());
             }
             EventKind::Dropped { .. } => rings[0].push_back(event.clone()),
-            EventKind::Owner(_) | EventKind::Exec | EventKind::Exit | EventKind::ThreadExit | EventKind::OomKill(_) => {
+            EventKind::Owner(_)
+            | EventKind::Exec
+            | EventKind::Exit
+            | EventKind::ThreadExit
+            | EventKind::Share { .. }
+            | EventKind::Unshare
+            | EventKind::OomKill(_) => {
                 rings.iter_mut().for_each(|ring| ring.push_back(event.clone()));
             }
         }
@@ -189,6 +207,10 @@ enum Action {
         keeps: bool,
     },
     Fork,
+    Share {
+        is_traced: bool,
+    },
+    Unshare,
     Exec,
     Exit,
 }
@@ -210,6 +232,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         1 => Just(Action::UndoUnmap),
         2 => (1..9u64, 1..12u64, any::<bool>()).prop_map(|(pages, to, keeps)| Action::Move { pages, to, keeps }),
         1 => Just(Action::Fork),
+        2 => any::<bool>().prop_map(|is_traced| Action::Share { is_traced }),
+        1 => Just(Action::Unshare),
         1 => Just(Action::Exec),
         1 => Just(Action::Exit),
     ];
@@ -283,6 +307,8 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 stack: StackId(3),
             },
             Action::Fork => EventKind::Fork { child: Pid(3 - pid) },
+            Action::Share { is_traced } => EventKind::Share { child: Pid(3 - pid), is_traced },
+            Action::Unshare => EventKind::Unshare,
             Action::Exec => EventKind::Exec,
             Action::Exit => EventKind::Exit,
         };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, DroppedRecord, FaultRecord, ForkRecord, Header, LAST_BLOCK, MAX_FRAMES, MoveRecord,
-    OomRecord, OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, StackRecord, StallRecord, TaggedSize,
-    UNKNOWN_COUNT, fault, reclaim_kind,
+    OomRecord, OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, ShareRecord, StackRecord, StallRecord,
+    TaggedSize, UNKNOWN_COUNT, fault, reclaim_kind,
 };
 use memtrace_model::{
     AbsAddr, AllocatorId, Amount, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Owner, PAGE,
@@ -81,6 +81,11 @@ fn decode_rare(kind: RecordKind, upper: u16, record: &[u8]) -> Result<EventKind,
             EventKind::Move { old, old_size, begin, size, keeps: keeps != 0, stack: StackId(range.stack) }
         }
         RecordKind::Fork => EventKind::Fork { child: Pid(read::<ForkRecord>(record)?.child) },
+        RecordKind::Share => {
+            let ShareRecord { child, traced, .. } = read(record)?;
+            EventKind::Share { child: Pid(child), is_traced: traced != 0 }
+        }
+        RecordKind::Unshare => EventKind::Unshare,
         RecordKind::Stall => stall(&read(record)?)?,
         RecordKind::OomKill => oom_kill(&read(record)?),
         RecordKind::Rusage => rusage(&read(record)?)?,

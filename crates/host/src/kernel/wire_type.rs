@@ -4,8 +4,8 @@ use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
     ActivityRecord, AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, DroppedBlocks, DroppedRecord, FaultRecord,
     FilterKey, ForkRecord, Header, KernelThread, KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord,
-    ProcessKey, ProcessUsage, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings, StackRecord, StallRecord,
-    TableRequestRecord, TagEntry, TagKey, ThreadRecord, ThreadState,
+    ProcessKey, ProcessUsage, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings, ShareRecord, StackRecord,
+    StallRecord, TableRequestRecord, TagEntry, TagKey, ThreadRecord, ThreadState,
 };
 
 /// Type without padding for which any bytes are a valid value.
@@ -52,6 +52,7 @@ wire_types!(
     RemovedCgroupRecord,
     RusageRecord,
     Settings,
+    ShareRecord,
     StackRecord,
     StallRecord,
     TableRequestRecord,

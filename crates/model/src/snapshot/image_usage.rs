@@ -42,6 +42,9 @@ pub struct ImageUsage {
     pub stalls: BTreeMap<StallKey, StallStats>,
     /// Parent of a forked image that runs. Only page faults have it.
     pub copy_of: Option<Pid>,
+    /// Process that has the memory of the image, if the image shares its memory and has events of the class. The totals
+    /// of these events belong to an image of that process.
+    pub shares_memory_of: Option<Pid>,
     /// Resident memory of a running image, if requested.
     pub resident: Option<Residency>,
     /// Rusage of the image's process. Only page faults have it.
@@ -108,6 +111,7 @@ impl ImageUsage {
         self.touched.sort_unstable_by_key(|touched| touched.begin);
         self.join_touched();
         self.copy_of = self.copy_of.or(other.copy_of);
+        self.shares_memory_of = self.shares_memory_of.or(other.shares_memory_of);
         self.resident = self.resident.take().or(other.resident);
         self.rss = self.rss.or(other.rss);
         self.counts.begin = self.counts.begin.or(other.counts.begin);

@@ -31,6 +31,10 @@ pub(super) struct ReferenceImage {
     pub(super) has_forgotten: bool,
     pub(super) peak: u64,
     pub(super) at_peak: BTreeMap<StackKey, u64>,
+    /// True if the memory of the image has had an event.
+    pub(super) is_open: bool,
+    /// Process that has the memory, if the process shares its memory and is listed. True if the process has events.
+    pub(super) sharer: Option<(Pid, bool)>,
 }
 
 impl ReferenceImage {
@@ -64,7 +68,19 @@ impl ReferenceImage {
         true
     }
 
-    pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
+    /// Returns the usage in reports, if reports list the image.
+    pub(super) fn reported(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> Option<ImageUsage> {
+        let main = self.sharer.filter(|(_, has_events)| *has_events).map(|(main, _)| main);
+        let has_own = if ended.is_none() { self.is_open } else { self.has_usage() };
+        let own = if has_own {
+            self.usage(ended, now, settings)
+        } else {
+            ImageUsage { ended, has_forgotten: self.has_forgotten, ..ImageUsage::default() }
+        };
+        (self.has_usage() || main.is_some()).then(|| ImageUsage { shares_memory_of: main, ..own })
+    }
+
+    fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let age_of = |block: &ReferenceBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
         let counts = |block: &ReferenceBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
         let everything = self.live_by_stack(|_| true);
@@ -174,7 +190,7 @@ impl ReferenceImage {
         self.merged += 1;
     }
 
-    pub(super) fn has_usage(&self) -> bool {
+    fn has_usage(&self) -> bool {
         !self.alloc.is_empty() || self.unmatched > 0 || self.repeated > 0
     }
 }

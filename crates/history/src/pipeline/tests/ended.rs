@@ -71,3 +71,30 @@ fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
     assert!(totals.ended.is_empty());
     assert!(totals.snapshots.0[&EventClass::Heap].images.is_empty());
 }
+
+#[test]
+fn an_image_that_other_processes_share_is_kept() {
+    let id = ImageId { pid: Pid(1), ordinal: 0 };
+    let ((feed, records), (name, _names)) = (channel(), channel());
+    let (sink, receiver) = mpsc::sync_channel(8);
+    let sinks = Sinks { ended: Some(sink), ..Sinks::default() };
+    let source = ChannelSource { records, name };
+    let mut shards = Shards::start(vec![source], Settings::UNLIMITED, EventClass::ALL, &sinks).unwrap();
+    let send = |pid, kind| feed.send(Some(Event { pid: Pid(pid), kind, ..alloc(16, 10) })).unwrap();
+    send(1, alloc(16, 10).kind);
+    send(1, EventKind::Share { child: Pid(2), is_traced: true });
+    send(1, EventKind::Exit);
+    shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))]);
+    let kept = loop {
+        let kept = shards.take_kept();
+        if !kept.is_empty() {
+            break kept;
+        }
+        thread::yield_now();
+    };
+    assert_eq!(kept, [id]);
+    send(2, EventKind::Exit);
+    let (_, images) = receiver.recv().unwrap();
+    assert_eq!(images.iter().map(|image| image.id.pid.0).collect::<Vec<_>>(), [2, 1]);
+    assert!(shards.finish(NOW).ended.is_empty());
+}

@@ -100,6 +100,15 @@ fn fork_contains_the_child() {
 }
 
 #[test]
+fn share_contains_the_child_and_its_selection() {
+    let of = |traced: u64| decoded(&record(25, &[4712 | traced << 32]));
+    assert_eq!(of(1), EventKind::Share { child: Pid(4712), is_traced: true });
+    assert_eq!(of(0), EventKind::Share { child: Pid(4712), is_traced: false });
+    assert_eq!(decode(&header(25)), Err(BadRecord));
+    assert_eq!(decoded(&header(26)), EventKind::Unshare);
+}
+
+#[test]
 fn map_contains_range_and_stack() {
     let (begin, size) = (ADDRESS, Bytes(8192));
     assert_eq!(decoded(&record(11, &[begin.0, 8192, 99])), EventKind::Map { begin, size, stack: StackId(99) });
