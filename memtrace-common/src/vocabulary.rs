@@ -62,7 +62,7 @@ loss_reasons! {
         "stacks whose frames found their ring full; they are sent again when the stack recurs";
     /// A ring was full at an exec, exit or fork, or at the exit of a thread.
     RingFullProcess = "ring_full_process",
-        "execs, exits and forks, and exits of threads, that found a ring full; blocks of an exited process may be shown as live";
+        "execs, exits and forks, and exits of threads, that found a ring full; blocks of an exited process, and blocks that a child after vfork has freed, may be shown as live";
     /// The ring was full at a page fault: the page is reported without a stack.
     RingFullFault = "ring_full_fault",
         "page faults that found their ring full, so that their pages have no stack; raise --ring-size";
@@ -141,6 +141,9 @@ loss_reasons! {
     /// The table of processes is full.
     ProcessesFull = "processes_full",
         "events of processes not counted because the table of processes is full";
+    /// The map of processes that share the memory of another process was full.
+    SharersFull = "sharers_full",
+        "processes that share the memory of another process and were counted apart, because too many do; blocks that they freed may be shown as live";
     /// The address of a live block was returned by an allocation: its free was missed.
     FreeUnseen = "free_unseen",
         "frees that were missed but corrected when the address was reused";

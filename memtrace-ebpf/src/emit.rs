@@ -19,14 +19,14 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, CopyEnd, CopyPiece, DroppedRecord, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS,
     MarkRecord, MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
-    RemovedCgroupRecord, RusageRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of,
+    RemovedCgroupRecord, RusageRecord, ShareRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of,
     ring_of_memory,
 };
 use memtrace_unwind::{Position, Walk};
 
 use crate::scratch::Scratch;
 use crate::thread::{Thread, since_start};
-use crate::{loss, settings, verifier};
+use crate::{address_space, loss, settings, verifier};
 
 use flags::{AVAILABLE_DATA, FORCE_WAKEUP, NO_WAKEUP, RING_SIZE};
 
@@ -75,13 +75,13 @@ const RARE_WAKE_MASK: u64 = 7;
 /// Returns the index of the ring for records about the block at `address`.
 #[inline(always)]
 pub fn ring_for(thread: Thread, address: u64) -> u32 {
-    ring_of(thread.pid, address, settings::rings())
+    ring_of(address_space::main_process(thread.pid), address, settings::rings())
 }
 
 /// Returns the index of the ring for records about the pages and mappings of the process.
 #[inline(always)]
 pub fn ring_for_memory(thread: Thread) -> u32 {
-    ring_of_memory(thread.pid, settings::records_forks(), settings::rings())
+    ring_of_memory(address_space::main_process(thread.pid), settings::records_forks(), settings::rings())
 }
 
 #[inline(always)]
@@ -252,6 +252,20 @@ pub fn fork(context: &impl EbpfContext, thread: Thread, child: u32) {
     }
 }
 
+/// Records in every ring that `child` shares the memory of the current process, so that each shard knows it before the
+/// other records of the child. `is_traced` is true if the selection includes the child.
+#[inline(always)]
+pub fn share(context: &impl EbpfContext, thread: Thread, child: u32, is_traced: bool) {
+    for ring in 0..MAX_RINGS {
+        if ring >= settings::rings() {
+            break;
+        }
+        if !send(ring, ShareRecord { header: thread.header(RecordKind::Share), child, traced: is_traced as u32 }) {
+            loss::count(context, LossReason::RingFullProcess, 1);
+        }
+    }
+}
+
 #[inline(always)]
 pub fn rusage(context: &impl EbpfContext, thread: Thread, record: RusageRecord) {
     if !send(ring_for_memory(thread), record) {
@@ -363,10 +377,10 @@ pub fn copied_piece(stack: u64, address: u64) -> bool {
     true
 }
 
-/// Sends the end of the stack copy `stack`, with the state of `walk`. `cut` is the id of the stack as far as it was
-/// walked. Returns false if the ring is full.
+/// Sends the end of the stack copy `stack`, with the state of `walk`. `pid` is the main process of the address space.
+/// `cut` is the id of the stack as far as it was walked. Returns false if the ring is full.
 #[inline(always)]
-pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) -> bool {
+pub fn copied_end(pid: u32, stack: u64, cut: u64, seed: u64, walk: &Walk) -> bool {
     let ring = from_ref(&STACK_COPIES).cast_mut().cast();
     // SAFETY: the pointer refers to a ring buffer map, as the helper requires.
     let backlog = unsafe { bpf_ringbuf_query(ring, AVAILABLE_DATA) };
@@ -387,7 +401,7 @@ pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) 
         (*end).sp = sp;
         (*end).fp = fp;
         (*end).flags = flags;
-        (*end).pid = thread.pid;
+        (*end).pid = pid;
         // One register at a time: a copy of all would go through the BPF stack, which has 512 bytes.
         macro_rules! keep {
             ($($number:literal)*) => { $((*end).leaf[$number] = walk.leaf($number);)* };
@@ -398,7 +412,8 @@ pub fn copied_end(thread: Thread, stack: u64, cut: u64, seed: u64, walk: &Walk) 
     true
 }
 
-/// Records an exec or exit in every ring, so that each shard sees it in order with its other records.
+/// Records an exec, an exit or the end of shared memory in every ring, so that each shard sees it in order with its
+/// other records.
 #[inline(always)]
 pub fn process(context: &impl EbpfContext, thread: Thread, kind: RecordKind) {
     for ring in 0..MAX_RINGS {

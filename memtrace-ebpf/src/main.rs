@@ -11,6 +11,7 @@
 #![feature(asm_experimental_arch)]
 
 mod activity;
+mod address_space;
 mod arguments;
 mod atomic;
 mod blocks;

@@ -15,7 +15,7 @@ use memtrace_common::wire::{
 };
 
 use crate::settings::{self, field};
-use crate::{atomic, cgroup, file_id, kernel};
+use crate::{address_space, atomic, cgroup, file_id, kernel};
 
 /// Decisions by process id.
 #[btf_map]
@@ -86,11 +86,12 @@ pub fn was_traced_before_exec(pid: u32) -> bool {
 }
 
 /// Returns true if process `pid` is traced or may be traced later. Forks, execs and exits of these processes are
-/// recorded, because user space numbers the images of each process from its start.
+/// recorded, because user space numbers the images of each process from its start. A process that is not listed, and
+/// shares the memory of a listed one, does not count.
 #[inline(always)]
 pub fn may_be_traced(pid: u32) -> bool {
-    settings::filter_mode() == filter_mode::MATCHING
-        || decision(pid).is_some_and(|known| known.flags & decision::TRACED != 0)
+    let is_traced = |known: Decision| known.flags & (decision::TRACED | decision::SHARED) == decision::TRACED;
+    settings::filter_mode() == filter_mode::MATCHING || decision(pid).is_some_and(is_traced)
 }
 
 /// Returns true if process `pid` is traced or may have recorded memory.
@@ -99,9 +100,35 @@ pub fn has_records(pid: u32) -> bool {
     decision(pid).is_some_and(|known| known.flags & (decision::TRACED | decision::RECORDED) != 0)
 }
 
-/// Handles a fork. In the mode `TREES` the child inherits the decision. If rusage is recorded, the child is matched
-/// against the filters at once, because it may call exec before it hits a probe. `task` is the address of the child's
-/// `task_struct`.
+/// Returns the flags of the decision on the memory of the current process, `pid`; 0 if its memory is not recorded.
+#[inline(always)]
+pub fn memory_flags(pid: u32) -> u32 {
+    let flags_of = |pid| decision(pid).map_or(0, |known| known.flags);
+    let flags = match settings::filter_mode() {
+        // Every process may execute this program, but the probes are attached to one process.
+        filter_mode::ATTACHED => flags_of(address_space::main_process(pid)),
+        filter_mode::MATCHING => flags(pid),
+        _ => flags_of(pid),
+    };
+    flags & (decision::TRACED | decision::RECORDED)
+}
+
+/// Handles a fork of a child that shares the memory of its parent. `flags`: the result of [`memory_flags`] for the
+/// parent. The child is traced even if it is not selected, because it may free recorded blocks. In the mode `TREES` it
+/// is selected as any other child.
+#[inline(always)]
+pub fn share(child: u32, flags: u32) {
+    let shared = match settings::filter_mode() {
+        filter_mode::ATTACHED => return,
+        filter_mode::TREES => 0,
+        _ => decision::SHARED,
+    };
+    let _ = DECISIONS.insert(&child, &Decision { flags: flags | shared, user: 0, changes: 0 }, 0);
+}
+
+/// Handles any other fork. In the mode `TREES` the child inherits the decision. If rusage is recorded, the child is
+/// matched against the filters at once, because it may call exec before it hits a probe. `task` is the address of the
+/// child's `task_struct`.
 #[inline(always)]
 pub fn fork(parent: u32, child: u32, task: u64) {
     if settings::filter_mode() == filter_mode::TREES
@@ -122,9 +149,15 @@ pub fn fork(parent: u32, child: u32, task: u64) {
     }
 }
 
-/// Handles an exec: removes the decision, so that the next probe hit decides again.
+/// Handles an exec: removes the decision, so that the next probe hit decides again. A process that is not listed is not
+/// traced any more, because it shares no memory.
 #[inline(always)]
 pub fn exec(pid: u32) {
+    if settings::filter_mode() == filter_mode::LISTED
+        && decision(pid).is_some_and(|known| known.flags & decision::SHARED != 0)
+    {
+        let _ = DECISIONS.remove(&pid);
+    }
     if settings::filter_mode() != filter_mode::MATCHING {
         return;
     }
@@ -183,7 +216,7 @@ fn is_current(known: &Decision) -> bool {
     }
     let has_user = !settings::filters_by_user() || known.user == current_user();
     let has_changes = !settings::filters_by_cgroup() && !settings::filters_by_comm() || known.changes == changes();
-    known.flags & decision::UNDECIDED == 0 && has_user && has_changes
+    known.flags & (decision::UNDECIDED | decision::SHARED) == 0 && has_user && has_changes
 }
 
 /// Returns the real user id of the current thread.
@@ -196,9 +229,18 @@ fn current_user() -> u32 {
 /// Matches process `pid` against the filters, stores the decision, and returns its flags. `task` is the address of a
 /// `task_struct` of the process. The process is the current one or its new child, which has the same user. The function
 /// is global, so that the verifier does not check it for each probe.
+///
+/// A process that shares its memory is not matched. It has the flags of its parent at the fork, and the current flags
+/// of the main process.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
+    if let Some(known) = decision(pid)
+        && known.flags & decision::SHARED != 0
+    {
+        let main = decision(address_space::main_process(pid)).map_or(0, |main| main.flags);
+        return ((known.flags | main) & (decision::TRACED | decision::RECORDED)) as u64;
+    }
     // These values are read before the properties, so that a later change makes the decision out of date.
     let (user, changes) = (current_user(), changes());
     let actions = matching_actions(pid, task, user);

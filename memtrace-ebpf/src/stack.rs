@@ -13,7 +13,7 @@ use crate::origin::Origin;
 use crate::scratch::{NO_SLOT, RECENT, Scratch, claim, release};
 use crate::thread::{Thread, since_start};
 use crate::unwind::Walked;
-use crate::{emit, loss, settings, unwind};
+use crate::{address_space, emit, loss, settings, unwind};
 
 /// Mask of the offset of an address in its page.
 const PAGE_MASK: u64 = (1 << 12) - 1;
@@ -40,10 +40,12 @@ pub fn take(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ri
 
 #[inline(always)]
 fn identify(context: &impl EbpfContext, origin: &impl Origin, thread: Thread, ring: u32, slot: u32) -> u64 {
-    // The seed includes the generation of the mappings, because frames are absolute addresses.
+    // The seed includes the generation of the mappings, because frames are absolute addresses. It has the main process,
+    // so that equal stacks of processes that share their memory are one stack.
+    let main = address_space::main_process(thread.pid);
     let walked = match unwind::process(thread.pid) {
         Some(process) => {
-            let seed = unwind::seed(thread.pid, &process);
+            let seed = unwind::seed(main, &process);
             unwind::walk(slot, thread.pid, process, origin, seed)
         }
         None => Walked::FAILED,
@@ -122,9 +124,10 @@ extern "C" fn stack_copy(slot: u32, cut: u64) -> u64 {
             return 0;
         }
     }
+    let main = address_space::main_process(thread.pid);
     let Some(scratch) = Scratch::get(slot) else { return 0 };
-    let seed = unwind::seed(thread.pid, &scratch.walk.process);
-    if emit::copied_end(thread, id, cut, seed, &scratch.walk.walk) { id } else { 0 }
+    let seed = unwind::seed(main, &scratch.walk.process);
+    if emit::copied_end(main, id, cut, seed, &scratch.walk.walk) { id } else { 0 }
 }
 
 /// Result of [`stack_copy_piece`] if the ring is full.

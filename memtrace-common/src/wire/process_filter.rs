@@ -36,6 +36,8 @@ pub mod decision {
     pub const RECORDED: u32 = 4;
     /// There is no decision yet. It is made at the next event.
     pub const UNDECIDED: u32 = 8;
+    /// The process shares the memory of another process, and is traced as this process is, until it calls exec.
+    pub const SHARED: u32 = 16;
 }
 
 /// Key of a filter: a property of processes and its value. The value in the map is a [`filter_action`].

@@ -63,7 +63,7 @@ pub struct CopyEnd {
     pub fp: u64,
     /// Flags of the walk, as `memtrace-unwind` defines them.
     pub flags: u32,
-    /// Process, in the root pid namespace.
+    /// Process, in the root pid namespace: the one that had the memory first, if processes share their memory.
     pub pid: u32,
     /// Registers of the leaf frame, by DWARF number.
     pub leaf: [u64; LEAF_REGISTERS],

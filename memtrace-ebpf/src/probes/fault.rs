@@ -13,7 +13,7 @@ use crate::limits::KERNEL_ADDRESSES;
 use crate::origin::Interrupted;
 use crate::settings::{self, field};
 use crate::thread::Thread;
-use crate::{emit, gate, kernel, stack};
+use crate::{address_space, emit, gate, kernel, stack};
 
 /// Bits of the error code that records keep: `X86_PF_PROT` and `X86_PF_WRITE` (arch/x86/include/asm/trap_pf.h) have the
 /// values of the flags in [`fault`].
@@ -58,7 +58,7 @@ fn page_fault_major(context: PerfEventContext) -> u32 {
     let address = unsafe { (*context.ctx).addr };
     let thread = Thread::current();
     let page = page_of(address);
-    if is_sampled(thread.pid, page, settings::page_sample()) && gate::is_open_for_current() {
+    if is_in_sample(thread, page) && gate::is_open_for_current() {
         emit::major_fault(&context, thread, page);
     }
     0
@@ -69,12 +69,18 @@ fn record(context: &impl EbpfContext, address: u64, error_code: u64, origin: imp
     let thread = Thread::current();
     let page = page_of(address);
     // The page sample is checked first, because it excludes most faults.
-    if !is_sampled(thread.pid, page, settings::page_sample()) || !gate::is_open_for_current() {
+    if !is_in_sample(thread, page) || !gate::is_open_for_current() {
         return;
     }
     let ring = emit::ring_for_memory(thread);
     let stack = stack::take(context, &origin(), thread, ring);
     emit::fault(context, ring, thread, page | error_code & RECORDED_BITS, stack);
+}
+
+/// Returns true if the page belongs to the sample. Processes that share their memory have the same sample.
+#[inline(always)]
+fn is_in_sample(thread: Thread, page: u64) -> bool {
+    is_sampled(address_space::main_process(thread.pid), page, settings::page_sample())
 }
 
 /// Returns true if the kernel does not handle the fault (`faulthandler_disabled`, include/linux/uaccess.h). The

@@ -9,7 +9,8 @@ use crate::redundant::{self, Event, Occurrence};
 use crate::settings::field;
 use crate::thread::Thread;
 use crate::{
-    cgroup, demotion, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, thread, unwind,
+    address_space, cgroup, demotion, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, thread,
+    unwind,
 };
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
@@ -40,7 +41,10 @@ impl Event for Exec {
             owner::emit(context, thread, context.arg(0), RecordKind::Exec);
             demotion::emit(context, thread);
             emit::process(context, thread, RecordKind::Exec);
+        } else {
+            emit_end_of_sharer(context, thread);
         }
+        address_space::forget(thread.pid);
         process_filter::exec(thread.pid);
     }
 }
@@ -82,12 +86,16 @@ impl Event for Exit {
                 emit::process(context, thread, RecordKind::Exit);
                 // After the gate has closed, user space reads the sum.
                 demotion::forget(thread.pid);
+            } else {
+                emit_end_of_sharer(context, thread);
             }
+            address_space::forget(thread.pid);
             process_filter::exit(thread.pid);
         } else if settings::records_thread_exits()
             && gate::is_open()
             && process_filter::has_records(thread.pid)
-            && !is_process_exiting(context.arg(0))
+            // The exit of a process ends all its threads, unless their blocks remain in memory that the process shares.
+            && (!is_process_exiting(context.arg(0)) || address_space::is_sharer(thread.pid))
         {
             emit::process(context, thread, RecordKind::ThreadExit);
         }
@@ -113,11 +121,17 @@ impl Event for Fork {
             Some(child) if child != parent => {
                 // User space can have demoted an earlier process with this pid while it exited.
                 demotion::forget(child);
+                // The exit of an earlier process with this pid can have been missed.
+                address_space::forget(child);
                 unwind::copy_process(parent, child);
                 tags::copy(thread, child);
+                let shares_memory = shares_memory(context);
+                if shares_memory && gate::is_open() && share(context, thread, child) {
+                    return;
+                }
                 process_filter::fork(parent, child, context.arg(1));
                 let is_recorded = settings::records_forks() && gate::is_open() && process_filter::may_be_traced(child);
-                if is_recorded && !shares_memory(context) {
+                if is_recorded && !shares_memory {
                     emit::fork(context, thread, child);
                 }
             }
@@ -187,11 +201,33 @@ fn forget_thread(tid: u32) {
     pending::forget(tid);
 }
 
-/// Returns true if the child of a fork shares its parent's memory, as after vfork.
+/// Records that `child` shares the memory of the current process. Returns false if this memory is not recorded, or if
+/// too many processes share memory.
+#[inline(always)]
+fn share(context: &RawTracePointContext, parent: Thread, child: u32) -> bool {
+    let flags = process_filter::memory_flags(parent.pid);
+    if flags == 0 || !address_space::share(context, parent.pid, child) {
+        return false;
+    }
+    process_filter::share(child, flags);
+    emit::share(context, parent, child, process_filter::may_be_traced(child));
+    true
+}
+
+/// Records that the current process, which the selection does not include, shares no memory any more.
+#[inline(always)]
+fn emit_end_of_sharer(context: &RawTracePointContext, thread: Thread) {
+    if gate::is_open() && address_space::is_sharer(thread.pid) {
+        emit::process(context, thread, RecordKind::Unshare);
+    }
+}
+
+/// Returns true if the child of a fork shares its parent's memory, as after vfork. Kernel threads have no memory.
 #[inline(always)]
 fn shares_memory(context: &RawTracePointContext) -> bool {
-    let mm = |task| kernel::read::<u64>(task, field!(vma.task_mm));
-    mm(context.arg(0)).unwrap_or(0) == mm(context.arg(1)).unwrap_or(1)
+    let mm = |task| kernel::read_word(task, field!(vma.task_mm));
+    let of_parent = mm(context.arg(0));
+    of_parent != 0 && of_parent == mm(context.arg(1))
 }
 
 /// `SIGNAL_GROUP_EXIT`, include/linux/sched/signal.h.

@@ -62,6 +62,7 @@ const MAPS: &[SizedMap] = &[
     map("NOTES", 1 << 12, 88),
     map("MIN_SIZES", 1 << 12, 64),
     map("DROPPED", 1 << 12, 72),
+    map("MAIN_PROCESSES", 1 << 13, 80),
     map("MEMCG_SCANNED", 1 << 12, 80),
     map_of_tags("THREAD_TAGS", 1 << 16, 64),
     map_of_tags("PROCESS_TAGS", 1 << 12, 72),
