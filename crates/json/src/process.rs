@@ -45,6 +45,11 @@ pub struct Process<'a> {
     /// them up to 2.41 when a thread exits, and since 2.42 when the first call of a thread is a free. They are in no
     /// other number, even if the blocks were allocated before tracing began.
     pub repeated_frees: u64,
+    /// Only for a process that shares the memory of another process, as after `vfork` or `clone` with `CLONE_VM`: pid
+    /// of that process. Its entry has the blocks, pages and mappings of both, with their stacks, until the last of them
+    /// ends or calls `exec`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shares_memory_of: Option<u32>,
     /// Only for a demoted process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demotion: Option<Demotion>,

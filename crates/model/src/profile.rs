@@ -87,6 +87,9 @@ pub struct ProcessProfile {
     pub inherited_frees: u64,
     /// Number of frees by the allocator itself of blocks that were freed before.
     pub repeated_frees: u64,
+    /// Process that has the memory of this one, if the process shares its memory and has events. The totals of these
+    /// events belong to that process. A group has none.
+    pub shares_memory_of: Option<Pid>,
     /// Demotion of the process, if it had too many live blocks. A group has the sums, the largest minimum size and no
     /// time.
     pub demotion: Demotion,
@@ -129,6 +132,7 @@ impl ProcessProfile {
             unmatched_frees: 0,
             inherited_frees: 0,
             repeated_frees: 0,
+            shares_memory_of: None,
             demotion: Demotion::default(),
             peak: None,
             user: None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memtrace_model::{
     BuildId, Bytes, Cgroup, Comm, Demotion, EndedRun, EventClass, ImageEnd, ImageId, ImageRusage, ImageStart,
-    ImageUsage, ProcessImage, Quantities, Quantity, StallKey, StallStats, Tick, Tid, User,
+    ImageUsage, Pid, ProcessImage, Quantities, Quantity, StallKey, StallStats, Tick, Tid, User,
 };
 
 use crate::path_totals::{EncodedQuantities, PathTotals};
@@ -38,6 +38,7 @@ struct RowTotals {
     total: EncodedQuantities,
     unmatched_frees: u64,
     repeated_frees: u64,
+    shares_memory_of: Option<Pid>,
     demotion: Demotion,
     peak: Option<Bytes>,
     stalls: BTreeMap<StallKey, StallStats>,
@@ -109,6 +110,7 @@ impl Row {
                 total: EncodedQuantities::new(&usage.total),
                 unmatched_frees: usage.unmatched_frees,
                 repeated_frees: usage.repeated_frees,
+                shares_memory_of: usage.shares_memory_of,
                 demotion: usage.demotion,
                 peak: usage.peak,
                 stalls: usage.stalls,
@@ -131,6 +133,7 @@ impl Row {
             total: self.totals.total.decode(),
             unmatched_frees: self.totals.unmatched_frees,
             repeated_frees: self.totals.repeated_frees,
+            shares_memory_of: self.totals.shares_memory_of,
             demotion: self.totals.demotion,
             peak: self.totals.peak,
             stalls: self.totals.stalls.clone(),

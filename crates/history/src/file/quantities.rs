@@ -24,7 +24,7 @@ const DETAILS: [(DetailKind, &str); 9] = [
     (DetailKind::OldExitCount, "old_exit_count"),
 ];
 
-const IMAGE_VALUES: [(ImageValue, &str); 23] = [
+const IMAGE_VALUES: [(ImageValue, &str); 24] = [
     (ImageValue::DiscardedBytes, "image_discarded_bytes"),
     (ImageValue::DiscardedCount, "image_discarded_count"),
     (ImageValue::UnmatchedFrees, "unmatched_frees"),
@@ -48,6 +48,7 @@ const IMAGE_VALUES: [(ImageValue, &str); 23] = [
     (ImageValue::RssEnd, "rss_end_bytes"),
     (ImageValue::RssShared, "rss_shared_bytes"),
     (ImageValue::Runtime, "runtime"),
+    (ImageValue::SharesMemoryOf, "shares_memory_of"),
 ];
 
 /// Names of the kinds of values in [`StallStats`], ordered by ID. [`stall_numbers`] and
@@ -192,6 +193,7 @@ mod tests {
             (208, "peak_rss_bytes"),
             (214, "demoted_at_ticks"),
             (215, "demoted_min_bytes"),
+            (223, "shares_memory_of"),
             (301, "stalled_ns"),
             (302, "longest_ns"),
         ];

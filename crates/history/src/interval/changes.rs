@@ -149,24 +149,31 @@ pub enum ImageValue {
     RssShared,
     /// Runtime of the program: its position in `Runtime::ALL`, from 1.
     Runtime,
+    /// Pid of the process that has the memory of the image, if the image shares its memory.
+    SharesMemoryOf,
 }
 
 impl ImageValue {
-    /// Returns the change over two consecutive intervals: the larger value for the high-water mark of the RSS, and for
-    /// the time and the size of a demotion; the sum for others.
+    /// Returns the change over two consecutive intervals: the larger value for the high-water mark of the RSS, for the
+    /// time and the size of a demotion, and for a pid; the sum for others.
     pub fn add(self, first: u64, second: u64) -> u64 {
         if self.is_of_maximum() { first.max(second) } else { first.wrapping_add(second) }
     }
 
     /// Returns true if the value of several intervals or images is the largest of their values, not the sum.
     const fn is_of_maximum(self) -> bool {
-        matches!(self, Self::PeakRss | Self::DemotedAt | Self::DemotedSize)
+        matches!(self, Self::PeakRss | Self::DemotedAt | Self::DemotedSize | Self::SharesMemoryOf)
+    }
+
+    /// Returns true if a group of images has the value.
+    pub(crate) const fn is_of_groups(self) -> bool {
+        !matches!(self, Self::Peak | Self::SharesMemoryOf)
     }
 
     /// Returns true if the value is a state that lasts until it changes. A report on a period needs the value from
     /// before the period.
     pub(crate) fn is_state(self) -> bool {
-        matches!(self, Self::DemotedAt | Self::DemotedSize)
+        matches!(self, Self::DemotedAt | Self::DemotedSize | Self::SharesMemoryOf)
     }
 }
 

@@ -327,13 +327,14 @@ fn group_key(image: &RecordedImage) -> GroupKey {
     (image.exe.clone(), comm, image.user.clone(), image.cgroup.clone())
 }
 
-/// Moves the values of merged images to their groups. The peaks of live bytes are dropped: groups have none.
+/// Moves the values of merged images to their groups. Peaks of live bytes, and pids of processes that have the memory,
+/// are dropped: groups have none.
 fn merge_values(changes: &mut Vec<ImageChange>, group: &impl Fn(ImageId) -> Option<ImageId>) {
     let (moved, mut kept): (Vec<_>, Vec<_>) =
         std::mem::take(changes).into_iter().partition(|change| group(change.image).is_some());
     let key = |change: &ImageChange| (change.image, change.class, change.kind, change.index);
     let mut places: FxHashMap<_, usize> = kept.iter().enumerate().map(|(place, change)| (key(change), place)).collect();
-    for mut change in moved.into_iter().filter(|change| change.kind != ImageValue::Peak) {
+    for mut change in moved.into_iter().filter(|change| change.kind.is_of_groups()) {
         change.image = group(change.image).unwrap_or(change.image);
         match places.get(&key(&change)) {
             Some(&place) => kept[place].value = change.kind.add(kept[place].value, change.value),

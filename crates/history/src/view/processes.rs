@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_model::{
     Amount, BlockHistograms, BlockQuantity, Bytes, Demotion, Epoch, EventClass, ImageId, ImageRusage, ImageUsage,
-    LiveChanges, Log2, LossReason, MappingKind, OomKill, PageFaults, Part, ProcessImage, Quantities, Quantity,
+    LiveChanges, Log2, LossReason, MappingKind, OomKill, PageFaults, Part, Pid, ProcessImage, Quantities, Quantity,
     ResidentSet, Runtime, Rusage, StackEnd, Tick,
 };
 
@@ -310,6 +310,7 @@ fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>)
     let value = |kind| known(kind).unwrap_or_default();
     usage.unmatched_frees = value(ImageValue::UnmatchedFrees);
     usage.repeated_frees = value(ImageValue::RepeatedFrees);
+    usage.shares_memory_of = known(ImageValue::SharesMemoryOf).and_then(|pid| u32::try_from(pid).ok()).map(Pid);
     usage.demotion = Demotion {
         at: Tick(u32::try_from(value(ImageValue::DemotedAt)).unwrap_or(u32::MAX)),
         min_size: Bytes(value(ImageValue::DemotedSize)),

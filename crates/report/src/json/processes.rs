@@ -33,6 +33,7 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Proces
         unmatched_frees: process.unmatched_frees,
         inherited_frees: process.inherited_frees,
         repeated_frees: process.repeated_frees,
+        shares_memory_of: process.shares_memory_of.map(|main| main.0),
         demotion: demotion(profile, process),
         discarded: numbers::blocks(process.total.discarded()),
         peak_bytes: process.peak.map(|peak| peak.0),

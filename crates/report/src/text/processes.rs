@@ -34,6 +34,8 @@ struct Row {
     ended: &'static str,
     /// Blocks that are followed, if the process is demoted.
     followed: Option<String>,
+    /// Process that has the memory, if the process shares its memory.
+    memory: Option<String>,
     cgroup: Option<String>,
 }
 
@@ -75,6 +77,7 @@ fn row(process: &ProcessProfile, duration: Duration) -> Row {
         threads: process.threads,
         ended: ended(process),
         followed: followed(process),
+        memory: process.shares_memory_of.map(|main| format!("shares the memory of {main}")),
         cgroup: process.cgroup.as_ref().map(|cgroup| escape::visible(&place(cgroup))),
     }
 }
@@ -96,6 +99,7 @@ fn rest(others: &[&ProcessProfile], duration: Duration) -> Option<Row> {
         threads: None,
         ended: "",
         followed: others.iter().any(|process| !process.demotion.is_none()).then(|| String::from("in part")),
+        memory: Some(String::new()),
         cgroup: Some(String::new()),
     })
 }
@@ -154,6 +158,10 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
     if rows.iter().any(|row| is_known(&row.followed)) {
         let all = |row: &Row| row.followed.clone().unwrap_or_else(|| String::from("all"));
         columns.push(Column::text("FOLLOWED", rows.iter().map(all)));
+    }
+    if rows.iter().any(|row| is_known(&row.memory)) {
+        let own = |row: &Row| row.memory.clone().unwrap_or_else(|| String::from("own"));
+        columns.push(Column::text("MEMORY", rows.iter().map(own)));
     }
     if rows.iter().any(|row| is_known(&row.cgroup)) {
         columns.push(Column::text("CGROUP", rows.iter().map(|row| known(&row.cgroup))));

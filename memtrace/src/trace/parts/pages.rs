@@ -100,7 +100,9 @@ impl PageReader {
         let parents: BTreeMap<Pid, Pid> =
             snapshot.images.iter().filter_map(|(id, usage)| Some((id.pid, usage.copy_of?))).collect();
         for (id, usage) in &mut snapshot.images {
-            let now = if usage.ended.is_none() { Some(read_once(id.pid, resident)) } else { None };
+            // The resident pages of a process that shares its memory belong to the other process.
+            let has_own = usage.ended.is_none() && usage.shares_memory_of.is_none();
+            let now = if has_own { Some(read_once(id.pid, resident)) } else { None };
             let before = if id.ordinal == 0 { self.first(id.pid, &parents) } else { &[] };
             let one_in = self.one_in.get();
             let pages = now.map(|now| Pages { now, before, one_in, by_kind: self.by_kind });

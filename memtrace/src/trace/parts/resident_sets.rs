@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use memtrace_host::procfs;
-use memtrace_model::{Bytes, EventClass, ImageId, ResidentSet, StatusCounters};
+use memtrace_model::{Bytes, EventClass, ImageId, ImageUsage, ResidentSet, StatusCounters};
 
 use crate::run_kit::observer::Observer;
 use crate::trace::config::Config;
@@ -35,7 +35,9 @@ impl Part for ResidentSets {
 
     fn finish(self: Box<Self>, context: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
         let Some(snapshot) = facts.snapshots.0.get_mut(&EventClass::Heap) else { return };
-        for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
+        // The RSS of a process that shares its memory is the one of the other process.
+        let has_own = |usage: &ImageUsage| usage.ended.is_none() && usage.shares_memory_of.is_none();
+        for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| has_own(usage)) {
             let Some(StatusCounters { rss, shmem, .. }) = self.last.get(id).copied() else { continue };
             let start = self.first.get(id).copied();
             usage.rss = Some(ResidentSet { start, end: rss, shared: shmem, runtime: context.tracker.runtime(*id) });

@@ -159,6 +159,7 @@ fn add_values(image: ImageId, class: EventClass, usage: &ImageUsage, interval: &
         (ImageValue::DroppedCount, usage.demotion.dropped.count),
         (ImageValue::DemotedFrees, usage.demotion.frees),
         (ImageValue::PeakRss, usage.counts.peak_rss().map_or(0, |peak| peak.0)),
+        (ImageValue::SharesMemoryOf, usage.shares_memory_of.map_or(0, |main| u64::from(main.0))),
     ];
     let values = values.into_iter().filter(|(_, value)| *value != 0);
     interval.image_changes.extend(values.map(|(kind, value)| ImageChange { image, class, kind, index: 0, value }));

@@ -159,9 +159,10 @@ pub(super) fn live_changes(
 
 fn image_values(recording: &Recording, images: &ImageIds, from: Boundary, to: Boundary) -> Result<ImageValues, Error> {
     let mut values: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
-    // 214 and 215 are `demoted_at_ticks` and `demoted_min_bytes`, which hold since an earlier interval.
+    // 214, 215 and 223 are `demoted_at_ticks`, `demoted_min_bytes` and `shares_memory_of`, which hold since an earlier
+    // interval.
     let sql = "SELECT image, class, quantity, idx, value FROM image_change
-        WHERE interval <= ?2 AND (interval > ?1 OR quantity IN (214, 215))";
+        WHERE interval <= ?2 AND (interval > ?1 OR quantity IN (214, 215, 223))";
     recording.connection.each_row(sql, [from.id, to.id], |row| {
         let class: i64 = row.get(1)?;
         let class = usize::try_from(class).ok().and_then(|class| EventClass::ALL.get(class).copied());

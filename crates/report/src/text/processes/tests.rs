@@ -82,6 +82,19 @@ fn memory_held_at_exit_has_a_column_of_its_own() {
 }
 
 #[test]
+fn a_process_without_memory_of_its_own_is_marked() {
+    let mut child = ProcessProfile { total: Quantities::default(), ..process(9, 0) };
+    child.shares_memory_of = Some(Pid(1));
+    let processes = vec![process(1, 2048), child, process(20, 0)];
+    let profile =
+        Profile { run: RunFacts { duration: DURATION, ..RunFacts::default() }, processes, ..Profile::default() };
+    let text = written(&profile, 2, Metric::LiveBytes);
+    let rows: Vec<_> = text.lines().skip(3).map(str::trim_end).collect();
+    assert!(rows[0].ends_with("MEMORY") && rows[1].ends_with("own"), "{text}");
+    assert!(rows[2].ends_with("shares the memory of 1") && !rows[3].contains("own"), "{text}");
+}
+
+#[test]
 fn a_count_metric_shows_blocks() {
     let profile = Profile {
         run: RunFacts { duration: DURATION, ..RunFacts::default() },
