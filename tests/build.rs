@@ -55,6 +55,7 @@ const GLIBC: &[&str] = &[
     "ranges",
     "realloc",
     "rusage",
+    "sharers",
     "short_lived",
     "sizes",
     "steady",

@@ -10,6 +10,7 @@ mod process_selection;
 mod reclaim;
 mod rusage;
 mod selection_changes;
+mod sharers;
 mod threads;
 mod untraced;
 mod working_set;
