@@ -20,6 +20,8 @@ pub struct Sizes {
     pub resident: Bytes,
     /// Resident memory with each page divided by the number of its mappings (PSS).
     pub pss: Bytes,
+    /// Resident pages that are mapped more than once, by this process or others.
+    pub shared: Bytes,
     /// Resident pages that were referenced since the references were cleared (`clear_references`).
     pub referenced: Bytes,
     /// Resident anonymous pages, including copies of a private file's pages.
@@ -54,6 +56,7 @@ impl AddAssign for Sizes {
             (&mut self.reserved, other.reserved),
             (&mut self.resident, other.resident),
             (&mut self.pss, other.pss),
+            (&mut self.shared, other.shared),
             (&mut self.referenced, other.referenced),
             (&mut self.anonymous, other.anonymous),
             (&mut self.huge, other.huge),
@@ -141,6 +144,7 @@ impl Vma {
             b"Size" => &mut sizes.reserved,
             b"Rss" => &mut sizes.resident,
             b"Pss" => &mut sizes.pss,
+            b"Shared_Clean" | b"Shared_Dirty" => &mut sizes.shared,
             b"Referenced" => &mut sizes.referenced,
             b"Anonymous" => &mut sizes.anonymous,
             b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => &mut sizes.huge,

@@ -10,8 +10,8 @@ MMUPageSize:           4 kB
 Rss:                  88 kB
 Pss:                  44 kB
 Pss_Dirty:            44 kB
-Shared_Clean:          0 kB
-Shared_Dirty:         88 kB
+Shared_Clean:          4 kB
+Shared_Dirty:         84 kB
 Private_Clean:         0 kB
 Private_Dirty:         0 kB
 Referenced:           80 kB
@@ -58,6 +58,7 @@ fn recorded_vmas_are_parsed() {
         reserved: kib(132),
         resident: kib(88),
         pss: kib(44),
+        shared: kib(88),
         referenced: kib(80),
         anonymous: kib(88),
         swap: kib(12),
