@@ -15,8 +15,8 @@ mod selection;
 use std::time::{Duration, Instant};
 
 use memtrace_host::procfs::{self, UnmappedCache};
-use memtrace_model::format::counted;
-use memtrace_model::{Fit, UnmeasuredProcesses, WorkingSets};
+use memtrace_model::format::{counted, percent};
+use memtrace_model::{Fit, UnknownFrames, UnmeasuredProcesses, WorkingSets};
 
 pub(crate) use self::config::{WorkingSetConfig, WorkingSetMode};
 
@@ -102,14 +102,14 @@ async fn measure(
             if is_over && !cost.is_empty() {
                 break 'measurements cleared.unmeasured();
             }
-            let mut sets = cleared.read(if is_over { at.elapsed() } else { wait });
+            let mut sets = cleared.read(if is_over { at.elapsed() } else { wait }, config.fit);
             sets.cache = meter.read(observer);
             sets.is_cumulative = config.mode.is_cumulative();
             (sets.seconds, sets.kswapd_runs) = machine.result();
             sets.limits = machine.limits.result();
             sets.unmapped_cache =
                 cache.as_ref().map(UnmappedCache::read).transpose().map_err(|error| unreadable(&error))?;
-            sets.fit = config.fit.then(|| fit(&sets));
+            sets.fit = config.fit.then(|| fit(&sets)).transpose()?;
             if !sets.processes.is_empty() {
                 cost.add(&sets);
                 outputs.add(sets);
@@ -157,10 +157,32 @@ fn unreadable(error: &std::io::Error) -> Error {
 }
 
 /// Estimates the memory that the measured processes need.
-fn fit(sets: &WorkingSets) -> Fit {
+///
+/// # Errors
+///
+/// The processes share pages, and the page frames are unknown.
+fn fit(sets: &WorkingSets) -> Result<Fit, Error> {
+    let memory = sets.memory_for_limit().map_err(|reason| without_frames(sets, reason))?;
     let cache = sets.unmapped_cache.map(|(_, touched)| touched).unwrap_or_default();
     let high = if let [process] = &sets.processes[..] { procfs::memory_high(process.pid) } else { None };
-    Fit::of(&sets.processes, cache, procfs::has_swap(), high)
+    Ok(Fit::of(&memory, cache, procfs::has_swap(), high))
+}
+
+/// Returns the error for processes that share pages with unknown frames.
+fn without_frames(sets: &WorkingSets, reason: UnknownFrames) -> Error {
+    let remedy = match reason {
+        UnknownFrames::NotPermitted => "run memtrace with CAP_SYS_ADMIN, as root has it, or measure one process",
+        UnknownFrames::Late => "measure fewer processes",
+        UnknownFrames::Unreadable => "measure other processes; --verbose names the one that cannot be read",
+    };
+    Error::CannotMeasure {
+        message: format!(
+            "--fit cannot count each page once: {} of the pages are shared, and {}",
+            percent(sets.shared_part()),
+            reason.reason()
+        ),
+        remedy: remedy.to_owned(),
+    }
 }
 
 /// Returns the error for a measurement without a reading.

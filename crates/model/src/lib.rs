@@ -85,8 +85,9 @@ pub use totals::{
 pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;
 pub use working_set::{
-    CacheFit, CacheSize, CacheUse, ComparedSizes, FaultedPages, Fit, LimitedGroup, PagePart, PageState,
-    ProcessWorkingSet, ReferencedMemory, TouchWindow, TouchedPages, TouchedProcesses, UnmeasuredProcesses,
+    CacheFit, CacheSize, CacheUse, ComparedSizes, DistinctFrames, DistinctMemory, DistinctPages, FaultedPages, Fit,
+    LimitedGroup, MappingFrames, MeasuredMapping, PagePart, PageState, ProcessFrames, ProcessWorkingSet,
+    ReferencedMemory, TouchWindow, TouchedPages, TouchedProcesses, UnknownFrames, UnmeasuredProcesses,
     WorkingSetMethod, WorkingSets,
 };
 

@@ -1,14 +1,19 @@
 //! Working sets: resident memory of processes, and the memory that was touched within a period.
 
 mod cache_use;
+mod distinct;
 mod faulted_pages;
 mod fit;
+mod frame_set;
 mod method;
 mod page_bits;
 mod process;
 mod touched_pages;
 
 pub use self::cache_use::{CacheFit, CacheUse};
+pub use self::distinct::{
+    DistinctFrames, DistinctMemory, DistinctPages, MappingFrames, MeasuredMapping, ProcessFrames, UnknownFrames,
+};
 pub use self::faulted_pages::FaultedPages;
 pub use self::fit::Fit;
 pub use self::method::WorkingSetMethod;
@@ -18,7 +23,11 @@ pub use self::touched_pages::{PagePart, PageState, TouchWindow, TouchedPages, To
 use std::time::Duration;
 
 use super::PerSecond;
+use super::memory::MappingKind;
 use super::units::Bytes;
+
+/// Maximum part of the pages that may be shared if the pages of several processes are added up for an estimate.
+const MOST_SHARED: f64 = 0.01;
 
 /// Working sets of all selected processes at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,6 +41,11 @@ pub struct WorkingSets {
     pub is_cumulative: bool,
     /// Processes ordered by pid.
     pub processes: Vec<ProcessWorkingSet>,
+    /// Memory of all processes together, with each page once, or the reason if it is not known; `None` if it was not
+    /// counted, because there is a single process.
+    pub distinct: Option<Result<DistinctMemory, UnknownFrames>>,
+    /// Time that counting the page frames took.
+    pub frames_time: Duration,
     /// Number of seconds of the measurement with scanning and with paging on the machine.
     pub seconds: PerSecond,
     /// Number of runs of kswapd during the measurement.
@@ -86,6 +100,52 @@ impl WorkingSets {
         self.processes.iter().map(ProcessWorkingSet::total).sum()
     }
 
+    /// Returns the memory of all processes together. Unless the page frames are unknown, each resident page and each
+    /// referenced page counts once. Huge pages and swapped out pages count once in each process.
+    #[must_use]
+    pub fn memory(&self) -> ReferencedMemory {
+        self.with_distinct(self.total(), DistinctMemory::total)
+    }
+
+    /// Returns the memory of one kind, as [`Self::memory`] does.
+    #[must_use]
+    pub fn memory_of_kind(&self, kind: MappingKind) -> ReferencedMemory {
+        let sum = self.processes.iter().map(|process| process.of_kind(kind)).sum();
+        self.with_distinct(sum, |memory| memory.of_kind(kind))
+    }
+
+    /// Returns `sum` with the `pages` that count once, if they are known.
+    fn with_distinct(
+        &self,
+        sum: ReferencedMemory,
+        pages: impl FnOnce(&DistinctMemory) -> DistinctPages,
+    ) -> ReferencedMemory {
+        let Some(Ok(memory)) = &self.distinct else { return sum };
+        let DistinctPages { resident, referenced, least_referenced } = pages(memory);
+        ReferencedMemory { resident, referenced, least_referenced, ..sum }
+    }
+
+    /// Returns the part of the pages of all processes that are mapped more than once, from 0 to 1.
+    #[must_use]
+    pub fn shared_part(&self) -> f64 {
+        let total = self.total();
+        total.shared.0 as f64 / total.resident.0.max(1) as f64
+    }
+
+    /// Returns the memory to estimate a limit by: each page once, or the sum of the processes if this is nearly the
+    /// same.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the page frames are unknown, if more than 1 % of the pages of several processes are shared.
+    pub fn memory_for_limit(&self) -> Result<DistinctMemory, UnknownFrames> {
+        match &self.distinct {
+            Some(Ok(memory)) => Ok(memory.clone()),
+            Some(Err(reason)) if self.processes.len() > 1 && self.shared_part() > MOST_SHARED => Err(*reason),
+            _ => Ok(DistinctMemory::of_processes(&self.processes)),
+        }
+    }
+
     /// Returns the size of the hugetlbfs pages of all processes.
     #[must_use]
     pub fn hugetlb(&self) -> Bytes {
@@ -133,7 +193,7 @@ pub struct ComparedSizes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Comm, MappingKind, Pid};
+    use crate::{Comm, Pid};
 
     const KIB: u64 = 1 << 10;
     const MIB: u64 = 1 << 20;
@@ -180,5 +240,50 @@ mod tests {
         );
         assert_eq!((sets.at(), sets.hugetlb()), (seconds(20), Bytes(4 * MIB)));
         assert_eq!(WorkingSets::default().duration(), Duration::ZERO);
+    }
+
+    /// Returns processes with a heap of 64 MiB each, `shared` bytes of which are shared.
+    fn sharing(processes: u32, shared: u64) -> WorkingSets {
+        let heap = ReferencedMemory { shared: Bytes(shared), ..mapping(16 * MIB, 0) };
+        let process = |pid| ProcessWorkingSet {
+            pid: Pid(pid),
+            comm: Comm::from("server"),
+            cleared: Duration::ZERO..Duration::ZERO,
+            read: Duration::ZERO..Duration::ZERO,
+            kinds: vec![(MappingKind::Heap, heap)],
+            hugetlb: Bytes(0),
+            locked: None,
+            paused: false,
+            sizes_time: Duration::ZERO,
+        };
+        WorkingSets { processes: (1..=processes).map(process).collect(), ..WorkingSets::default() }
+    }
+
+    #[test]
+    fn sums_count_known_frames_once() {
+        let pages = DistinctPages { resident: Bytes(70 * MIB), referenced: Bytes(20 * MIB), ..DistinctPages::default() };
+        let memory = DistinctMemory { kinds: vec![(MappingKind::Heap, pages)] };
+        let sets = WorkingSets { distinct: Some(Ok(memory.clone())), ..sharing(3, 61 * MIB) };
+        let expected = ReferencedMemory {
+            resident: Bytes(70 * MIB),
+            referenced: Bytes(20 * MIB),
+            least_referenced: Bytes(0),
+            ..sets.total()
+        };
+        assert_eq!((sets.memory(), sets.memory_of_kind(MappingKind::Heap)), (expected, expected));
+        assert_eq!((sets.total().resident, sets.memory_for_limit()), (Bytes(192 * MIB), Ok(memory)));
+        assert_eq!(sets.memory_of_kind(MappingKind::File), ReferencedMemory::default());
+    }
+
+    #[test]
+    fn limit_of_sharing_processes_needs_frames() {
+        let limit = |processes, shared| {
+            let sets = sharing(processes, shared);
+            WorkingSets { distinct: Some(Err(UnknownFrames::NotPermitted)), ..sets }.memory_for_limit()
+        };
+        let resident = |memory: DistinctMemory| memory.total().resident;
+        assert_eq!(limit(2, 32 * MIB), Err(UnknownFrames::NotPermitted));
+        assert_eq!(limit(2, 512 * KIB).map(resident), Ok(Bytes(128 * MIB)));
+        assert_eq!(limit(1, 64 * MIB).map(resident), Ok(Bytes(64 * MIB)));
     }
 }

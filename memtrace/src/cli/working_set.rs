@@ -64,6 +64,8 @@ pub(super) struct WorkingSetArgs {
     method: Option<WorkingSetMethod>,
 
     /// Estimate the memory limit at which the processes start to page
+    ///
+    /// Counts each page once. If several processes share more than 1 % of their pages, this needs CAP_SYS_ADMIN.
     #[arg(long, help_heading = TUNING)]
     fit: bool,
 

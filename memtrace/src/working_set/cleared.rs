@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use memtrace_host::procfs::{self, Freezer, PauseError, Process, ProcessError, Tmpfs};
+use memtrace_host::procfs::{self, CountedFrames, FrameCounter, Freezer, PauseError, Process, ProcessError, Tmpfs};
 use memtrace_model::{Bytes, Pid, ProcessWorkingSet, UnmeasuredProcesses, WorkingSets};
 
 use super::method::{Cleared, Method, Prepared, Reading};
@@ -94,11 +94,12 @@ impl<'a> ClearedProcesses<'a> {
     }
 
     /// Reads the references of the processes that still run. `requested`: requested time from
-    /// clearing to reading.
-    pub(super) fn read(&mut self, requested: Duration) -> WorkingSets {
+    /// clearing to reading. `fit`: true to count the pages of a single process by their frames, too.
+    pub(super) fn read(&mut self, requested: Duration, fit: bool) -> WorkingSets {
         let mut read = Vec::new();
         let Self { method, prepared, start, huge_page, processes, unmeasured } = self;
-        processes.retain(|cleared| match cleared.read(method, prepared, *start, *huge_page) {
+        let mut frames = (fit || processes.len() > 1).then(FrameCounter::start);
+        processes.retain(|cleared| match cleared.read(method, prepared, *start, *huge_page, frames.as_mut()) {
             Ok(process) => {
                 read.push(process);
                 true
@@ -108,10 +109,18 @@ impl<'a> ClearedProcesses<'a> {
                 false
             }
         });
+        let counted = frames.map(FrameCounter::finish);
+        if let Some(CountedFrames { exited, .. }) = &counted {
+            unmeasured.exited += exited.len() as u64;
+            read.retain(|process: &ProcessWorkingSet| !exited.contains(&process.pid));
+            processes.retain(|cleared| !exited.contains(&cleared.process.pid));
+        }
         WorkingSets {
             method: method.kind(),
             requested,
             processes: read,
+            frames_time: counted.as_ref().map(|counted| counted.time).unwrap_or_default(),
+            distinct: counted.map(|counted| counted.memory),
             unmeasured: *unmeasured,
             lost_faults: method.lost_faults_since(prepared),
             ..WorkingSets::default()
@@ -120,12 +129,14 @@ impl<'a> ClearedProcesses<'a> {
 }
 
 impl ClearedProcess {
+    /// Reads the references. Adds the process to `frames`.
     fn read(
         &self,
         method: &Method,
         prepared: &Prepared,
         start: Instant,
         huge_page: Bytes,
+        frames: Option<&mut FrameCounter>,
     ) -> Result<ProcessWorkingSet, ProcessError> {
         let pid = self.process.pid;
         let frozen = self.freezer.as_ref().map(Freezer::freeze).transpose();
@@ -141,8 +152,13 @@ impl ClearedProcess {
         if self.process.has_exited() {
             return Err(ProcessError::Exited(pid));
         }
-        let Reading { kinds, hugetlb, locked, references_end } = reading?;
+        let reading = reading?;
+        let kinds = reading.kinds();
+        let Reading { mappings, touched, hugetlb, locked, references_end } = reading;
         let references_end = references_end.saturating_duration_since(start);
+        if let Some(frames) = frames {
+            frames.add(&self.process, mappings, touched, end.saturating_sub(begin));
+        }
         Ok(ProcessWorkingSet {
             pid,
             comm: self.process.comm.clone(),

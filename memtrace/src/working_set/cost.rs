@@ -14,6 +14,8 @@ pub(super) struct Cost {
     readings: u64,
     /// Longest time that clearing and reading one process took together.
     longest: Duration,
+    /// Longest time that counting the page frames of all processes took.
+    frames: Duration,
     /// Longest requested time from clearing to reading.
     requested: Duration,
     /// Longest estimated time of a process in the readings with this requested time.
@@ -25,6 +27,7 @@ impl Cost {
     pub(super) fn add(&mut self, sets: &WorkingSets) {
         self.readings += 1;
         self.longest = self.longest.max(sets.longest_cost());
+        self.frames = self.frames.max(sets.frames_time);
         let estimated = sets.processes.iter().map(ProcessWorkingSet::duration).max().unwrap_or_default();
         if sets.requested > self.requested {
             (self.requested, self.estimated) = (sets.requested, estimated);
@@ -40,7 +43,12 @@ impl Cost {
 
     /// Returns the cost as a line.
     pub(super) fn text(&self) -> String {
-        format!("clearing and reading took at most {} for a process", short(self.longest))
+        let frames = if self.frames.is_zero() {
+            String::new()
+        } else {
+            format!(", and counting page frames {} for all", short(self.frames))
+        };
+        format!("clearing and reading took at most {} for a process{frames}", short(self.longest))
     }
 
     /// Returns a warning if references were counted for much longer than requested. This happens if clearing and
@@ -88,7 +96,10 @@ mod tests {
             (cost.text().as_str(), cost.warning()),
             ("clearing and reading took at most 100 ms for a process", None)
         );
-        cost.add(&reading(1000, 300, 300));
+        let sets = WorkingSets { frames_time: Duration::from_millis(7), ..reading(1000, 300, 300) };
+        cost.add(&sets);
+        let expected = "clearing and reading took at most 600 ms for a process, and counting page frames 7 ms for all";
+        assert_eq!(cost.text(), expected);
         let expected =
             "references within 1.3 s are counted instead of the requested 1 s, because clearing and reading take long";
         assert_eq!(cost.warning().as_deref(), Some(expected));

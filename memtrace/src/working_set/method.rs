@@ -6,7 +6,9 @@ use memtrace_host::procfs::{
     self, ClearedPages, Damon, DamonError, PageReading, PageTracker, ProcessError, Tmpfs, UnmappedCache, Vma,
 };
 use memtrace_model::format::{counted, grouped, short};
-use memtrace_model::{Bytes, CgroupId, MappingKind, PagePart, Pid, ReferencedMemory, WorkingSetMethod};
+use memtrace_model::{
+    Bytes, CgroupId, MappingKind, MeasuredMapping, PagePart, Pid, ReferencedMemory, TouchedPages, WorkingSetMethod,
+};
 
 use super::fault_tracer::FaultTracer;
 use crate::run_kit::error::Error;
@@ -46,7 +48,9 @@ pub(super) enum Cleared {
 
 /// Reading of a process.
 pub(super) struct Reading {
-    pub(super) kinds: Vec<(MappingKind, ReferencedMemory)>,
+    pub(super) mappings: Vec<MeasuredMapping>,
+    /// Touched pages, if the method finds single pages.
+    pub(super) touched: Option<TouchedPages>,
     pub(super) hugetlb: Bytes,
     pub(super) locked: Option<Bytes>,
     /// Time when the references were read. The sizes may be read later.
@@ -160,33 +164,60 @@ impl Method {
             (Cleared::Faults, Source::Faults(tracer), _) => Some(tracer.read(pid)?),
             _ => None,
         };
-        let Some(PageReading { pages, locked }) = touched else {
-            let vmas = procfs::vmas(pid)?;
-            let references_end = Instant::now();
-            let kinds = kinds(&vmas, tmpfs, |vma| {
-                let sizes = vma.sizes;
-                let (resident, pss) = (sizes.resident, sizes.pss);
-                let memory = ReferencedMemory::of_mapping(resident, pss, sizes.referenced, sizes.huge, huge_page);
-                ReferencedMemory { swap: sizes.swap, ..memory }
-            });
-            return Ok(Reading { kinds, hugetlb: hugetlb(&vmas), locked: None, references_end });
-        };
-        let references_end = Instant::now();
+        let (touched, locked) = touched.map_or((None, None), |PageReading { pages, locked }| (Some(pages), locked));
+        let touched_end = Instant::now();
         let vmas = procfs::vmas(pid)?;
-        let is_all_written = |vma: &Vma| self.kind == WorkingSetMethod::Written && vma.soft_dirty;
-        let kinds = kinds(&vmas, tmpfs, |vma| {
-            let bytes = |part| pages.bytes(part, vma.entry.start, vma.entry.end);
-            ReferencedMemory {
-                resident: vma.sizes.resident,
-                pss: vma.sizes.pss,
-                referenced: bytes(PagePart::Touched),
-                least_referenced: if is_all_written(vma) { Bytes(0) } else { bytes(PagePart::CertainlyTouched) },
-                huge: vma.sizes.huge,
-                swap: vma.sizes.swap,
-            }
-        });
-        Ok(Reading { kinds, hugetlb: hugetlb(&vmas), locked, references_end })
+        let references_end = if touched.is_some() { touched_end } else { Instant::now() };
+        let memory = |vma: &Vma| match &touched {
+            Some(pages) => self.touched_memory(vma, pages),
+            None => referenced_memory(vma, huge_page),
+        };
+        let mapping = |vma: &Vma| MeasuredMapping {
+            kind: tmpfs.kind(vma),
+            start: vma.entry.start,
+            end: vma.entry.end,
+            memory: memory(vma),
+        };
+        let mappings = vmas.iter().map(mapping).collect();
+        let hugetlb = Bytes(vmas.iter().map(|vma| vma.sizes.hugetlb.0).sum());
+        Ok(Reading { mappings, touched, hugetlb, locked, references_end })
     }
+
+    /// Returns the memory of a VMA with the touched pages of its process.
+    fn touched_memory(&self, vma: &Vma, pages: &TouchedPages) -> ReferencedMemory {
+        let bytes = |part| pages.bytes(part, vma.entry.start, vma.entry.end);
+        let is_all_written = self.kind == WorkingSetMethod::Written && vma.soft_dirty;
+        let sizes = vma.sizes;
+        ReferencedMemory {
+            resident: sizes.resident,
+            pss: sizes.pss,
+            shared: sizes.shared,
+            referenced: bytes(PagePart::Touched),
+            least_referenced: if is_all_written { Bytes(0) } else { bytes(PagePart::CertainlyTouched) },
+            huge: sizes.huge,
+            swap: sizes.swap,
+        }
+    }
+}
+
+impl Reading {
+    /// Returns the sums of the mappings of each kind.
+    pub(super) fn kinds(&self) -> Vec<(MappingKind, ReferencedMemory)> {
+        let mut kinds = MappingKind::ALL.map(|kind| (kind, ReferencedMemory::default()));
+        for mapping in &self.mappings {
+            if let Some((_, sum)) = kinds.iter_mut().find(|(kind, _)| *kind == mapping.kind) {
+                *sum += mapping.memory;
+            }
+        }
+        kinds.into_iter().filter(|(_, memory)| memory.resident.0 + memory.swap.0 > 0).collect()
+    }
+}
+
+/// Returns the memory of a VMA with the references that smaps has.
+fn referenced_memory(vma: &Vma, huge_page: Bytes) -> ReferencedMemory {
+    let sizes = vma.sizes;
+    let memory = ReferencedMemory::of_mapping(sizes.resident, sizes.pss, sizes.referenced, sizes.huge, huge_page);
+    ReferencedMemory { shared: sizes.shared, swap: sizes.swap, ..memory }
 }
 
 /// Returns the error for a DAMON that cannot be used.
@@ -202,24 +233,4 @@ fn without_damon(error: &DamonError) -> Error {
         }
         DamonError::Failed(_) => Error::Failed(error.to_string()),
     }
-}
-
-fn hugetlb(vmas: &[Vma]) -> Bytes {
-    Bytes(vmas.iter().map(|vma| vma.sizes.hugetlb.0).sum())
-}
-
-/// Returns the sums of the VMAs of each kind.
-fn kinds(
-    vmas: &[Vma],
-    tmpfs: &Tmpfs,
-    memory: impl Fn(&Vma) -> ReferencedMemory,
-) -> Vec<(MappingKind, ReferencedMemory)> {
-    let mut kinds = MappingKind::ALL.map(|kind| (kind, ReferencedMemory::default()));
-    for vma in vmas {
-        let kind = tmpfs.kind(vma);
-        if let Some((_, sum)) = kinds.iter_mut().find(|(other, _)| *other == kind) {
-            *sum += memory(vma);
-        }
-    }
-    kinds.into_iter().filter(|(_, memory)| memory.resident.0 + memory.swap.0 > 0).collect()
 }

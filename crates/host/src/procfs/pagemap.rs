@@ -15,6 +15,8 @@ pub(super) const PRESENT: u64 = 1 << 63;
 const SWAPPED: u64 = 1 << 62;
 /// The page was written since the bits were cleared, or its mapping was made since then.
 pub(super) const SOFT_DIRTY: u64 = 1 << 55;
+/// The page is mapped only once on the whole machine (`PM_MMAP_EXCLUSIVE`, fs/proc/task_mmu.c).
+pub(super) const MAPPED_ONCE: u64 = 1 << 56;
 /// The page belongs to a file or to shared memory.
 pub(super) const FILE: u64 = 1 << 61;
 /// Mask of the frame number of a resident page. The number is 0 without CAP_SYS_ADMIN.

@@ -7,8 +7,8 @@ use std::os::fd::AsRawFd as _;
 
 use memtrace_model::{AbsAddr, MappingKind, Pid, ResidentRange};
 
-pub(super) use self::frames::HUGE;
-use self::frames::{HugePageJoiner, ZeroFrames};
+use self::frames::HugePageJoiner;
+pub(super) use self::frames::{HUGE, ZeroFrames};
 use super::error::ProcessError;
 use super::maps::{self, MapsEntry};
 use super::process::{failure, proc_path};
@@ -58,6 +58,23 @@ struct Region {
     categories: u64,
 }
 
+impl Scan {
+    /// Scans pages. Returns the regions that the kernel has written.
+    fn run<'regions>(&mut self, map: &PageMap, regions: &'regions mut [Region]) -> io::Result<&'regions [Region]> {
+        self.size = size_of::<Self>() as u64;
+        (self.regions, self.regions_length) = (regions.as_mut_ptr() as u64, regions.len() as u64);
+        // SAFETY: both structures are laid out as in the kernel's header, and `regions` has the given length.
+        let count = unsafe { libc::ioctl(map.file().as_raw_fd(), PAGEMAP_SCAN, &raw mut *self) };
+        let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
+        Ok(&regions[..count.min(regions.len())])
+    }
+}
+
+/// Returns true for the errors of kernels without `PAGEMAP_SCAN`.
+fn cannot_scan(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL))
+}
+
 /// Number of mappings whose pages are read at once.
 const AT_ONCE: usize = 64;
 
@@ -91,6 +108,29 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     Ok(ranges)
 }
 
+/// Returns the first page of a range that is resident and no zero page; `None` if there is none. Kernels without
+/// `PAGEMAP_SCAN` cannot look for it, so that the result is the start of the range.
+pub(super) fn first_resident(map: &PageMap, start: AbsAddr, end: AbsAddr) -> io::Result<Option<AbsAddr>> {
+    if start >= end {
+        return Ok(None);
+    }
+    let mut regions = [Region::default()];
+    let mut scan = Scan {
+        start: start.0,
+        end: end.0,
+        max_pages: 1,
+        category_inverted: PAGE_IS_PFNZERO,
+        category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO,
+        return_mask: PAGE_IS_PRESENT,
+        ..Scan::default()
+    };
+    match scan.run(map, &mut regions) {
+        Ok(regions) => Ok(regions.first().map(|region| AbsAddr(region.start))),
+        Err(error) if cannot_scan(&error) => Ok(Some(start)),
+        Err(error) => Err(error),
+    }
+}
+
 /// Returns true if only pages of the page cache count in the RSS of a mapping. Some special mappings, such as vdso and
 /// vvar, consist of such pages, others of pages that count in no RSS. This differs between kernels.
 fn counts_like_files(kind: MappingKind) -> bool {
@@ -109,9 +149,7 @@ impl Reader {
     fn add_mapping(&mut self, entry: &MapsEntry, kind: MappingKind, ranges: &mut Vec<ResidentRange>) -> io::Result<()> {
         if self.can_scan {
             match self.scan(entry, kind, ranges) {
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL)) => {
-                    self.can_scan = false;
-                }
+                Err(error) if cannot_scan(&error) => self.can_scan = false,
                 other => return other,
             }
         }
@@ -124,20 +162,14 @@ impl Reader {
         let mut begin = entry.start.0;
         while begin < entry.end.0 {
             let mut scan = Scan {
-                size: size_of::<Scan>() as u64,
                 start: begin,
                 end: entry.end.0,
-                regions: regions.as_mut_ptr() as u64,
-                regions_length: RANGES as u64,
                 category_inverted: PAGE_IS_PFNZERO,
                 category_mask: PAGE_IS_PRESENT | PAGE_IS_PFNZERO | file,
                 return_mask: PAGE_IS_HUGE,
                 ..Scan::default()
             };
-            // SAFETY: both structures are laid out as in the kernel's header, and `regions` has the given length.
-            let count = unsafe { libc::ioctl(self.map.file().as_raw_fd(), PAGEMAP_SCAN, &raw mut scan) };
-            let count = usize::try_from(count).map_err(|_| io::Error::last_os_error())?;
-            for region in regions.iter().take(count) {
+            for region in scan.run(&self.map, &mut regions)? {
                 let huge = region.categories & PAGE_IS_HUGE != 0;
                 push(ranges, AbsAddr(region.start), AbsAddr(region.end), kind, huge);
             }
@@ -277,6 +309,25 @@ mod tests {
         }
         assert_eq!(memory.read(PAGE.0), 0);
         assert!(!read_both_ways(&memory).is_empty());
+    }
+
+    #[test]
+    fn first_resident_page_is_no_zero_page() {
+        let memory = Anonymous::new(64 * PAGE.0);
+        let page = |number: u64| AbsAddr(memory.start().0 + number * PAGE.0);
+        memory.touch(7 * PAGE.0);
+        memory.touch(9 * PAGE.0);
+        assert_eq!(memory.read(3 * PAGE.0), 0);
+        let map = PageMap::open(Pid(std::process::id())).unwrap();
+        let first = |start, end| first_resident(&map, page(start), page(end)).unwrap();
+        if first(10, 64).is_some() {
+            // Kernels before 6.7 cannot look for it.
+            assert_eq!([first(0, 64), first(10, 64)], [Some(page(0)), Some(page(10))]);
+        } else {
+            assert_eq!([first(0, 64), first(8, 64), first(9, 10)], [Some(page(7)), Some(page(9)), Some(page(9))]);
+            assert_eq!([first(0, 7), first(8, 9)], [None, None]);
+        }
+        assert_eq!(first(5, 5), None);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub struct ReferencedMemory {
     pub resident: Bytes,
     /// Proportional set size: resident bytes, with each page divided by the number of processes that map it.
     pub pss: Bytes,
+    /// Resident bytes of pages that are mapped more than once, by one process or several.
+    pub shared: Bytes,
     /// Bytes of pages with a reference. This is an upper bound, because a huge page counts as a whole.
     pub referenced: Bytes,
     /// Lower bound of the referenced bytes. It counts one small page for each referenced huge page, and no page without
@@ -37,7 +39,7 @@ impl ReferencedMemory {
         let most_huge = referenced.0.min(huge.0).checked_div(huge_page.0).unwrap_or(0);
         let untouched = huge_page.0.saturating_sub(PAGE.0).saturating_mul(most_huge);
         let least_referenced = Bytes(referenced.0.saturating_sub(untouched));
-        Self { resident, pss, referenced, least_referenced, huge, swap: Bytes(0) }
+        Self { resident, pss, referenced, least_referenced, huge, ..Self::default() }
     }
 
     /// Returns the referenced share of the resident memory, from 0 to 1; `None` without resident memory.
@@ -52,6 +54,7 @@ impl AddAssign for ReferencedMemory {
         for (sum, more) in [
             (&mut self.resident, other.resident),
             (&mut self.pss, other.pss),
+            (&mut self.shared, other.shared),
             (&mut self.referenced, other.referenced),
             (&mut self.least_referenced, other.least_referenced),
             (&mut self.huge, other.huge),

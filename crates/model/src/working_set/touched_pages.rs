@@ -75,6 +75,12 @@ impl TouchedPages {
         self.page
     }
 
+    /// Returns the number of regions with a resident page.
+    #[must_use]
+    pub fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
     /// Adds the resident page at `address`.
     pub fn add(&mut self, address: AbsAddr, state: PageState) {
         let (number, page) = position(address, self.page);
@@ -85,6 +91,18 @@ impl TouchedPages {
         }
         if state == PageState::Touched {
             region.certain.insert(page);
+        }
+    }
+
+    /// Returns the state of the page at `address`. A page of unknown state is a part of a touched one, and a page that was
+    /// not resident is untouched.
+    #[must_use]
+    pub fn state(&self, address: AbsAddr) -> PageState {
+        let (number, page) = position(address, self.page);
+        match self.regions.get(&number) {
+            Some(region) if region.certain.contains(page) => PageState::Touched,
+            Some(region) if region.touched.contains(page) => PageState::PartOfTouched,
+            _ => PageState::Untouched,
         }
     }
 
@@ -169,6 +187,10 @@ mod tests {
         assert_eq!(bytes(REGION + 100, REGION + PAGE + 10), [PAGE - 90, PAGE - 90, PAGE - 100]);
         assert_eq!(bytes(REGION + 2 * PAGE + 8, REGION + 2 * PAGE + 24), [16, 0, 0]);
         assert_eq!(bytes(REGION, REGION), [0, 0, 0]);
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|number| pages.state(AbsAddr(REGION + number * PAGE + 8))),
+            [states[0], states[1], states[2], PageState::PartOfTouched, PageState::Untouched]
+        );
     }
 
     #[test]

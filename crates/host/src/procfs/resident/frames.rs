@@ -12,7 +12,7 @@ pub(crate) const HUGE: u64 = 1 << 21;
 
 /// Frames of the zero pages that the kernel maps on a read of untouched memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ZeroFrames {
+pub(crate) struct ZeroFrames {
     page: u64,
     /// First frame of the huge zero page; an arbitrary frame if the kernel does not use it.
     huge: u64,
@@ -21,13 +21,13 @@ pub(super) struct ZeroFrames {
 }
 
 impl ZeroFrames {
-    pub(super) fn find() -> io::Result<Self> {
+    pub(crate) fn find() -> io::Result<Self> {
         let map = PageMap::open(Pid(std::process::id()))?;
         let size = map.page().0;
         Ok(Self { page: zero_frame(&map, size)?, huge: zero_frame(&map, HUGE)?, pages: HUGE / size })
     }
 
-    pub(super) fn contain(&self, frame: u64) -> bool {
+    pub(crate) fn contain(&self, frame: u64) -> bool {
         frame == self.page || (self.huge..self.huge + self.pages).contains(&frame)
     }
 }
