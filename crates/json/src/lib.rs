@@ -41,7 +41,8 @@ pub use threads::{
     Interval, IntervalEvent, MachineUsage, MonitoredProcess, MonitoredThread, OtherThreads, ThreadUsage,
 };
 pub use working_set::{
-    CacheUse, Fit, LimitedGroup, MachineSeconds, MeasuredProcess, PageCache, WorkingSetMemory, WorkingSets,
+    CacheUse, DistinctMemory, DistinctPages, Fit, LimitedGroup, MachineSeconds, MeasuredProcess, PageCache,
+    WorkingSetMemory, WorkingSets,
 };
 
 use std::borrow::Cow;

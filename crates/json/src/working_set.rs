@@ -30,6 +30,13 @@ pub struct WorkingSets<'a> {
     pub at_s: f64,
     /// Sum of all processes. Shared pages count in each, except in `pss_bytes`.
     pub total: WorkingSetMemory,
+    /// All processes together, with each page once, by its page frame. `null` for a single process without `--fit`, or if
+    /// the page frames are unknown.
+    pub distinct: Option<DistinctMemory<'a>>,
+    /// Reason why the page frames are unknown: `not_permitted` (without CAP_SYS_ADMIN), `late` (counting would have taken
+    /// too long) or `unreadable`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unknown_frames: Option<Text<'a>>,
     /// The processes, by pid.
     pub processes: Vec<MeasuredProcess<'a>>,
     /// Number of selected processes that exited before they were read, since the references were cleared.
@@ -55,6 +62,27 @@ pub struct WorkingSets<'a> {
     /// Only with `--fit`: estimate of a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,
+}
+
+/// Memory of several processes. Each page counts once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DistinctMemory<'a> {
+    /// Sum of all kinds.
+    pub total: DistinctPages,
+    /// Memory by kind. A page that is mapped as two kinds counts in both.
+    pub kinds: Object<'a, DistinctPages>,
+}
+
+/// Resident and referenced memory of several processes. Each page counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DistinctPages {
+    /// Resident memory.
+    pub rss_bytes: u64,
+    /// Memory that was touched since the references were cleared. With `referenced`, it is an upper bound: if processes
+    /// touch parts of the same memory, these may be the same pages or others.
+    pub referenced_bytes: u64,
+    /// Lower bound of `referenced_bytes`.
+    pub least_referenced_bytes: u64,
 }
 
 /// Page cache.
@@ -147,6 +175,8 @@ pub struct WorkingSetMemory {
     pub rss_bytes: u64,
     /// Resident memory, each page divided by the number of its mappings.
     pub pss_bytes: u64,
+    /// Resident memory on pages that are mapped more than once, by this process or others.
+    pub shared_bytes: u64,
     /// Memory that was touched since the references were cleared. A huge page counts as a whole. A page of a file
     /// counts even if [other processes have touched it](guide/working-sets.md#what-counts).
     pub referenced_bytes: u64,

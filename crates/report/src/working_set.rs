@@ -80,7 +80,7 @@ pub fn write_end(readings: &[WorkingSets], sizes: &ComparedSizes, out: &mut dyn 
 /// Returns `None` if no size is known, if there is no process, or if the reading is only a lower bound.
 fn comparison(readings: &[WorkingSets], sizes: &ComparedSizes) -> Option<String> {
     let last = readings.last().filter(|sets| !sets.processes.is_empty() && sets.method != WorkingSetMethod::Faults)?;
-    let touched = last.total().referenced;
+    let touched = last.memory().referenced;
     let reach = sizes.tlb_reach.map(|reach| (String::from("the TLB reach"), reach));
     let caches = sizes.caches.iter().map(|cache| (format!("the L{} cache", cache.level), cache.size));
     let limit = sizes.memory_limit.map(|limit| (String::from("the memory limit"), limit));

@@ -3,7 +3,7 @@
 use std::io;
 
 use memtrace_json::{self as schema, SCHEMA_VERSION, WorkingSetMemory};
-use memtrace_model::{LimitedGroup, ProcessWorkingSet, ReferencedMemory, WorkingSets};
+use memtrace_model::{DistinctMemory, DistinctPages, LimitedGroup, ProcessWorkingSet, ReferencedMemory, WorkingSets};
 
 use crate::json::{TOOL, by_name};
 use crate::json_lines;
@@ -14,6 +14,7 @@ use crate::json_lines;
 ///
 /// Returns the errors of `out`.
 pub(super) fn write(sets: &WorkingSets, out: &mut dyn io::Write) -> io::Result<()> {
+    let memory_once = sets.distinct.as_ref();
     let line = schema::WorkingSets {
         tool: TOOL,
         kind: "working-sets".into(),
@@ -23,6 +24,8 @@ pub(super) fn write(sets: &WorkingSets, out: &mut dyn io::Write) -> io::Result<(
         requested_s: sets.requested.as_secs_f64(),
         at_s: sets.at().as_secs_f64(),
         total: memory(sets.total()),
+        distinct: memory_once.and_then(|memory| memory.as_ref().ok()).map(distinct),
+        unknown_frames: memory_once.and_then(|memory| memory.as_ref().err()).map(|reason| reason.name().into()),
         processes: sets.processes.iter().map(process).collect(),
         exited: sets.unmeasured.exited,
         not_permitted: sets.unmeasured.not_permitted,
@@ -48,6 +51,21 @@ pub(super) fn write(sets: &WorkingSets, out: &mut dyn io::Write) -> io::Result<(
         }),
     };
     json_lines::write_line(&line, out)
+}
+
+fn distinct(memory: &DistinctMemory) -> schema::DistinctMemory<'static> {
+    schema::DistinctMemory {
+        total: distinct_pages(memory.total()),
+        kinds: by_name(memory.kinds.iter().map(|(kind, pages)| (kind.name(), distinct_pages(*pages)))),
+    }
+}
+
+const fn distinct_pages(pages: DistinctPages) -> schema::DistinctPages {
+    schema::DistinctPages {
+        rss_bytes: pages.resident.0,
+        referenced_bytes: pages.referenced.0,
+        least_referenced_bytes: pages.least_referenced.0,
+    }
 }
 
 fn limit(group: &LimitedGroup) -> schema::LimitedGroup<'_> {
@@ -78,6 +96,7 @@ const fn memory(memory: ReferencedMemory) -> WorkingSetMemory {
     WorkingSetMemory {
         rss_bytes: memory.resident.0,
         pss_bytes: memory.pss.0,
+        shared_bytes: memory.shared.0,
         referenced_bytes: memory.referenced.0,
         least_referenced_bytes: memory.least_referenced.0,
         huge_bytes: memory.huge.0,

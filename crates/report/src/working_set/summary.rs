@@ -11,8 +11,8 @@ use super::knee::knee;
 /// cumulative, they also have the touched memory at the knee of the curve. `None` without a measured process.
 pub(super) fn summary(readings: &[WorkingSets]) -> Option<String> {
     let last = readings.last().filter(|sets| !sets.processes.is_empty())?;
-    let total = last.total();
-    let point = |sets: &WorkingSets| (sets.duration(), sets.total().referenced);
+    let total = last.memory();
+    let point = |sets: &WorkingSets| (sets.duration(), sets.memory().referenced);
     let points: Vec<(Duration, Bytes)> = readings.iter().map(point).collect();
     let is_cumulative = last.is_cumulative;
     let processes = match last.processes.len() {
@@ -32,7 +32,9 @@ pub(super) fn summary(readings: &[WorkingSets]) -> Option<String> {
         text += " This is a lower bound: touches of pages that were mapped before cause no fault.";
     }
     if total.least_referenced < total.referenced {
-        text += &format!(" Huge pages count as a whole: it was at least {}.", total.least_referenced);
+        let is_shared = last.processes.len() > 1 && matches!(last.distinct, Some(Ok(_)));
+        let shared = if is_shared { ", and processes may have touched the same shared pages" } else { "" };
+        text += &format!(" Huge pages count as a whole{shared}: it was at least {}.", total.least_referenced);
     }
     if !is_cumulative && readings.len() > 1 {
         let each = points.iter().map(|(_, referenced)| *referenced);

@@ -52,7 +52,7 @@ pub(super) fn write(readings: &[WorkingSets], out: &mut dyn io::Write) -> io::Re
     }
     let is_cumulative = readings.iter().all(|sets| sets.is_cumulative);
     let time = |sets: &WorkingSets| if is_cumulative { sets.duration() } else { sets.at() };
-    let points: Vec<_> = readings.iter().map(|sets| Point { time: time(sets), memory: sets.total() }).collect();
+    let points: Vec<_> = readings.iter().map(|sets| Point { time: time(sets), memory: sets.memory() }).collect();
     let axes: &[(TimeAxis, &str)] = if is_cumulative {
         &[
             (TimeAxis::Logarithmic, "Touched memory by the time since clearing, logarithmic"),

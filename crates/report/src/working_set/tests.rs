@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use memtrace_model::{
-    Bytes, CacheSize, CacheUse, Comm, Fit, LimitedGroup, MappingKind, PerSecond, Pid, ProcessWorkingSet,
-    ReferencedMemory, WorkingSetMethod,
+    Bytes, CacheSize, CacheUse, Comm, DistinctMemory, DistinctPages, Fit, LimitedGroup, MappingKind, PerSecond, Pid,
+    ProcessWorkingSet, ReferencedMemory, UnknownFrames, WorkingSetMethod,
 };
 
 use super::*;
@@ -64,6 +64,45 @@ fn text_has_a_line_for_each_process_and_their_sum() {
          40.01 MiB of 810.00 MiB resident in 2 processes were touched within 1.003 s.\n\
          Memory of the machine: not assessed, because this run is shorter than 30 s.\n"
     );
+}
+
+#[test]
+fn pages_with_known_frames_count_once() {
+    let sets = reading(vec![process(7, 0, 1000, 28 * MIB), process(8, 0, 1000, 12 * MIB)]);
+    let pages = |[resident, referenced, least]: [u64; 3]| DistinctPages {
+        resident: Bytes(resident * MIB),
+        referenced: Bytes(referenced * MIB),
+        least_referenced: Bytes(least * MIB),
+    };
+    let kinds = vec![(MappingKind::Heap, pages([404, 30, 28])), (MappingKind::File, pages([1, 0, 0]))];
+    let counted = WorkingSets { distinct: Some(Ok(DistinctMemory { kinds })), ..sets };
+    let text = written(Format::Text, std::slice::from_ref(&counted));
+    let sum = "    405M    405M   30.0M    7.4%   28.0M   30.0M      0B      0B ";
+    assert!(text.lines().any(|line| line.contains(sum) && line.ends_with("2 processes")), "{text}");
+    let summary = "30.00 MiB of 405.00 MiB resident in 2 processes were touched within 1 s. Huge pages count as a whole, and \
+                   processes may have touched the same shared pages: it was at least 28.00 MiB.";
+    assert!(text.contains(summary), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&written(Format::Json, &[counted])).expect("JSON");
+    assert_eq!(json["distinct"]["total"]["rss_bytes"], 405 * MIB);
+    assert_eq!(json["distinct"]["kinds"]["heap"]["referenced_bytes"], 30 * MIB);
+    assert_eq!(json["total"]["rss_bytes"], 810 * MIB);
+    assert!(json.get("unknown_frames").is_none());
+}
+
+#[test]
+fn sums_say_that_shared_pages_count_once_in_each_process() {
+    let mut sets = reading(vec![process(7, 0, 1000, 28 * MIB), process(8, 0, 1000, 12 * MIB)]);
+    for process in &mut sets.processes {
+        process.kinds[0].1.shared = Bytes(81 * MIB);
+    }
+    sets.distinct = Some(Err(UnknownFrames::NotPermitted));
+    let text = written(Format::Text, std::slice::from_ref(&sets));
+    let expected = "\n  counted once in each process: 20.0% of the pages, which are shared; the kernel shows no page frames without \
+                    CAP_SYS_ADMIN\n";
+    assert!(text.contains(expected), "{text}");
+    let json = written(Format::Json, &[sets]);
+    crate::json_lines::assert_round_trip::<memtrace_json::WorkingSets<'static>>(&json);
+    assert!(json.contains("\"distinct\":null,\"unknown_frames\":\"not_permitted\""), "{json}");
 }
 
 #[test]

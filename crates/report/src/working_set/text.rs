@@ -22,7 +22,7 @@ const WIDTH: usize = 6;
 /// Maximum length of a name, in characters.
 const NAME: usize = 15;
 
-/// Writes a line for each process, the largest working set first, and a line with the sum if there are several. Heads
+/// Writes a line for each process, the largest working set first, and a line for all together if there are several. Heads
 /// of the columns precede the first reading.
 ///
 /// # Errors
@@ -42,9 +42,13 @@ pub(super) fn write(sets: &WorkingSets, is_first: bool, out: &mut dyn io::Write)
         writeln!(out, "{row}  {:>7}  {name}", process.pid.to_string())?;
     }
     if sets.processes.len() > 1 {
-        let kind = |kind| sets.processes.iter().map(|process| process.of_kind(kind)).sum();
-        let row = row(&clock(sets.at()), sets.duration().as_secs_f64(), sets.total(), kind);
+        let kind = |kind| sets.memory_of_kind(kind);
+        let row = row(&clock(sets.at()), sets.duration().as_secs_f64(), sets.memory(), kind);
         writeln!(out, "{row}  {:>7}  {}", "", counted(sets.processes.len() as u64, "process", "processes"))?;
+        if let Some(Err(reason)) = sets.distinct {
+            let (shared, reason) = (percent(sets.shared_part()), reason.reason());
+            writeln!(out, "  counted once in each process: {shared} of the pages, which are shared; {reason}")?;
+        }
     }
     if sets.hugetlb().0 > 0 {
         writeln!(out, "  not measured: {} of hugetlbfs, which the RSS does not contain", sets.hugetlb())?;
