@@ -1,6 +1,8 @@
 //! Runs `memtrace wss` and its victim.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Lines};
+use std::iter;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 use crate::{Victim, root, tracer, victim};
@@ -95,6 +97,35 @@ pub fn measure(words: &[&str]) -> Vec<Reading> {
         assert!(text.contains(&format!("method {method}: {effects}")), "{text}");
     }
     readings
+}
+
+/// Number of processes of a victim with the kind `forked`.
+pub const FAMILY: u64 = 21;
+
+/// Returns the options that select a victim and its children.
+#[must_use]
+pub fn select_family(victim: &Victim) -> Vec<String> {
+    let pid = victim.pid();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the kernel lists children");
+    let pids: Vec<_> = iter::once(pid.to_string()).chain(children.split_whitespace().map(str::to_owned)).collect();
+    assert_eq!(pids.len() as u64, FAMILY, "{pids:?}");
+    pids.into_iter().flat_map(|pid| [String::from("--pid"), pid]).collect()
+}
+
+/// Asserts that [`PAGES`] pages of a victim with the kind `forked` are resident once, and that `touched` of them were
+/// touched.
+pub fn assert_pages_count_once(reading: &Reading, touched: u64) {
+    let others = FAMILY * OTHERS * PAGE;
+    let within = |bytes: u64, pages: u64| (pages * PAGE..pages * PAGE + others).contains(&bytes);
+    let distinct = reading.distinct.as_ref().expect("the page frames are known");
+    let anonymous = distinct.kinds["anonymous"];
+    assert!(within(anonymous.rss_bytes, PAGES) && within(anonymous.referenced_bytes, touched), "{distinct:?}");
+    assert!(within(anonymous.least_referenced_bytes, touched), "{distinct:?}");
+    assert_eq!(reading.processes.len() as u64, FAMILY);
+    assert!(reading.total.rss_bytes > FAMILY * PAGES * PAGE, "{:?}", reading.total);
+    // Pages that other processes map too, such as those of libraries, count in part in the PSS.
+    let rest = distinct.total.rss_bytes.checked_sub(reading.total.pss_bytes);
+    assert!(rest.is_some_and(|rest| rest < 8 << 20), "{distinct:?} {:?}", reading.total);
 }
 
 /// Starts a victim with [`PAGES`] pages that touches `touched` of them.

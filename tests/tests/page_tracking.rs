@@ -7,8 +7,8 @@ use std::process::Command;
 
 use memtrace_tests::process::{self, Process};
 use memtrace_tests::working_set::{
-    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, assert_bounds_of_huge_pages, measure, start, start_with,
-    wss,
+    EXACT_CASES, FAMILY, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, assert_bounds_of_huge_pages,
+    assert_pages_count_once, measure, select_family, start, start_with, wss,
 };
 use memtrace_tests::{MemoryCgroup, Scratch, Trace, Victim, recording_report, victim};
 
@@ -81,6 +81,29 @@ fn idle_pages_of_files_are_those_that_no_process_touches() {
 fn on_tmpfs(path: &str) -> bool {
     let output = Command::new("stat").args(["-f", "-c", "%T", path]).output().expect("stat runs");
     output.stdout.starts_with(b"tmpfs")
+}
+
+#[test]
+fn touched_pages_of_forked_processes_count_once() {
+    let methods = [("idle", has_idle_bitmap(), "read"), ("written", has_soft_dirty(), "write")];
+    for (method, _, pattern) in methods.into_iter().filter(|(_, is_supported, _)| *is_supported) {
+        // Written pages of the parent are copies, so the children keep their own.
+        let victim = start("forked", 2560, pattern);
+        let family = select_family(&victim);
+        let words: Vec<_> = family.iter().map(String::as_str).chain(["--method", method, "1s"]).collect();
+        let reading = &measure(&words)[0];
+        match pattern {
+            "read" => assert_pages_count_once(reading, 2560),
+            _ => {
+                let distinct = reading.distinct.as_ref().expect("the page frames are known");
+                let anonymous = distinct.kinds["anonymous"];
+                let within = |bytes: u64, pages: u64| (pages..pages + FAMILY * OTHERS).contains(&(bytes / PAGE));
+                assert!(within(anonymous.rss_bytes, PAGES + 2560), "{distinct:?}");
+                assert!(within(anonymous.referenced_bytes, 2560), "{distinct:?}");
+            }
+        }
+        victim.finish();
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-/* `working_set KIND PAGES TOUCHED PATTERN [FILE] [write]` maps resident memory of a kind: heap, anonymous, shmem, file, huge or
- * locked. From the first line on, it touches its first TOUCHED pages again and again, until the second line. The pattern is read,
+/* `working_set KIND PAGES TOUCHED PATTERN [FILE] [write]` maps resident memory of a kind: heap, anonymous, shmem, file, huge,
+ * locked, or forked: anonymous memory, with 20 children that do nothing. From the first line on, it touches its first TOUCHED pages again and again, until the second line. The pattern is read,
  * write, sparse (one page in each 2 MiB), or skewed: the first tenth of the pages each time, and all in each eighth pass. With the
  * pattern `rate`, it touches TOUCHED further pages in each second instead. With `fault`, it releases all pages, writes to the first
  * TOUCHED of them once, and prints a line. It allocates nothing. */
@@ -8,14 +8,18 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PAGE 4096ul
 #define HUGE (2ul << 20)
+#define CHILDREN 20
 
 static char *mapped(size_t bytes, int flags, int file) {
     char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, file, 0);
@@ -75,6 +79,39 @@ static double now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
+static pid_t children[CHILDREN];
+
+/* Starts the children, and waits until they have nothing more to do. */
+static void fork_children(void) {
+    int ready[2];
+    if (pipe(ready) != 0)
+        abort();
+    for (int child = 0; child < CHILDREN; child++) {
+        children[child] = fork();
+        if (children[child] < 0)
+            abort();
+        if (children[child] == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            if (write(ready[1], "", 1) != 1)
+                abort();
+            for (;;)
+                pause();
+        }
+    }
+    for (int child = 0; child < CHILDREN; child++) {
+        char byte;
+        if (read(ready[0], &byte, 1) != 1)
+            abort();
+    }
+}
+
+static void end_children(void) {
+    for (int child = 0; child < CHILDREN; child++) {
+        kill(children[child], SIGKILL);
+        waitpid(children[child], NULL, 0);
+    }
+}
+
 int main(int count, char **arguments) {
     if (count < 5)
         return 1;
@@ -85,6 +122,9 @@ int main(int count, char **arguments) {
     int writes = strcmp(count > 6 ? arguments[6] : pattern, "write") == 0;
     if (strcmp(pattern, "sparse") == 0)
         stride = HUGE;
+    int is_forked = strcmp(arguments[1], "forked") == 0;
+    if (is_forked)
+        fork_children();
     print_ready();
     if (!wait_for_harness())
         return 1;
@@ -105,5 +145,8 @@ int main(int count, char **arguments) {
         for (size_t pass = 0; !has_line(1); pass++)
             touch(memory, 0, pass % 8 == 0 ? touched : often, writes);
     }
-    return wait_for_harness() ? 0 : 1;
+    int is_finished = wait_for_harness();
+    if (is_forked)
+        end_children();
+    return is_finished ? 0 : 1;
 }

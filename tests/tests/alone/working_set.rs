@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use memtrace_tests::cgroup::Cgroup;
 use memtrace_tests::process::Process;
 use memtrace_tests::working_set::{
-    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, assert_bounds_of_huge_pages, measure, start, start_with,
-    wss,
+    EXACT_CASES, HUGE, Memory, OTHERS, PAGE, PAGES, Reading, assert_bounds_of_huge_pages, assert_pages_count_once,
+    measure, select_family, start, start_with, wss,
 };
 use memtrace_tests::{MemoryCgroup, Scratch, Victim, tracer, victim};
 
@@ -308,7 +308,7 @@ fn process_pages_below_the_estimated_limit() {
     victim.process().write_line("");
     let reading = &measure(&["--pid", &pid.to_string(), "--fit", "500ms"])[0];
     let needed = reading.fit.expect("it was requested").needed_bytes;
-    // Pages that the victim shares with other processes count in part.
+    // Pages of libraries count too.
     assert!((TOUCHED * PAGE * 95 / 100..TOUCHED * PAGE * 3 / 2).contains(&needed), "{needed}");
     let counter = || group.refaults().expect("the kernel counts the refaults of a cgroup");
     let refaults = |limit| {
@@ -323,5 +323,47 @@ fn process_pages_below_the_estimated_limit() {
     println!("{needed} bytes are needed; {above} refaults above, {below} below");
     assert!(above < 100, "{above}");
     assert!(below > 1000, "{below}");
+    victim.finish();
+}
+
+#[test]
+fn pages_of_idle_children_count_once() {
+    const TOUCHED: u64 = 25_600;
+    let victim = start("forked", TOUCHED, "read");
+    let family = select_family(&victim);
+    let words: Vec<_> = family.iter().map(String::as_str).chain(["--fit", "300ms"]).collect();
+    let reading = &measure(&words)[0];
+    assert_pages_count_once(reading, TOUCHED);
+    let fit = reading.fit.expect("it was requested");
+    let expected = PAGE * if fit.has_swap { TOUCHED } else { PAGES };
+    assert!((expected..expected + (8 << 20)).contains(&fit.needed_bytes), "{fit:?}");
+    victim.finish();
+}
+
+#[test]
+fn shared_pages_need_the_permission_to_see_page_frames() {
+    let victim = start("forked", 2560, "read");
+    let family = select_family(&victim);
+    let run = |options: &[String], words: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin"]).arg(tracer::binary());
+        command.arg("wss").args(options).args(words).arg("100ms").output().expect("setpriv is installed")
+    };
+    let output = run(&family, &["--fit"]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(8), "{text}");
+    assert!(text.contains("% of the pages are shared") && text.contains("CAP_SYS_ADMIN"), "{text}");
+    assert!(output.stdout.is_empty());
+    let output = run(&family, &["--format", "json"]);
+    let reading: Reading = serde_json::from_slice(&output.stdout).expect("a line of JSON");
+    assert_eq!((reading.distinct, reading.unknown_frames.as_deref()), (None, Some("not_permitted")));
+    assert!(reading.total.shared_bytes > reading.total.rss_bytes * 9 / 10, "{:?}", reading.total);
+    let output = run(&family, &[]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("\n  counted once in each process: ") && text.contains("CAP_SYS_ADMIN\n"), "{text}");
+    // The pages of a single process count once in any case.
+    let output = run(&family[..2], &["--fit", "--format", "json"]);
+    let reading: Reading = serde_json::from_slice(&output.stdout).expect("a line of JSON");
+    assert!(reading.fit.is_some_and(|fit| fit.needed_bytes >= 2560 * PAGE), "{reading:?}");
     victim.finish();
 }
