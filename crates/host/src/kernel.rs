@@ -23,6 +23,7 @@ mod gate;
 mod helper_process;
 mod load;
 mod map_sizes;
+mod mapped_ring;
 mod mark_entries;
 mod probed_files;
 mod process_filter;

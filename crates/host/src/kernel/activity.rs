@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use aya::maps::{HashMap, MapData, PerCpuArray, RingBuf};
+use aya::maps::{HashMap, PerCpuArray};
 use memtrace_common::wire::{
     ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, Header, RecordKind, ThreadState,
     UNKNOWN_USAGE, call_time,
@@ -16,6 +16,7 @@ use super::attach_point::AttachPoint;
 use super::bpf::Bpf;
 use super::decode::{self, reclaim_kind};
 use super::error::KernelError;
+use super::mapped_ring::MappedRing;
 use super::settings::ActivityOptions;
 use super::wire_type::{self, MapEntry};
 use crate::target_files::read_memory;
@@ -81,7 +82,7 @@ pub enum ThreadActivity {
 
 /// Reader of the ring with the activity of threads.
 pub struct ActivityReader {
-    ring: RingBuf<MapData>,
+    ring: MappedRing,
     /// Number of records that could not be decoded.
     bad: u64,
 }
@@ -94,7 +95,7 @@ impl ActivityReader {
     /// Passes at most `limit` unread records to `sink`, in order. The next call of `drain` continues after them.
     pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(ThreadActivity)) {
         for _ in 0..limit {
-            let Some(record) = self.ring.next() else { return };
+            let Some(record) = self.ring.next_record() else { return };
             match parse(&record) {
                 Some(activity) => sink(activity),
                 None => self.bad += 1,

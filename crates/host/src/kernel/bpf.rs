@@ -1,10 +1,11 @@
 //! The loaded BPF object: its maps, and the programs at tracepoints and perf events.
 
 use aya::Ebpf;
-use aya::maps::{ArrayOfMaps, Map, MapData, RingBuf};
+use aya::maps::{ArrayOfMaps, Map, MapData};
 use aya::programs::{Program, RawTracePoint};
 
 use super::error::KernelError;
+use super::mapped_ring::MappedRing;
 
 /// BPF object with created maps. Its programs are loaded separately. Dropping this value detaches all programs.
 pub(super) struct Bpf(Ebpf);
@@ -58,11 +59,14 @@ impl Bpf {
     }
 
     /// Takes the ring `name` out of the object. `action` is a verb phrase for the error, such as "read the activity".
-    pub(super) fn take_ring(&mut self, name: &str, action: &str) -> Result<RingBuf<MapData>, KernelError> {
-        self.take_map(name)?.try_into().map_err(|error| KernelError::from_error(action, &error))
+    pub(super) fn take_ring(&mut self, name: &str, action: &str) -> Result<MappedRing, KernelError> {
+        match self.take_map(name)? {
+            Map::RingBuf(map) => MappedRing::new(map, action),
+            _ => Err(KernelError::missing(name)),
+        }
     }
 
-    pub(super) fn rings(&mut self) -> Result<ArrayOfMaps<&mut MapData, RingBuf<MapData>>, KernelError> {
+    pub(super) fn rings(&mut self) -> Result<ArrayOfMaps<&mut MapData, MapData>, KernelError> {
         let map = self.map_mut("RINGS")?;
         map.try_into().map_err(|error| KernelError::from_error("use the rings", &error))
     }

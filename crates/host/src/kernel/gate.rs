@@ -49,7 +49,7 @@ impl Gate {
         // An update of a map of maps returns after all running programs have ended (`maybe_wait_bpf_programs`,
         // kernel/bpf/syscall.c).
         bpf.rings()?
-            .set(MAX_RINGS, self.spare.ring(), 0)
+            .set(MAX_RINGS, self.spare.map(), 0)
             .map_err(|error| KernelError::from_error("wait for running BPF programs", &error))
     }
 

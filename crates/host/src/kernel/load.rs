@@ -525,7 +525,7 @@ fn make_rings(bpf: &mut Bpf, options: &Options) -> Result<Vec<RingReader>, Kerne
     let mut rings = bpf.rings()?;
     for (index, reader) in (0u32..).zip(&readers) {
         rings
-            .set(index, reader.ring(), 0)
+            .set(index, reader.map(), 0)
             .map_err(|error| KernelError::from_error("pass a ring to the BPF programs", &error))?;
     }
     Ok(readers)

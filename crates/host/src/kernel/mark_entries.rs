@@ -2,12 +2,12 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 
-use aya::maps::{MapData, RingBuf};
 use memtrace_common::wire::MarkRecord;
 use memtrace_model::Pid;
 
 use super::bpf::Bpf;
 use super::error::KernelError;
+use super::mapped_ring::MappedRing;
 use super::wire_type;
 
 /// Entry of a function that sets a mark.
@@ -20,7 +20,7 @@ pub struct MarkEntry {
 }
 
 /// Reader of the ring with the entries.
-pub struct MarkEntryReader(RingBuf<MapData>);
+pub struct MarkEntryReader(MappedRing);
 
 impl MarkEntryReader {
     pub(super) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
@@ -29,7 +29,7 @@ impl MarkEntryReader {
 
     /// Passes all unread entries to `sink`, in order.
     pub fn drain(&mut self, mut sink: impl FnMut(MarkEntry)) {
-        while let Some(record) = self.0.next() {
+        while let Some(record) = self.0.next_record() {
             if let Some(entry) = parse(&record) {
                 sink(entry);
             }

@@ -1,11 +1,11 @@
 //! Reader of the cgroups that were removed during a run.
 
-use aya::maps::{MapData, RingBuf};
 use memtrace_common::wire::RemovedCgroupRecord;
 use memtrace_model::CgroupId;
 
 use super::bpf::Bpf;
 use super::error::KernelError;
+use super::mapped_ring::MappedRing;
 use super::wire_type;
 
 /// Cgroup that was removed.
@@ -20,7 +20,7 @@ pub struct RemovedCgroup {
 }
 
 /// Reader of the ring with removed cgroups.
-pub struct RemovedCgroupReader(RingBuf<MapData>);
+pub struct RemovedCgroupReader(MappedRing);
 
 impl RemovedCgroupReader {
     pub(super) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
@@ -29,7 +29,7 @@ impl RemovedCgroupReader {
 
     /// Passes all unread records of removed cgroups to `sink`.
     pub fn drain(&mut self, mut sink: impl FnMut(RemovedCgroup)) {
-        while let Some(record) = self.0.next() {
+        while let Some(record) = self.0.next_record() {
             if let Some(removed) = parse(&record) {
                 sink(removed);
             }

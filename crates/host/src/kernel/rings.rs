@@ -4,18 +4,19 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use aya::maps::{Map, MapData, RingBuf};
+use aya::maps::MapData;
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use memtrace_model::{Bytes, Event};
 
 use super::decode::decode;
 use super::error::KernelError;
+use super::mapped_ring::MappedRing;
 
 /// False if a thread could not raise its priority.
 static HAS_PRIORITY: AtomicBool = AtomicBool::new(true);
 
 /// Reader of one ring.
-pub struct RingReader(RingBuf<MapData>);
+pub struct RingReader(MappedRing);
 
 /// Numbers of records that were read from a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,14 +36,13 @@ impl RingReader {
             reason: format!("{size} exceeds the maximum size of a ring"),
         })?;
         let definition = aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, entries, 0);
-        let ring = MapData::create(definition, "memtrace_ring", None)
-            .and_then(|data| RingBuf::try_from(Map::RingBuf(data)))
+        let map = MapData::create(definition, "memtrace_ring", None)
             .map_err(|error| KernelError::from_error(ACTION, &error))?;
-        Ok(Self(ring))
+        MappedRing::new(map, ACTION).map(Self)
     }
 
-    pub(super) fn ring(&self) -> &RingBuf<MapData> {
-        &self.0
+    pub(super) const fn map(&self) -> &MapData {
+        self.0.map_data()
     }
 
     /// Raises the priority of the calling thread, if permitted. At the default priority, targets can keep all CPUs busy
@@ -67,7 +67,7 @@ impl RingReader {
     pub fn drain(&mut self, limit: u64, mut sink: impl FnMut(Event)) -> Drained {
         let mut drained = Drained::default();
         while drained.events + drained.bad < limit {
-            let Some(record) = self.0.next() else { break };
+            let Some(record) = self.0.next_record() else { break };
             match decode(&record) {
                 Ok(event) => {
                     drained.events += 1;

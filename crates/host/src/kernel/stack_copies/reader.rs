@@ -2,15 +2,14 @@
 
 use std::os::fd::{AsRawFd as _, RawFd};
 
-use aya::maps::{MapData, RingBuf};
-
 use super::assembly::{Assembly, StackCopy};
 use crate::kernel::bpf::Bpf;
 use crate::kernel::error::KernelError;
+use crate::kernel::mapped_ring::MappedRing;
 
 /// Reader of the ring with stack copies.
 pub struct StackCopyReader {
-    ring: RingBuf<MapData>,
+    ring: MappedRing,
     assembly: Assembly,
 }
 
@@ -23,7 +22,7 @@ impl StackCopyReader {
     /// Reads up to `limit` records, and passes complete copies to `sink`. Returns the number of records that were read.
     pub fn drain(&mut self, limit: usize, mut sink: impl FnMut(StackCopy)) -> usize {
         for read in 0..limit {
-            let Some(record) = self.ring.next() else { return read };
+            let Some(record) = self.ring.next_record() else { return read };
             if let Some(copy) = self.assembly.add(&record) {
                 sink(copy);
             }

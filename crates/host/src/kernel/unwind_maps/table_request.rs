@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsRawFd, RawFd};
 
-use aya::maps::{MapData, RingBuf};
 use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::TableRequestRecord;
 use memtrace_model::{AbsAddr, Pid};
 
 use crate::kernel::bpf::Bpf;
 use crate::kernel::error::KernelError;
+use crate::kernel::mapped_ring::MappedRing;
 use crate::kernel::wire_type;
 
 /// Request for the unwind table of an object that a process has mapped.
@@ -23,7 +23,7 @@ pub struct TableRequest {
 }
 
 /// Reader of the ring with the requests.
-pub struct TableRequestReader(RingBuf<MapData>);
+pub struct TableRequestReader(MappedRing);
 
 impl TableRequestReader {
     pub(in crate::kernel) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
@@ -32,7 +32,7 @@ impl TableRequestReader {
 
     /// Passes all unread requests to `sink`.
     pub fn drain(&mut self, mut sink: impl FnMut(TableRequest)) {
-        while let Some(record) = self.0.next() {
+        while let Some(record) = self.0.next_record() {
             if let Some(request) = parse(&record) {
                 sink(request);
             }

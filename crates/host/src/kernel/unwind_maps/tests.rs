@@ -280,6 +280,17 @@ fn privileged_new_tables_take_effect_at_once() {
     assert_eq!(trace.stack_of(chain::first, 0), (in_third()[..1].to_vec(), StackEnd::NoTable));
 }
 
+/// A record of an allocation takes 48 bytes of the ring. 64 KiB are no multiple of that, so records wrap.
+#[test]
+fn privileged_records_that_wrap_around_a_ring_are_whole() {
+    let _lock = lock();
+    let mut trace = Trace::load(0).probe(here!(chain_alloc));
+    for _ in 0..5000 {
+        let (_, stacks) = trace.run(chain::first, 0);
+        assert!(stacks.is_empty(), "{stacks:?}");
+    }
+}
+
 #[test]
 fn privileged_writes_beyond_the_maps_are_refused() {
     let _lock = lock();
