@@ -228,6 +228,14 @@ impl Shards {
         self.shards.iter().flat_map(|shard| shard.progress.take_kept()).collect()
     }
 
+    /// Makes each shard return free memory of its thread to the kernel, as [`Source::return_memory`] does.
+    pub fn return_memory(&self) {
+        for shard in &self.shards {
+            // Sending fails if the shard panicked, which `finish` reports.
+            let _ = shard.commands.send(Command::ReturnMemory);
+        }
+    }
+
     /// Adds hot and cold bytes to the totals of blocks that [`Shards::finish`] returns.
     pub fn set_touches(&self, touches: &Arc<TouchedProcesses>) {
         for shard in &self.shards {

@@ -52,6 +52,8 @@ pub(super) enum Command {
     Demote(Arc<[Demoted]>),
     /// Sets the sums of the blocks that the BPF programs have dropped.
     SetDropped(Vec<(Demoted, Amount)>),
+    /// Returns free memory of the shard's thread to the kernel.
+    ReturnMemory,
 }
 
 /// Result of a shard.
@@ -182,6 +184,7 @@ impl<S: Source> Shard<S> {
                     sums.into_iter().for_each(|(demoted, sum)| self.ledger.set_dropped(demoted, sum));
                 }
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
+                Ok(Command::ReturnMemory) => self.source.return_memory(),
                 Err(TryRecvError::Disconnected) => return ControlFlow::Break(None),
                 Err(TryRecvError::Empty) => return ControlFlow::Continue(()),
             }

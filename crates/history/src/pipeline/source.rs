@@ -24,6 +24,9 @@ pub trait Source: Send {
         None
     }
 
+    /// Returns free memory of the thread that drains the source to the kernel. It may take some milliseconds.
+    fn return_memory(&mut self) {}
+
     /// Waits until the source needs to be drained soon, or until `timeout` has passed.
     fn wait(&mut self, timeout: Duration);
 }

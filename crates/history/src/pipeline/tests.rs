@@ -86,6 +86,33 @@ impl Source for Gate {
     fn wait(&mut self, _: Duration) {}
 }
 
+/// Source that sends a message when it returns memory.
+struct Returning(Sender<()>);
+
+impl Source for Returning {
+    fn drain<F: FnMut(Event)>(&mut self, _: usize, _: F) -> Drained {
+        Drained::default()
+    }
+
+    fn return_memory(&mut self) {
+        let _ = self.0.send(());
+    }
+
+    fn wait(&mut self, _: Duration) {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn each_shard_returns_memory_on_request() {
+    let (sender, returned) = channel();
+    let sources = vec![Returning(sender.clone()), Returning(sender)];
+    let mut shards = Shards::start(sources, Settings::UNLIMITED, EventClass::ALL, &Sinks::default()).unwrap();
+    shards.return_memory();
+    assert!(shards.finish(NOW).failures.is_empty());
+    assert_eq!(returned.iter().count(), 2);
+}
+
 struct Panicking;
 
 impl Source for Panicking {
