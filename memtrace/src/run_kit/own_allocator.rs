@@ -29,7 +29,7 @@ pub(crate) fn reserve() {
     drop(std::hint::black_box(blocks));
 }
 
-/// Returns free memory between used blocks to the kernel.
+/// Returns free memory between used blocks of the calling thread to the kernel.
 pub(crate) fn trim() {
     // SAFETY: the call has no conditions.
     unsafe { mi_collect(true) };

@@ -31,6 +31,11 @@ pub(super) fn cost_so_far(
     }
 }
 
+/// Returns the RSS of memtrace; `None` if it cannot be read.
+pub(super) fn own_rss() -> Option<Bytes> {
+    procfs::counted(own_pid()).ok().map(|counted| counted.rss)
+}
+
 fn own_pid() -> Pid {
     Pid(process::id())
 }

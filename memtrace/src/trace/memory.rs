@@ -14,6 +14,8 @@ use crate::trace::config::Config;
 /// Limits of all state of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MemoryPlan {
+    /// Limit of the memory of all items together; `None` without one.
+    pub(super) limit: Option<Bytes>,
     pub(super) maps: MapSizes,
     pub(super) ring_size: Bytes,
     /// Size of the ring of mmap events, for each processor.
@@ -70,7 +72,8 @@ pub(super) struct RecorderLimits {
     pub(super) waiting_stacks: usize,
 }
 
-/// Memory of memtrace without its state: its executable, and the kernel's type information.
+/// Memory of memtrace without its state: its executable, the kernel's type information, the BPF programs that aya
+/// keeps, and the stacks of threads (docs/design/0106).
 const PROGRAM: u64 = 20 << 20;
 
 /// Memory for symbols that the report takes at the end, while the state still exists. It is left free in a memory
@@ -186,6 +189,7 @@ impl MemoryPlan {
             None => RecorderLimits::WITHOUT_FILE,
         });
         Self {
+            limit: None,
             maps: MapSizes::FULL.with(config.map_uses()),
             ring_size: config.tuning.ring_size,
             mmap_ring: Bytes(mmap_events::LARGEST_RING as u64),
@@ -232,6 +236,7 @@ impl MemoryPlan {
             thread_names: full.registry.thread_names.min(state(eighths::THREAD_NAMES, THREAD_NAME)),
         };
         Some(Self {
+            limit: Some(limit),
             maps,
             ring_size,
             mmap_ring: full.mmap_ring.min(Bytes(mmap_ring)),

@@ -4,6 +4,7 @@ mod accounts;
 mod activity;
 mod demotions;
 mod overhead;
+mod own_memory;
 mod pages;
 mod periodic_sites;
 pub(super) mod reclaim;
@@ -15,12 +16,13 @@ use std::sync::Arc;
 
 use memtrace_history::Fact;
 use memtrace_history::pipeline::AccountSink;
-use memtrace_model::{EndedImage, EventClass, Object, Tick};
+use memtrace_model::{Bytes, EndedImage, EventClass, Object, Tick};
 
 use self::accounts::RunAccounts;
 use self::activity::RunActivity;
 use self::demotions::Demotions;
 use self::overhead::MeasuredOverhead;
+use self::own_memory::OwnMemory;
 use self::pages::PageReader;
 use self::periodic_sites::PeriodicSites;
 use self::reclaim::ReclaimReader;
@@ -39,6 +41,8 @@ use crate::run_kit::observer::Observer;
 pub(super) struct Prepared {
     accounts: Option<RunAccounts>,
     overhead: Option<OverheadMeter>,
+    /// Limit of memtrace's memory; `None` without one.
+    memory_limit: Option<Bytes>,
 }
 
 /// A kind of part, and the function that creates it.
@@ -95,6 +99,11 @@ const ROWS: &[Row] = &[
     },
     Row { name: "reclaim", begins: Begins::WithEvents, create: |config, _, _| Ok(boxed(ReclaimReader::start(config))) },
     Row { name: "sites", begins: Begins::WithEvents, create: |config, _, _| PeriodicSites::start(config).map(boxed) },
+    Row {
+        name: "own memory",
+        begins: Begins::WithEvents,
+        create: |_, prepared, _| Ok(boxed(prepared.memory_limit.map(OwnMemory::start))),
+    },
 ];
 
 fn boxed<T: Part + 'static>(part: Option<T>) -> Option<Box<dyn Part>> {
@@ -115,7 +124,7 @@ impl Prepared {
             RunAccounts::new(report, tags, config.top, history)
         });
         let (accounts, sink) = accounts.unzip();
-        (Self { accounts, overhead }, sink)
+        (Self { accounts, overhead, memory_limit: plan.limit }, sink)
     }
 }
 

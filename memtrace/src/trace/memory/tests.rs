@@ -4,6 +4,7 @@ use super::*;
 const USES: MapUses = MapUses { tags: true, activity: true };
 
 const FULL: MemoryPlan = MemoryPlan {
+    limit: None,
     maps: MapSizes::FULL,
     ring_size: Bytes(16 << 20),
     mmap_ring: Bytes(1 << 19),
@@ -21,6 +22,7 @@ const FULL: MemoryPlan = MemoryPlan {
 /// Returns the memory of everything that a plan limits. A new field of a plan does not compile without a line here.
 fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
     let MemoryPlan {
+        limit: _,
         maps,
         ring_size,
         mmap_ring,
@@ -105,7 +107,8 @@ fn the_smallest_limit_is_the_first_that_suffices() {
 
 #[test]
 fn a_large_limit_changes_nothing() {
-    assert_eq!(MemoryPlan::within(Bytes(1 << 40), 4, 8, FULL), Some(FULL));
+    let limit = Bytes(1 << 40);
+    assert_eq!(MemoryPlan::within(limit, 4, 8, FULL), Some(MemoryPlan { limit: Some(limit), ..FULL }));
 }
 
 #[test]

@@ -13,6 +13,7 @@ use super::Trace;
 use crate::run_kit::clock;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
+use crate::run_kit::own_allocator;
 use crate::run_kit::privileges;
 use crate::run_kit::realtime;
 use crate::run_kit::service_manager::Watchdog;
@@ -209,6 +210,10 @@ impl Source for RingSource {
 
     fn user_of(pid: Pid) -> Option<u32> {
         procfs::responsible_user(pid)
+    }
+
+    fn return_memory(&mut self) {
+        own_allocator::trim();
     }
 
     fn wait(&mut self, timeout: Duration) {
