@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +10,12 @@ use crate::outcome::Outcome;
 use crate::process::{self, Process};
 use crate::scratch::Scratch;
 use crate::{Victim, lane, root, victim};
+
+/// Default of `--memory-limit` for `--all`, in bytes.
+pub const DEFAULT_MEMORY_LIMIT: u64 = 256 << 20;
+
+/// Memory in bytes that a report may take at the end in addition to the limit (`REPORT`, memtrace/src/trace/memory.rs).
+pub const REPORT_MEMORY: u64 = 8 << 20;
 
 /// Number of the system call in which memtrace waits for events. Only x86-64 has `epoll_wait`.
 #[cfg(target_arch = "x86_64")]
@@ -200,6 +207,14 @@ pub struct Tracer {
 impl Tracer {
     pub fn process(&mut self) -> &mut Process {
         &mut self.process
+    }
+
+    /// Returns the high-water mark of the RSS of memtrace so far, in bytes (`VmHWM`, proc_pid_status(5)).
+    #[must_use]
+    pub fn peak_rss(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid())).expect("memtrace runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("memtrace has memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("the RSS is a number") * 1024
     }
 
     /// Waits until the BPF programs have the unwind table of `object`. The trace must have the option `-vv`.

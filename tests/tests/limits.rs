@@ -41,6 +41,31 @@ fn trace_with_a_memory_limit_matches() {
     assert_traced(&[], &["--memory-limit", "40MiB", "--shards", "2"], "the rings have 2.00 MiB each");
 }
 
+/// All pages of a mapping of a ring are resident, so a second mapping of the data would count twice. The limit leaves
+/// all maps their full size.
+#[test]
+fn data_of_each_ring_is_mapped_once() {
+    const RING: u64 = 512 << 10;
+    const LARGEST_PAGE: u64 = 64 << 10;
+    let mut victim = victim::start("exact");
+    let options = ["--ring-size", "512KiB", "--shards", "2", "--memory-limit", "1GiB"];
+    let mut tracer = Trace::victim(&victim).options(&options).start();
+    let maps = fs::read_to_string(format!("/proc/{}/maps", tracer.process().pid())).unwrap();
+    let size = |line: &str| {
+        let (begin, end) = line.split_whitespace().next()?.split_once('-')?;
+        Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(begin, 16).ok()?)
+    };
+    let of_rings = maps.lines().filter(|line| line.contains(" r--s ") && line.contains("bpf-map"));
+    let sizes: Vec<u64> = of_rings.filter_map(size).collect();
+    // A page precedes the data.
+    let number_with = |data: u64| sizes.iter().filter(|&&size| size > data && size <= data + LARGEST_PAGE).count();
+    assert_eq!((number_with(RING), number_with(2 * RING)), (2, 0), "{maps}");
+    let expected = victim.work();
+    let outcome = tracer.stop();
+    victim.finish();
+    outcome.report().assert_equals(&expected);
+}
+
 #[test]
 fn required_memory_is_named() {
     let victim = victim::start("exact");
