@@ -3,9 +3,12 @@
 //! [`Launch::prepare`] forks a child that waits at a barrier, a pipe. While it waits, probes can be attached to its
 //! pid; [`Launch::release`] makes the child execute the command. If memtrace exits before the release, for any reason,
 //! the pipe closes and the child exits too. After the release, the command continues even if memtrace is killed.
+//!
+//! With [`Launch::hold_execs`], the command and the processes that it starts also stop at each exec.
 
 mod child;
 mod error;
+mod hold;
 mod identity;
 pub mod path;
 mod wait;
@@ -22,6 +25,7 @@ use crate::procfs::open_pidfd;
 use child::{Failure, Plan, Step, Strings};
 
 pub use error::LaunchError;
+pub use hold::StoppedImage;
 pub use identity::Identity;
 pub use wait::Child;
 
@@ -89,6 +93,17 @@ impl Launch {
     #[must_use]
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.child.pidfd()
+    }
+
+    /// Stops the command and each process that it starts at every exec, until [`Child::resume`] or for two seconds. A
+    /// thread calls `stopped` when an image has stopped. Call this before [`Self::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchError::Start`] if the kernel refuses to trace the child.
+    pub fn hold_execs(&mut self, stopped: impl Fn() + Send + 'static) -> Result<(), LaunchError> {
+        let step = "ptrace, which --hold-exec needs";
+        self.child.hold(stopped).map_err(|source| LaunchError::Start { step, source })
     }
 
     /// Lets the child execute the command, and returns after the exec.

@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use std::process::ExitStatus;
+use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
 use harness::Scratch;
@@ -23,6 +24,38 @@ fn prepare(words: &[&str]) -> Launch {
 
 fn run(words: &[&str]) -> ExitStatus {
     prepare(words).release().unwrap().wait().unwrap()
+}
+
+/// Prepares a command that stops at each exec. The receiver gets a message for each stop, and ends with the last process.
+fn prepare_held(words: &[&str]) -> (Launch, Receiver<()>) {
+    let (sender, stops) = mpsc::channel();
+    let mut launch = prepare(words);
+    launch.hold_execs(move || sender.send(()).unwrap_or_default()).unwrap();
+    (launch, stops)
+}
+
+/// Starts a command that stops at each exec, and waits for its first stop.
+fn start_held(words: &[&str]) -> (Child, StoppedImage) {
+    let (launch, stops) = prepare_held(words);
+    let child = launch.release().unwrap();
+    stops.recv_timeout(PATIENCE).unwrap();
+    let images = child.take_stopped_images();
+    assert!(images.len() == 1 && images[0].pid == child.pid(), "{images:?}");
+    (child, images[0])
+}
+
+/// Runs a command that stops at each exec. Returns the number of stops and the exit status.
+fn run_held(words: &[&str]) -> (usize, ExitStatus) {
+    let (launch, stops) = prepare_held(words);
+    let mut child = launch.release().unwrap();
+    let mut count = 0;
+    while stops.recv_timeout(PATIENCE).is_ok() {
+        for image in child.take_stopped_images() {
+            assert!(child.resume(image));
+            count += 1;
+        }
+    }
+    (count, child.wait().unwrap())
 }
 
 fn proc_file(pid: Pid, name: &str) -> String {
@@ -169,6 +202,80 @@ fn the_command_inherits_no_descriptors() {
     assert!(Command::new("sh").args(["-c", &expected]).status().unwrap().success());
     let [ours, expected] = lists.map(|list| fs::read_to_string(list).unwrap());
     assert_eq!(ours, expected);
+}
+
+#[test]
+fn held_command_stops_at_each_exec_and_keeps_its_status() {
+    let (stops, status) = run_held(&["sh", "-c", "/bin/true; /bin/true; exit 42"]);
+    assert_eq!((stops, status.code()), (3, Some(42)));
+    let (stops, status) = run_held(&["sh", "-c", "(sleep 0 & wait); kill -TERM $$"]);
+    assert_eq!((stops, status.signal()), (2, Some(libc::SIGTERM)));
+}
+
+#[test]
+fn image_is_stopped_until_it_is_resumed() {
+    let scratch = Scratch::new();
+    let made = scratch.path("made");
+    let (mut child, image) = start_held(&["mkdir", made.to_str().unwrap()]);
+    assert!(proc_file(child.pid(), "stat").contains("(mkdir) t "));
+    assert!(child.take_stopped_images().is_empty() && !made.exists());
+    assert_eq!(child.try_wait().unwrap(), None);
+    assert!(child.resume(image) && !child.resume(image));
+    assert!(child.wait().unwrap().success());
+    assert!(made.is_dir());
+}
+
+#[test]
+fn image_runs_at_its_deadline() {
+    let (mut child, image) = start_held(&["true"]);
+    assert!(crate::procfs::exits_within(child.pidfd(), PATIENCE));
+    assert!(!child.resume(image));
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn stopped_image_runs_when_the_hold_ends() {
+    let (mut child, image) = start_held(&["true"]);
+    child.end_hold();
+    assert!(!child.resume(image) && child.take_stopped_images().is_empty());
+    assert!(child.wait().unwrap().success());
+    // The value ends the hold when it is dropped.
+    let (child, _) = start_held(&["true"]);
+    let pidfd = child.pidfd().try_clone_to_owned().unwrap();
+    drop(child);
+    assert!(crate::procfs::exits_within(pidfd.as_fd(), PATIENCE));
+}
+
+#[test]
+fn running_command_is_not_disturbed_when_the_hold_ends() {
+    let scratch = Scratch::new();
+    let pipe = scratch.path("pipe");
+    assert!(run(&["mkfifo", pipe.to_str().unwrap()]).success());
+    let (mut child, image) = start_held(&["cat", pipe.to_str().unwrap()]);
+    assert!(child.resume(image));
+    child.end_hold();
+    assert!(proc_file(child.pid(), "status").contains("TracerPid:\t0\n"));
+    assert_eq!(child.try_wait().unwrap(), None);
+    drop(fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn status_of_a_held_command_outlives_the_hold() {
+    let (mut child, image) = start_held(&["sh", "-c", "exit 9"]);
+    assert!(child.resume(image));
+    assert!(crate::procfs::exits_within(child.pidfd(), PATIENCE));
+    child.end_hold();
+    assert_eq!(child.try_wait().unwrap().and_then(|status| status.code()), Some(9));
+}
+
+#[test]
+fn held_command_that_cannot_be_executed_is_an_error() {
+    let scratch = Scratch::new();
+    let script = scratch.script("script", "#!/no/such/interpreter\n");
+    let (launch, _) = prepare_held(&[script.to_str().unwrap()]);
+    let result = launch.release();
+    assert!(matches!(result, Err(LaunchError::NotRunnable { .. })), "{result:?}");
 }
 
 #[test]

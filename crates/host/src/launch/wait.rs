@@ -7,17 +7,22 @@ use std::process::ExitStatus;
 
 use memtrace_model::Pid;
 
-/// Child process of memtrace. Dropping this value does not affect the process.
+use super::hold::{ExecHold, StoppedImage};
+
+/// Child process of memtrace. Dropping this value lets images run that are stopped at their exec, and does not affect
+/// the process otherwise.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
     pidfd: OwnedFd,
     status: Option<ExitStatus>,
+    /// Present while the process is stopped at each exec. Only its thread may wait for the process.
+    hold: Option<ExecHold>,
 }
 
 impl Child {
     pub(super) fn new(pid: Pid, pidfd: OwnedFd) -> Self {
-        Self { pid, pidfd, status: None }
+        Self { pid, pidfd, status: None, hold: None }
     }
 
     #[must_use]
@@ -31,21 +36,52 @@ impl Child {
         self.pidfd.as_fd()
     }
 
+    /// Stops the process and those that it starts at each exec. The process must wait at the barrier.
+    pub(super) fn hold(&mut self, stopped: impl Fn() + Send + 'static) -> io::Result<()> {
+        self.hold = Some(ExecHold::start(self.pid, stopped)?);
+        Ok(())
+    }
+
+    /// Returns the images that have stopped at their exec since the last call, and are still stopped.
+    #[must_use]
+    pub fn take_stopped_images(&self) -> Vec<StoppedImage> {
+        self.hold.as_ref().map(ExecHold::take_stopped).unwrap_or_default()
+    }
+
+    /// Lets an image run. Returns false if it runs already, because it was stopped for two seconds, or has ended.
+    pub fn resume(&self, image: StoppedImage) -> bool {
+        self.hold.as_ref().is_some_and(|hold| hold.resume(image))
+    }
+
+    /// Stops no image at its exec any more, and lets the stopped ones run.
+    pub fn end_hold(&mut self) {
+        if let Some(hold) = self.hold.take() {
+            self.status = hold.end();
+        }
+    }
+
     /// Returns the exit status; `None` while the process runs.
     ///
     /// # Errors
     ///
     /// Errors of waitpid(2).
     pub fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
-        self.waitpid(libc::WNOHANG)
+        match &self.hold {
+            Some(hold) => Ok(hold.command_status()),
+            None => self.waitpid(libc::WNOHANG),
+        }
     }
 
-    /// Waits for the exit, and returns the exit status.
+    /// Waits for the exit, and returns the exit status. If images are stopped at their exec, this also waits for all
+    /// processes that the process has started.
     ///
     /// # Errors
     ///
     /// Errors of waitpid(2).
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        if let Some(hold) = self.hold.take() {
+            self.status = hold.join();
+        }
         self.waitpid(0)?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
