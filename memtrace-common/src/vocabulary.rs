@@ -158,7 +158,7 @@ loss_reasons! {
         "files that were not read in time, because a file system did not answer or a process held a lock of its memory; functions may have no names, and allocators no probes";
     /// A process had loaded an allocator before probes were attached to the allocator.
     AllocatorLate = "allocator_late",
-        "allocators that a process used before memtrace had probed them; earlier blocks are not counted";
+        "allocators that a process used before memtrace had probed them; earlier blocks are not counted; add --hold-exec for executables that a command starts";
 }
 
 impl LossReason {

@@ -51,6 +51,7 @@ pub(crate) fn run(config: &ThreadsConfig, observer: &mut dyn Observer) -> Result
         let deadline = config.duration.map(|duration| Instant::now() + duration);
         let mut mappings = interval(MAPPINGS);
         mappings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let exec_stopped = run.exec_stopped();
         let mut reason = None;
         while reason.is_none() {
             tokio::select! {
@@ -62,6 +63,7 @@ pub(crate) fn run(config: &ThreadsConfig, observer: &mut dyn Observer) -> Result
                     }
                 }
                 _ = mappings.tick() => run.update(observer),
+                () = exec_stopped.notified() => run.update(observer),
                 request = run.marks.next() => run.mark(request),
                 reading = run.sampling.next() => match reading {
                     Some(reading) => {

@@ -170,6 +170,7 @@ mod tests {
                 argv: vec!["ls".into(), "-l".into(), "--pid".into()],
                 pass_exit_code: true,
                 children: true,
+                holds_execs: true,
             },
             duration: Some(Duration::from_secs(90)),
             outputs: vec![
@@ -198,7 +199,7 @@ mod tests {
             quiet: true,
         };
         let line = "--events heap,fault --sample 64 -d 1m30s -o a.json -o - --format txt -m live-count --by thread --min-size 1k --older 1m --top 3 --keep-ended 0 --all-stacks \
-                    --shards 16 --protect --debuginfod=http://a -q --exit-code -- ls -l --pid";
+                    --shards 16 --protect --debuginfod=http://a -q --exit-code --hold-exec -- ls -l --pid";
         assert_eq!(resolved(line), Ok(expected));
     }
 }

@@ -156,6 +156,7 @@ fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
         wait: false,
         children: false,
         no_children: false,
+        hold_exec: false,
         command: Vec::new(),
     };
     let target = target.resolve(false)?;

@@ -76,6 +76,14 @@ pub(crate) struct TargetArgs {
     #[arg(long, overrides_with = "children", hide_short_help = true, help_heading = TARGET)]
     pub(crate) no_children: bool,
 
+    /// Stop each process of the command at exec until its executable is probed
+    ///
+    /// For statically linked executables that the command starts. Otherwise their first blocks are not counted. A process
+    /// is stopped for 2 s at most. memtrace traces the processes by ptrace(2): signals, forks and new threads become
+    /// slower, and strace and gdb cannot attach to the processes (EPERM).
+    #[arg(long, hide_short_help = true, help_heading = TARGET)]
+    pub(crate) hold_exec: bool,
+
     /// Start this command and trace it from its first instruction to its end
     ///
     /// Under sudo, the command runs as the user that called sudo.
@@ -92,6 +100,18 @@ impl TargetArgs {
             return Err(ArgConflict::new(
                 "--exit-code needs a command",
                 "remove it, or give a command: `memtrace --exit-code -- CMD ARGS`",
+            ));
+        }
+        if self.hold_exec && self.command.is_empty() {
+            return Err(ArgConflict::new(
+                "--hold-exec needs a command",
+                "remove it, or give a command: `memtrace --hold-exec -- CMD ARGS`",
+            ));
+        }
+        if self.hold_exec && self.no_children {
+            return Err(ArgConflict::new(
+                "--hold-exec is given together with --no-children",
+                "remove one of them: a command without its child processes is probed before it starts",
             ));
         }
         match (self.pids.is_empty(), self.command.is_empty()) {
@@ -139,7 +159,8 @@ impl TargetArgs {
                 Ok(Target::Pids { pids, children: self.children })
             }
             (true, false) => {
-                Ok(Target::Command { argv: self.command.clone(), pass_exit_code, children: !self.no_children })
+                let (children, holds_execs) = (!self.no_children, self.hold_exec);
+                Ok(Target::Command { argv: self.command.clone(), pass_exit_code, children, holds_execs })
             }
         }
     }
@@ -283,6 +304,9 @@ mod tests {
         assert!(matches!(waiting, Target::Selected { waits: true, .. }), "{waiting:?}");
         assert_eq!(refused("--pid 1 -- ls"), "both --pid and a command are given");
         assert!(refused("--pid 1 --exit-code").starts_with("--exit-code needs a command"));
+        assert_eq!(refused("--pid 1 --children --hold-exec"), "--hold-exec needs a command");
+        assert_eq!(refused("--all --hold-exec"), "--hold-exec needs a command");
+        assert_eq!(refused("--hold-exec --no-children -- ls"), "--hold-exec is given together with --no-children");
         assert_eq!(refused("--pid 1 --all"), "--all is given together with --pid or a command");
         assert_eq!(refused("--all -- ls"), "--all is given together with --pid or a command");
     }

@@ -12,6 +12,7 @@ use memtrace_host::target_files::open_target_file;
 use memtrace_model::format;
 use memtrace_model::{Bytes, CounterSource, EventClass, LossReason, Losses, PartKeys, Pid, ThreadsInterval, Tick};
 use memtrace_object::allocators::Allocator;
+use tokio::sync::Notify;
 
 use super::config::{SourceChoice, ThreadsConfig};
 use super::jemalloc::JemallocReader;
@@ -140,12 +141,20 @@ impl Attachment {
         self.targets.pidfds().map_err(|error| Error::Failed(format!("cannot wait for the targets: {error}")))
     }
 
-    /// Probes newly mapped allocators, forgets ended processes, and closes unused files.
+    /// Returns the notification of images that have stopped at their exec.
+    pub(super) fn exec_stopped(&self) -> Arc<Notify> {
+        self.targets.exec_stopped()
+    }
+
+    /// Probes newly mapped allocators, lets the images run that are stopped until then, forgets ended processes, and
+    /// closes unused files.
     pub(super) fn update(&mut self, observer: &mut dyn Observer) {
+        let stopped = self.targets.take_stopped_images();
         let Changes { allocators, .. } = self.tracker.poll();
         for (pid, allocator) in allocators {
             self.probe(pid, &allocator, observer);
         }
+        self.targets.resume(&stopped, &mut self.tracker);
         self.forget_ended();
         let closed = self.tracker.close_unused_files(false, std::iter::empty());
         self.probes.remove_objects(&closed);
@@ -208,6 +217,11 @@ impl Attachment {
         losses.merge(&self.tracker.losses());
         losses.add(LossReason::AllocatorLate, self.late);
         losses
+    }
+
+    /// Stops no image at its exec any more.
+    pub(super) fn end_hold(&mut self) {
+        self.targets.end_hold();
     }
 
     /// Returns the exit status of the command, if it has ended.

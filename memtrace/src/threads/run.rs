@@ -1,11 +1,13 @@
 //! A monitor in progress: probes, sampler, intervals and outputs.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_history::threads::IntervalBuilder;
 use memtrace_history::triggers::{TriggerLosses, Triggers};
 use memtrace_model::{CounterSource, SourceState, ThreadsEvent, ThreadsEventKind, ThreadsInterval};
+use tokio::sync::Notify;
 
 use super::attachment::Attachment;
 use super::cgroup_readings::CgroupReadings;
@@ -137,6 +139,11 @@ impl ThreadsRun {
         Ok((run, pidfds))
     }
 
+    /// Returns the notification of images that have stopped at their exec.
+    pub(super) fn exec_stopped(&self) -> Arc<Notify> {
+        self.attachment.exec_stopped()
+    }
+
     /// Probes newly mapped allocators, answers requests for marks, and reports the end of a
     /// triggered trace.
     pub(super) fn update(&mut self, observer: &mut dyn Observer) {
@@ -206,6 +213,7 @@ impl ThreadsRun {
         let Seen { skipped, has_process, has_source, .. } = seen;
         let sampled = sampling.finish();
         attachment.update(observer);
+        attachment.end_hold();
         attachment.count_late_notes(observer);
         let losses = attachment.losses();
         let (complete, trace) = outputs.finish(observer);

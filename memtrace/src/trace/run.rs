@@ -69,6 +69,7 @@ impl Trace {
             pidfds: targets.pidfds().map_err(failed)?,
             table_requests: tables.requests_fd(),
             table_built: tables.ready(),
+            exec_stopped: targets.exec_stopped(),
             // A new allocator has to be probed before it returns many blocks.
             polls_mappings: targets.probe_site.is_some() || self.parts.are_frequent(),
         })
@@ -175,20 +176,23 @@ impl Trace {
         pids.filter(|pid| tracker.is_traced(*pid)).collect()
     }
 
-    /// Probes newly mapped allocators, and publishes the unwind tables of newly mapped objects.
+    /// Probes newly mapped allocators, lets the images run that are stopped until then, and publishes the unwind tables
+    /// of newly mapped objects.
     fn update_mappings(&mut self, observer: &mut dyn Observer) {
-        let Context { kernel, tracker, tables, .. } = &mut self.context;
+        let Context { kernel, tracker, tables, targets, .. } = &mut self.context;
+        let stopped = targets.take_stopped_images();
         tables.serve(kernel, tracker);
         let copies = tables.stack_copies();
         let Changes { allocators, remapped } = tracker.poll();
         for (pid, allocator) in allocators {
             self.probe(pid, &allocator, observer);
         }
-        let Context { kernel, tracker, tables, .. } = &mut self.context;
+        let Context { kernel, tracker, tables, targets, .. } = &mut self.context;
         generated_code::add_of(tracker, &remapped);
         // The BPF programs cache the mappings of a process. After a change, the cached mappings may
         // be stale.
         remapped.into_iter().for_each(|pid| kernel.unwind_maps().forget_process(pid));
+        targets.resume(&stopped, tracker);
         tables.finish_walks(kernel, tracker, copies);
         self.evict_objects(false);
     }

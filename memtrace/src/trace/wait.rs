@@ -46,6 +46,8 @@ pub(super) struct WakeupSources {
     pub(super) table_requests: RawFd,
     /// Notified when an unwind table is built.
     pub(super) table_built: Arc<Notify>,
+    /// Notified when an image has stopped at its exec.
+    pub(super) exec_stopped: Arc<Notify>,
     /// True if new mappings are processed each [`MAPPINGS`] instead of each [`TICK`].
     pub(super) polls_mappings: bool,
 }
@@ -56,6 +58,7 @@ pub(super) struct Wakeups {
     /// Ring of requests for unwind tables; `None` after an error.
     table_requests: Option<AsyncFd<RawFd>>,
     table_built: Arc<Notify>,
+    exec_stopped: Arc<Notify>,
     mappings: Option<Interval>,
 }
 
@@ -71,6 +74,7 @@ impl Wakeups {
             pidfds: sources.pidfds.into_iter().map(register).collect::<Result<_, _>>()?,
             table_requests: Some(register(sources.table_requests)?),
             table_built: sources.table_built,
+            exec_stopped: sources.exec_stopped,
             mappings,
         })
     }
@@ -93,6 +97,7 @@ impl Wakeups {
         let requests = tokio::select! {
             result = requests => result,
             () = self.table_built.notified() => Ok(()),
+            () = self.exec_stopped.notified() => Ok(()),
             _ = mappings => Ok(()),
         };
         if let Err(error) = requests {

@@ -46,6 +46,7 @@ fn heap_option(args: &TraceArgs) -> Option<&'static str> {
     let common = &args.common;
     let others = [
         ("--metric peak-bytes", common.stacks.metric.is_some_and(|metric| metric.needs(Requirement::Peaks))),
+        ("--hold-exec", common.target.hold_exec),
         ("--exclude thread=", common.target.excluded_threads().next().is_some()),
         ("--by allocator", common.grouping.by.iter().any(|by| by.parts() == PartKeys::ALLOCATOR)),
     ];
@@ -72,6 +73,7 @@ mod tests {
         let refused = |line: &str| resolve(&parse(line)).unwrap_err().message;
         assert!(refused("--events fault --older 1s").starts_with("--older needs heap events"));
         assert!(refused("--events map --lifetimes").starts_with("--lifetimes needs heap events"));
+        assert!(refused("--events map --hold-exec -- ls").starts_with("--hold-exec needs heap events"));
         assert!(refused("--events fault -m peak-bytes").starts_with("--metric peak-bytes needs heap events"));
         assert!(refused("--sample 8").starts_with("--sample needs page faults"));
         assert!(refused("--by memory").starts_with("--by memory needs page faults"));

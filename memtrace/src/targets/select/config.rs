@@ -21,6 +21,8 @@ pub(crate) enum Target {
         pass_exit_code: bool,
         /// Trace its child processes too.
         children: bool,
+        /// Stop its processes at each exec, until their executables are probed.
+        holds_execs: bool,
     },
     /// All processes that match rules, including those that start later.
     Selected {

@@ -7,11 +7,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 
 use memtrace_host::kernel::{Kernel, KernelError, Scope};
-use memtrace_host::launch::{Child, Identity, Launch};
+use memtrace_host::launch::{Child, Identity, Launch, StoppedImage};
 use memtrace_host::loader::Candidates;
 use memtrace_host::procfs;
 use memtrace_host::procfs::Process;
 use memtrace_model::{FilterRule, Object, Pid, printable};
+use tokio::sync::Notify;
 
 use super::config::{ProbeSite, Target};
 use super::coverage_gaps::coverage_gaps;
@@ -44,6 +45,10 @@ pub(crate) struct Targets {
     pub(crate) objects: Vec<Arc<Object>>,
     /// True if probes are placed for all processes. BPF programs then filter the hits.
     shares_probes: bool,
+    /// True if processes of the command are stopped at each exec, until their executables are probed.
+    holds_execs: bool,
+    /// Notified when an image has stopped at its exec.
+    exec_stopped: Arc<Notify>,
 }
 
 /// State of a command to trace.
@@ -65,7 +70,11 @@ impl Targets {
     ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
         match target {
             Target::Pids { pids, children } => Self::find_pids(pids, *children, probe_site, tracker),
-            Target::Command { argv, children, .. } => Self::start_command(argv, *children, probe_site, tracker),
+            Target::Command { argv, children, holds_execs, .. } => {
+                let (mut targets, probes) = Self::start_command(argv, *children, probe_site, tracker)?;
+                targets.holds_execs = *holds_execs && probe_site.is_some();
+                Ok((targets, probes))
+            }
             Target::Selected { rules, .. } => Self::find_selected(rules, probe_site, tracker),
         }
     }
@@ -100,6 +109,8 @@ impl Targets {
             probe_site,
             objects: Vec::new(),
             shares_probes,
+            holds_execs: false,
+            exec_stopped: Arc::default(),
         }
     }
 
@@ -269,10 +280,48 @@ impl Targets {
     /// Lets the command run, if there is one.
     pub(crate) fn release(&mut self) -> Result<(), Error> {
         self.command = match std::mem::replace(&mut self.command, Command::None) {
-            Command::Stopped(launch) => Command::Released(launch.release().map_err(from_engines::launch)?),
+            Command::Stopped(mut launch) => {
+                if self.holds_execs {
+                    let stopped = self.exec_stopped();
+                    launch.hold_execs(move || stopped.notify_one()).map_err(from_engines::launch)?;
+                }
+                Command::Released(launch.release().map_err(from_engines::launch)?)
+            }
             other => other,
         };
         Ok(())
+    }
+
+    /// Returns the notification of images that have stopped at their exec.
+    pub(crate) fn exec_stopped(&self) -> Arc<Notify> {
+        Arc::clone(&self.exec_stopped)
+    }
+
+    /// Returns the images that have stopped at their exec since the last call. The mmap events of an exec precede its
+    /// stop, so the next poll of the tracker finds the allocators.
+    pub(crate) fn take_stopped_images(&self) -> Vec<StoppedImage> {
+        match &self.command {
+            Command::Released(child) => child.take_stopped_images(),
+            Command::None | Command::Stopped(_) => Vec::new(),
+        }
+    }
+
+    /// Lets stopped images run, because the allocators in their executables have probes. An image that runs already
+    /// stays late.
+    pub(crate) fn resume(&self, images: &[StoppedImage], tracker: &mut ProcessTracker) {
+        let Command::Released(child) = &self.command else { return };
+        for &image in images {
+            if child.resume(image) {
+                tracker.set_running(image.pid);
+            }
+        }
+    }
+
+    /// Stops no image at its exec any more, and lets the stopped ones run.
+    pub(crate) fn end_hold(&mut self) {
+        if let Command::Released(child) = &mut self.command {
+            child.end_hold();
+        }
     }
 
     /// Returns the exit status of the command, if it has ended.

@@ -70,6 +70,15 @@ impl LateProbes {
         }
     }
 
+    /// Records that an image, which was stopped since its exec, runs since `time`: its mappings count as made then.
+    pub(super) fn set_running(&mut self, image: ImageId, time: Duration) {
+        let Some(mut handles) = self.images.remove(&image) else { return };
+        handles.retain(|handle| self.is_late(handle, time));
+        if !handles.is_empty() {
+            self.images.insert(image, handles);
+        }
+    }
+
     /// Returns the number of allocators that `image` mapped before they had probes, and forgets
     /// them.
     pub(super) fn take(&mut self, image: ImageId) -> u64 {
@@ -136,6 +145,23 @@ mod tests {
         late.set_probed(handle, SECOND(4));
         late.record_fork(image(1, 0), image(3, 0), SECOND(4));
         assert_eq!([2, 3].map(|pid| late.take(image(pid, 0))), [1, 0]);
+    }
+
+    #[test]
+    fn stopped_image_is_late_for_allocators_without_probes() {
+        let mut late = LateProbes::default();
+        let handles = ["/proc/self/fd/7", "/proc/self/fd/8"].map(Path::new);
+        for handle in handles {
+            late.add(handle);
+            late.record_mapping(image(1, 0), handle, SECOND(1));
+            late.record_mapping(image(2, 0), handle, SECOND(1));
+        }
+        late.set_probed(handles[0], SECOND(2));
+        late.set_running(image(1, 0), SECOND(2));
+        assert_eq!(late.take(image(1, 0)), 1, "the second one has no probes");
+        late.set_probed(handles[1], SECOND(3));
+        late.set_running(image(2, 0), SECOND(3));
+        assert_eq!(late.take(image(2, 0)), 0);
     }
 
     #[test]

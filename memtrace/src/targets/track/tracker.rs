@@ -256,6 +256,13 @@ impl ProcessTracker {
         self.allocators.late().take(id)
     }
 
+    /// Records that the latest image of `pid`, which was stopped since its exec, runs from now on. Its allocators that
+    /// have probes are not late.
+    pub(crate) fn set_running(&mut self, pid: Pid) {
+        let id = self.latest_id(pid);
+        self.allocators.late().set_running(id, clock::monotonic());
+    }
+
     /// Sets the user and the cgroup of ended images to the ones that the kernel reported at their
     /// end.
     pub(crate) fn set_owners(&mut self, owners: BTreeMap<ImageId, Owner>) {

@@ -119,6 +119,7 @@ impl Trace {
         self.context.targets.notes.extend(privileges::priority_note().map(String::from));
         self.context.targets.count_late_notes();
         self.update_mappings(observer);
+        self.context.targets.end_hold();
         let kernel = &mut self.context.kernel;
         kernel.flush_log();
         let counters = kernel.counters();
