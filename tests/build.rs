@@ -210,7 +210,10 @@ fn compile_allocator_victims(out: &Path, ledger: &Path) {
     let flags = ["-std=c11", "-DJEMALLOC", "-DPREFIX=je_"];
     link("gcc", &flags, &["family.c"], &[ledger, &prefixed], &["-lstdc++", "-lm"], &out.join("family.je"));
     let static_musl = ["-std=c11", "-static"];
-    compile("musl-gcc", &static_musl, &["family.c", "ledger.c"], &[], &out.join("family.musl_static"));
+    for name in ["family", "short_lived"] {
+        let output = out.join(format!("{name}.musl_static"));
+        compile("musl-gcc", &static_musl, &[&format!("{name}.c"), "ledger.c"], &[], &output);
+    }
     let operators: &[(&str, &[&str], &[&str])] = &[
         ("operators", &[], &[]),
         ("operators.static", &["-static"], &[]),

@@ -1,10 +1,98 @@
 //! Commands that memtrace starts are traced from their first instruction.
 
-use memtrace_tests::{CountShim, Overlay, Scratch, Trace, VictimTotals, victim};
+use memtrace_common::vocabulary::LossReason;
+use memtrace_tests::{CountShim, Overlay, Scratch, Trace, Tracer, VictimTotals, process, victim};
 
 /// Parses the totals that a command printed.
 fn parse_totals(output: &str) -> VictimTotals {
     serde_json::from_str(output).expect("the command printed its totals")
+}
+
+/// Sends a signal to a process that runs.
+fn signal(pid: u32, signal: i32) {
+    let pid = i32::try_from(pid).expect("a pid fits into pid_t");
+    // SAFETY: kill has no conditions.
+    assert_eq!(unsafe { libc::kill(pid, signal) }, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Returns the pid that a command prints after `prefix`.
+fn read_pid(tracer: &mut Tracer, prefix: &str) -> u32 {
+    let line = tracer.process().read_line();
+    line.strip_prefix(prefix).and_then(|pid| pid.parse().ok()).expect("the command printed its pid")
+}
+
+#[test]
+fn held_static_programs_are_traced_from_first_instruction() {
+    let program = victim::path("short_lived.musl_static");
+    // Only the first one has to wait for probes.
+    let script = format!("{0} && {0}; exit 9", program.display());
+    let outcome = Trace::command(["sh", "-c", &script]).options(&["--hold-exec", "--exit-code"]).run();
+    let report = outcome.report_with_code(9);
+    report.assert_nothing_lost();
+    report.assert_consistent();
+    let expected: Vec<_> = outcome.stdout.lines().map(parse_totals).collect();
+    let programs: Vec<_> = report.processes.iter().filter(|process| process.comm == "short_lived.mus").collect();
+    assert_eq!((programs.len(), expected.len()), (2, 2), "{programs:#?}");
+    // Both print the same totals, so their order does not matter.
+    for (program, expected) in programs.into_iter().zip(&expected) {
+        program.assert_equals(expected);
+    }
+}
+
+#[test]
+fn static_program_that_is_not_held_counts_as_late() {
+    let script = format!("{}; true", victim::path("short_lived.musl_static").display());
+    let outcome = Trace::command(["sh", "-c", &script]).run();
+    outcome.report_with_code(20).assert_only_lost(LossReason::AllocatorLate, 1);
+    assert!(outcome.stderr.contains("--hold-exec"), "{}", outcome.stderr);
+}
+
+#[test]
+fn held_command_continues_when_memtrace_is_killed() {
+    let mut tracer = Trace::command([victim::path("exact")]).option("--hold-exec").start();
+    let pid = read_pid(&mut tracer, "ready ");
+    tracer.process().signal(libc::SIGKILL);
+    process::wait_for_file(pid, "status", |status| status.contains("TracerPid:\t0\n"), "lose its tracer");
+    tracer.process().write_line("");
+    assert!(parse_totals(&tracer.process().read_line()).totals.alloc_count > 0);
+    tracer.process().write_line("");
+    assert_eq!(tracer.wait().code, None);
+}
+
+#[test]
+fn held_command_continues_when_the_trace_ends() {
+    let mut tracer = Trace::command([victim::path("exact")]).option("--hold-exec").start();
+    let pid = read_pid(&mut tracer, "ready ");
+    tracer.process().write_line("");
+    let expected = parse_totals(&tracer.process().read_line());
+    tracer.process().signal(libc::SIGINT);
+    assert!(tracer.process().wait_for_stderr_line("memtrace: stopped"));
+    process::wait_for_file(pid, "status", |status| status.contains("TracerPid:\t0\n"), "lose its tracer");
+    tracer.process().write_line("");
+    let report = tracer.wait().report();
+    report.assert_nothing_lost();
+    assert!(report.totals.alloc_count >= expected.totals.alloc_count, "{:?}", report.totals);
+}
+
+#[test]
+fn held_command_can_be_stopped_and_continued() {
+    let script = "echo pid $$; kill -STOP $$; exit 3";
+    let mut tracer = Trace::command(["sh", "-c", script]).options(&["--hold-exec", "--exit-code"]).start();
+    let pid = read_pid(&mut tracer, "pid ");
+    process::wait_for_file(pid, "stat", |stat| stat.contains(") t "), "stop");
+    signal(pid, libc::SIGCONT);
+    tracer.wait().assert_code(3);
+}
+
+#[test]
+fn held_command_can_start_ten_thousand_threads() {
+    let command = [victim::path("thread_churn").into_os_string(), "10000".into()];
+    let mut tracer = Trace::command(command).option("--hold-exec").start();
+    read_pid(&mut tracer, "ready ");
+    tracer.process().write_line("");
+    assert!(tracer.process().read_line().starts_with('['));
+    tracer.process().write_line("");
+    tracer.wait().report().assert_nothing_lost();
 }
 
 #[test]
