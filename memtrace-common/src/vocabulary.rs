@@ -9,7 +9,7 @@ mod signature;
 mod tag_action;
 
 pub use allocators::{ALLOCATORS, KnownAllocator};
-pub use functions::{FUNCTIONS, Function, Naming, REPEATS_FREES};
+pub use functions::{ALLOC_FAILURE, FUNCTIONS, Function, Naming, REPEATS_FREES};
 pub use result_cookie::ResultCookie;
 pub use signature::{COOKIE_NONE, Cookie, EntryProgram, RETURN_PROGRAM, RETURN_SITE_PROGRAM, Signature, counting};
 pub use tag_action::{TagAction, TagValue};

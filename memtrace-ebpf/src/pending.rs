@@ -3,7 +3,7 @@
 //! Each thread that allocates owns one slot, from its first call until it exits or calls exec. The slot has the
 //! outermost allocator call. Nested calls (calloc's malloc, realloc's free) have a lower stack pointer and are not
 //! recorded. A return is matched to its call by the stack pointer, so there is no nesting depth that a missed return
-//! could corrupt. Calls that a signal interrupts are kept in [`interrupted`].
+//! could corrupt. Calls that are interrupted, by a signal or because they fail, are kept in [`interrupted`].
 
 mod interrupted;
 mod slot;
@@ -63,7 +63,7 @@ pub struct Pending {
     pub size: u64,
     /// Address of a block or of a pointer; see [`Call`].
     pub aux: u64,
-    /// Bytes that a resize may add to `size`; [`ROUNDS_TO_PAGES`] for an allocation.
+    /// Bytes that a resize may add to `size`; [`ROUNDS_TO_PAGES`] or [`interrupted::HAS_FAILED`] for an allocation.
     pub extra: u64,
 }
 
@@ -91,6 +91,12 @@ pub struct ReturnedCall {
 }
 
 impl ReturnedCall {
+    /// Returns true if a call inside of this one has recorded `block`: after a failure, calls count as outermost ones.
+    #[inline(always)]
+    pub fn has_recorded(&self, block: u64) -> bool {
+        self.pending.extra == interrupted::HAS_FAILED && self.slot.last_block == block
+    }
+
     /// Notes `block` as the last one of the thread.
     #[inline(always)]
     pub fn set_last_block(&mut self, block: u64) {
@@ -267,6 +273,17 @@ pub fn fail(thread: Thread, stack_pointer: u64) {
     interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
     if slot.stack_pointer == stack_pointer {
         slot.stack_pointer = 0;
+    }
+}
+
+/// Handles the entry, at `stack_pointer`, of a function that an allocating function calls after it has failed. If the
+/// pending call has called it, the pending call is interrupted, because code of the program follows.
+#[inline(always)]
+pub fn interrupt_failed(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) {
+    let Some(slot) = find(thread.tid) else { return };
+    interrupted::resume_at_entry(slot, thread.tid, stack_pointer);
+    if stack_pointer <= slot.stack_pointer && slot.call == Call::Alloc as u32 {
+        interrupted::interrupt_failed(context, thread.tid);
     }
 }
 

@@ -93,7 +93,7 @@ pub use working_set::{
 
 /// The table of hooked functions, shared with the BPF programs.
 pub use memtrace_common::vocabulary::{
-    ALLOCATORS, FUNCTIONS, Function, KnownAllocator, Naming, REPEATS_FREES, Signature,
+    ALLOC_FAILURE, ALLOCATORS, FUNCTIONS, Function, KnownAllocator, Naming, REPEATS_FREES, Signature,
 };
 
 /// Limits of the wire format.

@@ -16,7 +16,7 @@ pub enum Naming {
     Rust,
     /// A name that the user has given.
     Hook,
-    /// No name: a local function of a stripped library is found by its code.
+    /// No symbol name in the table. Other rules find the function: by its code in a stripped library, or by an import.
     Code,
 }
 
@@ -109,6 +109,10 @@ const FREE_AROUND: Signature = Signature::FreeAround { block: 0 };
 /// A function of the C library that frees blocks that were freed before. It may have no symbol.
 pub const REPEATS_FREES: Function = row("repeated free", Signature::RepeatFrees, Naming::Code);
 
+/// A function of the C++ runtime that an allocating function calls after it has failed. The probe may be at a PLT stub
+/// for the function.
+pub const ALLOC_FAILURE: Function = row("failed allocation", Signature::AllocFailure, Naming::Code);
+
 /// All hooked functions, ordered as in the help text and `doctor`.
 pub const FUNCTIONS: &[Function] = &[
     required("malloc", SIZE0),
@@ -198,6 +202,7 @@ pub const FUNCTIONS: &[Function] = &[
     row("__rust_realloc", Signature::Realloc { old: 0, size: 3 }, Naming::Rust),
     row("__rust_dealloc", FREE_AROUND, Naming::Rust),
     REPEATS_FREES,
+    ALLOC_FAILURE,
 ];
 
 /// Demangled names of C++ operators.

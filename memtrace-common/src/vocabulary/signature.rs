@@ -71,6 +71,8 @@ pub enum Signature {
     },
     /// Calls functions that free blocks. These blocks were freed before.
     RepeatFrees,
+    /// An allocating function calls it after it has failed, to get the new handler or to throw an exception.
+    AllocFailure,
 }
 
 /// Name of the BPF program that runs when a hooked function returns.
@@ -222,6 +224,7 @@ impl Signature {
             Self::Free { block: 0 } => ("free_block0", None),
             Self::FreeAround { block: 0 } => ("free_around_block0", None),
             Self::RepeatFrees => ("repeat_frees", None),
+            Self::AllocFailure => ("alloc_failure", None),
             Self::Alloc { .. } | Self::AllocPages { .. } | Self::AllocProduct { .. } | Self::AllocOut { .. } => {
                 ("alloc_any", Some(self.cookie()))
             }
@@ -243,7 +246,7 @@ impl Signature {
             Self::ReallocProduct { old, count, size } => Cookie::new(Some(size), Some(count), Some(old)),
             Self::Resize { block, size, extra } => Cookie::new(Some(size), Some(extra), Some(block)),
             Self::Free { block } | Self::FreeAround { block } => Cookie::new(Some(block), None, None),
-            Self::RepeatFrees => Cookie::new(None, None, None),
+            Self::RepeatFrees | Self::AllocFailure => Cookie::new(None, None, None),
         }
     }
 
@@ -259,6 +262,7 @@ impl Signature {
             Self::Free { .. } => "count_free",
             Self::FreeAround { .. } => "count_free_around",
             Self::RepeatFrees => "count_repeat_frees",
+            Self::AllocFailure => "count_alloc_failure",
         };
         EntryProgram { name, cookie: Some(self.cookie()) }
     }
@@ -266,7 +270,7 @@ impl Signature {
     /// Returns true if the function's return must be probed.
     #[must_use]
     pub const fn needs_return(self) -> bool {
-        !matches!(self, Self::Free { .. })
+        !matches!(self, Self::Free { .. } | Self::AllocFailure)
     }
 
     /// Returns true if the function frees a block and returns none.

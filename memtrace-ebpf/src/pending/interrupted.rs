@@ -1,9 +1,13 @@
-//! Calls that a signal has interrupted.
+//! Calls in which other code of the program runs: a signal handler, or the code that follows a failed allocation.
 //!
 //! A signal can be delivered inside an allocator call. An allocation in its handler is not nested in that call. So when
 //! a handler is about to run, the pending call is moved to a stack of interrupted calls. An interrupted call becomes
 //! pending again when it returns, or when it makes a nested call itself. Such a nested call is recognized by its stack
 //! pointer: no signal frame fits between it and the stack pointer of the interrupted call.
+//!
+//! An `operator new` that fails calls the new handler, or throws an exception. The handler may free blocks, and the
+//! exception object is a block that the handler of the exception frees. So a call that fails is interrupted too. It has
+//! no nested calls any more. It becomes pending again if it returns. An exception can end it instead.
 
 use core::mem::zeroed;
 
@@ -30,6 +34,16 @@ const SIGNAL_FRAME: u64 = 1024;
 /// Value of `distance` in [`resume_interrupted`] for a return: the stack pointers must be equal.
 const AT_RETURN: u64 = 1;
 
+/// Value of [`Slot::extra`] for a call that has failed and is pending again.
+pub const HAS_FAILED: u64 = 2;
+
+/// Value of [`Interrupted::cause`]: a signal handler on the stack of the thread.
+const SIGNAL: u64 = 0;
+/// A signal handler that may run on an alternate signal stack, which may be at any address.
+const SIGNAL_ON_ALTERNATE_STACK: u64 = 1;
+/// The failure of the call.
+const FAILURE: u64 = 2;
+
 /// An interrupted call: the fields of a [`Slot`] that belong to a call.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -43,8 +57,8 @@ struct Interrupted {
     nested: u64,
     /// Word at `stack_pointer`: the return address, or the address of the uretprobe trampoline.
     return_address: u64,
-    /// 1 if the handler may run on an alternate signal stack, which may be at any address; else 0.
-    alternate_stack: u64,
+    /// Cause of the interruption: [`SIGNAL`], [`SIGNAL_ON_ALTERNATE_STACK`] or [`FAILURE`].
+    cause: u64,
 }
 
 /// Interrupted calls by thread, the latest call last. [`Slot::interrupted`] is the number of calls.
@@ -55,19 +69,41 @@ static INTERRUPTED: HashMap<u32, [Interrupted; DEPTH], THREADS> = HashMap::new()
 /// `alternate_stack` is true if the handler may run on the alternate signal stack.
 #[inline(always)]
 pub fn interrupt(context: &impl EbpfContext, tid: u32, alternate_stack: bool) {
-    let Some(slot) = find(tid) else { return };
+    move_pending(context, tid, if alternate_stack { SIGNAL_ON_ALTERNATE_STACK } else { SIGNAL });
+}
+
+/// Moves the thread's pending call to its interrupted calls, because the call has failed.
+#[inline(always)]
+pub fn interrupt_failed(context: &impl EbpfContext, tid: u32) {
+    move_pending(context, tid, FAILURE);
+}
+
+#[inline(always)]
+fn move_pending(context: &impl EbpfContext, tid: u32, cause: u64) {
+    let lost = interrupt_pending(tid, cause);
+    if lost != 0 {
+        loss::count(context, LossReason::PendingStale, lost);
+    }
+}
+
+/// Moves the thread's pending call to its interrupted calls. Returns 0. If the thread has too many interrupted calls or
+/// the map is full, drops the call, and returns the number of lost calls. The function is global, because its array
+/// takes half of the BPF stack.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn interrupt_pending(tid: u32, cause: u64) -> u64 {
+    let Some(slot) = find(tid) else { return 0 };
     if slot.stack_pointer == 0 {
-        return;
+        return 0;
     }
-    if !save(slot, tid, alternate_stack) {
-        loss::count(context, LossReason::PendingStale, 1 + slot.nested as u64);
-    }
+    let lost = if save(slot, tid, cause) { 0 } else { 1 + slot.nested as u64 };
     slot.stack_pointer = 0;
+    lost
 }
 
 /// Saves the pending call. Returns false if the thread has too many interrupted calls or the map is full.
 #[inline(always)]
-fn save(slot: &mut Slot, tid: u32, alternate_stack: bool) -> bool {
+fn save(slot: &mut Slot, tid: u32, cause: u64) -> bool {
     let depth = slot.interrupted as usize;
     if depth == 0 {
         // SAFETY: any bits are integers.
@@ -81,13 +117,22 @@ fn save(slot: &mut Slot, tid: u32, alternate_stack: bool) -> bool {
     call.call = slot.call;
     call.size = slot.size;
     call.aux = slot.aux;
-    call.extra = slot.extra;
+    call.extra = if cause == FAILURE { HAS_FAILED } else { slot.extra };
     call.allocator = slot.allocator;
     call.nested = slot.nested as u64;
     call.return_address = word_at(slot.stack_pointer);
-    call.alternate_stack = alternate_stack as u64;
+    call.cause = cause;
     slot.interrupted = depth as u32 + 1;
     true
+}
+
+/// Forgets the interrupted calls from `depth` on.
+#[inline(always)]
+fn truncate(slot: &mut Slot, tid: u32, depth: usize) {
+    slot.interrupted = depth as u32;
+    if depth == 0 {
+        let _ = INTERRUPTED.remove(&tid);
+    }
 }
 
 /// Makes an interrupted call the pending one again if it has called the function that was entered at `stack_pointer`.
@@ -110,8 +155,7 @@ pub fn resume_at_return(slot: &Slot, tid: u32, stack_pointer: u64) {
 #[inline(always)]
 pub fn forget(slot: &mut Slot, tid: u32) {
     if slot.interrupted != 0 {
-        slot.interrupted = 0;
-        let _ = INTERRUPTED.remove(&tid);
+        truncate(slot, tid, 0);
     }
 }
 
@@ -122,10 +166,17 @@ fn word_at(stack_pointer: u64) -> u64 {
     unsafe { bpf_probe_read_user(stack_pointer as *const u64) }.unwrap_or(0)
 }
 
+/// Returns true if a failed call has ended without a return: the function that was entered at `stack_pointer` is not
+/// below its frame, or the return address has been overwritten.
+#[inline(always)]
+fn has_ended(call: &Interrupted, stack_pointer: u64) -> bool {
+    stack_pointer >= call.stack_pointer || word_at(call.stack_pointer) != call.return_address
+}
+
 /// Makes an interrupted call the pending one again if its stack pointer is less than `distance` bytes above
-/// `stack_pointer`. At an entry, the function also forgets calls that a longjmp has left: the stack pointer is above
-/// their frames, or their return address has been overwritten. The function is global, so that the verifier does not
-/// check it for each probe.
+/// `stack_pointer`. At an entry, the function also forgets calls that a longjmp or an exception has left: the stack
+/// pointer is above their frames, or their return address has been overwritten. The function is global, so that the
+/// verifier does not check it for each probe.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn resume_interrupted(tid: u32, stack_pointer: u64, distance: u64) -> u64 {
@@ -138,9 +189,16 @@ extern "C" fn resume_interrupted(tid: u32, stack_pointer: u64, distance: u64) ->
         if depth as u32 >= slot.interrupted {
             continue;
         }
-        if distance != AT_RETURN && stack_pointer > call.stack_pointer && call.alternate_stack == 0 {
-            slot.interrupted = depth as u32;
+        if distance != AT_RETURN && call.cause == FAILURE {
+            // A later interrupted call has not ended, so neither has this one.
+            if depth as u32 + 1 == slot.interrupted && has_ended(call, stack_pointer) {
+                truncate(slot, tid, depth);
+            }
+            continue;
+        }
+        if distance != AT_RETURN && stack_pointer > call.stack_pointer && call.cause == SIGNAL {
             slot.stack_pointer = 0;
+            truncate(slot, tid, depth);
             continue;
         }
         if call.stack_pointer.wrapping_sub(stack_pointer) >= distance {
@@ -154,10 +212,7 @@ extern "C" fn resume_interrupted(tid: u32, stack_pointer: u64, distance: u64) ->
         slot.extra = call.extra;
         slot.allocator = call.allocator;
         slot.nested = call.nested as u32;
-        slot.interrupted = depth as u32;
-        if depth == 0 {
-            let _ = INTERRUPTED.remove(&tid);
-        }
+        truncate(slot, tid, depth);
         return 1;
     }
     0

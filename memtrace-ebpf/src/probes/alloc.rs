@@ -91,3 +91,15 @@ fn alloc_any(context: ProbeContext) -> u32 {
     }
     0
 }
+
+/// Entry of a function that an allocating function calls after it has failed, to get the new handler or to throw an
+/// exception.
+#[uprobe]
+fn alloc_failure(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    let thread = Thread::current();
+    if gate::recorded(thread).frees() {
+        pending::interrupt_failed(&context, thread, registers::stack_pointer(registers::of(&context)));
+    }
+    0
+}

@@ -124,6 +124,16 @@ fn count_repeat_frees(context: ProbeContext) -> u32 {
     0
 }
 
+/// Entry of a function that an allocating function calls after it has failed.
+#[uprobe]
+fn count_alloc_failure(context: ProbeContext) -> u32 {
+    private_stack::opt_out(&context);
+    if gate::is_counting_for_current() {
+        calls::interrupt_failed(stack_pointer(&context));
+    }
+    0
+}
+
 #[inline(always)]
 fn begin(context: &ProbeContext, cookie: Cookie, call: Call, size: u64) {
     let block = arguments::argument(context, cookie, 2).unwrap_or(0);

@@ -82,6 +82,7 @@ fn returned_block(
     let result = registers::result(registers);
     let mut size = pending.size;
     let address = match pending.call {
+        Call::Alloc if returned.has_recorded(result) => 0,
         Call::Alloc => result,
         Call::Free | Call::RepeatFrees => 0,
         Call::Realloc => {

@@ -63,7 +63,7 @@ pub fn add_sized(context: &impl EbpfContext, stack_pointer: u64, block: u64) {
     if let Some(counts) = counts(context)
         && !is_nested(counts, stack_pointer)
     {
-        counts.add_allocated(usable_size(block));
+        counts.add_allocated(block, usable_size(block));
     }
 }
 
@@ -97,6 +97,10 @@ pub fn free_with_word(context: &impl EbpfContext, stack_pointer: u64, word: u64)
 #[inline(always)]
 pub fn begin(context: &impl EbpfContext, stack_pointer: u64, arguments: Arguments) {
     let Some(counts) = counts(context) else { return };
+    if stack_pointer >= counts.failed.stack_pointer {
+        // An exception has left the failed call.
+        counts.failed.stack_pointer = 0;
+    }
     if is_nested(counts, stack_pointer) {
         return;
     }
@@ -119,10 +123,39 @@ pub fn begin_free(context: &impl EbpfContext, stack_pointer: u64, block: u64, ha
     begin(context, stack_pointer, Arguments { call: Call::Free, size: 0, block: 0, has_sizes });
 }
 
+/// Handles the entry of a function that an allocating function calls after it has failed. If the pending call has
+/// called it, the following calls are not nested, because code of the program makes them.
+#[inline(always)]
+pub fn interrupt_failed(stack_pointer: u64) {
+    let Some(counts) = thread_counts::of_current() else { return };
+    if stack_pointer <= counts.stack_pointer && counts.call & !HAS_SIZES == Call::Alloc as u32 {
+        counts.failed.stack_pointer = counts.stack_pointer;
+        counts.failed.size = counts.size;
+        counts.failed.has_sizes = u64::from(counts.call & HAS_SIZES != 0);
+        counts.stack_pointer = 0;
+    }
+}
+
+/// Handles the return of a call that has failed. It may have tried again, by itself or by a call that has counted the
+/// block.
+#[inline(always)]
+fn finish_failed(context: &impl EbpfContext, counts: &mut ThreadCounts, block: u64) {
+    counts.failed.stack_pointer = 0;
+    counts.stack_pointer = 0;
+    if block != 0 && block != counts.last_block {
+        let place = SizePlace::new(counts.failed.has_sizes != 0);
+        counts.add_allocated(block, place.insert(context, block, counts.failed.size));
+    }
+}
+
 /// Handles the return of a function. `stack_pointer` is the value at its entry.
 #[inline(always)]
 pub fn finish(context: &impl EbpfContext, stack_pointer: u64, result: u64) {
     let Some(counts) = thread_counts::of_current() else { return };
+    if stack_pointer == counts.failed.stack_pointer {
+        finish_failed(context, counts, result);
+        return;
+    }
     if counts.stack_pointer == 0 || stack_pointer < counts.stack_pointer {
         return;
     }
@@ -137,7 +170,7 @@ pub fn finish(context: &impl EbpfContext, stack_pointer: u64, result: u64) {
         // If the result is less than the requested size, the block is unchanged.
         if result >= counts.size {
             counts.add_freed(counts.old_size);
-            counts.add_allocated(place.insert(context, counts.block, result));
+            counts.add_allocated(counts.block, place.insert(context, counts.block, result));
         }
         return;
     }
@@ -157,7 +190,7 @@ pub fn finish(context: &impl EbpfContext, stack_pointer: u64, result: u64) {
         }
     }
     if block != 0 {
-        counts.add_allocated(place.insert(context, block, counts.size));
+        counts.add_allocated(block, place.insert(context, block, counts.size));
     }
 }
 

@@ -37,6 +37,21 @@ pub struct ThreadCounts {
     pub block: u64,
     /// Size in bytes of the block that a realloc or resize frees.
     pub old_size: u64,
+    /// Call that has failed and has not returned yet. Code of the program runs inside it.
+    pub failed: FailedCall,
+    /// Address of the block that the thread's latest allocation returned; 0 if the thread has freed a block since.
+    pub last_block: u64,
+}
+
+/// A call that has failed.
+#[repr(C)]
+pub struct FailedCall {
+    /// Stack pointer at the entry of the call; 0: there is no such call.
+    pub stack_pointer: u64,
+    /// Requested bytes.
+    pub size: u64,
+    /// 1 if the allocator stores the size of a block in front of the block, else 0.
+    pub has_sizes: u64,
 }
 
 #[btf_map]
@@ -51,9 +66,10 @@ static THREAD_COUNTS: TaskStorage<ThreadCounts> = TaskStorage {
 impl ThreadCounts {
     /// Counts an allocated block of `size` bytes.
     #[inline(always)]
-    pub fn add_allocated(&mut self, size: u64) {
+    pub fn add_allocated(&mut self, block: u64, size: u64) {
         self.heap[usage::ALLOC_BYTES] += size;
         self.heap[usage::ALLOC_COUNT] += 1;
+        self.last_block = block;
     }
 
     /// Counts a freed block of `size` bytes.
@@ -61,6 +77,7 @@ impl ThreadCounts {
     pub fn add_freed(&mut self, size: u64) {
         self.heap[usage::FREE_BYTES] += size;
         self.heap[usage::FREE_COUNT] += 1;
+        self.last_block = 0;
     }
 }
 

@@ -46,7 +46,7 @@ impl Needs {
             Signature::ReallocProduct { old, count, size } => Arguments::from_numbers(&[old, count, size]),
             Signature::Resize { block, size, extra } => Arguments::from_numbers(&[block, size, extra]),
             Signature::Free { block } | Signature::FreeAround { block } => Arguments::from_numbers(&[block]),
-            Signature::RepeatFrees => Arguments::NONE,
+            Signature::RepeatFrees | Signature::AllocFailure => Arguments::NONE,
         };
         Self { arguments, stack: signature.needs_return() }
     }
