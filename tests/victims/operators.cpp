@@ -1,8 +1,10 @@
 // `operators ROUNDS THROWS` calls every operator new and delete of C++, malloc and free, and then operator new with
-// sizes that make it throw. An executable that survives this untraced must survive it traced.
+// sizes that make it throw. If THROWS is not 0, a last call succeeds after a new handler has run. An executable that
+// survives this untraced must survive it traced.
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <sys/resource.h>
 
 extern "C" {
 #include "ledger.h"
@@ -92,15 +94,60 @@ void give(const Place &place) {
     }
 }
 
+// By their stack pointers, its calls could be nested in an operator new that its caller has called.
+__attribute__((noipa)) void call_allocator() {
+    void *block = std::malloc(100);
+    ledger_alloc(nullptr, block, 100);
+    ledger_free(block);
+    std::free(block);
+}
+
+// Its destructor runs while an exception unwinds the stack.
+struct Guard {
+    ~Guard() { call_allocator(); }
+};
+
 // Returns 1 if operator new threw.
 __attribute__((noinline)) int refused(std::size_t size) {
     try {
+        Guard guard;
         void *block = ::operator new(size);
         ::operator delete(block);
         return 0;
     } catch (const std::bad_alloc &) {
+        call_allocator();
         return 1;
     }
+}
+
+void *reserve;
+
+// A new handler: frees the reserve. The next attempt throws.
+void free_reserve() {
+    ledger_free(reserve);
+    std::free(reserve);
+    call_allocator();
+    std::set_new_handler(nullptr);
+}
+
+struct rlimit address_space;
+
+// A new handler: lifts the limit. The next attempt succeeds.
+void lift_limit() {
+    setrlimit(RLIMIT_AS, &address_space);
+    std::set_new_handler(nullptr);
+}
+
+// Calls operator new with a limit on the address space. The first attempt fails.
+void allocate_at_limit() {
+    constexpr std::size_t size = 64 << 20;
+    getrlimit(RLIMIT_AS, &address_space);
+    struct rlimit low = address_space;
+    low.rlim_cur = 1 << 20;
+    std::set_new_handler(lift_limit);
+    setrlimit(RLIMIT_AS, &low);
+    void *block = ::operator new(size);
+    ledger_alloc(nullptr, block, size);
 }
 
 } // namespace
@@ -129,11 +176,16 @@ int main(int count, char **arguments) {
     }
     for (std::size_t round = 0; round < throws; round++) {
         std::size_t size = PTRDIFF_MAX / 2 + round;
-        // The exception object is a block too, unless the allocator throws a static one.
+        reserve = std::malloc(5000);
+        ledger_alloc(nullptr, reserve, 5000);
+        std::set_new_handler(free_reserve);
+        // The exception object is a block too. It is not in the ledger.
         seen += refused(size);
     }
     if (throws && seen != static_cast<int>(throws) + 1)
         return 3;
+    if (throws)
+        allocate_at_limit();
     ledger_print("");
     return wait_for_harness() ? 0 : 1;
 }

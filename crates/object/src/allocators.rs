@@ -3,6 +3,7 @@
 //! An object is recognized by the allocator functions that it defines, in its dynamic symbols or in its symbol table.
 //! The result for an object depends only on its bytes, its file name and [`UserHooks`].
 
+mod alloc_failures;
 mod error;
 mod function_results;
 mod function_sites;
@@ -279,6 +280,7 @@ fn find_candidates<S: Source>(
     skipped.extend(wrappers::remove(&elf, &mut functions));
     skipped.extend(symbols.skipped);
     functions.extend(repeated_frees::find(&elf, &kinds, soname.as_deref(), &functions)?);
+    functions.extend(alloc_failures::find(&elf, &functions)?);
     if active.is_empty() && functions.is_empty() {
         return Ok(Err(Verdict::Lacks("malloc")));
     }
@@ -306,7 +308,8 @@ fn active_prefixes(symbols: &ObjectSymbols, user_prefixes: &[String]) -> Vec<Str
 /// Returns the missing kind of function, as `malloc` or `free`: no function with these signatures allocates, or none
 /// frees.
 fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option<&'static str> {
-    let signatures = signatures.filter(|signature| *signature != Signature::RepeatFrees);
+    let signatures =
+        signatures.filter(|signature| !matches!(signature, Signature::RepeatFrees | Signature::AllocFailure));
     let (frees, others): (Vec<_>, Vec<_>) = signatures.partition(|signature| signature.is_free());
     if kinds.all().contains(&Kind::Hooked) && !(frees.is_empty() && others.is_empty()) {
         return None;

@@ -96,6 +96,22 @@ fn threads_between_two_readings_are_counted() {
 }
 
 #[test]
+fn calls_after_a_failed_operator_new_are_counted() {
+    const THROWS: u64 = 20;
+    let mut victim = victim::start_with("operators.tcmalloc", &["500", &THROWS.to_string()]);
+    let pid = victim.pid();
+    let run = ThreadsRun::victim(&victim, &OPTIONS);
+    let expected = victim.work().totals;
+    let monitored = run.stop();
+    assert_no_losses(&monitored);
+    let [alloc_bytes, alloc_count, free_bytes, free_count] = monitored.sums(pid).1.heap();
+    // The exception object is a block too.
+    assert_eq!((alloc_count, free_count), (expected.alloc_count + THROWS, expected.free_count + THROWS));
+    assert_eq!(alloc_bytes - expected.alloc_bytes, free_bytes - expected.free_bytes);
+    victim.finish();
+}
+
+#[test]
 fn threads_beyond_the_limit_are_summed() {
     let mut victim = victim::start_with("thread_usage", &["20", "500"]);
     let pid = victim.pid();

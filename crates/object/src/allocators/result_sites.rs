@@ -18,7 +18,9 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec
     if sizes.iter().all(Option::is_none) {
         return vec![None; functions.len()];
     }
-    let code = CachedCode::with_entries(elf, functions.iter().map(|function| function.virt.0));
+    // The functions that follow a failure neither allocate nor free.
+    let hooked = functions.iter().filter(|function| function.signature != Some(Signature::AllocFailure));
+    let code = CachedCode::with_entries(elf, hooked.map(|function| function.virt.0));
     let mut finder = ResultSiteFinder::new(&code);
     let throws = functions.iter().any(|function| function.throws);
     let found = functions.iter().zip(sizes).map(|(function, size)| {

@@ -6,7 +6,7 @@ use harness::Scratch;
 use harness::fixtures::{ASAN, GLIBC, MUSL, output};
 use memtrace_host::procfs::Objects;
 use memtrace_host::procfs::read_image;
-use memtrace_model::{AbsAddr, FUNCTIONS, FileOffset, Mapping, Naming, Pid, REPEATS_FREES};
+use memtrace_model::{ALLOC_FAILURE, AbsAddr, FUNCTIONS, FileOffset, Mapping, Naming, Pid, REPEATS_FREES};
 
 use super::*;
 use crate::object_files::AllFiles;
@@ -191,6 +191,43 @@ fn a_function_that_only_calls_free_is_not_probed() {
         let names: Vec<_> = found.functions.iter().map(|found| found.functions[0].name).collect();
         assert_eq!(names, ["malloc", "calloc", "realloc", "free", "free_aligned_sized"], "{name}");
     }
+}
+
+#[test]
+fn functions_that_follow_a_failed_new_are_found() {
+    let source = format!(
+        "{ALL_FOUR}
+         void _ZSt17__throw_bad_allocv(void) __attribute__((noreturn));
+         void *_Znwm(unsigned long size) {{ if (size > 100) _ZSt17__throw_bad_allocv(); return (void *)size; }}
+         void _ZdlPv(void *block) {{ (void)block; }}
+         void *_ZSt15get_new_handlerv(void) {{ return (void *)0; }}
+         void last(void) {{}}"
+    );
+    let scratch = Scratch::new();
+    let options = ["-O2", "-fPIC", "-shared", "-nostdlib", "-fno-builtin", "-fno-toplevel-reorder"];
+    for (name, more) in [("stub.so", "-Wl,-z,lazy"), ("bound.so", "-Wl,-z,now")] {
+        let library = scratch.compile("cc", name, &source, &[&options[..], &[more]].concat());
+        let printed = output("objdump", &["-d".as_ref(), library.as_ref()]);
+        let address = |symbol: &str| {
+            let label = format!(" <{symbol}>:");
+            let hexadecimal = printed.lines().find_map(|line| line.strip_suffix(&label)).unwrap();
+            VirtOffset(u64::from_str_radix(hexadecimal, 16).unwrap())
+        };
+        let found = examine_file(&library).1.unwrap().functions;
+        let found = found.into_iter().filter(|function| function.functions == [&ALLOC_FAILURE]);
+        let found: BTreeSet<_> = found.map(|function| function.virt).collect();
+        let expected = ["_ZSt15get_new_handlerv", "_ZSt17__throw_bad_allocv@plt"].map(address);
+        assert_eq!(found, BTreeSet::from(expected), "{name}");
+    }
+}
+
+#[test]
+fn functions_that_follow_a_failure_need_a_new_that_throws() {
+    let source = format!("{ALL_FOUR} void *_ZSt15get_new_handlerv(void) {{ return (void *)0; }}");
+    let scratch = Scratch::new();
+    let library = scratch.compile("cc", "lib.so", &source, &["-shared", "-nostdlib", "-fno-builtin"]);
+    let found = examine_file(&library).1.unwrap().functions;
+    assert!(found.iter().all(|function| function.functions != [&ALLOC_FAILURE]), "{found:?}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use memtrace_model::VirtOffset;
 use object::LittleEndian;
-use object::elf::{DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, Rela64, SHN_UNDEF, STT_GNU_IFUNC, Sym64};
+use object::elf::{
+    DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, DynamicTag, Rela64, SHN_UNDEF, STT_GNU_IFUNC, Sym64,
+};
 use object::pod;
 
 use super::dynamic_symbols::{self, Symbol, SymbolKind};
@@ -13,6 +15,12 @@ use super::source::{LE, Source};
 
 /// Maximum size of a relocation table in bytes. glibc has less than 50,000 bytes.
 const MAX_RELOCATIONS: u64 = 1 << 24;
+
+/// Maximum number of imported symbols. The largest executables have about 20,000.
+const MAX_IMPORTS: usize = 1 << 16;
+
+/// Relocation tables, as the tags of their address and their size.
+const TABLES: [(DynamicTag, DynamicTag); 2] = [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)];
 
 /// Mask of a relocation's type in `r_info`.
 const TYPE: u64 = 0xffff_ffff;
@@ -52,21 +60,55 @@ pub(crate) fn is_slot_of_indirect(elf: &Elf<impl Source>, slot: u64, name: &str)
     Ok(is_resolved && dynamic_symbols::definitions(elf, name)?.iter().any(is_resolver))
 }
 
+/// Returns the addresses of the GOT slots for symbols with one of these names.
+pub(crate) fn slots(elf: &Elf<impl Source>, names: &[&str]) -> Result<Vec<u64>, ElfError> {
+    let Some(symbols) = elf.dynamic_value(DT_SYMTAB) else { return Ok(Vec::new()) };
+    let mut slots = Vec::new();
+    let mut imports = 0;
+    for table in TABLES {
+        for relocation in relocations(elf, table)? {
+            let info = relocation.r_info.get(LE);
+            if !fills_slots(elf.machine(), info) {
+                continue;
+            }
+            imports += 1;
+            if imports > MAX_IMPORTS {
+                return Err(ElfError::Malformed("too many imports"));
+            }
+            let symbol: Sym64<LittleEndian> = elf.entry(symbols, info >> 32)?;
+            for name in names {
+                if elf.is_string(u64::from(symbol.st_name.get(LE)), name)? {
+                    slots.push(relocation.r_offset.get(LE));
+                }
+            }
+        }
+    }
+    Ok(slots)
+}
+
 /// Returns the relocation for the GOT slot at the address `slot`.
 fn relocation_of(elf: &Elf<impl Source>, slot: u64) -> Result<Option<Rela64<LittleEndian>>, ElfError> {
-    for (table, size) in [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)] {
-        let (Some(table), Some(size)) = (elf.dynamic_value(table), elf.dynamic_value(size)) else { continue };
-        let (offset, left) = elf.locate(table)?;
-        if size > left.min(MAX_RELOCATIONS) {
-            return Err(BEYOND);
-        }
-        let bytes = elf.bytes(offset, size)?;
-        let relocations: &[Rela64<LittleEndian>] = pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?;
-        if let Some(found) = relocations.iter().find(|relocation| relocation.r_offset.get(LE) == slot) {
-            return Ok(Some(*found));
+    for table in TABLES {
+        let mut relocations = relocations(elf, table)?.into_iter();
+        if let Some(found) = relocations.find(|relocation| relocation.r_offset.get(LE) == slot) {
+            return Ok(Some(found));
         }
     }
     Ok(None)
+}
+
+/// Reads a relocation table. `table`: tags of its address and its size.
+fn relocations(
+    elf: &Elf<impl Source>,
+    (table, size): (DynamicTag, DynamicTag),
+) -> Result<Vec<Rela64<LittleEndian>>, ElfError> {
+    let (Some(table), Some(size)) = (elf.dynamic_value(table), elf.dynamic_value(size)) else { return Ok(Vec::new()) };
+    let (offset, left) = elf.locate(table)?;
+    if size > left.min(MAX_RELOCATIONS) {
+        return Err(BEYOND);
+    }
+    let bytes = elf.bytes(offset, size)?;
+    Ok(pod::slice_from_all_bytes(&bytes).map_err(|()| BEYOND)?.to_vec())
 }
 
 /// Returns true for a relocation that stores a symbol's address: `R_*_GLOB_DAT` or `R_*_JUMP_SLOT`.

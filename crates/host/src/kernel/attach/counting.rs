@@ -67,5 +67,6 @@ mod tests {
         assert_eq!(programs(malloc, true, false), ["count_return", "count_alloc"]);
         assert_eq!(programs(malloc, false, true), ["count_return", "count_alloc"]);
         assert_eq!(programs(free, false, true), ["count_free"]);
+        assert_eq!(programs(Signature::AllocFailure, true, false), ["count_alloc_failure"]);
     }
 }
