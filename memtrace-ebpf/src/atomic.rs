@@ -31,6 +31,23 @@ pub unsafe fn fetch_add(word: *mut u64, value: u64) -> u64 {
     value
 }
 
+/// Sets the bits of `value` in the word at `word`.
+///
+/// # Safety
+///
+/// Same as for [`add`].
+#[inline(always)]
+pub unsafe fn or(word: *mut u64, value: u64) {
+    // SAFETY: as above.
+    unsafe {
+        asm!(
+            "{value} = atomic_fetch_or((u64 *)({word} + 0), {value})",
+            word = in(reg) word,
+            value = inout(reg) value => _
+        );
+    }
+}
+
 /// Stores `owner` at `word` if the word is 0. Returns true if the word was 0.
 ///
 /// # Safety

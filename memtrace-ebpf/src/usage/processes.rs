@@ -50,25 +50,22 @@ pub fn end_thread(context: &impl EbpfContext, key: &ProcessKey, ended: *mut task
         // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe { atomic::add(&raw mut (*usage).ended[index], count) };
     }
-    // SAFETY: as above. The last thread alone sets the bit.
+    // SAFETY: as above. If several threads exit at the same time, each of them can be the last one here: the kernel
+    // counts them before it runs this program.
     unsafe {
         atomic::add(&raw mut (*usage).exited, 1);
         if is_last {
             (*usage).comm = task::name_of_process(ended as u64);
-            atomic::add(&raw mut (*usage).flags, PROCESS_EXITED);
+            atomic::or(&raw mut (*usage).flags, PROCESS_EXITED);
         }
     }
 }
 
-/// Notes that the OOM killer has selected a process. The kernel selects a process at most once.
+/// Notes that the OOM killer has selected a process.
 #[inline(always)]
 pub fn select_victim(context: &impl EbpfContext, key: &ProcessKey) {
     if let Some(usage) = usage_of(context, key) {
         // SAFETY: the pointer refers to a map value, and its fields are words.
-        unsafe {
-            if (*usage).flags & PROCESS_OOM_KILLED == 0 {
-                atomic::add(&raw mut (*usage).flags, PROCESS_OOM_KILLED);
-            }
-        }
+        unsafe { atomic::or(&raw mut (*usage).flags, PROCESS_OOM_KILLED) };
     }
 }
