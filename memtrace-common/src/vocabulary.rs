@@ -138,6 +138,12 @@ loss_reasons! {
     /// The size of a freed block is not known.
     SizeUnknown = "size_unknown",
         "frees counted without bytes because the block was allocated before memtrace was attached, or its size was not stored";
+    /// The ring of exits of threads was full.
+    ThreadExitsFull = "thread_exits_full",
+        "exits of threads that found their ring full, so that [ended threads] has the usage";
+    /// The counters that an allocator keeps in the target could not be read at the exit of a thread.
+    CountersUnreadable = "counters_unreadable",
+        "exits of threads at which the counters of the allocator could not be read; bytes since the last reading are not counted";
     /// The table of processes is full.
     ProcessesFull = "processes_full",
         "events of processes not counted because the table of processes is full";

@@ -52,7 +52,8 @@ pub use tag::{
     MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, OTHER_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED,
 };
 pub use thread_usage::{
-    MAX_SIZES, MAX_USED_PROCESSES, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, ThreadRecord, usage,
+    COUNTERS_READ, COUNTERS_UNREADABLE, MAX_SIZES, MAX_USED_PROCESSES, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey,
+    ProcessUsage, ThreadRecord, usage,
 };
 
 macro_rules! record_kinds {

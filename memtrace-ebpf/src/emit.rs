@@ -19,8 +19,8 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, CopyEnd, CopyPiece, DroppedRecord, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS,
     MarkRecord, MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
-    RemovedCgroupRecord, RusageRecord, ShareRecord, StackRecord, StallRecord, TableRequestRecord, copy_kind, ring_of,
-    ring_of_memory,
+    RemovedCgroupRecord, RusageRecord, ShareRecord, StackRecord, StallRecord, TableRequestRecord, ThreadRecord, copy_kind,
+    ring_of, ring_of_memory,
 };
 use memtrace_unwind::{Position, Walk};
 
@@ -57,6 +57,10 @@ static REMOVED_CGROUPS: RingBuf<RemovedCgroupRecord, 262_144> = RingBuf::new();
 /// Entries of functions that set marks. Each record wakes the reader.
 #[btf_map]
 static MARKS: RingBuf<MarkRecord, 65536> = RingBuf::new();
+
+/// Exits of threads, in runs that count the usage of threads. User space polls this ring.
+#[btf_map]
+static THREAD_EXITS: RingBuf<ThreadRecord, { 4 << 20 }> = RingBuf::new();
 
 /// Range of the backlog above the wake mark, in bytes, within which a record wakes the reader.
 const WAKE_RANGE: u64 = 512;
@@ -448,6 +452,17 @@ pub fn mark(context: &impl EbpfContext, record: MarkRecord) {
             entry.submit(FORCE_WAKEUP);
         }
         None => loss::count(context, LossReason::MarkLost, 1),
+    }
+}
+
+/// Records the exit of a thread.
+#[inline(always)]
+pub fn thread_exit(context: &impl EbpfContext, record: &ThreadRecord) {
+    let ring = from_ref(&THREAD_EXITS).cast_mut().cast();
+    let data = from_ref(record).cast_mut().cast();
+    // SAFETY: the pointer refers to a ring buffer map, as the helper requires. The helper only reads the record.
+    if unsafe { bpf_ringbuf_output(ring, data, size_of::<ThreadRecord>() as u64, NO_WAKEUP) } != 0 {
+        loss::count(context, LossReason::ThreadExitsFull, 1);
     }
 }
 

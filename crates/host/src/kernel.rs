@@ -59,4 +59,4 @@ pub use reclaim::ReclaimCounters;
 pub use removed_cgroups::{RemovedCgroup, RemovedCgroupReader};
 pub use rings::{Drained, RingReader};
 pub use settings::{ActivityOptions, Options};
-pub use thread_usage::{ProcessStart, RunningThread, ThreadTurnover, ThreadUsageReader};
+pub use thread_usage::{ExitCounters, ProcessStart, RunningThread, ThreadExit, ThreadTurnover, ThreadUsageReader};

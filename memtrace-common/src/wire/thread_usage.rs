@@ -38,7 +38,7 @@ pub mod usage {
     pub const HEAP: usize = 4;
 }
 
-/// A thread, as the task iterator reports it.
+/// A running thread, as the task iterator reports it, or a thread at its exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct ThreadRecord {
@@ -54,13 +54,19 @@ pub struct ThreadRecord {
     pub thread_pointer: u64,
     /// State of the task: the bits of `__state` and `exit_state`.
     pub state: u32,
-    /// Padding: zero.
-    pub reserved: u32,
+    /// The bit [`COUNTERS_READ`] or [`COUNTERS_UNREADABLE`] at the exit of a thread if the allocator of its process has
+    /// counters of its own, else 0.
+    pub flags: u32,
     /// Name of the thread.
     pub comm: [u8; COMM],
     /// Counters, by the constants of [`usage`].
     pub usage: [u64; usage::COUNT],
 }
+
+/// Bit of [`ThreadRecord::flags`]: the usage contains the counters of the allocator.
+pub const COUNTERS_READ: u32 = 1;
+/// Bit of [`ThreadRecord::flags`]: the counters of the allocator could not be read.
+pub const COUNTERS_UNREADABLE: u32 = 2;
 
 /// Identity of a process: a pid may be reused, but not with the same start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,6 +8,7 @@ use memtrace_common::wire::RecordKind;
 use crate::redundant::{self, Event, Occurrence};
 use crate::settings::field;
 use crate::thread::Thread;
+use crate::usage::allocator_counters;
 use crate::{
     address_space, cgroup, demotion, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, thread,
     unwind,
@@ -35,6 +36,7 @@ impl Event for Exec {
         forget_thread(thread.tid);
         tags::forget_process(thread.pid);
         unwind::forget_process(thread.pid);
+        allocator_counters::forget(thread.pid);
         if gate::is_open() && process_filter::may_be_traced(thread.pid) {
             let was_traced = process_filter::was_traced_before_exec(thread.pid);
             rusage::emit(context, thread, context.arg(0), was_traced);
@@ -123,6 +125,7 @@ impl Event for Fork {
                 demotion::forget(child);
                 // The exit of an earlier process with this pid can have been missed.
                 address_space::forget(child);
+                allocator_counters::forget(child);
                 unwind::copy_process(parent, child);
                 tags::copy(thread, child);
                 let shares_memory = shares_memory(context);

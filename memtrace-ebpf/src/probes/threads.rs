@@ -1,17 +1,22 @@
 //! Programs for runs that count the usage of threads: starts and exits of threads, OOM kills, and the iterator over
 //! the counters of threads.
+//!
+//! Before Linux 6.16, the memory of a process is gone at `sched_process_exit`. There, two more programs run before
+//! every exit, to read the counters that an allocator keeps in this memory.
 
 use aya_ebpf::bindings::{seq_file, task_struct};
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_seq_write};
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
-use memtrace_common::wire::ThreadRecord;
+use memtrace_common::vocabulary::LossReason;
+use memtrace_common::wire::{COUNTERS_UNREADABLE, ThreadRecord};
 
 use crate::limits::KERNEL_ADDRESSES;
+use crate::registers::call::{is_native, number, offset};
 use crate::settings::field;
 use crate::thread::Thread;
-use crate::usage::{processes, task};
-use crate::{gate, kernel, process_filter, thread};
+use crate::usage::{allocator_counters, processes, task};
+use crate::{emit, gate, kernel, loss, process_filter, thread};
 
 /// `PF_KTHREAD`, include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
@@ -33,13 +38,61 @@ fn count_thread_start(context: RawTracePointContext) -> i32 {
 
 /// `TP_PROTO(struct task_struct *p, …)`, include/trace/events/sched.h. The program runs in each thread that exits. It
 /// is attached before `process_exit`, which removes the filter decision on a process at the exit of its last thread.
+/// It reads the counters of the allocator if the process still has its memory.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
 fn count_thread_exit(context: RawTracePointContext) -> i32 {
-    if gate::is_counting() && process_filter::is_traced(Thread::current().pid) {
+    let pid = Thread::current().pid;
+    if gate::is_counting() && process_filter::is_traced(pid) {
         // SAFETY: the helper takes nothing.
         let current = unsafe { bpf_get_current_task_btf() };
+        // Since Linux 6.16, the tracepoint is before `exit_mm` (`do_exit`, kernel/exit.c).
+        if kernel::read_word(current as u64, field!(vma.task_mm)) != 0 {
+            allocator_counters::read_current(pid);
+        }
         let key = task::process_of(current as u64);
-        processes::end_thread(&context, &key, current, thread::is_last(current as u64));
+        let mut record = task::record_of(current, key);
+        record.flags = allocator_counters::add_last(pid, current, &mut record.usage);
+        if record.flags & COUNTERS_UNREADABLE != 0 {
+            loss::count(&context, LossReason::CountersUnreadable, 1);
+        }
+        // The record precedes the sums: if user space finds the exit in the sums, the ring has the record.
+        emit::thread_exit(&context, &record);
+        processes::end_thread(&context, &key, current, &record.usage, thread::is_last(current as u64));
+    }
+    0
+}
+
+/// `TP_PROTO(struct pt_regs *regs, long id)`, include/trace/events/syscalls.h. The program runs in each thread that
+/// calls `exit`, and in the thread that calls `exit_group`. The kernel ends the other threads by SIGKILL
+/// (`zap_other_threads`, kernel/signal.c).
+#[raw_tracepoint(tracepoint = "sys_enter")]
+fn count_exit_call(context: RawTracePointContext) -> i32 {
+    let call: u64 = context.arg(1);
+    if (call == number::EXIT || call == number::EXIT_GROUP)
+        && gate::is_counting()
+        && is_native(kernel::read_word(context.arg(0), offset::MODE))
+    {
+        allocator_counters::read_current(Thread::current().pid);
+    }
+    0
+}
+
+/// `SIG_DFL`, include/uapi/asm-generic/signal-defs.h.
+const DEFAULT_HANDLER: u64 = 0;
+
+/// Signals that do not end a process by default, as bits from signal 1 on: SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN,
+/// SIGTTOU, SIGURG and SIGWINCH (`SIG_KERNEL_IGNORE_MASK` and `SIG_KERNEL_STOP_MASK`, include/linux/signal.h).
+const NOT_FATAL: u64 = (0x7f << 16) | (1 << 27);
+
+/// `TP_PROTO(int sig, struct kernel_siginfo *info, struct k_sigaction *ka)`, include/trace/events/signal.h. The first
+/// word of `ka` is the handler. The program runs in the task that gets the signal. If another thread ends the process,
+/// the task gets a SIGKILL here too (`get_signal`, kernel/signal.c).
+#[raw_tracepoint(tracepoint = "signal_deliver")]
+fn count_fatal_signal(context: RawTracePointContext) -> i32 {
+    let signal: u64 = context.arg(0);
+    let is_fatal = (NOT_FATAL >> (signal.wrapping_sub(1) & 63)) & 1 == 0;
+    if is_fatal && gate::is_counting() && kernel::read_word(context.arg(2), 0) == DEFAULT_HANDLER {
+        allocator_counters::read_current(Thread::current().pid);
     }
     0
 }

@@ -71,6 +71,8 @@ pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u6
 pub mod call {
     /// include/uapi/asm-generic/unistd.h
     pub mod number {
+        pub const EXIT: u64 = 93;
+        pub const EXIT_GROUP: u64 = 94;
         pub const FUTEX: u64 = 98;
         pub const BRK: u64 = 214;
         pub const MUNMAP: u64 = 215;

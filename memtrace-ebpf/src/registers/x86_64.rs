@@ -82,7 +82,9 @@ pub mod call {
         pub const MUNMAP: u64 = 11;
         pub const BRK: u64 = 12;
         pub const MREMAP: u64 = 25;
+        pub const EXIT: u64 = 60;
         pub const FUTEX: u64 = 202;
+        pub const EXIT_GROUP: u64 = 231;
     }
 
     /// Offsets in the kernel's `pt_regs` of the registers of a system call (A.2.1).

@@ -43,9 +43,14 @@ pub fn start_thread(context: &impl EbpfContext, key: &ProcessKey) {
 /// Adds the counters of the exiting thread `ended` to its process. `is_last` is true for the last thread of the
 /// process.
 #[inline(always)]
-pub fn end_thread(context: &impl EbpfContext, key: &ProcessKey, ended: *mut task_struct, is_last: bool) {
+pub fn end_thread(
+    context: &impl EbpfContext,
+    key: &ProcessKey,
+    ended: *mut task_struct,
+    counters: &[u64; usage::COUNT],
+    is_last: bool,
+) {
     let Some(usage) = usage_of(context, key) else { return };
-    let counters = task::usage_of(ended);
     for (index, &count) in counters.iter().enumerate() {
         // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe { atomic::add(&raw mut (*usage).ended[index], count) };

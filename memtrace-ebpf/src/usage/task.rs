@@ -24,7 +24,7 @@ pub fn name_of_process(task: u64) -> [u8; COMM] {
 /// Returns the counters of a task. The heap counters start at the first counted call of the thread, the other counters
 /// at the start of the thread.
 #[inline(always)]
-pub fn usage_of(task: *mut task_struct) -> [u64; usage::COUNT] {
+fn usage_of(task: *mut task_struct) -> [u64; usage::COUNT] {
     let mut counters = [0; usage::COUNT];
     if let Some(counts) = thread_counts::of_task(task) {
         counters[usage::ALLOC_BYTES] = counts.heap[usage::ALLOC_BYTES];
@@ -66,7 +66,7 @@ pub fn record_of(task: *mut task_struct, key: ProcessKey) -> ThreadRecord {
         process_start_ns: key.start_ns,
         thread_pointer: read_word(task, field!(vma.task_thread_pointer)),
         state: state | exit_state,
-        reserved: 0,
+        flags: 0,
         comm: read(task, field!(task.task_comm)).unwrap_or_default(),
         usage,
     }

@@ -41,6 +41,10 @@ pub struct ThreadCounts {
     pub failed: FailedCall,
     /// Address of the block that the thread's latest allocation returned; 0 if the thread has freed a block since.
     pub last_block: u64,
+    /// The allocator's own counters of allocated and of freed bytes, read before the thread exits.
+    pub own: [u64; 2],
+    /// 1 if `own` has been read, else 0.
+    pub has_own: u64,
 }
 
 /// A call that has failed.

@@ -28,7 +28,7 @@ use super::program_time::{ProgramTime, ProgramTimer};
 use super::reclaim::{self, ReclaimCounters};
 use super::removed_cgroups::RemovedCgroupReader;
 use super::rings::RingReader;
-use super::settings::{Options, settings};
+use super::settings::{self, Options, settings};
 use super::stack_copies::StackCopyReader;
 use super::thread_usage::{self, ThreadUsageReader};
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
@@ -445,6 +445,29 @@ impl Kernel {
     /// Errors of the kernel. [`KernelError::Failed`] if the reader was taken before.
     pub fn take_thread_usage(&mut self) -> Result<ThreadUsageReader, KernelError> {
         ThreadUsageReader::take(&mut self.bpf)
+    }
+
+    /// Lets the BPF programs read the counters that an allocator keeps in the memory of its process, at the exit of
+    /// each thread. `processes`: ids of processes, with the distances in bytes of the counters of allocated and of
+    /// freed bytes from the thread pointer. They hold until the process calls exec.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the map update, such as too many processes.
+    pub fn read_counters_at_exit(
+        &mut self,
+        processes: impl IntoIterator<Item = (Pid, [i64; 2])>,
+    ) -> Result<(), KernelError> {
+        let mut is_needed = false;
+        for (pid, distances) in processes {
+            thread_usage::read_at_exit(&mut self.bpf, pid, distances)?;
+            is_needed = true;
+        }
+        // The programs at system calls of the whole machine have a cost, so they are attached only if they are needed.
+        if is_needed && !settings::has_memory_at_exit() {
+            thread_usage::attach_before_exit(&mut self.bpf);
+        }
+        Ok(())
     }
 
     /// Stops recording. On return, all records are in their rings.

@@ -40,7 +40,7 @@ const fn map_of_tags(name: &'static str, entries: u32, entry_bytes: u32) -> Size
     SizedMap { name, entries, entry_bytes, purpose: Purpose::Tags }
 }
 
-/// Size in bytes of the activity ring in runs without activity: a page, the smallest possible size.
+/// Smallest possible size of a ring in bytes.
 const PAGE: u32 = 4096;
 
 /// Large maps, with the number of entries at full size.
@@ -75,9 +75,10 @@ const MAPS: &[SizedMap] = &[
 /// shards.
 const OTHERS: u64 = 2 << 20;
 
-/// Maps of runs that count the usage of threads. In other runs they have one entry, because the kernel allocates the
-/// buckets of a hash table at its creation: 16 MiB for `SIZES`.
-const MAPS_OF_COUNTS: [&str; 2] = ["SIZES", "PROCESS_USAGE"];
+/// Maps of runs that count the usage of threads, with the smallest possible size, which they have in other runs. The
+/// kernel allocates rings, and the buckets of hash tables, at their creation: 16 MiB for `SIZES`.
+const MAPS_OF_COUNTS: [(&str, u32); 4] =
+    [("SIZES", 1), ("PROCESS_USAGE", 1), ("ALLOCATOR_COUNTERS", 1), ("THREAD_EXITS", PAGE)];
 
 /// Sizes of the BPF maps of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +144,8 @@ impl MapSizes {
             loader.map_max_entries(map.name, self.entries_of(map));
         }
         if !counts_threads {
-            for name in MAPS_OF_COUNTS {
-                loader.map_max_entries(name, 1);
+            for (name, smallest) in MAPS_OF_COUNTS {
+                loader.map_max_entries(name, smallest);
             }
         }
     }
@@ -188,8 +189,8 @@ mod tests {
     #[test]
     fn the_other_maps_take_what_is_stated() {
         let object = aya_obj::Object::parse(OBJECT).unwrap();
-        let has_size = |name: &str| MAPS.iter().any(|map| map.name == name) || MAPS_OF_COUNTS.contains(&name);
-        let others: Vec<_> = object.maps.iter().filter(|(name, _)| !has_size(name)).collect();
+        let sized: Vec<_> = MAPS.iter().map(|map| map.name).chain(MAPS_OF_COUNTS.map(|(name, _)| name)).collect();
+        let others: Vec<_> = object.maps.iter().filter(|(name, _)| !sized.contains(&name.as_str())).collect();
         let memory: Vec<_> = others.iter().map(|(name, map)| (*name, kernel_memory(map))).collect();
         let sum = memory.iter().map(|(_, bytes)| bytes).sum::<u64>();
         assert!((OTHERS / 2..=OTHERS).contains(&sum), "{sum}: {memory:#?}");

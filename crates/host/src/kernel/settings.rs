@@ -197,6 +197,14 @@ pub(super) fn find_vma() -> Result<(), KernelError> {
     has_find_vma(&Btf::parse(&types).ok_or_else(|| missing("type information"))?)
 }
 
+/// Returns true if a process has its memory at the tracepoint `sched_process_exit`. Since Linux 6.16, the tracepoint is
+/// before `exit_mm` (`do_exit`, kernel/exit.c), and has a second argument, `group_dead`.
+pub(super) fn has_memory_at_exit() -> bool {
+    let Ok(types) = read_types() else { return false };
+    let arguments = Btf::parse(&types).and_then(|types| Some(types.tracepoint_arguments("sched_process_exit")?.len()));
+    arguments.is_some_and(|arguments| arguments > 1)
+}
+
 fn has_find_vma(types: &Btf<'_>) -> Result<(), KernelError> {
     if types.has_function("bpf_find_vma") {
         return Ok(());

@@ -4,10 +4,12 @@ use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use aya::maps::{HashMap, MapData};
+use aya::maps::{HashMap, MapData, RingBuf};
 use aya::programs::Iter;
 use aya::{Btf, maps::MapError};
-use memtrace_common::wire::{PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, ThreadRecord};
+use memtrace_common::wire::{
+    COUNTERS_READ, COUNTERS_UNREADABLE, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, ThreadRecord,
+};
 use memtrace_model::{Comm, Pid, TaskState, ThreadIdentity, ThreadUsage, Tid, UsageCounter};
 
 use super::bpf::Bpf;
@@ -24,6 +26,10 @@ const PROGRAM: &str = "thread_usage";
 pub(super) const TRACEPOINTS: [(&str, &str); 2] =
     [("count_thread_start", "sched_process_fork"), ("count_thread_exit", "sched_process_exit")];
 
+/// Programs that read the counters of an allocator in the memory of a process before a thread exits, with their
+/// tracepoints. They are needed if the memory is gone at the tracepoint of the exit.
+const BEFORE_EXIT: [(&str, &str); 2] = [("count_exit_call", "sys_enter"), ("count_fatal_signal", "signal_deliver")];
+
 /// Usage of a running thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunningThread {
@@ -39,6 +45,36 @@ pub struct RunningThread {
     pub thread_pointer: u64,
     /// Counters since the start of the thread. The heap counters begin when the probes are attached.
     pub usage: ThreadUsage,
+}
+
+/// A thread that has exited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadExit {
+    /// Thread with its process.
+    pub thread: ThreadIdentity,
+    /// Start time of the thread's process since boot, in nanoseconds.
+    pub process_start_ns: u64,
+    /// Comm of the thread.
+    pub comm: Comm,
+    /// Counters since the start of the thread. The counters of probes begin when the probes are attached.
+    pub usage: ThreadUsage,
+    /// State of the allocator's own counters, at the addresses of [`Kernel::read_counters_at_exit`].
+    ///
+    /// [`Kernel::read_counters_at_exit`]: super::Kernel::read_counters_at_exit
+    pub counters: ExitCounters,
+}
+
+/// State of the allocator's own counters at the exit of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitCounters {
+    /// The BPF programs do not read counters of the process.
+    None,
+    /// The usage of the thread, and the sum of the exited threads, contain them.
+    Read,
+    /// They could not be read. [`LossReason::CountersUnreadable`] counts the exit.
+    ///
+    /// [`LossReason::CountersUnreadable`]: memtrace_model::LossReason::CountersUnreadable
+    Unreadable,
 }
 
 /// Threads of a process that have started or exited since the probes were attached.
@@ -65,6 +101,7 @@ pub type ProcessStart = (Pid, u64);
 pub struct ThreadUsageReader {
     link: OwnedFd,
     processes: HashMap<MapData, MapEntry<ProcessKey>, MapEntry<ProcessUsage>>,
+    exits: RingBuf<MapData>,
     buffer: Box<[u8]>,
 }
 
@@ -86,8 +123,9 @@ impl ThreadUsageReader {
         })?;
         let processes = bpf.take_map("PROCESS_USAGE")?.try_into();
         let processes = processes.map_err(|error: MapError| KernelError::from_error(ACTION, &error))?;
+        let exits = bpf.take_ring("THREAD_EXITS", "read the exits of threads")?;
         let buffer = vec![0; BUFFER].into_boxed_slice();
-        Ok(Self { link, processes, buffer })
+        Ok(Self { link, processes, exits, buffer })
     }
 
     /// Calls `visit` for each running thread of the traced processes for which `selects` returns true. If the process
@@ -130,6 +168,18 @@ impl ThreadUsageReader {
         entries.map(|(MapEntry(key), MapEntry(usage))| ((pid(key), key.start_ns), turnover(&usage)))
     }
 
+    /// Calls `visit` for each thread that has exited since the last call, in the order of the exits. Has all exits that
+    /// an earlier [`Self::turnover`] has counted, except those of [`LossReason::ThreadExitsFull`].
+    ///
+    /// [`LossReason::ThreadExitsFull`]: memtrace_model::LossReason::ThreadExitsFull
+    pub fn exits(&mut self, mut visit: impl FnMut(ThreadExit)) {
+        while let Some(record) = self.exits.next() {
+            if let Some(record) = read::<ThreadRecord>(&record) {
+                visit(exit(&record));
+            }
+        }
+    }
+
     /// Forgets a process that has exited.
     pub fn forget(&mut self, (pid, start_ns): ProcessStart) {
         let key = ProcessKey { pid: pid.0.into(), start_ns };
@@ -143,10 +193,46 @@ fn pid(key: ProcessKey) -> Pid {
     Pid(u32::try_from(key.pid).unwrap_or(0))
 }
 
+/// Lets the BPF programs read counters of the allocator in the memory of process `pid` at the exit of each thread.
+/// `distances`: distances in bytes of the counters of allocated and of freed bytes from the thread pointer.
+pub(super) fn read_at_exit(bpf: &mut Bpf, pid: Pid, distances: [i64; 2]) -> Result<(), KernelError> {
+    let failed = |error: MapError| KernelError::from_error("read the counters of an allocator", &error);
+    let map = bpf.map_mut("ALLOCATOR_COUNTERS")?;
+    let mut processes: HashMap<&mut MapData, u32, [i64; 2]> = map.try_into().map_err(failed)?;
+    processes.insert(pid.0, distances, 0).map_err(failed)
+}
+
+/// Attaches the programs that read these counters while the process has its memory. Without them, the kernel counts
+/// each exit as a loss.
+pub(super) fn attach_before_exit(bpf: &mut Bpf) {
+    for (program, tracepoint) in BEFORE_EXIT {
+        if let Err(error) = bpf.attach_tracepoint(program, tracepoint) {
+            log::info!("the counters of allocators cannot be read at exits: {error}");
+        }
+    }
+}
+
+fn identity(record: &ThreadRecord) -> ThreadIdentity {
+    ThreadIdentity { pid: Pid(record.pid), tid: Tid(record.tid), start_ns: record.start_ns }
+}
+
+fn exit(record: &ThreadRecord) -> ThreadExit {
+    ThreadExit {
+        thread: identity(record),
+        process_start_ns: record.process_start_ns,
+        comm: Comm::from(comm(&record.comm)),
+        usage: usage(&record.usage),
+        counters: match record.flags {
+            flags if flags & COUNTERS_READ != 0 => ExitCounters::Read,
+            flags if flags & COUNTERS_UNREADABLE != 0 => ExitCounters::Unreadable,
+            _ => ExitCounters::None,
+        },
+    }
+}
+
 fn running(record: &ThreadRecord) -> RunningThread {
-    let thread = ThreadIdentity { pid: Pid(record.pid), tid: Tid(record.tid), start_ns: record.start_ns };
     RunningThread {
-        thread,
+        thread: identity(record),
         process_start_ns: record.process_start_ns,
         comm: Comm::from(comm(&record.comm)),
         state: TaskState::of_bits(record.state),
@@ -178,7 +264,7 @@ fn turnover(process: &ProcessUsage) -> ThreadTurnover {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_common::wire::usage as index;
+    use memtrace_common::wire::{COMM, usage as index};
 
     use super::*;
 
@@ -201,5 +287,18 @@ mod tests {
         ];
         assert!(order.iter().all(|&(place, counter)| place == counter as usize), "{order:?}");
         assert_eq!(order.len(), UsageCounter::COUNT);
+    }
+
+    #[test]
+    fn flags_have_the_state_of_the_allocators_counters() {
+        let (comm, usage) = ([0; COMM], [0; index::COUNT]);
+        let exit = |flags| {
+            let (pid, tid, start_ns) = (7, 8, 9);
+            let (process_start_ns, thread_pointer, state) = (5, 0, 0);
+            exit(&ThreadRecord { pid, tid, start_ns, process_start_ns, thread_pointer, state, flags, comm, usage })
+        };
+        let counters = [0, COUNTERS_READ, COUNTERS_UNREADABLE].map(|flags| exit(flags).counters);
+        assert_eq!(counters, [ExitCounters::None, ExitCounters::Read, ExitCounters::Unreadable]);
+        assert_eq!(exit(0).thread, ThreadIdentity { pid: Pid(7), tid: Tid(8), start_ns: 9 });
     }
 }
