@@ -4,7 +4,8 @@
 //! growth of the sum over its running and ended threads, so the intervals of a process sum up to its counters,
 //! whatever happens to single threads.
 //!
-//! Threads have rows of their own up to a limit. The monitor keeps the state of a thread only if it has a row.
+//! Threads have rows of their own up to a limit. The monitor keeps the state of a thread only if it has a row. A thread
+//! that has exited has a last row, if its exit was read and a slot is free.
 
 mod process;
 mod rows;
@@ -52,6 +53,7 @@ impl IntervalBuilder {
     /// Returns the interval that ends at a sampling; `None` for the first sampling, which is the baseline.
     pub fn observe(&mut self, sampling: Sampling) -> Option<ThreadsInterval> {
         let Sampling { at, boot_ns, threads, mut processes, machine, losses } = sampling;
+        self.slots.begin_interval();
         self.drop_absent(&processes);
         processes.sort_by_key(|process| (process.pid, process.start_ns));
         let mut threads = by_process(threads);

@@ -19,8 +19,8 @@ use crate::{Object, Text, Tool};
 ///  "values":{"rss_anon_bytes":251658240,"rss_file_bytes":12582912,"rss_shmem_bytes":1048576,"swap_bytes":0,"descriptors":38,"threads":2},
 ///  "usage":{"alloc_bytes":1134592,"alloc_count":3324,"free_bytes":716800,"free_count":2100,"user_ns":635400000,"system_ns":70600000,"run_delay_ns":7060000,"voluntary_switches":706,"involuntary_switches":0,"read_bytes":0,"write_bytes":0,"minor_faults":277,"major_faults":0},
 ///  "threads":[
-///   {"tid":812,"start_ns":5000812000000,"name":"redis-server","state":"R","usage":{"alloc_bytes":1126400,"alloc_count":3300,"free_bytes":307200,"free_count":900,"user_ns":549000000,"system_ns":61000000,"run_delay_ns":6100000,"voluntary_switches":610,"involuntary_switches":0,"read_bytes":0,"write_bytes":0,"minor_faults":275,"major_faults":0}},
-///   {"tid":815,"start_ns":5000815000000,"name":"bio_lazy_free","state":"S","usage":{"alloc_bytes":0,"alloc_count":0,"free_bytes":409600,"free_count":1200,"user_ns":85500000,"system_ns":9500000,"run_delay_ns":950000,"voluntary_switches":95,"involuntary_switches":0,"read_bytes":0,"write_bytes":0,"minor_faults":0,"major_faults":0}}],
+///   {"tid":812,"start_ns":5000812000000,"name":"redis-server","state":"R","ended":false,"usage":{"alloc_bytes":1126400,"alloc_count":3300,"free_bytes":307200,"free_count":900,"user_ns":549000000,"system_ns":61000000,"run_delay_ns":6100000,"voluntary_switches":610,"involuntary_switches":0,"read_bytes":0,"write_bytes":0,"minor_faults":275,"major_faults":0}},
+///   {"tid":815,"start_ns":5000815000000,"name":"bio_lazy_free","state":"S","ended":false,"usage":{"alloc_bytes":0,"alloc_count":0,"free_bytes":409600,"free_count":1200,"user_ns":85500000,"system_ns":9500000,"run_delay_ns":950000,"voluntary_switches":95,"involuntary_switches":0,"read_bytes":0,"write_bytes":0,"minor_faults":0,"major_faults":0}}],
 ///  "ended":{"count":1,"usage":{"alloc_bytes":8192,"alloc_count":24,"free_bytes":0,"free_count":0,"user_ns":900000,"system_ns":100000,"run_delay_ns":10000,"voluntary_switches":1,"involuntary_switches":0,"read_bytes":0,"write_bytes":0,"minor_faults":2,"major_faults":0}},
 ///  "others":{"count":0,"usage":{"alloc_bytes":0,"alloc_count":0,"free_bytes":0,"free_count":0,"user_ns":0,"system_ns":0,"run_delay_ns":0,"voluntary_switches":0,"involuntary_switches":0,"read_bytes":0,"write_bytes":0,"minor_faults":0,"major_faults":0}}}],
 /// "events":[{"at_s":2.25,"kind":"mark","text":"flush <all>"}],"losses":{}}
@@ -36,7 +36,7 @@ use crate::{Object, Text, Tool};
 /// |---|---|---|
 /// | `from_s`, `to_s` | all | As in JSON, with nine decimals. |
 /// | `pid`, `process` | all but `machine` | Process and its name. |
-/// | `tid`, `name`, `state` | `thread` | Thread. |
+/// | `tid`, `name`, `state` | `thread` | Thread. The state is `X` if the thread ended in the interval. |
 /// | `start_ns` | `process`, `thread` | Start of the process or the thread. |
 /// | `source`, `stale` | all but `machine` | As in JSON. |
 /// | `count` | `ended`, `others` | Number of threads. A line is written only if there are any. |
@@ -105,9 +105,10 @@ pub struct MonitoredProcess<'a> {
     pub usage: ThreadUsage<'a>,
     /// Threads with entries of their own.
     pub threads: Vec<MonitoredThread<'a>>,
-    /// Threads that ended in the interval, with their usage since the end of the previous interval.
+    /// Ended threads without entries, with their usage since the end of the previous interval: if there are too many
+    /// threads, and in reports of recordings the threads that lived for less than an interval.
     pub ended: OtherThreads<'a>,
-    /// Threads beyond the maximum number of threads with entries.
+    /// Running threads beyond the maximum number of threads with entries.
     pub others: OtherThreads<'a>,
 }
 
@@ -134,8 +135,10 @@ pub struct MonitoredThread<'a> {
     pub start_ns: u64,
     /// Name of the thread.
     pub name: Text<'a>,
-    /// State of the thread: the letter of ps(1).
+    /// State of the thread at the end of the interval: the letter of ps(1).
     pub state: char,
+    /// `true` if the thread ended in the interval. Its state is then `X`.
+    pub ended: bool,
     /// Usage of the thread.
     pub usage: ThreadUsage<'a>,
 }

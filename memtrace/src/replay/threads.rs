@@ -202,7 +202,8 @@ impl<'a> RecordedThreads<'a> {
         let usage = row.map(|row| row.usage.usage).unwrap_or_default();
         let shown: ThreadUsage = threads.iter().map(|thread| thread.usage).sum();
         let rest = usage.since(shown);
-        let ended = row.map_or(0, |row| row.usage.ended_threads);
+        let listed = threads.iter().filter(|thread| thread.has_ended()).count() as u64;
+        let ended = row.map_or(0, |row| row.usage.ended_threads).saturating_sub(listed);
         // The rest of the usage belongs to threads that ended in the interval. If none ended, it
         // belongs to threads without rows.
         let (of_ended, of_others) =
@@ -213,7 +214,7 @@ impl<'a> RecordedThreads<'a> {
         });
         let mut values = values.unwrap_or_default();
         if values.get(ProcessValue::Threads).is_none() {
-            values.set(ProcessValue::Threads, Some(threads.len() as u64));
+            values.set(ProcessValue::Threads, Some(threads.len() as u64 - listed));
         }
         ProcessInterval {
             pid: id.pid,

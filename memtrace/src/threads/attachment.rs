@@ -92,6 +92,7 @@ impl Attachment {
                 .place(&mut kernel, &mut probes)
                 .map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
         }
+        kernel.read_counters_at_exit(jemalloc.distances()).map_err(|error| from_engines::kernel(None, error))?;
         let complete = !refused::note_all(&probes, &allocators, &mut targets, &mut tracker, &filter);
         kernel.count_threads().map_err(|error| from_engines::kernel(None, error))?;
         if let Some(pid) = targets.first_exited() {

@@ -1,10 +1,11 @@
-//! Counters of jemalloc in the monitored processes.
+//! Counters of jemalloc in the monitored processes. The BPF programs read them at the exit of a thread.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::time::{Duration, Instant};
 
-use memtrace_host::kernel::{ProcessStart, RunningThread};
+use memtrace_host::kernel::{ExitCounters, ProcessStart, RunningThread, ThreadExit};
 use memtrace_host::procfs::RemoteCounters;
 use memtrace_model::{AbsAddr, Mapping, Pid, ThreadIdentity, ThreadUsage, UsageCounter};
 use memtrace_object::allocators::{JemallocCounters, address_in};
@@ -30,8 +31,10 @@ struct JemallocProcess {
     live: FxHashSet<ThreadIdentity>,
     /// Counters of the running threads, as they were last read.
     running: FxHashMap<ThreadIdentity, ThreadUsage>,
-    /// Sum of the counters of exited threads. Each thread counts with the values that were read
-    /// last.
+    /// Threads of `running` that the last reading did not have. The exit of such a thread follows.
+    missing: FxHashSet<ThreadIdentity>,
+    /// Sum of the counters of exited threads that the BPF programs could not read. Each thread counts with the values
+    /// that were read last. The programs' own sum has the counters of the others.
     ended: ThreadUsage,
     /// True after the first reading, which can have failed.
     was_read: bool,
@@ -41,6 +44,8 @@ struct JemallocProcess {
 #[derive(Default)]
 pub(super) struct JemallocReader {
     processes: FxHashMap<Pid, JemallocProcess>,
+    /// Number of exits at which the BPF programs could not read the counters, by process.
+    unreadable: BTreeMap<Pid, u64>,
 }
 
 impl JemallocReader {
@@ -68,6 +73,7 @@ impl JemallocReader {
             places: FxHashMap::default(),
             live: FxHashSet::default(),
             running: FxHashMap::default(),
+            missing: FxHashSet::default(),
             ended: ThreadUsage::default(),
             was_read: false,
         };
@@ -81,6 +87,33 @@ impl JemallocReader {
 
     pub(super) fn is_empty(&self) -> bool {
         self.processes.is_empty()
+    }
+
+    /// Returns the distances in bytes of the counters of allocated and of freed bytes from the thread pointer, by
+    /// process.
+    pub(super) fn distances(&self) -> impl Iterator<Item = (Pid, [i64; 2])> + '_ {
+        self.processes.iter().map(|(pid, process)| {
+            let addresses = process.counters.addresses(0, process.tp_offset);
+            (*pid, addresses.map(|AbsAddr(address)| address.cast_signed()))
+        })
+    }
+
+    /// Removes a thread that has exited. If the BPF programs could not read its counters, it has those of the last
+    /// reading.
+    pub(super) fn end_thread(&mut self, exit: &mut ThreadExit) {
+        let Some(process) = self.processes.get_mut(&exit.thread.pid) else { return };
+        let last = process.running.remove(&exit.thread);
+        if exit.counters == ExitCounters::Read {
+            return;
+        }
+        if exit.counters == ExitCounters::Unreadable {
+            *self.unreadable.entry(exit.thread.pid).or_default() += 1;
+        }
+        if let Some(last) = last {
+            process.ended = process.ended.plus(last);
+            exit.usage = exit.usage.plus(last);
+            exit.counters = ExitCounters::Read;
+        }
     }
 
     /// Adds the counters to a reading.
@@ -101,10 +134,9 @@ impl JemallocReader {
                     thread.usage = thread.usage.plus(*usage);
                 }
             }
-            // The sum of a process that has exited contains the last read values of all its threads.
             let exited = reading.turnover.iter().find(|((of, _), changes)| of == pid && changes.has_exited);
             if let Some((&process_start, _)) = exited {
-                process.end_missing(|_| false);
+                process.running.clear();
                 start = Some(process_start);
             }
             if let Some(start) = start {
@@ -112,6 +144,7 @@ impl JemallocReader {
                 changes.ended = changes.ended.plus(process.ended);
             }
         }
+        reading.unreadable.clone_from(&self.unreadable);
     }
 }
 
@@ -126,9 +159,7 @@ impl JemallocProcess {
             places.insert(allocated, (thread.thread, UsageCounter::AllocBytes));
             places.insert(freed, (thread.thread, UsageCounter::FreeBytes));
         }
-        let live = std::mem::take(&mut self.live);
-        self.end_missing(|thread| live.contains(thread));
-        self.live = live;
+        self.forget_missing();
         // The places of an earlier read that has not returned can be those of other threads.
         if self.remote.request(places.keys().copied()) {
             self.places = places;
@@ -157,15 +188,18 @@ impl JemallocProcess {
         reading.error.is_some()
     }
 
-    /// Adds the counters of threads that no longer run to the sum of exited threads.
-    fn end_missing(&mut self, is_running: impl Fn(&ThreadIdentity) -> bool) {
-        let ended = &mut self.ended;
-        self.running.retain(|thread, usage| {
-            let runs = is_running(thread);
-            if !runs {
-                *ended = ended.plus(*usage);
+    /// Forgets the threads that two readings did not have. Their exits were lost, but the BPF programs' sum has their
+    /// counters.
+    fn forget_missing(&mut self) {
+        let Self { live, running, missing, .. } = self;
+        let before = std::mem::take(missing);
+        running.retain(|thread, _| {
+            let is_live = live.contains(thread);
+            let is_kept = is_live || !before.contains(thread);
+            if is_kept && !is_live {
+                missing.insert(*thread);
             }
-            runs
+            is_kept
         });
     }
 }

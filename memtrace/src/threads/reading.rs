@@ -1,8 +1,9 @@
 //! Reading of all counters at one moment.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use memtrace_host::kernel::{ProcessStart, RunningThread, ThreadTurnover};
+use memtrace_host::kernel::{ProcessStart, RunningThread, ThreadExit, ThreadTurnover};
 use memtrace_model::{MachineUsage, Pid, ProcessValues, ThreadIdentity};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -16,6 +17,8 @@ pub(super) struct Reading {
     pub(super) threads: Vec<RunningThread>,
     /// Started and exited threads of the selected processes.
     pub(super) turnover: FxHashMap<ProcessStart, ThreadTurnover>,
+    /// Threads of the selected processes that have exited since the previous reading, up to a maximum.
+    pub(super) exits: Vec<ThreadExit>,
     /// Values of the processes that own `threads`.
     pub(super) values: FxHashMap<ProcessStart, ProcessValues>,
     pub(super) machine: MachineUsage,
@@ -23,6 +26,8 @@ pub(super) struct Reading {
     pub(super) skipped: u64,
     /// Processes with heap counters from an earlier reading.
     pub(super) stale: FxHashSet<Pid>,
-    /// Threads with heap counters that could not be read.
+    /// Running threads with heap counters that could not be read.
     pub(super) without_heap: FxHashSet<ThreadIdentity>,
+    /// Number of exits so far at which the heap counters could not be read, by process.
+    pub(super) unreadable: BTreeMap<Pid, u64>,
 }

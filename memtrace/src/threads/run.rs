@@ -1,12 +1,14 @@
 //! A monitor in progress: probes, sampler, intervals and outputs.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_history::threads::IntervalBuilder;
 use memtrace_history::triggers::{TriggerLosses, Triggers};
-use memtrace_model::{CounterSource, SourceState, ThreadsEvent, ThreadsEventKind, ThreadsInterval};
+use memtrace_model::format::counted;
+use memtrace_model::{CounterSource, Pid, SourceState, ThreadsEvent, ThreadsEventKind, ThreadsInterval};
 use tokio::sync::Notify;
 
 use super::attachment::Attachment;
@@ -64,6 +66,8 @@ struct Seen {
     has_process: bool,
     /// True if a monitored process has had counters of the heap.
     has_source: bool,
+    /// Number of exits at which the counters of the heap could not be read, by process.
+    unreadable: BTreeMap<Pid, u64>,
 }
 
 /// Result of a monitor.
@@ -102,6 +106,8 @@ impl ThreadsRun {
             selection: ProcessSelection::new(attachment.filter().clone()),
             readings: ProcessReadings::default(),
             jemalloc,
+            exits: Vec::new(),
+            most_exits: config.max_threads,
         };
         let pidfds = attachment.pidfds()?;
         let sampling = SamplingThread::start(sampler, config.realtime)?;
@@ -165,6 +171,7 @@ impl ThreadsRun {
     /// Adds a reading, which ends an interval. Returns false if the monitor has to end.
     pub(super) fn observe(&mut self, reading: Reading, observer: &mut dyn Observer) -> bool {
         self.seen.skipped += reading.skipped;
+        self.seen.unreadable.clone_from(&reading.unreadable);
         let attachment = &self.attachment;
         let has_source = &mut self.seen.has_source;
         let source = |pid| {
@@ -210,7 +217,7 @@ impl ThreadsRun {
     /// Completes the outputs, and starts to remove the probes.
     pub(super) fn finish(self, observer: &mut dyn Observer) -> Result<FinishedRun, Error> {
         let Self { mut attachment, sampling, mut marks, outputs, includes_some, seen, triggers, traces, .. } = self;
-        let Seen { skipped, has_process, has_source, .. } = seen;
+        let Seen { skipped, has_process, has_source, unreadable, .. } = seen;
         let sampled = sampling.finish();
         attachment.update(observer);
         attachment.end_hold();
@@ -223,6 +230,13 @@ impl ThreadsRun {
         let answers = marks.close();
         if skipped > 0 {
             observer.note(&format!("{skipped} readings of the counters were too late, so their intervals are longer"));
+        }
+        for (pid, count) in unreadable {
+            let threads = counted(count, "thread", "threads");
+            observer.note(&format!(
+                "{threads} of process {pid} exited before the counters of its allocator could be read: the bytes since \
+                 the last reading are not counted"
+            ));
         }
         if has_process && !has_source && attachment.notes().is_empty() {
             observer.note(

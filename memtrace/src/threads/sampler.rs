@@ -4,15 +4,19 @@ use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use memtrace_host::kernel::{ProcessStart, ThreadUsageReader};
+use memtrace_host::kernel::{ProcessStart, ThreadExit, ThreadUsageReader};
 use memtrace_host::procfs;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::error::{SendError, TrySendError};
 
 use super::jemalloc::JemallocReader;
 use super::process_readings::ProcessReadings;
 use super::process_selection::ProcessSelection;
 use super::reading::Reading;
 use crate::run_kit::clock;
+
+/// Interval at which the exits of threads are read. Their ring has space for 24,000.
+const EXITS: Duration = Duration::from_millis(100);
 
 /// Request to the sampler.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +36,10 @@ pub(super) struct Sampler {
     pub(super) selection: ProcessSelection,
     pub(super) readings: ProcessReadings,
     pub(super) jemalloc: JemallocReader,
+    /// Exits of threads since the last reading.
+    pub(super) exits: Vec<ThreadExit>,
+    /// Maximum number of exits in a reading. More threads get no rows.
+    pub(super) most_exits: usize,
 }
 
 impl Sampler {
@@ -53,26 +61,54 @@ impl Sampler {
             let (mut reading, exited) = self.read()?;
             reading.skipped = skipped;
             let sent = if is_last {
-                readings.blocking_send(reading).map_err(drop)
+                readings.blocking_send(reading).map_err(|SendError(unsent)| unsent)
             } else {
-                readings.try_send(reading).map_err(drop)
+                readings.try_send(reading).map_err(TrySendError::into_inner)
             };
             match sent {
                 Ok(()) => {
                     exited.into_iter().for_each(|process| self.reader.forget(process));
                     skipped = 0;
                 }
-                Err(()) if is_last => {}
-                Err(()) => skipped += 1,
+                Err(_) if is_last => {}
+                Err(unsent) => {
+                    self.exits = unsent.exits;
+                    skipped += 1;
+                }
             }
             if is_last {
                 return Ok(());
             }
-            match requests.recv_timeout(until_next(start.elapsed(), self.interval)) {
+            match self.wait(requests, until_next(start.elapsed(), self.interval)) {
                 Ok(Request::Read) | Err(RecvTimeoutError::Timeout) => {}
                 Ok(Request::Stop) | Err(RecvTimeoutError::Disconnected) => is_last = true,
             }
         }
+    }
+
+    /// Waits for a request for `time`, and reads the exits of threads.
+    fn wait(&mut self, requests: &Receiver<Request>, time: Duration) -> Result<Request, RecvTimeoutError> {
+        let start = Instant::now();
+        loop {
+            let left = time.saturating_sub(start.elapsed());
+            if left <= EXITS {
+                return requests.recv_timeout(left);
+            }
+            match requests.recv_timeout(EXITS) {
+                Err(RecvTimeoutError::Timeout) => self.read_exits(),
+                received => return received,
+            }
+        }
+    }
+
+    fn read_exits(&mut self) {
+        let Self { reader, jemalloc, exits, most_exits, .. } = self;
+        reader.exits(|mut exit| {
+            jemalloc.end_thread(&mut exit);
+            if exits.len() < *most_exits {
+                exits.push(exit);
+            }
+        });
     }
 
     /// Returns a reading, and the processes that have exited.
@@ -98,6 +134,10 @@ impl Sampler {
                 reading.turnover.insert(process, turnover);
             }
         }
+        // Read the exits in between: then they contain all exits that the turnover counts.
+        self.read_exits();
+        reading.exits = std::mem::take(&mut self.exits);
+        reading.exits.retain(|exit| self.selection.has_selected((exit.thread.pid, exit.process_start_ns)));
         let Self { reader, selection, .. } = self;
         let threads = &mut reading.threads;
         reader.running(|process| selection.contains(process), |thread| threads.push(thread))?;

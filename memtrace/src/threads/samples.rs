@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use memtrace_history::threads::{ProcessSample, Sampling, ThreadSample};
-use memtrace_host::kernel::ProcessStart;
-use memtrace_model::{Comm, CounterSource, Losses, Pid, ProcessValues, SourceState, ThreadUsage, UsageCounter};
-use rustc_hash::FxHashSet;
+use memtrace_host::kernel::{ExitCounters, ProcessStart, ThreadExit};
+use memtrace_model::{
+    Comm, CounterSource, Losses, Pid, ProcessValues, SourceState, TaskState, ThreadUsage, UsageCounter,
+};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::reading::Reading;
 
@@ -35,7 +37,7 @@ impl KnownProcesses {
         losses: Losses,
         mut source: impl FnMut(Pid) -> SourceState,
     ) -> Sampling {
-        let Reading { at, boot_ns, stale, without_heap, threads, turnover, values, machine, .. } = reading;
+        let Reading { at, boot_ns, stale, without_heap, threads, turnover, exits, values, machine, .. } = reading;
         for known in self.0.values_mut() {
             known.missing += 1;
         }
@@ -50,6 +52,13 @@ impl KnownProcesses {
         for (process, values) in values {
             self.0.entry(process).or_default().values = values;
             self.0.entry(process).or_default().missing = 0;
+        }
+        let mut exits_of: FxHashMap<ProcessStart, Vec<ThreadSample>> = FxHashMap::default();
+        for exit in exits {
+            let process = (exit.thread.pid, exit.process_start_ns);
+            let comm = || KnownProcess { comm: exit.comm.clone(), ..KnownProcess::default() };
+            self.0.entry(process).or_insert_with(comm).missing = 0;
+            exits_of.entry(process).or_default().push(last_sample(exit));
         }
         for (process, changes) in &turnover {
             let known = self.0.entry(*process).or_default();
@@ -84,6 +93,7 @@ impl KnownProcesses {
                 started: changes.started,
                 exited: changes.exited,
                 values: known.values,
+                exits: exits_of.remove(&(pid, start_ns)).unwrap_or_default(),
                 has_exited: changes.has_exited,
                 oom_killed: changes.oom_killed,
             }
@@ -101,6 +111,12 @@ impl KnownProcesses {
     }
 }
 
+/// Returns the last sample of a thread.
+fn last_sample(exit: ThreadExit) -> ThreadSample {
+    let ThreadExit { thread, comm, usage, counters, .. } = exit;
+    ThreadSample { thread, comm, state: TaskState::Dead, usage, has_heap: counters != ExitCounters::Unreadable }
+}
+
 fn has_heap(usage: &ThreadUsage) -> bool {
     usage.get(UsageCounter::AllocCount) > 0 || usage.get(UsageCounter::FreeCount) > 0
 }
@@ -108,7 +124,7 @@ fn has_heap(usage: &ThreadUsage) -> bool {
 #[cfg(test)]
 mod tests {
     use memtrace_host::kernel::{RunningThread, ThreadTurnover};
-    use memtrace_model::{TaskState, ThreadIdentity, Tid};
+    use memtrace_model::{ThreadIdentity, Tid};
 
     use super::*;
 
@@ -151,6 +167,29 @@ mod tests {
         let exited = ThreadTurnover { has_exited: true, ..ThreadTurnover::default() };
         assert_eq!(processes(&mut known, reading(&[], Some(exited))), [(String::from("thread 7"), true)]);
         assert_eq!(processes(&mut known, reading(&[], None)), []);
+    }
+
+    #[test]
+    fn exits_belong_to_their_process() {
+        let exit = |start_ns, process_start_ns, counters| ThreadExit {
+            thread: ThreadIdentity { pid: Pid(7), tid: Tid(7), start_ns },
+            process_start_ns,
+            comm: Comm::from("a"),
+            usage: ThreadUsage::default(),
+            counters,
+        };
+        let mut known = KnownProcesses::default();
+        // The second process has the pid of the first.
+        let exits = vec![exit(5, 5, ExitCounters::Read), exit(9, 9, ExitCounters::Unreadable)];
+        let reading = Reading { exits, ..reading(&[7], None) };
+        let sampling = known.sampling(reading, Losses::default(), |_| SourceState::default());
+        let exits = |process: &ProcessSample| {
+            process.exits.iter().map(|exit| (exit.thread.start_ns, exit.has_heap)).collect::<Vec<_>>()
+        };
+        let exits: Vec<_> = sampling.processes.iter().map(|process| (process.start_ns, exits(process))).collect();
+        assert_eq!(exits, [(5, vec![(5, true)]), (9, vec![(9, false)])]);
+        let mut exits = sampling.processes.iter().flat_map(|process| &process.exits);
+        assert!(exits.all(|exit| exit.state == TaskState::Dead));
     }
 
     #[test]

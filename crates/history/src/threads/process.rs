@@ -21,12 +21,14 @@ impl ProcessState {
     pub(super) fn new(origin: Origin, process: &ProcessSample, threads: &[ThreadSample], slots: &mut Slots) -> Self {
         let running = threads.iter().map(ThreadSample::usage_since_start);
         let total = running.fold(process.ended, ThreadUsage::plus);
+        // The baseline ends no interval. The exits of a later sampling belong to the interval that ends there.
+        let exits: &[ThreadSample] = if origin == Origin::Baseline { &[] } else { &process.exits };
         let is_later = origin == Origin::Later;
         Self {
             reported: origin.earlier_part(total),
-            rows: Rows::new(threads, origin, slots),
+            rows: Rows::new(threads, exits, origin, slots),
             started: if is_later { 0 } else { process.started },
-            exited: if is_later { 0 } else { process.exited },
+            exited: if is_later { 0 } else { process.exited.saturating_sub(exits.len() as u64) },
             was_oom_killed: process.oom_killed,
         }
     }
@@ -48,18 +50,21 @@ impl ProcessState {
         since_ns: u64,
         slots: &mut Slots,
     ) -> ProcessInterval {
-        let step = self.rows.observe(threads, since_ns, slots);
+        let step = self.rows.observe(threads, process.exits, since_ns, slots);
         let certain: ThreadUsage = step.rows.iter().map(|row| row.usage).sum();
         let counted = process.ended.plus(step.running);
         // Threads without rows can be adopted again after a failed read.
         let adopted = step.adopted.min(counted.since(self.reported.plus(certain)));
-        let has_adopted = adopted != ThreadUsage::default();
-        self.reported = self.reported.plus(adopted);
+        let has_adopted = adopted.plus(step.adopted_at_exit) != ThreadUsage::default();
+        // `ended` has the counters of an exited thread only once. It can have them later than the exits.
+        self.reported = self.reported.plus(adopted).plus(step.adopted_at_exit);
         // A thread that exits during the sampling is missing in the sum until the next sampling. The usage of the
         // certain rows counts nevertheless.
         let total = counted.max(self.reported.plus(certain));
         let usage = total.since(self.reported);
         let parts = Parts::new(step, usage.since(certain));
+        let listed = parts.rows.iter().filter(|row| row.has_ended()).count() as u64;
+        let ended = process.exited.saturating_sub(self.exited).saturating_sub(listed);
         let interval = ProcessInterval {
             pid: process.pid,
             start_ns: process.start_ns,
@@ -68,7 +73,7 @@ impl ProcessState {
             source: SourceState { is_stale: process.source.is_stale || has_adopted, ..process.source },
             usage,
             threads: parts.rows,
-            ended: OtherThreads { count: process.exited.saturating_sub(self.exited), usage: parts.ended },
+            ended: OtherThreads { count: ended, usage: parts.ended },
             others: parts.others,
             started: process.started.saturating_sub(self.started),
             values: process.values,
@@ -76,7 +81,8 @@ impl ProcessState {
         };
         self.reported = total;
         self.started = self.started.max(process.started);
-        self.exited = self.exited.max(process.exited);
+        // The exits can be ahead of the number of exited threads.
+        self.exited = process.exited.max(self.exited + listed);
         self.was_oom_killed |= process.oom_killed;
         interval
     }
@@ -91,7 +97,7 @@ struct Parts {
 
 impl Parts {
     /// Divides the usage of a process. `rest`: usage of the process minus the usage of the certain rows. The ended
-    /// threads get the remainder of `rest`.
+    /// threads without rows get the remainder of `rest`.
     fn new(step: ThreadStep, mut rest: ThreadUsage) -> Self {
         let mut take = |wanted: ThreadUsage| {
             let taken = wanted.min(rest);

@@ -1,7 +1,7 @@
 //! Rows of threads.
 
 use memtrace_model::{OtherThreads, ThreadInterval, ThreadUsage, Tid, UsageCounter};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::sampling::ThreadSample;
 
@@ -29,26 +29,42 @@ impl Origin {
     }
 }
 
-/// Number of free slots. Each thread with a row takes one.
+/// Slots for rows. Each thread with a row takes one.
 #[derive(Debug)]
-pub(super) struct Slots(usize);
+pub(super) struct Slots {
+    free: usize,
+    /// Slots of the last rows of ended threads, which are free from the next interval on.
+    free_later: usize,
+}
 
 impl Slots {
     pub(super) const fn new(limit: usize) -> Self {
-        Self(limit)
+        Self { free: limit, free_later: 0 }
+    }
+
+    pub(super) const fn begin_interval(&mut self) {
+        self.free += self.free_later;
+        self.free_later = 0;
     }
 
     /// Takes a slot. Returns false if none is free.
     pub(super) const fn take(&mut self) -> bool {
-        let is_free = self.0 > 0;
-        self.0 -= is_free as usize;
+        let is_free = self.free > 0;
+        self.free -= is_free as usize;
         is_free
     }
 
     pub(super) const fn give_back(&mut self, count: usize) {
-        self.0 += count;
+        self.free += count;
+    }
+
+    const fn give_back_later(&mut self) {
+        self.free_later += 1;
     }
 }
+
+/// ID and start of a thread.
+type ThreadKey = (Tid, u64);
 
 /// Counters of a thread with a row at the previous sampling.
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +94,10 @@ impl HeapBase {
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     /// Threads with rows, by ID and start.
-    counters: FxHashMap<(Tid, u64), Counters>,
+    counters: FxHashMap<ThreadKey, Counters>,
+    /// Threads that had rows before the previous sampling and were missing in it, because they exited during the
+    /// sampling.
+    missing: FxHashMap<ThreadKey, Counters>,
     /// Number of threads without rows at the previous sampling, and the sum of their counters.
     others: OtherThreads,
     /// True if the sum has no counters of the heap of some of them, which no interval contains.
@@ -88,7 +107,8 @@ pub(super) struct Rows {
 /// Threads of a process at the end of an interval.
 #[derive(Debug, Default)]
 pub(super) struct ThreadStep {
-    /// Rows with a certain usage: of threads with state, and of threads that started in the interval.
+    /// Rows with a certain usage: of threads with state, and of threads that started in the interval. They run, or have
+    /// ended.
     pub(super) rows: Vec<ThreadInterval>,
     /// Rows of threads that ran before the interval, but were missing in the previous sampling. The usage in such a
     /// row covers the time since the start of the thread.
@@ -102,23 +122,24 @@ pub(super) struct ThreadStep {
     /// Counters of the heap that could be read for the first time. They contain the time before the interval, so they
     /// belong to no interval.
     pub(super) adopted: ThreadUsage,
+    /// The same, of threads that have exited.
+    pub(super) adopted_at_exit: ThreadUsage,
 }
 
 impl Rows {
-    /// Returns the state before the first interval of a process.
-    pub(super) fn new(threads: &[ThreadSample], origin: Origin, slots: &mut Slots) -> Self {
+    /// Returns the state before the first interval of a process. `exits`: threads that end in the first interval.
+    pub(super) fn new(threads: &[ThreadSample], exits: &[ThreadSample], origin: Origin, slots: &mut Slots) -> Self {
         let mut rows = Self::default();
         for thread in threads {
-            let usage = origin.earlier_part(thread.usage_since_start());
-            // After the baseline, the counters of the heap begin with the first interval of the process.
-            let base = HeapBase::of(thread.has_heap || origin != Origin::Baseline);
+            let counters = Counters::before(thread, origin);
             if slots.take() {
-                rows.counters.insert(key(thread), Counters { usage, base });
+                rows.counters.insert(key(thread), counters);
             } else {
-                rows.others = plus_thread(rows.others, usage);
-                rows.others_lack_heap |= base == HeapBase::Unknown;
+                rows.others = plus_thread(rows.others, counters.usage);
+                rows.others_lack_heap |= counters.base == HeapBase::Unknown;
             }
         }
+        rows.missing.extend(exits.iter().map(|thread| (key(thread), Counters::before(thread, origin))));
         rows
     }
 
@@ -127,10 +148,21 @@ impl Rows {
         self.counters.len()
     }
 
-    /// Ends an interval. `since_ns`: start of the interval since boot, in nanoseconds.
-    pub(super) fn observe(&mut self, threads: Vec<ThreadSample>, since_ns: u64, slots: &mut Slots) -> ThreadStep {
+    /// Ends an interval. `exits`: threads that have exited since the previous sampling. `since_ns`: start of the
+    /// interval since boot, in nanoseconds.
+    pub(super) fn observe(
+        &mut self,
+        threads: Vec<ThreadSample>,
+        exits: Vec<ThreadSample>,
+        since_ns: u64,
+        slots: &mut Slots,
+    ) -> ThreadStep {
         let mut step = ThreadStep::default();
-        let new = self.observe_rows(threads, &mut step, slots);
+        // A thread that calls execve(2) gets the ID and the start of the first thread, which exits.
+        let mut listed: FxHashSet<ThreadKey> =
+            if exits.is_empty() { FxHashSet::default() } else { threads.iter().map(key).collect() };
+        let mut exits: Vec<_> = exits.into_iter().filter(|thread| listed.insert(key(thread))).collect();
+        let new = self.observe_rows(threads, &mut exits, &mut step, slots);
         let had_others = self.others.count > 0;
         let (mut others, mut without_row) = (OtherThreads::default(), Vec::new());
         let have_heap = new.iter().all(|thread| thread.has_heap);
@@ -165,13 +197,24 @@ impl Rows {
             step.others_growth = growth;
         }
         self.others = self.admit(others, without_row, slots);
+        // Running threads take the free slots first.
+        for thread in exits.into_iter().filter(|thread| thread.thread.start_ns >= since_ns || !had_others) {
+            if slots.take() {
+                slots.give_back_later();
+                let usage = thread.usage_since_start();
+                let rows = if thread.thread.start_ns >= since_ns { &mut step.rows } else { &mut step.late };
+                rows.push(row(thread, usage));
+            }
+        }
         step
     }
 
-    /// Adds the rows of threads with state, drops the state of the others, and returns the threads without state.
+    /// Adds the rows of threads with state, and keeps the state of missing threads until the next sampling. Returns the
+    /// running threads without state, and leaves those without state in `exits`.
     fn observe_rows(
         &mut self,
         threads: Vec<ThreadSample>,
+        exits: &mut Vec<ThreadSample>,
         step: &mut ThreadStep,
         slots: &mut Slots,
     ) -> Vec<ThreadSample> {
@@ -188,7 +231,23 @@ impl Rows {
             self.counters.insert(key(&thread), counters);
             step.rows.push(row(thread, growth));
         }
+        let mut missing = std::mem::take(&mut self.missing);
+        for thread in std::mem::take(exits) {
+            let with_slot = ended.remove(&key(&thread));
+            let has_slot = with_slot.is_some();
+            let Some(earlier) = with_slot.or_else(|| missing.remove(&key(&thread))) else {
+                exits.push(thread);
+                continue;
+            };
+            let Advance { growth, adopted, .. } = earlier.advance(&thread);
+            step.adopted_at_exit = step.adopted_at_exit.plus(adopted);
+            if has_slot || slots.take() {
+                slots.give_back_later();
+                step.rows.push(row(thread, growth));
+            }
+        }
         slots.give_back(ended.len());
+        self.missing = ended;
         new
     }
 
@@ -197,7 +256,7 @@ impl Rows {
     fn admit(
         &mut self,
         mut others: OtherThreads,
-        threads: Vec<((Tid, u64), Counters)>,
+        threads: Vec<(ThreadKey, Counters)>,
         slots: &mut Slots,
     ) -> OtherThreads {
         for (key, counters) in threads {
@@ -220,6 +279,14 @@ struct Advance {
 }
 
 impl Counters {
+    /// Returns the counters of a thread before the first interval of its process. `sample`: the thread at the first
+    /// sampling of the process.
+    fn before(sample: &ThreadSample, origin: Origin) -> Self {
+        // After the baseline, the counters of the heap begin with the first interval of the process.
+        let base = HeapBase::of(sample.has_heap || origin != Origin::Baseline);
+        Self { usage: origin.earlier_part(sample.usage_since_start()), base }
+    }
+
     /// Returns the counters at the next sampling, and their growth. A thread that calls execve(2) gets the ID and
     /// the start of the first thread, but keeps its own counters. If these are smaller, the growth is 0 until they
     /// reach the counters of the first thread.
@@ -237,7 +304,7 @@ impl Counters {
     }
 }
 
-const fn key(sample: &ThreadSample) -> (Tid, u64) {
+const fn key(sample: &ThreadSample) -> ThreadKey {
     (sample.thread.tid, sample.thread.start_ns)
 }
 

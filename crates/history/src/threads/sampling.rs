@@ -6,14 +6,14 @@ use memtrace_model::{
     Comm, Losses, MachineUsage, Pid, ProcessValues, SourceState, TaskState, ThreadIdentity, ThreadUsage, UsageCounter,
 };
 
-/// Counters of a running thread.
+/// Counters of a thread that runs or has exited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadSample {
     /// The thread.
     pub thread: ThreadIdentity,
     /// Name of the thread.
     pub comm: Comm,
-    /// State of the thread.
+    /// State of the thread: [`TaskState::Dead`] if it has exited.
     pub state: TaskState,
     /// Counters of the kernel since the start of the thread, and counters of the heap since attach.
     pub usage: ThreadUsage,
@@ -23,8 +23,9 @@ pub struct ThreadSample {
 
 /// Counters and values of a process.
 ///
-/// `ended` is read before the list of threads, so that a thread is never in both. A thread that exits between the
-/// two reads is in neither; the next sampling has it in `ended`.
+/// `ended` is read first, then `exits`, then the list of threads, so that a thread is never in both `ended` and the
+/// list. A thread that exits between the reads is in neither; the next sampling has it in `ended`. `exits` of this
+/// sampling can have the thread already, and otherwise those of the next sampling have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSample {
     /// The process.
@@ -44,6 +45,8 @@ pub struct ProcessSample {
     pub exited: u64,
     /// Values of the process at this moment.
     pub values: ProcessValues,
+    /// Threads that have exited since the previous sampling, in order. Some can be missing.
+    pub exits: Vec<ThreadSample>,
     /// True if the process has exited. All its threads are in `ended`, and this is its last sample.
     pub has_exited: bool,
     /// True if the OOM killer has selected the process.

@@ -40,6 +40,7 @@ fn process(pid: u32, start_ns: u64) -> ProcessSample {
         started: 0,
         exited: 0,
         values: ProcessValues::default(),
+        exits: Vec::new(),
         has_exited: false,
         oom_killed: false,
     }
@@ -47,6 +48,11 @@ fn process(pid: u32, start_ns: u64) -> ProcessSample {
 
 fn ended(process: ProcessSample, exited: u64, ended: ThreadUsage) -> ProcessSample {
     ProcessSample { exited, ended, ..process }
+}
+
+fn with_exits(process: ProcessSample, exits: Vec<ThreadSample>) -> ProcessSample {
+    let dead = |thread| ThreadSample { state: TaskState::Dead, ..thread };
+    ProcessSample { exits: exits.into_iter().map(dead).collect(), ..process }
 }
 
 fn sampling(second: u64, processes: Vec<ProcessSample>, threads: Vec<ThreadSample>) -> Sampling {
@@ -114,6 +120,120 @@ fn thread_between_running_and_ended_is_not_lost() {
     let second = only_process(builder.observe(sampling(2, vec![late], vec![main(131)])));
     assert_eq!((second.usage, rows(&second)), (usage(8, 0), vec![(1, 1, 0)]));
     assert_eq!(second.ended, OtherThreads { count: 1, usage: usage(7, 0) });
+}
+
+/// IDs of the threads that ended in an interval, and the other ended threads.
+fn ends(process: &ProcessInterval) -> (Vec<u32>, OtherThreads) {
+    let listed = process.threads.iter().filter(|row| row.has_ended());
+    (listed.map(|row| row.thread.tid.0).collect(), process.ended)
+}
+
+#[test]
+fn exited_thread_has_a_last_row() {
+    let mut builder = IntervalBuilder::new(10);
+    let main = |user| thread(1, 1, 5, usage(user, 0));
+    builder.observe(sampling(0, vec![process(1, 5)], vec![main(100), thread(1, 2, 5, usage(1000, 70))]));
+    // The third thread lived for less than an interval.
+    let exits = vec![thread(1, 2, 5, usage(1040, 75)), thread(1, 3, boot_ns(0) + 1, usage(3, 9))];
+    let exited = with_exits(ended(process(1, 5), 2, usage(1043, 84)), exits);
+    let first = only_process(builder.observe(sampling(1, vec![exited.clone()], vec![main(101)])));
+    assert_eq!((first.usage, rows(&first)), (usage(44, 14), vec![(1, 1, 0), (2, 40, 5), (3, 3, 9)]));
+    assert_eq!(ends(&first), (vec![2, 3], OtherThreads::default()));
+    assert_eq!(first.ended_threads(), 2);
+    let idle = with_exits(exited, Vec::new());
+    let second = only_process(builder.observe(sampling(2, vec![idle], vec![main(101)])));
+    assert_eq!((second.usage, rows(&second), second.ended_threads()), (usage(0, 0), vec![(1, 0, 0)], 0));
+}
+
+#[test]
+fn exit_that_is_read_before_the_sums_is_counted_once() {
+    let mut builder = IntervalBuilder::new(10);
+    let main = |user| thread(1, 1, 5, usage(user, 0));
+    builder.observe(sampling(0, vec![process(1, 5)], vec![main(100), thread(1, 2, 5, usage(1000, 0))]));
+    let ahead = with_exits(process(1, 5), vec![thread(1, 2, 5, usage(1007, 0))]);
+    let first = only_process(builder.observe(sampling(1, vec![ahead], vec![main(130)])));
+    assert_eq!((first.usage, rows(&first)), (usage(37, 0), vec![(1, 30, 0), (2, 7, 0)]));
+    let second = ended(process(1, 5), 1, usage(1007, 0));
+    let second = only_process(builder.observe(sampling(2, vec![second], vec![main(131)])));
+    assert_eq!((second.usage, second.ended_threads()), (usage(1, 0), 0));
+}
+
+#[test]
+fn exit_during_a_sampling_has_its_growth_in_the_next_one() {
+    let mut builder = IntervalBuilder::new(10);
+    let main = |user| thread(1, 1, 5, usage(user, 0));
+    builder.observe(sampling(0, vec![process(1, 5)], vec![main(100), thread(1, 2, 5, usage(1000, 0))]));
+    // Another thread ends in the second interval, without a record.
+    builder.observe(sampling(1, vec![process(1, 5)], vec![main(100)]));
+    let late = with_exits(ended(process(1, 5), 2, usage(1507, 0)), vec![thread(1, 2, 5, usage(1007, 0))]);
+    let second = only_process(builder.observe(sampling(2, vec![late], vec![main(100)])));
+    assert_eq!((second.usage, rows(&second)), (usage(507, 0), vec![(1, 0, 0), (2, 7, 0)]));
+    assert_eq!(ends(&second), (vec![2], OtherThreads { count: 1, usage: usage(500, 0) }));
+}
+
+#[test]
+fn ended_threads_share_the_limit_of_rows() {
+    let mut builder = IntervalBuilder::new(3);
+    let main = |user| thread(1, 1, 5, usage(user, 0));
+    builder.observe(sampling(0, vec![process(1, 5)], vec![main(0), thread(1, 2, 5, usage(10, 0))]));
+    let short = |tid| thread(1, tid, boot_ns(0) + u64::from(tid), usage(100, 0));
+    let exits = vec![short(7), short(8), thread(1, 2, 5, usage(11, 0))];
+    let exited = with_exits(ended(process(1, 5), 3, usage(211, 0)), exits);
+    let first = only_process(builder.observe(sampling(1, vec![exited], vec![main(1)])));
+    assert_eq!((first.usage, rows(&first)), (usage(202, 0), vec![(1, 1, 0), (2, 1, 0), (7, 100, 0)]));
+    assert_eq!(ends(&first), (vec![2, 7], OtherThreads { count: 1, usage: usage(100, 0) }));
+    // Their slots are free again.
+    let threads = vec![main(2), thread(1, 3, boot_ns(1), usage(1, 0)), thread(1, 4, boot_ns(1), usage(1, 0))];
+    let second = ended(process(1, 5), 3, usage(211, 0));
+    let second = only_process(builder.observe(sampling(2, vec![second], threads)));
+    assert_eq!((rows(&second).len(), second.others.count), (3, 0));
+}
+
+#[test]
+fn exited_process_has_the_rows_of_its_threads() {
+    let mut builder = IntervalBuilder::new(10);
+    builder.observe(sampling(0, vec![], vec![]));
+    let start = boot_ns(0) + 3;
+    let exits = vec![thread(7, 8, start + 1, usage(4, 500)), thread(7, 7, start, usage(1, 10))];
+    let dead = with_exits(ended(process(7, start), 2, usage(5, 510)), exits);
+    let last = ProcessSample { has_exited: true, started: 1, ..dead };
+    let interval = only_process(builder.observe(sampling(1, vec![last], vec![])));
+    assert_eq!((interval.usage, rows(&interval)), (usage(5, 510), vec![(7, 1, 10), (8, 4, 500)]));
+    assert_eq!(ends(&interval), (vec![7, 8], OtherThreads::default()));
+}
+
+#[test]
+fn exits_of_a_process_selected_later_have_no_earlier_usage() {
+    let mut builder = IntervalBuilder::new(10);
+    builder.observe(sampling(0, vec![], vec![]));
+    let selected = with_exits(ended(process(7, 5), 3, usage(900, 60)), vec![thread(7, 8, 6, usage(500, 40))]);
+    let interval = only_process(builder.observe(sampling(1, vec![selected], vec![thread(7, 7, 5, usage(80, 7))])));
+    assert_eq!((interval.usage, rows(&interval)), (usage(0, 67), vec![(7, 0, 7), (8, 0, 40)]));
+    assert_eq!(ends(&interval), (vec![8], OtherThreads { count: 0, usage: usage(0, 20) }));
+}
+
+#[test]
+fn first_thread_that_another_replaces_by_exec_has_one_row() {
+    let mut builder = IntervalBuilder::new(10);
+    let baseline = vec![thread(1, 1, 5, usage(100, 0)), thread(1, 2, 6, usage(30, 0))];
+    builder.observe(sampling(0, vec![process(1, 5)], baseline));
+    let exited = with_exits(ended(process(1, 5), 1, usage(101, 0)), vec![thread(1, 1, 5, usage(101, 0))]);
+    let interval = only_process(builder.observe(sampling(1, vec![exited], vec![thread(1, 1, 5, usage(32, 0))])));
+    assert_eq!((interval.usage, rows(&interval)), (usage(3, 0), vec![(1, 0, 0)]));
+    assert_eq!(ends(&interval), (vec![], OtherThreads { count: 1, usage: usage(3, 0) }));
+}
+
+#[test]
+fn heap_counters_without_a_base_at_the_exit_are_in_no_interval() {
+    let mut builder = IntervalBuilder::new(10);
+    let unreadable = ThreadSample { has_heap: false, ..thread(1, 2, 5, usage(10, 0)) };
+    builder.observe(sampling(0, vec![process(1, 5)], vec![unreadable]));
+    let exit = vec![thread(1, 2, 5, usage(11, 5000))];
+    // The sums follow one sampling later.
+    let first = only_process(builder.observe(sampling(1, vec![with_exits(process(1, 5), exit)], vec![])));
+    assert_eq!((first.usage, rows(&first), first.source.is_stale), (usage(1, 0), vec![(2, 1, 0)], true));
+    let second = ended(process(1, 5), 1, usage(11, 5000));
+    assert_eq!(only_process(builder.observe(sampling(2, vec![second], vec![]))).usage, usage(0, 0));
 }
 
 #[test]

@@ -50,7 +50,9 @@ pub(super) fn subjects<'a>(
     match subject {
         Subject::Process => processes.map(Observed::Process).collect(),
         Subject::Thread => processes
-            .flat_map(|process| process.threads.iter().map(move |thread| Observed::Thread(process, thread)))
+            .flat_map(|process| process.threads.iter().map(move |thread| (process, thread)))
+            .filter(|(_, thread)| !thread.has_ended())
+            .map(|(process, thread)| Observed::Thread(process, thread))
             .collect(),
         Subject::Machine => vec![Observed::Machine(&interval.machine)],
         Subject::Cgroup => cgroups.iter().map(Observed::Cgroup).collect(),

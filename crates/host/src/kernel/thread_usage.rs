@@ -152,8 +152,10 @@ impl ThreadUsageReader {
             filled += bytes;
             let mut records = self.buffer[..filled].chunks_exact(size_of::<ThreadRecord>());
             for record in records.by_ref().filter_map(read::<ThreadRecord>) {
-                if selects((Pid(record.pid), record.process_start_ns)) {
-                    visit(running(&record));
+                let thread = running(&record);
+                // The sums of its process will have the counters of a thread that has exited during the read.
+                if thread.state != TaskState::Dead && selects((Pid(record.pid), record.process_start_ns)) {
+                    visit(thread);
                 }
             }
             let rest = records.remainder().len();

@@ -29,10 +29,18 @@ pub struct ThreadInterval {
     pub thread: ThreadIdentity,
     /// Name of the thread.
     pub comm: Comm,
-    /// Scheduling state at the end of the interval.
+    /// Scheduling state at the end of the interval: [`TaskState::Dead`] if the thread ended in the interval.
     pub state: TaskState,
     /// Usage within the interval.
     pub usage: ThreadUsage,
+}
+
+impl ThreadInterval {
+    /// Returns true if the thread ended in the interval.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        matches!(self.state, TaskState::Dead)
+    }
 }
 
 /// Sum over the threads of a process that are not listed one by one.
@@ -59,9 +67,9 @@ pub struct ProcessInterval {
     pub usage: ThreadUsage,
     /// Threads that are listed one by one.
     pub threads: Vec<ThreadInterval>,
-    /// Threads that ended in the interval, with their usage since the begin of the interval.
+    /// Other threads that ended in the interval, with their usage since the begin of the interval.
     pub ended: OtherThreads,
-    /// Other threads, if the process has more threads than the list may have.
+    /// Other running threads, if the process has more threads than the list may have.
     pub others: OtherThreads,
     /// Number of threads that started in the interval.
     pub started: u64,
@@ -72,6 +80,12 @@ pub struct ProcessInterval {
 }
 
 impl ProcessInterval {
+    /// Returns the number of threads that ended in the interval.
+    #[must_use]
+    pub fn ended_threads(&self) -> u64 {
+        self.ended.count + self.threads.iter().filter(|thread| thread.has_ended()).count() as u64
+    }
+
     fn append(&mut self, next: &Self) {
         let mut threads = std::mem::take(&mut self.threads);
         let mut known: BTreeMap<ThreadIdentity, usize> =

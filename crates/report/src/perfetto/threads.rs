@@ -85,7 +85,12 @@ impl<'a> ThreadTrace<'a> {
             self.add_process(process, interval)?;
             for thread in &process.threads {
                 self.add_thread(process, thread, interval)?;
-                threads.insert(thread.thread);
+                if thread.has_ended() {
+                    self.end_track(Track::Thread(thread.thread), interval.span.end, interval.span.end, "end")?;
+                    self.threads.remove(&thread.thread);
+                } else {
+                    threads.insert(thread.thread);
+                }
             }
         }
         for thread in std::mem::replace(&mut self.threads, threads) {

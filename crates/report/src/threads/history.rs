@@ -14,6 +14,8 @@ pub struct ThreadHistory {
     column: ThreadColumn,
     /// Values of each thread, the oldest first; `None` for an interval without a value.
     threads: BTreeMap<ThreadIdentity, VecDeque<Option<f64>>>,
+    /// Threads that ended in the last interval.
+    ended: BTreeSet<ThreadIdentity>,
 }
 
 impl ThreadHistory {
@@ -21,11 +23,15 @@ impl ThreadHistory {
     #[must_use]
     pub fn new(column: ThreadColumn) -> Self {
         let column = if column.counters().is_empty() { ThreadColumn::default() } else { column };
-        Self { column, threads: BTreeMap::new() }
+        Self { column, threads: BTreeMap::new(), ended: BTreeSet::new() }
     }
 
-    /// Adds an interval. Removes threads without a value in the history, and threads of processes that have ended.
+    /// Adds an interval. Removes threads without a value in the history, threads that ended before the interval, and
+    /// threads of processes that have ended.
     pub fn add(&mut self, interval: &ThreadsInterval) {
+        for thread in std::mem::take(&mut self.ended) {
+            self.threads.remove(&thread);
+        }
         for values in self.threads.values_mut() {
             values.push_back(None);
             if values.len() > LENGTH {
@@ -41,9 +47,14 @@ impl ThreadHistory {
                 }
             }
         }
+        let threads = interval.processes.iter().flat_map(|process| &process.threads);
+        self.ended = threads.filter(|thread| thread.has_ended()).map(|thread| thread.thread).collect();
         let running = interval.processes.iter().filter(|process| !process.has_exited);
         let running: BTreeSet<_> = running.map(|process| process.pid).collect();
-        self.threads.retain(|thread, values| running.contains(&thread.pid) && values.iter().any(Option::is_some));
+        let Self { threads, ended, .. } = self;
+        threads.retain(|thread, values| {
+            (running.contains(&thread.pid) || ended.contains(thread)) && values.iter().any(Option::is_some)
+        });
     }
 
     /// Returns at most the last `width` values as Unicode block elements, aligned at the right. The lowest block
@@ -71,7 +82,7 @@ fn is_known(column: ThreadColumn, process: &ProcessInterval) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{CounterSource, UsageCounter};
+    use memtrace_model::{CounterSource, TaskState, ThreadInterval, UsageCounter};
 
     use super::super::tests::{process, thread};
     use super::*;
@@ -115,6 +126,19 @@ mod tests {
         assert_eq!((line(&history, 1, 20), history.threads.len()), (String::new(), 1));
         history.add(&ThreadsInterval::default());
         assert_eq!(history.threads.len(), 0);
+    }
+
+    #[test]
+    fn ended_threads_have_a_last_value() {
+        let mut history = ThreadHistory::new(ThreadColumn::Alloc);
+        add(&mut history, 1, 5, 0);
+        let last = ThreadInterval { state: TaskState::Dead, ..thread(1, "a", &[(UsageCounter::AllocBytes, 5)]) };
+        let mut exited = process(CounterSource::Bpf, vec![last]);
+        exited.has_exited = true;
+        history.add(&ThreadsInterval { processes: vec![exited], ..ThreadsInterval::default() });
+        assert_eq!(line(&history, 1, 3), " ██");
+        add(&mut history, 2, 5, 0);
+        assert_eq!((line(&history, 1, 3), history.threads.len()), (String::new(), 1));
     }
 
     #[test]

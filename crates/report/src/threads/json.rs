@@ -57,6 +57,7 @@ fn thread<'a>(process: &ProcessInterval, thread: &'a ThreadInterval) -> schema::
         start_ns: thread.thread.start_ns,
         name: thread.comm.raw().into(),
         state: thread.state.letter(),
+        ended: thread.has_ended(),
         usage: usage(process, &thread.usage),
     }
 }

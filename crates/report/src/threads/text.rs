@@ -45,8 +45,8 @@ pub fn write(
 
 /// Returns the first line: `1:30  412 threads of 2 processes in 1 s, sorted by net`.
 fn head(interval: &ThreadsInterval, sort: ThreadColumn) -> String {
-    let others = |process: &ProcessInterval| process.threads.len() as u64 + process.others.count;
-    let threads = interval.processes.iter().map(others).sum();
+    let listed = |process: &ProcessInterval| process.threads.iter().filter(|thread| !thread.has_ended()).count() as u64;
+    let threads = interval.processes.iter().map(|process| listed(process) + process.others.count).sum();
     let processes = counted(interval.processes.len() as u64, "process", "processes");
     let length = duration(interval.span.end.saturating_sub(interval.span.start));
     let threads = counted(threads, "thread", "threads");

@@ -91,7 +91,7 @@ impl TimelineBuilder {
         });
         let series = &mut all[place];
         series.comm.clone_from(&thread.comm);
-        series.ended = None;
+        series.ended = thread.has_ended().then_some(interval.span.end);
         let before = || series.points.iter().rev().find_map(|(_, point)| point.net);
         let usage = usage_point(&thread.usage, source, before, interval.seconds());
         series.points.set(point, usage);
@@ -107,7 +107,7 @@ impl TimelineBuilder {
         };
         for series in &mut self.timeline.threads {
             let is_gone = series.points.at(before).is_some() && series.points.at(point).is_none();
-            if is_gone && !has_others(series.thread.pid) {
+            if is_gone && series.ended.is_none() && !has_others(series.thread.pid) {
                 series.ended = Some(interval.span.end);
             }
         }

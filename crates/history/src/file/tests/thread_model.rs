@@ -149,7 +149,7 @@ impl Model {
                 let sum = model.processes.entry((at, image)).or_default();
                 *sum = sum.plus(process.usage);
                 let counts = model.counts.entry((at, image)).or_default();
-                *counts = (counts.0 + process.ended.count, counts.1 + process.started);
+                *counts = (counts.0 + process.ended_threads(), counts.1 + process.started);
                 for row in &process.threads {
                     let life = model.lives.entry(row.thread).or_insert((interval.span.start, interval.span.end));
                     life.1 = interval.span.end;

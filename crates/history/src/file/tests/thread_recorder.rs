@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use memtrace_model::{
-    Comm, ImageEnd, ImageId, LossReason, Pid, ProcessInterval, ThreadsEvent, ThreadsEventKind, ThreadsInterval,
+    Comm, ImageEnd, ImageId, LossReason, Pid, ProcessInterval, TaskState, ThreadsEvent, ThreadsEventKind,
+    ThreadsInterval, Tid,
 };
 
 use super::thread_model::{SERVER, monitored, recorder};
@@ -54,6 +55,32 @@ fn missing_threads_have_ended_unless_others_can_be_they() {
     let mut back = idle(2);
     back.processes[0].threads.remove(1);
     assert_eq!(ended(&recorder.convert(&back)), []);
+}
+
+#[test]
+fn listed_threads_that_ended_have_their_last_usage() {
+    let mut recorder = recorder();
+    recorder.convert(&idle(0));
+    let end = |second| Some(Duration::from_secs(second));
+    let mut some = idle(1);
+    let threads = &mut some.processes[0].threads;
+    threads[1].state = TaskState::Dead;
+    let mut short = threads[1].clone();
+    short.thread.tid = Tid(9999);
+    threads.push(short.clone());
+    let recorded = recorder.convert(&some);
+    // The process has the usage of the thread that lived for less than an interval.
+    assert_eq!((ended(&recorded), recorded.process_usage[0].ended_threads), (vec![(2, end(2))], 2));
+    let rows: Vec<_> = recorded.threads.iter().map(|row| (row.thread.0, row.state)).collect();
+    assert_eq!(rows, [(2, TaskState::Dead)]);
+    let mut all = idle(2);
+    let process = &mut all.processes[0];
+    process.has_exited = true;
+    process.threads[1] = short;
+    process.threads.iter_mut().for_each(|thread| thread.state = TaskState::Dead);
+    let recorded = recorder.convert(&all);
+    assert_eq!(ended(&recorded), [(4, None), (1, end(3)), (3, end(3)), (4, end(3))]);
+    assert_eq!((recorded.threads.len(), recorded.process_usage[0].ended_threads), (3, 3));
 }
 
 #[test]

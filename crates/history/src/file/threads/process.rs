@@ -6,8 +6,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use memtrace_model::{
-    Comm, ImageEnd, ImageId, ImageStart, OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState,
-    ThreadUsage, Tick,
+    Comm, ImageEnd, ImageId, ImageStart, ProcessInterval, ProcessValue, ProcessValues, SourceState, ThreadUsage, Tick,
 };
 
 use self::threads::ProcessThreads;
@@ -92,9 +91,10 @@ impl ProcessRows {
     }
 
     fn record_usage(&mut self, process: &ProcessInterval, interval: &mut Interval) {
-        let ProcessInterval { source, usage, ended, others, started, .. } = process;
+        let ProcessInterval { source, usage, others, started, .. } = process;
+        let ended_threads = process.ended_threads();
         let state = Some((*source, others.count));
-        let is_idle = *usage == ThreadUsage::default() && *started == 0 && *ended == OtherThreads::default();
+        let is_idle = *usage == ThreadUsage::default() && *started == 0 && ended_threads == 0;
         if is_idle && state == self.state {
             return;
         }
@@ -102,7 +102,7 @@ impl ProcessRows {
         interval.process_usage.push(RecordedProcessUsage {
             image: self.image.id,
             usage: *usage,
-            ended_threads: ended.count,
+            ended_threads,
             started_threads: *started,
             other_threads: others.count,
             source: *source,

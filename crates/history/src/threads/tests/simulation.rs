@@ -26,6 +26,10 @@ struct SimulatedProcess {
     start_ns: u64,
     threads: Vec<ThreadSample>,
     ended: ThreadUsage,
+    /// Exits since the last sampling.
+    exits: Vec<ThreadSample>,
+    /// One in this number of exits is lost; 0 if none is lost.
+    lost_exits: u64,
     /// Usage of all threads of the process, ended or not: the reference.
     total: ThreadUsage,
     started: u64,
@@ -40,6 +44,8 @@ struct Machine {
     processes: Vec<SimulatedProcess>,
     /// One in this number of reads of heap counters fails; 0 if no read fails.
     failing_reads: u64,
+    /// One in this number of exits is lost; 0 if none is lost.
+    lost_exits: u64,
 }
 
 impl SimulatedProcess {
@@ -55,8 +61,12 @@ impl SimulatedProcess {
     fn end_thread(&mut self, random: &mut Random) {
         if !self.threads.is_empty() {
             let place = usize::try_from(random.below(self.threads.len() as u64)).unwrap();
-            self.ended = self.ended.plus(self.threads.remove(place).usage);
+            let thread = self.threads.remove(place);
+            self.ended = self.ended.plus(thread.usage);
             self.exited += 1;
+            if self.lost_exits == 0 || !random.is_one_in(self.lost_exits) {
+                self.exits.push(ThreadSample { state: TaskState::Dead, ..thread });
+            }
         }
     }
 
@@ -83,13 +93,14 @@ impl SimulatedProcess {
 }
 
 impl Machine {
-    fn new(seed: u64, failing_reads: u64) -> Self {
-        let mut machine = Self { random: Random(seed), clock: 1, processes: Vec::new(), failing_reads };
+    fn new(seed: u64, failing_reads: u64, lost_exits: u64) -> Self {
+        let mut machine = Self { random: Random(seed), clock: 1, processes: Vec::new(), failing_reads, lost_exits };
         (0..4).for_each(|_| machine.start_process());
         (0..5).for_each(|_| machine.live());
         // No sampling contains the threads that exited before the start of the monitor.
         for process in &mut machine.processes {
             let exited = std::mem::take(&mut process.ended);
+            process.exits.clear();
             process.total = process.total.since(exited);
             (process.started, process.exited) = (0, 0);
             process.is_monitored = machine.random.is_one_in(2);
@@ -113,6 +124,8 @@ impl Machine {
             start_ns,
             threads: Vec::new(),
             ended: ThreadUsage::default(),
+            exits: Vec::new(),
+            lost_exits: self.lost_exits,
             total: ThreadUsage::default(),
             started: 0,
             exited: 0,
@@ -154,13 +167,17 @@ impl Machine {
     fn sampling(&mut self, second: u64, is_quiet: bool) -> Sampling {
         let boot_ns = self.tick();
         let processes = self.processes.iter().filter(|process| process.is_monitored);
-        let samples = processes.map(SimulatedProcess::sample).collect();
-        let now = self.tick();
-        for process in self.processes.iter_mut().filter(|process| !is_quiet && !process.has_exited) {
-            for _ in 0..self.random.below(3) {
-                process.end_thread(&mut self.random);
-                process.start_thread(now, &mut self.random);
-            }
+        let mut samples: Vec<_> = processes.map(SimulatedProcess::sample).collect();
+        if !is_quiet {
+            self.replace_threads();
+        }
+        let (monitored, rest): (Vec<_>, Vec<_>) = self.processes.iter_mut().partition(|process| process.is_monitored);
+        for (sample, process) in samples.iter_mut().zip(monitored) {
+            sample.exits = std::mem::take(&mut process.exits);
+        }
+        rest.into_iter().for_each(|process| process.exits.clear());
+        if !is_quiet {
+            self.replace_threads();
         }
         let monitored = self.processes.iter().filter(|process| process.is_monitored);
         let threads = monitored.flat_map(|process| &process.threads);
@@ -170,6 +187,20 @@ impl Machine {
             false => thread.clone(),
         });
         Sampling { boot_ns, ..sampling(second, samples, threads.collect()) }
+    }
+
+    /// Simulates exits and starts of threads between two reads of a sampling.
+    fn replace_threads(&mut self) {
+        for place in 0..self.processes.len() {
+            for _ in 0..self.random.below(3) {
+                let now = self.tick();
+                let (process, random) = (&mut self.processes[place], &mut self.random);
+                if !process.has_exited {
+                    process.end_thread(random);
+                    process.start_thread(now, random);
+                }
+            }
+        }
     }
 }
 
@@ -217,10 +248,22 @@ impl Books {
                 self.lacking.insert(key);
             } else if self.has_all_rows && thread.has_heap && self.without_base.remove(&thread.thread) {
                 let heap = thread.usage.only(UsageCounter::is_of_heap);
-                for sums in [self.processes.get_mut(&key).unwrap(), self.threads.get_mut(&thread.thread).unwrap()] {
-                    sums.1 = sums.1.plus(heap);
+                self.add_heap(key, thread.thread, heap);
+            }
+        }
+        for process in sampling.processes.iter().filter(|_| self.has_all_rows) {
+            for thread in &process.exits {
+                if self.without_base.remove(&thread.thread) {
+                    let heap = thread.usage.only(UsageCounter::is_of_heap);
+                    self.add_heap((process.pid.0, process.start_ns), thread.thread, heap);
                 }
             }
+        }
+    }
+
+    fn add_heap(&mut self, process: (u32, u64), thread: ThreadIdentity, heap: ThreadUsage) {
+        for sums in [self.processes.get_mut(&process).unwrap(), self.threads.get_mut(&thread).unwrap()] {
+            sums.1 = sums.1.plus(heap);
         }
     }
 
@@ -237,7 +280,7 @@ impl Books {
             };
             let running: Vec<_> = sampling.threads.iter().filter(|thread| thread.thread.pid == process.pid).collect();
             let total = process.ended.plus(sum(running.iter().map(|thread| &thread.usage)));
-            for thread in running {
+            for thread in running.into_iter().chain(&process.exits) {
                 let before = if is_new { earlier(thread.usage) } else { ThreadUsage::default() };
                 self.threads.entry(thread.thread).or_insert((before, before));
             }
@@ -274,7 +317,8 @@ fn check_parts(interval: &ThreadsInterval, sampling: &Sampling, limit: usize) {
     let rows = interval.processes.iter().flat_map(|process| &process.threads);
     assert!(rows.clone().count() <= limit);
     let others: u64 = interval.processes.iter().map(|process| process.others.count).sum();
-    assert_eq!(rows.count() as u64 + others, sampling.threads.len() as u64);
+    let running = rows.filter(|row| !row.has_ended()).count() as u64;
+    assert_eq!(running + others, sampling.threads.len() as u64);
     for process in &interval.processes {
         let rows = sum(process.threads.iter().map(|row| &row.usage));
         assert_eq!(rows.plus(process.ended.usage).plus(process.others.usage), process.usage);
@@ -282,8 +326,8 @@ fn check_parts(interval: &ThreadsInterval, sampling: &Sampling, limit: usize) {
 }
 
 /// Simulates a machine and checks each interval. Returns the number of threads.
-fn simulate(seed: u64, limit: usize, failing_reads: u64) -> usize {
-    let mut machine = Machine::new(seed, failing_reads);
+fn simulate(seed: u64, limit: usize, failing_reads: u64, lost_exits: u64) -> usize {
+    let mut machine = Machine::new(seed, failing_reads, lost_exits);
     let mut builder = IntervalBuilder::new(limit);
     let mut books = Books::new(limit == usize::MAX);
     let mut exact: HashMap<(u32, u64), ThreadUsage> = HashMap::new();
@@ -302,6 +346,7 @@ fn simulate(seed: u64, limit: usize, failing_reads: u64) -> usize {
             check_parts(&interval, &sampling, limit);
             books.add(&interval);
             check_threads(&books, &sampling, &interval, limit);
+            check_exits(&books, &sampling, is_quiet && limit == usize::MAX);
             for process in &interval.processes {
                 let key = (process.pid.0, process.start_ns);
                 // If no thread exits during two samplings, the usage between them is exact.
@@ -339,23 +384,41 @@ fn check_threads(books: &Books, sampling: &Sampling, interval: &ThreadsInterval,
     }
 }
 
-fn simulate_all(seeds: Range<u64>, limit: fn(u64) -> usize, failing_reads: u64) {
-    let threads: usize = seeds.clone().map(|seed| simulate(seed, limit(seed), failing_reads)).sum();
+/// The rows of a thread that has exited sum up to its counters, if `is_exact`: all threads have rows, and no thread
+/// exits during the sampling.
+fn check_exits(books: &Books, sampling: &Sampling, is_exact: bool) {
+    for thread in sampling.processes.iter().flat_map(|process| &process.exits) {
+        let (_, reported) = books.threads[&thread.thread];
+        assert_eq!(reported.since(thread.usage), ThreadUsage::default());
+        if is_exact {
+            assert_eq!(reported, thread.usage);
+        }
+    }
+}
+
+fn simulate_all(seeds: Range<u64>, limit: fn(u64) -> usize, failing_reads: u64, lost_exits: u64) {
+    let threads: usize = seeds.clone().map(|seed| simulate(seed, limit(seed), failing_reads, lost_exits)).sum();
     assert!(threads as u64 > 100 * (seeds.end - seeds.start), "the simulation does too little: {threads}");
 }
 
 #[test]
 fn intervals_sum_up_to_the_counters() {
-    simulate_all(0..100, |_| usize::MAX, 0);
+    simulate_all(0..100, |_| usize::MAX, 0, 0);
 }
 
 #[test]
 fn intervals_sum_up_with_few_rows() {
-    simulate_all(1000..1100, |seed| usize::try_from(seed % 20).unwrap(), 0);
+    simulate_all(1000..1100, |seed| usize::try_from(seed % 20).unwrap(), 0, 0);
 }
 
 #[test]
 fn intervals_sum_up_with_failing_reads() {
-    simulate_all(2000..2100, |_| usize::MAX, 3);
-    simulate_all(3000..3100, |seed| usize::try_from(seed % 20).unwrap(), 3);
+    simulate_all(2000..2100, |_| usize::MAX, 3, 0);
+    simulate_all(3000..3100, |seed| usize::try_from(seed % 20).unwrap(), 3, 0);
+}
+
+#[test]
+fn intervals_sum_up_with_lost_exits() {
+    simulate_all(4000..4100, |_| usize::MAX, 0, 2);
+    simulate_all(5000..5100, |seed| usize::try_from(seed % 20).unwrap(), 0, 2);
 }

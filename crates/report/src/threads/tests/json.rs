@@ -43,6 +43,7 @@ fn a_line_has_all_of_the_interval() {
     for (thread, expected) in process["threads"].as_array().unwrap().iter().zip(&expected.threads) {
         assert_eq!(thread["name"], expected.comm.raw());
         assert_eq!(thread["state"], expected.state.letter().to_string());
+        assert_eq!(thread["ended"], expected.has_ended());
         assert_eq!(thread["start_ns"], expected.thread.start_ns);
         assert_eq!(
             (thread["tid"].as_u64(), parsed(&thread["usage"])),

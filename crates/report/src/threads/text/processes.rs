@@ -38,7 +38,7 @@ pub(super) fn lines(processes: &[&ProcessInterval], seconds: f64, width: usize) 
         (ALWAYS, Column::text("PROCESS", all().map(|process| shortened(&escape::visible(process.comm.raw()), NAME)))),
         (9, value("THREADS", ProcessValue::Threads, grouped)),
         (4, numbers("STARTED", &|process| grouped(process.started))),
-        (3, numbers("ENDED", &|process| grouped(process.ended.count))),
+        (3, numbers("ENDED", &|process| grouped(process.ended_threads()))),
         (8, numbers("CPU%", &cpu)),
         (10, numbers("RSS", &rss)),
         (6, size("ANON", ProcessValue::RssAnon)),

@@ -57,13 +57,27 @@ impl ProcessThreads {
     /// Records the threads of an interval, and the end of missing threads.
     pub(super) fn record(&mut self, process: &ProcessInterval, numbers: &mut NumberedThreads, interval: &mut Interval) {
         self.intervals += 1;
+        // A process that starts many short threads would fill the recording with them, and the usage of a single thread
+        // is that of its process.
+        let has_short_threads = process.has_exited && process.threads.len() > 1;
         for thread in &process.threads {
-            // If the process exits in the first interval of a thread, only the process has the usage of the thread.
-            if !process.has_exited || self.known.contains_key(&thread.thread) {
+            if !thread.has_ended() || has_short_threads || self.known.contains_key(&thread.thread) {
                 self.record_thread(thread, numbers, interval);
             }
         }
         self.end_missing(process.others.count, interval);
+        if !process.has_exited {
+            self.end_listed(process, interval);
+        }
+    }
+
+    /// Records the end of the listed threads that ended in the interval.
+    fn end_listed(&mut self, process: &ProcessInterval, interval: &mut Interval) {
+        let end = Some(interval.span.end);
+        for id in process.threads.iter().filter(|thread| thread.has_ended()).map(|thread| thread.thread) {
+            let recorded = self.known.remove(&id).map(|thread| thread.recorded(self.image, id, end));
+            interval.monitored.extend(recorded);
+        }
     }
 
     /// Records the end of all threads at the time `at`.
