@@ -62,6 +62,7 @@ const GLIBC: &[&str] = &[
     "thread_burst",
     "deadlock",
     "thread_churn",
+    "thread_ends",
     "thread_usage",
     "threads",
     "transient",

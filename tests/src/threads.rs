@@ -15,6 +15,12 @@ pub type Interval = memtrace_json::Interval<'static>;
 
 pub type MonitoredProcess = memtrace_json::MonitoredProcess<'static>;
 
+/// Returns the number of threads of a process that ended in its interval.
+#[must_use]
+pub fn ended_threads(process: &MonitoredProcess) -> u64 {
+    process.ended.count + process.threads.iter().filter(|thread| thread.ended).count() as u64
+}
+
 /// Sums of counters by name; `None` for a counter that the source lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage(BTreeMap<String, Option<u64>>);

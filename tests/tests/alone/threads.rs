@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use memtrace_tests::threads::{Interval, ThreadsOutcome, ThreadsRun, Usage, recording_in};
+use memtrace_tests::threads::{Interval, ThreadsOutcome, ThreadsRun, Usage, ended_threads, recording_in};
 use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, large_file, perfetto, process, tracer, victim};
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ fn counters_of_exited_threads_remain_in_their_process() {
     let sum: [u64; 4] = std::array::from_fn(|index| expected.iter().map(|counted| counted[index + 1]).sum());
     let (_, all) = monitored.sums(pid);
     assert_eq!(all.heap(), sum);
-    assert_eq!(monitored.processes(pid).map(|process| process.ended.count).sum::<u64>(), 9);
+    assert_eq!(monitored.processes(pid).map(ended_threads).sum::<u64>(), 9);
     assert!(monitored.processes(pid).last().is_some_and(|process| process.exited));
     assert!(monitored.stderr.contains("all monitored processes have ended"), "{}", monitored.stderr);
 }
@@ -86,7 +86,7 @@ fn threads_between_two_readings_are_counted() {
     let monitored = run.stop();
     assert_no_losses(&monitored);
     let started: u64 = monitored.processes(pid).map(|process| process.started).sum();
-    let ended: u64 = monitored.processes(pid).map(|process| process.ended.count).sum();
+    let ended: u64 = monitored.processes(pid).map(ended_threads).sum();
     assert_eq!((started, ended), (THREADS, THREADS));
     // The main thread allocates the stacks and the thread-local storage of the others.
     let (threads, all) = monitored.sums(pid);
@@ -388,6 +388,89 @@ fn counters_of_jemalloc_are_read_without_probes() {
     victim.finish();
 }
 
+/// A process whose threads start after the first reading and end before the second one.
+struct Dying {
+    victim: memtrace_tests::Victim,
+    directory: Scratch,
+}
+
+impl Dying {
+    const THREADS: usize = 8;
+
+    /// Starts `victims/thread_ends.c`. `library`: allocator that replaces the C library's, or an empty string.
+    fn start(mode: &str, library: &str) -> Self {
+        let directory = Scratch::new();
+        let mut command = Command::new(victim::path("thread_ends"));
+        command.arg(Self::THREADS.to_string()).arg(mode).arg(directory.join("counts"));
+        if !library.is_empty() {
+            command.env("LD_PRELOAD", library);
+        }
+        Self { victim: memtrace_tests::Victim::start(&mut command), directory }
+    }
+
+    /// Compares the rows of the threads with their own counts: ID, and allocated bytes and blocks.
+    fn compare(mut self, monitored: &ThreadsOutcome, has_blocks: bool) {
+        let pid = self.victim.pid();
+        let counts = std::fs::read(self.directory.join("counts")).expect("the victim counts its blocks");
+        let words = counts.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("a word")));
+        let words: Vec<u64> = words.collect();
+        let (threads, _) = monitored.sums(pid);
+        for counted in words.chunks_exact(3).take(Self::THREADS) {
+            let tid = u32::try_from(counted[0]).expect("a thread ID has 32 bits");
+            let [bytes, blocks, ..] = threads[&tid].heap();
+            assert_eq!([bytes, blocks], [counted[1], if has_blocks { counted[2] } else { 0 }], "thread {tid}");
+        }
+        let last = monitored.processes(pid).last().expect("the process has ended");
+        assert!(last.exited && last.threads.iter().all(|thread| thread.ended), "{last:?}");
+        assert_eq!((last.threads.len(), last.ended.count), (Self::THREADS + 1, 0), "{last:?}");
+        assert_eq!(Usage::from(&last.ended.usage).heap(), [0; 4], "{last:?}");
+        assert_no_losses(monitored);
+        self.victim.process().wait();
+    }
+}
+
+/// Options of a monitor that reads the counters at its start and at its end only.
+const ONE_INTERVAL: [&str; 2] = ["--interval", "1h"];
+
+const JEMALLOC: &str = "libjemalloc.so.2";
+
+#[test]
+fn threads_of_an_oom_killed_process_have_rows() {
+    for library in ["", JEMALLOC] {
+        let cgroup = MemoryCgroup::with_memory(512 << 20);
+        let mut dying = Dying::start("oom", library);
+        cgroup.add_process(dying.victim.pid());
+        let run = ThreadsRun::victim(&dying.victim, &ONE_INTERVAL);
+        dying.victim.process().write_line("");
+        let monitored = run.wait();
+        dying.compare(&monitored, library.is_empty());
+    }
+}
+
+#[test]
+fn threads_that_exit_group_ends_have_rows() {
+    for library in ["", JEMALLOC] {
+        let mut dying = Dying::start("exit", library);
+        let run = ThreadsRun::victim(&dying.victim, &ONE_INTERVAL);
+        dying.victim.process().write_line("");
+        let monitored = run.wait();
+        dying.compare(&monitored, library.is_empty());
+    }
+}
+
+#[test]
+fn threads_of_a_killed_process_have_rows() {
+    for library in ["", JEMALLOC] {
+        let mut dying = Dying::start("wait", library);
+        let run = ThreadsRun::victim(&dying.victim, &ONE_INTERVAL);
+        dying.victim.process().write_line("");
+        let _: Vec<u64> = dying.victim.read_json();
+        dying.victim.process().signal(libc::SIGKILL);
+        let monitored = run.wait();
+        dying.compare(&monitored, library.is_empty());
+    }
+}
+
 #[test]
 fn short_processes_are_selected_by_their_name() {
     const PROCESSES: usize = 20;
@@ -406,7 +489,7 @@ fn short_processes_are_selected_by_their_name() {
     assert_eq!(ended.len(), PROCESSES, "{ended:?}");
     assert!(ended.iter().all(|process| process.name == "short-lived-one"), "{ended:?}");
     assert!(
-        ended.iter().all(|process| process.ended.count == 1 && Usage::from(&process.usage).get("minor_faults") > 0),
+        ended.iter().all(|process| ended_threads(process) == 1 && Usage::from(&process.usage).get("minor_faults") > 0),
         "{ended:?}"
     );
 }
