@@ -55,9 +55,9 @@ fn count_thread_exit(context: RawTracePointContext) -> i32 {
         if record.flags & COUNTERS_UNREADABLE != 0 {
             loss::count(&context, LossReason::CountersUnreadable, 1);
         }
-        // The record precedes the sums: if user space finds the exit in the sums, the ring has the record.
-        emit::thread_exit(&context, &record);
+        // The sums precede the record, so they contain each exit that user space has read.
         processes::end_thread(&context, &key, current, &record.usage, thread::is_last(current as u64));
+        emit::thread_exit(&context, &record);
     }
     0
 }

@@ -7,8 +7,7 @@ use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{COUNTERS_READ, COUNTERS_UNREADABLE, MAX_USED_PROCESSES, usage};
 
-use super::thread_counts;
-use crate::settings::field;
+use super::{task, thread_counts};
 use crate::{gate, kernel};
 
 /// Distances in bytes of the counters of allocated and of freed bytes from the thread pointer, by process id.
@@ -22,7 +21,7 @@ pub fn read_current(pid: u32) {
     // SAFETY: user space writes the value before the programs count, and does not change it.
     let Some(&[allocated, freed]) = (unsafe { ALLOCATOR_COUNTERS.get(&pid) }) else { return };
     let Some(counts) = thread_counts::of_current() else { return };
-    let thread_pointer = kernel::read_word(kernel::current_task(), field!(vma.task_thread_pointer));
+    let thread_pointer = task::thread_pointer(kernel::current_task());
     counts.has_own = 0;
     if let Some(allocated) = word(thread_pointer, allocated)
         && let Some(freed) = word(thread_pointer, freed)
@@ -38,15 +37,16 @@ fn word(thread_pointer: u64, distance: i64) -> Option<u64> {
     unsafe { bpf_probe_read_user(thread_pointer.wrapping_add_signed(distance) as *const u64) }.ok()
 }
 
-/// Adds the counters that [`read_current`] has read to the usage of the exiting thread `task`. Returns the flags of the
-/// thread's record.
+/// Adds the counters that [`read_current`] has read to the usage of the exiting thread `ended`. Returns the flags of
+/// the thread's record.
 #[inline(always)]
-pub fn add_last(pid: u32, task: *mut task_struct, counters: &mut [u64; usage::COUNT]) -> u32 {
+pub fn add_last(pid: u32, ended: *mut task_struct, counters: &mut [u64; usage::COUNT]) -> u32 {
     // SAFETY: only the presence of the value matters.
-    if unsafe { ALLOCATOR_COUNTERS.get(&pid) }.is_none() {
+    let has_entry = unsafe { ALLOCATOR_COUNTERS.get(&pid) }.is_some();
+    if !has_entry || task::thread_pointer(ended as u64) == 0 {
         return 0;
     }
-    match thread_counts::of_task(task) {
+    match thread_counts::of_task(ended) {
         Some(counts) if counts.has_own != 0 => {
             let [allocated, freed] = counts.own;
             counters[usage::ALLOC_BYTES] = counters[usage::ALLOC_BYTES].wrapping_add(allocated);

@@ -21,6 +21,18 @@ pub fn name_of_process(task: u64) -> [u8; COMM] {
     read(read_word(task, field!(task.task_group_leader)), field!(task.task_comm)).unwrap_or_default()
 }
 
+/// `PF_IO_WORKER`, and `PF_USER_WORKER` since Linux 6.4 (include/linux/sched.h): threads of the kernel that belong to a
+/// process, such as those of io_uring.
+const WORKER: u32 = 0x10 | 0x4000;
+
+/// Returns the thread pointer of a task; 0 if it has none. Workers of the kernel have a copy of the thread pointer of
+/// their creator (`copy_thread`, arch/x86/kernel/process.c), but no thread-local variables.
+#[inline(always)]
+pub fn thread_pointer(task: u64) -> u64 {
+    let flags: u32 = read(task, field!(task.task_flags)).unwrap_or(WORKER);
+    if flags & WORKER != 0 { 0 } else { read_word(task, field!(vma.task_thread_pointer)) }
+}
+
 /// Returns the counters of a task. The heap counters start at the first counted call of the thread, the other counters
 /// at the start of the thread.
 #[inline(always)]
@@ -64,7 +76,7 @@ pub fn record_of(task: *mut task_struct, key: ProcessKey) -> ThreadRecord {
         tid: read(task, field!(thread.task_pid)).unwrap_or(0),
         start_ns: read_word(task, field!(thread.task_start)),
         process_start_ns: key.start_ns,
-        thread_pointer: read_word(task, field!(vma.task_thread_pointer)),
+        thread_pointer: thread_pointer(task),
         state: state | exit_state,
         flags: 0,
         comm: read(task, field!(task.task_comm)).unwrap_or_default(),

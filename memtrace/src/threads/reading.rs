@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) struct Reading {
     /// Time since the origin of the monitor's times.
     pub(super) at: Duration,
-    /// Time since the boot of the machine, in nanoseconds.
+    /// Time since the boot of the machine, in nanoseconds: after the turnover was read, and before the running threads.
     pub(super) boot_ns: u64,
     /// The selected running threads.
     pub(super) threads: Vec<RunningThread>,

@@ -72,7 +72,8 @@ impl Sampler {
                 }
                 Err(_) if is_last => {}
                 Err(unsent) => {
-                    self.exits = unsent.exits;
+                    let newer = std::mem::replace(&mut self.exits, unsent.exits);
+                    self.exits.extend(newer);
                     skipped += 1;
                 }
             }
@@ -114,11 +115,10 @@ impl Sampler {
     /// Returns a reading, and the processes that have exited.
     fn read(&mut self) -> io::Result<(Reading, Vec<ProcessStart>)> {
         let mut exited = Vec::new();
-        let mut reading = Reading {
-            at: clock::monotonic().saturating_sub(self.clock_start),
-            boot_ns: clock::boot_ns(),
-            ..Reading::default()
-        };
+        let mut reading = Reading::default();
+        // The exits come first: the turnover that is read after them has counted them.
+        self.read_exits();
+        let mut exits = std::mem::take(&mut self.exits);
         // Read the turnover before the running threads. If a thread exits between the two reads, its counters are
         // missing until the next reading, instead of being counted twice.
         for (process, turnover) in self.reader.turnover() {
@@ -134,10 +134,16 @@ impl Sampler {
                 reading.turnover.insert(process, turnover);
             }
         }
-        // Read the exits in between: then they contain all exits that the turnover counts.
+        // Exits of a process that has exited are not in a later reading.
         self.read_exits();
-        reading.exits = std::mem::take(&mut self.exits);
-        reading.exits.retain(|exit| self.selection.has_selected((exit.thread.pid, exit.process_start_ns)));
+        let turnover = &reading.turnover;
+        let last = |exit: &mut ThreadExit| turnover.get(&process_of(exit)).is_some_and(|changes| changes.has_exited);
+        exits.extend(self.exits.extract_if(.., last));
+        // The turnover has the selected processes only.
+        exits.retain(|exit| turnover.contains_key(&process_of(exit)));
+        reading.exits = exits;
+        reading.at = clock::monotonic().saturating_sub(self.clock_start);
+        reading.boot_ns = clock::boot_ns();
         let Self { reader, selection, .. } = self;
         let threads = &mut reading.threads;
         reader.running(|process| selection.contains(process), |thread| threads.push(thread))?;
@@ -147,6 +153,10 @@ impl Sampler {
         reading.machine = procfs::machine_usage();
         Ok((reading, exited))
     }
+}
+
+const fn process_of(exit: &ThreadExit) -> ProcessStart {
+    (exit.thread.pid, exit.process_start_ns)
 }
 
 /// Returns the time until the next multiple of `interval`. Missed intervals are skipped.

@@ -56,8 +56,6 @@ impl KnownProcesses {
         let mut exits_of: FxHashMap<ProcessStart, Vec<ThreadSample>> = FxHashMap::default();
         for exit in exits {
             let process = (exit.thread.pid, exit.process_start_ns);
-            let comm = || KnownProcess { comm: exit.comm.clone(), ..KnownProcess::default() };
-            self.0.entry(process).or_insert_with(comm).missing = 0;
             exits_of.entry(process).or_default().push(last_sample(exit));
         }
         for (process, changes) in &turnover {
@@ -181,7 +179,8 @@ mod tests {
         let mut known = KnownProcesses::default();
         // The second process has the pid of the first.
         let exits = vec![exit(5, 5, ExitCounters::Read), exit(9, 9, ExitCounters::Unreadable)];
-        let reading = Reading { exits, ..reading(&[7], None) };
+        let mut reading = Reading { exits, ..reading(&[7], Some(ThreadTurnover::default())) };
+        reading.turnover.insert((Pid(7), 9), ThreadTurnover::default());
         let sampling = known.sampling(reading, Losses::default(), |_| SourceState::default());
         let exits = |process: &ProcessSample| {
             process.exits.iter().map(|exit| (exit.thread.start_ns, exit.has_heap)).collect::<Vec<_>>()

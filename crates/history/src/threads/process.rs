@@ -2,7 +2,7 @@
 
 use memtrace_model::{OtherThreads, ProcessInterval, SourceState, ThreadInterval, ThreadUsage};
 
-use super::rows::{Origin, Rows, Slots, ThreadStep};
+use super::rows::{Exits, Origin, Rows, Slots, ThreadStep};
 use super::sampling::{ProcessSample, ThreadSample};
 
 /// State of a monitored process.
@@ -50,13 +50,14 @@ impl ProcessState {
         since_ns: u64,
         slots: &mut Slots,
     ) -> ProcessInterval {
-        let step = self.rows.observe(threads, process.exits, since_ns, slots);
+        let ended = process.exited.saturating_sub(self.exited);
+        let exits = Exits { threads: process.exits, count: ended };
+        let step = self.rows.observe(threads, exits, since_ns, slots);
         let certain: ThreadUsage = step.rows.iter().map(|row| row.usage).sum();
         let counted = process.ended.plus(step.running);
         // Threads without rows can be adopted again after a failed read.
         let adopted = step.adopted.min(counted.since(self.reported.plus(certain)));
         let has_adopted = adopted.plus(step.adopted_at_exit) != ThreadUsage::default();
-        // `ended` has the counters of an exited thread only once. It can have them later than the exits.
         self.reported = self.reported.plus(adopted).plus(step.adopted_at_exit);
         // A thread that exits during the sampling is missing in the sum until the next sampling. The usage of the
         // certain rows counts nevertheless.
@@ -64,7 +65,6 @@ impl ProcessState {
         let usage = total.since(self.reported);
         let parts = Parts::new(step, usage.since(certain));
         let listed = parts.rows.iter().filter(|row| row.has_ended()).count() as u64;
-        let ended = process.exited.saturating_sub(self.exited).saturating_sub(listed);
         let interval = ProcessInterval {
             pid: process.pid,
             start_ns: process.start_ns,
@@ -73,7 +73,7 @@ impl ProcessState {
             source: SourceState { is_stale: process.source.is_stale || has_adopted, ..process.source },
             usage,
             threads: parts.rows,
-            ended: OtherThreads { count: ended, usage: parts.ended },
+            ended: OtherThreads { count: ended.saturating_sub(listed), usage: parts.ended },
             others: parts.others,
             started: process.started.saturating_sub(self.started),
             values: process.values,
@@ -81,8 +81,7 @@ impl ProcessState {
         };
         self.reported = total;
         self.started = self.started.max(process.started);
-        // The exits can be ahead of the number of exited threads.
-        self.exited = process.exited.max(self.exited + listed);
+        self.exited = self.exited.max(process.exited);
         self.was_oom_killed |= process.oom_killed;
         interval
     }

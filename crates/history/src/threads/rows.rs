@@ -95,13 +95,22 @@ impl HeapBase {
 pub(super) struct Rows {
     /// Threads with rows, by ID and start.
     counters: FxHashMap<ThreadKey, Counters>,
-    /// Threads that had rows before the previous sampling and were missing in it, because they exited during the
-    /// sampling.
+    /// Threads without rows in the previous interval that can have a last row: threads that were missing because they
+    /// exited during the sampling.
     missing: FxHashMap<ThreadKey, Counters>,
     /// Number of threads without rows at the previous sampling, and the sum of their counters.
     others: OtherThreads,
     /// True if the sum has no counters of the heap of some of them, which no interval contains.
     others_lack_heap: bool,
+}
+
+/// Threads that have exited since the previous sampling.
+#[derive(Debug)]
+pub(super) struct Exits {
+    /// The threads. Some can be missing, and some can have been counted in the previous interval.
+    pub(super) threads: Vec<ThreadSample>,
+    /// Number of threads that have exited.
+    pub(super) count: u64,
 }
 
 /// Threads of a process at the end of an interval.
@@ -110,8 +119,9 @@ pub(super) struct ThreadStep {
     /// Rows with a certain usage: of threads with state, and of threads that started in the interval. They run, or have
     /// ended.
     pub(super) rows: Vec<ThreadInterval>,
-    /// Rows of threads that ran before the interval, but were missing in the previous sampling. The usage in such a
-    /// row covers the time since the start of the thread.
+    /// Rows of threads that ran before the interval, but were missing in the previous sampling. If the thread had no
+    /// row before, the usage covers the time since its start. If the thread has exited, the previous interval can have
+    /// the usage already.
     pub(super) late: Vec<ThreadInterval>,
     /// Number of threads without rows.
     pub(super) others: u64,
@@ -148,21 +158,17 @@ impl Rows {
         self.counters.len()
     }
 
-    /// Ends an interval. `exits`: threads that have exited since the previous sampling. `since_ns`: start of the
-    /// interval since boot, in nanoseconds.
+    /// Ends an interval. `since_ns`: start of the interval since boot, in nanoseconds.
     pub(super) fn observe(
         &mut self,
         threads: Vec<ThreadSample>,
-        exits: Vec<ThreadSample>,
+        exits: Exits,
         since_ns: u64,
         slots: &mut Slots,
     ) -> ThreadStep {
         let mut step = ThreadStep::default();
-        // A thread that calls execve(2) gets the ID and the start of the first thread, which exits.
-        let mut listed: FxHashSet<ThreadKey> =
-            if exits.is_empty() { FxHashSet::default() } else { threads.iter().map(key).collect() };
-        let mut exits: Vec<_> = exits.into_iter().filter(|thread| listed.insert(key(thread))).collect();
-        let new = self.observe_rows(threads, &mut exits, &mut step, slots);
+        let missing = std::mem::take(&mut self.missing);
+        let (new, exits) = self.observe_rows(threads, exits, &mut step, slots);
         let had_others = self.others.count > 0;
         let (mut others, mut without_row) = (OtherThreads::default(), Vec::new());
         let have_heap = new.iter().all(|thread| thread.has_heap);
@@ -198,11 +204,23 @@ impl Rows {
         }
         self.others = self.admit(others, without_row, slots);
         // Running threads take the free slots first.
-        for thread in exits.into_iter().filter(|thread| thread.thread.start_ns >= since_ns || !had_others) {
-            if slots.take() {
-                slots.give_back_later();
+        let mut left = exits.count;
+        for thread in exits.threads {
+            let is_fresh = thread.thread.start_ns >= since_ns;
+            let earlier = missing.get(&key(&thread));
+            // The sum of threads without rows can have the usage of an older thread.
+            let may_have_row = is_fresh || earlier.is_some() || !had_others;
+            if left == 0 || !may_have_row || !slots.take() {
+                continue;
+            }
+            left -= 1;
+            slots.give_back_later();
+            if let Some(earlier) = earlier {
+                let Advance { growth, .. } = earlier.advance(&thread);
+                step.late.push(row(thread, growth));
+            } else {
                 let usage = thread.usage_since_start();
-                let rows = if thread.thread.start_ns >= since_ns { &mut step.rows } else { &mut step.late };
+                let rows = if is_fresh { &mut step.rows } else { &mut step.late };
                 rows.push(row(thread, usage));
             }
         }
@@ -210,14 +228,17 @@ impl Rows {
     }
 
     /// Adds the rows of threads with state, and keeps the state of missing threads until the next sampling. Returns the
-    /// running threads without state, and leaves those without state in `exits`.
+    /// running and the exited threads without state.
     fn observe_rows(
         &mut self,
         threads: Vec<ThreadSample>,
-        exits: &mut Vec<ThreadSample>,
+        exits: Exits,
         step: &mut ThreadStep,
         slots: &mut Slots,
-    ) -> Vec<ThreadSample> {
+    ) -> (Vec<ThreadSample>, Exits) {
+        // A thread that calls execve(2) gets the ID and the start of the first thread, which exits.
+        let mut listed: FxHashSet<ThreadKey> =
+            if exits.threads.is_empty() { FxHashSet::default() } else { threads.iter().map(key).collect() };
         let mut ended = std::mem::take(&mut self.counters);
         let mut new = Vec::new();
         for thread in threads {
@@ -231,24 +252,21 @@ impl Rows {
             self.counters.insert(key(&thread), counters);
             step.rows.push(row(thread, growth));
         }
-        let mut missing = std::mem::take(&mut self.missing);
-        for thread in std::mem::take(exits) {
-            let with_slot = ended.remove(&key(&thread));
-            let has_slot = with_slot.is_some();
-            let Some(earlier) = with_slot.or_else(|| missing.remove(&key(&thread))) else {
-                exits.push(thread);
+        let mut others = Exits { threads: Vec::new(), count: exits.count };
+        for thread in exits.threads.into_iter().filter(|thread| listed.insert(key(thread))) {
+            let Some(earlier) = ended.remove(&key(&thread)) else {
+                others.threads.push(thread);
                 continue;
             };
             let Advance { growth, adopted, .. } = earlier.advance(&thread);
             step.adopted_at_exit = step.adopted_at_exit.plus(adopted);
-            if has_slot || slots.take() {
-                slots.give_back_later();
-                step.rows.push(row(thread, growth));
-            }
+            others.count = others.count.saturating_sub(1);
+            slots.give_back_later();
+            step.rows.push(row(thread, growth));
         }
         slots.give_back(ended.len());
         self.missing = ended;
-        new
+        (new, others)
     }
 
     /// Gives the free slots to threads without rows, for the next intervals. Returns the threads that still have no

@@ -23,9 +23,10 @@ pub struct ThreadSample {
 
 /// Counters and values of a process.
 ///
-/// `ended` is read first, then `exits`, then the list of threads, so that a thread is never in both `ended` and the
-/// list. A thread that exits between the reads is in neither; the next sampling has it in `ended`. `exits` of this
-/// sampling can have the thread already, and otherwise those of the next sampling have it.
+/// `exits` are read first, then `ended`, then the list of threads. So `ended` has all threads of `exits`, and a thread
+/// is never in both `ended` and the list. A thread that exits between the last two reads is in neither; the next
+/// sampling has it in `ended` and `exits`. A thread that exits between the first two reads is in `ended`, and in
+/// `exits` of the next sampling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSample {
     /// The process.
@@ -60,7 +61,7 @@ pub struct ProcessSample {
 pub struct Sampling {
     /// Time since the start of the monitor.
     pub at: Duration,
-    /// Time since the boot of the machine, in nanoseconds, just before the other values were read.
+    /// Time since the boot of the machine, in nanoseconds, after `ended` was read and before the list of threads.
     pub boot_ns: u64,
     /// Running threads of the processes. Threads of other processes are ignored.
     pub threads: Vec<ThreadSample>,

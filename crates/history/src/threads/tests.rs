@@ -146,16 +146,17 @@ fn exited_thread_has_a_last_row() {
 }
 
 #[test]
-fn exit_that_is_read_before_the_sums_is_counted_once() {
+fn exit_that_is_read_after_the_sums_is_counted_once() {
     let mut builder = IntervalBuilder::new(10);
     let main = |user| thread(1, 1, 5, usage(user, 0));
     builder.observe(sampling(0, vec![process(1, 5)], vec![main(100), thread(1, 2, 5, usage(1000, 0))]));
-    let ahead = with_exits(process(1, 5), vec![thread(1, 2, 5, usage(1007, 0))]);
-    let first = only_process(builder.observe(sampling(1, vec![ahead], vec![main(130)])));
-    assert_eq!((first.usage, rows(&first)), (usage(37, 0), vec![(1, 30, 0), (2, 7, 0)]));
-    let second = ended(process(1, 5), 1, usage(1007, 0));
-    let second = only_process(builder.observe(sampling(2, vec![second], vec![main(131)])));
-    assert_eq!((second.usage, second.ended_threads()), (usage(1, 0), 0));
+    let counted = ended(process(1, 5), 1, usage(1007, 0));
+    let first = only_process(builder.observe(sampling(1, vec![counted.clone()], vec![main(130)])));
+    assert_eq!((first.usage, rows(&first)), (usage(37, 0), vec![(1, 30, 0)]));
+    assert_eq!(ends(&first), (vec![], OtherThreads { count: 1, usage: usage(7, 0) }));
+    let late = with_exits(counted, vec![thread(1, 2, 5, usage(1007, 0))]);
+    let second = only_process(builder.observe(sampling(2, vec![late], vec![main(131)])));
+    assert_eq!((second.usage, rows(&second), second.ended_threads()), (usage(1, 0), vec![(1, 1, 0)], 0));
 }
 
 #[test]
@@ -229,8 +230,8 @@ fn heap_counters_without_a_base_at_the_exit_are_in_no_interval() {
     let unreadable = ThreadSample { has_heap: false, ..thread(1, 2, 5, usage(10, 0)) };
     builder.observe(sampling(0, vec![process(1, 5)], vec![unreadable]));
     let exit = vec![thread(1, 2, 5, usage(11, 5000))];
-    // The sums follow one sampling later.
-    let first = only_process(builder.observe(sampling(1, vec![with_exits(process(1, 5), exit)], vec![])));
+    let exited = with_exits(ended(process(1, 5), 1, usage(11, 5000)), exit);
+    let first = only_process(builder.observe(sampling(1, vec![exited], vec![])));
     assert_eq!((first.usage, rows(&first), first.source.is_stale), (usage(1, 0), vec![(2, 1, 0)], true));
     let second = ended(process(1, 5), 1, usage(11, 5000));
     assert_eq!(only_process(builder.observe(sampling(2, vec![second], vec![]))).usage, usage(0, 0));

@@ -170,8 +170,8 @@ impl ThreadUsageReader {
         entries.map(|(MapEntry(key), MapEntry(usage))| ((pid(key), key.start_ns), turnover(&usage)))
     }
 
-    /// Calls `visit` for each thread that has exited since the last call, in the order of the exits. Has all exits that
-    /// an earlier [`Self::turnover`] has counted, except those of [`LossReason::ThreadExitsFull`].
+    /// Calls `visit` for each thread that has exited since the last call, in the order of the exits, except those of
+    /// [`LossReason::ThreadExitsFull`]. A later [`Self::turnover`] has counted these exits.
     ///
     /// [`LossReason::ThreadExitsFull`]: memtrace_model::LossReason::ThreadExitsFull
     pub fn exits(&mut self, mut visit: impl FnMut(ThreadExit)) {

@@ -165,17 +165,13 @@ impl Machine {
 
     /// Reads the counters while threads exit and start, unless `is_quiet`.
     fn sampling(&mut self, second: u64, is_quiet: bool) -> Sampling {
-        let boot_ns = self.tick();
-        let processes = self.processes.iter().filter(|process| process.is_monitored);
-        let mut samples: Vec<_> = processes.map(SimulatedProcess::sample).collect();
+        let exits: Vec<_> = self.processes.iter_mut().map(|process| std::mem::take(&mut process.exits)).collect();
         if !is_quiet {
             self.replace_threads();
         }
-        let (monitored, rest): (Vec<_>, Vec<_>) = self.processes.iter_mut().partition(|process| process.is_monitored);
-        for (sample, process) in samples.iter_mut().zip(monitored) {
-            sample.exits = std::mem::take(&mut process.exits);
-        }
-        rest.into_iter().for_each(|process| process.exits.clear());
+        let processes = self.processes.iter().zip(exits).filter(|(process, _)| process.is_monitored);
+        let samples = processes.map(|(process, exits)| ProcessSample { exits, ..process.sample() }).collect();
+        let boot_ns = self.tick();
         if !is_quiet {
             self.replace_threads();
         }
@@ -223,6 +219,10 @@ struct Books {
     /// Processes with such a thread in the baseline.
     lacking: HashSet<(u32, u64)>,
     has_all_rows: bool,
+    /// Running threads of the previous sampling.
+    listed: HashSet<ThreadIdentity>,
+    /// Numbers of ended threads in all intervals, by process.
+    ended: HashMap<(u32, u64), u64>,
 }
 
 impl Books {
@@ -234,6 +234,8 @@ impl Books {
             without_base: HashSet::new(),
             lacking: HashSet::new(),
             has_all_rows,
+            listed: HashSet::new(),
+            ended: HashMap::new(),
         }
     }
 
@@ -251,9 +253,13 @@ impl Books {
                 self.add_heap(key, thread.thread, heap);
             }
         }
-        for process in sampling.processes.iter().filter(|_| self.has_all_rows) {
+        if !self.has_all_rows {
+            return;
+        }
+        for process in &sampling.processes {
             for thread in &process.exits {
-                if self.without_base.remove(&thread.thread) {
+                // A thread that was missing in the previous sampling can be in `ended` already.
+                if self.without_base.remove(&thread.thread) && self.listed.contains(&thread.thread) {
                     let heap = thread.usage.only(UsageCounter::is_of_heap);
                     self.add_heap((process.pid.0, process.start_ns), thread.thread, heap);
                 }
@@ -287,12 +293,15 @@ impl Books {
             self.processes.entry(key).or_insert((earlier(total), earlier(total)));
         }
         self.baseline_ns.get_or_insert(sampling.boot_ns);
+        self.listed = sampling.threads.iter().map(|thread| thread.thread).collect();
     }
 
     fn add(&mut self, interval: &ThreadsInterval) {
         for process in &interval.processes {
-            let sums = self.processes.get_mut(&(process.pid.0, process.start_ns)).unwrap();
+            let key = (process.pid.0, process.start_ns);
+            let sums = self.processes.get_mut(&key).unwrap();
             sums.1 = sums.1.plus(process.usage);
+            *self.ended.entry(key).or_default() += process.ended_threads();
             for row in &process.threads {
                 let sums = self.threads.get_mut(&row.thread).unwrap();
                 sums.1 = sums.1.plus(row.usage);
@@ -302,6 +311,8 @@ impl Books {
 
     fn check_final(&self, process: &SimulatedProcess) {
         let key = (process.pid, process.start_ns);
+        // The exits before the process was monitored are in no interval.
+        assert!(self.ended.get(&key).copied().unwrap_or(0) <= process.exited);
         let reported = self.processes[&key].1;
         if self.has_all_rows || !self.lacking.contains(&key) {
             assert_eq!(reported, process.total, "{key:?}");
@@ -346,7 +357,8 @@ fn simulate(seed: u64, limit: usize, failing_reads: u64, lost_exits: u64) -> usi
             check_parts(&interval, &sampling, limit);
             books.add(&interval);
             check_threads(&books, &sampling, &interval, limit);
-            check_exits(&books, &sampling, is_quiet && limit == usize::MAX);
+            let is_exact = is_quiet && !exact.is_empty() && limit == usize::MAX && failing_reads == 0;
+            check_exits(&books, &sampling, is_exact);
             for process in &interval.processes {
                 let key = (process.pid.0, process.start_ns);
                 // If no thread exits during two samplings, the usage between them is exact.
@@ -384,8 +396,8 @@ fn check_threads(books: &Books, sampling: &Sampling, interval: &ThreadsInterval,
     }
 }
 
-/// The rows of a thread that has exited sum up to its counters, if `is_exact`: all threads have rows, and no thread
-/// exits during the sampling.
+/// The rows of a thread that has exited sum up to its counters, if `is_exact`: all threads have rows, and no thread has
+/// exited during this sampling and the previous one.
 fn check_exits(books: &Books, sampling: &Sampling, is_exact: bool) {
     for thread in sampling.processes.iter().flat_map(|process| &process.exits) {
         let (_, reported) = books.threads[&thread.thread];
