@@ -10,7 +10,7 @@ use crate::origin::{HasCaller, Inside, Origin};
 use crate::pending::ReturnedCall;
 use crate::registers::POPPED_BY_RETURN;
 use crate::thread::Thread;
-use crate::{demotion, emit, loss, process_filter, settings, stack, tags};
+use crate::{demotion, emit, loss, process_filter, settings, size_filter, stack, tags};
 
 /// Records `block` at a result site, before the allocating function has returned it.
 #[inline(always)]
@@ -60,7 +60,7 @@ pub fn recorded_size(
     if settings::has_usable_sizes() {
         size = usable_size(context, returned, address).unwrap_or(size);
     }
-    if !settings::is_size_recorded(size) || !process_filter::is_thread_recorded() {
+    if !size_filter::is_recorded(size) || !process_filter::is_thread_recorded() {
         loss::filtered(size);
         return None;
     }

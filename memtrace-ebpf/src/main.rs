@@ -37,6 +37,7 @@ mod registers;
 mod rusage;
 mod scratch;
 mod settings;
+mod size_filter;
 mod stack;
 mod tags;
 mod thread;

@@ -15,7 +15,6 @@ use crate::limits::{PENDING_SLOTS, SCRATCH_SLOTS};
 #[unsafe(no_mangle)]
 pub static SETTINGS: Settings = Settings {
     start_ns: 0,
-    min_size: 0,
     max_size: u64::MAX,
     wake_mark: u64::MAX,
     min_wait: 0,
@@ -66,12 +65,6 @@ pub(crate) use field;
 #[inline(always)]
 pub fn start_ns() -> u64 {
     field!(start_ns)
-}
-
-/// Returns true if allocations of `size` bytes are recorded.
-#[inline(always)]
-pub fn is_size_recorded(size: u64) -> bool {
-    size >= field!(min_size) && size <= field!(max_size)
 }
 
 /// Returns the number of slots for pending calls, a power of two.

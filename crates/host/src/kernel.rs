@@ -32,6 +32,7 @@ mod reclaim;
 mod removed_cgroups;
 mod rings;
 mod settings;
+mod size_filter;
 pub mod stack_copies;
 mod tags;
 mod thread_usage;

@@ -13,8 +13,6 @@ use super::{
 pub struct Settings {
     /// Monotonic clock at tick 0, in nanoseconds.
     pub start_ns: u64,
-    /// Size in bytes of the smallest recorded allocation.
-    pub min_size: u64,
     /// Size in bytes of the largest recorded allocation.
     pub max_size: u64,
     /// Backlog of a ring, in bytes, at which BPF wakes the ring's reader.
@@ -106,4 +104,4 @@ pub mod gate {
     pub const COUNTING: u64 = 3;
 }
 
-const _: () = assert!(size_of::<Settings>() == 560);
+const _: () = assert!(size_of::<Settings>() == 552);

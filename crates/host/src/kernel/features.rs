@@ -17,7 +17,6 @@ fn trial() -> Options {
         rings: 2,
         ring_size: Bytes(4096),
         max_depth: MAX_FRAMES as u32,
-        min_size: Bytes(1),
         max_size: Bytes(u64::MAX - 1),
         filter: ProcessFilter::Matching(Vec::new()),
         ..Options::default()

@@ -34,7 +34,7 @@ use super::thread_usage::{self, ThreadUsageReader};
 use super::unwind_maps::{TableRequestReader, UnwindMaps};
 use super::uprobe_multi::UprobeMulti;
 use super::wire_type::MapEntry;
-use super::{demotions, faults, file_id, tags, tracepoints};
+use super::{demotions, faults, file_id, size_filter, tags, tracepoints};
 
 /// BPF programs, built by `cargo xtask bpf`.
 pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("MEMTRACE_BPF_OBJECT"));
@@ -83,6 +83,7 @@ impl Kernel {
         let mut bpf = Bpf::new(ebpf);
         let unwind_maps = UnwindMaps::take(&mut bpf, options.map_sizes)?;
         let gate = Gate::new()?;
+        size_filter::set_min_size(&mut bpf, options.min_size)?;
         let readers = make_rings(&mut bpf, options)?;
         if options.counts_threads {
             // Attached before the programs that forget a process at its exit.
@@ -163,6 +164,16 @@ impl Kernel {
     /// [`KernelError::Failed`] if the map of decisions cannot be changed.
     pub fn unfollow(&mut self, pid: Pid) -> Result<(), KernelError> {
         process_filter::forget(&mut self.bpf, pid)
+    }
+
+    /// Stops recording blocks below `min_size` from now on. Frees are recorded for blocks of any size, so blocks that are
+    /// recorded already stay known until they are freed.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the map update.
+    pub fn raise_min_size(&mut self, min_size: Bytes) -> Result<(), KernelError> {
+        size_filter::set_min_size(&mut self.bpf, min_size)
     }
 
     /// Stops recording the blocks of `pid` below `min_size`. They are added up until the process exits. Returns true if

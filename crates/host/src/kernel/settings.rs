@@ -39,7 +39,7 @@ pub struct Options {
     pub map_sizes: MapSizes,
     /// Maximum number of frames of a stack; 0 to take no stacks.
     pub max_depth: u32,
-    /// Size of the smallest recorded allocation.
+    /// Size of the smallest recorded allocation. [`super::Kernel::raise_min_size`] raises it later.
     pub min_size: Bytes,
     /// Size of the largest recorded allocation.
     pub max_size: Bytes,
@@ -142,7 +142,6 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
     let needs_threads = options.counts_threads || options.activity.is_some();
     let settings = Settings {
         start_ns: options.start_ns,
-        min_size: options.min_size.0,
         max_size: options.max_size.0,
         wake_mark: options.ring_size.0 / WAKE_PART,
         min_wait: shortest(|activity| activity.min_wait),

@@ -15,7 +15,6 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
         rings: 16,
         map_sizes: MapSizes::FULL,
         max_depth: memtrace_common::wire::MAX_FRAMES as u32,
-        min_size: Bytes(1),
         max_size: Bytes(1 << 40),
         filter: ProcessFilter::Matching(Vec::new()),
         records_allocators: true,
