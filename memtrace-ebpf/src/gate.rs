@@ -4,9 +4,8 @@ use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{decision, gate as values};
 
-use crate::process_filter;
-use crate::settings;
 use crate::thread::Thread;
+use crate::{loss, process_filter, settings};
 
 /// State of the gate: a constant of [`values`]. Probes are attached before the gate opens and detached after it
 /// closes, so that accounting starts and ends for all programs at once.
@@ -24,6 +23,17 @@ pub fn of(thread: Thread) -> u64 {
 #[inline(always)]
 pub fn is_open_for_current() -> bool {
     of(Thread::current()) == values::OPEN
+}
+
+/// Counts a hit of a probe of spans or marks in the current process. Returns true if events of the process are recorded
+/// now. Hits count before that too, because user space estimates the overhead from them.
+#[inline(always)]
+pub fn count_hit_for_current() -> bool {
+    let state = of(Thread::current());
+    if state != values::CLOSED {
+        loss::other_hit();
+    }
+    state == values::OPEN
 }
 
 /// Returns true if the usage of threads is counted now.

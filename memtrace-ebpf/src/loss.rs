@@ -1,4 +1,4 @@
-//! Counters of losses, of filtered allocations and of nested calls.
+//! Counters of losses, of filtered allocations, of nested calls and of probe hits.
 
 use core::ptr::read_volatile;
 
@@ -39,6 +39,24 @@ pub fn filtered(size: u64) {
 #[inline(always)]
 pub fn nested() {
     add(counter::NESTED, 1);
+}
+
+/// Counts a hit of a probe at the entry of an allocator function, or inside of it, in a traced process.
+#[inline(always)]
+pub fn entry_hit() {
+    add(counter::ENTRY_HITS, 1);
+}
+
+/// Counts a hit of a probe at the return of an allocator function, in a traced process.
+#[inline(always)]
+pub fn return_hit() {
+    add(counter::RETURN_HITS, 1);
+}
+
+/// Counts a hit of a probe of tags, spans or marks, in a traced process.
+#[inline(always)]
+pub fn other_hit() {
+    add(counter::OTHER_HITS, 1);
 }
 
 /// Counts an event that a redundant program has handled because the kernel did not run the first one.

@@ -45,7 +45,7 @@ pub use activity::{ActivityReader, StepSite, ThreadActivity};
 pub use attach::{LoadedWordSite, Probe, Probes, ResultProbes, TagSite};
 pub use attach_point::Scope;
 pub use calibrate::CalibrationFunction;
-pub use counters::Counters;
+pub use counters::{Counters, ProbeHits};
 pub use detach::Detach;
 pub use error::KernelError;
 pub use gate::CallRate;

@@ -27,8 +27,14 @@ pub mod counter {
     /// Number of times that all programs at `sys_enter` were in progress on one CPU, so that the kernel may have
     /// skipped them for a call. The next index has the number for `sys_exit`.
     pub const ALL_BUSY: u32 = FILTERED + 4;
+    /// Number of hits of probes at entries of allocator functions, or inside of them, in traced processes.
+    pub const ENTRY_HITS: u32 = ALL_BUSY + SYSCALL_TRACEPOINTS;
+    /// Number of hits of probes at returns of allocator functions, in traced processes.
+    pub const RETURN_HITS: u32 = ENTRY_HITS + 1;
+    /// Number of hits of probes of tags, spans and marks, in traced processes.
+    pub const OTHER_HITS: u32 = ENTRY_HITS + 2;
     /// Number of counters.
-    pub const COUNT: u32 = ALL_BUSY + SYSCALL_TRACEPOINTS;
+    pub const COUNT: u32 = ENTRY_HITS + 3;
 }
 
 #[cfg(test)]

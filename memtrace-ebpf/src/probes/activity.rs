@@ -18,7 +18,7 @@ use crate::{arguments, gate, private_stack, process_filter, registers, stack};
 #[uprobe]
 fn activity_entry(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
-    if gate::is_open_for_current() {
+    if gate::count_hit_for_current() {
         let cookie = arguments::cookie(&context);
         let argument = |place| arguments::argument(&context, cookie, place).unwrap_or(0);
         let (value, name, text) = (argument(0), argument(1), argument(2));
@@ -34,7 +34,7 @@ fn activity_entry(context: ProbeContext) -> u32 {
 #[uretprobe]
 fn activity_return(context: RetProbeContext) -> u32 {
     private_stack::opt_out(&context);
-    if gate::is_open_for_current() {
+    if gate::count_hit_for_current() {
         let site = ActivityCookie(arguments::cookie(&context).0).site();
         let stack = registers::stack_pointer(registers::of(&context)).wrapping_sub(POPPED_BY_RETURN);
         emit::activity(Thread::current(), Step { site, stack, ..Step::new(ActivityStep::End) });

@@ -6,13 +6,14 @@ use memtrace_common::wire::gate as values;
 
 use crate::pending::{self, Call, Pending};
 use crate::thread::Thread;
-use crate::{arguments, call_rate, gate, private_stack, registers};
+use crate::{arguments, call_rate, gate, loss, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, call: Call, size: u64, aux: u64) {
     let thread = Thread::current();
     match gate::of(thread) {
         values::OPEN => {
+            loss::entry_hit();
             let stack_pointer = registers::stack_pointer(registers::of(context));
             let _ = pending::begin(context, thread, stack_pointer, Pending { call, size, aux, extra: 0 });
         }

@@ -5,12 +5,23 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, EnteredCall, Entry, Pending};
 use crate::thread::Thread;
-use crate::{arguments, emit, gate, private_stack, registers};
+use crate::{arguments, emit, gate, loss, private_stack, registers};
+
+/// Returns true if frees of the current process are recorded now, and counts the hit then. A call with a null pointer
+/// is a hit too.
+#[inline(always)]
+fn count_hit(thread: Thread) -> bool {
+    let is_recorded = gate::recorded(thread).frees();
+    if is_recorded {
+        loss::entry_hit();
+    }
+    is_recorded
+}
 
 #[inline(always)]
 fn enter(context: &ProbeContext, address: u64) {
     let thread = Thread::current();
-    if address == 0 || !gate::recorded(thread).frees() {
+    if !count_hit(thread) || address == 0 {
         return;
     }
     let stack_pointer = registers::stack_pointer(registers::of(context));
@@ -27,7 +38,7 @@ fn enter(context: &ProbeContext, address: u64) {
 #[inline(always)]
 fn enter_around(context: &ProbeContext, address: u64) {
     let thread = Thread::current();
-    if address == 0 || !gate::recorded(thread).frees() {
+    if !count_hit(thread) || address == 0 {
         return;
     }
     let stack_pointer = registers::stack_pointer(registers::of(context));
@@ -49,7 +60,7 @@ fn enter_around(context: &ProbeContext, address: u64) {
 fn repeat_frees(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
     let thread = Thread::current();
-    if gate::recorded(thread).frees() {
+    if count_hit(thread) {
         let stack_pointer = registers::stack_pointer(registers::of(&context));
         let pending = Pending { call: Call::RepeatFrees, size: 0, aux: 0, extra: 0 };
         let _ = pending::begin(&context, thread, stack_pointer, pending);

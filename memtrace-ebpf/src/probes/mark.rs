@@ -10,7 +10,7 @@ use crate::{arguments, emit, gate, private_stack};
 #[uprobe]
 fn mark_entry(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
-    if gate::is_open_for_current() {
+    if gate::count_hit_for_current() {
         let function = arguments::cookie(&context).0 as u32;
         emit::mark(&context, MarkRecord { function, pid: Thread::current().pid });
     }

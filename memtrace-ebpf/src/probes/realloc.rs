@@ -8,7 +8,7 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, EnteredCall, Entry, Pending};
 use crate::thread::Thread;
-use crate::{arguments, emit, gate, private_stack, registers};
+use crate::{arguments, emit, gate, loss, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, old: u64, size: u64) {
@@ -21,6 +21,7 @@ fn begin(context: &ProbeContext, pending: Pending) {
     if !gate::recorded(thread).frees() {
         return;
     }
+    loss::entry_hit();
     let stack_pointer = registers::stack_pointer(registers::of(context));
     if let Some(EnteredCall { entry: Entry::Outermost, frees_last_block }) =
         pending::begin(context, thread, stack_pointer, pending)

@@ -10,7 +10,7 @@ use crate::origin::{Caller, Inside};
 use crate::pending::{self, Call, Pending};
 use crate::registers::{self, POPPED_BY_RETURN};
 use crate::thread::Thread;
-use crate::{arguments, blocks, call_rate, gate, private_stack};
+use crate::{arguments, blocks, call_rate, gate, loss, private_stack};
 
 /// An instruction at which a register has the block, or null if the allocation failed.
 #[uprobe]
@@ -31,7 +31,7 @@ fn alloc_result(context: ProbeContext) -> u32 {
             }
             return 0;
         }
-        values::OPEN => {}
+        values::OPEN => loss::entry_hit(),
         _ => return 0,
     }
     let entry = stack_pointer.wrapping_add(cookie.lowered());
@@ -58,6 +58,7 @@ fn alloc_size_site(context: ProbeContext) -> u32 {
     let thread = Thread::current();
     match gate::of(thread) {
         values::OPEN => {
+            loss::entry_hit();
             let entry = stack_pointer.wrapping_add(cookie.lowered());
             let pending = Pending { call: Call::Alloc, size, aux: 0, extra: 0 };
             let _ = pending::begin(&context, thread, entry, pending);

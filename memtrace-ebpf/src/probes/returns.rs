@@ -41,6 +41,7 @@ fn finish(context: &impl EbpfContext, registers: &Registers, caller: Caller) {
     if !recorded.frees() {
         return;
     }
+    loss::return_hit();
     let Some(mut returned) = pending::finish(context, thread, caller.stack_pointer) else { return };
     if settings::min_call() != u64::MAX {
         activity_end_call(returned.pending.size);

@@ -8,6 +8,7 @@ use memtrace_common::wire::{MAX_RINGS, SIZE_CLASSES, gate};
 use memtrace_model::{Bytes, CallsBySize};
 
 use super::bpf::Bpf;
+use super::counters;
 use super::error::KernelError;
 use super::rings::RingReader;
 
@@ -19,6 +20,8 @@ const SPARE_SIZE: Bytes = Bytes(1 << 16);
 pub struct CallRate {
     /// Number of calls in each size class.
     pub calls: CallsBySize,
+    /// Number of hits of the probes of tags, spans and marks.
+    pub other_hits: u64,
     /// Duration of the period.
     pub during: Duration,
 }
@@ -53,19 +56,25 @@ impl Gate {
             .map_err(|error| KernelError::from_error("wait for running BPF programs", &error))
     }
 
-    /// Counts the calls at the attached probes for `period`.
+    /// Counts the calls and hits at the attached probes for `period`.
     pub(super) fn count_calls(&self, bpf: &mut Bpf, period: Duration) -> Result<CallRate, KernelError> {
         let failed = |error: MapError| KernelError::from_error("count calls", &error);
+        let other_hits_before = other_hits(bpf);
         let start = Instant::now();
         set(bpf, gate::CALL_RATE)?;
         thread::sleep(period);
         self.close(bpf)?;
         let during = start.elapsed();
+        let other_hits = other_hits(bpf).saturating_sub(other_hits_before);
         let map = PerCpuArray::<_, u64>::try_from(bpf.map_mut("CALLS")?).map_err(failed)?;
         let class = |class| Ok((Bytes(1_u64 << class), map.get(&class, 0)?.iter().sum()));
         let calls = (0..SIZE_CLASSES).map(class).collect::<Result<_, MapError>>().map_err(failed)?;
-        Ok(CallRate { calls, during })
+        Ok(CallRate { calls, other_hits, during })
     }
+}
+
+fn other_hits(bpf: &Bpf) -> u64 {
+    counters::map(bpf).map_or(0, |map| counters::other_hits(&map))
 }
 
 fn set(bpf: &mut Bpf, value: u64) -> Result<(), KernelError> {

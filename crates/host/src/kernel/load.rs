@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use aya::EbpfLoader;
-use aya::maps::PerCpuArray;
 use aya_log::EbpfLogger;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_model::{
@@ -24,7 +23,7 @@ use super::gate::{CallRate, Gate};
 use super::mark_entries::MarkEntryReader;
 use super::probed_files::{ProbedFile, Refusal};
 use super::process_filter;
-use super::program_time::{ProgramTime, ProgramTimer};
+use super::program_time::{self, ProgramTime, ProgramTimer};
 use super::reclaim::{self, ReclaimCounters};
 use super::removed_cgroups::RemovedCgroupReader;
 use super::rings::RingReader;
@@ -490,7 +489,7 @@ impl Kernel {
         self.gate.close(&mut self.bpf)
     }
 
-    /// Counts the allocation calls at the attached probes for `period`.
+    /// Counts the allocation calls, and the hits of other probes, at the attached probes for `period`.
     ///
     /// # Errors
     ///
@@ -507,7 +506,13 @@ impl Kernel {
     /// Returns the run time of the BPF programs while timing was enabled.
     #[must_use]
     pub fn program_time(&self) -> ProgramTime {
-        ProgramTimer::read(self.programs().map(|(_, program)| program))
+        ProgramTimer::read(self.programs().map(|(_, program)| program), |_| true)
+    }
+
+    /// Returns the run time of the BPF programs at uprobes while timing was enabled.
+    #[must_use]
+    pub fn probe_time(&self) -> ProgramTime {
+        ProgramTimer::read(self.programs().map(|(_, program)| program), program_time::is_at_uprobes)
     }
 
     /// Returns the names and descriptors of all loaded programs.
@@ -523,7 +528,7 @@ impl Kernel {
         // be missing from them.
         let missed: BTreeMap<&str, u64> =
             self.programs().map(|(name, program)| (name, counters::missed(program))).collect();
-        let map = self.bpf.map("COUNTERS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
+        let map = counters::map(&self.bpf);
         let (mut counters, redundant_runs) = map.map_or_else(Default::default, |map| counters::read(&map));
         let nonzero: Vec<_> = missed.iter().filter(|(_, missed)| **missed > 0).collect();
         if !nonzero.is_empty() {

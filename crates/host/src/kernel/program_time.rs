@@ -7,10 +7,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use aya::sys::{Stats, enable_stats};
+use aya_obj::generated::bpf_prog_info;
+use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
 
 use super::bpf_syscall::program_info;
 
-/// Runs of all BPF programs while they were timed.
+/// Runs of BPF programs while they were timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProgramTime {
     /// Number of runs.
@@ -34,13 +36,22 @@ impl ProgramTimer {
         self.stats = if on { open() } else { None };
     }
 
-    /// Sums up the run times of `programs`.
-    pub(super) fn read<'a>(programs: impl Iterator<Item = BorrowedFd<'a>>) -> ProgramTime {
+    /// Sums up the run times of those `programs` that `counts` accepts.
+    pub(super) fn read<'a>(
+        programs: impl Iterator<Item = BorrowedFd<'a>>,
+        counts: fn(&bpf_prog_info) -> bool,
+    ) -> ProgramTime {
         let mut total = ProgramTime::default();
-        for info in programs.filter_map(|program| program_info(program).ok()) {
+        for info in programs.filter_map(|program| program_info(program).ok()).filter(counts) {
             total.runs += info.run_cnt;
             total.time += Duration::from_nanos(info.run_time_ns);
         }
         total
     }
+}
+
+/// Returns true for a program at uprobes. All other programs have other types: those of tracepoints, perf events and
+/// iterators.
+pub(super) fn is_at_uprobes(info: &bpf_prog_info) -> bool {
+    info.type_ == BPF_PROG_TYPE_KPROBE as u32
 }
