@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use memtrace_model::{
     AccountKeys, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy,
-    Metric, ProgramCost, Quantity, RunFacts, TagId, TagName, Tick, TouchWindow, Untraced, WorkingSetMethod,
+    Metric, ProgramCost, Quantity, RaisedMinSize, RunFacts, TagId, TagName, Tick, TouchWindow, Untraced,
+    WorkingSetMethod,
 };
 
 use self::row::{duration, number, text};
@@ -62,6 +63,11 @@ pub fn of_started_targets() -> Fact {
 /// Returns the fact that spans of threads have allocated bytes.
 pub fn of_span_bytes() -> Fact {
     text(RUN, "span_bytes", "recorded")
+}
+
+/// Returns the facts about a minimum size that is raised during the run.
+pub fn of_raised(RaisedMinSize { at, min_size }: RaisedMinSize) -> [Fact; 2] {
+    [duration(RUN, "raised_ns", at), number(RUN, "raised_bytes", min_size.0)]
 }
 
 /// Returns the facts that are known when the run ends. `end`: end of tracing. `run`: duration of tracing.
@@ -231,6 +237,7 @@ impl RecordedFacts {
             tags: tags.collect(),
             killed_cgroups: texts(KILLED_CGROUP).filter_map(|(id, path)| Some((CgroupId::of(id)?, path))).collect(),
             filtered: Amount { bytes: Bytes(filtered("bytes")), count: filtered("count") },
+            raised: self.raised().filter(|_| class.probes_allocators()),
             debug_files: self.debug_files(),
             untraced: self.untraced(class),
             cost: self.cost(cost_of(class)),
@@ -252,6 +259,11 @@ impl RecordedFacts {
             cgroups: topic(reclaim::CGROUP).map(reclaim::cgroups).unwrap_or_default(),
             ..facts
         }
+    }
+
+    fn raised(&self) -> Option<RaisedMinSize> {
+        let min_size = Bytes(self.number(RUN, "raised_bytes")?);
+        Some(RaisedMinSize { at: self.duration(RUN, "raised_ns")?, min_size })
     }
 
     fn debug_files(&self) -> Option<DebugFileCounts> {
@@ -347,6 +359,7 @@ mod tests {
             allocators: BTreeMap::from([(AllocatorId(3), String::from("libpool.so"))]),
             killed_cgroups: CgroupId::of(99).map(|id| (id, String::from("/a"))).into_iter().collect(),
             filtered: Amount { bytes: Bytes(64), count: 2 },
+            raised: Some(RaisedMinSize { at: Duration::from_secs(2), min_size: Bytes(128) }),
             debug_files: Some(counts),
             touches: Some(TouchWindow { method: WorkingSetMethod::Idle, duration: Duration::from_millis(9) }),
             untraced: Untraced::new(vec![
@@ -369,6 +382,7 @@ mod tests {
         let mut facts = at_start("pid 7 (a)", start, &grouping, Some(Metric::AllocBytes));
         facts.extend(at_end(end, Duration::from_secs(4)));
         facts.extend(of_class(&run));
+        facts.extend(run.raised.into_iter().flat_map(of_raised));
         facts.extend(run.debug_files.iter().flat_map(of_debug_files));
         facts.extend(of_cost(run.class, &run.cost));
         let notes: Vec<_> = (0..12).map(|number| format!("note {number}")).collect();
@@ -379,6 +393,7 @@ mod tests {
         assert_eq!((read.of_class_at_end(EventClass::Heap), read.notes()), (run, notes));
         assert_eq!(read.of_class(EventClass::Heap).touches, None, "touches are measured when the run ends");
         assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");
+        assert_eq!(read.of_class(EventClass::Fault).raised, None, "only blocks have a minimum size");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use reclaim::{
     Cgroup, CgroupMemory, Effort, KernelThread, LatencyClass, MachineReclaim, OomKill, OrderStalls, StallPressure,
     Stalls, Vmstat,
 };
-pub use report::{Cost, Group, Mark, ProcessTimeline, Report, Timeline, TouchWindow, Window};
+pub use report::{Cost, Group, Mark, ProcessTimeline, RaisedMinSize, Report, Timeline, TouchWindow, Window};
 pub use stack::{Frame, Stack};
 pub use threads::{
     Interval, IntervalEvent, MachineUsage, MonitoredProcess, MonitoredThread, OtherThreads, ThreadUsage,

@@ -89,6 +89,10 @@ pub struct Report<
     pub peak_bytes: Option<u64>,
     /// Allocations left out by `--min-size` and `--max-size`. No other number includes them.
     pub filtered: Blocks,
+    /// Only if the minimum size was raised during the trace to stay below `--max-overhead`: numbers of smaller blocks
+    /// are lower bounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raised_min_size: Option<RaisedMinSize>,
     /// Blocks that were live when `exec` replaced their process image. Sum over all processes.
     pub discarded: Blocks,
     /// Only with `--lifetimes`: the sums of the histograms of all stacks.
@@ -135,6 +139,15 @@ pub struct Window {
     pub from_s: f64,
     /// End of the part.
     pub to_s: f64,
+}
+
+/// Minimum size of recorded allocations that was raised during the trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RaisedMinSize {
+    /// Time since the start of the trace.
+    pub at_s: f64,
+    /// Size of the smallest allocation that is recorded from then on.
+    pub bytes: u64,
 }
 
 /// Measurement of hot and cold bytes.
@@ -219,9 +232,8 @@ pub struct Cost {
     pub tracing_cpu_s: f64,
     /// Peak RSS of memtrace.
     pub peak_rss_bytes: u64,
-    /// Approximate number of probe hits in the targets, without failed calls. `null` if there were too few events.
+    /// Number of probe hits in the targets, with those of the probes of tags, spans and marks. `null` without any.
     pub probe_hits: Option<u64>,
-    /// Approximate run time of the BPF programs in the targets, without the traps. `null` if there were too few
-    /// events.
+    /// Approximate run time of the BPF programs at these hits, without the traps. `null` if `probe_hits` is.
     pub programs_s: Option<f64>,
 }

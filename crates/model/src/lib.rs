@@ -68,7 +68,7 @@ pub use reclaim::{
     Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats, StallTotals, Stalled,
     VmCounters,
 };
-pub use run_facts::RunFacts;
+pub use run_facts::{RaisedMinSize, RunFacts};
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
 pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};

@@ -1,14 +1,15 @@
 //! Facts of a run that reports show in addition to its totals.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Activity, AllocatorId, Amount, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory,
-    MemoryTimeline, TagId, TagName, TouchWindow, Untraced,
+    Activity, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory,
+    MemoryTimeline, TagId, TagName, TouchWindow, Untraced, format,
 };
 
 /// Facts of a run for the profile of one event class.
@@ -44,6 +45,8 @@ pub struct RunFacts {
     pub cgroups: BTreeMap<CgroupId, (PathBuf, MemcgMemory)>,
     /// Allocations that filters excluded.
     pub filtered: Amount,
+    /// Minimum size that was raised during the trace, because tracing cost the targets too much.
+    pub raised: Option<RaisedMinSize>,
     /// Minimum age of blocks that count as live (`--older`).
     pub older: Option<Duration>,
     /// Time window of the measurement of hot and cold bytes; `None` if they were not measured.
@@ -56,4 +59,41 @@ pub struct RunFacts {
     pub debug_files: Option<DebugFileCounts>,
     /// Cost of tracing.
     pub cost: Cost,
+}
+
+/// Minimum size of recorded allocations that was raised during a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RaisedMinSize {
+    /// Time since the start of the trace.
+    pub at: Duration,
+    /// Size of the smallest allocation that is recorded from then on.
+    pub min_size: Bytes,
+}
+
+impl fmt::Display for RaisedMinSize {
+    /// Writes a sentence without its full stop.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, min_size } = *self;
+        let at = format::duration(at);
+        write!(
+            out,
+            "after {at}, only allocations of at least {min_size} were recorded, because of --max-overhead; numbers of \
+             smaller blocks are lower bounds"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raised_minimum_is_described_with_its_time() {
+        let raised = RaisedMinSize { at: Duration::from_millis(15_200), min_size: Bytes(4096) };
+        assert_eq!(
+            raised.to_string(),
+            "after 15.2 s, only allocations of at least 4.00 KiB were recorded, because of --max-overhead; numbers of \
+             smaller blocks are lower bounds"
+        );
+    }
 }

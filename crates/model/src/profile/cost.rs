@@ -21,11 +21,11 @@ pub struct Cost {
     pub programs: Option<ProgramCost>,
 }
 
-/// Cost of the BPF programs in the targets, without the traps of the probes. The cost is extrapolated from a
-/// measurement that covers a limited time of the run.
+/// Cost of the BPF programs at the probes in the targets, without the traps. The time is extrapolated from a
+/// measurement that covers a part of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProgramCost {
-    /// Number of probe hits.
+    /// Number of hits of all probes: those of allocators, tags, spans and marks.
     pub hits: u64,
     /// Run time of the BPF programs at all hits.
     pub time: Duration,

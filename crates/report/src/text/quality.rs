@@ -53,6 +53,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
         sentences
             .push(format!("Filtered: {allocations} of {} excluded by size or thread.", profile.run.filtered.bytes));
     }
+    sentences.extend(profile.run.raised.map(|raised| format::capitalised(&format!("{raised}."))));
     let unmatched = profile.unmatched_frees();
     if unmatched > 0 {
         let frees = number::counted(unmatched, "free", "frees");
