@@ -165,6 +165,9 @@ loss_reasons! {
     /// A process had loaded an allocator before probes were attached to the allocator.
     AllocatorLate = "allocator_late",
         "allocators that a process used before memtrace had probed them; earlier blocks are not counted; add --hold-exec for executables that a command starts";
+    /// The trace has ended early, because it cost the targets more than the limit.
+    OverheadLimit = "overhead_limit",
+        "traces that ended early, because they cost the targets more than --max-overhead; later events are missing";
 }
 
 impl LossReason {
