@@ -61,7 +61,7 @@ pub use generated_code::{CodeGenerator, belongs_to, code_generator, perf_map, pe
 pub use image::{object_at, program_of, read_image, vdso};
 pub use locks::end_reader;
 pub use machine_memory::machine_memory;
-pub use machine_usage::machine_usage;
+pub use machine_usage::{machine_usage, processor_time_of_machine};
 pub use maps::Inode;
 pub use mem::{MemoryReader, MemoryView, WordReader};
 pub use memcg::{GroupReading, MemoryGroups};

@@ -1,6 +1,7 @@
 //! Reader of the machine's processor time, block I/O, pressure and memory.
 
 use std::path::Path;
+use std::time::Duration;
 
 use memtrace_model::{MachineUsage, MachineValue};
 
@@ -45,6 +46,15 @@ pub fn machine_usage() -> MachineUsage {
         usage.set(value, Some(number));
     }
     usage
+}
+
+/// Returns the time for which the processors of the machine have run threads and interrupts since its boot; `None` if
+/// it cannot be read.
+#[must_use]
+pub fn processor_time_of_machine() -> Option<Duration> {
+    let times = processor_times(&kernel_files::read_to_string("/proc/stat").ok()?)?.into_iter();
+    let busy = times.filter(|(value, _)| matches!(value, MachineValue::UserTime | MachineValue::SystemTime));
+    Some(Duration::from_nanos(busy.map(|(_, time)| time).sum()))
 }
 
 /// Parses the times of all processors together: `cpu user nice system idle iowait irq softirq steal …`, in ticks
@@ -119,6 +129,9 @@ mod tests {
         for value in [MachineValue::UserTime, MachineValue::IdleTime, MachineValue::MemoryTotal] {
             assert!(usage.get(value) > Some(0), "{value:?}");
         }
+        let busy = usage.get(MachineValue::UserTime).zip(usage.get(MachineValue::SystemTime));
+        let busy = busy.map(|(user, system)| Duration::from_nanos(user + system));
+        assert!(processor_time_of_machine() >= busy, "{busy:?}");
         assert!(usage.get(MachineValue::MemoryAvailable) <= usage.get(MachineValue::MemoryTotal));
     }
 }
