@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace_model::{Activity, CodeNames, EventClass, ImageId, PathObject, ProcessImage, Snapshots, Tick};
+use memtrace_model::{Activity, CodeNames, ImageId, PathObject, ProcessImage, Snapshots, Tick};
 
 use super::assemble::LiveChangesByStack;
 use super::ended::EndedProcesses;
@@ -60,12 +60,5 @@ impl ExactTotals {
     pub fn objects_with_calls(&self) -> Vec<PathObject> {
         let objects = self.stacks.paths.in_objects().into_iter();
         objects.filter(|(_, calls)| !calls.is_empty()).map(|(object, _)| object.clone()).collect()
-    }
-
-    /// Returns the number of allocations of all processes in an event class.
-    #[must_use]
-    pub fn allocations(&self, class: EventClass) -> u64 {
-        let processes = self.stacks.classes.get(&class).into_iter().flat_map(|of_class| &of_class.processes);
-        processes.map(|process| process.process.total.alloc().count).sum()
     }
 }

@@ -12,13 +12,13 @@ pub(super) fn processor_time() -> Duration {
     procfs::processor_time(own_pid()).unwrap_or_default()
 }
 
-/// Returns the cost of the run so far.
+/// Returns the cost of the run so far. `programs`: timed runs of the programs at probes. `hits`: number of all hits.
 pub(super) fn cost_so_far(
     events: u64,
     nested: u64,
     cpu_tracing: Duration,
     programs: &ProgramTime,
-    allocations: u64,
+    hits: u64,
 ) -> Cost {
     Cost {
         events,
@@ -27,7 +27,7 @@ pub(super) fn cost_so_far(
         cpu_tracing,
         // `ru_maxrss` may be from the process image before memtrace's exec (`setmax_mm_hiwater_rss`, fs/exec.c).
         peak_rss: procfs::counted(own_pid()).map_or(Bytes(0), |counted| counted.peak),
-        programs: extrapolate(programs, events, allocations),
+        programs: extrapolate(programs, hits),
     }
 }
 
@@ -40,10 +40,8 @@ fn own_pid() -> Pid {
     Pid(process::id())
 }
 
-/// Extrapolates the time of the timed runs to all hits. Each event is a hit, and each allocation is another one, at the
-/// return of the function. Failed calls are not counted.
-fn extrapolate(programs: &ProgramTime, events: u64, allocations: u64) -> Option<ProgramCost> {
-    let hits = events.saturating_add(allocations);
+/// Extrapolates the time of the timed runs to all hits.
+fn extrapolate(programs: &ProgramTime, hits: u64) -> Option<ProgramCost> {
     (programs.runs > 0 && hits > 0)
         .then(|| ProgramCost { hits, time: programs.time.mul_f64(hits as f64 / programs.runs as f64) })
 }
@@ -55,9 +53,9 @@ mod tests {
     #[test]
     fn timed_part_is_extrapolated_to_all_hits() {
         let timed = ProgramTime { runs: 1000, time: Duration::from_micros(400) };
-        let cost = extrapolate(&timed, 6000, 4000);
+        let cost = extrapolate(&timed, 10_000);
         assert_eq!(cost, Some(ProgramCost { hits: 10_000, time: Duration::from_millis(4) }));
-        assert_eq!(extrapolate(&ProgramTime::default(), 10, 5), None);
-        assert_eq!(extrapolate(&timed, 0, 0), None);
+        assert_eq!(extrapolate(&ProgramTime::default(), 15), None);
+        assert_eq!(extrapolate(&timed, 0), None);
     }
 }

@@ -45,7 +45,10 @@ pub(super) struct Measured {
     /// Processor time of memtrace while events were recorded.
     pub(super) cpu: Duration,
     pub(super) counters: Counters,
+    /// Run time of the BPF programs at probes.
     pub(super) programs: ProgramTime,
+    /// Number of probe hits in the targets.
+    pub(super) hits: u64,
     /// Tags that targets have set, by ID.
     pub(super) tags: BTreeMap<TagId, TagName>,
 }

@@ -129,7 +129,6 @@ impl Reports {
             names.add(recorder.paths());
             recorder.record_names(names.known().clone());
         }
-        let allocations = end.allocations(EventClass::Heap);
         let (mut recording, mut only_end) = (None, finished.only_end(config));
         let has_intervals = recorder.is_some();
         let book = recorder.as_mut().and_then(|recorder| recorder.view(&mut recording));
@@ -143,7 +142,7 @@ impl Reports {
             config.accounts.as_ref().zip(account_outputs).map(|(report, outputs)| (report, accounts, outputs));
         let (failures, losses) = (Vec::new(), Losses::default());
         let mut writer = ReportWriter { config, outputs, accounts, observer, facts, failures, losses };
-        let cost = |class| finished.cost(class, allocations);
+        let cost = |class| finished.cost(class);
         let is_read =
             report.for_each_class(&names, cost, |class, profile, options| writer.write(class, profile, &options));
         let ReportWriter { observer, facts, mut failures, losses, .. } = writer;
@@ -251,12 +250,11 @@ impl FinishedTrace<'_> {
         }
     }
 
-    /// Returns the cost of the run so far. `allocations`: number of allocated blocks.
-    fn cost(&self, class: EventClass, allocations: u64) -> Vec<Fact> {
+    /// Returns the cost of the run so far.
+    fn cost(&self, class: EventClass) -> Vec<Fact> {
         own_allocator::trim();
-        let Measured { counters, cpu, programs, .. } = &self.measured;
-        let hits = if class.probes_allocators() { allocations } else { 0 };
-        facts::of_cost(class, &cost_so_far(self.events, counters.nested, *cpu, programs, hits))
+        let Measured { counters, cpu, programs, hits, .. } = &self.measured;
+        facts::of_cost(class, &cost_so_far(self.events, counters.nested, *cpu, programs, *hits))
     }
 
     /// Records the images at the end, and returns the changes of live memory in each part of the run.

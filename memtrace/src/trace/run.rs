@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use memtrace_history::Fact;
-use memtrace_host::kernel::Probes;
+use memtrace_host::kernel::{ProbeHits, Probes};
 use memtrace_model::{Pid, Tick, format};
 use memtrace_object::allocators::Allocator;
 
@@ -50,6 +50,8 @@ pub(super) struct Trace {
     own_probes: Probes,
     /// Processor time of memtrace at the start of the run.
     cpu_at_start: Duration,
+    /// Probe hits before the start of the run.
+    hits_at_start: ProbeHits,
     /// Facts that were known at the start of the run.
     facts: Vec<Fact>,
     /// Number of untraced processes in scope when the probes were in place.

@@ -123,6 +123,7 @@ impl Trace {
         let kernel = &mut self.context.kernel;
         kernel.flush_log();
         let counters = kernel.counters();
+        let hits = counters.hits.since(self.hits_at_start).total();
         let mut facts = Facts {
             losses: counters.losses.clone(),
             measured: Measured {
@@ -130,7 +131,8 @@ impl Trace {
                 duration,
                 cpu,
                 counters,
-                programs: kernel.program_time(),
+                programs: kernel.probe_time(),
+                hits,
                 tags: if config.parts().contains(PartKeys::TAG) { kernel.tags() } else { BTreeMap::new() },
             },
             snapshots: Snapshots::default(),

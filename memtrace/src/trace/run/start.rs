@@ -92,6 +92,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     };
     let (mut parts, mark_functions) = attach(config, prepared, &allocators, &mut context)?;
     begin(&mut context)?;
+    let hits_at_start = context.kernel.counters().hits;
     parts.begin(config, &mut context)?;
     for line in note.iter().chain(&estimate) {
         observer.note(line);
@@ -115,6 +116,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         mark_functions,
         own_probes,
         cpu_at_start: processor_time(),
+        hits_at_start,
         facts,
         untraced,
         ticks: 0,
