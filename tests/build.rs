@@ -28,6 +28,7 @@ const GLIBC: &[&str] = &[
     "accounts",
     "aligned",
     "block_times",
+    "busy_later",
     "busy_threads",
     "call_counts",
     "changes",

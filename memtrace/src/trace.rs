@@ -88,9 +88,10 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
         Stop::Signal => "stopped",
         Stop::Duration => "the duration is over",
         Stop::TargetsExited => "all traced processes have ended",
+        Stop::OverheadLimit => "tracing costs the targets more than --max-overhead allows",
     });
     let mut touches = None;
-    if let Some(meter) = meter.filter(|_| stop != Stop::TargetsExited) {
+    if let Some(meter) = meter.filter(|_| !matches!(stop, Stop::TargetsExited | Stop::OverheadLimit)) {
         observer.note(&meter.description());
         let cleared = meter.clear(&trace.running());
         let handle = |due| trace.handle(due, observer);

@@ -138,9 +138,12 @@ pub(crate) struct HeapArgs {
 
     /// Limit the additional processor time of the target, as in 10%
     ///
-    /// memtrace estimates its overhead from the target's allocation rate at the start. If the estimate exceeds the
-    /// limit, only larger allocations are traced; if that is not enough, nothing is traced. Not with a command.
-    #[arg(long, value_name = "PERCENT", value_parser = units::percent, conflicts_with = "command", hide_short_help = true, help_heading = TUNING)]
+    /// At the start, memtrace estimates its overhead from the allocations of running targets. If the estimate exceeds
+    /// the limit, only larger allocations are traced; if that is not enough, nothing is traced. During the trace, the
+    /// overhead is measured every 5 s. After 15 s above the limit, --min-size is raised once. After 15 s more, the
+    /// trace ends, and its report has the loss overhead_limit. With --all, the limit is a share of the processor time
+    /// that the machine uses. A limit above 300% applies to the estimate only.
+    #[arg(long, value_name = "PERCENT", value_parser = units::percent, hide_short_help = true, help_heading = TUNING)]
     pub(crate) max_overhead: Option<Percent>,
 
     /// Probe these instructions of each function

@@ -38,7 +38,12 @@ impl ProbeCost {
 
     /// Returns the cost of a call that has only an entry probe.
     pub(crate) fn without_return(self, site: SiteCost) -> Duration {
-        self.per_call(site).saturating_sub(self.emulated.mul_f64(1.0 - ENTRY_PART))
+        self.per_call(site).saturating_sub(self.at_return())
+    }
+
+    /// Returns the cost of a return probe.
+    pub(crate) fn at_return(self) -> Duration {
+        self.emulated.mul_f64(1.0 - ENTRY_PART)
     }
 }
 

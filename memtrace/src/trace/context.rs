@@ -7,6 +7,7 @@ use memtrace_host::kernel::{Kernel, Probes, ProcessFilter};
 use memtrace_model::{EventClass, Losses, Tick};
 
 use super::recorder::Recorder;
+use super::wait::Stop;
 use crate::run_kit::clock;
 use crate::targets::select::Targets;
 use crate::targets::track::ProcessTracker;
@@ -33,6 +34,8 @@ pub(super) struct Context {
     pub(super) complete: bool,
     /// Number of processes with blocks that are not followed.
     pub(super) demoted: u64,
+    /// Reason for which a part ends the run; `None` if it continues.
+    pub(super) stop: Option<Stop>,
 }
 
 /// Times of a run.

@@ -8,8 +8,8 @@ use std::time::Duration;
 use memtrace_history::AccountChanges;
 use memtrace_host::kernel::{Counters, ProgramTime};
 use memtrace_model::{
-    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, Snapshots, TagId,
-    TagName, Tick,
+    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, RaisedMinSize, Snapshots,
+    TagId, TagName, Tick,
 };
 
 use super::account_interval::AccountInterval;
@@ -23,6 +23,8 @@ pub(super) struct Facts {
     pub(super) snapshots: Snapshots,
     /// Number of recorded allocations, by size.
     pub(super) calls: CallsBySize,
+    /// Minimum size of recorded allocations that was raised during the run.
+    pub(super) raised: Option<RaisedMinSize>,
     /// Changes of accounts that the shard did not send, each with the number of the last reset before its end.
     pub(super) account_changes: Vec<(u64, AccountChanges)>,
     /// Accounts that do not follow from stacks.

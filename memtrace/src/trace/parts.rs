@@ -37,7 +37,8 @@ use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
 use crate::run_kit::observer::Observer;
 
-/// Parts that are made before the context of a run exists.
+/// Parts that begin at the same time, as far as they are made before.
+#[derive(Default)]
 pub(super) struct Prepared {
     accounts: Option<RunAccounts>,
     overhead: Option<OverheadMeter>,
@@ -88,8 +89,8 @@ const ROWS: &[Row] = &[
     Row {
         name: "overhead",
         begins: Begins::WithEvents,
-        create: |_, prepared, context| {
-            Ok(boxed(prepared.overhead.take().map(|meter| MeasuredOverhead::start(meter, context))))
+        create: |config, prepared, context| {
+            Ok(boxed(prepared.overhead.take().map(|meter| MeasuredOverhead::start(meter, config, context))))
         },
     },
     Row {
@@ -111,41 +112,41 @@ fn boxed<T: Part + 'static>(part: Option<T>) -> Option<Box<dyn Part>> {
 }
 
 impl Prepared {
-    /// Creates the parts that need no context. Also returns the sink for the accounts of the shard; `None` without
-    /// accounts.
-    pub(super) fn new(
-        config: &Config,
-        plan: &MemoryPlan,
-        overhead: Option<OverheadMeter>,
-    ) -> (Self, Option<AccountSink>) {
+    /// Creates the accounts of a run. Also returns the sink for the accounts of the shard; `None` without accounts.
+    pub(super) fn with_accounts(config: &Config, plan: &MemoryPlan) -> (Self, Option<AccountSink>) {
         let report = config.accounts.as_ref();
         let accounts = report.map(|report| {
             let (tags, history) = (config.grouping.tags.as_ref(), plan.history_limit(config));
             RunAccounts::new(report, tags, config.top, history)
         });
         let (accounts, sink) = accounts.unzip();
-        (Self { accounts, overhead, memory_limit: plan.limit }, sink)
+        (Self { accounts, ..Self::default() }, sink)
+    }
+
+    /// Returns what the parts need that begin with the events.
+    pub(super) fn with_events(meter: Option<OverheadMeter>, plan: &MemoryPlan) -> Self {
+        Self { overhead: meter, memory_limit: plan.limit, ..Self::default() }
     }
 }
 
 /// The parts of a run, each with the index of its row in [`ROWS`].
+#[derive(Default)]
 pub(super) struct Parts {
-    prepared: Prepared,
     parts: Vec<(usize, Box<dyn Part>)>,
 }
 
 impl Parts {
     /// Creates the parts that begin before events count.
     pub(super) fn attach(config: &Config, prepared: Prepared, context: &mut Context) -> Result<Self, Error> {
-        let mut parts = Self { prepared, parts: Vec::new() };
-        parts.create(Begins::BeforeEvents, config, context)?;
+        let mut parts = Self::default();
+        parts.create(Begins::BeforeEvents, config, prepared, context)?;
         Ok(parts)
     }
 
     /// Creates the remaining parts as soon as events count: the values that they read now are the state before the
     /// events.
-    pub(super) fn begin(&mut self, config: &Config, context: &mut Context) -> Result<(), Error> {
-        self.create(Begins::WithEvents, config, context)
+    pub(super) fn begin(&mut self, config: &Config, prepared: Prepared, context: &mut Context) -> Result<(), Error> {
+        self.create(Begins::WithEvents, config, prepared, context)
     }
 
     /// Starts the parts when the clock of the run has started. Returns the facts about them that a recording stores.
@@ -155,9 +156,15 @@ impl Parts {
         facts
     }
 
-    fn create(&mut self, begins: Begins, config: &Config, context: &mut Context) -> Result<(), Error> {
+    fn create(
+        &mut self,
+        begins: Begins,
+        config: &Config,
+        mut prepared: Prepared,
+        context: &mut Context,
+    ) -> Result<(), Error> {
         for (number, row) in ROWS.iter().enumerate().filter(|(_, row)| row.begins == begins) {
-            if let Some(part) = (row.create)(config, &mut self.prepared, context)? {
+            if let Some(part) = (row.create)(config, &mut prepared, context)? {
                 log::debug!("the run has the part {}", row.name);
                 self.parts.push((number, part));
             }

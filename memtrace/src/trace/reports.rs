@@ -15,8 +15,8 @@ use memtrace_host::procfs::Objects;
 use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
-    AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RunFacts,
-    Snapshot, Snapshots, TouchWindow, printable,
+    AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RaisedMinSize,
+    RunFacts, Snapshot, Snapshots, TouchWindow, printable,
 };
 use memtrace_object::symbolize::{ImageCode, Symbolizer};
 
@@ -75,6 +75,8 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) touches: Option<TouchWindow>,
     pub(super) measured: Measured,
     pub(super) reclaim: Option<MeasuredReclaim>,
+    /// Minimum size of recorded allocations that was raised during the run.
+    pub(super) raised: Option<RaisedMinSize>,
     /// Number of events of the run.
     pub(super) events: u64,
     /// Facts that were known when the run started.
@@ -225,6 +227,7 @@ impl FinishedTrace<'_> {
         let Measured { window, duration, .. } = &self.measured;
         let mut facts = facts::at_end(window.end, *duration).to_vec();
         facts.extend(facts::of_notes(&self.targets.notes));
+        facts.extend(self.raised.into_iter().flat_map(facts::of_raised));
         for &class in &config.events {
             facts.extend(facts::of_class(&self.facts_of_class(class, snapshots)));
         }
@@ -307,6 +310,7 @@ fn account_table(
         || memtrace_report::accounts_of_stacks(profile, &report.keys, |by| config.grouping.labels_by(by, profile));
     let mut table = accounts.unwrap_or_else(of_stacks);
     table.losses.clone_from(&profile.losses);
+    table.notes.extend(profile.run.raised.map(|raised| raised.to_string()));
     table.notes.extend(profile.run.notes.iter().cloned());
     if table.rows.is_empty() {
         table.notes.push(String::from("no traced thread has allocated or freed a block"));

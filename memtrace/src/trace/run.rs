@@ -19,7 +19,7 @@ use super::marks::MarkSource;
 use super::parts::Parts;
 use super::recorder::Recorder;
 use super::stack_copies::find_copy;
-use super::wait::{Due, WakeupSources};
+use super::wait::{Due, Stop, WakeupSources};
 use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
 use crate::run_kit::observer::{Observer, Progress};
@@ -101,7 +101,8 @@ impl Trace {
         &self.context.targets.notes
     }
 
-    pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer) {
+    /// Does the work that is due. Returns the reason for which the run ends, if a part ends it.
+    pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer) -> Option<Stop> {
         match due {
             Due::Mappings => {
                 self.update_mappings(observer);
@@ -111,6 +112,7 @@ impl Trace {
             Due::Mark(MarkSource::Request(request)) => self.mark(request, observer),
             Due::Mark(MarkSource::Functions) => self.mark_entered_functions(),
         }
+        self.context.stop.take()
     }
 
     fn tick(&mut self, observer: &mut dyn Observer) {

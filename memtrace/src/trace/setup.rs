@@ -1,4 +1,4 @@
-//! Loads the BPF programs for a run, and estimates the overhead of the run with them.
+//! Loads the BPF programs for a run, and estimates the overhead of the run with its probes.
 
 use std::thread;
 use std::time::Duration;
@@ -13,32 +13,26 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::{AllocatorProbes, Targets, filter, running_processes};
 use crate::targets::track::ProcessTracker;
 use crate::trace::config::Config;
-use crate::trace::overhead::{self, Overhead, OverheadMeter};
+use crate::trace::context::Context;
+use crate::trace::overhead::{self, CallCosts, Overhead, OverheadMeter};
 
 /// Maximum of the default number of shards. Machines with fewer processors have one shard for each processor. One shard
 /// handles millions of events per second.
 const DEFAULT_SHARDS: usize = 4;
 
-/// Loaded BPF programs, and the probes that the overhead estimate has placed.
+/// Loaded BPF programs, and the cost of their probes.
 pub(super) struct Setup {
     pub(super) kernel: Kernel,
     pub(super) readers: Vec<RingReader>,
     pub(super) filter: ProcessFilter,
-    /// Probes in the targets that the estimate has placed.
-    pub(super) probes: Probes,
     /// Probes in memtrace itself.
     pub(super) own_probes: Probes,
-    /// Lines about the expected overhead, for the user.
-    pub(super) estimate: Vec<String>,
-    /// Monitor of the overhead during the trace; `None` if allocators are not probed, if the processor time of all
-    /// selected processes would cost too much to read, or if the cost of a probe is not known.
-    pub(super) overhead: Option<OverheadMeter>,
+    /// Costs of probe hits; `None` if allocators are not probed, or if the costs are not known.
+    pub(super) costs: Option<CallCosts>,
 }
 
 impl Setup {
-    /// Loads the BPF programs. If the targets run already, counts their allocations and estimates the overhead. If the
-    /// estimate exceeds the limit, raises the minimum size. Also prepares the measurement of the overhead during the
-    /// trace.
+    /// Loads the BPF programs, and measures the cost of a probe hit on this machine.
     pub(super) fn load(
         config: &Config,
         plan: &MemoryPlan,
@@ -53,53 +47,76 @@ impl Setup {
         // processes.
         let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
         let filter = filter::resolve(&config.target, only_probes)?;
-        let rings = rings(config);
-        let mut options = options(config, clock_start, filter, rings, plan);
-        let mut probes = Probes::default();
+        let options = options(config, clock_start, filter, rings(config), plan);
         let mut own_probes = Probes::default();
-        let mut estimate = Vec::new();
         let pids: Vec<_> = targets.pids().collect();
-        let (mut kernel, mut readers) = load(&options, &pids)?;
+        let (mut kernel, readers) = load(&options, &pids)?;
         allocators.extend(targets.follow_descendants(&mut kernel, tracker)?);
-        let mut overhead = None;
+        let mut costs = None;
         if config.follows(EventClass::probes_allocators) {
             let takes_stacks = config.tuning.max_depth > 0;
-            let costs = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks);
-            if targets.ran_before() {
-                let costs = costs?;
-                let measured = if pids.is_empty() {
-                    running_processes(&options.filter, tracker)
-                } else {
-                    targets.family().collect()
-                };
-                let estimated = Overhead::measure(&mut kernel, &mut probes, allocators, &measured, costs)?;
-                estimate.push(estimated.describe(options.min_size));
-                if let Some(limit) = config.heap.max_overhead {
-                    let size = estimated.min_size_within(limit, options.min_size)?;
-                    if size > options.min_size {
-                        let note =
-                            format!("to stay below --max-overhead, only allocations of at least {size} are traced");
-                        estimate.push(note);
-                        // The minimum size is fixed when the programs are loaded.
-                        options.min_size = size;
-                        probes = Probes::default();
-                        (kernel, readers) = load(&options, &pids)?;
-                        allocators.extend(targets.follow_descendants(&mut kernel, tracker)?);
-                    }
-                }
-                let warning = estimated.warning(options.min_size);
-                // Reading the processor time of all processes of a machine would cost too much.
-                if !pids.is_empty() || measured.is_empty() {
-                    overhead = Some(OverheadMeter::new(costs, options.min_size, warning.is_some()));
-                }
-                estimate.extend(warning);
-            } else {
-                let costs = costs.inspect_err(|error| log::warn!("the overhead is not measured: {error}")).ok();
-                overhead = costs.map(|costs| OverheadMeter::new(costs, options.min_size, false));
-            }
+            let measured = overhead::call_costs(&mut kernel, &mut own_probes, tracker, allocators, takes_stacks);
+            costs = match measured {
+                // Without the costs, there is neither an estimate nor a check of the limit.
+                Err(error) if targets.ran_before() || config.heap.max_overhead.is_some() => return Err(error),
+                measured => measured.inspect_err(|error| log::warn!("the overhead is not measured: {error}")).ok(),
+            };
         }
-        Ok(Self { kernel, readers, filter: options.filter, probes, own_probes, estimate, overhead })
+        Ok(Self { kernel, readers, filter: options.filter, own_probes, costs })
     }
+}
+
+/// Expected overhead of a run.
+#[derive(Default)]
+pub(super) struct ExpectedOverhead {
+    /// Lines about the overhead, for the user.
+    pub(super) lines: Vec<String>,
+    /// Monitor of the overhead during the trace; `None` if the costs of probe hits are not known.
+    pub(super) meter: Option<OverheadMeter>,
+}
+
+impl ExpectedOverhead {
+    /// If the targets run already, counts their allocations and the hits of the probes that are already attached, and
+    /// estimates the overhead. If the estimate exceeds the limit, raises the minimum size.
+    pub(super) fn estimate(
+        config: &Config,
+        costs: Option<CallCosts>,
+        allocators: &[AllocatorProbes],
+        context: &mut Context,
+    ) -> Result<Self, Error> {
+        let Some(costs) = costs else { return Ok(Self::default()) };
+        let Context { kernel, probes, targets, tracker, filter, .. } = context;
+        let (mut min_size, max_size) = sizes(config);
+        let (mut lines, mut warning) = (Vec::new(), None);
+        if targets.ran_before() {
+            let family: Vec<_> = targets.family().collect();
+            let measured = if family.is_empty() { running_processes(filter, tracker) } else { family };
+            let estimated = Overhead::measure(kernel, probes, allocators, &measured, costs)?;
+            lines.push(estimated.describe(min_size));
+            if let Some(limit) = config.heap.max_overhead {
+                let size = estimated.min_size_within(limit, min_size)?;
+                if size > min_size {
+                    let note = format!("to stay below --max-overhead, only allocations of at least {size} are traced");
+                    lines.push(note);
+                    kernel.raise_min_size(size).map_err(|error| from_engines::kernel(None, error))?;
+                    min_size = size;
+                }
+            }
+            warning = estimated.warning(min_size);
+        }
+        let meter = OverheadMeter::new(costs, min_size, warning.is_some());
+        let meter = match config.heap.max_overhead {
+            Some(limit) => meter.with_limit(limit, max_size),
+            None => meter,
+        };
+        lines.extend(warning);
+        Ok(Self { lines, meter: Some(meter) })
+    }
+}
+
+/// Returns the smallest and the largest size of a recorded allocation.
+fn sizes(config: &Config) -> (Bytes, Bytes) {
+    (config.heap.min_size.unwrap_or(Bytes(0)), config.heap.max_size.unwrap_or(Bytes(u64::MAX)))
 }
 
 /// Loads the BPF programs, and adds `pids` to the traced processes.
@@ -132,13 +149,14 @@ fn options(
     rings: u32,
     plan: &MemoryPlan,
 ) -> kernel::Options {
+    let (min_size, max_size) = sizes(config);
     kernel::Options {
         rings,
         ring_size: plan.ring_size,
         map_sizes: plan.maps,
         max_depth: config.tuning.max_depth,
-        min_size: config.heap.min_size.unwrap_or(Bytes(0)),
-        max_size: config.heap.max_size.unwrap_or(Bytes(u64::MAX)),
+        min_size,
+        max_size,
         start_ns: u64::try_from(clock_start.as_nanos()).unwrap_or(u64::MAX),
         filter,
         threads: config.threads.clone(),

@@ -19,6 +19,8 @@ pub(super) enum Stop {
     Signal,
     Duration,
     TargetsExited,
+    /// Tracing costs the targets more than the limit.
+    OverheadLimit,
 }
 
 #[derive(Debug)]
@@ -107,31 +109,33 @@ impl Wakeups {
     }
 }
 
-/// Waits until a signal arrives, `duration` is over or all processes have exited, and calls `handle` for work that is
-/// due.
+/// Waits until a signal arrives, `duration` is over, all processes have exited or `handle` returns a reason to stop.
+/// Calls `handle` for work that is due.
 pub(super) async fn wait(
     signals: &mut Signals,
     duration: Option<Duration>,
     wakeups: &mut Wakeups,
     marks: &mut MarkSources,
-    mut handle: impl FnMut(Due),
+    mut handle: impl FnMut(Due) -> Option<Stop>,
 ) -> Stop {
     let deadline = duration.map(|duration| Instant::now() + duration);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut pidfds = std::mem::take(&mut wakeups.pidfds);
     let stop = loop {
-        tokio::select! {
+        let due = tokio::select! {
             () = signals.any() => break Stop::Signal,
             () = until(deadline) => break Stop::Duration,
-            was_last = process_exit(&mut pidfds) => {
-                if was_last {
-                    break Stop::TargetsExited;
-                }
-            }
-            () = wakeups.mappings_due() => handle(Due::Mappings),
-            _ = ticks.tick() => handle(Due::Tick),
-            source = marks.next() => handle(Due::Mark(source)),
+            was_last = process_exit(&mut pidfds) => match was_last {
+                true => break Stop::TargetsExited,
+                false => continue,
+            },
+            () = wakeups.mappings_due() => Due::Mappings,
+            _ = ticks.tick() => Due::Tick,
+            source = marks.next() => Due::Mark(source),
+        };
+        if let Some(stop) = handle(due) {
+            break stop;
         }
     };
     wakeups.pidfds = pidfds;

@@ -2,9 +2,21 @@
 
 use std::fs;
 
+use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::{Outcome, Trace, Victim, breakpoints, victim};
 
 const OVER_BUDGET: i32 = 11;
+const LOST: i32 = 20;
+
+/// Size of the blocks of `busy_later` and `flood`, in bytes.
+const SIZE: u64 = 48;
+/// Smallest power of two that filters these blocks.
+const RAISED: u64 = 64;
+/// Minimum time above the limit before the minimum size is raised, and before the trace ends, in seconds. The
+/// measurement begins shortly before the time of the report.
+const TOLERATED_FOR: f64 = 14.0;
+/// Number of live blocks of the thread of `busy_later`.
+const WINDOW: u64 = 16;
 
 /// Starts a victim that only allocates and frees. Tracing makes it many times slower.
 fn flooding() -> Victim {
@@ -31,6 +43,76 @@ fn trace_below_max_overhead_is_exact_and_prints_an_estimate() {
     assert!(outcome.stderr.contains("allocations per second, tracing takes about"), "{}", outcome.stderr);
     assert!(!outcome.stderr.contains("warning"), "{}", outcome.stderr);
     victim.finish();
+}
+
+#[test]
+fn blocks_of_before_a_raised_minimum_size_are_freed_after_it() {
+    let mut victim = victim::start("busy_later");
+    let options = ["--max-overhead", "10%", "--max-depth", "0", "--ring-size", "64MiB"];
+    let mut tracer = Trace::victim(&victim).options(&options).start();
+    victim.process().write_line("");
+    let raised = "memtrace: to stay below --max-overhead, only allocations of at least 64 B are traced from now on";
+    assert!(tracer.process().wait_for_stderr_line(raised), "the minimum size is not raised");
+    let done = victim.work().totals;
+    let report = tracer.stop().report();
+    victim.finish();
+    report.assert_consistent();
+    report.assert_nothing_lost();
+    let raised = report.raised_min_size.expect("the report marks the raised size");
+    assert!(raised.bytes == RAISED && raised.at_s >= TOLERATED_FOR, "{raised:?}");
+    // Each allocation is recorded or filtered, and each free is that of a recorded or of a filtered block.
+    let (totals, filtered) = (report.totals, report.filtered);
+    assert!(totals.alloc_count > 0 && filtered.count > 0, "{totals:?}, {filtered:?}");
+    assert_eq!(totals.alloc_count + filtered.count, done.alloc_count);
+    assert_eq!(totals.alloc_bytes + filtered.bytes, done.alloc_bytes);
+    assert_eq!(totals.free_count + report.unmatched_frees, done.free_count);
+    assert_eq!((totals.live_count, report.unmatched_frees), (0, filtered.count));
+}
+
+#[test]
+fn target_that_becomes_busy_above_max_overhead_is_detached() {
+    let mut victim = victim::start_with("flood", &["1000000000"]);
+    let tracer = Trace::victim(&victim).options(&["--max-overhead", "10%"]).start();
+    victim.process().write_line("");
+    let outcome = tracer.wait();
+    let report = outcome.report_with_code(LOST);
+    assert_eq!(report.loss_count(LossReason::OverheadLimit), 1);
+    let raised = report.raised_min_size.expect("the report marks the raised size");
+    assert!(raised.bytes == RAISED && raised.at_s >= TOLERATED_FOR, "{raised:?}");
+    assert!(report.duration_s >= raised.at_s + TOLERATED_FOR, "{} s", report.duration_s);
+    assert_eq!(report.filtered.bytes, report.filtered.count * SIZE);
+    for words in ["tracing costs the targets more than --max-overhead allows", "overhead_limit"] {
+        assert!(outcome.stderr.contains(words), "`{words}` is not in: {}", outcome.stderr);
+    }
+    assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
+}
+
+#[test]
+fn command_above_max_overhead_is_detached() {
+    // The command ends by itself after the trace.
+    let limited = format!("ulimit -t 600; exec {} 1000000000", victim::path("flood").display());
+    let mut tracer = Trace::command(["sh", "-c", &limited]).options(&["--max-overhead", "10%"]).start();
+    tracer.process().write_line("");
+    let report = tracer.wait().report_with_code(LOST);
+    assert_eq!(report.loss_count(LossReason::OverheadLimit), 1);
+    assert!(report.raised_min_size.is_some());
+}
+
+#[test]
+fn probe_hits_of_allocations_and_frees_are_counted() {
+    let mut victim = victim::start("busy_later");
+    let options = ["--probe-site", "return", "--max-depth", "0", "--ring-size", "64MiB"];
+    let mut tracer = Trace::victim(&victim).options(&options).start();
+    victim.process().write_line("");
+    // The programs are timed for a part of the first second only.
+    let warning = "memtrace: warning: this is more than 25 % of the target's time";
+    assert!(tracer.process().wait_for_stderr_line(warning), "no warning");
+    let done = victim.work().totals;
+    let cost = tracer.stop().report().cost;
+    victim.finish();
+    // The thread frees null pointers first.
+    let frees = done.free_count + WINDOW;
+    assert_eq!(cost.probe_hits, Some(2 * done.alloc_count + frees));
 }
 
 /// Returns the estimated share of the target's time, in percent, that follows `words`.

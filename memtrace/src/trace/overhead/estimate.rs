@@ -4,6 +4,10 @@ use memtrace_model::{Bytes, format};
 
 use super::load::{CallCosts, Load};
 
+/// Share of calls at which the search for a minimum size stops. If a size filters this share, a larger size gains
+/// little.
+const MOST_CALLS: f64 = 0.9;
+
 /// Estimated overhead of tracing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::trace) struct Estimate {
@@ -58,6 +62,13 @@ pub(super) fn min_size_within(load: &Load, costs: CallCosts, limit: f64) -> Opti
     minimum_sizes().find(is_within)
 }
 
+/// Returns the smallest of the [`minimum_sizes`] above `min_size` that filters most of the recorded calls.
+pub(super) fn min_size_of_few(load: &Load, min_size: Bytes) -> Option<Bytes> {
+    let all = load.calls.total() as f64;
+    let filters_most = |size: &Bytes| load.calls.of_at_least(*size) as f64 <= all * (1.0 - MOST_CALLS);
+    minimum_sizes().filter(|&size| size > min_size).find(filters_most)
+}
+
 /// Returns the candidates for a minimum size: 0, which filters nothing, and powers of two.
 pub(super) fn minimum_sizes() -> impl Iterator<Item = Bytes> {
     (0..u64::BITS).map(|power| Bytes(if power == 0 { 0 } else { 1 << power }))
@@ -71,7 +82,10 @@ mod tests {
 
     const COSTS: CallCosts = CallCosts {
         count: Duration::ZERO,
-        traps: Duration::from_micros(2),
+        entry: Duration::from_micros(1),
+        exit: Duration::ZERO,
+        has_exit: false,
+        other: Duration::ZERO,
         record: Duration::from_nanos(250),
         stack: Duration::from_nanos(750),
     };
@@ -82,6 +96,7 @@ mod tests {
         Load {
             calls: [(Bytes(64), 90_000), (Bytes(4096), 10_000)].into_iter().collect(),
             filtered: 0,
+            hits: COSTS.hits_of(100_000),
             during: SECOND,
             own,
         }
@@ -100,7 +115,7 @@ mod tests {
 
     #[test]
     fn filtered_calls_cost_their_traps() {
-        let load = Load { filtered: 100_000, ..mixed(SECOND) };
+        let load = Load { filtered: 100_000, hits: COSTS.hits_of(200_000), ..mixed(SECOND) };
         let estimate = estimate(&load, COSTS, Bytes(0));
         assert!((estimate.calls_per_second - 200_000.0).abs() < 1e-6);
         assert!((estimate.processors - 0.5).abs() < 1e-9);
@@ -118,7 +133,7 @@ mod tests {
 
     #[test]
     fn idle_target_is_not_slowed_down() {
-        let idle = Load { calls: Default::default(), ..mixed(Duration::ZERO) };
+        let idle = Load { calls: Default::default(), hits: Default::default(), ..mixed(Duration::ZERO) };
         let expected = Estimate { calls_per_second: 0.0, processors: 0.0, slowdown: None };
         assert_eq!(estimate(&idle, COSTS, Bytes(0)), expected);
     }

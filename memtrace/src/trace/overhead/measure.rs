@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memtrace_host::kernel::{Kernel, Probe, Probes};
+use memtrace_host::kernel::{Kernel, Probe, ProbeHits, Probes};
 use memtrace_host::procfs;
 use memtrace_model::{Bytes, Pid, Signature, format};
 use memtrace_object::probe_site::Cost as SiteCost;
@@ -22,6 +22,9 @@ const COUNT_TIME: Duration = Duration::from_millis(100);
 /// Time of the BPF programs for an allocation and its free, without a stack. From `cargo xtask bench overhead`. The
 /// traps are most of the cost and differ most between machines, so memtrace measures them.
 const RECORD: Duration = Duration::from_nanos(150);
+/// Time of the BPF program that records a step of a span. Programs of tags and marks take less. From
+/// `cargo xtask bench spans`.
+const STEP: Duration = Duration::from_nanos(250);
 /// Additional time of the BPF programs for the stack of an allocation. From `cargo xtask bench overhead`.
 const STACK: Duration = Duration::from_nanos(500);
 
@@ -33,7 +36,8 @@ pub(in crate::trace) struct Overhead {
 
 impl Overhead {
     /// Attaches the entry probes of all functions that return a block and free none. Then counts the calls at these
-    /// probes, and measures the processor time of `pids`. The trace needs these probes too.
+    /// probes and the hits of the probes of tags and spans, and measures the processor time of `pids`. The trace needs
+    /// these probes too.
     pub(in crate::trace) fn measure(
         kernel: &mut Kernel,
         probes: &mut Probes,
@@ -53,8 +57,10 @@ impl Overhead {
         let rate = kernel.count_calls(COUNT_TIME).map_err(|error| from_engines::kernel(None, error))?;
         let since = |(pid, before)| Some(procfs::processor_time(pid)?.saturating_sub(before));
         let busy = before.into_iter().filter_map(since).sum();
-        let counted = Load { calls: rate.calls, filtered: 0, during: rate.during, own: busy };
-        let count_cost = rate.calls.total() as f64 * costs.count.as_secs_f64();
+        let calls = rate.calls.total();
+        let hits = ProbeHits { others: rate.other_hits, ..costs.hits_of(calls) };
+        let counted = Load { calls: rate.calls, filtered: 0, hits, during: rate.during, own: busy };
+        let count_cost = calls.saturating_add(rate.other_hits) as f64 * costs.count.as_secs_f64();
         Ok(Self { load: counted.without(count_cost), costs })
     }
 
@@ -105,18 +111,20 @@ pub(in crate::trace) fn call_costs(
     let at_entry = |probe: Option<&(Probe, SiteCost)>| {
         probe_cost.without_return(probe.map_or(SiteCost::Emulated, |(_, cost)| *cost))
     };
-    let (count, alloc) = match alloc {
-        Some((probe, _)) if kernel.uses_results(probe) => {
-            let trap = probe_cost.at_result_site();
-            (trap, trap)
-        }
-        alloc => {
-            let both = probe_cost.per_call(alloc.map_or(SiteCost::Emulated, |(_, cost)| *cost));
-            (at_entry(alloc), both)
-        }
+    let (count, has_exit) = match alloc {
+        Some((probe, _)) if kernel.uses_results(probe) => (probe_cost.at_result_site(), false),
+        alloc => (at_entry(alloc), true),
     };
-    let stack = if takes_stacks { STACK } else { Duration::ZERO };
-    let costs = CallCosts { count, traps: alloc + at_entry(free), record: RECORD, stack };
-    log::debug!("costs of an allocator call: {costs:?}");
+    let costs = CallCosts {
+        count,
+        entry: (count + at_entry(free)) / 2,
+        exit: probe_cost.at_return(),
+        has_exit,
+        // The instruction of a user probe is emulated. That of a function's entry or return can cost more.
+        other: probe_cost.without_return(SiteCost::Emulated) + STEP,
+        record: RECORD,
+        stack: if takes_stacks { STACK } else { Duration::ZERO },
+    };
+    log::debug!("costs of probe hits: {costs:?}");
     Ok(costs)
 }

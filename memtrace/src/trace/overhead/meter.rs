@@ -5,14 +5,23 @@
 
 use std::time::{Duration, Instant};
 
+use memtrace_host::kernel::ProbeHits;
 use memtrace_model::{Bytes, CallsBySize};
 
-use super::estimate::estimate;
+use super::estimate::{estimate, min_size_of_few, min_size_within};
+use super::guard::{Action, OverheadGuard};
 use super::load::{CallCosts, Load};
 use super::warning;
+use crate::options::units::Percent;
 
 /// Minimum length of a period.
 const PERIOD: Duration = Duration::from_secs(1);
+
+/// Minimum length of a period that is compared with the limit.
+const LIMIT_PERIOD: Duration = Duration::from_secs(5);
+
+/// Share of the limit for which a raised minimum size is chosen, because the load varies.
+const AIM: f64 = 0.75;
 
 /// Minimum processor time of the targets in a period. The time of child processes is known in steps of 10 ms.
 const LEAST_BUSY: Duration = Duration::from_millis(100);
@@ -29,9 +38,23 @@ pub(in crate::trace) struct Sample {
     pub(in crate::trace) calls: CallsBySize,
     /// Number of allocations that were filtered or lost.
     pub(in crate::trace) not_recorded: u64,
+    pub(in crate::trace) hits: ProbeHits,
+    /// Processor time of the targets.
     pub(in crate::trace) processor_time: Duration,
+    /// Processor time of all processes but memtrace; `None` if it is not known.
+    pub(in crate::trace) machine_time: Option<Duration>,
     /// Number of ended targets with unknown processor time.
     pub(in crate::trace) missing: usize,
+}
+
+/// Reaction to the overhead of a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::trace) enum Reaction {
+    None,
+    /// Record only allocations of at least this size.
+    Raise(Bytes),
+    /// End the trace.
+    Detach,
 }
 
 /// Monitor of the overhead during a trace.
@@ -44,12 +67,50 @@ pub(in crate::trace) struct OverheadMeter {
     start: Option<Sample>,
     /// Load of all measured periods. It includes the time that tracing took.
     total: Load,
+    /// Comparison with the limit; `None` without a limit.
+    limit: Option<LimitCheck>,
+}
+
+/// Comparison of the overhead with the limit of the user.
+struct LimitCheck {
+    guard: OverheadGuard,
+    /// Size of the largest recorded allocation.
+    max_size: Bytes,
+    /// Sample at the start of the current period.
+    start: Option<Sample>,
 }
 
 impl OverheadMeter {
     /// Creates a monitor of a trace. `min_size`: minimum size of a traced allocation.
     pub(in crate::trace) fn new(costs: CallCosts, min_size: Bytes, has_warned: bool) -> Self {
-        Self { costs, min_size, has_warned, start: None, total: Load::default() }
+        Self { costs, min_size, has_warned, start: None, total: Load::default(), limit: None }
+    }
+
+    /// Adds a limit of the overhead. `max_size`: maximum size of a traced allocation.
+    pub(in crate::trace) fn with_limit(self, limit: Percent, max_size: Bytes) -> Self {
+        Self { limit: Some(LimitCheck { guard: OverheadGuard::new(limit), max_size, start: None }), ..self }
+    }
+
+    /// Compares the overhead with the limit, once in [`LIMIT_PERIOD`].
+    pub(in crate::trace) fn react(&mut self, sample: Sample) -> Reaction {
+        let Self { costs, min_size, .. } = *self;
+        let Some(LimitCheck { guard, max_size, start: period_start }) = &mut self.limit else { return Reaction::None };
+        let start = *period_start.get_or_insert(sample);
+        if sample.at.duration_since(start.at) < LIMIT_PERIOD {
+            return Reaction::None;
+        }
+        *period_start = Some(sample);
+        // Targets that hardly run are not slowed down.
+        let load = bounded_load(start, sample).filter(|load| load.own >= LEAST_BUSY).unwrap_or_default();
+        let load = without_cost(load, costs, min_size);
+        let overhead = estimate(&load, costs, min_size).slowdown.unwrap_or_default();
+        match guard.check(start.at..sample.at, overhead) {
+            Action::Keep => Reaction::None,
+            Action::Raise => raised_size(&load, costs, min_size, guard.limit())
+                .filter(|size| *size <= *max_size)
+                .map_or(Reaction::Detach, Reaction::Raise),
+            Action::Detach => Reaction::Detach,
+        }
     }
 
     /// Returns true if the current period is long enough to end it by a sample at `now`.
@@ -61,7 +122,7 @@ impl OverheadMeter {
     /// the targets' time for the first time.
     pub(in crate::trace) fn update(&mut self, sample: Sample) -> Vec<String> {
         let Some(load) = self.end_period(sample, LEAST_BUSY) else { return Vec::new() };
-        let load = self.without_cost(load);
+        let load = without_cost(load, self.costs, self.min_size);
         match warning::measured_warning(&load, self.costs, self.min_size).filter(|_| !self.has_warned) {
             Some(warning) => {
                 self.has_warned = true;
@@ -74,7 +135,7 @@ impl OverheadMeter {
     /// Measures the last period. Returns a note for the report if tracing took much of the targets' time.
     pub(in crate::trace) fn finish(mut self, sample: Sample) -> Option<String> {
         self.end_period(sample, Duration::ZERO);
-        let load = self.without_cost(self.total);
+        let load = without_cost(self.total, self.costs, self.min_size);
         (self.total.own >= LEAST_BUSY).then(|| warning::note(&load, self.costs, self.min_size))?
     }
 
@@ -93,28 +154,57 @@ impl OverheadMeter {
             return None;
         }
         self.start = Some(sample);
-        let load = Load {
-            calls: sample.calls - start.calls,
-            filtered: sample.not_recorded.saturating_sub(start.not_recorded),
-            during: sample.at.duration_since(start.at),
-            own: busy,
-        };
+        let load = load_between(start, sample, busy);
+        let (hits, total) = (load.hits, self.total.hits);
         self.total = Load {
             calls: self.total.calls + load.calls,
             filtered: self.total.filtered + load.filtered,
+            hits: ProbeHits {
+                entries: total.entries + hits.entries,
+                returns: total.returns + hits.returns,
+                others: total.others + hits.others,
+            },
             during: self.total.during + load.during,
             own: self.total.own + load.own,
         };
         Some(load)
     }
+}
 
-    /// Returns the load without the time that tracing took. At least the share [`LEAST_OWN`] of this time remains: if
-    /// tracing takes nearly all the time, the difference is within the error of the cost.
-    fn without_cost(&self, load: Load) -> Load {
-        let cost = load.cost(self.costs, self.min_size);
-        let load = load.without(cost);
-        Load { own: load.own.max(Duration::from_secs_f64(cost * LEAST_OWN)), ..load }
+/// Returns the load between two samples. `busy`: processor time of the targets.
+fn load_between(start: Sample, end: Sample, busy: Duration) -> Load {
+    Load {
+        calls: end.calls - start.calls,
+        filtered: end.not_recorded.saturating_sub(start.not_recorded),
+        hits: end.hits.since(start.hits),
+        during: end.at.duration_since(start.at),
+        own: busy,
     }
+}
+
+/// Returns the load between two samples. If the processor time of a target is missing, the time of the machine takes
+/// its place. It is at least as long, so the overhead is at least as high as it seems.
+fn bounded_load(start: Sample, end: Sample) -> Option<Load> {
+    let busy = match end.processor_time.checked_sub(start.processor_time) {
+        Some(busy) if end.missing == start.missing => busy,
+        _ => end.machine_time?.checked_sub(start.machine_time?)?,
+    };
+    Some(load_between(start, end, busy))
+}
+
+/// Returns the load without the time that tracing took. At least the share [`LEAST_OWN`] of this time remains: if
+/// tracing takes nearly all the time, the difference is within the error of the cost.
+fn without_cost(load: Load, costs: CallCosts, min_size: Bytes) -> Load {
+    let cost = load.cost(costs, min_size);
+    let load = load.without(cost);
+    Load { own: load.own.max(Duration::from_secs_f64(cost * LEAST_OWN)), ..load }
+}
+
+/// Returns the minimum size to raise `min_size` to: the smallest one with an overhead below the limit or, without any,
+/// the smallest one that filters most of the recorded calls. `None` if no call is recorded.
+fn raised_size(load: &Load, costs: CallCosts, min_size: Bytes, limit: f64) -> Option<Bytes> {
+    let size = min_size_within(load, costs, limit * AIM).or_else(|| min_size_of_few(load, min_size))?;
+    (load.calls.total() > 0 && size > min_size).then_some(size)
 }
 
 #[cfg(test)]
@@ -138,7 +228,9 @@ mod tests {
                 at: self.start + Duration::from_secs(seconds),
                 calls: [(Bytes(64), calls)].into_iter().collect(),
                 not_recorded: 0,
+                hits: COSTS.hits_of(calls),
                 processor_time: Duration::from_millis(busy_ms),
+                machine_time: None,
                 missing: 0,
             }
         }
@@ -236,10 +328,11 @@ mod tests {
     fn filtered_calls_cost_their_traps_only() {
         let mut target = Target::new(128, false);
         target.update(0, 0, 0);
-        let few = Sample { not_recorded: 100_000, ..target.sample(1, 0, 1000) };
+        let hits = |calls| COSTS.hits_of(calls);
+        let few = Sample { not_recorded: 100_000, hits: hits(100_000), ..target.sample(1, 0, 1000) };
         assert_eq!(target.meter.update(few), [""; 0]);
         // Tracing takes 400 ms of 1 s; in all, 500 ms of 2 s.
-        let many = Sample { not_recorded: 500_000, ..target.sample(2, 0, 2000) };
+        let many = Sample { not_recorded: 500_000, hits: hits(500_000), ..target.sample(2, 0, 2000) };
         let warned = target.meter.update(many);
         assert!(
             warned[0].ends_with("67 % of the target's time") && warned[1].contains("faults --sample 64"),
@@ -254,5 +347,91 @@ mod tests {
         target.update(0, 0, 0);
         assert_eq!(target.update(1, 100_000, 500), [""; 0]);
         assert!(target.finish(2, 200_000, 1000).is_some());
+    }
+
+    /// Target with a limit of 10 %, and the numbers of its calls of 64 bytes and of 4 KiB so far.
+    struct LimitedTarget {
+        target: Target,
+        calls: [u64; 2],
+        seconds: u64,
+    }
+
+    impl LimitedTarget {
+        fn new(max_size: u64) -> Self {
+            let Target { start, meter } = Target::new(0, true);
+            let meter = meter.with_limit(Percent(10), Bytes(max_size));
+            let mut limited = Self { target: Target { start, meter }, calls: [0; 2], seconds: 0 };
+            assert_eq!(limited.react(|sample| sample), Reaction::None);
+            limited
+        }
+
+        /// Passes a sample at the present time, changed by `change`, to the meter. The target is always busy.
+        fn react(&mut self, change: impl FnOnce(Sample) -> Sample) -> Reaction {
+            let [small, large] = self.calls;
+            let sample = Sample {
+                calls: [(Bytes(64), small), (Bytes(4096), large)].into_iter().collect(),
+                ..self.target.sample(self.seconds, small + large, self.seconds * 1000)
+            };
+            self.target.meter.react(change(sample))
+        }
+
+        /// Runs for five seconds with this number of calls.
+        fn run(&mut self, [small, large]: [u64; 2]) -> Reaction {
+            self.calls = [self.calls[0] + small, self.calls[1] + large];
+            self.seconds += 5;
+            self.react(|sample| sample)
+        }
+    }
+
+    #[test]
+    fn smallest_sufficient_minimum_size_is_chosen() {
+        let mut target = LimitedTarget::new(u64::MAX);
+        // 200,000 allocations take 800 ms of 5 s, and 200 ms if they are filtered.
+        let calls = [190_000, 10_000];
+        assert_eq!([target.run(calls), target.run(calls)], [Reaction::None; 2]);
+        assert_eq!(target.run(calls), Reaction::Raise(Bytes(128)));
+    }
+
+    #[test]
+    fn trace_ends_if_the_traps_alone_exceed_the_limit() {
+        let mut target = LimitedTarget::new(u64::MAX);
+        let calls = [900_000, 1_000];
+        assert_eq!([target.run(calls), target.run(calls)], [Reaction::None; 2]);
+        // This size filters most allocations.
+        assert_eq!(target.run(calls), Reaction::Raise(Bytes(128)));
+        let after = [target.run(calls), target.run(calls), target.run(calls)];
+        assert_eq!(after, [Reaction::None, Reaction::None, Reaction::Detach]);
+    }
+
+    #[test]
+    fn trace_ends_if_no_size_would_be_recorded() {
+        let mut target = LimitedTarget::new(100);
+        let calls = [900_000, 0];
+        assert_eq!([target.run(calls), target.run(calls)], [Reaction::None; 2]);
+        assert_eq!(target.run(calls), Reaction::Detach);
+    }
+
+    #[test]
+    fn period_without_calls_is_within_the_limit() {
+        let mut target = LimitedTarget::new(u64::MAX);
+        let calls = [900_000, 0];
+        assert_eq!([target.run(calls), target.run(calls), target.run([0; 2])], [Reaction::None; 3]);
+        assert_eq!([target.run(calls), target.run(calls)], [Reaction::None; 2]);
+    }
+
+    #[test]
+    fn time_of_the_machine_replaces_that_of_ended_targets() {
+        let after = |machine_ms: u64| {
+            let mut target = LimitedTarget::new(u64::MAX);
+            target.target.meter.limit.as_mut().unwrap().start = None;
+            let machine_time = |time| Some(Duration::from_millis(time));
+            target.react(|sample| Sample { machine_time: machine_time(0), ..sample });
+            target.calls = [900_000, 0];
+            target.seconds = 15;
+            target.react(|sample| Sample { machine_time: machine_time(machine_ms), missing: 1, ..sample })
+        };
+        // Tracing takes 3.6 s.
+        assert_eq!(after(10_000), Reaction::Raise(Bytes(128)));
+        assert_eq!(after(60_000), Reaction::None);
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memtrace_model::{Bytes, format};
 
-use super::estimate::{estimate, minimum_sizes};
+use super::estimate::{estimate, min_size_of_few, minimum_sizes};
 use super::load::{CallCosts, Load};
 
 /// Share of the target's processor time above which the overhead deserves a warning.
@@ -13,10 +13,6 @@ const TOLERATED: f64 = 0.25;
 /// Maximum share of the overhead that remains with an option. An option that leaves more is not
 /// named.
 const WORTHWHILE: f64 = 0.9;
-
-/// Share of calls at which the search for a minimum size stops. If a size filters this share, a larger size gains
-/// little.
-const MOST_CALLS: f64 = 0.9;
 
 /// Returns a warning if tracing allocations of at least `min_size` is expected to take too much of the target's time.
 pub(super) fn warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
@@ -81,25 +77,25 @@ fn excess(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<Excess> {
 }
 
 /// Returns the smallest size above `min_size` that makes the overhead tolerable, or else the smallest size that filters
-/// the share [`MOST_CALLS`] of the calls.
+/// most of the calls.
 fn worthwhile_size(load: &Load, costs: CallCosts, min_size: Bytes) -> Bytes {
-    let sizes = || minimum_sizes().filter(|&size| size > min_size);
     let is_tolerated = |&size: &Bytes| estimate(load, costs, size).slowdown.is_some_and(|share| share <= TOLERATED);
-    let all = load.calls.total() as f64;
-    let filters_most = |&size: &Bytes| load.calls.of_at_least(size) as f64 <= all * (1.0 - MOST_CALLS);
-    sizes().find(is_tolerated).or_else(|| sizes().find(filters_most)).unwrap_or(min_size)
+    let tolerated = minimum_sizes().filter(|&size| size > min_size).find(is_tolerated);
+    tolerated.or_else(|| min_size_of_few(load, min_size)).unwrap_or(min_size)
 }
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::CallsBySize;
+
     use super::super::load::TEST_COSTS as COSTS;
     use super::*;
 
     /// Calls in one second of the target's own time.
     fn load(counts: &[(u64, u64)]) -> Load {
         let second = Duration::from_secs(1);
-        let calls = counts.iter().map(|&(size, count)| (Bytes(size), count)).collect();
-        Load { calls, filtered: 0, during: second, own: second }
+        let calls: CallsBySize = counts.iter().map(|&(size, count)| (Bytes(size), count)).collect();
+        Load { calls, filtered: 0, hits: COSTS.hits_of(calls.total()), during: second, own: second }
     }
 
     fn warned(counts: &[(u64, u64)]) -> Option<String> {

@@ -3,55 +3,115 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
+use memtrace_history::facts;
 use memtrace_host::kernel::ProcessFilter;
 use memtrace_host::procfs;
-use memtrace_model::{ImageEnd, ImageId, LossReason, Pid};
+use memtrace_model::{Bytes, ImageEnd, ImageId, LossReason, Pid, RaisedMinSize, Tick};
 
 use crate::run_kit::observer::Observer;
-use crate::targets::select::{Selection, Targets};
+use crate::targets::select::{Selection, Target, Targets};
 use crate::targets::track::ProcessTracker;
+use crate::trace::config::Config;
 use crate::trace::context::Context;
+use crate::trace::cost;
 use crate::trace::facts::Facts;
-use crate::trace::overhead::{OverheadMeter, Sample};
+use crate::trace::overhead::{OverheadMeter, Reaction, Sample};
 use crate::trace::part::{LeftImage, Part};
+use crate::trace::wait::Stop;
 
-/// Measures the overhead during a run, and warns once if it is high.
+/// Minimum ratio of the time between two samples to the duration of a sample. A selection can have thousands of
+/// processes.
+const SAMPLED_FOR: u32 = 100;
+
+/// Measures the overhead during a run, and warns once if it is high. Keeps the limit of the user.
 pub(super) struct MeasuredOverhead {
     meter: OverheadMeter,
     time: TargetTime,
+    /// True if all processes of the machine are targets.
+    is_whole_machine: bool,
+    /// Earliest time of the next sample.
+    next: Instant,
     /// Sample at the end of the trace.
     last: Option<Sample>,
+    raised: Option<RaisedMinSize>,
+    /// True if the trace ends because of its overhead.
+    has_reached_limit: bool,
 }
 
 impl MeasuredOverhead {
     /// Starts the first period.
-    pub(super) fn start(meter: OverheadMeter, context: &Context) -> Self {
-        let mut overhead = Self { meter, time: TargetTime::default(), last: None };
+    pub(super) fn start(meter: OverheadMeter, config: &Config, context: &Context) -> Self {
+        let mut overhead = Self {
+            meter,
+            time: TargetTime::default(),
+            is_whole_machine: matches!(config.target, Target::Selected { .. }) && !config.target.includes_some(),
+            next: Instant::now(),
+            last: None,
+            raised: None,
+            has_reached_limit: false,
+        };
         let sample = overhead.sample(context);
         // The first sample ends no period.
         overhead.meter.update(sample);
+        overhead.meter.react(sample);
         overhead
     }
 
     fn sample(&mut self, context: &Context) -> Sample {
-        let (processor_time, missing) = self.time.read(&context.targets, &context.filter, &context.tracker);
+        let start = Instant::now();
+        let machine_time = procfs::processor_time_of_machine().map(|time| time.saturating_sub(cost::processor_time()));
+        let (processor_time, missing) = match machine_time.filter(|_| self.is_whole_machine) {
+            Some(time) => (time, 0),
+            None => self.time.read(&context.targets, &context.filter, &context.tracker),
+        };
         let counters = context.kernel.counters();
+        let at = Instant::now();
+        self.next = at + SAMPLED_FOR * at.duration_since(start);
         Sample {
-            at: Instant::now(),
+            at,
             calls: context.shards.progress().calls,
             not_recorded: counters.filtered.count + counters.losses.get(LossReason::RingFullAlloc),
+            hits: counters.hits,
             processor_time,
+            machine_time,
             missing,
         }
+    }
+
+    /// Raises the minimum size of recorded allocations.
+    fn raise(&mut self, min_size: Bytes, context: &mut Context, observer: &mut dyn Observer) {
+        if let Err(error) = context.kernel.raise_min_size(min_size) {
+            log::warn!("{error}");
+            return;
+        }
+        let raised = RaisedMinSize { at: context.clock.start.elapsed(), min_size };
+        observer.note(&format!(
+            "to stay below --max-overhead, only allocations of at least {min_size} are traced from now on; numbers of \
+             smaller blocks are lower bounds"
+        ));
+        if let Some(recorder) = &mut context.recorder {
+            recorder.add_facts(facts::of_raised(raised));
+        }
+        self.raised = Some(raised);
     }
 }
 
 impl Part for MeasuredOverhead {
     /// Ends the period of the measurement if it is long enough.
     fn tick(&mut self, context: &mut Context, observer: &mut dyn Observer) {
-        if self.meter.is_due(Instant::now()) {
-            let sample = self.sample(context);
-            self.meter.update(sample).iter().for_each(|message| observer.note(message));
+        let now = Instant::now();
+        if now < self.next || !self.meter.is_due(now) {
+            return;
+        }
+        let sample = self.sample(context);
+        self.meter.update(sample).iter().for_each(|message| observer.note(message));
+        match self.meter.react(sample) {
+            Reaction::None => {}
+            Reaction::Raise(min_size) => self.raise(min_size, context, observer),
+            Reaction::Detach => {
+                self.has_reached_limit = true;
+                context.stop = Some(Stop::OverheadLimit);
+            }
         }
     }
 
@@ -63,6 +123,11 @@ impl Part for MeasuredOverhead {
 
     fn stop(&mut self, context: &mut Context) {
         self.last = Some(self.sample(context));
+    }
+
+    fn read_rest(&mut self, _: Tick, _: &mut Context, facts: &mut Facts) {
+        facts.raised = self.raised;
+        facts.losses.add(LossReason::OverheadLimit, self.has_reached_limit.into());
     }
 
     fn finish(self: Box<Self>, context: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {

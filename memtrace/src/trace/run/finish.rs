@@ -80,7 +80,7 @@ impl Trace {
         let Context { mut targets, tracker, tables, clock, recorder, complete, .. } = context;
         // Ends the thread that builds tables.
         drop(tables);
-        let Facts { measured, snapshots, accounts, activity, reclaim, .. } = facts;
+        let Facts { measured, snapshots, accounts, activity, reclaim, raised, .. } = facts;
         let finished = FinishedTrace {
             targets: &targets,
             tracker: &tracker,
@@ -89,6 +89,7 @@ impl Trace {
             touches: touches.map(|touches| touches.window),
             measured,
             reclaim,
+            raised,
             events,
             facts_at_start,
             origin: clock.origin,
@@ -137,6 +138,7 @@ impl Trace {
             },
             snapshots: Snapshots::default(),
             calls: CallsBySize::default(),
+            raised: None,
             account_changes: Vec::new(),
             accounts: None,
             last_accounts: None,
@@ -154,8 +156,11 @@ impl Trace {
         let mut totals = shards.finish(facts.measured.window.end);
         *complete &= totals.demoted.is_empty();
         if config.touches.cold_after.is_some() && touches.is_none() {
-            let note = "hot and cold bytes were not measured, because all traced processes had ended";
-            targets.notes.push(String::from(note));
+            let reason = match facts.losses.get(LossReason::OverheadLimit) {
+                0 => "all traced processes had ended",
+                _ => "the trace cost the targets too much",
+            };
+            targets.notes.push(format!("hot and cold bytes were not measured, because {reason}"));
         }
         // The mapped ranges are removed later, when they are compared with the page tables.
         touches.iter().for_each(|touches| touches.add_to_mappings(&mut totals.snapshots));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use memtrace_history::facts;
 use memtrace_history::ledger;
 use memtrace_history::pipeline::{Drained, Shards, Sinks, Source};
-use memtrace_host::kernel::{self, RingReader};
+use memtrace_host::kernel::{self, Probes, RingReader};
 use memtrace_host::procfs::{self, ProcessorWait};
 use memtrace_model::{Event, EventClass, Losses, Pid};
 
@@ -26,9 +26,10 @@ use crate::trace::cost::processor_time;
 use crate::trace::ended_images::{self, EndedImages};
 use crate::trace::mark_functions::MarkFunctions;
 use crate::trace::memory::{MemoryPlan, UnwindLimits};
+use crate::trace::overhead::CallCosts;
 use crate::trace::parts::{Parts, Prepared};
 use crate::trace::recorder::Recorder;
-use crate::trace::setup::{self, Setup};
+use crate::trace::setup::{self, ExpectedOverhead, Setup};
 use crate::trace::{memory, tag_functions, tag_probes};
 
 /// Maximum number of processes in each shard.
@@ -60,8 +61,8 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
     let (recorder, deltas) = recorder.unzip();
     let setup = Setup::load(config, &plan, origin, &mut targets, &mut allocators, &mut tracker)?;
-    let Setup { probes, own_probes, mut kernel, readers, filter, estimate, overhead } = setup;
-    let (prepared, accounts) = Prepared::new(config, &plan, overhead);
+    let Setup { own_probes, mut kernel, readers, filter, costs } = setup;
+    let (prepared, accounts) = Prepared::with_accounts(config, &plan);
     let sources: Vec<_> = readers.into_iter().map(|reader| RingSource::new(reader, config.tuning.realtime)).collect();
     let rings = sources.len();
     let (sink, ended) = ended_images::channel();
@@ -76,7 +77,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         UnwindTables::prepare(&config.target, takes_stacks, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
     let mut context = Context {
         kernel,
-        probes,
+        probes: Probes::default(),
         shards,
         tracker,
         tables,
@@ -89,12 +90,14 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         losses: Losses::default(),
         complete: true,
         demoted: 0,
+        stop: None,
     };
-    let (mut parts, mark_functions) = attach(config, prepared, &allocators, &mut context)?;
+    let (mut parts, overhead, mark_functions) = attach(config, prepared, costs, &allocators, &mut context)?;
     begin(&mut context)?;
     let hits_at_start = context.kernel.counters().hits;
-    parts.begin(config, &mut context)?;
-    for line in note.iter().chain(&estimate) {
+    let ExpectedOverhead { lines, meter } = overhead;
+    parts.begin(config, Prepared::with_events(meter, &plan), &mut context)?;
+    for line in note.iter().chain(&lines) {
         observer.note(line);
     }
     let untraced = match context.targets.ran_before() {
@@ -125,17 +128,19 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     })
 }
 
-/// Attaches all probes. No event counts yet.
+/// Attaches all probes, and estimates the overhead with those of tags and spans. No event counts yet.
 fn attach(
     config: &Config,
     prepared: Prepared,
+    costs: Option<CallCosts>,
     allocators: &[AllocatorProbes],
     context: &mut Context,
-) -> Result<(Parts, Option<MarkFunctions>), Error> {
+) -> Result<(Parts, ExpectedOverhead, Option<MarkFunctions>), Error> {
     let Context { kernel, probes, targets, tracker, .. } = context;
     tag_functions::attach(kernel, probes, config, targets, tracker)?;
     tag_probes::attach(kernel, probes, &config.tag_probes, targets, tracker)?;
     let parts = Parts::attach(config, prepared, context)?;
+    let overhead = ExpectedOverhead::estimate(config, costs, allocators, context)?;
     let Context { kernel, probes, targets, tracker, filter, complete, .. } = context;
     for allocator in allocators {
         allocator.place(kernel, probes).map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
@@ -143,7 +148,7 @@ fn attach(
     let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
     let mark_functions = MarkFunctions::attach(kernel, probes, mark_functions, targets)?;
     *complete &= !refused::note_all(probes, allocators, targets, tracker, filter);
-    Ok((parts, mark_functions))
+    Ok((parts, overhead, mark_functions))
 }
 
 /// Opens the recording gate: events count from now on.
