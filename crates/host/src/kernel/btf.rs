@@ -12,6 +12,7 @@ const KIND_UNION: u32 = 5;
 const KIND_INT: u32 = 1;
 const KIND_ENUM: u32 = 6;
 const KIND_TYPEDEF: u32 = 8;
+const KIND_CONST: u32 = 10;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
@@ -59,7 +60,7 @@ impl<'data> Btf<'data> {
         for member in member.split('.') {
             let (offset, inner) = self.find_member(kind, member, 0)?;
             bits = bits.checked_add(offset)?;
-            kind = self.resolve_typedefs(inner)?;
+            kind = self.resolve_names(inner)?;
         }
         bits.is_multiple_of(8).then_some(bits / 8)
     }
@@ -103,11 +104,12 @@ impl<'data> Btf<'data> {
         self.types.iter().find(is_match).copied()
     }
 
-    /// Returns the type with this id. Resolves typedefs.
-    fn resolve_typedefs(&self, id: u32) -> Option<&'data [u8]> {
+    /// Returns the type with this id. Resolves typedefs and `const`, which anonymous structs can have too, as in
+    /// `struct vm_fault` (include/linux/mm.h).
+    fn resolve_names(&self, id: u32) -> Option<&'data [u8]> {
         let mut kind = self.type_by_id(id)?;
         for _ in 0..8 {
-            if kind_of(kind)? != KIND_TYPEDEF {
+            if !matches!(kind_of(kind)?, KIND_TYPEDEF | KIND_CONST) {
                 break;
             }
             kind = self.type_by_id(word(kind, 2)?)?;
@@ -131,7 +133,7 @@ impl<'data> Btf<'data> {
                 return Some((bits, inner));
             }
             if self.name(name)?.is_empty() && depth < 8 {
-                let inner = self.type_by_id(inner)?;
+                let inner = self.resolve_names(inner)?;
                 if matches!(kind_of(inner), Some(KIND_STRUCT | KIND_UNION))
                     && let Some((inside, kind)) = self.find_member(inner, member, depth + 1)
                 {
@@ -230,6 +232,8 @@ mod tests {
         assert!(btf.member_offset("mm_struct", "context.vdso") > btf.member_offset("mm_struct", "context"));
         assert_eq!(btf.member_offset("mm_struct", "context.nothing"), None);
         assert!(btf.member_offset("signal_struct", "stats_lock.seqcount.seqcount.sequence").is_some());
+        // The address is in an anonymous struct that is `const`.
+        assert!(btf.member_offset("vm_fault", "address") > btf.member_offset("vm_fault", "vma"));
         let isolate = btf.tracepoint_arguments("mm_vmscan_lru_isolate").unwrap();
         assert_eq!((isolate[0], isolate[3], isolate.last()), ("int", "long unsigned int", Some(&"int")));
         assert_eq!(btf.tracepoint_arguments("mm_vmscan_nothing"), None);
