@@ -29,13 +29,13 @@ pub use activity::{
 pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use demotion::{DroppedBlocks, DroppedRecord, MAX_DEMOTED};
 pub use kernel_fields::{
-    CgroupLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout, ThreadIoLayout,
-    ThreadLayout, VmaLayout, VmaTreeLayout,
+    CgroupLayout, HugeFaultLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout,
+    ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
 };
 pub use mark::MarkRecord;
 pub use memory::{
-    FaultRecord, ForkRecord, MAX_SHARERS, MoveRecord, PAGE_SHIFT, RangeRecord, ShareRecord, fault, is_sampled,
-    ring_of_memory,
+    FaultRecord, ForkRecord, HUGE_PAGE_SHIFT, MAX_SHARERS, MoveRecord, PAGE_SHIFT, RangeRecord, ShareRecord, fault,
+    is_sampled, ring_of_memory,
 };
 pub use owner::{HIERARCHIES, NO_HIERARCHY, OwnerRecord, REMOVED_PATH, RemovedCgroupRecord};
 pub use process_filter::{

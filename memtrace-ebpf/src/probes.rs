@@ -5,6 +5,7 @@ mod alloc;
 mod count;
 mod fault;
 mod free;
+mod huge_page;
 mod mapping;
 mod mark;
 mod process;

@@ -2,9 +2,9 @@
 //! branches that they exclude.
 
 use memtrace_common::wire::{
-    CgroupLayout, HIERARCHIES, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments, ReturnInstanceLayout,
-    RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout, filter_mode,
-    thread_filter,
+    CgroupLayout, HIERARCHIES, HugeFaultLayout, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments,
+    ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
+    filter_mode, thread_filter,
 };
 
 use crate::limits::{PENDING_SLOTS, SCRATCH_SLOTS};
@@ -46,6 +46,7 @@ pub static SETTINGS: Settings = Settings {
     cgroup: CgroupLayout::UNRESOLVED,
     memcg: MemcgLayout::UNRESOLVED,
     rusage: RusageLayout::UNRESOLVED,
+    huge_fault: HugeFaultLayout::UNRESOLVED,
     reclaim: ReclaimArguments { order: 0, lru: 6, has_memcg: 0, compaction_order: 0 },
     thread: ThreadLayout::UNRESOLVED,
     thread_io: ThreadIoLayout::UNRESOLVED,

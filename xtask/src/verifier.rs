@@ -31,6 +31,9 @@ const BASELINE: &str = "xtask/verified-instructions.txt";
 /// Permitted increase over the baseline, in percent. The counts of different kernels differ a little.
 const TOLERANCE: u64 = 25;
 
+/// Function of the kernel for which the programs at huge pages are loaded. All their functions have the same argument.
+const HUGE_PAGE_FAULT: &str = "do_huge_pmd_anonymous_page";
+
 /// Prints the instruction counts of the running kernel's verifier. Fails if a count is more than [`TOLERANCE`] above
 /// the baseline. Without root, it only prints a note.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
@@ -105,6 +108,8 @@ fn verify(workspace: &Workspace) -> Result<Verdicts> {
             Program::RawTracePoint(program) => program.load(),
             Program::PerfEvent(program) => program.load(),
             Program::Iter(program) => program.load("task", &Btf::from_sys_fs()?),
+            Program::FEntry(program) => program.load(HUGE_PAGE_FAULT, &Btf::from_sys_fs()?),
+            Program::FExit(program) => program.load(HUGE_PAGE_FAULT, &Btf::from_sys_fs()?),
             _ => bail!("{name} has an unknown program type"),
         };
         let verdict = match loaded {

@@ -132,8 +132,9 @@ impl Ledger {
             }
             EventKind::Fault { page, touch, stack } => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
+                let main = self.images.memory_pid(pid);
                 if let Some((image, budget)) = self.images.of(pid, EventClass::Fault) {
-                    image.pages.get_or_insert_default().touch(page, touch, StackKey { stack, part }, budget);
+                    image.pages.get_or_insert_default().touch(main, page, touch, StackKey { stack, part }, budget);
                 }
             }
             EventKind::MajorFault { page } => {
@@ -163,9 +164,10 @@ impl Ledger {
             }
             EventKind::Move { old, old_size, begin, size, keeps, stack } => {
                 let part = self.part(tid, AllocatorId::UNKNOWN, TagId::UNTAGGED);
+                let main = self.images.memory_pid(pid);
                 if let Some((image, budget)) = self.images.of(pid, EventClass::Map) {
                     if let Some(pages) = &mut image.pages {
-                        pages.move_range(old, begin, Bytes(old_size.0.min(size.0)), budget);
+                        pages.move_range(main, [old, begin], Bytes(old_size.0.min(size.0)), budget);
                     }
                     let (from, to) = ([old.0, old_size.0], [begin.0, size.0]);
                     let mappings = image.mappings.get_or_insert_default();

@@ -39,6 +39,7 @@ fn live_block_costs_at_most_80_bytes_of_ledger() {
         track_peak: true,
         older: None,
         lifetimes: false,
+        page_sample: 1,
         parts: PartKeys::NONE,
         accounts: None,
     };

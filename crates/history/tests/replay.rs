@@ -275,6 +275,7 @@ const SETTINGS: Settings = Settings {
     track_peak: false,
     older: None,
     lifetimes: true,
+    page_sample: 1,
     parts: PartKeys::NONE,
     accounts: None,
 };

@@ -186,4 +186,7 @@ pub struct Touch {
     pub present: bool,
     /// True if the access was a write.
     pub write: bool,
+    /// True if the fault has mapped the huge page around the page, or made it writable. These events are never sampled.
+    /// The event of the same fault without this flag precedes, if its page is in the sample.
+    pub huge: bool,
 }

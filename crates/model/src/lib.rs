@@ -82,7 +82,7 @@ pub use totals::{
     Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, Demotion, GroupBy, Log2, MarkBounds, Part,
     PartKey, PartKeys, TagId,
 };
-pub use units::{AbsAddr, Bytes, FileOffset, Nanoseconds, PAGE, Tick, VirtOffset};
+pub use units::{AbsAddr, Bytes, FileOffset, HUGE_PAGE, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;
 pub use working_set::{
     CacheFit, CacheSize, CacheUse, ComparedSizes, DistinctFrames, DistinctMemory, DistinctPages, FaultedPages, Fit,
@@ -98,3 +98,6 @@ pub use memtrace_common::vocabulary::{
 
 /// Limits of the wire format.
 pub use memtrace_common::wire::{DEFAULT_FRAMES, HIERARCHIES, MAX_FRAMES, MAX_RINGS};
+
+/// The sample of pages, which the BPF programs choose.
+pub use memtrace_common::wire::is_sampled;

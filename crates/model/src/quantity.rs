@@ -54,6 +54,10 @@ pub enum Quantity {
     ColdBytes,
     /// Number of stacks in a sum of merged stacks; 0 for a single stack.
     MergedStacks,
+    /// Part of [`Self::LiveBytes`] in huge pages, which were counted at their faults. It is not scaled with a sample.
+    HugeLiveBytes,
+    /// Part of [`Self::AllocBytes`] in huge pages, which were counted at their faults. It is not scaled with a sample.
+    HugeAllocBytes,
 }
 
 /// Dimension of a quantity.
@@ -156,6 +160,8 @@ pub const QUANTITIES: &[QuantityFacts] = {
         row(Q::HotBytes, "hot_bytes", Bytes, BLOCKS, Detail(10)),
         row(Q::ColdBytes, "cold_bytes", Bytes, BLOCKS, Detail(11)),
         QuantityFacts { adds_up: false, ..row(Q::MergedStacks, "merged_stacks", Count, EventClass::ALL, Detail(9)) },
+        row(Q::HugeLiveBytes, "huge_live_bytes", Bytes, PAGES, Detail(12)),
+        row(Q::HugeAllocBytes, "huge_alloc_bytes", Bytes, PAGES, Detail(13)),
     ]
 };
 
@@ -394,7 +400,7 @@ impl Quantities {
     /// Ends the image of the stack: its live amount is held at exit, discarded or freed.
     pub fn end(&mut self, end: ImageEnd, class: EventClass) {
         let live = self.live();
-        *self = self.with_amount(Quantity::LiveBytes, Amount::default());
+        *self = self.with_amount(Quantity::LiveBytes, Amount::default()).with(Quantity::HugeLiveBytes, 0);
         match (class, end) {
             (EventClass::Heap, ImageEnd::Exec) => self.add_amount(Quantity::DiscardedBytes, live),
             (EventClass::Heap, ImageEnd::Exit | ImageEnd::OomKill) => self.add_amount(Quantity::ExitBytes, live),

@@ -5,7 +5,7 @@ mod bytes;
 mod tick;
 
 pub use address::{AbsAddr, FileOffset, VirtOffset};
-pub use bytes::{Bytes, PAGE};
+pub use bytes::{Bytes, HUGE_PAGE, PAGE};
 pub use tick::Tick;
 
 use std::fmt;

@@ -161,6 +161,13 @@ kernel_layouts! {
         signal_maxrss: "signal_struct", "maxrss";
     }
 
+    /// Arguments of the handlers of page faults in huge pages.
+    HugeFaultLayout {
+        fault_vma: "vm_fault", "vma";
+        fault_address: "vm_fault", "address";
+        fault_flags: "vm_fault", "flags";
+    }
+
     /// Counters of a thread.
     ThreadLayout {
         task_pid: "task_struct", "pid";
@@ -191,6 +198,7 @@ const _: () = {
     assert!(size_of::<VmaTreeLayout>() == 24);
     assert!(size_of::<MemcgLayout>() == 64);
     assert!(size_of::<RusageLayout>() == 36);
+    assert!(size_of::<HugeFaultLayout>() == 16);
     assert!(size_of::<ThreadLayout>() == 48);
     assert!(size_of::<ThreadIoLayout>() == 12);
 };

@@ -7,6 +7,10 @@ use super::{Header, ring_of};
 /// Binary logarithm of the page size in bytes on all supported machines. Huge pages are larger.
 pub const PAGE_SHIFT: u32 = 12;
 
+/// Binary logarithm of the size of a huge page in bytes. A huge page fills a page table, which has 2^9 entries of eight
+/// bytes if pages have 4 KiB, on x86-64 and on arm64 (`PMD_SHIFT`).
+pub const HUGE_PAGE_SHIFT: u32 = PAGE_SHIFT + 9;
+
 /// A page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -25,6 +29,9 @@ pub mod fault {
     pub const PRESENT: u64 = 1 << 0;
     /// The access was a write.
     pub const WRITE: u64 = 1 << 1;
+    /// The fault has mapped the huge page that contains the address, or made it writable. These records are never
+    /// sampled. The record of the same fault without this flag precedes, if its page is in the sample.
+    pub const HUGE: u64 = 1 << 2;
 }
 
 /// An address range was mapped, or is about to be unmapped or moved.

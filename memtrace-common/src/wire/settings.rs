@@ -3,8 +3,8 @@
 use core::mem::size_of;
 
 use super::{
-    CgroupLayout, HIERARCHIES, MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout, TaskLayout,
-    ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
+    CgroupLayout, HIERARCHIES, HugeFaultLayout, MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout,
+    TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
 };
 
 /// Settings of a run. The verifier treats them as constants.
@@ -75,6 +75,8 @@ pub struct Settings {
     pub memcg: MemcgLayout,
     /// Offsets of the members for page faults and peak RSS.
     pub rusage: RusageLayout,
+    /// Offsets of the members for page faults in huge pages.
+    pub huge_fault: HugeFaultLayout,
     /// Arguments of the tracepoints of reclaim.
     pub reclaim: ReclaimArguments,
     /// Offsets of the members for the usage of threads.
@@ -104,4 +106,4 @@ pub mod gate {
     pub const COUNTING: u64 = 3;
 }
 
-const _: () = assert!(size_of::<Settings>() == 552);
+const _: () = assert!(size_of::<Settings>() == 568);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     fn touched(page: u64, pages: u64, stack: u64) -> Touched {
-        Touched { begin: AbsAddr(page * PAGE.0), pages, key: StackKey::from(StackId(stack)) }
+        Touched { begin: AbsAddr(page * PAGE.0), pages, key: StackKey::from(StackId(stack)), huge: false }
     }
 
     #[test]

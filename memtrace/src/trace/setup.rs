@@ -165,6 +165,7 @@ fn options(
         records_thread_exits: config.accounts.as_ref().is_some_and(|accounts| !accounts.needs_stacks()),
         usable_sizes: config.heap.size.unwrap_or_default() == BlockSizes::Usable,
         page_sample: config.follows(EventClass::counts_pages).then_some(config.pages.one_in()),
+        records_huge_pages: config.follows(EventClass::counts_pages),
         records_moves: config.follows(EventClass::counts_pages),
         reclaim: config.follows(EventClass::counts_stalls),
         records_mappings: config.follows(EventClass::holds_mappings),

@@ -24,7 +24,7 @@ const DETAILS: [(DetailKind, &str); 9] = [
     (DetailKind::OldExitCount, "old_exit_count"),
 ];
 
-const IMAGE_VALUES: [(ImageValue, &str); 24] = [
+const IMAGE_VALUES: [(ImageValue, &str); 25] = [
     (ImageValue::DiscardedBytes, "image_discarded_bytes"),
     (ImageValue::DiscardedCount, "image_discarded_count"),
     (ImageValue::UnmatchedFrees, "unmatched_frees"),
@@ -49,6 +49,7 @@ const IMAGE_VALUES: [(ImageValue, &str); 24] = [
     (ImageValue::RssShared, "rss_shared_bytes"),
     (ImageValue::Runtime, "runtime"),
     (ImageValue::SharesMemoryOf, "shares_memory_of"),
+    (ImageValue::ResidentCounted, "kind_counted_bytes"),
 ];
 
 /// Names of the kinds of values in [`StallStats`], ordered by ID. [`stall_numbers`] and

@@ -120,8 +120,8 @@ pub enum ImageValue {
     MajorFaults,
     /// High-water mark of the RSS.
     PeakRss,
-    /// Resident bytes. For this kind and the next three, `index` is the position of the kind of memory in
-    /// `MappingKind::ALL`.
+    /// Resident bytes. For this kind, the next three and `ResidentCounted`, `index` is the position of the kind of
+    /// memory in `MappingKind::ALL`.
     Resident,
     /// Resident bytes on pages that a recorded stack touched.
     ResidentWithStack,
@@ -151,6 +151,8 @@ pub enum ImageValue {
     Runtime,
     /// Pid of the process that has the memory of the image, if the image shares its memory.
     SharesMemoryOf,
+    /// Part of `ResidentWithStack` that is counted and not estimated.
+    ResidentCounted,
 }
 
 impl ImageValue {

@@ -94,6 +94,10 @@ impl<T: Addressed> AddressTable<T> {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.parts.iter().map(HashTable::len).sum()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().flat_map(HashTable::iter)
     }

@@ -25,6 +25,8 @@ pub struct Settings {
     pub older: Option<Duration>,
     /// True to count the sizes, lifetimes and ages of blocks.
     pub lifetimes: bool,
+    /// N, if the events of one page in N arrive. Events of huge pages are not sampled.
+    pub page_sample: u32,
     /// Keys of the parts with totals of their own. The ledger does not know the kind of memory, which is looked up
     /// at the end of the run.
     pub parts: PartKeys,
@@ -42,6 +44,7 @@ impl Settings {
         track_peak: false,
         older: None,
         lifetimes: false,
+        page_sample: 1,
         parts: PartKeys::NONE,
         accounts: None,
     };
@@ -78,6 +81,8 @@ pub(super) struct Budget {
     pub(super) tracks_changes: bool,
     /// True if sizes and lifetimes of blocks are counted.
     pub(super) counts_lifetimes: bool,
+    /// N, if the events of one page in N arrive.
+    pub(super) page_sample: u32,
     pub(super) epochs: Epochs,
     /// `None` without accounts.
     pub(super) accounts: Option<Box<AccountBudget>>,
@@ -116,6 +121,7 @@ impl Budget {
             nodes: 0,
             tracks_changes: false,
             counts_lifetimes: settings.lifetimes,
+            page_sample: settings.page_sample,
             epochs: Epochs::new(settings.stacks_of_delta()),
             accounts: settings.accounts.map(|parts| Box::new(AccountBudget::new(parts, MAX_ACCOUNTS))),
         }

@@ -49,6 +49,12 @@ impl Images {
         }
     }
 
+    /// Returns the pid of the process that has the memory of `pid`, which selects the sampled pages.
+    pub(super) fn memory_pid(&self, pid: Pid) -> Pid {
+        let slot = self.processes.find_memory(pid);
+        slot.and_then(|slot| self.processes.slot(slot)).map_or(pid, |process| process.id.pid)
+    }
+
     /// Returns the image with the memory of `pid`, if there is one.
     pub(super) fn running(&mut self, pid: Pid) -> Option<(&mut Image, &mut Budget)> {
         let slot = self.processes.find_memory(pid)?;

@@ -156,6 +156,7 @@ impl Mappings {
                 begin: AbsAddr(begin),
                 pages: pages(begin, range.end).count,
                 key: self.totals.key(range.stack),
+                huge: false,
             };
             usage.touched = self.ranges.iter().map(touched).collect();
         }

@@ -430,7 +430,7 @@ fn any_settings() -> impl Strategy<Value = Settings> {
     (bounds, any::<(bool, bool)>(), older, parts).prop_map(
         |((blocks, stacks, processes), (track_peak, lifetimes), older, parts)| {
             let older = older.map(Duration::from_nanos);
-            Settings { blocks, stacks, processes, track_peak, older, lifetimes, parts, accounts: None }
+            Settings { blocks, stacks, processes, track_peak, older, lifetimes, page_sample: 1, parts, accounts: None }
         },
     )
 }
@@ -523,7 +523,7 @@ proptest! {
     fn allocated_is_the_sum_of_its_parts(
         events in prop::collection::vec(any_event(), 0..120),
     ) {
-        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, parts: PartKeys::NONE, accounts: None };
+        let settings = Settings { blocks: 5, stacks: 3, processes: 9, track_peak: true, older: None, lifetimes: true, page_sample: 1, parts: PartKeys::NONE, accounts: None };
         let mut ledger = Ledger::new(settings);
         events.into_iter().for_each(|event| ledger.apply(&event));
         let snapshot = ledger.snapshot(EventClass::Heap, Tick(0));

@@ -47,6 +47,7 @@ mod tests {
             track_peak: false,
             older: None,
             lifetimes: false,
+            page_sample: 1,
             parts: PartKeys::NONE,
             accounts: None,
         });

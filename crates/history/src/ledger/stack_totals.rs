@@ -268,6 +268,15 @@ impl ImageTotals {
         self.live -= amount;
     }
 
+    /// Reverts an allocation, as if it had not happened.
+    pub(super) fn retract(&mut self, index: u32, amount: Amount) {
+        self.change(index, |totals| {
+            totals.live -= amount;
+            totals.alloc -= amount;
+        });
+        self.live -= amount;
+    }
+
     /// Adds blocks that are not followed to the allocated amount.
     pub(super) fn add_dropped(&mut self, index: u32, amount: Amount) {
         self.change(index, |totals| totals.alloc += amount);

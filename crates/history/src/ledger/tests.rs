@@ -37,6 +37,7 @@ const WIDE: Settings = Settings {
     track_peak: false,
     older: None,
     lifetimes: false,
+    page_sample: 1,
     parts: PartKeys::NONE,
     accounts: None,
 };

@@ -249,8 +249,8 @@ fn any_step() -> impl Strategy<Value = Step> {
         5 => Just(Action::TentativeFree),
         5 => Just(Action::UndoFree),
         2 => (2..8u64).prop_map(Action::Stack),
-        6 => (any::<bool>(), any::<bool>(), 0..8u64)
-            .prop_map(|(present, write, stack)| Action::Touch { touch: Touch { present, write }, stack }),
+        6 => (any::<bool>(), any::<bool>(), prop::bool::weighted(0.2), 0..8u64)
+            .prop_map(|(present, write, huge, stack)| Action::Touch { touch: Touch { present, write, huge }, stack }),
         2 => Just(Action::Wait),
         3 => (prop::sample::select(ReclaimKind::ALL), 0..8u64).prop_map(|(work, stack)| Action::Stall { work, stack }),
         1 => Just(Action::OomKill),

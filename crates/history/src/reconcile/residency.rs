@@ -4,26 +4,37 @@
 //! reclaimed is not present. The kernel can map further pages along with a touched page: the rest of a huge page,
 //! or up to 15 other cached pages of a file (`do_fault_around`, mm/memory.c). These pages are attributed to the
 //! stack that touched the page.
+//!
+//! Huge pages are counted at their faults, even if pages are sampled. If the page tables show that such a page is not
+//! huge any more, the kernel has split it, or small pages have taken its place. Then only the pages in the sample are
+//! attributed, because only of these all touches are known. A huge page that khugepaged has made of small pages
+//! (`collapse_huge_page`, mm/khugepaged.c) has no fault of its own, so its touched small pages count.
 
 use memtrace_model::{
-    Amount, Bytes, ImageUsage, MappingKind, PAGE, Part, Quantities, Quantity, Residency, ResidentRange, StackKey,
-    Touched, TouchedPages,
+    Amount, Bytes, HUGE_PAGE, ImageUsage, MappingKind, PAGE, Part, Pid, Quantities, Quantity, Residency,
+    ResidentRange, StackKey, Touched, TouchedPages, is_sampled,
 };
 
 /// Size and alignment of the fault-around window in bytes (`fault_around_pages`, mm/memory.c).
 const FAULT_AROUND: u64 = 1 << 16;
 /// Size of a huge page in bytes.
-const HUGE: u64 = 1 << 21;
+const HUGE: u64 = HUGE_PAGE.0;
+/// Number and size of the small pages in a huge page.
+const PAGES_OF_HUGE: Amount = Amount { bytes: HUGE_PAGE, count: HUGE / PAGE.0 };
 
 /// Resident pages of a process, and properties of its page totals.
 #[derive(Clone, Copy, Debug)]
 pub struct Pages<'a> {
+    /// Process of the pages.
+    pub pid: Pid,
     /// Ranges that are resident now, ordered by address.
     pub now: &'a [ResidentRange],
     /// Ranges that were resident when tracing began, ordered by address; empty for processes that started later.
     pub before: &'a [ResidentRange],
     /// Sampling period: one page in this number is in the totals.
     pub one_in: u32,
+    /// True if huge pages of anonymous memory are counted at their faults.
+    pub counts_huge: bool,
     /// True if the totals are grouped by kind of memory.
     pub by_kind: bool,
 }
@@ -33,7 +44,13 @@ pub struct Pages<'a> {
 pub fn reconcile_pages(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in: u32) {
     let touched = std::mem::take(&mut usage.touched);
     if let Some(pages) = pages {
-        let mut attribution = Attribution { usage, by_kind: pages.by_kind, residency: Residency::default() };
+        let mut attribution = Attribution {
+            usage,
+            by_kind: pages.by_kind,
+            one_in: one_in.into(),
+            split: None,
+            residency: Residency::default(),
+        };
         attribution.release_all();
         for range in pages.now {
             attribution.add_range(range, &touched, pages);
@@ -41,7 +58,7 @@ pub fn reconcile_pages(usage: &mut ImageUsage, pages: Option<Pages<'_>>, one_in:
         let residency = attribution.residency;
         usage.resident = Some(residency);
     }
-    scale_sample(usage, u64::from(one_in));
+    usage.by_stack.values_mut().for_each(|stack| scale_stack(stack, one_in.into()));
     usage.total = usage.by_stack.values().copied().sum();
 }
 
@@ -74,33 +91,59 @@ pub fn set_resident_bytes(usage: &mut ImageUsage, now: &[ResidentRange]) {
     }
 }
 
-/// Scales the totals of a sample of one page in `one_in`. Each page is chosen independently. The variance follows
-/// the Horvitz-Thompson estimator ("A Generalization of Sampling Without Replacement from a Finite Universe",
-/// 1952).
-fn scale_sample(usage: &mut ImageUsage, one_in: u64) {
-    usage.by_stack.values_mut().for_each(|stack| scale_stack(stack, one_in));
-    for kind in usage.resident.iter_mut().flat_map(|residency| residency.0.values_mut()) {
-        kind.with_stack.0 *= one_in;
-        kind.variance = kind.variance.saturating_mul(one_in * (one_in - 1));
+/// Scales the totals of one stack, or their changes, in a sample of one page in `one_in`. Each page is chosen
+/// independently. The variance follows the Horvitz-Thompson estimator ("A Generalization of Sampling Without
+/// Replacement from a Finite Universe", 1952). Pages in huge pages were counted, so they are not scaled.
+pub(crate) fn scale_stack(stack: &mut Quantities, one_in: u64) {
+    let [live, alloc] = [Quantity::HugeLiveBytes, Quantity::HugeAllocBytes].map(|huge| stack[huge]);
+    let pages = |bytes: u64| (bytes.cast_signed() / PAGE.0.cast_signed()).cast_unsigned();
+    for quantity in Quantity::ALL {
+        let value = stack[quantity];
+        let counted = match quantity {
+            Quantity::LiveBytes => live,
+            Quantity::LiveCount => pages(live),
+            Quantity::AllocBytes => alloc,
+            Quantity::AllocCount => pages(alloc),
+            Quantity::HugeLiveBytes | Quantity::HugeAllocBytes | Quantity::MergedStacks => value,
+            _ => 0,
+        };
+        stack[quantity] = match quantity {
+            Quantity::LiveVariance | Quantity::AllocVariance => value.saturating_mul(one_in * (one_in - 1)),
+            _ => counted.wrapping_add(value.wrapping_sub(counted).wrapping_mul(one_in)),
+        };
     }
 }
 
-/// Scales the totals of one stack, or their changes, in a sample of one page in `one_in`.
-pub(crate) fn scale_stack(stack: &mut Quantities, one_in: u64) {
-    for quantity in Quantity::ALL {
-        let value = stack[quantity];
-        stack[quantity] = match quantity {
-            Quantity::LiveVariance | Quantity::AllocVariance => value.saturating_mul(one_in * (one_in - 1)),
-            Quantity::MergedStacks => value,
-            _ => value.wrapping_mul(one_in),
-        };
+/// Raises the touched pages to the live pages, and to 0. When a huge page is split, an estimate replaces its count, so
+/// the estimated change of the touched pages can be negative.
+pub(crate) fn raise_touches(stack: &mut Quantities) {
+    let [live, alloc] = [Quantity::LiveCount, Quantity::AllocCount].map(|count| stack[count].cast_signed());
+    let least = live.max(0);
+    if alloc < least {
+        let count = least.cast_unsigned();
+        *stack = stack.with_amount(Quantity::AllocBytes, Amount { bytes: Bytes(count * PAGE.0), count });
     }
+}
+
+/// Way in which resident bytes were counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counting {
+    /// The pages were touched, and are in the sample.
+    Sampled,
+    /// The bytes are in a huge page, which was counted at its fault.
+    Huge,
+    /// The kernel mapped the bytes along with a page in the sample.
+    MappedAlong,
 }
 
 /// Attribution of resident pages to stacks.
 struct Attribution<'a> {
     usage: &'a mut ImageUsage,
     by_kind: bool,
+    /// Sampling period.
+    one_in: u64,
+    /// Address of the last huge page that was split.
+    split: Option<u64>,
     residency: Residency,
 }
 
@@ -108,7 +151,7 @@ impl Attribution<'_> {
     /// Counts all touched pages as released; [`Self::attribute`] makes the resident ones live again.
     fn release_all(&mut self) {
         for stack in self.usage.by_stack.values_mut() {
-            *stack = stack.with_amount(Quantity::LiveBytes, Amount::default());
+            *stack = stack.with_amount(Quantity::LiveBytes, Amount::default()).with(Quantity::HugeLiveBytes, 0);
         }
     }
 
@@ -119,9 +162,14 @@ impl Attribution<'_> {
             let next = touched.partition_point(|touched| touched.end().0 <= at);
             let owner = touched.get(next).filter(|touched| touched.begin.0 < end);
             match owner {
+                Some(owner) if owner.begin.0 <= at && owner.huge => {
+                    let until = owner.end().0.min(end).min((at / HUGE + 1) * HUGE);
+                    self.add_huge(owner.key, range, [at, until], pages);
+                    at = until;
+                }
                 Some(owner) if owner.begin.0 <= at => {
                     let until = owner.end().0.min(end);
-                    self.attribute(owner.key, range.kind, until - at, false);
+                    self.attribute(owner.key, range.kind, until - at, Counting::Sampled);
                     at = until;
                 }
                 _ => {
@@ -133,6 +181,30 @@ impl Attribution<'_> {
                 }
             }
         }
+    }
+
+    /// Adds resident bytes from `begin` to `end`. They are in one huge page that was counted at its fault.
+    fn add_huge(&mut self, key: StackKey, range: &ResidentRange, [begin, end]: [u64; 2], pages: Pages<'_>) {
+        if range.huge || pages.one_in == 1 {
+            self.attribute(key, range.kind, end - begin, Counting::Huge);
+        } else {
+            self.split(key, begin / HUGE * HUGE, pages);
+            self.attribute(key, range.kind, sampled(begin, end, pages) * PAGE.0, Counting::Sampled);
+        }
+    }
+
+    /// Replaces the touch of the huge page at `begin` by touches of its small pages that are in the sample.
+    fn split(&mut self, key: StackKey, begin: u64, pages: Pages<'_>) {
+        if self.split.replace(begin) == Some(begin) {
+            return;
+        }
+        let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
+        let count = sampled(begin, begin + HUGE, pages);
+        stack.subtract_amount(Quantity::AllocBytes, PAGES_OF_HUGE);
+        stack.add_amount(Quantity::AllocBytes, Amount { bytes: Bytes(count * PAGE.0), count });
+        let changes =
+            Quantities::ZERO.with(Quantity::HugeAllocBytes, HUGE.wrapping_neg()).with(Quantity::AllocVariance, count);
+        *stack += changes;
     }
 
     /// Adds resident pages without a recorded touch. All pages from `begin` to `end` are in one window.
@@ -149,54 +221,76 @@ impl Attribution<'_> {
             if was_there {
                 self.residency.0.entry(range.kind).or_default().before.0 += until - at;
             } else if let Some(owner) = neighbour(at, range.huge, touched)
-                && (pages.one_in == 1 || range.huge && is_touched_once(at, touched))
+                && (pages.one_in == 1 || pages.estimates_huge(range) && is_touched_once(at, touched))
             {
-                self.attribute(owner.key, range.kind, until - at, true);
+                self.attribute(owner.key, range.kind, until - at, Counting::MappedAlong);
             }
             at = until;
         }
     }
 
-    /// Attributes resident bytes to the stack `key`. `mapped_along`: true if the kernel mapped the bytes along with
-    /// a page that the stack touched.
-    fn attribute(&mut self, key: StackKey, kind: MappingKind, bytes: u64, mapped_along: bool) {
+    /// Attributes resident bytes to the stack `key`.
+    fn attribute(&mut self, key: StackKey, kind: MappingKind, bytes: u64, counting: Counting) {
         let mut pages = Amount { bytes: Bytes(bytes), count: bytes / PAGE.0 };
-        if !mapped_along && let Some(stack) = self.usage.by_stack.get(&key) {
+        if counting != Counting::MappedAlong
+            && let Some(stack) = self.usage.by_stack.get(&key)
+        {
             // The page tables are read while the process runs, so they can have more pages than the totals. The
             // live totals must not exceed the touched pages.
             pages.count = pages.count.min(stack.free().count);
             pages.bytes = pages.bytes.min(stack.free().bytes);
         }
-        // The sample chooses touched pages one by one, but all pages of a huge page at once. Each page of a huge
-        // page has an equal share of the square of the number of pages.
-        let squares = if mapped_along { pages.count.saturating_mul(HUGE / PAGE.0) } else { pages.count };
+        // The sample chooses touched pages one by one, but all pages that were mapped along with a page at once. Each
+        // of these has an equal share of the square of the number of pages. A huge page that was counted at its fault
+        // is not sampled.
+        let squares = match counting {
+            Counting::Sampled => pages.count,
+            Counting::Huge => 0,
+            Counting::MappedAlong => pages.count.saturating_mul(PAGES_OF_HUGE.count),
+        };
+        let (stands_for, huge) = match counting {
+            Counting::Huge => (1, pages.bytes.0),
+            Counting::Sampled | Counting::MappedAlong => (self.one_in, 0),
+        };
         let resident = self.residency.0.entry(kind).or_default();
-        resident.with_stack.0 += pages.bytes.0;
-        resident.variance = resident.variance.saturating_add(squares);
-        let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
-        if mapped_along {
-            stack.add_amount(Quantity::AllocBytes, pages);
-            stack[Quantity::AllocVariance] += squares;
-        }
-        stack.add_amount(Quantity::LiveBytes, pages);
-        stack[Quantity::LiveVariance] += squares;
-        if self.by_kind {
-            self.move_to_kind(key, kind, pages, squares);
-        }
-    }
-
-    /// Moves resident pages from the totals of the whole process to the totals of their kind of memory.
-    fn move_to_kind(&mut self, key: StackKey, kind: MappingKind, pages: Amount, squares: u64) {
-        let moved = Quantities::ZERO
+        resident.with_stack.0 += pages.bytes.0 * stands_for;
+        resident.counted.0 += huge;
+        let variance = squares.saturating_mul(self.one_in * (self.one_in - 1));
+        resident.variance = resident.variance.saturating_add(variance);
+        let live = Quantities::ZERO
             .with_amount(Quantity::LiveBytes, pages)
-            .with_amount(Quantity::AllocBytes, pages)
             .with(Quantity::LiveVariance, squares)
-            .with(Quantity::AllocVariance, squares);
-        if let Some(whole) = self.usage.by_stack.get_mut(&key) {
-            *whole -= moved;
+            .with(Quantity::HugeLiveBytes, huge);
+        let touched = Quantities::ZERO.with_amount(Quantity::AllocBytes, pages).with(Quantity::AllocVariance, squares);
+        let Some(stack) = self.usage.by_stack.get_mut(&key) else { return };
+        *stack += live;
+        if counting == Counting::MappedAlong {
+            *stack += touched;
         }
-        *self.usage.by_stack.entry(StackKey { part: Part::WHOLE.with_memory(kind), ..key }).or_default() += moved;
+        if self.by_kind {
+            // The resident pages move from the totals of the whole process to the totals of their kind of memory.
+            let mut moved = live;
+            moved += touched.with(Quantity::HugeAllocBytes, huge);
+            *stack -= moved;
+            let part = Part::WHOLE.with_memory(kind);
+            *self.usage.by_stack.entry(StackKey { part, ..key }).or_default() += moved;
+        }
     }
+}
+
+impl Pages<'_> {
+    /// Returns true if the size of a huge page in `range` is estimated from its touched page, because huge pages of
+    /// this kind are not counted at their faults. Those of files and of shared memory are mapped by other functions
+    /// (`do_set_pmd`, mm/memory.c).
+    const fn estimates_huge(&self, range: &ResidentRange) -> bool {
+        range.huge && (!self.counts_huge || matches!(range.kind, MappingKind::File | MappingKind::Shmem))
+    }
+}
+
+/// Returns the number of pages from `begin` to `end` that are in the sample.
+fn sampled(begin: u64, end: u64, pages: Pages<'_>) -> u64 {
+    let all = (begin..end).step_by(PAGE.0 as usize);
+    all.filter(|&page| is_sampled(pages.pid.0, page, pages.one_in)).count() as u64
 }
 
 /// Returns true if the sample has exactly one touched page in the huge page around `at`. Then this touch has mapped

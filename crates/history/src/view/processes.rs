@@ -17,7 +17,7 @@ use crate::interval::{DetailKind, ImageValue, RecordedImage};
 use crate::merged_images::MergedImages;
 use crate::moments::Moments;
 use crate::name_table::FramesByObject;
-use crate::reconcile::residency::scale_stack;
+use crate::reconcile::residency::{raise_touches, scale_stack};
 use crate::recorded::{RecordedProcess, RecordedProcesses, RecordedStack};
 use crate::totals::{StackTotal, Totals};
 use crate::trend_parts::has_trends;
@@ -71,7 +71,12 @@ pub(super) fn read(
         let path = calls.node(key.path);
         let mut stack = RecordedStack { path, end: key.end, part, usage, histograms, live_changes };
         if key.class.counts_pages() {
-            scale_stack(&mut stack.usage, u64::from(book.header().page_sample.max(1)));
+            let one_in = book.header().page_sample.max(1);
+            scale_stack(&mut stack.usage, one_in.into());
+            // A sum of merged stacks can be negative, because it cancels stacks of its group.
+            if one_in > 1 && key.end != StackEnd::Merged {
+                raise_touches(&mut stack.usage);
+            }
         }
         processes.entry((key.class, key.image)).or_default().stacks.push(stack);
     }
@@ -348,6 +353,7 @@ fn set_resident(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64
             value,
             ImageValue::Resident
                 | ImageValue::ResidentWithStack
+                | ImageValue::ResidentCounted
                 | ImageValue::ResidentVariance
                 | ImageValue::ResidentBefore
         );
@@ -356,6 +362,7 @@ fn set_resident(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64
         match value {
             ImageValue::Resident => resident.total.0 = number,
             ImageValue::ResidentWithStack => resident.with_stack.0 = number,
+            ImageValue::ResidentCounted => resident.counted.0 = number,
             ImageValue::ResidentVariance => resident.variance = number,
             _ => resident.before.0 = number,
         }

@@ -58,7 +58,11 @@ fn decode_rare(kind: RecordKind, upper: u16, record: &[u8]) -> Result<EventKind,
             let FaultRecord { page, stack, .. } = read(record)?;
             EventKind::Fault {
                 page: AbsAddr(page >> PAGE_SHIFT << PAGE_SHIFT),
-                touch: Touch { present: page & fault::PRESENT != 0, write: page & fault::WRITE != 0 },
+                touch: Touch {
+                    present: page & fault::PRESENT != 0,
+                    write: page & fault::WRITE != 0,
+                    huge: page & fault::HUGE != 0,
+                },
                 stack: StackId(stack),
             }
         }

@@ -1,7 +1,8 @@
 //! Programs that record page faults.
 
-use aya::programs::PerfEvent;
+use aya::Btf;
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
+use aya::programs::{FEntry, FExit, PerfEvent};
 use aya::util::online_cpus;
 
 use super::bpf::Bpf;
@@ -21,6 +22,39 @@ pub(super) fn attach(bpf: &mut Bpf) -> Result<(), KernelError> {
         }
     }
     attach_event(bpf, "page_fault_major", SoftwareEvent::PageFaultsMaj)
+}
+
+/// Program that keeps the begin of a fault. If the kernel skips it, no record is missing.
+pub(super) const HUGE_PAGE_BEGIN: &str = "huge_page_begin";
+
+/// Function that maps a huge page at a fault (mm/huge_memory.c).
+const MAPS_HUGE_PAGE: &str = "do_huge_pmd_anonymous_page";
+
+/// Function that handles a write to a huge page that is not writable (mm/huge_memory.c).
+const WRITES_HUGE_PAGE: &str = "do_huge_pmd_wp_page";
+
+/// Attaches the programs that record huge pages to the functions of the kernel that map them.
+///
+/// # Errors
+///
+/// The kernel's error if it has no such functions, or cannot attach to functions. Linux can on arm64 since 6.4
+/// (`HAVE_DYNAMIC_FTRACE_WITH_DIRECT_CALLS`).
+pub(super) fn attach_huge_pages(bpf: &mut Bpf) -> Result<(), KernelError> {
+    const ACTION: &str = "record huge pages at their faults";
+    let types = Btf::from_sys_fs().map_err(|error| KernelError::from_error(ACTION, &error))?;
+    let programs = [("huge_page_write", WRITES_HUGE_PAGE), ("huge_page", MAPS_HUGE_PAGE)];
+    for (name, function) in programs {
+        let program: &mut FExit = bpf.program(name)?;
+        program.load(function, &types).map_err(|error| KernelError::from_load(ACTION, &error))?;
+    }
+    let begin: &mut FEntry = bpf.program(HUGE_PAGE_BEGIN)?;
+    begin.load(MAPS_HUGE_PAGE, &types).map_err(|error| KernelError::from_load(ACTION, &error))?;
+    begin.attach().map_err(|error| KernelError::from_error(ACTION, &error))?;
+    for (name, _) in programs {
+        let program: &mut FExit = bpf.program(name)?;
+        program.attach().map_err(|error| KernelError::from_error(ACTION, &error))?;
+    }
+    Ok(())
 }
 
 fn attach_event(bpf: &mut Bpf, name: &str, event: SoftwareEvent) -> Result<(), KernelError> {

@@ -48,6 +48,8 @@ pub struct Kernel {
     gate: Gate,
     timer: ProgramTimer,
     missing_tracepoints: Vec<&'static str>,
+    /// True if each huge page is recorded at its fault.
+    records_huge_pages: bool,
     /// True if allocations are recorded with the usable size of the block instead of the requested size.
     usable_sizes: bool,
     records_activity: bool,
@@ -100,6 +102,8 @@ impl Kernel {
         if options.page_sample.is_some() {
             faults::attach(&mut bpf)?;
         }
+        let records_huge_pages = settings.huge_fault.known != 0
+            && faults::attach_huge_pages(&mut bpf).inspect_err(|error| log::info!("{error}")).is_ok();
         let missing_tracepoints = if options.reclaim { reclaim::attach(&mut bpf)? } else { Vec::new() };
         let oom_kill = if options.counts_threads { "count_oom_kill" } else { "mark_victim" };
         if let Err(error) = bpf.attach_tracepoint(oom_kill, "mark_victim") {
@@ -124,6 +128,7 @@ impl Kernel {
             gate,
             timer,
             missing_tracepoints: missing,
+            records_huge_pages,
             usable_sizes,
             records_activity: activity.is_some(),
             times_calls: activity.is_some_and(|activity| activity.min_call.is_some()),
@@ -136,6 +141,12 @@ impl Kernel {
     #[must_use]
     pub fn missing_tracepoints(&self) -> &[&'static str] {
         &self.missing_tracepoints
+    }
+
+    /// Returns true if each huge page of anonymous memory is recorded at its fault.
+    #[must_use]
+    pub const fn records_huge_pages(&self) -> bool {
+        self.records_huge_pages
     }
 
     /// Traces the process `pid` in each executable that it runs, and records its exec and exit.

@@ -59,6 +59,8 @@ const MAPS: &[SizedMap] = &[
     map("PROCS", 1 << 14, 88),
     map("SEARCHES", 1 << 14, 88),
     map("BREAKS", 1 << 13, 80),
+    map("HUGE_CALLS", 1 << 10, 80),
+    map("HUGE_PAGES", 1 << 12, 88),
     map("NOTES", 1 << 12, 88),
     map("MIN_SIZES", 1 << 12, 64),
     map("DROPPED", 1 << 12, 72),

@@ -3,9 +3,9 @@
 use std::num::NonZeroU32;
 
 use memtrace_common::wire::{
-    CgroupLayout, HIERARCHIES, KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, NO_HIERARCHY, ReclaimArguments,
-    ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
-    filter_key,
+    CgroupLayout, HIERARCHIES, HugeFaultLayout, KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, NO_HIERARCHY,
+    ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout,
+    VmaLayout, VmaTreeLayout, filter_key,
 };
 use memtrace_model::{Bytes, Nanoseconds, printable};
 
@@ -59,6 +59,8 @@ pub struct Options {
     pub records_thread_exits: bool,
     /// N to record the page faults of one page in N; `None` to record no page faults.
     pub page_sample: Option<NonZeroU32>,
+    /// True to record each huge page at its fault, even if pages are sampled.
+    pub records_huge_pages: bool,
     /// True to record moves of pages (`mremap`), by programs at each system call.
     pub records_moves: bool,
     /// True to record reclaim, and stalls for memory.
@@ -89,6 +91,7 @@ impl Default for Options {
             usable_sizes: false,
             records_thread_exits: false,
             page_sample: None,
+            records_huge_pages: false,
             records_moves: false,
             reclaim: false,
             records_mappings: false,
@@ -137,6 +140,13 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
             RusageLayout::default()
         });
     }
+    let mut huge_fault = HugeFaultLayout::default();
+    if options.records_huge_pages {
+        huge_fault = HugeFaultLayout::resolve(offset_of).unwrap_or_else(|error| {
+            log::info!("huge pages are not recorded at their faults: {error}");
+            HugeFaultLayout::default()
+        });
+    }
     let shortest =
         |of: fn(ActivityOptions) -> Option<Nanoseconds>| options.activity.and_then(of).map_or(u64::MAX, |time| time.0);
     let needs_threads = options.counts_threads || options.activity.is_some();
@@ -178,6 +188,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         cgroup,
         memcg: memcg(&types, offset_of),
         rusage,
+        huge_fault,
         reclaim: reclaim(&types),
         thread: if needs_threads { ThreadLayout::resolve(offset_of)? } else { ThreadLayout::default() },
         thread_io: ThreadIoLayout::resolve(offset_of).unwrap_or_default(),

@@ -8,6 +8,7 @@ use memtrace_common::wire::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, filter_key}
 use super::bpf::Bpf;
 use super::counters::RedundantRuns;
 use super::error::KernelError;
+use super::faults;
 use super::process_filter::ProcessFilter;
 use crate::procfs;
 
@@ -149,7 +150,8 @@ pub(super) fn missed(by_program: &BTreeMap<&str, u64>, redundant_runs: Redundant
             .chain(&SYSCALLS)
             .any(|tracepoint| tracepoint.programs().chain(tracepoint.prefetch).any(|program| program == name))
     };
-    let others = by_program.iter().filter(|(name, _)| !is_at_tracepoint(name) && **name != FAULTS_IN_KERNEL);
+    let records_nothing = |name: &str| [FAULTS_IN_KERNEL, faults::HUGE_PAGE_BEGIN].contains(&name);
+    let others = by_program.iter().filter(|(name, _)| !is_at_tracepoint(name) && !records_nothing(name));
     let in_others: u64 = others.map(|(_, missed)| *missed).sum();
     in_syscalls + in_processes.saturating_sub(redundant_runs.stood_in) + in_others
 }
@@ -174,7 +176,7 @@ mod tests {
 
     #[test]
     fn faults_of_own_reads_are_not_missed() {
-        let programs = BTreeMap::from([("page_fault_kernel", 3), ("page_fault_user", 20)]);
+        let programs = BTreeMap::from([("page_fault_kernel", 3), ("page_fault_user", 20), ("huge_page_begin", 1)]);
         assert_eq!(missed(&programs, RedundantRuns::default()), 20);
     }
 

@@ -13,6 +13,8 @@ pub struct Touched {
     pub pages: u64,
     /// Stack that touched the pages.
     pub key: StackKey,
+    /// True for huge pages, which are counted at their faults. Other pages can be a sample.
+    pub huge: bool,
 }
 
 /// Contiguous resident pages of one kind in one mapping.
@@ -41,6 +43,8 @@ pub struct ResidentKind {
     /// Bytes on pages that a recorded stack touched, or that became resident with such a touch. If pages are sampled,
     /// this is an estimate.
     pub with_stack: Bytes,
+    /// Part of `with_stack` that is counted and not estimated, because it is in huge pages.
+    pub counted: Bytes,
     /// Variance of `with_stack`, in pages squared; 0 if pages are not sampled.
     pub variance: u64,
     /// Bytes that were resident when tracing began and have not been touched since.
@@ -52,15 +56,27 @@ impl ResidentKind {
     pub const fn add(&mut self, other: &Self) {
         self.total.0 += other.total.0;
         self.with_stack.0 += other.with_stack.0;
+        self.counted.0 += other.counted.0;
         self.before.0 += other.before.0;
         self.variance = self.variance.saturating_add(other.variance);
     }
 
-    /// Returns the bytes that became resident without a recorded touch; 0 if the estimate of the other bytes exceeds
-    /// the total.
+    /// Returns the upper bound of the bytes with a stack: all resident bytes except those from before the trace.
+    #[must_use]
+    pub const fn most_with_stack(&self) -> Bytes {
+        Bytes(self.total.0.saturating_sub(self.before.0))
+    }
+
+    /// Returns the bytes with a stack, limited by their upper bound, which an estimate can exceed.
+    #[must_use]
+    pub fn explained(&self) -> Bytes {
+        self.with_stack.min(self.most_with_stack())
+    }
+
+    /// Returns the bytes that became resident without a recorded touch.
     #[must_use]
     pub const fn other(&self) -> Bytes {
-        Bytes(self.total.0.saturating_sub(self.with_stack.0).saturating_sub(self.before.0))
+        Bytes(self.most_with_stack().0.saturating_sub(self.with_stack.0))
     }
 }
 

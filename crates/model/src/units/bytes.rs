@@ -7,6 +7,9 @@ use crate::format;
 /// Size of a page that is not a huge page.
 pub const PAGE: Bytes = Bytes(1 << memtrace_common::wire::PAGE_SHIFT);
 
+/// Size of a huge page.
+pub const HUGE_PAGE: Bytes = Bytes(1 << memtrace_common::wire::HUGE_PAGE_SHIFT);
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);

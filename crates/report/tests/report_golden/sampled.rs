@@ -60,6 +60,7 @@ pub(crate) fn sampled() -> Profile {
         if process.ended.is_none() {
             let anonymous = ResidentKind {
                 with_stack: Bytes((live[0] + live[1]) * ONE_IN * PAGE),
+                counted: Bytes(0),
                 variance: (live[0] + live[1]) * ONE_IN * (ONE_IN - 1),
                 total: Bytes(live[0] * ONE_IN * PAGE * 2 + (5 << 20)),
                 before: Bytes(1 << 20),

@@ -28,8 +28,16 @@ pub(super) struct PageReader {
     first: Resident,
     rusage: BTreeMap<Pid, Rusage>,
     one_in: NonZeroU32,
+    follows_pages: bool,
+    /// True if huge pages are recorded at their faults.
+    counts_huge: bool,
     by_kind: bool,
 }
+
+/// Note on a report of page faults without records of huge pages.
+const HUGE_PAGES_NOTE: &str = "huge pages were not counted at their faults, because this kernel cannot run programs at \
+                               the functions that map them: each counts as one touched page, or is estimated from the \
+                               page tables at the end";
 
 impl PageReader {
     /// Reads the resident pages of the running processes. Page faults are already traced at this time. Returns `None`
@@ -47,6 +55,8 @@ impl PageReader {
             first,
             rusage,
             one_in: config.pages.one_in(),
+            follows_pages,
+            counts_huge: context.kernel.records_huge_pages(),
             by_kind: config.parts().contains(PartKeys::MEMORY),
         })
     }
@@ -105,7 +115,8 @@ impl PageReader {
             let now = if has_own { Some(read_once(id.pid, resident)) } else { None };
             let before = if id.ordinal == 0 { self.first(id.pid, &parents) } else { &[] };
             let one_in = self.one_in.get();
-            let pages = now.map(|now| Pages { now, before, one_in, by_kind: self.by_kind });
+            let (counts_huge, by_kind) = (self.counts_huge, self.by_kind);
+            let pages = now.map(|now| Pages { pid: id.pid, now, before, one_in, counts_huge, by_kind });
             residency::reconcile_pages(usage, pages, one_in);
         }
     }
@@ -129,6 +140,9 @@ impl Part for PageReader {
     }
 
     fn finish(self: Box<Self>, context: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
+        if self.follows_pages && !self.counts_huge {
+            context.targets.notes.push(String::from(HUGE_PAGES_NOTE));
+        }
         let selection = Selection::of(&context.filter);
         let tracker = &context.tracker;
         let start = facts.measured.window.start;

@@ -208,6 +208,7 @@ pub(super) fn add_page_values(image: ImageId, class: EventClass, usage: &ImageUs
         let index = MappingKind::ALL.iter().zip(0..).find(|(known, _)| *known == kind).map_or(0, |(_, index)| index);
         add(ImageValue::Resident, index, resident.total.0);
         add(ImageValue::ResidentWithStack, index, resident.with_stack.0);
+        add(ImageValue::ResidentCounted, index, resident.counted.0);
         add(ImageValue::ResidentVariance, index, resident.variance);
         add(ImageValue::ResidentBefore, index, resident.before.0);
     }

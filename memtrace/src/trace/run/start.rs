@@ -170,6 +170,7 @@ fn settings(config: &Config, plan: &MemoryPlan) -> ledger::Settings {
         track_peak: config.keeps_peaks(),
         older: config.blocks.older,
         lifetimes: config.blocks.lifetimes,
+        page_sample: config.pages.one_in().get(),
         parts: config.parts(),
         accounts: config.accounts.as_ref().map(AccountReport::parts),
     }

@@ -25,6 +25,7 @@ impl Story {
             track_peak: false,
             older: None,
             lifetimes: false,
+            page_sample: 1,
             parts: PartKeys::NONE,
             accounts: None,
         };

@@ -92,7 +92,7 @@ fn an_image_whose_exit_was_lost_can_be_ended() {
 #[test]
 fn a_forked_child_keeps_the_stacks_of_its_parent() {
     let child = Pid(200);
-    let touch = |stack| EventKind::Fault { page: AbsAddr(A), touch: Touch { present: false, write: true }, stack };
+    let touch = |stack| EventKind::Fault { page: AbsAddr(A), touch: Touch { write: true, ..Touch::default() }, stack };
     let story = Story::new().stack(S).stack(R).event(PID, T1, 0, touch(S)).event(PID, T1, 0, EventKind::Fork { child });
     let mut story = story.event(PID, T1, 0, touch(R)).exit(5);
     assert_eq!(story.0.take_ended()[0].stacks.len(), 2);

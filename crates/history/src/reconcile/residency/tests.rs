@@ -20,7 +20,7 @@ fn totals(touched: &[(u64, u64, u64)]) -> ImageUsage {
         let touched =
             Quantities::ZERO.with_amount(Quantity::LiveBytes, amount).with_amount(Quantity::AllocBytes, amount);
         *usage.by_stack.entry(key(stack)).or_default() += touched;
-        usage.touched.push(Touched { begin: at(begin), pages, key: key(stack) });
+        usage.touched.push(Touched { begin: at(begin), pages, key: key(stack), huge: false });
     }
     usage
 }
@@ -30,7 +30,7 @@ fn range(begin: u64, end: u64) -> ResidentRange {
 }
 
 fn counted<'a>(now: &'a [ResidentRange], before: &'a [ResidentRange]) -> Option<Pages<'a>> {
-    Some(Pages { now, before, one_in: 1, by_kind: false })
+    Some(Pages { pid: Pid(4711), now, before, one_in: 1, counts_huge: false, by_kind: false })
 }
 
 /// Returns the numbers of live, touched and released pages of a stack.
@@ -65,7 +65,7 @@ fn touched_pages_that_are_resident_are_live_others_released() {
 fn resident_pages_of_a_forked_child_do_not_exceed_its_totals() {
     let mut usage = totals(&[(7, 0, 2)]);
     // The pages were inherited from the parent without its totals.
-    usage.touched.push(Touched { begin: at(2), pages: 2, key: key(7) });
+    usage.touched.push(Touched { begin: at(2), pages: 2, key: key(7), huge: false });
     reconcile_pages(&mut usage, counted(&[range(0, 4)], &[]), 1);
     assert_eq!(pages(&usage, 7), [2, 2, 0]);
     assert_eq!(resident(&usage), [4, 2, 0, 2]);
@@ -170,4 +170,97 @@ fn a_sampled_huge_page_counts_whole_only_with_a_single_touch() {
     let squares = 511 * 512 + 1;
     assert_eq!(reconciled(&[(7, 600, 1)]), (5120, squares * 10 * 9, squares * 10 * 9));
     assert_eq!(reconciled(&[(7, 600, 1), (7, 700, 2)]), (30, 3 * 10 * 9, 3 * 10 * 9));
+}
+
+/// Returns the totals of huge pages from page `begin` on. Stack 7 has touched them, and they were counted.
+fn huge_totals(begin: u64, count: u64) -> ImageUsage {
+    let mut usage = totals(&[(7, begin, count * PAGES_OF_HUGE.count)]);
+    let stack = usage.by_stack.get_mut(&key(7)).unwrap();
+    stack[Quantity::HugeLiveBytes] = count * HUGE;
+    stack[Quantity::HugeAllocBytes] = count * HUGE;
+    usage.touched[0].huge = true;
+    usage
+}
+
+/// Returns resident pages in a sample of one page in 8, with huge pages that were counted.
+fn counted_huge(now: &[ResidentRange]) -> Option<Pages<'_>> {
+    Some(Pages { one_in: 8, counts_huge: true, ..counted(now, &[]).unwrap() })
+}
+
+/// Returns the number of pages from `begin` to `end` in the sample of [`counted_huge`].
+fn in_sample(begin: u64, end: u64) -> u64 {
+    (begin..end).filter(|&page| is_sampled(4711, at(page).0, 8)).count() as u64
+}
+
+#[test]
+fn huge_pages_are_not_scaled_with_a_sample() {
+    let mut usage = huge_totals(0, 3);
+    let small = totals(&[(8, 4096, 10)]);
+    usage.by_stack.extend(small.by_stack);
+    usage.touched.extend(small.touched);
+    let huge = ResidentRange { huge: true, ..range(0, 1024) };
+    reconcile_pages(&mut usage, counted_huge(&[huge, range(4096, 4176)]), 8);
+    assert_eq!((pages(&usage, 7), pages(&usage, 8)), ([1024, 1536, 512], [80, 80, 0]));
+    let variances = [7, 8].map(|stack| usage.by_stack[&key(stack)][Quantity::LiveVariance]);
+    assert_eq!(variances, [0, 10 * 8 * 7]);
+    assert_eq!(resident(&usage), [1104, 1104, 0, 0]);
+    let sum = usage.resident.unwrap().sum();
+    assert_eq!((sum.counted, sum.variance), (Bytes(2 * HUGE), 10 * 8 * 7));
+}
+
+#[test]
+fn a_split_huge_page_continues_as_its_sample() {
+    let all = in_sample(0, 512);
+    for left in [512, 100] {
+        let mut usage = huge_totals(0, 1);
+        reconcile_pages(&mut usage, counted_huge(&[range(0, left)]), 8);
+        let live = in_sample(0, left);
+        assert_eq!(pages(&usage, 7), [live * 8, all * 8, (all - live) * 8]);
+        let stack = usage.by_stack[&key(7)];
+        assert_eq!((stack[Quantity::LiveVariance], stack[Quantity::AllocVariance]), (live * 56, all * 56));
+        assert_eq!((stack[Quantity::HugeLiveBytes], stack[Quantity::HugeAllocBytes]), (0, 0));
+    }
+    // Nothing is resident at the address of the huge page, so its count is kept.
+    let mut usage = huge_totals(0, 1);
+    reconcile_pages(&mut usage, counted_huge(&[range(512, 600)]), 8);
+    assert_eq!(pages(&usage, 7), [0, 512, 512]);
+}
+
+#[test]
+fn a_collapsed_huge_page_counts_as_its_touched_pages() {
+    let large = |kind| ResidentRange { huge: true, kind, ..range(512, 1024) };
+    let live = |kind| {
+        let mut usage = totals(&[(7, 600, 1)]);
+        reconcile_pages(&mut usage, counted_huge(&[large(kind)]), 8);
+        pages(&usage, 7)[0]
+    };
+    // Huge pages of shared memory have no records of their own.
+    assert_eq!([MappingKind::Anonymous, MappingKind::Shmem].map(live), [8, 4096]);
+}
+
+#[test]
+fn counted_huge_pages_move_to_their_kind_of_memory() {
+    let mut usage = huge_totals(0, 2);
+    let huge = ResidentRange { huge: true, ..range(0, 512) };
+    reconcile_pages(&mut usage, Some(Pages { by_kind: true, ..counted_huge(&[huge]).unwrap() }), 8);
+    assert_eq!(pages(&usage, 7), [0, 512, 512]);
+    let anonymous = StackKey { part: Part::WHOLE.with_memory(MappingKind::Anonymous), ..key(7) };
+    let [live, alloc] = [usage.by_stack[&anonymous].live(), usage.by_stack[&anonymous].alloc()];
+    assert_eq!((live, alloc), (PAGES_OF_HUGE, PAGES_OF_HUGE));
+}
+
+#[test]
+fn a_negative_change_of_touches_is_raised() {
+    let pages = |count: i64| {
+        let count = count.cast_unsigned();
+        Amount { bytes: Bytes(count.wrapping_mul(PAGE.0)), count }
+    };
+    let raised = |live, alloc| {
+        let mut change = Quantities::ZERO
+            .with_amount(Quantity::LiveBytes, pages(live))
+            .with_amount(Quantity::AllocBytes, pages(alloc));
+        raise_touches(&mut change);
+        change.alloc()
+    };
+    assert_eq!([raised(-3, -2), raised(5, -2), raised(1, 4)], [pages(0), pages(5), pages(4)]);
 }

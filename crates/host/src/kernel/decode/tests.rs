@@ -88,9 +88,11 @@ fn exec_and_exit_are_headers() {
 
 #[test]
 fn fault_contains_page_access_and_stack() {
-    let touch = Touch { present: true, write: true };
+    let touch = Touch { present: true, write: true, huge: false };
     let page = AbsAddr(0x7f00_0000_5000);
     assert_eq!(decoded(&record(8, &[page.0 | 3, 99])), EventKind::Fault { page, touch, stack: StackId(99) });
+    let touch = Touch { present: false, write: true, huge: true };
+    assert_eq!(decoded(&record(8, &[page.0 | 6, 99])), EventKind::Fault { page, touch, stack: StackId(99) });
     assert_eq!(decoded(&record(9, &[ADDRESS.0])), EventKind::MajorFault { page: ADDRESS });
 }
 

@@ -19,6 +19,7 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
         filter: ProcessFilter::Matching(Vec::new()),
         records_allocators: true,
         page_sample: NonZeroU32::new(2),
+        records_huge_pages: true,
         records_moves: true,
         reclaim: true,
         records_mappings: true,
@@ -27,6 +28,7 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
     let (mut kernel, _readers) = Kernel::load(&options).unwrap();
     kernel.attach_backend().load_all().unwrap();
     assert!(kernel.programs().any(|(name, _)| name == "page_fault_user"));
+    assert!(kernel.records_huge_pages());
     let count = |program| bpf_syscall::program_info(program).unwrap().verified_insns;
     let mut verified: Vec<_> = kernel.programs().map(|(name, program)| (name.to_owned(), count(program))).collect();
     verified.sort();

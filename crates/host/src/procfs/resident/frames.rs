@@ -3,12 +3,12 @@
 use std::io;
 use std::ptr;
 
-use memtrace_model::{AbsAddr, Pid};
+use memtrace_model::{AbsAddr, HUGE_PAGE, Pid};
 
 use crate::procfs::pagemap::{FRAME, PageMap};
 
 /// Size of a huge page in bytes.
-pub(crate) const HUGE: u64 = 1 << 21;
+pub(crate) const HUGE: u64 = HUGE_PAGE.0;
 
 /// Frames of the zero pages that the kernel maps on a read of untouched memory.
 #[derive(Clone, Copy, Debug)]
