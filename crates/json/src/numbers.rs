@@ -38,10 +38,11 @@ numbers_by_key! {
 ///
 /// With `reclaim`, the first eight numbers are zero.
 ///
-/// With sampling, the numbers are estimates, each with its error. Three in a thousand estimates are off by more than
-/// their error. The error of a sum is smaller than the sum of the errors, so groups, processes and totals have errors
-/// of their own. For other sums, such as a frame or a line of folded stacks, the error grows with the square root of
-/// the number: a quarter of a number has half of its error.
+/// With sampling, the numbers are estimates, each with its error. Five in a hundred estimates are off by more than
+/// their error. Huge pages are counted and not estimated, so they do not increase the error. The error of a sum is
+/// smaller than the sum of the errors, so groups, processes and totals have errors of their own. For other sums, such as
+/// a frame or a line of folded stacks, the error grows with the square root of the number: a quarter of a number has
+/// half of its error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Numbers {
     /// Bytes allocated and not yet freed by processes that run when tracing ends. With `window`, it is the change,

@@ -1,5 +1,6 @@
 //! Formats of numbers in every output: sizes, counts, rates, times and percentages.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 /// Units of time in arguments, with their length in milliseconds, from large to small.
@@ -136,6 +137,28 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// Formats the shares of parts of a whole in percent. Rounded as by [`percent`], they would often not add up to 100 %.
+/// Therefore all shares are rounded down to a tenth, and those with the largest remainders are raised by a tenth, until
+/// the sum is 100 %.
+pub fn percents<const N: usize>(parts: [u64; N]) -> [String; N] {
+    const WHOLE: u128 = 1000;
+    let sum = parts.iter().map(|&part| u128::from(part)).sum::<u128>().max(1);
+    let mut tenths = parts.map(|part| u128::from(part) * WHOLE / sum);
+    let mut order: [usize; N] = std::array::from_fn(|index| index);
+    order.sort_by_key(|&index| Reverse(u128::from(parts[index]) * WHOLE % sum));
+    let missing = WHOLE.saturating_sub(tenths.iter().sum::<u128>());
+    for (&index, _) in order.iter().zip(0..missing).filter(|(index, _)| parts[**index] > 0) {
+        tenths[index] += 1;
+    }
+    std::array::from_fn(|index| match tenths[index] {
+        0 if parts[index] == 0 => String::from("0%"),
+        0 => String::from("<0.1%"),
+        WHOLE if u128::from(parts[index]) == sum => String::from("100%"),
+        WHOLE => String::from(">99.9%"),
+        tenths => format!("{}.{}%", tenths / 10, tenths % 10),
+    })
+}
+
 /// Formats an estimated share in percent. The share may exceed 1: `2.3 %`, `140 %`.
 pub fn rough_percent(share: f64) -> String {
     let percent = share * 100.0;
@@ -224,6 +247,16 @@ mod tests {
     fn only_0_and_1_are_written_as_0_and_100_percent() {
         let shown: Vec<_> = [0.0, 0.000_1, 0.001, 0.5, 0.999, 0.999_9, 1.0].into_iter().map(percent).collect();
         assert_eq!(shown, ["0%", "<0.1%", "0.1%", "50.0%", "99.9%", ">99.9%", "100%"]);
+    }
+
+    #[test]
+    fn percents_add_up_to_the_whole() {
+        assert_eq!(percents([1, 1, 1]), ["33.4%", "33.3%", "33.3%"]);
+        assert_eq!(percents([2, 2, 2, 1]), ["28.6%", "28.6%", "28.5%", "14.3%"]);
+        assert_eq!(percents([0, 7]), ["0%", "100%"]);
+        assert_eq!(percents([99_999, 1]), [">99.9%", "<0.1%"]);
+        assert_eq!(percents([0, 0]), ["0%", "0%"]);
+        assert_eq!(percents([u64::MAX, u64::MAX]), ["50.0%", "50.0%"]);
     }
 
     #[test]

@@ -52,7 +52,8 @@ impl KernelReported {
 pub(super) fn live_error(known: Option<KernelReported>, profile: &Profile, usage: &Quantities) -> Option<u64> {
     let error = estimate::error(profile, Quantity::LiveCount, usage)?;
     let most = known.and_then(|known| known.most);
-    Some(most.map_or(error, |most| estimate::limited(error, usage.live().bytes, most)))
+    let counted = Bytes(usage[Quantity::HugeLiveBytes]);
+    Some(most.map_or(error, |most| estimate::limited(error, usage.live().bytes, [counted, most])))
 }
 
 /// Returns the sum of the known counts; `None` if none is known.
@@ -83,10 +84,10 @@ mod tests {
             let live = Amount { bytes: Bytes(live * PAGE.0), count: live };
             live_error(Some(known), &profile, &Quantities::ZERO.with_amount(Quantity::LiveBytes, live))
         };
-        assert_eq!([error(runs, 0), error(ended, 0), error(unknown, 0)], [Some(7), Some(0), Some(576)]);
+        assert_eq!([error(runs, 0), error(ended, 0), error(unknown, 0)], [Some(7), Some(0), Some(246)]);
         assert_eq!(error(runs, 64), Some(64), "less than nothing it is not");
         assert_eq!(error(runs.and(ended), 0), Some(7));
-        assert_eq!(error(runs.and(unknown), 0), Some(576));
+        assert_eq!(error(runs.and(unknown), 0), Some(246));
         assert_eq!(runs.and(ended).resident, Some(Bytes(7 * PAGE.0)));
     }
 }

@@ -129,7 +129,7 @@ fn totals(view: MetricView<'_>, out: &mut dyn io::Write) -> io::Result<()> {
         let sampled = number::grouped(profile.run.page_sample.into());
         writeln!(
             out,
-            "\n  Numbers with ± are estimates from one page in {sampled}; three of a thousand exceed their error."
+            "\n  Numbers with ± are estimates from one page in {sampled}; five of a hundred exceed their error."
         )?;
     }
     if let Some(peak) = profile.sole_peak() {

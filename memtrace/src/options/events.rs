@@ -26,9 +26,9 @@ pub(crate) struct EventArgs {
 pub(crate) struct PageArgs {
     /// Sample one page in N [default: 1]
     ///
-    /// For page faults, to trace them all the time. The numbers of stacks are then estimates, shown with their standard
-    /// error (±), except in folded stacks. The resident bytes and page faults of a process remain exact, since the
-    /// kernel counts them.
+    /// For page faults, to trace them all the time. The numbers of stacks are then estimates, except those of huge
+    /// pages. They are shown with the error (±) that five of a hundred estimates exceed; folded stacks have no errors.
+    /// The resident bytes and page faults of a process remain exact, since the kernel counts them.
     #[arg(long, value_name = "N", hide_short_help = true, help_heading = FILTERS)]
     pub(crate) sample: Option<NonZeroU32>,
 }

@@ -75,7 +75,7 @@ pub(super) fn kernel_counts(known: KernelReported) -> KernelCounts {
 pub(super) fn resident(profile: &Profile, residence: &Residency) -> Object<'static, ResidentMemory> {
     let memory = |resident: &ResidentKind| ResidentMemory {
         total_bytes: resident.total.0,
-        with_stack_bytes: resident.with_stack.0,
+        with_stack_bytes: resident.explained().0,
         with_stack_error_bytes: estimate::kind_error(profile, resident).map(|pages| estimate::size_of_pages(pages).0),
         before_bytes: resident.before.0,
     };

@@ -32,33 +32,33 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     let column = |head, of: fn(&ResidentKind) -> Bytes| {
         Column::numbers(head, rows.iter().map(|(_, resident)| Bytes::compact(of(resident))))
     };
-    // Other memory is a difference, so it has the same error as the memory with a stack.
-    let estimated = |head, of: fn(&ResidentKind) -> Bytes| {
+    let estimated = |head, of: fn(&ResidentKind) -> Bytes, error: fn(&Profile, &ResidentKind) -> Option<u64>| {
         let cell = |(_, resident): &(&str, ResidentKind)| {
-            let pages = estimate::kind_error(profile, resident);
-            Bytes::compact(of(resident)) + &cells::error(Measure::Bytes, pages)
+            Bytes::compact(of(resident)) + &cells::error(Measure::Bytes, error(profile, resident))
         };
         Column::numbers(head, rows.iter().map(cell))
     };
     let columns = [
         Column::text("MEMORY", rows.iter().map(|(name, _)| (*name).to_owned())),
         column("RESIDENT", |resident| resident.total),
-        estimated("WITH STACK", |resident| resident.with_stack),
+        estimated("WITH STACK", ResidentKind::explained, estimate::kind_error),
         column("BEFORE", |resident| resident.before),
-        estimated("OTHER", ResidentKind::other),
+        estimated("OTHER", ResidentKind::other, estimate::other_error),
     ];
     table::write(&columns, out)?;
-    let share = |bytes: Bytes| number::percent(bytes.0 as f64 / total.total.0 as f64);
+    let parts = [total.explained(), total.before, total.other()];
+    let [with_stack, before, other] = number::percents(parts.map(|part| part.0));
     let error = estimate::kind_error(profile, &total).map(estimate::size_of_pages);
+    let share = |bytes: Bytes| number::percent(bytes.0 as f64 / total.total.0 as f64);
     let off = error.map(|error| format!(" ± {}", share(error))).unwrap_or_default();
     let about = if off.is_empty() { "" } else { "about " };
-    let mut sentence = format!("{about}{}{off} of it has a stack", share(total.with_stack));
+    let mut sentence = format!("{about}{with_stack}{off} of it has a stack");
     if total.before != Bytes(0) {
-        sentence.push_str(&format!(", {} was resident when tracing began", share(total.before)));
+        sentence.push_str(&format!(", {before} was resident when tracing began"));
     }
-    // A value that is not above its error may be zero.
-    if total.other() > error.unwrap_or_default() {
-        sentence.push_str(&format!(", {} became resident without a recorded touch", share(total.other())));
+    // Even a value below its error is shown: the shares must add up.
+    if total.other() != Bytes(0) {
+        sentence.push_str(&format!(", {other} became resident without a recorded touch"));
     }
     writeln!(out, "\n{}", wrapped(&format!("{}.", format::capitalised(&sentence)), 0))
 }
