@@ -4,6 +4,7 @@
 #include "ledger.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,90 @@ NOIPA static void huge_read(void) {
         abort();
     read_from(begin, 8 * MIB);
     expect_pages("huge_read", 0, 10 * MIB / PAGE);
+}
+
+/* The sum of `Rss` in smaps over the mappings within a range. */
+static unsigned long rss_of(const char *from, size_t bytes) {
+    static char row[4096];
+    unsigned long begin = 0, end = 0, first, last, kib, sum = 0;
+    FILE *smaps = fopen("/proc/self/smaps", "r");
+    if (!smaps)
+        abort();
+    while (fgets(row, sizeof row, smaps)) {
+        if (sscanf(row, "%lx-%lx ", &first, &last) == 2) {
+            begin = first;
+            end = last;
+        } else if (begin >= (uintptr_t)from && end <= (uintptr_t)from + bytes && sscanf(row, "Rss: %lu kB", &kib) == 1)
+            sum += kib * 1024;
+    }
+    fclose(smaps);
+    return sum;
+}
+
+/* One stack touches all regions. */
+NOIPA static void write_regions(char *const regions[], const size_t bytes[], int count) {
+    for (int i = 0; i < count; i++)
+        write_to(regions[i], bytes[i]);
+}
+
+static void huge_and_small(void) {
+    char *huge = aligned(map(34 * MIB)), *small = map(16 * MIB);
+    if (madvise(huge, 32 * MIB, MADV_HUGEPAGE) || madvise(small, 16 * MIB, MADV_NOHUGEPAGE))
+        abort();
+    char *const regions[] = {huge, small};
+    const size_t bytes[] = {32 * MIB, 16 * MIB};
+    write_regions(regions, bytes, 2);
+    expect_pages("write_regions", (rss_of(huge, 32 * MIB) + rss_of(small, 16 * MIB)) / PAGE, 0);
+}
+
+NOIPA static char *huge_to_split(void) {
+    char *begin = aligned(map(10 * MIB));
+    if (madvise(begin, 8 * MIB, MADV_HUGEPAGE))
+        abort();
+    write_to(begin, 8 * MIB);
+    return begin;
+}
+
+NOIPA static void write_again(char *from) { write_to(from, 128 * PAGE); }
+
+/* The second half of each huge page is released, and half of it is touched again. */
+static void huge_split(void) {
+    char *begin = huge_to_split();
+    for (int i = 0; i < 4; i++) {
+        char *half = begin + i * HUGE + HUGE / 2;
+        if (madvise(half, HUGE / 2, MADV_DONTNEED))
+            abort();
+        write_again(half);
+    }
+    expect_pages("huge_to_split", 4 * 256, 10 * MIB / PAGE);
+    expect_pages("write_again", 4 * 128, 0);
+}
+
+#define RACERS 8
+static pthread_barrier_t line_up;
+static char *shared_huge;
+
+/* All threads touch each huge page at the same time. */
+NOIPA static void *touch_shared(void *number) {
+    for (size_t at = 0; at < 32 * MIB; at += HUGE) {
+        pthread_barrier_wait(&line_up);
+        shared_huge[at + (uintptr_t)number * PAGE] = 1;
+    }
+    return NULL;
+}
+
+static void huge_race(void) {
+    pthread_t racers[RACERS];
+    shared_huge = aligned(map(34 * MIB));
+    if (madvise(shared_huge, 32 * MIB, MADV_HUGEPAGE) || pthread_barrier_init(&line_up, NULL, RACERS))
+        abort();
+    for (uintptr_t i = 0; i < RACERS; i++)
+        if (pthread_create(&racers[i], NULL, touch_shared, (void *)i))
+            abort();
+    for (int i = 0; i < RACERS; i++)
+        if (pthread_join(racers[i], NULL))
+            abort();
+    expect_pages("touch_shared", rss_of(shared_huge, 32 * MIB) / PAGE, 0);
 }
 
 NOIPA static void with_a_hole(void) {
@@ -307,18 +392,23 @@ int main(int argc, char **argv) {
         {"hole", with_a_hole},          {"back", given_back}, {"moves", moves},             {"files", files},
         {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel}, {"swaps", swaps}, {"disk", disk},
         {"context", contexts},          {"kernel_context", kernel_contexts},
+        {"huge_and_small", huge_and_small}, {"huge_split", huge_split}, {"huge_race", huge_race},
     };
+    /* A further argument lets the scenario run without a harness. */
+    int is_alone = argc == 3;
     /* Faults in its own code now, not during the scenario. */
     if (mlockall(MCL_CURRENT))
         abort();
-    print_ready();
-    if (!wait_for_harness())
-        return 1;
+    if (!is_alone) {
+        print_ready();
+        if (!wait_for_harness())
+            return 1;
+    }
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
-        if (argc == 2 && !strcmp(argv[1], scenarios[i].name))
+        if (argc >= 2 && !strcmp(argv[1], scenarios[i].name))
             scenarios[i].run();
     static char all[sizeof line + 64];
     snprintf(all, sizeof all, "{\"pid\":%d,\"functions\":{%s}}\n", (int)getpid(), line);
     print_text(all);
-    return wait_for_harness() ? 0 : 1;
+    return is_alone || wait_for_harness() ? 0 : 1;
 }

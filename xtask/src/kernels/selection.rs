@@ -75,6 +75,7 @@ pub(super) const TOPICS: &[TestTopic] = &[
             },
             OmittedTest { test: "alone::swapped_in_pages_are_resident_again", reason: NO_DISK },
             OmittedTest { test: "major_faults_match_the_kernel", reason: NO_DISK },
+            OmittedTest { test: "long::intervals_contain_the_rss_in_95_of_100_runs", reason: MANY_PROCESSES },
         ],
     },
     TestTopic {
