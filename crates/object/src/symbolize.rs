@@ -10,6 +10,7 @@ mod demangle;
 mod expanded_sections;
 mod find_function;
 mod find_in_process;
+mod find_variables;
 mod functions;
 mod generated_code;
 mod headers;
@@ -32,6 +33,7 @@ use crate::object_files::ObjectFiles;
 
 pub use find_function::{FunctionError, FunctionPlace, find_function};
 pub use find_in_process::FindInProcess;
+pub use find_variables::{DataAddress, Variable, find_variables};
 pub use functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles, NamesToRead};
 pub use generated_code::ImageCode;
 pub use name_files::NameSource;

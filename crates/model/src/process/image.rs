@@ -69,9 +69,15 @@ impl ProcessImage {
     /// Returns the mapping that contains `address`.
     #[must_use]
     pub fn mapping_at(&self, address: AbsAddr) -> Option<&Mapping> {
+        self.code_below(address).filter(|mapping| address < mapping.end)
+    }
+
+    /// Returns the last executable mapping that begins at or below `address`. Linkers place the variables of an object
+    /// after its code.
+    #[must_use]
+    pub fn code_below(&self, address: AbsAddr) -> Option<&Mapping> {
         let after = self.mappings.partition_point(|mapping| mapping.start <= address);
-        let mapping = self.mappings.get(after.checked_sub(1)?)?;
-        (address < mapping.end).then_some(mapping)
+        self.mappings.get(after.checked_sub(1)?)
     }
 
     /// Returns the mapped objects, one for each mapping.

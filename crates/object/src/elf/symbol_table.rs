@@ -3,7 +3,9 @@
 
 use memtrace_model::VirtOffset;
 use object::elf::SectionType;
-use object::elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_TLS, SectionHeader64, Sym64};
+use object::elf::{
+    SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT, STT_TLS, SectionHeader64, Sym64,
+};
 use object::{LittleEndian, pod};
 
 use super::dynamic_symbols::{Symbol, SymbolKind};
@@ -14,6 +16,12 @@ use super::source::{LE, Source};
 
 /// Maximum size in bytes of a symbol table, and of its string table. The largest browsers have about 100 MB.
 const MAX_TABLE: u64 = 1 << 28;
+
+/// Maximum number of variables at the searched addresses. A hostile object has many variables at each address.
+const MAX_VARIABLES: usize = 1 << 22;
+
+/// Maximum length of the name of a variable in bytes. Longer names are cut.
+const MAX_VARIABLE_NAME: usize = 512;
 
 /// Location of a table in the file.
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +60,36 @@ pub(crate) fn find_thread_locals(
         }
     })?;
     Ok(found)
+}
+
+/// Returns the name of the variable at each of `addresses`; `None` for an address without a variable in the symbol
+/// tables. If there are several variables, the smallest one counts.
+pub(crate) fn find_variables(elf: &Elf<impl Source>, addresses: &[u64]) -> Result<Vec<Option<String>>, ElfError> {
+    let mut sorted: Vec<(u64, usize)> = addresses.iter().copied().zip(0..).collect();
+    sorted.sort_unstable();
+    let mut found: Vec<Option<(u64, String)>> = vec![None; addresses.len()];
+    let mut variables = 0;
+    for table in [SHT_SYMTAB, SHT_DYNSYM] {
+        for_each_symbol(elf, table, |name, symbol| {
+            if symbol.st_type() != STT_OBJECT || name.is_empty() {
+                return;
+            }
+            let (start, size) = (symbol.st_value.get(LE), symbol.st_size.get(LE));
+            let end = start.saturating_add(size.max(1));
+            let first = sorted.partition_point(|(address, _)| *address < start);
+            for &(_, index) in sorted[first..].iter().take_while(|(address, _)| *address < end) {
+                variables += 1;
+                if variables > MAX_VARIABLES {
+                    return;
+                }
+                if found[index].as_ref().is_none_or(|(smallest, _)| size < *smallest) {
+                    let name = &name[..name.len().min(MAX_VARIABLE_NAME)];
+                    found[index] = Some((size, String::from_utf8_lossy(name).into_owned()));
+                }
+            }
+        })?;
+    }
+    Ok(found.into_iter().map(|variable| variable.map(|(_, name)| name)).collect())
 }
 
 /// As [`find_functions`], for the symbol table of this section type.
