@@ -24,7 +24,7 @@ use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use activity::{
     ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, FutexWait, MAX_ACTIVE_THREADS,
-    ThreadState, TimedCall, UNKNOWN_USAGE, call_time,
+    ThreadState, TimedCall, UNKNOWN_USAGE, call_time, futex_use,
 };
 pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use demotion::{DroppedBlocks, DroppedRecord, MAX_DEMOTED};

@@ -11,13 +11,16 @@ use core::ptr::{read_volatile, write_volatile};
 use aya_ebpf::btf_maps::{HashMap, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::{FutexWait, MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_USAGE, call_time};
+use memtrace_common::wire::{
+    FutexWait, MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_USAGE, call_time, futex_use,
+};
 
 use crate::limits::BPF_NOEXIST;
 use crate::thread::{Thread, since_start};
 use crate::{atomic, loss, settings};
 
-const NO_WAIT: FutexWait = FutexWait { begin: 0, cpu: 0, address: 0, holder: 0 };
+const NO_WAIT: FutexWait =
+    FutexWait { begin: 0, cpu: 0, address: 0, holder: 0, waker: 0, usage: futex_use::UNKNOWN, reserved: 0 };
 const NO_CALL: TimedCall = TimedCall { begin: 0, cpu: 0, function: 0 };
 
 #[btf_map]
@@ -29,8 +32,8 @@ static CALL_TIMES: PerCpuArray<u64, { call_time::COUNT as usize }> = PerCpuArray
 
 #[inline(always)]
 fn of_thread(tid: u32) -> Option<&'static mut ThreadState> {
-    // SAFETY: the pointer refers to a map value. Only the thread itself and the program at its context switches use the
-    // entry.
+    // SAFETY: the pointer refers to a map value. Only the thread itself, the program at its context switches and the
+    // program at its wakes use the entry.
     ACTIVE_THREADS.get_ptr_mut(&tid).map(|state| unsafe { &mut *state })
 }
 
@@ -116,12 +119,35 @@ pub fn add_allocated(thread: Thread, size: u64) {
 }
 
 /// Begins a wait of the current thread for the futex at `address`. `holder` is the thread that holds the futex, or 0.
+/// `usage` is a constant of [`futex_use`].
 #[inline(always)]
-pub fn begin_wait(thread: Thread, address: u64, holder: u32) {
+pub fn begin_wait(thread: Thread, address: u64, holder: u32, usage: u32) {
     if let Some(state) = of_current(thread) {
         let begin = since_start();
         let cpu = cpu_time(state, begin);
-        state.wait = FutexWait { begin, cpu, address, holder: holder as u64 };
+        state.wait = FutexWait { begin, cpu, address, holder, waker: 0, usage, reserved: 0 };
+    }
+}
+
+/// Returns the pending futex wait of a thread; `None` if the thread does not wait for a futex.
+#[inline(always)]
+pub fn pending_wait(tid: u32) -> Option<&'static mut FutexWait> {
+    let wait = &mut of_thread(tid)?.wait;
+    // SAFETY: a word of a map value.
+    let begin = unsafe { read_volatile(&raw const wait.begin) };
+    if begin == 0 { None } else { Some(wait) }
+}
+
+/// Records that the thread `waker` wakes the waiting thread; `exits` is true if the waker exits. If there are several
+/// wakes, the last one ends the wait.
+#[inline(always)]
+pub fn set_waker(wait: &mut FutexWait, waker: u32, exits: bool) {
+    // SAFETY: a word of a map value. The waiting thread reads it when it runs again.
+    unsafe { write_volatile(&raw mut wait.waker, waker) };
+    if wait.usage == futex_use::MAYBE_JOIN || wait.usage == futex_use::JOIN {
+        let usage = if exits { futex_use::JOIN } else { futex_use::MAYBE_JOIN };
+        // SAFETY: as above.
+        unsafe { write_volatile(&raw mut wait.usage, usage) };
     }
 }
 

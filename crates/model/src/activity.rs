@@ -4,10 +4,12 @@ mod changes;
 mod step;
 mod sums;
 mod timeline;
+mod wait_class;
 
 pub use changes::{ActivityChanges, LockIdentity};
-pub use step::{StepAction, StepKind, StepProbe, ThreadStep};
+pub use step::{FutexUse, StepAction, StepKind, StepProbe, ThreadStep};
 pub use sums::{CallSums, LockSums, SpanSums};
 pub use timeline::{
     ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Span, SpanKind, SpanLabel, SpanRow,
 };
+pub use wait_class::WaitClass;

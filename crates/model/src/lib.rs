@@ -34,8 +34,9 @@ mod user_probe;
 mod working_set;
 
 pub use activity::{
-    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, LeftOut, LockIdentity, LockRow,
-    LockSums, Span, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe, ThreadStep,
+    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, FutexUse, LeftOut, LockIdentity,
+    LockRow, LockSums, Span, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe, ThreadStep,
+    WaitClass,
 };
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;

@@ -35,12 +35,13 @@ pub struct ActivityRecord {
     pub stack: u64,
     /// The step: an [`ActivityStep`].
     pub step: u32,
-    /// Id that user space gave the function or user probe. In a stall, a constant of [`super::reclaim_kind`].
+    /// Id that user space gave the function or user probe. In a stall, a constant of [`super::reclaim_kind`]. In a
+    /// futex wait, a constant of [`futex_use`].
     pub site: u32,
     /// Thread that may hold the futex, in the pid namespace of the process; 0 if it is not known.
     pub holder: u32,
-    /// Padding: zero.
-    pub reserved: u32,
+    /// Thread of the process that ended the futex wait, in the root pid namespace; 0 if it is not known.
+    pub waker: u32,
     /// Name of a task, lock, event or thread, or label of a call.
     pub name: ActivityText,
     /// Text of an event.
@@ -137,7 +138,29 @@ pub struct FutexWait {
     /// Address of the futex.
     pub address: u64,
     /// Thread that may hold the futex, in the pid namespace of the process; 0 if it is not known.
-    pub holder: u64,
+    pub holder: u32,
+    /// Thread of the process that has last woken the waiting thread, in the root pid namespace; 0 if there is none.
+    pub waker: u32,
+    /// Use of the futex: a constant of [`futex_use`].
+    pub usage: u32,
+    /// Padding: zero.
+    pub reserved: u32,
+}
+
+/// Uses of a futex, as far as the arguments of the system call and the waker show them.
+pub mod futex_use {
+    /// The use is not known.
+    pub const UNKNOWN: u32 = 0;
+
+    /// Other processes may wake the thread, and the expected value may be the id of a thread. In this way, glibc waits
+    /// for a word that the kernel clears when a thread exits.
+    pub const MAYBE_JOIN: u32 = 1;
+
+    /// As [`MAYBE_JOIN`], and a thread that exits has woken the waiting thread.
+    pub const JOIN: u32 = 2;
+
+    /// The thread waits until the word is not 0, as a semaphore does. A lock that is held is not 0.
+    pub const EVENT: u32 = 3;
 }
 
 /// A call of an allocator.
@@ -248,7 +271,7 @@ const _: () = {
     assert!(offset_of!(ActivityRecord, step) == 64);
     assert!(offset_of!(ActivityRecord, name) == 80);
     assert!(ActivityStep::ALL.len() <= 16);
-    assert!(size_of::<ThreadState>() == 88);
+    assert!(size_of::<ThreadState>() == 96);
 };
 
 #[cfg(test)]

@@ -35,6 +35,7 @@ pub struct Step {
     pub cpu_before: u64,
     pub stack: u64,
     pub holder: u32,
+    pub waker: u32,
     /// Addresses of two C strings in the process, the name and the text; 0 if there is no string.
     pub name: u64,
     pub text: u64,
@@ -52,6 +53,7 @@ impl Step {
             cpu_before: 0,
             stack: STACK_NOT_TAKEN,
             holder: 0,
+            waker: 0,
             name,
             text,
         }
@@ -80,7 +82,7 @@ fn send(thread: Thread, time: u64, usage: activity::Usage, step: Step, has_comm:
         return;
     };
     let record = entry.as_mut_ptr();
-    let Step { step, site, value, duration, stack, holder, name, text, .. } = step;
+    let Step { step, site, value, duration, stack, holder, waker, name, text, .. } = step;
     // SAFETY: the entry is memory for a record, and every field is written. Texts are written up to their zero.
     unsafe {
         (*record).header = thread.header(RecordKind::Activity);
@@ -93,7 +95,7 @@ fn send(thread: Thread, time: u64, usage: activity::Usage, step: Step, has_comm:
         (*record).step = step;
         (*record).site = site;
         (*record).holder = holder;
-        (*record).reserved = 0;
+        (*record).waker = waker;
         read_text(&raw mut (*record).name, name);
         read_text(&raw mut (*record).text, text);
         if has_comm {

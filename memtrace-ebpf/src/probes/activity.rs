@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::{raw_tracepoint, uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RawTracePointContext, RetProbeContext};
-use memtrace_common::wire::{ActivityCookie, ActivityStep};
+use memtrace_common::wire::{ActivityCookie, ActivityStep, futex_use};
 
 use crate::activity;
 use crate::emit::{self, ACTIVITY_RING, Step};
@@ -78,12 +78,20 @@ fn activity_thread_exit(_context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Operations of the futex system call that wait, and the mask that removes their flags (include/uapi/linux/futex.h).
+/// Operations of the futex system call, the mask that removes their flags, and the flag of futexes that no other
+/// process uses (include/uapi/linux/futex.h).
 mod operation {
     pub const MASK: u64 = 0x7f;
+    pub const PRIVATE: u64 = 0x80;
     pub const WAIT: u64 = 0;
+    pub const WAKE: u64 = 1;
+    pub const REQUEUE: u64 = 3;
+    pub const CMP_REQUEUE: u64 = 4;
+    pub const WAKE_OP: u64 = 5;
     pub const LOCK_PI: u64 = 6;
+    pub const UNLOCK_PI: u64 = 7;
     pub const WAIT_BITSET: u64 = 9;
+    pub const WAKE_BITSET: u64 = 10;
     pub const WAIT_REQUEUE_PI: u64 = 11;
     pub const LOCK_PI2: u64 = 13;
 }
@@ -93,7 +101,7 @@ mod operation {
 const HOLDER: u32 = 0x3fff_ffff;
 
 /// Value of a glibc lock that has waiters (nptl/lowlevellock.c).
-const GLIBC_CONTENDED: u64 = 2;
+const GLIBC_CONTENDED: u32 = 2;
 
 /// Offset of the holder's TID from the futex word in a glibc mutex (`__owner` and `__lock` of
 /// `struct __pthread_mutex_s`, sysdeps/nptl/bits/struct_mutex.h). User space checks that the TID is a thread of the
@@ -111,18 +119,66 @@ fn futex_enter(context: RawTracePointContext) -> i32 {
         return 0;
     }
     let address = read_word(registers, offset::FIRST);
-    let operation = read_word(registers, offset::SECOND) & operation::MASK;
-    let expected = read_word(registers, offset::THIRD) as u32 as u64;
-    let holder = match operation {
-        operation::LOCK_PI | operation::LOCK_PI2 => word(address) & HOLDER,
+    let flagged = read_word(registers, offset::SECOND);
+    let expected = read_word(registers, offset::THIRD) as u32;
+    let is_shared = flagged & operation::PRIVATE == 0;
+    let (holder, usage) = match flagged & operation::MASK {
+        operation::LOCK_PI | operation::LOCK_PI2 => (word(address) & HOLDER, futex_use::UNKNOWN),
         operation::WAIT | operation::WAIT_BITSET if expected == GLIBC_CONTENDED => {
-            word(address.wrapping_add(GLIBC_OWNER))
+            (word(address.wrapping_add(GLIBC_OWNER)), futex_use::UNKNOWN)
         }
-        operation::WAIT | operation::WAIT_BITSET | operation::WAIT_REQUEUE_PI => 0,
+        operation::WAIT | operation::WAIT_BITSET if expected == 0 => (0, futex_use::EVENT),
+        // The wake at the exit of a thread has no private flag (`mm_release`, kernel/fork.c), so the wait has none.
+        operation::WAIT | operation::WAIT_BITSET if is_shared && expected <= HOLDER => {
+            (expected, futex_use::MAYBE_JOIN)
+        }
+        operation::WAIT | operation::WAIT_BITSET | operation::WAIT_REQUEUE_PI => (0, futex_use::UNKNOWN),
         _ => return 0,
     };
-    activity::begin_wait(Thread::current(), address, holder);
+    activity::begin_wait(Thread::current(), address, holder, usage);
     0
+}
+
+/// `TP_PROTO(struct task_struct *p)`, include/trace/events/sched.h. The program runs in the waker, or in the thread
+/// that the waker has interrupted. It runs for each wake on the machine, so it first looks up the woken thread.
+///
+/// The current thread is the waker if it belongs to the process of the woken thread, and exits or is in a system call
+/// that wakes threads at the same address. Timers and signals wake from elsewhere. If a timer interrupts such a call
+/// and wakes a thread that waits at its address, the wait ends with an error, and `futex_exit` drops the waker.
+#[raw_tracepoint(tracepoint = "sched_waking")]
+fn futex_waking(context: RawTracePointContext) -> i32 {
+    let woken: u64 = context.arg(0);
+    let Some(tid) = kernel::read(woken, field!(thread.task_pid)) else { return 0 };
+    let Some(wait) = activity::pending_wait(tid) else { return 0 };
+    let waker = Thread::current();
+    if kernel::read(woken, field!(task.task_tgid)) != Some(waker.pid) {
+        return 0;
+    }
+    let registers = Interrupted::current().registers;
+    if !is_native(read_word(registers, offset::MODE)) {
+        return 0;
+    }
+    let call = read_word(registers, offset::NUMBER);
+    let exits = call == number::EXIT;
+    let is_at_address = || read_word(registers, offset::FIRST) == wait.address;
+    if exits || call == number::FUTEX && wakes(read_word(registers, offset::SECOND)) && is_at_address() {
+        activity::set_waker(wait, waker.tid, exits);
+    }
+    0
+}
+
+/// Returns true for an operation that wakes threads at its first address. `flagged` is the operation with its flags.
+#[inline(always)]
+fn wakes(flagged: u64) -> bool {
+    matches!(
+        flagged & operation::MASK,
+        operation::WAKE
+            | operation::WAKE_BITSET
+            | operation::WAKE_OP
+            | operation::REQUEUE
+            | operation::CMP_REQUEUE
+            | operation::UNLOCK_PI
+    )
 }
 
 /// Reads 4 bytes of the process; 0 if they cannot be read.
@@ -143,8 +199,11 @@ fn futex_exit(context: RawTracePointContext) -> i32 {
     let duration = since_start().saturating_sub(wait.begin);
     if duration >= field!(min_wait) && gate::is_open_for_current() {
         let stack = stack::take(&context, &Interrupted::current(), thread, ACTIVITY_RING);
-        let (value, holder, cpu_before) = (wait.address, wait.holder as u32, wait.cpu);
-        let step = Step { value, holder, duration, cpu_before, stack, ..Step::new(ActivityStep::FutexWait) };
+        let (site, value, holder, cpu_before) = (wait.usage, wait.address, wait.holder, wait.cpu);
+        // A wait that a timer or a signal has ended returns an error.
+        let waker = if context.arg::<u64>(1) == 0 { wait.waker } else { 0 };
+        let step =
+            Step { site, value, holder, waker, duration, cpu_before, stack, ..Step::new(ActivityStep::FutexWait) };
         emit::activity(thread, step);
     }
     0

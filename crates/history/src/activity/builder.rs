@@ -1,8 +1,8 @@
 //! Pairs the steps of threads, such as the begin and the end of a call, to spans.
 
 use memtrace_model::{
-    AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, LockIdentity, LockSums, LossReason, Losses,
-    Nanoseconds, Pid, Span, SpanKind, SpanLabel, StackId, StepKind, ThreadStep, Tid,
+    AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, FutexUse, LockSums, LossReason, Losses,
+    Nanoseconds, Pid, Span, SpanKind, SpanLabel, StackId, StepKind, ThreadStep, Tid, WaitClass,
 };
 use rustc_hash::FxHashMap;
 
@@ -120,10 +120,15 @@ impl ActivityBuilder {
                 self.event(moment, &name, EventValue::Text(text));
             }
             StepKind::Call { site, value } => self.call(moment, site, value),
-            StepKind::FutexWait { address, duration, holder, is_open, stack } => {
-                let lock = self.locks.number(LockIdentity { pid, address, name: None });
-                let (name, stack) = (self.names.number("futex"), self.stack(pid, stack));
-                let span = Span { name, lock, holder, stack, is_open, ..Span::default() };
+            StepKind::FutexWait { address, duration, holder, waker, usage, is_open, stack } => {
+                let name = match usage {
+                    FutexUse::Join => WaitClass::JOIN,
+                    FutexUse::Event => WaitClass::EVENT,
+                    FutexUse::Unknown | FutexUse::MaybeJoin => "futex",
+                };
+                let lock = self.locks.futex(pid, address);
+                let (name, stack) = (self.names.number(name), self.stack(pid, stack));
+                let span = Span { name, lock, holder, waker, stack, is_open, ..Span::default() };
                 self.complete(moment, SpanKind::FutexWait, duration, span);
             }
             StepKind::Stall { work, duration } => {
@@ -154,6 +159,12 @@ impl ActivityBuilder {
     /// Names a thread of [`Self::take_unnamed`] or [`Self::running`].
     pub fn name_thread(&mut self, (number, pid, tid): (u32, Pid, Tid), process: &Comm, name: &Comm) {
         self.threads.name(number, pid, tid, process, name);
+    }
+
+    /// Sets the place of a futex: the name of the variable that contains it.
+    pub fn set_place(&mut self, pid: Pid, address: AbsAddr, place: &str) {
+        let place = self.names.number(place);
+        self.locks.set_place(pid, address, place);
     }
 
     /// Returns the changes since the last call.

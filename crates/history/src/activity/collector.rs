@@ -1,11 +1,11 @@
 //! Sum of the activity of a run, in bounded memory.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_model::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, Comm, LeftOut, LockIdentity, LockRow, LockSums,
-    Nanoseconds, Pid, Span, SpanKind, SpanRow, SpanSums,
+    Nanoseconds, Pid, Span, SpanKind, SpanRow, SpanSums, Tid, WaitClass,
 };
 use rustc_hash::FxHashSet;
 
@@ -79,8 +79,13 @@ impl ActivityCollector {
         counts_bytes: bool,
     ) -> Activity {
         self.leave_out_shortest();
-        let Self { names, threads, locks, spans, events, totals, lock_totals, left_out, .. } = self;
+        let Self { mut names, threads, locks, spans, events, totals, lock_totals, left_out, .. } = self;
         let stacks = list(stacks);
+        let futexes = FutexFacts::of(&spans, &names, &stacks);
+        let arena = names.keys().next_back().map_or(0, |last| last + 1);
+        if !futexes.arenas.is_empty() {
+            names.insert(arena, WaitClass::ARENA.to_owned());
+        }
         // A process has the name of its first thread, which an exec changes.
         let first = threads.values().filter(|thread| thread.tid.0 == thread.pid.0 && thread.name != Comm::default());
         let processes: BTreeMap<Pid, Comm> = first.map(|thread| (thread.pid, thread.name.clone())).collect();
@@ -96,9 +101,11 @@ impl ActivityCollector {
         let mut of_locks: Vec<(u32, LockRow)> = locks
             .into_iter()
             .map(|(number, lock)| {
-                let LockIdentity { pid, address, name } = lock;
+                let LockIdentity { pid, address, name, place } = lock;
+                let place = place.or_else(|| futexes.arenas.contains(&number).then_some(arena));
+                let (class, joined) = (futexes.class(number), futexes.joined(number));
                 let sums = lock_totals.get(&number).copied().unwrap_or_default();
-                (number, LockRow { pid, address, name, sums })
+                (number, LockRow { pid, address, name, place, class, joined, sums })
             })
             .collect();
         add_waiters_of_futexes(&mut of_locks, &spans);
@@ -164,6 +171,50 @@ impl ActivityCollector {
         let spans = self.spans.iter().map(|span| span.thread);
         let used: FxHashSet<u32> = spans.chain(self.events.iter().map(|event| event.thread)).collect();
         self.threads.retain(|number, thread| thread.end.is_none() || used.contains(number));
+    }
+}
+
+/// Facts about futexes that the kept waits for them show, by the number of the futex.
+#[derive(Default)]
+struct FutexFacts {
+    /// Waiting time by class.
+    times: BTreeMap<u32, BTreeMap<WaitClass, u64>>,
+    /// Joined threads.
+    joined: BTreeMap<u32, BTreeSet<Tid>>,
+    /// Futexes of glibc's allocator.
+    arenas: BTreeSet<u32>,
+}
+
+impl FutexFacts {
+    fn of(spans: &[Span], names: &BTreeMap<u32, String>, stacks: &[Vec<String>]) -> Self {
+        let mut facts = Self::default();
+        for span in spans.iter().filter(|span| span.kind == SpanKind::FutexWait) {
+            let Some(lock) = span.lock else { continue };
+            let name = names.get(&span.name).map_or("", String::as_str);
+            let stack = span.stack.and_then(|stack| stacks.get(stack as usize)).map_or(&[][..], Vec::as_slice);
+            let class = WaitClass::of_futex_wait(name, stack).unwrap_or_default();
+            // A wait without a duration counts too.
+            *facts.times.entry(lock).or_default().entry(class).or_default() += span.duration().0.max(1);
+            if class == WaitClass::Join {
+                facts.joined.entry(lock).or_default().extend(span.holder.or(span.waker));
+            }
+            if WaitClass::is_of_arena(stack) {
+                facts.arenas.insert(lock);
+            }
+        }
+        facts
+    }
+
+    /// Returns the class with the most waiting time.
+    fn class(&self, lock: u32) -> WaitClass {
+        let times = self.times.get(&lock).into_iter().flatten();
+        times.max_by_key(|(class, time)| (**time, Reverse(**class))).map_or(WaitClass::default(), |(class, _)| *class)
+    }
+
+    /// Returns the joined thread, if there is only one.
+    fn joined(&self, lock: u32) -> Option<Tid> {
+        let joined = self.joined.get(&lock)?;
+        joined.first().copied().filter(|_| joined.len() == 1)
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Locks {
     numbers: FxHashMap<LockIdentity, u32>,
     /// States of locks. Futexes have no state.
     states: FxHashMap<(Pid, AbsAddr), LockState>,
-    /// Locks that are new since the last call of [`Self::take_new`].
+    /// Locks that are new, or have a new place, since the last call of [`Self::take_new`].
     new: Vec<(u32, LockIdentity)>,
 }
 
@@ -57,7 +57,7 @@ pub(super) struct WaitedLock {
 impl Locks {
     /// Begins a wait for a lock with a name.
     pub(super) fn wait(&mut self, pid: Pid, address: AbsAddr, name: u32) -> WaitedLock {
-        let number = self.number(LockIdentity { pid, address, name: Some(name) });
+        let number = self.number(LockIdentity { pid, address, name: Some(name), place: None });
         let is_full = self.states.len() >= MAX_LOCKS;
         let new = || LockState { name, number, holders: Vec::new(), waiters: 0 };
         if is_full && !self.states.contains_key(&(pid, address)) {
@@ -84,7 +84,7 @@ impl Locks {
                 return;
             }
             let name = names.number(NO_NAME);
-            let number = self.number(LockIdentity { pid, address, name: Some(name) });
+            let number = self.number(LockIdentity { pid, address, name: Some(name), place: None });
             self.states.insert((pid, address), LockState { name, number, holders: Vec::new(), waiters: 0 });
         }
         if let Some(state) = self.states.get_mut(&(pid, address)) {
@@ -133,7 +133,7 @@ impl Locks {
     }
 
     /// Returns the row number of the lock, and adds a row if the lock is new; `None` beyond [`MAX_LOCKS`].
-    pub(super) fn number(&mut self, lock: LockIdentity) -> Option<u32> {
+    fn number(&mut self, lock: LockIdentity) -> Option<u32> {
         if let Some(&number) = self.numbers.get(&lock) {
             return Some(number);
         }
@@ -146,7 +146,19 @@ impl Locks {
         Some(number)
     }
 
-    /// Returns the locks that are new since the last call.
+    /// Returns the row number of a futex, and adds a row if the futex is new; `None` beyond [`MAX_LOCKS`].
+    pub(super) fn futex(&mut self, pid: Pid, address: AbsAddr) -> Option<u32> {
+        self.number(LockIdentity { pid, address, name: None, place: None })
+    }
+
+    /// Sets the place of a futex that has a row. `place`: id of the name of its variable.
+    pub(super) fn set_place(&mut self, pid: Pid, address: AbsAddr, place: u32) {
+        let lock = LockIdentity { pid, address, name: None, place: None };
+        let number = self.numbers.get(&lock);
+        self.new.extend(number.map(|number| (*number, LockIdentity { place: Some(place), ..lock })));
+    }
+
+    /// Returns the locks that are new, or have a new place, since the last call.
     pub(super) fn take_new(&mut self) -> Vec<(u32, LockIdentity)> {
         std::mem::take(&mut self.new)
     }

@@ -157,13 +157,14 @@ CREATE TABLE activity_name (id INTEGER PRIMARY KEY, name TEXT NOT NULL);
 CREATE TABLE active_thread (
     id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, tid INTEGER NOT NULL, process TEXT NOT NULL, name TEXT NOT NULL,
     start_ns INTEGER, end_ns INTEGER);
-CREATE TABLE activity_lock (id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, address INTEGER NOT NULL, name INTEGER);
+CREATE TABLE activity_lock (
+    id INTEGER PRIMARY KEY, pid INTEGER NOT NULL, address INTEGER NOT NULL, name INTEGER, place INTEGER);
 CREATE TABLE activity_stack (id INTEGER PRIMARY KEY, path INTEGER NOT NULL, stack_end INTEGER NOT NULL);
 CREATE TABLE span (
     interval INTEGER, idx INTEGER, thread INTEGER NOT NULL, kind INTEGER NOT NULL, name INTEGER NOT NULL,
     label_number INTEGER, label_name INTEGER, begin_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, open INTEGER NOT NULL,
     cpu_ns INTEGER, allocated_bytes INTEGER, lock INTEGER, holder_tid INTEGER, stack INTEGER,
-    PRIMARY KEY (interval, idx)) WITHOUT ROWID;
+    waker_tid INTEGER, PRIMARY KEY (interval, idx)) WITHOUT ROWID;
 CREATE TABLE activity_event (
     interval INTEGER, idx INTEGER, thread INTEGER NOT NULL, at_ns INTEGER NOT NULL, name INTEGER NOT NULL,
     value_number INTEGER, value_name INTEGER, PRIMARY KEY (interval, idx)) WITHOUT ROWID;
@@ -216,14 +217,14 @@ CREATE VIEW span_named AS
         own.name AS name, coalesce(label.name, span.label_number) AS label, span.begin_ns, span.end_ns,
         span.end_ns - span.begin_ns AS duration_ns, span.open, span.cpu_ns, span.allocated_bytes,
         activity_lock.address AS lock_address, lock_name.name AS lock, span.holder_tid, activity_stack.path,
-        stack_end.name AS stack_end
+        stack_end.name AS stack_end, span.waker_tid
     FROM span
         JOIN active_thread AS thread ON thread.id = span.thread
         JOIN span_kind ON span_kind.id = span.kind
         JOIN activity_name AS own ON own.id = span.name
         LEFT JOIN activity_name AS label ON label.id = span.label_name
         LEFT JOIN activity_lock ON activity_lock.id = span.lock
-        LEFT JOIN activity_name AS lock_name ON lock_name.id = activity_lock.name
+        LEFT JOIN activity_name AS lock_name ON lock_name.id = coalesce(activity_lock.name, activity_lock.place)
         LEFT JOIN activity_stack ON activity_stack.id = span.stack
         LEFT JOIN stack_end ON stack_end.id = activity_stack.stack_end;
 ";

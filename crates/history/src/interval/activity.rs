@@ -51,7 +51,7 @@ pub(crate) fn names_of(changes: &ActivityChanges, calls: &BTreeMap<u32, CallSums
         }
     }
     names.extend(changes.totals.keys().map(|(_, name)| *name));
-    names.extend(changes.locks.iter().filter_map(|(_, lock)| lock.name));
+    names.extend(changes.locks.iter().flat_map(|(_, lock)| [lock.name, lock.place]).flatten());
     names
 }
 

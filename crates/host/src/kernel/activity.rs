@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use aya::maps::{HashMap, PerCpuArray};
 use memtrace_common::wire::{
     ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, Header, RecordKind, ThreadState,
-    UNKNOWN_USAGE, call_time,
+    UNKNOWN_USAGE, call_time, futex_use,
 };
 use memtrace_model::{
-    AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, Log2, Nanoseconds, Pid, Stack, StackId, StepAction,
-    StepKind, StepProbe, ThreadStep, Tid,
+    AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, FutexUse, Log2, Nanoseconds, Pid, Stack, StackId,
+    StepAction, StepKind, StepProbe, ThreadStep, Tid,
 };
 
 use super::attach_point::AttachPoint;
@@ -30,7 +30,8 @@ const TRACEPOINTS: [(&str, &str); 3] = [
 ];
 
 /// Programs of runs that record futex waits, and their tracepoints.
-const FUTEX_TRACEPOINTS: [(&str, &str); 2] = [("futex_enter", "sys_enter"), ("futex_exit", "sys_exit")];
+const FUTEX_TRACEPOINTS: [(&str, &str); 3] =
+    [("futex_enter", "sys_enter"), ("futex_waking", "sched_waking"), ("futex_exit", "sys_exit")];
 
 /// Attaches the programs at tracepoints. The probes in targets are attached later.
 pub(super) fn attach(bpf: &mut Bpf, options: &ActivityOptions) -> Result<(), KernelError> {
@@ -139,6 +140,8 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
             address: lock,
             duration,
             holder: (record.holder != 0).then_some(Tid(record.holder)),
+            waker: (record.waker != 0).then_some(Tid(record.waker)),
+            usage: usage(site)?,
             is_open: false,
             stack: StackId(record.stack),
         },
@@ -155,6 +158,16 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
         allocated: known(record.allocated).map(Bytes),
         kind,
     }))
+}
+
+fn usage(number: u32) -> Option<FutexUse> {
+    match number {
+        futex_use::UNKNOWN => Some(FutexUse::Unknown),
+        futex_use::MAYBE_JOIN => Some(FutexUse::MaybeJoin),
+        futex_use::JOIN => Some(FutexUse::Join),
+        futex_use::EVENT => Some(FutexUse::Event),
+        _ => None,
+    }
 }
 
 /// Returns the text of a record. BPF cannot read a page of constants that the process has not touched yet. Such a text
@@ -216,7 +229,7 @@ mod tests {
             record.duration,
             record.stack,
             u64::from(record.step) | u64::from(record.site) << 32,
-            u64::from(record.holder),
+            u64::from(record.holder) | u64::from(record.waker) << 32,
         ];
         let text = |text: ActivityText| text.unread.to_ne_bytes().into_iter().chain(text.bytes);
         words.iter().flat_map(|word| word.to_ne_bytes()).chain(text(record.name)).chain(text(record.text)).collect()
@@ -237,7 +250,7 @@ mod tests {
             step: step as u32,
             site: 2,
             holder: 9,
-            reserved: 0,
+            waker: 10,
             name,
             text: name,
         }
@@ -255,7 +268,9 @@ mod tests {
         assert_eq!((begin.cpu, begin.allocated), (Some(Nanoseconds(20)), None));
         assert_eq!(begin.kind, StepKind::Begin { site: 2, value: 300, text: text.clone(), frame: AbsAddr(500) });
         let (address, duration) = (AbsAddr(300), Nanoseconds(40));
-        let wait = StepKind::FutexWait { address, duration, holder: Some(Tid(9)), is_open: false, stack: StackId(500) };
+        let (holder, waker, usage) = (Some(Tid(9)), Some(Tid(10)), FutexUse::Join);
+        let wait =
+            StepKind::FutexWait { address, duration, holder, waker, usage, is_open: false, stack: StackId(500) };
         assert_eq!(kind(ActivityStep::FutexWait).kind, wait);
         assert_eq!(kind(ActivityStep::Text).kind, StepKind::Text { name: text.clone(), text: text.clone() });
         assert_eq!(kind(ActivityStep::Exit).kind, StepKind::Exit { name: Comm::from(text) });
@@ -277,6 +292,7 @@ mod tests {
         assert!((0..whole.len()).all(|length| parse(&whole[..length]).is_none()));
         assert_eq!(parse(&bytes(&ActivityRecord { step: 13, ..record(ActivityStep::Begin) })), None);
         assert_eq!(parse(&bytes(&ActivityRecord { site: 99, ..record(ActivityStep::Stall) })), None);
+        assert_eq!(parse(&bytes(&ActivityRecord { site: 4, ..record(ActivityStep::FutexWait) })), None);
     }
 
     #[test]

@@ -13,7 +13,7 @@ pub struct ActivityChanges {
     pub names: Vec<(u32, String)>,
     /// New and changed threads, by id.
     pub threads: BTreeMap<u32, ActiveThread>,
-    /// New locks, each with its id.
+    /// New and changed locks, each with its id.
     pub locks: Vec<(u32, LockIdentity)>,
     /// New stacks of waits: the id in [`Span::stack`], the process, and the id of the call stack.
     pub stacks: Vec<(u32, Pid, StackId)>,
@@ -113,6 +113,8 @@ pub struct LockIdentity {
     pub address: AbsAddr,
     /// Id of the lock's name; `None` for a futex.
     pub name: Option<u32>,
+    /// Id of the name of the variable that contains a futex; `None` if it is not known.
+    pub place: Option<u32>,
 }
 
 #[cfg(test)]

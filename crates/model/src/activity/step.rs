@@ -86,8 +86,12 @@ pub enum StepKind {
         /// Duration of the wait.
         duration: Nanoseconds,
         /// Thread that may have held the futex when the wait began. The thread id belongs to the PID namespace of the
-        /// process.
+        /// process. For a join, the joined thread.
         holder: Option<Tid>,
+        /// Thread of the process that ended the wait.
+        waker: Option<Tid>,
+        /// Use of the futex.
+        usage: FutexUse,
         /// True if the wait has not ended.
         is_open: bool,
         /// Stack of the system call.
@@ -116,6 +120,20 @@ pub enum StepKind {
         /// Short name of the thread at its exit.
         name: Comm,
     },
+}
+
+/// Use of a futex, as far as the arguments of the system call and the waker show it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FutexUse {
+    /// The use is not known. The stack of the wait may show it.
+    #[default]
+    Unknown,
+    /// The thread waits for the exit of another thread, if the holder is a thread of the process.
+    MaybeJoin,
+    /// The thread waits for the exit of another thread (`pthread_join`).
+    Join,
+    /// The thread waits until the word is not 0, as a semaphore does.
+    Event,
 }
 
 /// Step that a probe records.

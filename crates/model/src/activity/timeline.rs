@@ -1,10 +1,11 @@
 //! Spans and events of threads, with tables of their totals.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 
 use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, Tid};
 
-use super::{CallSums, LockSums, SpanSums};
+use super::{CallSums, LockSums, SpanSums, WaitClass};
 
 /// Activity of the threads of a run. Times count from the start of tracing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +34,52 @@ pub struct Activity {
     pub left_out: LeftOut,
     /// True if the bytes that threads allocate are known.
     pub counts_bytes: bool,
+}
+
+impl Activity {
+    /// Returns the deadlocks at the end of the trace: cycles of threads. Each thread waits for a lock that the next
+    /// thread holds, or for its exit. A cycle is a list of the indices of the waits in [`Self::spans`].
+    #[must_use]
+    pub fn deadlocks(&self) -> Vec<Vec<usize>> {
+        let mut waits: BTreeMap<(Pid, Tid), (usize, Tid)> = BTreeMap::new();
+        for (index, span) in self.spans.iter().enumerate() {
+            let Some(holder) = span.holder.filter(|_| span.is_open && span.kind.is_lock_wait()) else { continue };
+            let thread = &self.threads[span.thread as usize];
+            let wait = waits.entry((thread.pid, thread.tid)).or_insert((index, holder));
+            // A wait for a lock with a name contains a wait for its futex.
+            if span.kind == SpanKind::LockWait {
+                *wait = (index, holder);
+            }
+        }
+        let mut visited: BTreeSet<(Pid, Tid)> = BTreeSet::new();
+        let mut cycles = Vec::new();
+        for &first in waits.keys() {
+            let (mut path, mut thread) = (Vec::new(), first);
+            while let Some(&(_, holder)) = waits.get(&thread)
+                && visited.insert(thread)
+            {
+                path.push(thread);
+                thread = (thread.0, holder);
+            }
+            if let Some(begin) = path.iter().position(|of_path| *of_path == thread) {
+                cycles.push(path[begin..].iter().filter_map(|of_path| Some(waits.get(of_path)?.0)).collect());
+            }
+        }
+        cycles
+    }
+
+    /// Returns the class of a wait for a lock or a futex. A wait for a futex has the class of its stack, or the class of
+    /// the futex if the stack does not show it.
+    #[must_use]
+    pub fn wait_class(&self, span: &Span) -> WaitClass {
+        if span.kind != SpanKind::FutexWait {
+            return WaitClass::Lock;
+        }
+        let name = self.names.get(span.name as usize).map_or("", String::as_str);
+        let stack = span.stack.and_then(|stack| self.stacks.get(stack as usize)).map_or(&[][..], Vec::as_slice);
+        let of_lock = || self.locks.get(span.lock? as usize).map(|lock| lock.class);
+        WaitClass::of_futex_wait(name, stack).or_else(of_lock).unwrap_or_default()
+    }
 }
 
 /// Spans and events that were left out to save memory.
@@ -124,6 +171,12 @@ impl SpanKind {
         }
     }
 
+    /// Returns true for a wait for a lock or a futex.
+    #[must_use]
+    pub const fn is_lock_wait(self) -> bool {
+        matches!(self, Self::LockWait | Self::FutexWait)
+    }
+
     /// Returns the kind with a name of [`Self::name`].
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
@@ -154,8 +207,10 @@ pub struct Span {
     pub allocated: Option<Bytes>,
     /// Index of the lock in [`Activity::locks`], if the span is a wait or a hold.
     pub lock: Option<u32>,
-    /// Thread of the same process that held the lock when the wait began, if known.
+    /// Thread of the same process that held the lock when the wait began, if known. For a join, the joined thread.
     pub holder: Option<Tid>,
+    /// Thread of the same process that ended the wait for a futex, if known.
+    pub waker: Option<Tid>,
     /// Index in [`Activity::stacks`] of the stack of a wait, if known.
     pub stack: Option<u32>,
 }
@@ -210,6 +265,13 @@ pub struct LockRow {
     pub address: AbsAddr,
     /// Index of the lock's name in [`Activity::names`]; `None` for a futex.
     pub name: Option<u32>,
+    /// Index in [`Activity::names`] of the place of a futex: a variable of an object, such as `server:table`, or
+    /// [`WaitClass::ARENA`]; `None` if it is not known.
+    pub place: Option<u32>,
+    /// Class of most of the waiting time.
+    pub class: WaitClass,
+    /// Joined thread, if the futex is used for the join of one thread only.
+    pub joined: Option<Tid>,
     /// Totals of the waits and holds.
     pub sums: LockSums,
 }

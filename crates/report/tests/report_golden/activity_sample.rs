@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memtrace_model::{
     AbsAddr, ActiveThread, Activity, ActivityEvent, Bytes, CallSums, Comm, EventValue, LeftOut, LockRow, LockSums,
-    Log2, Nanoseconds, Pid, Profile, RunFacts, Span, SpanKind, SpanLabel, SpanRow, SpanSums, Tid,
+    Log2, Nanoseconds, Pid, Profile, RunFacts, Span, SpanKind, SpanLabel, SpanRow, SpanSums, Tid, WaitClass,
 };
 
 use super::sample::sample;
@@ -115,6 +115,7 @@ fn spans() -> Vec<Span> {
     let labelled = |label, span| Span { label: Some(label), ..span };
     let of = |lock, span| Span { lock: Some(lock), ..span };
     let held_by = |tid, span| Span { holder: Some(Tid(tid)), ..span };
+    let woken_by = |tid, span| Span { waker: Some(Tid(tid)), ..span };
     let at = |stack, span| Span { stack: Some(stack), ..span };
     let cache_wait = |thread, times| held_by(4711, of(CACHE, span(thread, LockWait, CACHE_LOCK, times)));
     let cache_hold = |thread, times| of(CACHE, span(thread, LockHold, CACHE_LOCK, times));
@@ -131,7 +132,7 @@ fn spans() -> Vec<Span> {
         used(200_000_000, 0, span(1, Task, REQUEST, [2_800_000, 7_000_000])),
         at(0, cache_wait(1, [3_000_000, 6_000_000])),
         cache_hold(1, [6_000_000, 6_500_000]),
-        at(1, futex_wait(1, [6_600_000, 6_800_000])),
+        woken_by(4722, at(1, futex_wait(1, [6_600_000, 6_800_000]))),
         of(POOL, span(1, LockWait, POOL_LOCK, [29_000_000, END])),
         used(100_000_000, 17, span(2, Task, HOSTILE_TASK, [3_500_000, 7_600_000])),
         cache_wait(2, [3_900_000, 6_500_000]),
@@ -163,6 +164,9 @@ fn locks() -> Vec<LockRow> {
         pid: Pid(pid),
         address: AbsAddr(address),
         name,
+        place: None,
+        class: WaitClass::Lock,
+        joined: None,
         sums: LockSums {
             waits: waits[0],
             wait_time: milliseconds(waits[1]),

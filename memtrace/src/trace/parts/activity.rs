@@ -1,5 +1,6 @@
 //! Activity of threads during a run: attaches the probes, and converts the records to spans and events.
 
+mod lock_places;
 mod sites;
 mod wait_stacks;
 
@@ -13,10 +14,11 @@ use memtrace_history::{Fact, facts, frames_of_calls};
 use memtrace_host::kernel::{ActivityReader, Kernel, ThreadActivity};
 use memtrace_host::procfs::{self, FutexWaiter};
 use memtrace_model::{
-    Activity, ActivityChanges, CallSums, Comm, EventClass, FUNCTIONS, Frame, LossReason, Losses, Names, Nanoseconds,
-    Object, Pid, StackId, StepKind, ThreadStep, Tick, Tid,
+    Activity, ActivityChanges, CallSums, Comm, EventClass, FUNCTIONS, Frame, FutexUse, LossReason, Losses, Names,
+    Nanoseconds, Object, Pid, StackId, StepKind, ThreadStep, Tick, Tid,
 };
 
+use self::lock_places::LockPlaces;
 use self::wait_stacks::WaitStacks;
 use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
@@ -41,6 +43,7 @@ pub(super) struct RunActivity {
     builder: ActivityBuilder,
     collector: ActivityCollector,
     stacks: WaitStacks,
+    places: LockPlaces,
     /// Minimum duration of a traced futex wait; `None` if waits are not traced.
     min_wait: Option<Duration>,
     /// Start of tracing, as time since tick 0.
@@ -86,6 +89,7 @@ impl RunActivity {
             builder,
             collector: ActivityCollector::default(),
             stacks: WaitStacks::new(),
+            places: LockPlaces::default(),
             min_wait: activity.min_wait,
             start: Duration::ZERO,
             calls: activity.min_call.map(|_| TimedCalls::default()),
@@ -100,7 +104,7 @@ impl RunActivity {
         self.reader.drain(MAX_RECORDS, |record| records.push(record));
         for record in records {
             match record {
-                ThreadActivity::Step(step) => self.builder.add(with_checked_holder(step)),
+                ThreadActivity::Step(step) => self.builder.add(with_checked_threads(step)),
                 ThreadActivity::Stack(pid, id, stack) => self.stacks.insert(pid, id, &stack),
             }
         }
@@ -134,6 +138,10 @@ impl RunActivity {
         }
         self.builder.finish(nanoseconds(end));
         all.calls = self.take_calls(kernel);
+        all.append(self.take_changes(tracker, find_copy));
+        for (pid, address, place) in self.places.take_names() {
+            self.builder.set_place(pid, address, &place);
+        }
         all.append(self.take_changes(tracker, find_copy));
         all
     }
@@ -174,16 +182,16 @@ impl RunActivity {
         let begins = kernel.pending_waits();
         let pids: Vec<Pid> = tracker.images().keys().map(|id| id.pid).filter(|pid| tracker.is_traced(*pid)).collect();
         for (pid, tid) in pids.into_iter().flat_map(|pid| procfs::threads(pid).into_iter().map(move |tid| (pid, tid))) {
-            let Some(FutexWaiter { address, holder }) = procfs::futex_wait(pid, tid) else { continue };
+            let Some(FutexWaiter { address, holder, usage }) = procfs::futex_wait(pid, tid) else { continue };
             let begin = begins.get(&tid).copied().unwrap_or(nanoseconds(self.start));
             let duration = Nanoseconds(nanoseconds(end).0.saturating_sub(begin.0));
             if duration < nanoseconds(min_wait) {
                 continue;
             }
-            let stack = StackId::NOT_TAKEN;
-            let kind = StepKind::FutexWait { address, duration, holder, is_open: true, stack };
+            let (waker, stack) = (None, StackId::NOT_TAKEN);
+            let kind = StepKind::FutexWait { address, duration, holder, waker, usage, is_open: true, stack };
             let step = ThreadStep { pid, tid, at: nanoseconds(end), cpu: None, allocated: None, kind };
-            self.builder.add(with_checked_holder(step));
+            self.builder.add(with_checked_threads(step));
         }
         self.name_threads();
     }
@@ -202,6 +210,7 @@ impl RunActivity {
     fn take_changes(&mut self, tracker: &mut ProcessTracker, find_copy: &FindCopy<'_>) -> RecordedChanges {
         let changes = self.builder.take_changes();
         let frames = self.stacks.convert(&changes.stacks, tracker, find_copy);
+        self.places.add(&changes.locks, tracker);
         self.collector.add(changes.clone());
         RecordedChanges { changes, frames, calls: BTreeMap::new() }
     }
@@ -232,11 +241,12 @@ impl Part for RunActivity {
     }
 
     fn objects(&self) -> Vec<&Arc<Object>> {
-        self.stacks.objects().collect()
+        self.stacks.objects().chain(self.places.objects()).collect()
     }
 
     fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
         self.stacks.forget_files(closed);
+        self.places.forget_files(closed);
     }
 
     fn read_rest(&mut self, end: Tick, context: &mut Context, facts: &mut Facts) {
@@ -260,11 +270,19 @@ fn record(changes: RecordedChanges, context: &mut Context) {
 }
 
 /// Removes the futex holder from a step, unless the holder is another thread of the process. The BPF program reads the
-/// holder from memory that may not be a mutex.
-fn with_checked_holder(mut step: ThreadStep) -> ThreadStep {
-    if let StepKind::FutexWait { holder, .. } = &mut step.kind {
+/// holder from memory that may not be a mutex. The holder of a join is the joined thread, which is the waker if the
+/// wait has ended.
+fn with_checked_threads(mut step: ThreadStep) -> ThreadStep {
+    if let StepKind::FutexWait { holder, waker, usage, .. } = &mut step.kind {
+        if *usage == FutexUse::Join && waker.is_some() {
+            *holder = *waker;
+            return step;
+        }
         let is_thread = |tid: &Tid| *tid != step.tid && procfs::thread_name(step.pid, *tid).is_some();
         *holder = holder.filter(is_thread);
+        if matches!(usage, FutexUse::MaybeJoin | FutexUse::Join) {
+            *usage = if holder.is_some() { FutexUse::Join } else { FutexUse::Unknown };
+        }
     }
     step
 }

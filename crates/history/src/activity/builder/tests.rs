@@ -157,11 +157,9 @@ fn stacks_without_frames_are_unknown() {
     let mut builder = builder();
     for (at, stack) in [(10, 1234), (20, 5678), (30, 9876)] {
         let (address, duration) = (AbsAddr(0x200), Nanoseconds(5));
-        builder.add(step(
-            1,
-            at,
-            StepKind::FutexWait { address, duration, holder: None, is_open: false, stack: StackId(stack) },
-        ));
+        let (holder, waker, usage, stack) = (None, None, FutexUse::Unknown, StackId(stack));
+        let wait = StepKind::FutexWait { address, duration, holder, waker, usage, is_open: false, stack };
+        builder.add(step(1, at, wait));
     }
     let mut collector = ActivityCollector::default();
     collector.add(builder.take_changes());
@@ -213,6 +211,8 @@ fn waits_for_futexes_end_with_their_duration() {
         address: AbsAddr(0x200),
         duration: Nanoseconds(duration),
         holder: Some(Tid(9)),
+        waker: Some(Tid(8)),
+        usage: FutexUse::Unknown,
         is_open: false,
         stack: StackId(1234),
     };
@@ -223,7 +223,81 @@ fn waits_for_futexes_end_with_their_duration() {
     let times: Vec<_> = activity.spans.iter().map(|span| (span.begin.0, span.end.0, span.stack)).collect();
     assert_eq!(times, [(10, 50, Some(0)), (40, 60, Some(0)), (60, 80, Some(0))]);
     assert_eq!((activity.locks[0].name, activity.locks[0].sums.most_waiters), (None, 2));
-    assert!(activity.spans.iter().all(|span| span.holder == Some(Tid(9))));
+    assert!(activity.spans.iter().all(|span| (span.holder, span.waker) == (Some(Tid(9)), Some(Tid(8)))));
+}
+
+/// A wait of 10 ns for the futex at `address`.
+fn futex_wait(address: u64, waker: u32, usage: FutexUse, stack: u64) -> StepKind {
+    let (address, duration, waker) = (AbsAddr(address), Nanoseconds(10), Some(Tid(waker)));
+    StepKind::FutexWait { address, duration, holder: waker, waker, usage, is_open: false, stack: StackId(stack) }
+}
+
+#[test]
+fn futexes_have_the_class_of_their_waits() {
+    let mut builder = builder();
+    let steps = [
+        futex_wait(0x100, 2, FutexUse::Unknown, 1011),
+        futex_wait(0x200, 2, FutexUse::Unknown, 1012),
+        futex_wait(0x300, 2, FutexUse::Join, 1013),
+        futex_wait(0x400, 2, FutexUse::Join, 1013),
+        futex_wait(0x400, 3, FutexUse::Join, 1013),
+        futex_wait(0x500, 2, FutexUse::Unknown, 1014),
+        futex_wait(0x600, 2, FutexUse::Unknown, 1013),
+    ];
+    (0..).zip(steps).for_each(|(index, kind)| builder.add(step(1, 20 * (index + 1), kind)));
+    builder.set_place(PID, AbsAddr(0x100), "server:table");
+    let mut collector = ActivityCollector::default();
+    collector.add(builder.take_changes());
+    let stack = |frames: &[&str]| frames.iter().map(|frame| (*frame).to_owned()).collect::<Vec<_>>();
+    let stacks = [
+        (0, stack(&["__lll_lock_wait", "pthread_mutex_lock", "main"])),
+        (1, stack(&["__futex_abstimed_wait_common", "pthread_cond_wait", "main"])),
+        (2, stack(&["libc.so.6+0x1000", "main"])),
+        (3, stack(&["libc.so.6+0x2000", "_int_free", "free", "main"])),
+    ];
+    let activity = collector.finish(BTreeMap::new(), stacks.into(), true);
+    let mut locks: Vec<_> = activity
+        .locks
+        .iter()
+        .map(|lock| {
+            let place = lock.place.map(|place| activity.names[place as usize].as_str());
+            (lock.address.0, lock.class, lock.joined.map(|tid| tid.0), place)
+        })
+        .collect();
+    locks.sort_unstable();
+    let expected = [
+        (0x100, WaitClass::Lock, None, Some("server:table")),
+        (0x200, WaitClass::Idle, None, None),
+        (0x300, WaitClass::Join, Some(2), None),
+        (0x400, WaitClass::Join, None, None),
+        (0x500, WaitClass::Lock, None, Some("malloc arena")),
+        (0x600, WaitClass::Lock, None, None),
+    ];
+    assert_eq!(locks, expected);
+    let names: Vec<_> = activity.spans.iter().map(|span| activity.names[span.name as usize].as_str()).collect();
+    assert_eq!(names, ["futex", "futex", "join", "join", "join", "futex", "futex"]);
+    let classes: Vec<_> = activity.spans.iter().map(|span| activity.wait_class(span)).collect();
+    let [lock, join, idle] = [WaitClass::Lock, WaitClass::Join, WaitClass::Idle];
+    assert_eq!(classes, [lock, idle, join, join, join, lock, lock]);
+}
+
+#[test]
+fn threads_that_wait_for_each_other_are_a_deadlock() {
+    let mut builder = builder();
+    let open = |tid, holder, address| {
+        let (address, duration, stack) = (AbsAddr(address), Nanoseconds(10), StackId::NOT_TAKEN);
+        let (holder, waker, usage) = (Some(Tid(holder)), None, FutexUse::Unknown);
+        step(tid, 100, StepKind::FutexWait { address, duration, holder, waker, usage, is_open: true, stack })
+    };
+    // Thread 1 waits for the cycle of 2, 3 and 4, and thread 5 for a thread that does not wait.
+    for step in [open(1, 2, 0x10), open(2, 3, 0x20), open(3, 4, 0x30), open(4, 2, 0x40), open(5, 6, 0x50)] {
+        builder.add(step);
+    }
+    builder.add(step(6, 100, futex_wait(0x60, 5, FutexUse::Unknown, 1011)));
+    let activity = finish(builder, 100);
+    let thread = |span: &usize| activity.threads[activity.spans[*span].thread as usize].tid.0;
+    let cycles: Vec<Vec<u32>> = activity.deadlocks().iter().map(|cycle| cycle.iter().map(thread).collect()).collect();
+    assert_eq!(cycles, [[2, 3, 4]]);
 }
 
 #[test]

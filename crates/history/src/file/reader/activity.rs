@@ -118,7 +118,7 @@ fn add_identities(recording: &Recording, activity: &mut RecordedActivity) -> Res
 
     let mut used: FxHashSet<u32> = changes.spans.iter().filter_map(|span| span.lock).collect();
     used.extend(changes.lock_totals.keys());
-    each_identity(recording, "SELECT id, pid, address, name FROM activity_lock ORDER BY id", |row| {
+    each_identity(recording, "SELECT id, pid, address, name, place FROM activity_lock ORDER BY id", |row| {
         let number = row.get(0)?;
         if used.contains(&number) {
             changes.locks.push((number, lock(row)?));
@@ -150,7 +150,8 @@ fn each_identity(
 }
 
 const SPANS: &str = "SELECT thread, kind, name, label_number, label_name, begin_ns, end_ns, open, cpu_ns,
-    allocated_bytes, lock, holder_tid, stack FROM span WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
+    allocated_bytes, lock, holder_tid, stack, waker_tid FROM span WHERE interval > ? AND interval <= ?
+    ORDER BY interval, idx";
 
 const EVENTS: &str = "SELECT thread, at_ns, name, value_number, value_name FROM activity_event
     WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
@@ -184,6 +185,7 @@ fn remove_unknown(activity: &mut RecordedActivity) {
     changes.lock_totals.retain(|lock, _| locks.contains(lock));
     for (_, lock) in &mut changes.locks {
         lock.name = lock.name.filter(|name| names.contains(name));
+        lock.place = lock.place.filter(|place| names.contains(place));
     }
     calls.retain(|name, _| names.contains(name));
 }
@@ -215,6 +217,7 @@ fn span(row: &Row<'_>, kind: SpanKind) -> Result<Span, Error> {
         lock: row.get(10)?,
         holder: row.get::<_, Option<u32>>(11)?.map(Tid),
         stack: row.get(12)?,
+        waker: row.get::<_, Option<u32>>(13)?.map(Tid),
     })
 }
 
@@ -261,5 +264,6 @@ fn thread(row: &Row<'_>) -> Result<ActiveThread, Error> {
 }
 
 fn lock(row: &Row<'_>) -> Result<LockIdentity, Error> {
-    Ok(LockIdentity { pid: Pid(row.get(1)?), address: AbsAddr(number(row, 2)?), name: row.get(3)? })
+    let (pid, address) = (Pid(row.get(1)?), AbsAddr(number(row, 2)?));
+    Ok(LockIdentity { pid, address, name: row.get(3)?, place: row.get(4)? })
 }

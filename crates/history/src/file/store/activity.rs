@@ -86,10 +86,10 @@ fn write_identities(transaction: &Transaction<'_>, content: &Interval) -> Result
             time(thread.end)
         ])?;
     }
-    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO activity_lock VALUES (?, ?, ?, ?)")?;
+    let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO activity_lock VALUES (?, ?, ?, ?, ?)")?;
     for (number, lock) in &changes.locks {
         let AbsAddr(address) = lock.address;
-        row.execute(params![number, lock.pid.0, address.cast_signed(), lock.name])?;
+        row.execute(params![number, lock.pid.0, address.cast_signed(), lock.name, lock.place])?;
     }
     let mut row = transaction.prepare_cached("INSERT OR REPLACE INTO activity_stack VALUES (?, ?, ?)")?;
     for (number, path, end) in &content.activity_stacks {
@@ -101,7 +101,7 @@ fn write_identities(transaction: &Transaction<'_>, content: &Interval) -> Result
 /// Stores spans. Returns the number of spans that are left out, and the duration below which they are left out.
 fn write_spans(transaction: &Transaction<'_>, interval: i64, spans: &[Span], limit: &mut SpanLimit) -> Result<LeftOut> {
     limit.add(spans.iter().map(Span::duration));
-    let marks = "?, ".repeat(14);
+    let marks = "?, ".repeat(15);
     let mut row = transaction.prepare_cached(&format!("INSERT INTO span VALUES ({marks}?)"))?;
     let mut kept = 0_u64;
     for span in spans.iter().filter(|span| limit.keeps(span.duration())) {
@@ -125,7 +125,8 @@ fn write_spans(transaction: &Transaction<'_>, interval: i64, spans: &[Span], lim
             span.allocated.map(|bytes| bytes.0.cast_signed()),
             span.lock,
             span.holder.map(|tid| tid.0),
-            span.stack
+            span.stack,
+            span.waker.map(|tid| tid.0)
         ])?;
         kept += 1;
     }

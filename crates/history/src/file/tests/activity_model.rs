@@ -34,6 +34,7 @@ pub(super) fn span(second: u64, seed: u64, duration: u64) -> Span {
         lock: (seed % 5 == 2).then_some(number),
         holder: (seed % 10 == 2).then_some(Tid(7)),
         stack: (!seed.is_multiple_of(3)).then_some(number),
+        waker: (seed % 10 == 7).then_some(Tid(8)),
     }
 }
 
@@ -68,6 +69,7 @@ fn add_identities(interval: &mut Interval) {
         pid: Pid(1),
         address: AbsAddr(u64::MAX - u64::from(number)),
         name: (number > 0).then_some(number),
+        place: (number == 0).then_some(IDENTITIES),
     };
     changes.locks = (0..IDENTITIES).map(|number| (number, lock(number))).collect();
     let ends = [StackEnd::Complete, StackEnd::Merged];
