@@ -32,6 +32,9 @@ pub struct Activity<'a, S = Vec<Span<'a>>, E = Vec<Event<'a>>> {
     pub calls: Vec<Calls<'a>>,
     /// Stacks of waits: names of functions, the innermost first.
     pub stacks: Vec<Vec<Text<'a>>>,
+    /// Deadlocks at the end of the trace: cycles of threads that wait for each other. Each is a list of indices in
+    /// `spans`: the wait of each thread comes before the wait of its holder.
+    pub deadlocks: Vec<Vec<u32>>,
     /// Numbers of spans and events that `spans` and `events` omit. `totals` include the omitted spans.
     pub left_out: LeftOut,
 }
@@ -86,15 +89,17 @@ pub struct Span<'a> {
     pub allocated_bytes: Option<u64>,
     /// Index in `locks`; `null` if the span has no lock.
     pub lock: Option<u32>,
-    /// Thread of the same process that held the lock when the wait began.
+    /// Thread of the same process that held the lock when the wait began. For a join, the joined thread.
     pub holder_tid: Option<u32>,
     /// Index in `stacks`; `null` if the span has no stack.
     pub stack: Option<u32>,
+    /// Thread of the same process that ended the wait for a futex; `null` if unknown.
+    pub waker_tid: Option<u32>,
 }
 
 impl Span<'_> {
     /// Names of the values, in their order.
-    pub const FIELDS: [&'static str; 12] = [
+    pub const FIELDS: [&'static str; 13] = [
         "thread",
         "kind",
         "name",
@@ -107,6 +112,7 @@ impl Span<'_> {
         "lock",
         "holder_tid",
         "stack",
+        "waker_tid",
     ];
 }
 
@@ -125,6 +131,7 @@ impl Serialize for Span<'_> {
             self.lock,
             self.holder_tid,
             self.stack,
+            self.waker_tid,
         )
             .serialize(serializer)
     }
@@ -186,6 +193,13 @@ pub struct Lock<'a> {
     pub address: Text<'a>,
     /// Name of the lock; `null` for a futex.
     pub name: Option<Text<'a>>,
+    /// Place of a futex: the variable that contains it, as in `server:table`, or `malloc arena`; `null` if unknown.
+    pub place: Option<Text<'a>>,
+    /// `lock`; `join` if threads wait for the exit of a thread; or `idle` if they wait for a condition variable, a
+    /// semaphore or a barrier, or are parked. It is the class of most of the waiting time, by the stacks of the waits.
+    pub class: Text<'a>,
+    /// Joined thread, if `class` is `join` and all waits are for the same thread.
+    pub joined_tid: Option<u32>,
     /// Number of waits.
     pub waits: u64,
     /// Sum of the durations of the waits.

@@ -4,6 +4,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod accounts;
+mod activity_names;
 mod allocators;
 mod axis;
 mod difference;

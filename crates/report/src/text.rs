@@ -18,6 +18,7 @@ pub(super) mod stack;
 mod stack_advice;
 mod stall_columns;
 mod untraced;
+mod waits;
 
 use std::io;
 

@@ -72,7 +72,20 @@ function spellNumber(number) {
 
 const spellMoment = (ns) => `${+(ns / 1e9).toFixed(9)} s`;
 const spellThread = ({ name, tid }) => `${name || '[empty name]'} (${tid})`;
-const spellLock = ({ name, address }) => name === null ? `futex ${address}` : `${name} (${address})`;
+
+// Returns the name of a lock, or the use or the place of a futex; `null` if it is not known.
+function nameOfLock({ pid, name, place, joined_tid: joined }) {
+  if (name === null && joined !== null) {
+    const thread = activity.threads.find((thread) => thread.pid === pid && thread.tid === joined);
+    return `join of ${thread ? spellThread(thread) : `thread ${joined}`}`;
+  }
+  return name ?? place;
+}
+
+function spellLock(lock) {
+  const name = nameOfLock(lock);
+  return name === null ? `futex ${lock.address}` : `${name} (${lock.address})`;
+}
 
 // Returns the name of a span or an event with its label or its value.
 function spellItem(item) {
@@ -84,13 +97,12 @@ function spellItem(item) {
   return `${name}: ${typeof label === 'number' ? spellNumber(label) : label}`;
 }
 
-// Returns the thread that held the lock when the wait began.
-function spellHolder(span, { pid }) {
-  const tid = span[SPAN.holder_tid];
+// Returns the thread of a process with this TID that ran when the wait began.
+function spellThreadAt(span, { pid }, tid) {
   const begin = span[SPAN.begin_ns];
   const ran = (thread) => (thread.start_ns ?? 0) <= begin && begin <= (thread.exit_ns ?? Infinity);
-  const holder = activity.threads.find((thread) => thread.pid === pid && thread.tid === tid && ran(thread));
-  return holder ? spellThread(holder) : `thread ${tid}`;
+  const found = activity.threads.find((thread) => thread.pid === pid && thread.tid === tid && ran(thread));
+  return found ? spellThread(found) : `thread ${tid}`;
 }
 
 // Returns the details of a span or an event: pairs of a title and a text.
@@ -110,7 +122,8 @@ function detailsOf(item) {
     ...known('cpu_ns', 'CPU time', spellTime),
     ...known('allocated_bytes', 'allocated', spellBytes),
     ...known('lock', 'lock', (lock) => spellLock(activity.locks[lock])),
-    ...known('holder_tid', 'held by', () => spellHolder(span, thread)),
+    ...known('holder_tid', 'held by', (tid) => spellThreadAt(span, thread, tid)),
+    ...known('waker_tid', 'woken by', (tid) => spellThreadAt(span, thread, tid)),
   ];
 }
 

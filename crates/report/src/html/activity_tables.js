@@ -44,7 +44,7 @@ function showActivityTables() {
     numberColumn('waits', 'waits', 'count'), numberColumn('waiting', 'wait_ns', 'ns'), numberColumn('longest wait', 'longest_wait_ns', 'ns'),
     numberColumn('most waiters', 'most_waiters', 'count'), numberColumn('holds', 'holds', 'count'), numberColumn('held', 'hold_ns', 'ns'),
     numberColumn('longest hold', 'longest_hold_ns', 'ns'),
-    textColumn('process', (row) => `${processes.get(row.item.pid) || '[empty name]'} (${row.item.pid})`), textColumn('lock', (row) => spellLock(row.item)),
+    textColumn('process', (row) => `${processes.get(row.item.pid) || '[empty name]'} (${row.item.pid})`), textColumn('kind', (row) => row.item.class), textColumn('lock', (row) => spellLock(row.item)),
   ], locks, 1);
   showTable('calls', [
     numberColumn('calls', 'count', 'count'), numberColumn('time', 'time_ns', 'ns'), averageColumn('time_ns', 'count'),

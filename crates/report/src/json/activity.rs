@@ -1,7 +1,9 @@
 //! Converts the activity of threads to JSON.
 
 use memtrace_json::{self as schema, Stream, Text, Value};
-use memtrace_model::{ActiveThread, Activity, ActivityEvent, CallSums, EventValue, LockRow, Span, SpanLabel, SpanRow};
+use memtrace_model::{
+    ActiveThread, Activity, ActivityEvent, CallSums, EventValue, LockRow, Span, SpanLabel, SpanRow, WaitClass,
+};
 use serde::Serialize;
 
 /// Returns the activity. Its spans and events are made and written one at a time.
@@ -17,6 +19,7 @@ pub(super) fn activity(activity: &Activity) -> schema::Activity<'_, impl Seriali
         totals: activity.totals.iter().map(|row| totals(activity, row)).collect(),
         calls: activity.calls.iter().map(|(name, sums)| calls(activity, *name, sums)).collect(),
         stacks: activity.stacks.iter().map(|stack| stack.iter().map(Into::into).collect()).collect(),
+        deadlocks: activity.deadlocks().iter().map(|cycle| cycle.iter().map(|&span| span as u32).collect()).collect(),
         left_out: schema::LeftOut {
             spans: activity.left_out.spans,
             shorter_than_ns: (activity.left_out.spans > 0).then_some(activity.left_out.shorter_than.0),
@@ -58,6 +61,7 @@ fn span<'a>(activity: &'a Activity, span: &Span) -> schema::Span<'a> {
         lock: span.lock,
         holder_tid: span.holder.map(|tid| tid.0),
         stack: span.stack,
+        waker_tid: span.waker.map(|tid| tid.0),
     }
 }
 
@@ -75,6 +79,9 @@ fn lock<'a>(activity: &'a Activity, lock: &LockRow) -> schema::Lock<'a> {
         pid: lock.pid.0,
         address: format!("{:#x}", lock.address.0).into(),
         name: lock.name.and_then(|name| text(activity, name)),
+        place: lock.place.and_then(|place| text(activity, place)),
+        class: lock.class.name().into(),
+        joined_tid: lock.joined.filter(|_| lock.class == WaitClass::Join).map(|tid| tid.0),
         waits: lock.sums.waits,
         wait_ns: lock.sums.wait_time.0,
         longest_wait_ns: lock.sums.longest_wait.0,

@@ -17,6 +17,7 @@ use self::texts::Texts;
 use super::messages::trace_packet::Data;
 use super::messages::{EventType, ThreadDescriptor, TrackDescriptor, TrackEvent};
 use super::packets::Packets;
+use crate::activity_names::ActivityNames;
 use crate::escape;
 
 /// UUID of the track of the first thread.
@@ -31,7 +32,8 @@ pub(super) fn write(activity: &Activity, end: Duration, packets: &mut Packets<'_
     }
     let texts = Texts::of(activity);
     packets.write_interned(texts.data(activity))?;
-    let annotations = Annotations::new(activity, &texts);
+    let names = ActivityNames::new(activity);
+    let annotations = Annotations::new(activity, &texts, &names);
     write_threads(activity, packets)?;
     let on_threads = |span: &&Span| span.kind != SpanKind::LockHold;
     for spans in activity.spans.chunk_by(|one, next| one.thread == next.thread) {
@@ -40,7 +42,7 @@ pub(super) fn write(activity: &Activity, end: Duration, packets: &mut Packets<'_
     for event in &activity.events {
         packets.write_event(event.at, instant(event, &annotations))?;
     }
-    LockTracks::of(activity).write(activity, &annotations, packets)
+    LockTracks::of(activity).write(activity, &names, &annotations, packets)
 }
 
 /// Writes a track for each thread, with its start and exit.

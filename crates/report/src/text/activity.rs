@@ -6,10 +6,12 @@ use std::io;
 
 use memtrace_model::format as number;
 use memtrace_model::{
-    Activity, Bytes, CallSums, LockRow, LockSums, Log2, Nanoseconds, Pid, Profile, SpanKind, SpanSums,
+    Activity, Bytes, CallSums, LockRow, LockSums, Log2, Nanoseconds, Pid, Profile, SpanKind, SpanSums, WaitClass,
 };
 
 use super::processes::COMMAND_COLUMNS;
+use super::waits;
+use crate::activity_names::ActivityNames;
 use crate::options::Options;
 use crate::table::{self, Column};
 use crate::wrap::wrapped;
@@ -22,8 +24,11 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     if activity.totals.is_empty() && activity.locks.is_empty() && activity.calls.is_empty() {
         writeln!(out, "\nActivity of threads: no task, span or wait was recorded.")?;
     } else if options.top > 0 {
+        let names = ActivityNames::new(activity);
         spans(activity, options.top, out)?;
-        locks(activity, options.top, out)?;
+        waits::deadlocks(activity, &names, out)?;
+        LOCK_TABLES.iter().try_for_each(|of_class| locks(activity, &names, of_class, options.top, out))?;
+        waits::longest(activity, &names, options.top, out)?;
         calls(activity, options.top, out)?;
     }
     let Some(left_out) = format::left_out(&activity.left_out) else { return Ok(()) };
@@ -77,6 +82,25 @@ fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
     table::write(&columns, out)
 }
 
+/// Table of the locks and futexes of a class.
+struct LockTable {
+    class: WaitClass,
+    title: &'static str,
+    /// Head of the column with the names.
+    head: &'static str,
+}
+
+/// Tables in the order of the report.
+const LOCK_TABLES: [LockTable; 3] = [
+    LockTable { class: WaitClass::Lock, title: "Locks by the time of waiting for them", head: "LOCK" },
+    LockTable { class: WaitClass::Join, title: "Waits for the exit of threads", head: "FUTEX" },
+    LockTable {
+        class: WaitClass::Idle,
+        title: "Idle waits, for condition variables, semaphores and barriers",
+        head: "FUTEX",
+    },
+];
+
 /// Row of the table of locks. `pid` is `None` for the sum of the other rows.
 struct Lock {
     pid: Option<Pid>,
@@ -86,19 +110,22 @@ struct Lock {
     has_holds: bool,
 }
 
-fn locks(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
-    if activity.locks.is_empty() {
+fn locks(
+    activity: &Activity,
+    names: &ActivityNames<'_>,
+    of_class: &LockTable,
+    top: usize,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let all: Vec<&LockRow> = activity.locks.iter().filter(|lock| lock.class == of_class.class).collect();
+    if all.is_empty() {
         return Ok(());
     }
     let processes: BTreeMap<_, _> = activity.threads.iter().map(|thread| (thread.pid, thread.process.raw())).collect();
-    let (shown, others) = activity.locks.split_at(top.min(activity.locks.len()));
-    let name = |lock: &LockRow| match lock.name {
-        Some(name) => escape::visible(&activity.names[name as usize]),
-        None => format!("futex {}", lock.address),
-    };
+    let (shown, others) = all.split_at(top.min(all.len()));
     let shown = shown.iter().map(|lock| Lock {
         pid: Some(lock.pid),
-        name: name(lock),
+        name: names.any_lock(lock),
         sums: lock.sums,
         has_holds: lock.name.is_some(),
     });
@@ -121,21 +148,25 @@ fn locks(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
         let comm = row.pid.and_then(|pid| processes.get(&pid)).map(|comm| escape::visible(comm));
         comm.map_or_else(String::new, |comm| format::shortened(&comm, COMMAND_COLUMNS))
     };
-    writeln!(out, "\nLocks by the time of waiting for them\n")?;
-    table::write(
-        &[
-            time("WAITED", |sums| sums.wait_time),
-            count("WAITS", |sums| sums.waits),
-            time("LONGEST", |sums| sums.longest_wait),
-            of_holds("HELD", |sums| sums.hold_time.to_string()),
-            of_holds("HOLDS", |sums| number::compact(sums.holds)),
-            count("WAITERS", |sums| sums.most_waiters),
-            Column::numbers("PID", rows.iter().map(|row| row.pid.map_or_else(String::new, |pid| pid.to_string()))),
-            Column::text("COMMAND", rows.iter().map(process)),
-            Column::text("LOCK", rows.iter().map(|row| row.name.clone())),
-        ],
-        out,
-    )?;
+    let mut columns = vec![
+        time("WAITED", |sums| sums.wait_time),
+        count("WAITS", |sums| sums.waits),
+        time("LONGEST", |sums| sums.longest_wait),
+    ];
+    if of_class.class == WaitClass::Lock {
+        columns.push(of_holds("HELD", |sums| sums.hold_time.to_string()));
+        columns.push(of_holds("HOLDS", |sums| number::compact(sums.holds)));
+    }
+    columns.push(count("WAITERS", |sums| sums.most_waiters));
+    let pid = |row: &Lock| row.pid.map_or_else(String::new, |pid| pid.to_string());
+    columns.push(Column::numbers("PID", rows.iter().map(pid)));
+    columns.push(Column::text("COMMAND", rows.iter().map(process)));
+    columns.push(Column::text(of_class.head, rows.iter().map(|row| row.name.clone())));
+    writeln!(out, "\n{}\n", of_class.title)?;
+    table::write(&columns, out)?;
+    if of_class.class != WaitClass::Lock {
+        return Ok(());
+    }
     writeln!(out, "\n{}", wrapped("WAITERS is the largest number of threads that waited for the lock at once.", 0))
 }
 

@@ -139,6 +139,7 @@ fn spans_and_events_have_their_fields_in_order() {
         assert_eq!(fields["lock"].as_u64(), span.lock.map(u64::from));
         assert_eq!(fields["holder_tid"].as_u64(), span.holder.map(|tid| tid.0.into()));
         assert_eq!(fields["stack"].as_u64(), span.stack.map(u64::from));
+        assert_eq!(fields["waker_tid"].as_u64(), span.waker.map(|tid| tid.0.into()));
     }
     for (index, event) in activity.events.iter().enumerate() {
         let fields = named("event_fields", "events", index);
@@ -151,6 +152,8 @@ fn spans_and_events_have_their_fields_in_order() {
         assert_eq!(fields["value"], value);
     }
     assert_eq!(json["locks"][0]["address"], "0x7f00deadb000");
+    assert_eq!((&json["locks"][0]["class"], &json["locks"][0]["place"]), (&"lock".into(), &Value::Null));
+    assert_eq!(json["deadlocks"], serde_json::json!([]));
     assert_eq!(json["calls"][0]["histogram"][1], serde_json::json!({ "from_ns": 128, "count": 11 }));
     assert_eq!(json["left_out"], serde_json::json!({ "spans": 12, "shorter_than_ns": 1_000, "events": 3 }));
 }

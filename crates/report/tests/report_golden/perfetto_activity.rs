@@ -48,6 +48,10 @@ fn arguments(span: &Span, activity: &Activity) -> Value {
         let thread = activity.threads.iter().find(|thread| thread.tid == tid);
         add("holder", thread.map_or_else(|| tid.0.to_string(), title).into());
     }
+    if let Some(tid) = span.waker {
+        let thread = activity.threads.iter().find(|thread| thread.tid == tid);
+        add("waker", thread.map_or_else(|| tid.0.to_string(), title).into());
+    }
     if let Some(stack) = span.stack {
         let frames: Vec<_> = activity.stacks[stack as usize].iter().map(|frame| plain(frame)).collect();
         add("stack", frames.join("\n").into());

@@ -1,12 +1,10 @@
 //! Arguments of spans and events.
 
-use std::collections::BTreeMap;
-
-use memtrace_model::{ActiveThread, Activity, ActivityEvent, EventValue, Pid, Span, SpanKind, SpanLabel, Tid};
+use memtrace_model::{Activity, ActivityEvent, EventValue, Pid, Span, SpanKind, SpanLabel, Tid};
 
 use super::argument_names::ArgumentName;
 use super::texts::Texts;
-use crate::escape;
+use crate::activity_names::ActivityNames;
 use crate::perfetto::messages::DebugAnnotation;
 use crate::perfetto::messages::debug_annotation::Value;
 
@@ -14,13 +12,12 @@ use crate::perfetto::messages::debug_annotation::Value;
 pub(super) struct Annotations<'a> {
     activity: &'a Activity,
     texts: &'a Texts,
-    threads: BTreeMap<(Pid, Tid), &'a ActiveThread>,
+    names: &'a ActivityNames<'a>,
 }
 
 impl<'a> Annotations<'a> {
-    pub(super) fn new(activity: &'a Activity, texts: &'a Texts) -> Self {
-        let threads = activity.threads.iter().map(|thread| ((thread.pid, thread.tid), thread)).collect();
-        Self { activity, texts, threads }
+    pub(super) const fn new(activity: &'a Activity, texts: &'a Texts, names: &'a ActivityNames<'a>) -> Self {
+        Self { activity, texts, names }
     }
 
     /// Returns the arguments of a span.
@@ -43,6 +40,7 @@ impl<'a> Annotations<'a> {
             label,
             lock.map(|lock| (ArgumentName::Lock, address(lock))),
             holder.map(|tid| (ArgumentName::Holder, Value::Text(self.title_of(thread.pid, tid)))),
+            span.waker.map(|tid| (ArgumentName::Waker, Value::Text(self.title_of(thread.pid, tid)))),
             span.stack.map(|stack| (ArgumentName::Stack, Value::Interned(Texts::stack(stack)))),
             span.is_open.then_some((ArgumentName::NotEnded, Value::Bool(true))),
         ]
@@ -64,10 +62,7 @@ impl<'a> Annotations<'a> {
 
     /// Returns the title of a thread: `worker-1 (4720)`, or only the TID if the thread has no activity.
     fn title_of(&self, pid: Pid, tid: Tid) -> String {
-        match self.threads.get(&(pid, tid)) {
-            Some(thread) => format!("{} ({})", escape::visible(thread.name.raw()), tid.0),
-            None => tid.0.to_string(),
-        }
+        self.names.thread(pid, tid).unwrap_or_else(|| tid.0.to_string())
     }
 }
 

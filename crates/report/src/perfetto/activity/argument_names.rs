@@ -8,19 +8,21 @@ pub(super) enum ArgumentName {
     Size,
     Lock,
     Holder,
+    Waker,
     Stack,
     NotEnded,
     Value,
 }
 
 impl ArgumentName {
-    pub(super) const ALL: [Self; 9] = [
+    pub(super) const ALL: [Self; 10] = [
         Self::CpuTime,
         Self::Allocated,
         Self::Label,
         Self::Size,
         Self::Lock,
         Self::Holder,
+        Self::Waker,
         Self::Stack,
         Self::NotEnded,
         Self::Value,
@@ -34,6 +36,7 @@ impl ArgumentName {
             Self::Size => "size_bytes",
             Self::Lock => "lock",
             Self::Holder => "holder",
+            Self::Waker => "waker",
             Self::Stack => "stack",
             Self::NotEnded => "not ended",
             Self::Value => "value",

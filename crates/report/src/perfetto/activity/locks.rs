@@ -8,6 +8,7 @@ use memtrace_model::{Activity, LockRow, Nanoseconds, Span, SpanKind};
 
 use super::annotations::Annotations;
 use super::texts::Texts;
+use crate::activity_names::ActivityNames;
 use crate::escape;
 use crate::perfetto::messages::trace_packet::Data;
 use crate::perfetto::messages::{CounterDescriptor, EventType, TrackDescriptor, TrackEvent, Unit};
@@ -48,6 +49,7 @@ impl<'a> LockTracks<'a> {
     pub(super) fn write(
         mut self,
         activity: &Activity,
+        names: &ActivityNames<'_>,
         annotations: &Annotations<'_>,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
@@ -55,7 +57,7 @@ impl<'a> LockTracks<'a> {
             let lock = &activity.locks[lock as usize];
             let track = TrackDescriptor {
                 parent_uuid: Some(lock.pid.0.into()),
-                name: Some(title(lock, activity)),
+                name: Some(title(lock, names)),
                 ..TrackDescriptor::default()
             };
             let first = self.write_track(track.clone(), packets)?;
@@ -142,7 +144,7 @@ fn write_hold(
 }
 
 /// Returns the title of a track: `cache lock (0x7f00deadb000)`.
-fn title(lock: &LockRow, activity: &Activity) -> String {
-    let name = lock.name.map_or_else(|| String::from("futex"), |name| escape::visible(&activity.names[name as usize]));
+fn title(lock: &LockRow, names: &ActivityNames<'_>) -> String {
+    let name = names.lock(lock).unwrap_or_else(|| String::from("futex"));
     format!("{name} ({})", lock.address)
 }
