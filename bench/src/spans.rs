@@ -1,5 +1,5 @@
 //! Measures the time per span of a thread's activity: tasks, events, locks and calls of a function, untraced and
-//! traced.
+//! traced; and the time of a computation while memtrace traces waits.
 //!
 //! The floor has empty BPF programs at memtrace's probe sites. The uretprobe floor has a uretprobe in place of the
 //! probes at a function's return instructions. The victim allocates nothing.

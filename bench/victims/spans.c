@@ -49,6 +49,16 @@ EXPORTED void leaves(unsigned long long spans) {
         leaf(i);
 }
 
+/* It neither waits nor calls the system. */
+EXPORTED void compute(unsigned long long spans) {
+    unsigned long long number = 1;
+    for (unsigned long long i = 0; i < spans; i++)
+        for (int step = 0; step < 1000; step++) {
+            number = number * 6364136223846793005u + 1442695040888963407u;
+            __asm__ volatile("" : "+r"(number));
+        }
+}
+
 static uint64_t nanoseconds(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -59,7 +69,7 @@ static run *find(const char *name) {
     static const struct {
         const char *name;
         run *run;
-    } all[] = {{"task", task}, {"event", event}, {"lock", lock}, {"call", calls}, {"leaf", leaves}};
+    } all[] = {{"task", task}, {"event", event}, {"lock", lock}, {"call", calls}, {"leaf", leaves}, {"compute", compute}};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         if (strcmp(all[i].name, name) == 0)
             return all[i].run;

@@ -27,10 +27,12 @@ pub(super) enum SpanKind {
     Call,
     /// Call of a function. The kernel single-steps the function's first instruction.
     Leaf,
+    /// Computation without probes, waits and system calls, while memtrace traces waits.
+    Compute,
 }
 
 impl SpanKind {
-    pub(super) const ALL: [Self; 5] = [Self::Task, Self::Event, Self::Lock, Self::Call, Self::Leaf];
+    pub(super) const ALL: [Self; 6] = [Self::Task, Self::Event, Self::Lock, Self::Call, Self::Leaf, Self::Compute];
 
     /// Returns the name of the kind, which is also the name of the function with the probes.
     pub(super) const fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl SpanKind {
             Self::Lock => "lock",
             Self::Call => "call",
             Self::Leaf => "leaf",
+            Self::Compute => "compute",
         }
     }
 
@@ -48,6 +51,7 @@ impl SpanKind {
         match self {
             Self::Call | Self::Leaf => &[Kind::Memtrace, Kind::Bare, Kind::Floor, Kind::Uretprobe],
             Self::Task | Self::Event | Self::Lock => &[Kind::Memtrace, Kind::Bare, Kind::Floor],
+            Self::Compute => &[Kind::Memtrace, Kind::Bare],
         }
     }
 }
@@ -125,11 +129,12 @@ impl TracedVictim {
                 floor(&[*entry, at_return])?
             }
             Kind::Memtrace => {
-                let probes = match span {
-                    SpanKind::Call | SpanKind::Leaf => span.name(),
-                    SpanKind::Task | SpanKind::Event | SpanKind::Lock => "probes",
+                let of_program = |probes: &str| format!("--span={}:{probes}", program.display());
+                let option = match span {
+                    SpanKind::Call | SpanKind::Leaf => of_program(span.name()),
+                    SpanKind::Task | SpanKind::Event | SpanKind::Lock => of_program("probes"),
+                    SpanKind::Compute => String::from("--min-wait=1us"),
                 };
-                let option = format!("--span={}:{probes}", program.display());
                 let words = ["--max-depth", "0", &option];
                 let report = folder.join("report.json");
                 Tracer::Memtrace(Memtrace::attach(&options.memtrace, victim.pid(), &words, report)?)
@@ -141,6 +146,7 @@ impl TracedVictim {
     /// Returns memtrace's probe sites in the function of the span. Returns no sites for other tracers.
     pub(super) fn probe_sites(&self) -> Result<Vec<ProbeSite>> {
         match &self.tracer {
+            Tracer::Memtrace(_) if self.span == SpanKind::Compute => Ok(Vec::new()),
             Tracer::Memtrace(memtrace) => probes::in_function(memtrace.pid(), &self.program, self.span.name()),
             Tracer::None | Tracer::Floor(_) => Ok(Vec::new()),
         }

@@ -12,7 +12,14 @@ const KINDS: &[(&str, &str)] = &[
     ("lock", "lock without contention"),
     ("call", "call of a function"),
     ("leaf", "call of a function with a single-stepped first instruction"),
+    (COMPUTE, "computation without waits, with `--min-wait`"),
 ];
+
+/// Kind of span without probes.
+const COMPUTE: &str = "compute";
+
+/// Maximum time of a program without waits while memtrace traces waits, divided by its time without memtrace.
+const MAX_RATIO: f64 = 1.01;
 
 /// Variants and their titles, ordered like the columns.
 const VARIANTS: &[(&str, &str)] = &[
@@ -48,10 +55,26 @@ pub(super) fn table(result: &Value) -> Result<String> {
     };
     text.push_str(&format!(
         "\n\nNanoseconds per span; medians of {rounds} rounds of {slice} ms, all variants in turn. The ratio is that of the \
-         times without the untraced one. {}; target and tracer run on separate processors. {losses}",
+         times without the untraced one. {}; target and tracer run on separate processors. {} {losses}",
         format::machine(result)?,
+        verdict(result)?,
     ));
     Ok(text)
+}
+
+/// Returns the time of a program without waits, compared with the limit.
+fn verdict(result: &Value) -> Result<String> {
+    let find = |entries: &Value, name: &str| list(entries).iter().find(|entry| entry["name"] == name).cloned();
+    let kind = find(&result["kinds"], COMPUTE).with_context(|| format!("the result lacks {COMPUTE}"))?;
+    let median = |name: &str| {
+        let variant = find(&kind["variants"], name).with_context(|| format!("the result lacks {name}"))?;
+        number(&variant, "median")
+    };
+    let ratio = median("memtrace")? / median("bare")?;
+    Ok(match ratio > MAX_RATIO {
+        true => format!("Tracing waits EXCEEDS the limit for a program without waits: {ratio:.3} times its time."),
+        false => format!("A program without waits takes {ratio:.3} times as long while waits are traced."),
+    })
 }
 
 fn cell(variant: Option<&Value>) -> Result<String> {
@@ -81,10 +104,17 @@ mod tests {
                 ],
             })
         };
+        let compute = |traced: f64| {
+            let variant = |name: &str, median: f64| json!({ "name": name, "median": median, "lost": null });
+            let variants = [variant("memtrace", traced), variant("bare", 1000.0)];
+            json!({ "name": "compute", "sites": [], "variants": variants })
+        };
         json!({
             "rounds": 15, "slice_ms": 100,
             "machine": { "cpu": "C", "processors": 2, "is_virtual": true, "kernel": "6.1", "system": "S" },
-            "kinds": [kind("leaf", 2), kind("call", 2), kind("event", 1), kind("lock", 3), kind("task", 2)],
+            "kinds": [
+                compute(1005.0), kind("leaf", 2), kind("call", 2), kind("event", 1), kind("lock", 3), kind("task", 2),
+            ],
         })
     }
 
@@ -101,10 +131,20 @@ mod tests {
                 "| call of a function | 2 | 1.0 | 1,001 (1.00) | - | 1,501 (1.50) |",
                 "| call of a function with a single-stepped first instruction \
                  | 2 | 1.0 | 1,001 (1.00) | - | 1,501 (1.50) |",
+                "| computation without waits, with `--min-wait` | 0 | 1,000 | - | - | 1,005 |",
             ]
         );
         assert!(text.contains("C, 2 processors, a virtual machine, S, Linux 6.1;"), "{text}");
         assert!(text.ends_with("memtrace lost no event."), "{text}");
+    }
+
+    #[test]
+    fn time_of_a_program_without_waits_is_compared_with_the_limit() {
+        let mut result = result(0);
+        let within = "A program without waits takes 1.005 times as long while waits are traced.";
+        assert!(table(&result).unwrap().contains(within));
+        result["kinds"][0]["variants"][0]["median"] = json!(1020.0);
+        assert!(table(&result).unwrap().contains("EXCEEDS the limit for a program without waits: 1.020"));
     }
 
     #[test]
