@@ -67,6 +67,7 @@ const GLIBC: &[&str] = &[
     "thread_usage",
     "threads",
     "transient",
+    "waits",
     "cold_archive",
     "whole_pages",
     "working_set",

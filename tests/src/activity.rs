@@ -18,6 +18,8 @@ pub struct Activity {
     pub spans: Vec<Span>,
     pub events: Vec<Event>,
     pub locks: Vec<Lock>,
+    /// Deadlocks: indices in [`Self::spans`].
+    pub deadlocks: Vec<Vec<u32>>,
     /// Totals of spans, by kind and name.
     pub totals: BTreeMap<(String, String), SpanTotals>,
     /// Calls of allocators by function.
@@ -40,6 +42,7 @@ pub struct Span {
     /// Index in [`Activity::locks`].
     pub lock: Option<usize>,
     pub holder_tid: Option<u32>,
+    pub waker_tid: Option<u32>,
     /// Functions of the stack, the innermost first.
     pub stack: Option<Vec<String>>,
 }
@@ -76,6 +79,7 @@ impl Activity {
             allocated_bytes: row.allocated_bytes,
             lock: row.lock.map(|lock| lock as usize),
             holder_tid: row.holder_tid,
+            waker_tid: row.waker_tid,
             stack: row.stack.map(|stack| stacks[stack as usize].iter().map(ToString::to_string).collect()),
         });
         let events = activity.events.into_iter().map(|row| Event {
@@ -96,6 +100,7 @@ impl Activity {
             spans: spans.collect(),
             events: events.collect(),
             locks: activity.locks,
+            deadlocks: activity.deadlocks,
             totals: totals.collect(),
             calls: calls.collect(),
             left_out: activity.left_out.spans + activity.left_out.events,

@@ -8,7 +8,7 @@ mod alone;
 use std::collections::BTreeMap;
 use std::fs;
 
-use memtrace_tests::activity::{Span, SpanRecord, bounds, is_exact, parents};
+use memtrace_tests::activity::{Lock, Span, SpanRecord, bounds, is_exact, parents};
 use memtrace_tests::{Activity, Outcome, Scratch, Trace, victim};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -165,6 +165,76 @@ fn futex_waits_have_the_holder_and_the_stack_of_the_victim() {
     let table: Vec<_> = activity.locks.iter().filter(|lock| lock.address == expected.table).collect();
     let [table] = table[..] else { panic!("{table:?}") };
     assert_eq!((table.waits, table.most_waiters), (exact.len() as u64, expected.most_waiters));
+}
+
+#[test]
+fn waits_for_a_mutex_have_the_thread_that_released_it() {
+    let (expected, outcome): (Locks, _) = traced("locks", &[], &["--min-wait", "1us"]);
+    let activity = outcome.activity();
+    let holds_of = |thread: &LockThread| {
+        let of_table = thread.holds.iter().filter(|Stretch(name, ..)| name == "table");
+        of_table.map(|Stretch(_, _, at)| (at[0], thread.tid)).collect::<Vec<_>>()
+    };
+    let mut holds: Vec<_> = expected.threads.iter().flat_map(holds_of).collect();
+    holds.sort_unstable();
+    for thread in &expected.threads {
+        let is_table = |span: &&&Span| span.lock.is_some_and(|lock| activity.locks[lock].address == expected.table);
+        let spans = activity.spans_of(thread.tid, &["futex_wait"]);
+        let found: Vec<_> = spans.iter().filter(is_table).map(|span| span.waker_tid).collect();
+        // A wait and the hold after it have the same position. The thread of the previous hold has released the mutex.
+        let slept = thread.waits.iter().zip(&thread.holds).filter(|(Stretch(_, holder, _), _)| holder.is_some());
+        let wakers: Vec<_> = slept
+            .map(|(_, Stretch(_, _, at))| {
+                let hold = holds.binary_search(&(at[0], thread.tid)).expect("it is a hold of the table");
+                Some(holds[hold - 1].1)
+            })
+            .collect();
+        assert_eq!((found, thread.sleeps.len()), (wakers.clone(), wakers.len()), "thread {}", thread.tid);
+    }
+}
+
+/// Threads of the victim `waits`, and the address of its mutex.
+#[derive(Deserialize)]
+struct Waits {
+    main: u32,
+    locker: u32,
+    idler: u32,
+    taker: u32,
+    leaver: u32,
+    table: String,
+}
+
+#[test]
+fn waits_are_apart_by_their_use_with_the_thread_that_ended_them() {
+    let scratch = Scratch::new();
+    let text = scratch.join("out.txt");
+    let option = format!("--output={}", text.display());
+    let (expected, outcome): (Waits, _) = traced("waits", &[], &["--min-wait", "1us", &option]);
+    let activity = outcome.activity();
+    let waits = |tid: u32, class: &str| {
+        let spans = activity.spans_of(tid, &["futex_wait"]).into_iter();
+        let of_class = spans.filter(|span| span.lock.is_some_and(|lock| activity.locks[lock].class == class));
+        of_class.map(|span| (span.holder_tid, span.waker_tid, span.open)).collect::<Vec<_>>()
+    };
+    let (main, leaver) = (Some(expected.main), Some(expected.leaver));
+    assert_eq!(waits(expected.idler, "idle"), [(None, main, false)]);
+    assert_eq!(waits(expected.taker, "idle"), [(None, main, false)]);
+    assert_eq!(waits(expected.main, "join"), [(leaver, leaver, false)]);
+    let is_table = |lock: &&Lock| lock.address == expected.table;
+    let table = activity.locks.iter().find(is_table).expect("the mutex is a futex");
+    assert_eq!((&*table.class, table.place.as_deref(), table.waits), ("lock", Some("waits:table"), 1));
+    let of_table = |span: &&&Span| span.lock.is_some_and(|lock| activity.locks[lock].address == expected.table);
+    let spans = activity.spans_of(expected.locker, &["futex_wait"]);
+    let of_table: Vec<_> = spans.iter().filter(of_table).map(|span| (span.holder_tid, span.waker_tid)).collect();
+    assert_eq!(of_table, [(main, main)]);
+    let joins: Vec<_> = activity.locks.iter().filter(|lock| lock.class == "join").collect();
+    assert!(matches!(joins[..], [join] if join.joined_tid == leaver), "{joins:?}");
+    assert_eq!(activity.deadlocks, Vec::<Vec<u32>>::new());
+    let text = fs::read_to_string(&text).expect("the report was written");
+    for title in ["Locks by the time of waiting", "Waits for the exit of threads", "Idle waits, for condition"] {
+        assert!(text.contains(title), "{title}: {text}");
+    }
+    assert!(text.contains("waited for waits:table, held by"), "{text}");
 }
 
 #[test]
@@ -415,8 +485,11 @@ struct Deadlocked {
 #[test]
 fn deadlocked_threads_wait_for_each_other_until_the_end() {
     let mut victim = victim::start("deadlock");
+    let scratch = Scratch::new();
+    let text = scratch.join("out.txt");
+    let option = format!("--output={}", text.display());
     // Neither of the two waits begins or ends during the trace.
-    let tracer = Trace::victim(&victim).options(&["--min-wait", "1ms"]).start();
+    let tracer = Trace::victim(&victim).options(&["--min-wait", "1ms", &option]).start();
     victim.process().write_line("");
     let [first, second]: [Deadlocked; 2] = victim.read_json();
     let outcome = tracer.stop();
@@ -428,5 +501,18 @@ fn deadlocked_threads_wait_for_each_other_until_the_end() {
         let lock = &activity.locks[wait.lock.expect("the lock is known")];
         assert_eq!((&*lock.address, lock.waits, lock.wait_ns), (waiter.futex.as_str(), 1, wait.duration_ns));
     }
+    let cycles = activity.deadlocks.iter().map(|cycle| cycle.iter().map(|&span| activity.spans[span as usize].tid));
+    let cycles: Vec<Vec<u32>> = cycles.map(Iterator::collect).collect();
+    let (one, other) = (first.tid.min(second.tid), first.tid.max(second.tid));
+    assert_eq!(cycles, [[one, other]]);
+    let text = fs::read_to_string(&text).expect("the report was written").replace('\n', " ");
+    let thread = |tid: u32| format!("deadlock ({tid})");
+    let sentence = format!(
+        "Deadlock: {} waits for deadlock:mutexes, held by {}, which waits for deadlock:mutexes, held by {}.",
+        thread(one),
+        thread(other),
+        thread(one)
+    );
+    assert!(text.contains(&sentence), "{sentence}: {text}");
     victim.finish();
 }
