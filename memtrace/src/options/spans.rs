@@ -29,8 +29,9 @@ pub(crate) struct SpanArgs {
 
     /// Trace waits for futexes of at least this duration, as in 1ms
     ///
-    /// Mutexes, condition variables and semaphores wait for futexes. A wait is recorded when it ends, with its stack
-    /// and, for mutexes of glibc, the thread that held the lock. Units are ns, us, ms, s, m and h.
+    /// Mutexes, condition variables, semaphores and joins wait for futexes. A wait is recorded when it ends, with its
+    /// stack, the thread that ended it and, for mutexes of glibc, the thread that held the lock. Units are ns, us, ms,
+    /// s, m and h.
     #[arg(long, value_name = "DURATION", value_parser = units::short_duration, hide_short_help = true, help_heading = ACTIVITY)]
     pub(crate) min_wait: Option<Duration>,
 }
