@@ -44,6 +44,13 @@ fn perf_map_names_generated_code() {
 }
 
 #[test]
+fn code_in_a_memfd_is_generated_code() {
+    let report = trace("memfd");
+    assert_named(&report, Ok("compiled"));
+    assert_eq!(advice(&report), [""; 0]);
+}
+
+#[test]
 fn jitdump_file_names_generated_code() {
     let report = trace("dump");
     assert_named(&report, Ok("compiled"));

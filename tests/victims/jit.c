@@ -3,6 +3,7 @@
  *   foreign  to its perf map, which it gives to another user
  *   link     to a file to which its perf map is a link
  *   dump     to a jitdump file in the current directory
+ *   memfd    to its perf map; the function is in a memfd, which is mapped twice
  *   none     nowhere
  * It removes the files when it is released. */
 #define _GNU_SOURCE
@@ -86,12 +87,29 @@ static void write_dump(const char *path, const void *function) {
     close(file);
 }
 
-int main(int count, char **arguments) {
-    check(count == 2);
-    const char *how = arguments[1];
+static void *in_memory(void) {
     void *function = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     check(function != MAP_FAILED);
     memcpy(function, code, sizeof code);
+    return function;
+}
+
+static void *in_memfd(void) {
+    int file = memfd_create("code", MFD_CLOEXEC);
+    check(file >= 0 && ftruncate(file, 4096) == 0);
+    void *function = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_SHARED, file, 0);
+    void *writable = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    check(function != MAP_FAILED && writable != MAP_FAILED);
+    memcpy(writable, code, sizeof code);
+    close(file);
+    return function;
+}
+
+int main(int count, char **arguments) {
+    check(count == 2);
+    const char *how = arguments[1];
+    int is_in_memfd = strcmp(how, "memfd") == 0;
+    void *function = is_in_memfd ? in_memfd() : in_memory();
     char map[64], dump[64], target[64];
     snprintf(map, sizeof map, "/tmp/perf-%d.map", getpid());
     snprintf(dump, sizeof dump, "jit-%d.dump", getpid());
@@ -99,7 +117,7 @@ int main(int count, char **arguments) {
     ledger_start();
     for (int i = 0; i < 30; i++)
         through(function);
-    if (strcmp(how, "map") == 0 || strcmp(how, "foreign") == 0)
+    if (is_in_memfd || strcmp(how, "map") == 0 || strcmp(how, "foreign") == 0)
         write_map(map, function);
     if (strcmp(how, "foreign") == 0)
         check(chown(map, 65534, 65534) == 0);

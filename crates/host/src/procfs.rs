@@ -57,7 +57,7 @@ pub use damon::{Damon, DamonError};
 pub use error::ProcessError;
 pub use freezer::{Freezer, PauseError};
 pub use futex::{FutexWaiter, futex_wait, system_call};
-pub use generated_code::{CodeGenerator, belongs_to, code_generator, perf_map, perf_map_of};
+pub use generated_code::{CodeGenerator, belongs_to, code_generator, is_generated_code, perf_map, perf_map_of};
 pub use image::{object_at, program_of, read_image, vdso};
 pub use locks::end_reader;
 pub use machine_memory::machine_memory;

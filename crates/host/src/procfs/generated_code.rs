@@ -1,10 +1,11 @@
-//! Perf map of a process: the names of code that it generates at run time.
+//! Code that processes generate at run time, and the perf map of a process, which has the names of this code.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use memtrace_model::{NoPerfMap, Pid, printable};
+use memtrace_model::{NoPerfMap, Object, Pid, printable};
+use memtrace_object::elf::{Elf, ElfError};
 
 use super::process::proc_path;
 use super::process_metadata::field;
@@ -13,6 +14,18 @@ use crate::target_files::{self, Facts, Links};
 
 /// Maximum number of bytes of the command line and of the environment that are searched.
 const MAX_ARGUMENTS: u64 = 1 << 20;
+
+/// First characters of the path of a file that memfd_create(2) has made (`memfd_create`, mm/memfd.c).
+const MEMORY_FILE: &[u8] = b"/memfd:";
+
+/// Returns true if `object` is a memfd without an ELF header: code that a process has generated. JIT compilers map such
+/// a file twice, to write the code and to execute it, so that no memory is both writable and executable.
+pub fn is_generated_code(object: &Object) -> bool {
+    let is_other_than_elf = |file: File| matches!(Elf::parse_headers(&file), Err(ElfError::NotElf));
+    object.build_id.is_none()
+        && object.path.as_os_str().as_encoded_bytes().starts_with(MEMORY_FILE)
+        && target_files::open_object(object).is_ok_and(is_other_than_elf)
+}
 
 /// Identity of a process that generates code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use memtrace_model::{AbsAddr, Mapping, Object, Pid, ProcessImage};
 
 use super::error::ProcessError;
+use super::generated_code::is_generated_code;
 use super::maps::{MapsEntry, entries};
 use super::objects::{Objects, Opened};
 use super::process::{failure, proc_path, program};
@@ -30,7 +31,7 @@ pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, Proce
         start: entry.start,
         end: entry.end,
         offset: entry.offset,
-        object: object(pid, entry, objects),
+        object: object(pid, entry, objects).filter(|object| !is_generated_code(object)),
     });
     Ok(ProcessImage {
         comm: String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into(),

@@ -50,7 +50,7 @@ pub struct Mapping {
     pub end: AbsAddr,
     /// File offset of the first address.
     pub offset: FileOffset,
-    /// Mapped object; `None` for JIT code, which has no file.
+    /// Mapped object; `None` for JIT code, which has no file or a memfd.
     pub object: Option<Arc<Object>>,
 }
 

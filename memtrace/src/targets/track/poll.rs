@@ -129,7 +129,8 @@ impl ProcessTracker {
             FileIdentity::BuildId(build_id) => (Some(build_id), None),
             FileIdentity::Inode { major, minor, inode } => (None, Some((libc::makedev(major, minor), inode))),
         };
-        Some(self.objects.resolve(pid, path, Some(addresses), build_id, inode))
+        let object = self.objects.resolve(pid, path, Some(addresses), build_id, inode);
+        (!procfs::is_generated_code(&object)).then_some(object)
     }
 
     fn record_late(&mut self, pid: Pid, object: &Object, time: Duration) {

@@ -48,6 +48,11 @@ pub(super) fn without_table() -> ObjectTable {
     ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..ObjectTable::default() }
 }
 
+/// Returns the map entry of a file with code that a process has generated.
+pub(super) fn generated() -> ObjectTable {
+    ObjectTable { pages_and_kind: u32::from(mapping::GENERATED) << 24, ..ObjectTable::default() }
+}
+
 #[cfg(test)]
 mod tests {
     use memtrace_model::{AbsAddr, FileOffset};

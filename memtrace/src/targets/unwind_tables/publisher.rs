@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use memtrace_host::kernel::Kernel;
-use memtrace_host::kernel::unwind_maps::ObjectKey;
+use memtrace_host::kernel::unwind_maps::{ObjectKey, ObjectTable};
 use memtrace_host::procfs;
 use memtrace_host::target_files::{facts_at, open_object};
 use memtrace_host::unwind_tables::{BuildJob, Built, TableCache, build_all};
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use super::builder::{Builder, Progress};
 use super::eviction::{Eviction, Space};
 use super::placed_tables::{PlacedTables, VDSO};
-use super::placement::{Placement, without_table};
+use super::placement::{Placement, generated, without_table};
 use crate::targets::bounded_set::BoundedSet;
 
 /// Number of threads that build tables before events count. They are enough for the objects of one process, and leave
@@ -138,6 +138,10 @@ impl TablePublisher {
             self.publish(kernel, &object.path, key);
             return;
         };
+        if procfs::is_generated_code(&object) {
+            set_object(kernel, key, generated(), &object.path);
+            return;
+        }
         // If another file has taken the path, its table would give wrong stacks. Stacked file systems can report a
         // change time of their own, but then they do so at the second request too.
         if !has_change_time(&handle, key) && self.rejected.insert(key) {
@@ -299,9 +303,7 @@ impl TablePublisher {
             kernel.unwind_maps().forget_object(old);
         }
         let table = self.tables.get(handle).map_or_else(without_table, Placement::object_table);
-        if let Err(error) = kernel.unwind_maps().set_object(key, table) {
-            log::debug!("{}: {error}", printable(&handle));
-        }
+        set_object(kernel, key, table, handle);
     }
 
     /// Returns one build job for each distinct object of `objects` that has no entry yet.
@@ -324,6 +326,13 @@ impl TablePublisher {
 
     pub(super) const fn tables(&mut self) -> &mut PlacedTables {
         &mut self.tables
+    }
+}
+
+/// Publishes `table` under `key`. `path` names the object in messages.
+fn set_object(kernel: &mut Kernel, key: ObjectKey, table: ObjectTable, path: &Path) {
+    if let Err(error) = kernel.unwind_maps().set_object(key, table) {
+        log::debug!("{}: {error}", printable(path));
     }
 }
 

@@ -1,5 +1,9 @@
 use std::ffi::CStr;
 use std::fs;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
 use std::ptr;
 
 use super::*;
@@ -52,6 +56,30 @@ fn code_without_a_file_has_no_object() {
     // SAFETY: unmaps the mapping made above, which has no references.
     unsafe { libc::munmap(code, length) };
     assert_eq!(found, None);
+}
+
+/// Maps a memfd with `content` as executable, and returns the path of the object there.
+fn path_of_memfd(content: &[u8]) -> Option<PathBuf> {
+    let length = 4096;
+    let mut file = File::from(rustix::fs::memfd_create("code", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
+    file.write_all(content).unwrap();
+    file.set_len(length as u64).unwrap();
+    let protection = libc::PROT_READ | libc::PROT_EXEC;
+    // SAFETY: creates a new mapping and changes no other.
+    let code = unsafe { libc::mmap(ptr::null_mut(), length, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    assert_ne!(code, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+    let found = path_at(&own_image(), code as usize).map(Path::to_owned);
+    // SAFETY: unmaps the mapping made above, which has no references.
+    unsafe { libc::munmap(code, length) };
+    found
+}
+
+#[test]
+fn privileged_code_in_a_memfd_has_an_object_if_it_is_elf() {
+    let program = fs::read(std::env::current_exe().unwrap()).unwrap();
+    assert_eq!(path_of_memfd(&program[..4096]), Some(PathBuf::from("/memfd:code")));
+    assert_eq!(path_of_memfd(&[0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3]), None);
+    assert_eq!(path_of_memfd(&[]), None);
 }
 
 #[test]
