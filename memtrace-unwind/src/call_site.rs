@@ -94,7 +94,9 @@ pub(crate) fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut 
     }
     let found = table.lookup(if called == NO_CALL { address.wrapping_sub(1) } else { called });
     if called == NO_CALL {
-        return found.kind == Kind::Generated;
+        // The first function of a goroutine has the second instruction of `runtime.goexit` as its return address
+        // (`newproc1`, src/runtime/proc.go of Go).
+        return found.kind == Kind::Generated || found.rule.cfa_kind == cfa::END;
     }
     // A PLT entry has a rule, but it only jumps to the function.
     found.kind != Kind::Rule

@@ -14,11 +14,13 @@ extern crate std;
 
 pub mod cache;
 mod call_site;
+mod goroutine;
 pub mod lookup;
 mod registers;
 mod walk;
 mod window;
 
+pub use goroutine::goroutine_sp;
 pub use registers::{InitialRegisters, Registers};
 pub use walk::{Position, Walk, mix};
 pub use window::{ReadMemory, WINDOW_WORDS, Window, WindowedMemory};
@@ -44,6 +46,11 @@ pub trait Memory {
     /// Returns eight bytes of code at `address`; `None` if they are unreadable.
     fn code(&mut self, address: u64) -> Option<u64> {
         self.word(address)
+    }
+
+    /// Returns the stack pointer of a goroutine, as [`goroutine_sp`] describes; `None` if a word is unreadable.
+    fn goroutine_sp(&mut self, goroutine: u64, distance: u64) -> Option<u64> {
+        goroutine_sp(goroutine, distance, |address| self.word(address))
     }
 
     /// Returns the processor of the code.

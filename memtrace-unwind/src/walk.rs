@@ -245,6 +245,7 @@ impl Walk {
             cfa::SIGNAL => return self.interrupted(memory),
             cfa::END => return Err(self.complete()),
             cfa::REGISTER => plus(self.register(rule.extra)?, rule.cfa_offset),
+            cfa::GOROUTINE => return self.on_goroutine(rule, memory),
             _ => return Err(End::Untabled),
         };
         check_cfa(self.sp, cfa, MAX_FRAME_BYTES)?;
@@ -280,6 +281,18 @@ impl Walk {
         let sp = word(memory, context.wrapping_add(CONTEXT_SP))?;
         let ip = word(memory, context.wrapping_add(CONTEXT_IP))?;
         Ok(Caller::Interrupted { ip, sp })
+    }
+
+    /// Returns the caller of Go's `runtime.asmcgocall`. It is on another stack, so its frame can be at any address. Code
+    /// in C saves the frame pointer, and `runtime.asmcgocall` leaves it as it is.
+    #[inline(always)]
+    fn on_goroutine(&self, rule: &Rule, memory: &mut impl Memory) -> Result<Caller, End> {
+        let (goroutine, distance) = (plus(self.sp, rule.extra), plus(self.sp, rule.cfa_offset));
+        let source = memory.goroutine_sp(goroutine, distance).ok_or(End::Unreadable)?;
+        if !source.is_multiple_of(8) {
+            return Err(End::BadFrame);
+        }
+        Ok(Caller::Call { cfa: source.wrapping_add(8), return_address: word(memory, source)? })
     }
 
     #[inline(always)]

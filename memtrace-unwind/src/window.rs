@@ -1,6 +1,6 @@
 //! Buffered stack reads. A read of 1,024 bytes costs hardly more than a read of 8 bytes, and serves several frames.
 
-use crate::{Machine, Memory};
+use crate::{Machine, Memory, goroutine_sp};
 
 /// Number of words per read.
 pub const WINDOW_WORDS: usize = 128;
@@ -20,6 +20,14 @@ pub struct Window {
 pub trait ReadMemory {
     /// Fills `into` with the words from `address` on. Returns true if all of them were read.
     fn read(&mut self, address: u64, into: &mut [u64]) -> bool;
+
+    /// Returns the stack pointer of a goroutine, as [`goroutine_sp`] describes; `None` if a word is unreadable.
+    fn goroutine_sp(&mut self, goroutine: u64, distance: u64) -> Option<u64> {
+        goroutine_sp(goroutine, distance, |address| {
+            let mut word = [0];
+            self.read(address, &mut word).then_some(word[0])
+        })
+    }
 
     /// Returns the processor of the code.
     fn machine(&self) -> Machine {
@@ -105,6 +113,11 @@ impl<R: ReadMemory> Memory for WindowedMemory<'_, R> {
     fn code(&mut self, address: u64) -> Option<u64> {
         let mut word = [0];
         self.source.read(address, &mut word).then_some(word[0])
+    }
+
+    #[inline(always)]
+    fn goroutine_sp(&mut self, goroutine: u64, distance: u64) -> Option<u64> {
+        self.source.goroutine_sp(goroutine, distance)
     }
 
     #[inline(always)]

@@ -29,7 +29,7 @@ fn address_without_a_rule_is_the_last_frame() {
 #[test]
 fn empty_rules_end_the_walk() {
     assert_eq!(walk_one_frame(Rule::default(), &Stack::new()), ended_at_leaf(End::NoRow));
-    for kind in [cfa::UNTABLED, 10, 255] {
+    for kind in [cfa::UNTABLED, 11, 255] {
         assert_eq!(
             walk_one_frame(Rule { cfa_kind: kind, ..Rule::default() }, &Stack::new()),
             ended_at_leaf(End::Untabled)

@@ -128,6 +128,16 @@ fn return_address_in_jit_code_needs_no_call() {
     }
 }
 
+#[test]
+fn return_address_in_an_outermost_function_needs_no_call() {
+    // The runtime of Go makes such return addresses.
+    let stack = Stack::from([(SP, 0), (SP + 8, OUTERMOST), (OUTERMOST - 8, 0x9090_9090_9090_9090)]);
+    for (found, _) in WITHOUT_ROWS {
+        let complete = (vec![0x5010, by_fp(OUTERMOST)], End::Generated);
+        assert_eq!(walk_from_code_without_rows(found, SP, &stack), complete);
+    }
+}
+
 /// `endbr64; bnd jmp *(%rip)`, as in `.plt.sec`.
 const JUMP: u64 = 0x0025_fff2_fa1e_0ff3;
 

@@ -60,6 +60,30 @@ fn cfa_of_a_realigned_frame_is_read_below_the_frame_pointer() {
 }
 
 #[test]
+fn caller_of_a_c_function_is_on_the_stack_of_its_goroutine() {
+    let rule = Rule { cfa_kind: cfa::GOROUTINE, cfa_offset: 40, extra: 48, ..Rule::default() };
+    let code = code_with_rules(&[(0x1000, rule), (0x2000, sp(8))]);
+    let found = |stack: &Stack| walk(&after_call(0x1010, SP, 0), stack, &code);
+    // The stack of the goroutine is below the one of the thread.
+    let (goroutine, end) = (0xc000_0000, 0xc010_0000);
+    let distance = 0x80;
+    let on_goroutine = [
+        (SP + 48, goroutine),
+        (SP + 40, distance),
+        (goroutine + 8, end),
+        (end - distance, 0x2010),
+        (end - distance + 8, OUTERMOST),
+    ];
+    assert_eq!(found(&Stack::from(on_goroutine)), complete(&[0x1010, 0x2010, OUTERMOST]));
+    let on_thread = [(SP + 48, 0), (SP + 40, SP + 0x100), (SP + 0x100, OUTERMOST)];
+    assert_eq!(found(&Stack::from(on_thread)), complete(&[0x1010, OUTERMOST]));
+    let cut = |end| (vec![0x1010], end);
+    assert_eq!(found(&Stack::from([(SP + 48, goroutine), (SP + 40, distance)])), cut(End::Unreadable));
+    let unaligned = [(SP + 48, 0), (SP + 40, SP + 0x101), (SP + 0x101, OUTERMOST)];
+    assert_eq!(found(&Stack::from(unaligned)), cut(End::BadFrame));
+}
+
+#[test]
 fn signal_frame_restores_the_interrupted_registers() {
     let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
