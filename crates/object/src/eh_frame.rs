@@ -19,6 +19,7 @@ mod intern;
 mod layout;
 mod machine;
 mod merge;
+mod named_code;
 mod reader;
 mod row;
 mod rule;

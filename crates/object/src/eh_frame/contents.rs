@@ -15,6 +15,7 @@ use object::elf::{PT_GNU_EH_FRAME, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHT_NOBIT
 
 use super::code::Code;
 use super::error::Error;
+use super::named_code::{self, NamedCode};
 use crate::elf::{Elf, Machine, Sections, Segment, Source};
 
 const LE: LittleEndian = LittleEndian;
@@ -34,6 +35,8 @@ pub struct ObjectContents {
     pub(super) code: Vec<Code>,
     /// Address of the first instruction; 0 if the object has none.
     pub(super) entry: VirtOffset,
+    /// Functions with a rule that follows from their name.
+    pub(super) named: Vec<NamedCode>,
     /// Bytes of `.eh_frame`. If its length is not known, they reach to the end of its segment.
     pub(super) eh_frame: Vec<u8>,
     /// Address of `.eh_frame`.
@@ -73,7 +76,9 @@ impl ObjectContents {
         let loaded = loaded_segments(elf.segments(), length)?;
         let code = code(&loaded, length)?;
         let entry = VirtOffset(elf.entry_point());
-        let mut contents = Self { machine: elf.machine(), code, entry, eh_frame: Vec::new(), address: 0, text: None };
+        let named = named_code::find(&elf, &code);
+        let mut contents =
+            Self { machine: elf.machine(), code, entry, named, eh_frame: Vec::new(), address: 0, text: None };
         contents.read_by_sections(&elf);
         if contents.eh_frame.is_empty() {
             let index = elf.segments().iter().find(|segment| segment.kind == PT_GNU_EH_FRAME);

@@ -10,9 +10,9 @@ use super::code::Code;
 use super::contents::ObjectContents;
 use super::error::Error;
 use super::frames::{Frames, Span, max_rows};
-use super::merge;
+use super::merge::{self, FilledCode};
 use super::reader::Reader;
-use super::table::{entry_offset, origin};
+use super::table::{entry_offset, filled_code, origin};
 
 /// Index of the descriptions (FDEs) of an object by address. Their instructions are executed when a page is made.
 #[derive(Debug)]
@@ -78,7 +78,8 @@ impl Descriptions {
     #[must_use]
     pub fn pages(&self) -> u32 {
         let end = self.list.last().map(|extent| extent.end);
-        let last = end.max(entry_offset(&self.contents));
+        let filled = filled_code(&self.contents).map(|code| code.end).max();
+        let last = end.max(entry_offset(&self.contents)).max(filled);
         last.map_or(0, |last| (last >> PAGE_BITS) + 1)
     }
 
@@ -100,10 +101,14 @@ impl Descriptions {
         let next = self.list.get(after);
         // The next description ends the code of the last one and the gap after it.
         frames.spans.extend(next.map(|next| Span { begin: next.begin, end: next.end, first: 0, count: 0 }));
-        let is_here = |entry: &u32| {
-            (first == 0 || self.list[first].begin <= *entry) && next.is_none_or(|next| *entry < next.begin)
-        };
-        let (rows, rules) = merge::merge(frames, entry_offset(&self.contents).filter(is_here));
+        // Bounds of the code with known rows: from the first description to the next one.
+        let low = if first == 0 { 0 } else { self.list[first].begin };
+        let high = next.map_or(u32::MAX, |next| next.begin);
+        let filled = filled_code(&self.contents)
+            .map(|code| FilledCode { begin: code.begin.max(low), end: code.end.min(high), ..code })
+            .filter(|code| code.begin < code.end);
+        let entry = entry_offset(&self.contents).filter(|entry| (low..high).contains(entry));
+        let (rows, rules) = merge::merge(frames, filled, entry);
         let rule = |rule: u32| rules.get(rule as usize).copied().unwrap_or_default();
         let (before, rest) = rows.split_at(rows.partition_point(|row| row.offset < begin));
         let rows = rest.iter().take_while(|row| row.offset < end).map(|row| (row.offset, rule(row.rule))).collect();

@@ -11,13 +11,14 @@ use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use super::code::Code;
 use super::contents::ObjectContents;
+use super::named_code::NamedCode;
 use super::row::Row;
 use super::table::Table;
 use crate::elf::Machine;
 
 /// Magic number. Its last byte is the version. The version changes if the format changes, or if the same call frame
 /// information leads to another table.
-const MAGIC: [u8; 8] = *b"mt-uwt\0\x04";
+const MAGIC: [u8; 8] = *b"mt-uwt\0\x05";
 
 impl ObjectContents {
     /// Returns a keyed hash (SipHash-2-4) of all contents that determine the table. A stored table with another
@@ -30,6 +31,12 @@ impl ObjectContents {
         out.u64(self.entry.0);
         out.u64(self.text.map_or(u64::MAX, |text| text));
         out.code(&self.code);
+        out.u64(self.named.len() as u64);
+        for NamedCode { begin, end, rule } in &self.named {
+            out.u64(*begin);
+            out.u64(*end);
+            out.rule(rule);
+        }
         let mut hasher = SipHasher24::new_with_key(key);
         hasher.write(&out.0);
         hasher.write(&self.eh_frame);
@@ -49,10 +56,7 @@ impl Table {
         out.u64(self.rows.len() as u64);
         out.code(&self.code);
         for rule in &self.rules {
-            out.0.extend_from_slice(&[rule.cfa_kind, rule.fp_kind, rule.ra_kind, rule.reserved]);
-            for number in [rule.cfa_offset, rule.fp_offset, rule.extra] {
-                out.0.extend_from_slice(&number.to_le_bytes());
-            }
+            out.rule(rule);
         }
         for row in &self.rows {
             out.0.extend_from_slice(&row.offset.to_le_bytes());
@@ -127,6 +131,13 @@ struct Writer(Vec<u8>);
 impl Writer {
     fn u64(&mut self, number: u64) {
         self.0.extend_from_slice(&number.to_le_bytes());
+    }
+
+    fn rule(&mut self, rule: &Rule) {
+        self.0.extend_from_slice(&[rule.cfa_kind, rule.fp_kind, rule.ra_kind, rule.reserved]);
+        for number in [rule.cfa_offset, rule.fp_offset, rule.extra] {
+            self.0.extend_from_slice(&number.to_le_bytes());
+        }
     }
 
     fn code(&mut self, code: &[Code]) {

@@ -13,13 +13,25 @@ const MIN_GAP: u32 = 16;
 /// Index of [`Rule::default`]: no information.
 pub(super) const NOTHING: u32 = 0;
 
+/// Code with a rule that holds where there is no call frame information. Offsets are relative to the table's origin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FilledCode {
+    pub(super) begin: u32,
+    pub(super) end: u32,
+    pub(super) rule: Rule,
+}
+
 /// Returns the rows of all descriptions in order, without consecutive equal rules, and the rules to which they refer.
 ///
 /// If descriptions overlap, the description with the last start applies. If several have this start, the first one
 /// applies. An
-/// unwinder that uses the sorted index of `.eh_frame` has the same result. `entry` is the offset of the object's
-/// entry point.
-pub(super) fn merge(frames: Frames, entry: Option<u32>) -> (Vec<Row>, Vec<Rule>) {
+/// unwinder that uses the sorted index of `.eh_frame` has the same result. `filled` is code whose rule holds in gaps
+/// between descriptions. `entry` is the offset of the object's entry point.
+pub(super) fn merge(
+    frames: Frames,
+    filled: impl Iterator<Item = FilledCode>,
+    entry: Option<u32>,
+) -> (Vec<Row>, Vec<Rule>) {
     let Frames { mut spans, rows, rules, unreadable } = frames;
     spans.sort_by_key(|span| span.begin);
     spans.dedup_by_key(|span| span.begin);
@@ -44,11 +56,53 @@ pub(super) fn merge(frames: Frames, entry: Option<u32>) -> (Vec<Row>, Vec<Rule>)
         }
     }
     let mut rules: Vec<_> = std::iter::once(Rule::default()).chain(rules).collect();
+    for code in filled {
+        fill(code, &mut merged, &mut rules);
+    }
     if let Some(entry) = entry {
         end_at_entry(entry, &mut merged, &mut rules);
     }
+    merged.dedup_by_key(|row| row.rule);
     merged.shrink_to_fit();
     (merged, rules)
+}
+
+/// Sets the rule of `code`, which is not empty, at its addresses without information.
+fn fill(code: FilledCode, rows: &mut Vec<Row>, rules: &mut Vec<Rule>) {
+    let FilledCode { begin, end, rule } = code;
+    let first = rows.partition_point(|row| row.offset <= begin);
+    let after = rows.partition_point(|row| row.offset < end);
+    let before = first.checked_sub(1).map(|index| rows[index]);
+    let mut last = before.map_or(NOTHING, |row| row.rule);
+    if last != NOTHING && rows[first..after].iter().all(|row| row.rule != NOTHING) {
+        return;
+    }
+    let rule = number(rules, rule);
+    let mut new = Vec::new();
+    if last == NOTHING {
+        new.push(Row { offset: begin, rule });
+    }
+    for row in &rows[first..after] {
+        last = row.rule;
+        new.push(if last == NOTHING { Row { rule, ..*row } } else { *row });
+    }
+    if last == NOTHING && rows.get(after).is_none_or(|next| next.offset > end) {
+        new.push(Row { offset: end, rule: NOTHING });
+    }
+    // A row without information at `begin` is replaced.
+    let is_replaced = before.is_some_and(|row| row.offset == begin && row.rule == NOTHING);
+    drop(rows.splice(first - usize::from(is_replaced)..after, new));
+}
+
+/// Returns the index of `rule` in `rules`, and adds the rule if it is missing.
+fn number(rules: &mut Vec<Rule>, rule: Rule) -> u32 {
+    let known = rules.iter().position(|known| *known == rule);
+    let index = known.unwrap_or_else(|| {
+        rules.push(rule);
+        rules.len() - 1
+    });
+    // There are at most as many rules as rows, which fit into 32 bits.
+    u32::try_from(index).unwrap_or(u32::MAX)
 }
 
 /// Adds a row that ends stacks at the entry point, which has no caller. Objects with a description of their entry
@@ -56,11 +110,9 @@ pub(super) fn merge(frames: Frames, entry: Option<u32>) -> (Vec<Row>, Vec<Rule>)
 fn end_at_entry(entry: u32, rows: &mut Vec<Row>, rules: &mut Vec<Rule>) {
     let after = rows.partition_point(|row| row.offset <= entry);
     let here = after.checked_sub(1).and_then(|index| rows.get_mut(index));
-    let rule = rules.len() as u32;
     match here {
-        Some(row) if row.rule != NOTHING => return,
-        Some(row) if row.offset == entry => row.rule = rule,
-        _ => rows.insert(after, Row { offset: entry, rule }),
+        Some(row) if row.rule != NOTHING => {}
+        Some(row) if row.offset == entry => row.rule = number(rules, END),
+        _ => rows.insert(after, Row { offset: entry, rule: number(rules, END) }),
     }
-    rules.push(END);
 }

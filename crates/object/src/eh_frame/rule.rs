@@ -29,7 +29,8 @@ const ENCODING: Encoding = Encoding { address_size: 8, format: Format::Dwarf32, 
 /// `uc_mcontext` of `struct ucontext` (arch/x86/include/uapi/asm/ucontext.h and sigcontext.h).
 const X86_64_SIGNAL_FRAME: [(Register, i64); 3] = [(X86_64::RSP, 160), (X86_64::RBP, 120), (X86_64::RA, 168)];
 
-const fn of_kind(cfa_kind: u8) -> Rule {
+/// Returns a rule with this kind of CFA and no offsets.
+pub(super) const fn of_kind(cfa_kind: u8) -> Rule {
     Rule {
         cfa_kind,
         fp_kind: fp::SAME,

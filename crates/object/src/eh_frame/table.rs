@@ -7,7 +7,7 @@ use super::code::Code;
 use super::contents::ObjectContents;
 use super::error::Error;
 use super::frames::Frames;
-use super::merge;
+use super::merge::{self, FilledCode};
 use super::row::Row;
 use crate::elf::Machine;
 
@@ -42,7 +42,7 @@ impl Table {
     /// As for [`Self::from_bytes`].
     pub fn build(contents: &ObjectContents) -> Result<Self, Error> {
         let frames = Frames::read(contents, origin(&contents.code).0)?;
-        let (rows, rules) = merge::merge(frames, entry_offset(contents));
+        let (rows, rules) = merge::merge(frames, filled_code(contents), entry_offset(contents));
         Ok(Self { machine: contents.machine, code: contents.code.clone(), rows, rules })
     }
 
@@ -94,6 +94,15 @@ impl Table {
 pub(super) fn entry_offset(contents: &ObjectContents) -> Option<u32> {
     let entry = Code::find(&contents.code, contents.entry.0).map(|_| contents.entry)?;
     u32::try_from(entry.0 - origin(&contents.code).0).ok()
+}
+
+/// Returns the functions with a rule that follows from their name.
+pub(super) fn filled_code(contents: &ObjectContents) -> impl Iterator<Item = FilledCode> + '_ {
+    let origin = origin(&contents.code).0;
+    let offset = move |address: u64| u32::try_from(address.checked_sub(origin)?).ok();
+    contents.named.iter().filter_map(move |code| {
+        Some(FilledCode { begin: offset(code.begin)?, end: offset(code.end)?, rule: code.rule })
+    })
 }
 
 /// Returns the start of the page that contains the first executable part.

@@ -47,6 +47,25 @@ pub(crate) fn find_dynamic_functions(
     find_functions_in(elf, SHT_DYNSYM, has_name)
 }
 
+/// Returns the first `limit` functions with a name for which `kind_of` returns a kind: the kind, the address and the size
+/// in bytes. Returns none if the symbol table is stripped.
+pub(crate) fn find_first_functions<K>(
+    elf: &Elf<impl Source>,
+    limit: usize,
+    kind_of: impl Fn(&[u8]) -> Option<K>,
+) -> Result<Vec<(K, u64, u64)>, ElfError> {
+    let mut found = Vec::new();
+    for_each_symbol(elf, SHT_SYMTAB, |name, symbol| {
+        if found.len() < limit
+            && symbol.st_type() == STT_FUNC
+            && let Some(kind) = kind_of(name)
+        {
+            found.push((kind, symbol.st_value.get(LE), symbol.st_size.get(LE)));
+        }
+    })?;
+    Ok(found)
+}
+
 /// Returns the offset in the TLS block and the size of each thread-local variable with a name that `has_name`
 /// accepts. Returns none if the symbol table is stripped.
 pub(crate) fn find_thread_locals(
@@ -138,7 +157,7 @@ fn for_each_symbol(
 }
 
 /// Returns the addresses of all functions, sorted; `None` if the symbol table is stripped.
-pub(super) fn function_starts(elf: &Elf<impl Source>) -> Result<Option<Vec<u64>>, ElfError> {
+pub(crate) fn function_starts(elf: &Elf<impl Source>) -> Result<Option<Vec<u64>>, ElfError> {
     let Some((symbols, _)) = symbol_tables(elf, SHT_SYMTAB)? else { return Ok(None) };
     let symbols = read_symbols(elf, &symbols)?;
     let function = |symbol: &&Sym64<LittleEndian>| {

@@ -4,14 +4,20 @@ use gimli::X86_64;
 use gimli::write::CallFrameInstruction as Instruction;
 
 use super::*;
-use crate::eh_frame::synthetic::{FoundBy, Object, expression, first};
+use crate::eh_frame::named_code::NamedCode;
+use crate::eh_frame::rule::END;
+use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, expression, first};
 use crate::eh_frame::table::Table;
 use crate::elf::Machine;
 
 /// Asserts that the pages made from the descriptions of `file` equal the pages of its table.
 fn assert_pages_are_those_of_the_table(file: &[u8]) {
-    let table = Table::from_bytes(file).unwrap();
-    let mut descriptions = Descriptions::find(Arc::new(ObjectContents::find(file).unwrap())).unwrap();
+    assert_pages_are_those_of_the_table_of(ObjectContents::find(file).unwrap());
+}
+
+fn assert_pages_are_those_of_the_table_of(contents: ObjectContents) {
+    let table = Table::build(&contents).unwrap();
+    let mut descriptions = Descriptions::find(Arc::new(contents)).unwrap();
     assert_eq!((descriptions.pages(), descriptions.origin()), (table.pages(), table.origin()));
     assert_eq!(descriptions.code(), table.code());
     let origin = table.origin().0;
@@ -70,6 +76,21 @@ fn entry_point_ends_stacks_in_all_pages_of_its_gap() {
         // `e_entry`
         file[24..32].copy_from_slice(&entry.to_le_bytes());
         assert_pages_are_those_of_the_table(&file);
+    }
+}
+
+#[test]
+fn named_functions_fill_the_same_addresses_of_all_pages() {
+    let mut object = Object::new(Machine::X86_64, 0x8000);
+    function(&mut object, 0x1000, 0x10, 16);
+    function(&mut object, 0x5000, 0x10, 24);
+    let contents = ObjectContents::find(object.file(FoundBy::Sections).as_slice()).unwrap();
+    let ranges = [(0, 0x10), (0xff0, 0x1020), (0x1010, 0x4000), (0x1800, 0x5800), (0x4ff0, 0x5000), (0x7ff0, 0x8000)];
+    for (begin, end) in ranges {
+        let mut contents = contents.clone();
+        let named = |begin: u64, end: u64| NamedCode { begin: TEXT + begin, end: TEXT + end, rule: END };
+        contents.named = vec![named(begin, end), named(0x6000, 0x6004)];
+        assert_pages_are_those_of_the_table_of(contents);
     }
 }
 

@@ -3,6 +3,8 @@ use gimli::write::CallFrameInstruction as Instruction;
 use memtrace_common::unwind::{cfa, ra};
 
 use super::*;
+use crate::eh_frame::named_code::NamedCode;
+use crate::eh_frame::rule::END;
 use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, expression, first};
 
 fn sp(cfa_offset: i32) -> Rule {
@@ -118,4 +120,17 @@ fn a_truncated_description_is_untabled_from_there_on() {
     let table = table(&object);
     let kind_at = |offset: u64| table.rule_at(VirtOffset(TEXT + offset)).cfa_kind;
     assert_eq!([0, 0x1f, 0x20, 0x3f, 0x40].map(kind_at), [cfa::SP, cfa::SP, cfa::UNTABLED, cfa::UNTABLED, cfa::NONE]);
+}
+
+#[test]
+fn named_functions_have_their_rule_where_no_description_applies() {
+    let file = functions(&[(0x100, 0x40, 8), (0x200, 0x40, 16)]).file(FoundBy::Sections);
+    let mut contents = ObjectContents::find(file.as_slice()).unwrap();
+    let named = |begin: u64, end: u64| NamedCode { begin: TEXT + begin, end: TEXT + end, rule: END };
+    contents.named = vec![named(0x120, 0x180), named(0x1f0, 0x210), named(0x230, 0x238)];
+    let table = Table::build(&contents).unwrap();
+    let kind = |offset: u64| table.rule_at(VirtOffset(TEXT + offset)).cfa_kind;
+    assert_eq!([0x13f, 0x140, 0x17f, 0x180].map(kind), [cfa::SP, cfa::END, cfa::END, cfa::NONE]);
+    assert_eq!([0x1ef, 0x1f0, 0x1ff, 0x200].map(kind), [cfa::NONE, cfa::END, cfa::END, cfa::SP]);
+    assert_eq!([0x20f, 0x234, 0x240].map(kind), [cfa::SP, cfa::SP, cfa::NONE]);
 }
