@@ -384,7 +384,7 @@ pub fn copied_piece(stack: u64, address: u64) -> bool {
 /// Sends the end of the stack copy `stack`, with the state of `walk`. `pid` is the main process of the address space.
 /// `cut` is the id of the stack as far as it was walked. Returns false if the ring is full.
 #[inline(always)]
-pub fn copied_end(pid: u32, stack: u64, cut: u64, seed: u64, walk: &Walk) -> bool {
+pub fn copied_end(pid: u32, stack: u64, cut: u64, seed: u64, stack_start: u64, walk: &Walk) -> bool {
     let ring = from_ref(&STACK_COPIES).cast_mut().cast();
     // SAFETY: the pointer refers to a ring buffer map, as the helper requires.
     let backlog = unsafe { bpf_ringbuf_query(ring, AVAILABLE_DATA) };
@@ -406,6 +406,7 @@ pub fn copied_end(pid: u32, stack: u64, cut: u64, seed: u64, walk: &Walk) -> boo
         (*end).fp = fp;
         (*end).flags = flags;
         (*end).pid = pid;
+        (*end).stack_start = stack_start;
         // One register at a time: a copy of all would go through the BPF stack, which has 512 bytes.
         macro_rules! keep {
             ($($number:literal)*) => { $((*end).leaf[$number] = walk.leaf($number);)* };

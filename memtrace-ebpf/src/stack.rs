@@ -127,7 +127,7 @@ extern "C" fn stack_copy(slot: u32, cut: u64) -> u64 {
     let main = address_space::main_process(thread.pid);
     let Some(scratch) = Scratch::get(slot) else { return 0 };
     let seed = unwind::seed(main, &scratch.walk.process);
-    if emit::copied_end(main, id, cut, seed, &scratch.walk.walk) { id } else { 0 }
+    if emit::copied_end(main, id, cut, seed, unwind::main_stack_start(), &scratch.walk.walk) { id } else { 0 }
 }
 
 /// Result of [`stack_copy_piece`] if the ring is full.

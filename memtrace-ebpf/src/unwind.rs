@@ -18,7 +18,7 @@ use memtrace_unwind::{ReadMemory, WindowedMemory};
 pub use self::exec_vmas::{add as add_exec_vma, next_instruction, prefetch};
 pub use self::processes::{get as process, seed};
 use self::tables::{CachedRules, Tables};
-pub use self::vma::{prefetch_executable, stack_limit};
+pub use self::vma::{main_stack_start, prefetch_executable, stack_limit};
 use crate::limits::MAX_URETPROBE_DEPTH;
 use crate::origin::Origin;
 use crate::registers::Registers;
@@ -64,6 +64,9 @@ pub fn walk(slot: u32, pid: u32, process: Process, origin: &impl Origin, seed: u
         if next == NO_STEP {
             break;
         }
+    }
+    if Scratch::get(slot).is_some_and(|scratch| scratch.walk.end == End::NoRow as u32) {
+        unwind_end_without_row(slot);
     }
     match Scratch::get(slot) {
         Some(Scratch { walk: WalkState { walk, end, .. }, .. }) => {
@@ -139,6 +142,19 @@ extern "C" fn unwind_simple_steps(slot: u32) -> u64 {
     if let Some(rules) = CachedRules::new(process.generation) {
         walk.simple_steps(&mut scratch.frames, &mut memory, &rules);
     }
+    0
+}
+
+/// Replaces the end of the walk in the scratch memory of `slot`, which has ended at an address without a row. It is a
+/// function of its own, so that each program has its code once. Returns 0, because a global function must return a
+/// number.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn unwind_end_without_row(slot: u32) -> u64 {
+    let stack_start = vma::main_stack_start();
+    let Some(scratch) = Scratch::get(slot) else { return 0 };
+    let WalkState { walk, end, .. } = &mut scratch.walk;
+    *end = walk.end_without_row(stack_start) as u32;
     0
 }
 

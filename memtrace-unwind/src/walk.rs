@@ -17,6 +17,10 @@ const MAX_FRAME_BYTES: u64 = 8 << 20;
 /// Limit for the distance to the frame pointer in code without rows.
 const MAX_FRAME_POINTER_BYTES: u64 = 1 << 20;
 
+/// Limit for the distance in bytes from the stack pointer of the function that calls `main` to the start of the stack. The
+/// functions of musl between the two need about 100.
+const MAX_START_BYTES: u64 = 256;
+
 /// Offset of the saved registers in a signal frame of x86-64: `uc_mcontext` in `struct ucontext`
 /// (include/uapi/asm-generic/ucontext.h). After the handler's return, the stack pointer points to this structure.
 const SIGNAL_CONTEXT: u64 = 40;
@@ -135,6 +139,15 @@ impl Walk {
     #[must_use]
     pub fn hash(&self, end: u32) -> u64 {
         mix(self.hash, u64::from(end))
+    }
+
+    /// Returns the end of a walk that has ended with [`End::NoRow`]. `stack_start` is the address at which the stack of the
+    /// main thread starts. If the last frame is close to it, only functions of the C library can be missing, which start
+    /// the program: it is statically linked with a library without call frame information and has no symbols.
+    #[inline(always)]
+    #[must_use]
+    pub const fn end_without_row(&self, stack_start: u64) -> End {
+        if stack_start.wrapping_sub(self.sp) <= MAX_START_BYTES { self.complete() } else { End::NoRow }
     }
 
     /// Appends the current frame to `frames` and goes on to its caller.

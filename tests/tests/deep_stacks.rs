@@ -80,12 +80,22 @@ fn default_max_depth_truncates_at_128_frames() {
     assert_equal_above_leaf(&stack, &work.places(&victim::path("deep"))[..128]);
 }
 
-/// Debian's musl has no `.eh_frame`, so the musl function that calls `main` is the last frame.
+/// Debian's musl has no `.eh_frame`, so the musl function that calls `main` is the last frame. It is at the start of the
+/// stack.
 #[test]
-fn stack_on_musl_ends_at_code_without_eh_frame() {
+fn stack_on_musl_is_complete_at_the_caller_of_main() {
     let (stack, _) = trace("deep.musl", 20, &[]);
-    assert_eq!(stack.end, "no_row");
+    assert_eq!(stack.end, "complete");
     assert!(stack.frames[0].object.as_deref().is_some_and(|object| object.contains("musl")), "{:?}", stack.frames[0]);
     assert_eq!(stack.names()[1..], chain(20)[1..]);
     assert_eq!(stack.names_in(&victim::path("deep.musl")), chain(20)[1..]);
+}
+
+/// The symbol table names the musl function that calls `main`.
+#[test]
+fn stack_in_a_static_musl_program_is_complete() {
+    let (stack, _) = trace("deep.musl_static", 20, &[]);
+    assert_eq!(stack.end, "complete");
+    let expected = [&["libc_start_main_stage2"][..], &chain(20)[1..]].concat();
+    assert_eq!(stack.names(), expected);
 }

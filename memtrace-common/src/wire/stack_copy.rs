@@ -65,6 +65,8 @@ pub struct CopyEnd {
     pub flags: u32,
     /// Process, in the root pid namespace: the one that had the memory first, if processes share their memory.
     pub pid: u32,
+    /// Address at which the stack of the main thread starts.
+    pub stack_start: u64,
     /// Registers of the leaf frame, by DWARF number.
     pub leaf: [u64; LEAF_REGISTERS],
 }
@@ -72,6 +74,6 @@ pub struct CopyEnd {
 const _: () = {
     assert!(size_of::<CopyPiece>() == 24 + PIECE_BYTES as usize);
     assert!(offset_of!(CopyPiece, words) == 24);
-    assert!(size_of::<CopyEnd>() == 64 + LEAF_REGISTERS * 8);
-    assert!(offset_of!(CopyEnd, leaf) == 64);
+    assert!(size_of::<CopyEnd>() == 72 + LEAF_REGISTERS * 8);
+    assert!(offset_of!(CopyEnd, leaf) == 72);
 };

@@ -237,14 +237,20 @@ pub fn executable_range() -> Option<(u64, u64)> {
     Some((read(mm, field!(vma.mm_start_code))?, read(mm, field!(vma.mm_end_code))?))
 }
 
+/// Returns the address at which the stack of the main thread starts: the one of `argc` (`load_elf_binary`,
+/// fs/binfmt_elf.c).
+#[inline(always)]
+pub fn main_stack_start() -> u64 {
+    kernel::read_word(kernel::read_word(kernel::current_task(), field!(vma.task_mm)), field!(vma.mm_start_stack))
+}
+
 /// Returns the address at which the frames of the stack with `sp` end; the highest address if that is not known. The
 /// environment is above the frames of a main thread (`create_elf_tables`, fs/binfmt_elf.c). C libraries place the
 /// thread control block of another thread above its frames; the thread pointer is the address of this block.
 #[inline(always)]
 pub fn stack_limit(sp: u64) -> u64 {
-    let task = kernel::current_task();
-    let main = kernel::read_word(kernel::read_word(task, field!(vma.task_mm)), field!(vma.mm_start_stack));
-    let thread = kernel::read_word(task, field!(vma.task_thread_pointer));
+    let main = main_stack_start();
+    let thread = kernel::read_word(kernel::current_task(), field!(vma.task_thread_pointer));
     let is_above = |limit: u64| limit.wrapping_sub(sp) < MAX_STACK;
     if is_above(main) {
         main

@@ -146,3 +146,18 @@ fn stack_exactly_as_deep_as_requested_is_complete() {
     assert_eq!(walk_to(3, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020, OUTERMOST], End::Complete));
     assert_eq!(walk_to(2, &registers, &stack, &code(sp(8))), (vec![0x1010, 0x1020], End::Truncated));
 }
+
+#[test]
+fn walk_without_a_row_is_complete_at_the_start_of_the_stack() {
+    let mut code = code(sp(8));
+    code.ranges.push((0x5000..0x6000, Lookup::end(End::NoRow)));
+    let stack = Stack::from([(SP, 0x5010)]);
+    let mut ended = Walk::default();
+    let mut frames = [0; MAX_FRAMES];
+    ended.begin(&after_call(0x1010, SP, 0), 10, 0);
+    while ended.step(&mut frames, &mut &stack, &mut &code).is_continue() {}
+    let end = |distance: u64| ended.end_without_row(SP + 8 + distance);
+    assert_eq!([0, 96, MAX_START_BYTES].map(end), [End::Complete; 3]);
+    assert_eq!([MAX_START_BYTES + 1, 1 << 20, u64::MAX - SP - 8].map(end), [End::NoRow; 3]);
+    assert_eq!(ended.end_without_row(SP), End::NoRow, "the stack of another thread is above");
+}

@@ -150,6 +150,7 @@ impl StackCopy {
         if memory.is_short {
             return FinishedWalk::Unknown;
         }
+        let end = if end == End::NoRow { walk.end_without_row(self.end.stack_start) } else { end };
         let hash = walk.hash(end as u32);
         let id = StackId(if hash < STACK_FIRST { hash + STACK_FIRST } else { hash });
         let frames = frames.iter().take(walk.count() as usize).map(|&frame| AbsAddr(frame)).collect();
