@@ -1,4 +1,4 @@
-//! Conversion of call frame information (`.eh_frame`) to unwind tables for the BPF programs.
+//! Conversion of call frame information (`.eh_frame`, `.debug_frame`) to unwind tables for the BPF programs.
 //!
 //! [`Table`] has the rules of one object. [`Layout`] assigns tables to the blobs and pages of
 //! `memtrace_common::unwind`.
@@ -9,6 +9,7 @@
 
 mod code;
 mod contents;
+mod coverage;
 mod descriptions;
 mod encoding;
 mod entry;

@@ -3,6 +3,9 @@
 //! The section headers are read first, because they have the length of `.eh_frame`. If they are stripped or wrong,
 //! the program headers suffice, as for an unwinder in the process: `PT_GNU_EH_FRAME` leads to a sorted index of
 //! `.eh_frame` (LSB Core 5.0, 10.6.2). The index has the position of the last entry.
+//!
+//! `.debug_frame` has the same information about code that was compiled with debug information and without
+//! `.eh_frame`.
 
 use std::fs::File;
 use std::io;
@@ -14,9 +17,10 @@ use object::LittleEndian;
 use object::elf::{PT_GNU_EH_FRAME, PT_LOAD, SHF_ALLOC, SHF_COMPRESSED, SHT_NOBITS};
 
 use super::code::Code;
+use super::entry::{DEBUG_FRAME_COMMON, Entry};
 use super::error::Error;
 use super::named_code::{self, NamedCode};
-use crate::elf::{Elf, Machine, Sections, Segment, Source};
+use crate::elf::{Elf, Machine, Sections, Segment, Source, notes};
 
 const LE: LittleEndian = LittleEndian;
 
@@ -41,6 +45,8 @@ pub struct ObjectContents {
     pub(super) eh_frame: Vec<u8>,
     /// Address of `.eh_frame`.
     pub(super) address: u64,
+    /// Bytes of `.debug_frame`, which are well-formed entries; empty if there is none.
+    pub(super) debug_frame: Vec<u8>,
     /// Address of `.text`, if the section headers have it. Some pointers in `.eh_frame` are relative to it.
     pub(super) text: Option<u64>,
 }
@@ -61,7 +67,7 @@ impl ObjectContents {
     /// Returns the size of the call frame information in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.eh_frame.len()
+        self.eh_frame.len() + self.debug_frame.len()
     }
 
     pub(super) fn find(source: impl Source) -> Result<Self, Error> {
@@ -77,17 +83,30 @@ impl ObjectContents {
         let code = code(&loaded, length)?;
         let entry = VirtOffset(elf.entry_point());
         let named = named_code::find(&elf, &code);
-        let mut contents =
-            Self { machine: elf.machine(), code, entry, named, eh_frame: Vec::new(), address: 0, text: None };
+        let mut contents = Self {
+            machine: elf.machine(),
+            code,
+            entry,
+            named,
+            eh_frame: Vec::new(),
+            address: 0,
+            debug_frame: Vec::new(),
+            text: None,
+        };
         contents.read_by_sections(&elf);
         if contents.eh_frame.is_empty() {
             let index = elf.segments().iter().find(|segment| segment.kind == PT_GNU_EH_FRAME);
-            contents.read_by_index(&elf, index.ok_or(Error::NoFrames)?, &loaded)?;
+            let read = index.ok_or(Error::NoFrames).and_then(|index| contents.read_by_index(&elf, index, &loaded));
+            if contents.debug_frame.is_empty() {
+                read?;
+            }
         }
         Ok(contents)
     }
 
-    /// Reads `.eh_frame` if the section headers name one that lies in the file.
+    /// Reads `.eh_frame` and `.debug_frame` if the section headers name one that lies in the file.
+    ///
+    /// The `.debug_frame` of Go is not read: it does not describe the frame pointer, which Go's functions save.
     fn read_by_sections(&mut self, elf: &Elf<impl Source>) {
         let Some(sections) = Sections::read(elf) else { return };
         self.text = sections.named(".text").map(|section| section.sh_addr.get(LE));
@@ -99,6 +118,15 @@ impl ObjectContents {
         {
             self.eh_frame = bytes;
             self.address = section.sh_addr.get(LE);
+        }
+        if let Some(section) = sections.named(".debug_frame")
+            && section.sh_type.get(LE) != SHT_NOBITS
+            && !section.sh_flags.get(LE).contains(SHF_COMPRESSED)
+            && !notes::is_go(elf).unwrap_or(false)
+            && let Ok(bytes) = elf.bytes_in_file(section.sh_offset.get(LE), section.sh_size.get(LE))
+            && Entry::are_valid(&bytes, DEBUG_FRAME_COMMON)
+        {
+            self.debug_frame = bytes;
         }
     }
 

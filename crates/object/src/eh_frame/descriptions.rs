@@ -8,10 +8,11 @@ use memtrace_model::VirtOffset;
 
 use super::code::Code;
 use super::contents::ObjectContents;
+use super::coverage::Coverage;
 use super::error::Error;
 use super::frames::{Frames, Span, max_rows};
 use super::merge::{self, FilledCode};
-use super::reader::Reader;
+use super::reader::{Position, Reader};
 use super::table::{entry_offset, filled_code, origin};
 
 /// Index of the descriptions (FDEs) of an object by address. Their instructions are executed when a page is made.
@@ -31,8 +32,7 @@ pub struct Descriptions {
 struct Extent {
     begin: u32,
     end: u32,
-    /// Offset of the description in the section.
-    position: usize,
+    position: Position,
 }
 
 /// Rows of a page.
@@ -52,10 +52,22 @@ impl Descriptions {
     /// The reason why the object has no table.
     pub fn find(contents: Arc<ObjectContents>) -> Result<Self, Error> {
         let mut list = Vec::new();
-        let unreadable = Reader::new(&contents, origin(&contents.code).0).scan(|position, description| {
+        let origin = origin(&contents.code).0;
+        let mut unreadable = Reader::of_eh_frame(&contents, origin).scan(|at, description| {
+            let position = Position::EhFrame(at);
             list.push(Extent { begin: description.first_row(), end: description.end, position });
             Ok(())
         })?;
+        if !contents.debug_frame.is_empty() {
+            let covered = Coverage::new(list.iter().map(|extent| (extent.begin, extent.end)));
+            unreadable += Reader::of_debug_frame(&contents, origin).scan(|at, description| {
+                let (begin, end) = (description.first_row(), description.end);
+                if !covered.overlaps(begin, end) {
+                    list.push(Extent { begin, end, position: Position::DebugFrame(at) });
+                }
+                Ok(())
+            })?;
+        }
         list.sort_by_key(|extent| extent.begin);
         list.dedup_by_key(|extent| extent.begin);
         let rows_left = max_rows(&contents);

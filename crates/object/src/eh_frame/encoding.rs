@@ -37,8 +37,10 @@ impl ObjectContents {
             out.u64(*end);
             out.rule(rule);
         }
+        out.u64(self.debug_frame.len() as u64);
         let mut hasher = SipHasher24::new_with_key(key);
         hasher.write(&out.0);
+        hasher.write(&self.debug_frame);
         hasher.write(&self.eh_frame);
         hasher.finish128().as_u128()
     }

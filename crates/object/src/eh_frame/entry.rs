@@ -1,8 +1,13 @@
-//! Entries of `.eh_frame`.
+//! Entries of `.eh_frame` and `.debug_frame`.
 
 use std::mem::size_of;
 
 use super::error::Error;
+
+/// Value that a common entry has where a description has the position of its common entry: in `.eh_frame` (LSB Core 5.0,
+/// 10.6.1), and in `.debug_frame` (DWARF 5, section 7.24).
+pub(super) const EH_FRAME_COMMON: u32 = 0;
+pub(super) const DEBUG_FRAME_COMMON: u32 = u32::MAX;
 
 /// Position of an entry in the section, in bytes.
 pub(super) struct Entry {
@@ -22,8 +27,9 @@ pub(super) enum Kind {
 }
 
 impl Entry {
-    /// Parses the entry at `begin`; `None` at the end of the section (LSB Core 5.0, 10.6.1).
-    pub(super) fn parse(section: &[u8], begin: usize) -> Result<Option<Self>, Error> {
+    /// Parses the entry at `begin`; `None` at the end of the section (LSB Core 5.0, 10.6.1). `common`: the value that
+    /// marks a common entry.
+    pub(super) fn parse(section: &[u8], begin: usize, common: u32) -> Result<Option<Self>, Error> {
         let malformed = || Error::Malformed("call frame information that ends too early");
         let rest = section.get(begin..).ok_or_else(malformed)?;
         if rest.is_empty() {
@@ -42,7 +48,19 @@ impl Entry {
         if length < size_of::<u32>() || end > rest.len() || length > rest.len() {
             return Err(malformed());
         }
-        let kind = if word(head).ok_or_else(malformed)? == 0 { Kind::Common } else { Kind::Description };
+        let kind = if word(head).ok_or_else(malformed)? == common { Kind::Common } else { Kind::Description };
         Ok(Some(Self { kind, begin, end: begin + end }))
+    }
+
+    /// Returns true if a section consists of entries, without gaps between them.
+    pub(super) fn are_valid(section: &[u8], common: u32) -> bool {
+        let mut begin = 0;
+        loop {
+            match Self::parse(section, begin, common) {
+                Ok(Some(entry)) => begin = entry.end,
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
     }
 }

@@ -1,12 +1,13 @@
-//! Conversion of `.eh_frame` to spans of rows, ordered as in the section.
+//! Conversion of `.eh_frame` and `.debug_frame` to spans of rows, ordered as in the sections.
 
-use gimli::UnwindContext;
+use gimli::{UnwindContext, UnwindSection};
 use memtrace_common::unwind::Rule;
 use rustc_hash::FxHashMap;
 
 use super::contents::ObjectContents;
+use super::coverage::Coverage;
 use super::error::Error;
-use super::reader::{Description, Reader};
+use super::reader::{Description, Position, Reader, Slice};
 use super::row::Row;
 use super::rule::{Rules, UNTABLED};
 
@@ -35,8 +36,7 @@ pub(super) struct Frames {
 }
 
 /// State of the conversion.
-struct Converter<'data, 'a> {
-    reader: &'a Reader<'data>,
+struct Converter {
     /// Number of rows that may still be added.
     free_rows: usize,
     numbers: FxHashMap<Rule, u32>,
@@ -50,49 +50,77 @@ pub(super) fn max_rows(contents: &ObjectContents) -> usize {
 }
 
 impl Frames {
-    /// Converts the section of `contents`. Offsets of code are relative to `origin`.
+    /// Converts the sections of `contents`. Offsets of code are relative to `origin`. A description in `.debug_frame`
+    /// is converted if `.eh_frame` covers none of its code.
     ///
     /// A description that cannot be decoded is skipped and counted. A section with gaps between its entries is an
     /// error.
     pub(super) fn read(contents: &ObjectContents, origin: u64) -> Result<Self, Error> {
-        let reader = Reader::new(contents, origin);
-        let mut converter = Converter::new(&reader, max_rows(contents));
+        let mut converter = Converter::new(max_rows(contents));
         let mut context = UnwindContext::new();
-        let unreadable = reader.scan(|_, description| converter.read_rows(&description, &mut context))?;
+        let reader = Reader::of_eh_frame(contents, origin);
+        let mut unreadable = reader.scan(|_, description| converter.read_rows(&reader, &description, &mut context))?;
+        if !contents.debug_frame.is_empty() {
+            let covered = Coverage::new(converter.frames.spans.iter().map(|span| (span.begin, span.end)));
+            let reader = Reader::of_debug_frame(contents, origin);
+            unreadable += reader.scan(|_, description| {
+                if covered.overlaps(description.first_row(), description.end) {
+                    return Ok(());
+                }
+                converter.read_rows(&reader, &description, &mut context)
+            })?;
+        }
         Ok(Self { unreadable, ..converter.frames })
     }
 
-    /// Converts the descriptions at these positions of the section, with at most `max_rows` rows.
+    /// Converts the descriptions at these positions, with at most `max_rows` rows.
     pub(super) fn read_at(
         contents: &ObjectContents,
         origin: u64,
-        positions: impl Iterator<Item = usize>,
+        positions: impl Iterator<Item = Position>,
         max_rows: usize,
     ) -> Result<Self, Error> {
-        let reader = Reader::new(contents, origin);
-        let mut converter = Converter::new(&reader, max_rows);
+        let eh_frame = Reader::of_eh_frame(contents, origin);
+        let debug_frame = Reader::of_debug_frame(contents, origin);
+        let mut converter = Converter::new(max_rows);
         let mut context = UnwindContext::new();
-        for description in positions.filter_map(|position| reader.description_at(position)) {
-            converter.read_rows(&description, &mut context)?;
+        for position in positions {
+            match position {
+                Position::EhFrame(at) => {
+                    if let Some(description) = eh_frame.description_at(at) {
+                        converter.read_rows(&eh_frame, &description, &mut context)?;
+                    }
+                }
+                Position::DebugFrame(at) => {
+                    if let Some(description) = debug_frame.description_at(at) {
+                        converter.read_rows(&debug_frame, &description, &mut context)?;
+                    }
+                }
+            }
         }
         Ok(converter.frames)
     }
 }
 
-impl<'data, 'a> Converter<'data, 'a> {
-    fn new(reader: &'a Reader<'data>, free_rows: usize) -> Self {
-        Self { reader, free_rows, numbers: FxHashMap::default(), frames: Frames::default() }
+impl Converter {
+    fn new(free_rows: usize) -> Self {
+        Self { free_rows, numbers: FxHashMap::default(), frames: Frames::default() }
     }
 
-    fn read_rows(&mut self, description: &Description<'data>, context: &mut UnwindContext<usize>) -> Result<(), Error> {
+    fn read_rows<'data, S: UnwindSection<Slice<'data>>>(
+        &mut self,
+        reader: &Reader<'data, S>,
+        description: &Description<'data>,
+        context: &mut UnwindContext<usize>,
+    ) -> Result<(), Error> {
         let Description { entry, begin, end } = description;
         let (begin, end) = (*begin, *end);
-        let Reader { contents, origin, section, bases } = self.reader;
+        let Reader { contents, origin, section, bytes, bases, .. } = reader;
         let rules = Rules {
             machine: contents.machine,
             return_address: entry.cie().return_address_register(),
             signal: entry.is_signal_trampoline(),
-            section,
+            section: bytes,
         };
         let first = self.frames.rows.len();
         let mut unwound_to = begin;

@@ -1,17 +1,16 @@
-//! Reader of the descriptions (FDEs) in `.eh_frame`.
+//! Reader of the descriptions (FDEs) in `.eh_frame` and `.debug_frame`.
 
 use gimli::{
-    BaseAddresses, CommonInformationEntry, EhFrame, EhFrameOffset, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    UnwindSection as _,
+    BaseAddresses, CommonInformationEntry, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
+    UnwindOffset, UnwindSection,
 };
 use rustc_hash::FxHashMap;
 
 use super::code::Code;
 use super::contents::ObjectContents;
-use super::entry::{Entry, Kind};
+use super::entry::{DEBUG_FRAME_COMMON, EH_FRAME_COMMON, Entry, Kind};
 use super::error::Error;
 use super::machine::vendor;
-use super::rule::Section;
 
 /// Maximum number of bytes read, as a multiple of the section's length. Each description executes the instructions of
 /// its common entry (CIE), so a hostile section could execute a large common entry a million times. Real sections
@@ -20,15 +19,25 @@ const MAX_READS: usize = 64;
 /// Number of bytes that may be read in addition, for small sections that need a larger multiple.
 const FREE_READS: usize = 1 << 16;
 
-type Slice<'data> = EndianSlice<'data, LittleEndian>;
+pub(super) type Slice<'data> = EndianSlice<'data, LittleEndian>;
 
 /// Reader of a section.
-pub(super) struct Reader<'data> {
+pub(super) struct Reader<'data, S> {
     pub(super) contents: &'data ObjectContents,
     /// Address to which offsets of code are relative.
     pub(super) origin: u64,
-    pub(super) section: Section<'data>,
+    pub(super) section: S,
+    pub(super) bytes: &'data [u8],
     pub(super) bases: BaseAddresses,
+    /// Value that marks a common entry.
+    common: u32,
+}
+
+/// Position of a description: its offset in a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Position {
+    EhFrame(usize),
+    DebugFrame(usize),
 }
 
 /// A decoded description (FDE). Offsets of code are relative to the reader's origin.
@@ -40,9 +49,9 @@ pub(super) struct Description<'data> {
     pub(super) end: u32,
 }
 
-impl<'data> Reader<'data> {
-    /// Opens the section of `contents`. Offsets of code are relative to `origin`.
-    pub(super) fn new(contents: &'data ObjectContents, origin: u64) -> Self {
+impl<'data> Reader<'data, EhFrame<Slice<'data>>> {
+    /// Opens the `.eh_frame` of `contents`. Offsets of code are relative to `origin`.
+    pub(super) fn of_eh_frame(contents: &'data ObjectContents, origin: u64) -> Self {
         let mut section = EhFrame::new(&contents.eh_frame, LittleEndian);
         section.set_address_size(8);
         section.set_vendor(vendor(contents.machine));
@@ -50,9 +59,22 @@ impl<'data> Reader<'data> {
         if let Some(text) = contents.text {
             bases = bases.set_text(text);
         }
-        Self { contents, origin, section, bases }
+        Self { contents, origin, section, bytes: &contents.eh_frame, bases, common: EH_FRAME_COMMON }
     }
+}
 
+impl<'data> Reader<'data, DebugFrame<Slice<'data>>> {
+    /// Opens the `.debug_frame` of `contents`. Offsets of code are relative to `origin`.
+    pub(super) fn of_debug_frame(contents: &'data ObjectContents, origin: u64) -> Self {
+        let mut section = DebugFrame::new(&contents.debug_frame, LittleEndian);
+        section.set_address_size(8);
+        section.set_vendor(vendor(contents.machine));
+        let bases = BaseAddresses::default();
+        Self { contents, origin, section, bytes: &contents.debug_frame, bases, common: DEBUG_FRAME_COMMON }
+    }
+}
+
+impl<'data, S: UnwindSection<Slice<'data>>> Reader<'data, S> {
     /// Passes the descriptions to `each` in the order of the section, with their offsets in it. Skips descriptions of
     /// code that a linker has removed. Returns the number of descriptions that cannot be decoded. The code that they
     /// cover is unknown.
@@ -64,14 +86,14 @@ impl<'data> Reader<'data> {
     ) -> Result<u64, Error> {
         let mut common = FxHashMap::default();
         let mut unreadable = 0;
-        let mut budget = self.contents.eh_frame.len().saturating_mul(MAX_READS).saturating_add(FREE_READS);
+        let mut budget = self.bytes.len().saturating_mul(MAX_READS).saturating_add(FREE_READS);
         let mut at = 0;
-        while let Some(entry) = Entry::parse(&self.contents.eh_frame, at)? {
+        while let Some(entry) = Entry::parse(self.bytes, at, self.common)? {
             at = entry.end;
             match entry.kind {
                 Kind::Common => {
                     // If a common entry cannot be decoded, its descriptions are unreadable too.
-                    if let Ok(decoded) = self.section.cie_from_offset(&self.bases, EhFrameOffset(entry.begin)) {
+                    if let Ok(decoded) = self.section.cie_from_offset(&self.bases, S::Offset::from(entry.begin)) {
                         common.insert(entry.begin, decoded);
                     }
                 }
@@ -94,7 +116,7 @@ impl<'data> Reader<'data> {
 
     /// Returns the description at offset `position` of the section, which [`Self::scan`] has found there.
     pub(super) fn description_at(&self, position: usize) -> Option<Description<'data>> {
-        let entry = self.section.fde_from_offset(&self.bases, EhFrameOffset(position), |section, bases, offset| {
+        let entry = self.section.fde_from_offset(&self.bases, S::Offset::from(position), |section, bases, offset| {
             section.cie_from_offset(bases, offset)
         });
         self.description(entry.ok()?)
@@ -106,8 +128,9 @@ impl<'data> Reader<'data> {
         common: &FxHashMap<usize, CommonInformationEntry<Slice<'data>>>,
     ) -> Option<FrameDescriptionEntry<Slice<'data>>> {
         // Common entries precede the descriptions that refer to them.
-        let entry = self.section.fde_from_offset(&self.bases, EhFrameOffset(position), |_, _, offset| {
-            common.get(&offset.0).cloned().ok_or(gimli::Error::NotCiePointer(offset.0 as u64))
+        let entry = self.section.fde_from_offset(&self.bases, S::Offset::from(position), |_, _, offset| {
+            let offset: usize = UnwindOffset::into(offset);
+            common.get(&offset).cloned().ok_or(gimli::Error::NotCiePointer(offset as u64))
         });
         entry.ok()
     }

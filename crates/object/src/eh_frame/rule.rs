@@ -4,16 +4,13 @@
 //! expression becomes [`UNTABLED`].
 
 use gimli::{
-    CfaRule, EhFrame, Encoding, EndianSlice, Format, LittleEndian, Operation, Register, RegisterRule, UnwindExpression,
-    UnwindTableRow, X86_64,
+    CfaRule, Encoding, EndianSlice, Expression, Format, LittleEndian, Operation, Register, RegisterRule,
+    UnwindExpression, UnwindTableRow, X86_64,
 };
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
 
 use super::machine::{frame_pointer, stack_pointer};
 use crate::elf::Machine;
-
-/// Section with the rows and their expressions.
-pub(super) type Section<'data> = EhFrame<EndianSlice<'data, LittleEndian>>;
 
 /// Rule of the outermost frame.
 pub(super) const END: Rule = of_kind(cfa::END);
@@ -57,7 +54,8 @@ pub(super) struct Rules<'data> {
     pub(super) return_address: Register,
     /// True if the description is marked as a signal frame.
     pub(super) signal: bool,
-    pub(super) section: &'data Section<'data>,
+    /// Section with the expressions of the rows.
+    pub(super) section: &'data [u8],
 }
 
 impl Rules<'_> {
@@ -184,12 +182,20 @@ impl Rules<'_> {
         }
     }
 
+    fn expression(
+        &self,
+        UnwindExpression { offset, length }: UnwindExpression<usize>,
+    ) -> Option<Expression<EndianSlice<'_, LittleEndian>>> {
+        let bytes = self.section.get(offset..offset.checked_add(length)?)?;
+        Some(Expression(EndianSlice::new(bytes, LittleEndian)))
+    }
+
     /// Decodes up to four operations from the start of an expression; `None` if they are malformed.
     fn operations(
         &self,
         expression: UnwindExpression<usize>,
     ) -> Option<[Option<Operation<EndianSlice<'_, LittleEndian>>>; 4]> {
-        let mut operations = expression.get(self.section).ok()?.operations(ENCODING);
+        let mut operations = self.expression(expression)?.operations(ENCODING);
         let mut first = [const { None }; 4];
         for slot in &mut first {
             *slot = operations.next().ok()?;
@@ -205,7 +211,7 @@ impl Rules<'_> {
         use gimli::constants::{
             DW_OP_and, DW_OP_breg7, DW_OP_breg16, DW_OP_ge, DW_OP_lit0, DW_OP_lit3, DW_OP_lit15, DW_OP_plus, DW_OP_shl,
         };
-        let expression = expression.get(self.section).ok()?;
+        let expression = self.expression(expression)?;
         let [breg7, 8, breg16, 0, lit15, and, literal, ge, lit3, shl, plus] = *expression.0.slice() else {
             return None;
         };

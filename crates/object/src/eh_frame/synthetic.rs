@@ -1,7 +1,8 @@
 //! Synthetic objects for tests: zeroed code with arbitrary call frame information.
 
 use gimli::write::{
-    Address, CallFrameInstruction, CommonInformationEntry, EhFrame, EndianVec, FrameDescriptionEntry, FrameTable,
+    Address, CallFrameInstruction, CommonInformationEntry, DebugFrame, EhFrame, EndianVec, FrameDescriptionEntry,
+    FrameTable,
 };
 use gimli::{AArch64, Encoding, Format, LittleEndian, Register, X86_64};
 
@@ -79,6 +80,13 @@ impl Object {
         let mut bytes = section.0.into_vec();
         bytes.extend_from_slice(&[0; 4]);
         bytes
+    }
+
+    /// Returns the bytes of a `.debug_frame` with the same descriptions.
+    pub(super) fn debug_frame(&self) -> Vec<u8> {
+        let mut section = DebugFrame(EndianVec::new(LittleEndian));
+        self.frames.write_debug_frame(&mut section).unwrap();
+        section.0.into_vec()
     }
 
     pub(super) fn file(&self, found: FoundBy) -> Vec<u8> {

@@ -1,8 +1,13 @@
+use std::fs;
+
 use gimli::write::CallFrameInstruction as Instruction;
+use harness::Scratch;
+use memtrace_common::unwind::cfa;
 
 use super::*;
 use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, first};
 use crate::eh_frame::table::Table;
+use crate::elf::symbol_table;
 
 const BOTH: [FoundBy; 2] = [FoundBy::Sections, FoundBy::Index];
 
@@ -146,4 +151,24 @@ fn a_truncated_file_has_no_table_or_the_full_one() {
             }
         }
     }
+}
+
+#[test]
+fn debug_frame_of_a_program_is_read() {
+    let scratch = Scratch::new();
+    let source = "__attribute__((noipa)) int callee(int x) { return x; } int main(void) { return callee(0); }";
+    let rule = |debug: &str, name: &str| {
+        let flags = ["-O1", debug, "-fno-asynchronous-unwind-tables"];
+        let bytes = fs::read(scratch.compile("gcc", name, source, &flags)).unwrap();
+        let elf = Elf::parse_headers(bytes.as_slice()).unwrap();
+        let is_callee = |name: &[u8]| (name == b"callee").then_some(());
+        let found = symbol_table::find_first_functions(&elf, 1, is_callee).unwrap();
+        let [((), callee, _)] = found[..] else { panic!("{found:?}") };
+        let rule = Table::from_bytes(&bytes).unwrap().rule_at(VirtOffset(callee));
+        (rule.cfa_kind, rule.cfa_offset)
+    };
+    assert_eq!(rule("-g0", "without"), (cfa::NONE, 0));
+    let (kind, offset) = rule("-g", "with");
+    assert_eq!(kind, cfa::SP);
+    assert_eq!(offset % 8, 0);
 }

@@ -95,6 +95,20 @@ fn named_functions_fill_the_same_addresses_of_all_pages() {
 }
 
 #[test]
+fn both_sections_give_the_same_pages_as_the_table() {
+    let mut object = Object::new(Machine::X86_64, 0x8000);
+    function(&mut object, 0x1000, 0x1800, 16);
+    function(&mut object, 0x5000, 0x10, 24);
+    let mut contents = ObjectContents::find(object.file(FoundBy::Sections).as_slice()).unwrap();
+    let mut debug = Object::new(Machine::X86_64, 0x8000);
+    for (begin, length) in [(0xff0, 0x20), (0x1800, 0x10), (0x2800, 0x2800), (0x5010, 0x10), (0x7000, 0x1000)] {
+        function(&mut debug, begin, length, 32);
+    }
+    contents.debug_frame = debug.debug_frame();
+    assert_pages_are_those_of_the_table_of(contents);
+}
+
+#[test]
 fn pages_of_real_objects_are_those_of_their_tables() {
     assert_pages_are_those_of_the_table(&fs::read("/bin/sh").unwrap());
     assert_pages_are_those_of_the_table(&fs::read(std::env::current_exe().unwrap()).unwrap());

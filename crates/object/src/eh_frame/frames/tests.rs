@@ -1,7 +1,7 @@
 use gimli::write::CallFrameInstruction as Instruction;
 
 use super::*;
-use crate::eh_frame::entry::Entry;
+use crate::eh_frame::entry::{EH_FRAME_COMMON, Entry};
 use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, file, first};
 use crate::eh_frame::table::Table;
 use crate::elf::Machine;
@@ -24,7 +24,7 @@ fn table(section: &[u8]) -> Result<Table, Error> {
 fn entries(section: &[u8]) -> Vec<usize> {
     let mut begins = Vec::new();
     let mut at = 0;
-    while let Some(entry) = Entry::parse(section, at).unwrap() {
+    while let Some(entry) = Entry::parse(section, at, EH_FRAME_COMMON).unwrap() {
         begins.push(entry.begin);
         at = entry.end;
     }
@@ -88,9 +88,9 @@ fn an_entry_too_short_for_its_kind_is_rejected() {
 #[test]
 fn lengths_of_64_bits_are_parsed_and_checked() {
     let entry = |length: u64| [&[0xFF; 4], length.to_le_bytes().as_slice(), &[0; 4]].concat();
-    assert_eq!(Entry::parse(&entry(4), 0).unwrap().map(|entry| entry.end), Some(16));
+    assert_eq!(Entry::parse(&entry(4), 0, EH_FRAME_COMMON).unwrap().map(|entry| entry.end), Some(16));
     for length in [3, 5, u64::MAX, u64::MAX - 11] {
-        assert!(Entry::parse(&entry(length), 0).is_err(), "{length}");
+        assert!(Entry::parse(&entry(length), 0, EH_FRAME_COMMON).is_err(), "{length}");
     }
 }
 

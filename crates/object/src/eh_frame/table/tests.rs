@@ -134,3 +134,15 @@ fn named_functions_have_their_rule_where_no_description_applies() {
     assert_eq!([0x1ef, 0x1f0, 0x1ff, 0x200].map(kind), [cfa::NONE, cfa::END, cfa::END, cfa::SP]);
     assert_eq!([0x20f, 0x234, 0x240].map(kind), [cfa::SP, cfa::SP, cfa::NONE]);
 }
+
+#[test]
+fn debug_frame_describes_code_that_eh_frame_does_not_cover() {
+    let file = functions(&[(0x100, 0x40, 8), (0x200, 0x40, 16)]).file(FoundBy::Sections);
+    let mut contents = ObjectContents::find(file.as_slice()).unwrap();
+    contents.debug_frame = functions(&[(0x100, 0x40, 24), (0x140, 0xc0, 32), (0x230, 0x20, 40)]).debug_frame();
+    let expected = [(0x100, Some(8)), (0x140, Some(32)), (0x200, Some(16)), (0x240, None)];
+    assert_eq!(rows(&Table::build(&contents).unwrap()), expected);
+    contents.eh_frame.clear();
+    let expected = [(0x100, Some(24)), (0x140, Some(32)), (0x200, None), (0x230, Some(40)), (0x250, None)];
+    assert_eq!(rows(&Table::build(&contents).unwrap()), expected);
+}
