@@ -139,6 +139,13 @@ fn main() {
     for name in STACKS {
         compile("gcc", &c, &[&format!("{name}.c"), "ledger.c", "places.c"], &[], &out.join(name));
     }
+    let without_tables = ["-nostdlib", "-g0", "-fno-asynchronous-unwind-tables", "-Wl,--no-ld-generated-unwind-info"];
+    for (name, flags) in [("no_table", &[][..]), ("no_table.omitted", &["-fomit-frame-pointer"])] {
+        let shared = [&["-std=c11", "-fPIC", "-shared"], &without_tables[..], flags].concat();
+        let object = out.join(format!("lib{name}.so"));
+        compile("gcc", &shared, &["no_table_library.c"], &[], &object);
+        compile("gcc", &c, &["no_table.c", "ledger.c"], &[&object], &out.join(name));
+    }
     let fixed = [&c[..], &["-no-pie"]].concat();
     compile("gcc", &fixed, &["deep.c", "ledger.c", "places.c"], &[], &out.join("deep.fixed"));
     compile("musl-gcc", &c, &["deep.c", "ledger.c"], &[], &out.join("deep.musl"));

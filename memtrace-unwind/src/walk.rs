@@ -45,6 +45,12 @@ const ANY_BY_FP: u32 = 1 << 3;
 const LEAF: u32 = 1 << 4;
 /// The last frame without rows is at a gap in the table of an object, not in JIT code.
 const FROM_GAP: u32 = 1 << 5;
+/// The last frame without rows is in an object without a table.
+const WITHOUT_TABLE: u32 = 1 << 6;
+/// The current frame was found by the frame pointer of code without a table. It counts if its caller is found, too.
+const UNPROVEN: u32 = 1 << 7;
+/// The step in progress finds the caller of such a frame.
+const PROVING: u32 = 1 << 8;
 
 /// Position of a walk: the registers of the current frame, with flags, and the limit of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +79,8 @@ pub struct Walk {
     depth: u32,
     flags: u32,
     reserved: u32,
+    /// Hash before the last frame, if this frame needs a proof.
+    proven_hash: u64,
     leaf: [u64; NUMBERED],
 }
 
@@ -124,7 +132,7 @@ impl Walk {
         let walked = frames.split_last().map_or(frames, |(_, walked)| walked);
         let hash = walked.iter().fold(mix(0, seed), |hash, frame| mix(hash, *frame));
         // The number of frames is at most MAX_FRAMES.
-        Self { ip, sp, fp, hash, count: walked.len() as u32, depth, flags, reserved: 0, leaf }
+        Self { ip, sp, fp, hash, count: walked.len() as u32, depth, flags, reserved: 0, proven_hash: 0, leaf }
     }
 
     /// Returns the number of frames found.
@@ -174,14 +182,16 @@ impl Walk {
         if is_return && found.kind != Kind::Rule && self.restore_original_return(table) {
             return ControlFlow::Continue(());
         }
-        if found.kind == Kind::End && found.end as u32 != End::NoRow as u32 {
+        let is_code = found.end as u32 == End::NoRow as u32 || found.end as u32 == End::NoTable as u32;
+        if found.kind == Kind::End && !is_code {
             return self.dead_end(frames, found.end);
         }
+        self.begin_proof();
         // A signal handler's return address is set by the kernel, not by a call.
         let is_signal = found.rule.cfa_kind == cfa::SIGNAL;
         self.push(frames, is_return && !is_signal);
         let caller = if found.kind == Kind::Generated || found.rule.cfa_kind == cfa::NONE {
-            self.by_frame_pointer(memory, table, found.kind)
+            self.by_frame_pointer(memory, table, found.kind, found.end)
         } else {
             self.by_rule(&found.rule, memory)
         };
@@ -190,17 +200,38 @@ impl Walk {
             Ok(Caller::Call { cfa, return_address }) => {
                 self.sp = cfa;
                 self.ip = return_address;
-                self.flags = self.flags & !LEAF | RETURN;
+                self.flags = self.flags & !(LEAF | PROVING) | RETURN;
                 ControlFlow::Continue(())
             }
             Ok(Caller::Interrupted { ip, sp }) => {
                 self.sp = sp;
                 self.ip = ip;
-                self.flags &= !(LEAF | RETURN | BY_FP);
+                self.flags &= !(LEAF | RETURN | BY_FP | PROVING);
                 ControlFlow::Continue(())
             }
-            Err(end) => ControlFlow::Break(end),
+            Err(end) => ControlFlow::Break(self.end_at_frame(end)),
         }
+    }
+
+    /// Remembers the state before a frame that needs a proof.
+    #[inline(always)]
+    const fn begin_proof(&mut self) {
+        if self.flags & UNPROVEN != 0 {
+            self.proven_hash = self.hash;
+            self.flags = self.flags & !UNPROVEN | PROVING;
+        }
+    }
+
+    /// Returns the end of a walk that finds no caller of the current frame. Removes the frame if it needs a proof.
+    #[inline(always)]
+    const fn end_at_frame(&mut self, end: End) -> End {
+        let is_outermost = end as u32 == End::Complete as u32 || end as u32 == End::Generated as u32;
+        if is_outermost || self.flags & PROVING == 0 {
+            return end;
+        }
+        self.count = self.count.wrapping_sub(1);
+        self.hash = self.proven_hash;
+        End::NoTable
     }
 
     /// Replaces the current return address by the original one if a uretprobe had changed it. Returns true if it was
@@ -327,7 +358,13 @@ impl Walk {
     /// Returns the reason for which the walk ends in code without rows.
     #[inline(always)]
     const fn cut_without_row(&self) -> End {
-        if self.flags & FROM_GAP != 0 { End::NoRow } else { End::GeneratedCut }
+        if self.flags & WITHOUT_TABLE != 0 {
+            End::NoTable
+        } else if self.flags & FROM_GAP != 0 {
+            End::NoRow
+        } else {
+            End::GeneratedCut
+        }
     }
 
     /// Finds the caller in code without rows: the frame pointer points to the caller's saved frame pointer, and the
@@ -335,16 +372,20 @@ impl Walk {
     ///
     /// The register may have any other value, or still be the frame pointer of an outer function. The frame is rejected
     /// unless a call precedes the return address, and unless this call can have led to code without rows.
+    ///
+    /// Compilers that write no table for an object may keep no frame pointers either. So a frame that was found from an
+    /// object without a table is rejected unless the next step finds its caller.
     #[inline(always)]
     fn by_frame_pointer(
         &mut self,
         memory: &mut impl Memory,
         table: &mut impl Table,
         kind: Kind,
+        end: End,
     ) -> Result<Caller, End> {
-        self.flags &= !(BY_FP | FROM_GAP);
+        self.flags &= !(BY_FP | FROM_GAP | WITHOUT_TABLE);
         if kind != Kind::Generated {
-            self.flags |= FROM_GAP;
+            self.flags |= if end as u32 == End::NoTable as u32 { WITHOUT_TABLE } else { FROM_GAP };
         }
         let cut = self.cut_without_row();
         let pointer = self.known_fp().map_err(|_| cut)?;
@@ -365,6 +406,9 @@ impl Walk {
             return Err(cut);
         }
         self.flags |= BY_FP | ANY_BY_FP;
+        if self.flags & WITHOUT_TABLE != 0 {
+            self.flags |= UNPROVEN;
+        }
         Ok(Caller::Call { cfa, return_address })
     }
 

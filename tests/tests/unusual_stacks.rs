@@ -1,5 +1,5 @@
-//! Stacks through signal handlers, longjmp, exceptions, preempted threads, forks and JIT code. The victims are built
-//! without frame pointers.
+//! Stacks through signal handlers, longjmp, exceptions, preempted threads, forks, JIT code and code without tables. The
+//! victims are built without frame pointers.
 
 use std::collections::BTreeMap;
 
@@ -145,4 +145,17 @@ fn code_without_rows_is_crossed_only_by_frame_pointer() {
         assert_eq!(through_function(&report, kind), expected);
     }
     assert_eq!(equals_the_oracle("no_rows"), 0);
+}
+
+#[test]
+fn code_without_a_table_is_crossed_by_proven_frame_pointers() {
+    let Traced { report, expected: totals } = Traced::victim("no_table");
+    report.assert_equals(&totals);
+    let [(end, names, count)] = &through_function(&report, 1)[..] else { panic!("{:#?}", report.stacks) };
+    assert_eq!((names[0], *end, *count), ("_start", "generated", 30));
+    assert_eq!(names[names.len() - 6..], ["main", "through", "twice", "once", "called_back", "allocate"]);
+    let Traced { report, expected: totals } = Traced::victim("no_table.omitted");
+    report.assert_equals(&totals);
+    let expected = [("no_table", vec!["once", "called_back", "allocate"], 30)];
+    assert_eq!(through_function(&report, 1), expected);
 }

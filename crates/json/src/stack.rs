@@ -30,7 +30,7 @@ use crate::{Histograms, Numbers, Text};
 /// | `generated_cut` | Cut: the frame pointers of generated code led nowhere, or the code may keep none, as compiled Java code does by default. |
 /// | `no_mapping` | Cut at an address outside of all known executable mappings. |
 /// | `table_pending` | Cut at an object without an unwind table so far; it was being built, and there was no space for a copy of the stack. |
-/// | `no_table` | Cut at an object that has no unwind table. |
+/// | `no_table` | Cut at an object that has no unwind table, and the frame pointer led nowhere. |
 /// | `no_row` | Cut at an address that the object's unwind table does not cover, and the frame pointer led nowhere. |
 /// | `untabled` | Cut at an address with unwind information that cannot be expressed in a table. |
 /// | `unreadable` | Cut because the stack memory could not be read. |

@@ -187,3 +187,34 @@ fn code_without_rows_needs_a_known_frame_pointer() {
         assert_eq!(result, (vec![0x1010, 0x5010], end));
     }
 }
+
+#[test]
+fn frames_of_an_object_without_a_table_are_proven_by_their_callers() {
+    let code = with_code(Lookup::end(End::NoTable));
+    let found = |stack: &Stack| walk(&after_call(0x5010, SP, SP), stack, &code);
+    let frame = |fp: u64, saved: u64, return_address: u64| [(fp, saved), (fp + 8, return_address)];
+    let stack = |frames: &[[(u64, u64); 2]]| frames.iter().flatten().copied().collect::<Stack>();
+    let (second, third) = (SP + 0x40, SP + 0x80);
+    let chain = [frame(SP, second, 0x5020), frame(second, third, 0x5030), frame(third, 0, OUTERMOST)];
+    let frames = vec![0x5010, by_fp(0x5020), by_fp(0x5030), by_fp(OUTERMOST)];
+    assert_eq!(found(&stack(&chain)), (frames, End::Generated));
+    assert_eq!(found(&stack(&chain[..2])), (vec![0x5010, by_fp(0x5020)], End::NoTable));
+    assert_eq!(found(&stack(&chain[..1])), (vec![0x5010], End::NoTable));
+    // The second frame is below the first one, or its return address follows no call.
+    let below = [frame(SP, SP - 0x40, 0x5020), frame(SP - 0x40, 0, OUTERMOST)];
+    assert_eq!(found(&stack(&below)), (vec![0x5010], End::NoTable));
+    let mut no_call = stack(&chain[..2]);
+    no_call.insert(0x5028, 0x9090_9090_9090_9090);
+    assert_eq!(found(&no_call), (vec![0x5010], End::NoTable));
+}
+
+#[test]
+fn frame_with_a_rule_is_proven_by_its_rule() {
+    let mut code = with_code(Lookup::end(End::NoTable));
+    code.ranges.push((0x2000..0x3000, Lookup::rule(sp(0x20))));
+    let found = |stack: &Stack| walk(&after_call(0x5010, SP, SP), stack, &code);
+    let mut stack = Stack::from([(SP, 0), (SP + 8, 0x2010)]);
+    assert_eq!(found(&stack), (vec![0x5010], End::NoTable));
+    stack.insert(SP + 16 + 0x18, OUTERMOST);
+    assert_eq!(found(&stack), (vec![0x5010, by_fp(0x2010), OUTERMOST], End::Generated));
+}
