@@ -1,6 +1,8 @@
 //! Stacks through signal handlers, longjmp, exceptions, preempted threads, forks, JIT code and code without tables. The
 //! victims are built without frame pointers.
 
+mod long;
+
 use std::collections::BTreeMap;
 
 use memtrace_tests::{Report, Traced, victim};
