@@ -51,9 +51,9 @@ pub mod cfa {
     pub const REGISTER: u8 = 8;
     /// The call frame information cannot be expressed as a rule.
     pub const UNTABLED: u8 = 9;
-    /// In `runtime.asmcgocall` of Go, which calls a C function on the stack of the thread. The caller is on the stack of
-    /// the goroutine. The goroutine is at stack pointer + `extra`, and the distance from its stack pointer to the end of
-    /// its stack at stack pointer + `cfa_offset`.
+    /// In `runtime.asmcgocall` of Go, which calls a C function on the stack of the thread. The caller is on the stack
+    /// of the goroutine. The goroutine is at stack pointer + `extra`, and the distance from its stack pointer to the
+    /// end of its stack at stack pointer + `cfa_offset`.
     pub const GOROUTINE: u8 = 10;
 }
 

@@ -17,8 +17,8 @@ const MAX_FRAME_BYTES: u64 = 8 << 20;
 /// Limit for the distance to the frame pointer in code without rows.
 const MAX_FRAME_POINTER_BYTES: u64 = 1 << 20;
 
-/// Limit for the distance in bytes from the stack pointer of the function that calls `main` to the start of the stack. The
-/// functions of musl between the two need about 100.
+/// Limit for the distance in bytes from the stack pointer of the function that calls `main` to the start of the stack.
+/// The functions of musl between the two need about 100.
 const MAX_START_BYTES: u64 = 256;
 
 /// Offset of the saved registers in a signal frame of x86-64: `uc_mcontext` in `struct ucontext`
@@ -149,9 +149,9 @@ impl Walk {
         mix(self.hash, u64::from(end))
     }
 
-    /// Returns the end of a walk that has ended with [`End::NoRow`]. `stack_start` is the address at which the stack of the
-    /// main thread starts. If the last frame is close to it, only functions of the C library can be missing, which start
-    /// the program: it is statically linked with a library without call frame information and has no symbols.
+    /// Returns the end of a walk that has ended with [`End::NoRow`]. `stack_start` is the address at which the stack of
+    /// the main thread starts. If the last frame is close to it, only functions of the C library can be missing, which
+    /// start the program: the library has no call frame information there.
     #[inline(always)]
     #[must_use]
     pub const fn end_without_row(&self, stack_start: u64) -> End {
@@ -327,8 +327,8 @@ impl Walk {
         Ok(Caller::Interrupted { ip, sp })
     }
 
-    /// Returns the caller of Go's `runtime.asmcgocall`. It is on another stack, so its frame can be at any address. Code
-    /// in C saves the frame pointer, and `runtime.asmcgocall` leaves it as it is.
+    /// Returns the caller of Go's `runtime.asmcgocall`. It is on another stack, so its frame can be at any address.
+    /// Code in C saves the frame pointer, and `runtime.asmcgocall` leaves it as it is.
     #[inline(always)]
     fn on_goroutine(&self, rule: &Rule, memory: &mut impl Memory) -> Result<Caller, End> {
         let (goroutine, distance) = (plus(self.sp, rule.extra), plus(self.sp, rule.cfa_offset));

@@ -237,8 +237,7 @@ pub fn executable_range() -> Option<(u64, u64)> {
     Some((read(mm, field!(vma.mm_start_code))?, read(mm, field!(vma.mm_end_code))?))
 }
 
-/// Returns the address at which the stack of the main thread starts: the one of `argc` (`load_elf_binary`,
-/// fs/binfmt_elf.c).
+/// Returns the address at which the stack of the main thread starts, with `argc` (`load_elf_binary`, fs/binfmt_elf.c).
 #[inline(always)]
 pub fn main_stack_start() -> u64 {
     kernel::read_word(kernel::read_word(kernel::current_task(), field!(vma.task_mm)), field!(vma.mm_start_stack))

@@ -22,7 +22,7 @@ fn stacks_of_cgo_lead_to_the_goroutine() {
     let expected = victim.work();
     let report = tracer.stop().report();
     victim.finish();
-    // The runtime of Go starts threads, for which the C library allocates too.
+    // The C library allocates too, when the runtime of Go starts threads.
     let of_victim = report.stacks.iter().filter(|stack| stack.names().contains(&"allocate"));
     let mut found: Vec<_> = of_victim
         .map(|stack| {

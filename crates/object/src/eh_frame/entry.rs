@@ -4,8 +4,8 @@ use std::mem::size_of;
 
 use super::error::Error;
 
-/// Value that a common entry has where a description has the position of its common entry: in `.eh_frame` (LSB Core 5.0,
-/// 10.6.1), and in `.debug_frame` (DWARF 5, section 7.24).
+/// Value that a common entry has where a description has the position of its common entry: in `.eh_frame` (LSB Core
+/// 5.0, 10.6.1), and in `.debug_frame` (DWARF 5, section 7.24).
 pub(super) const EH_FRAME_COMMON: u32 = 0;
 pub(super) const DEBUG_FRAME_COMMON: u32 = u32::MAX;
 

@@ -24,9 +24,8 @@ pub(super) struct FilledCode {
 /// Returns the rows of all descriptions in order, without consecutive equal rules, and the rules to which they refer.
 ///
 /// If descriptions overlap, the description with the last start applies. If several have this start, the first one
-/// applies. An
-/// unwinder that uses the sorted index of `.eh_frame` has the same result. `filled` is code whose rule holds in gaps
-/// between descriptions. `entry` is the offset of the object's entry point.
+/// applies. An unwinder that uses the sorted index of `.eh_frame` has the same result. `filled`: code with rules for its
+/// gaps between descriptions. `entry`: the offset of the object's entry point.
 pub(super) fn merge(
     frames: Frames,
     filled: impl Iterator<Item = FilledCode>,

@@ -42,20 +42,28 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of the function `name`. Go appends the calling convention to the names of functions in assembly.
+    /// Returns the kind of the function `name`. Go appends the calling convention to names of functions in assembly.
     fn of(name: &[u8]) -> Option<Self> {
+        /// The names with a dot are marked as TOPFRAME in src/runtime/asm_amd64.s of Go.
+        const OUTERMOST: [&[u8]; 8] = [
+            b"_start",
+            b"_start_c",
+            b"__libc_start_main",
+            b"__libc_start_call_main",
+            b"__clone",
+            b"runtime.goexit",
+            b"runtime.mstart",
+            b"runtime.rt0_go",
+        ];
         match name.strip_suffix(b".abi0").unwrap_or(name) {
-            b"_start" | b"_start_c" | b"__libc_start_main" | b"__libc_start_call_main" | b"__clone" => {
-                Some(Self::Outermost)
-            }
             // src/env/__libc_start_main.c and src/thread/pthread_create.c of musl
             b"libc_start_main_stage2" => Some(Self::MuslMain),
             b"start" | b"start_c11" => Some(Self::MuslThread),
-            // Functions marked as TOPFRAME in src/runtime/asm_amd64.s of Go
-            b"runtime.goexit" | b"runtime.mstart" | b"runtime.rt0_go" => Some(Self::Outermost),
             b"runtime.asmcgocall" => Some(Self::StackSwitch),
             // The entry point of a Go library is called by the dynamic linker.
-            name if name.starts_with(b"_rt0_") && !name.ends_with(b"_lib") => Some(Self::Outermost),
+            name if OUTERMOST.contains(&name) || name.starts_with(b"_rt0_") && !name.ends_with(b"_lib") => {
+                Some(Self::Outermost)
+            }
             _ => None,
         }
     }
@@ -67,8 +75,7 @@ impl Kind {
 /// dynamic linker, and Go programs. A search reads the symbol table.
 pub(super) fn find(elf: &Elf<impl Source>, code: &[Code]) -> Vec<NamedCode> {
     let has_interpreter = elf.segments().iter().any(|segment| segment.kind == PT_INTERP);
-    let can_have_functions =
-        if has_interpreter { notes::is_go(elf).unwrap_or(false) } else { elf.entry_point() != 0 };
+    let can_have_functions = if has_interpreter { notes::is_go(elf).unwrap_or(false) } else { elf.entry_point() != 0 };
     if !can_have_functions {
         return Vec::new();
     }
@@ -101,8 +108,8 @@ fn distance_to_next(starts: &[u64], begin: u64) -> u64 {
 
 /// Returns the rule for `runtime.asmcgocall` with this code; `None` if its instructions are not known.
 ///
-/// The function stores the goroutine on the stack of the thread, and then the distance from the goroutine's stack pointer
-/// to the end of its stack. The offsets of both depend on the version of Go (src/runtime/asm_amd64.s).
+/// The function stores the goroutine on the stack of the thread, and then the distance from the goroutine's stack
+/// pointer to the end of its stack. The offsets of both depend on the version of Go (src/runtime/asm_amd64.s).
 fn stack_switch(machine: Machine, code: &[u8]) -> Option<Rule> {
     // mov 8(%rdi),%rdi; sub %rdx,%rdi
     const DISTANCE: [u8; 7] = [0x48, 0x8b, 0x7f, 0x08, 0x48, 0x29, 0xd7];
@@ -121,7 +128,7 @@ fn stack_switch(machine: Machine, code: &[u8]) -> Option<Rule> {
         _ => return None,
     };
     // Both offsets are positive and below 64.
-    let is_known = [*goroutine, distance].iter().all(|offset| *offset < 64 && offset % 8 == 0);
+    let is_known = [*goroutine, distance].iter().all(|offset| *offset < 64 && offset.is_multiple_of(8));
     is_known.then(|| Rule { cfa_offset: distance.into(), extra: (*goroutine).into(), ..of_kind(cfa::GOROUTINE) })
 }
 
@@ -138,7 +145,7 @@ mod tests {
     /// Returns `runtime.asmcgocall` with these two instructions that store a word.
     fn asmcgocall(goroutine: &[u8], distance: &[u8]) -> Vec<u8> {
         // and $~15,%rsp; …; mov 8(%rdi),%rdi; sub %rdx,%rdi; …; call *%rax
-        [&[0x48, 0x83, 0xe4, 0xf0], goroutine, &[0x48, 0x8b, 0x7f, 0x08, 0x48, 0x29, 0xd7], distance, &[0xff, 0xd0]]
+        [&[0x48, 0x83, 0xe4, 0xf0][..], goroutine, &[0x48, 0x8b, 0x7f, 0x08, 0x48, 0x29, 0xd7], distance, &[0xff, 0xd0]]
             .concat()
     }
 
