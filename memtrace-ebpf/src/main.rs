@@ -40,6 +40,7 @@ mod settings;
 mod size_filter;
 mod stack;
 mod tags;
+mod task_iterator;
 mod thread;
 mod unwind;
 mod usage;

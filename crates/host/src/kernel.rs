@@ -35,6 +35,7 @@ mod settings;
 mod size_filter;
 pub mod stack_copies;
 mod tags;
+mod task_iterator;
 mod thread_usage;
 mod tracepoints;
 pub mod unwind_maps;

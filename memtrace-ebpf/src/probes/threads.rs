@@ -4,16 +4,16 @@
 //! Before Linux 6.16, the memory of a process is gone at `sched_process_exit`. There, two more programs run before
 //! every exit, to read the counters that an allocator keeps in this memory.
 
-use aya_ebpf::bindings::{seq_file, task_struct};
-use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_seq_write};
+use aya_ebpf::helpers::generated::bpf_get_current_task_btf;
 use aya_ebpf::macros::raw_tracepoint;
 use aya_ebpf::programs::RawTracePointContext;
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::{COUNTERS_UNREADABLE, ThreadRecord};
+use memtrace_common::wire::COUNTERS_UNREADABLE;
 
 use crate::limits::KERNEL_ADDRESSES;
 use crate::registers::call::{is_native, number, offset};
 use crate::settings::field;
+use crate::task_iterator::{self, TaskContext};
 use crate::thread::Thread;
 use crate::usage::{allocator_counters, processes, task};
 use crate::{emit, gate, kernel, loss, process_filter, thread};
@@ -110,26 +110,12 @@ fn count_oom_kill(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// `struct bpf_iter_meta`, include/linux/bpf.h, up to the member that is used.
-#[repr(C)]
-struct IteratorMeta {
-    seq: *mut seq_file,
-}
-
-/// `struct bpf_iter__task`, kernel/bpf/task_iter.c.
-#[repr(C)]
-struct TaskContext {
-    meta: *const IteratorMeta,
-    task: *mut task_struct,
-}
-
-/// Writes a [`ThreadRecord`] for each thread of a traced process. A thread that has begun to exit has no record: its
+/// Writes a [`ThreadRecord`](memtrace_common::wire::ThreadRecord) for each thread of a traced process. A thread that has begun to exit has no record: its
 /// counters are added to the sums of its process.
 #[unsafe(link_section = "iter/task")]
 #[unsafe(no_mangle)]
 extern "C" fn thread_usage(context: *const TaskContext) -> i32 {
-    // SAFETY: the kernel passes a `bpf_iter__task` to programs of this iterator.
-    let (seq, current) = unsafe { ((*(*context).meta).seq, (*context).task) };
+    let (seq, current) = task_iterator::arguments(context);
     if current.is_null() {
         return 0;
     }
@@ -141,8 +127,6 @@ extern "C" fn thread_usage(context: *const TaskContext) -> i32 {
     if !process_filter::may_be_traced(key.pid as u32) {
         return 0;
     }
-    let record = task::record_of(current, key);
-    // SAFETY: the helper reads the record. If the buffer is full, the kernel runs the program again for the task.
-    unsafe { bpf_seq_write(seq, (&raw const record).cast(), size_of::<ThreadRecord>() as u32) };
+    task_iterator::write(seq, &task::record_of(current, key));
     0
 }

@@ -1,23 +1,17 @@
 //! Reader of the usage of threads that BPF programs count.
 
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
-use std::os::fd::{AsFd as _, OwnedFd};
-
-use aya::maps::{HashMap, MapData, RingBuf};
-use aya::programs::Iter;
-use aya::{Btf, maps::MapError};
+use aya::maps::{HashMap, MapData, MapError};
 use memtrace_common::wire::{
     COUNTERS_READ, COUNTERS_UNREADABLE, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey, ProcessUsage, ThreadRecord,
 };
 use memtrace_model::{Comm, Pid, TaskState, ThreadIdentity, ThreadUsage, Tid, UsageCounter};
 
 use super::bpf::Bpf;
-use super::bpf_syscall;
 use super::decode::comm;
 use super::error::KernelError;
+use super::mapped_ring::MappedRing;
+use super::task_iterator::TaskIterator;
 use super::wire_type::{MapEntry, read};
-use crate::procfs;
 
 /// BPF program of the iterator over tasks.
 const PROGRAM: &str = "thread_usage";
@@ -99,9 +93,9 @@ pub type ProcessStart = (Pid, u64);
 
 /// Reader of the usage of threads. A read does not wait for any thread.
 pub struct ThreadUsageReader {
-    link: OwnedFd,
+    iterator: TaskIterator,
     processes: HashMap<MapData, MapEntry<ProcessKey>, MapEntry<ProcessUsage>>,
-    exits: RingBuf<MapData>,
+    exits: MappedRing,
     buffer: Box<[u8]>,
 }
 
@@ -111,21 +105,13 @@ const BUFFER: usize = 8 << 12;
 impl ThreadUsageReader {
     /// Loads the iterator, and takes the maps out of `bpf`.
     pub(super) fn take(bpf: &mut Bpf) -> Result<Self, KernelError> {
-        const ACTION: &str = "iterate over the threads";
-        let types = Btf::parse_file(procfs::kernel_btf(), aya::Endianness::default())
-            .map_err(|error| KernelError::from_error(ACTION, &error))?;
-        let program: &mut Iter = bpf.program(PROGRAM)?;
-        program.load("task", &types).map_err(|error| KernelError::from_load(ACTION, &error))?;
-        let descriptor = program.fd().map_err(|error| KernelError::from_error(ACTION, &error))?;
-        let link = bpf_syscall::create_iterator_link(descriptor.as_fd());
-        let link = link.map_err(|error| {
-            KernelError::from_io(ACTION, error, String::from("the kernel has no iterator over tasks"))
-        })?;
+        let iterator = TaskIterator::load(bpf, PROGRAM)?;
         let processes = bpf.take_map("PROCESS_USAGE")?.try_into();
-        let processes = processes.map_err(|error: MapError| KernelError::from_error(ACTION, &error))?;
+        let processes =
+            processes.map_err(|error: MapError| KernelError::from_error("count the usage of threads", &error))?;
         let exits = bpf.take_ring("THREAD_EXITS", "read the exits of threads")?;
         let buffer = vec![0; BUFFER].into_boxed_slice();
-        Ok(Self { link, processes, exits, buffer })
+        Ok(Self { iterator, processes, exits, buffer })
     }
 
     /// Calls `visit` for each running thread of the traced processes for which `selects` returns true. If the process
@@ -139,29 +125,13 @@ impl ThreadUsageReader {
         mut selects: impl FnMut(ProcessStart) -> bool,
         mut visit: impl FnMut(RunningThread),
     ) -> std::io::Result<()> {
-        let mut file = File::from(bpf_syscall::create_iterator(self.link.as_fd())?);
-        let mut filled = 0;
-        loop {
-            let bytes = match file.read(&mut self.buffer[filled..]) {
-                Ok(0) => return Ok(()),
-                Ok(bytes) => bytes,
-                // The kernel interrupts long iterations.
-                Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => continue,
-                Err(error) => return Err(error),
-            };
-            filled += bytes;
-            let mut records = self.buffer[..filled].chunks_exact(size_of::<ThreadRecord>());
-            for record in records.by_ref().filter_map(read::<ThreadRecord>) {
-                let thread = running(&record);
-                // The sums of its process will have the counters of a thread that has exited during the read.
-                if thread.state != TaskState::Dead && selects((Pid(record.pid), record.process_start_ns)) {
-                    visit(thread);
-                }
+        self.iterator.for_each(&mut self.buffer, |record: ThreadRecord| {
+            let thread = running(&record);
+            // The sums of its process will have the counters of a thread that has exited during the read.
+            if thread.state != TaskState::Dead && selects((Pid(record.pid), record.process_start_ns)) {
+                visit(thread);
             }
-            let rest = records.remainder().len();
-            self.buffer.copy_within(filled - rest..filled, 0);
-            filled = rest;
-        }
+        })
     }
 
     /// Returns the processes with threads that have started or exited.
@@ -175,7 +145,7 @@ impl ThreadUsageReader {
     ///
     /// [`LossReason::ThreadExitsFull`]: memtrace_model::LossReason::ThreadExitsFull
     pub fn exits(&mut self, mut visit: impl FnMut(ThreadExit)) {
-        while let Some(record) = self.exits.next() {
+        while let Some(record) = self.exits.next_record() {
             if let Some(record) = read::<ThreadRecord>(&record) {
                 visit(exit(&record));
             }
