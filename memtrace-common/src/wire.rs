@@ -11,6 +11,7 @@ mod demotion;
 mod kernel_fields;
 mod mark;
 mod memory;
+mod memory_lock;
 mod owner;
 mod process_filter;
 mod reclaim;
@@ -29,14 +30,15 @@ pub use activity::{
 pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use demotion::{DroppedBlocks, DroppedRecord, MAX_DEMOTED};
 pub use kernel_fields::{
-    CgroupLayout, HugeFaultLayout, KernelMember, MemcgLayout, ReturnInstanceLayout, RusageLayout, TaskLayout,
-    ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
+    CgroupLayout, HugeFaultLayout, KernelMember, MemcgLayout, MemoryLockLayout, ReturnInstanceLayout, RusageLayout,
+    TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
 };
 pub use mark::MarkRecord;
 pub use memory::{
     FaultRecord, ForkRecord, HUGE_PAGE_SHIFT, MAX_SHARERS, MoveRecord, PAGE_SHIFT, RangeRecord, ShareRecord, fault,
     is_sampled, ring_of_memory,
 };
+pub use memory_lock::{MemoryLockRecord, rwsem, task_state};
 pub use owner::{HIERARCHIES, NO_HIERARCHY, OwnerRecord, REMOVED_PATH, RemovedCgroupRecord};
 pub use process_filter::{
     Decision, FilterKey, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode, thread_filter,

@@ -8,6 +8,7 @@ mod free;
 mod huge_page;
 mod mapping;
 mod mark;
+mod memory_locks;
 mod process;
 mod realloc;
 mod reclaim;

@@ -2,9 +2,9 @@
 //! branches that they exclude.
 
 use memtrace_common::wire::{
-    CgroupLayout, HIERARCHIES, HugeFaultLayout, MAX_FRAMES, MemcgLayout, REDUNDANT_PROGRAMS, ReclaimArguments,
-    ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
-    filter_mode, thread_filter,
+    CgroupLayout, HIERARCHIES, HugeFaultLayout, MAX_FRAMES, MemcgLayout, MemoryLockLayout, REDUNDANT_PROGRAMS,
+    ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout,
+    VmaTreeLayout, filter_mode, thread_filter,
 };
 
 use crate::limits::{PENDING_SLOTS, SCRATCH_SLOTS};
@@ -50,6 +50,7 @@ pub static SETTINGS: Settings = Settings {
     reclaim: ReclaimArguments { order: 0, lru: 6, has_memcg: 0, compaction_order: 0 },
     thread: ThreadLayout::UNRESOLVED,
     thread_io: ThreadIoLayout::UNRESOLVED,
+    memory_lock: MemoryLockLayout::UNRESOLVED,
     reserved: 0,
 };
 

@@ -188,6 +188,17 @@ kernel_layouts! {
         task_read_bytes: "task_struct", "ioac.read_bytes";
         task_write_bytes: "task_struct", "ioac.write_bytes";
     }
+
+    /// The lock of a memory map, and the threads that hold it. A kernel with CONFIG_PREEMPT_RT lacks `count`.
+    MemoryLockLayout {
+        task_mm: "task_struct", "mm";
+        task_pid: "task_struct", "pid";
+        task_state: "task_struct", "__state" | "state";
+        task_nvcsw: "task_struct", "nvcsw";
+        task_nivcsw: "task_struct", "nivcsw";
+        lock_count: "mm_struct", "mmap_lock.count";
+        lock_owner: "mm_struct", "mmap_lock.owner";
+    }
 }
 
 const _: () = {
@@ -201,6 +212,7 @@ const _: () = {
     assert!(size_of::<HugeFaultLayout>() == 16);
     assert!(size_of::<ThreadLayout>() == 48);
     assert!(size_of::<ThreadIoLayout>() == 12);
+    assert!(size_of::<MemoryLockLayout>() == 32);
 };
 
 #[cfg(test)]

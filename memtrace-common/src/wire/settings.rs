@@ -3,7 +3,8 @@
 use core::mem::size_of;
 
 use super::{
-    CgroupLayout, HIERARCHIES, HugeFaultLayout, MemcgLayout, ReclaimArguments, ReturnInstanceLayout, RusageLayout,
+    CgroupLayout, HIERARCHIES, HugeFaultLayout, MemcgLayout, MemoryLockLayout, ReclaimArguments, ReturnInstanceLayout,
+    RusageLayout,
     TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
 };
 
@@ -83,6 +84,8 @@ pub struct Settings {
     pub thread: ThreadLayout,
     /// Offsets of the members for the I/O of threads.
     pub thread_io: ThreadIoLayout,
+    /// Offsets of the members for the locks of memory maps.
+    pub memory_lock: MemoryLockLayout,
     /// Padding: zero.
     pub reserved: u32,
 }
@@ -106,4 +109,4 @@ pub mod gate {
     pub const COUNTING: u64 = 3;
 }
 
-const _: () = assert!(size_of::<Settings>() == 568);
+const _: () = assert!(size_of::<Settings>() == 600);

@@ -153,7 +153,7 @@ pub(crate) enum Error {
         /// The limit, with its unit.
         allowed: String,
     },
-    /// The requested measurement is not possible now.
+    /// The requested measurement or trace is not possible now.
     #[error("{message}")]
     CannotMeasure {
         /// The reason: `the cgroup /x also contains process 7`.

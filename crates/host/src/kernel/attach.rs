@@ -226,17 +226,22 @@ impl Probes {
         for (program, points) in by_program {
             let mut links = Vec::new();
             let mut outcome = backend.attach(program, scope, path, &points, &mut links);
+            let mut refused = Vec::new();
             if matches!(outcome, Err(KernelError::RefusedInstruction { .. })) {
                 // The others must not be missing for want of one.
                 links.clear();
-                let refused;
                 (refused, outcome) = attach_each(backend, program, scope, path, &points, &mut links);
-                self.refused_instructions.extend(refused.into_iter().map(|offset| (path.to_owned(), offset)));
             }
+            let attached = match outcome {
+                Ok(()) => points,
+                // A later attempt attaches the rest.
+                Err(_) => attached_points(&points, &refused, &links),
+            };
+            self.refused_instructions.extend(refused.into_iter().map(|offset| (path.to_owned(), offset)));
             self.links.extend(links.into_iter().map(|link| (path.to_owned(), link)));
-            outcome?;
             let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
-            self.attached.extend(points.into_iter().map(attachment));
+            self.attached.extend(attached.into_iter().map(attachment));
+            outcome?;
         }
         Ok(())
     }
@@ -246,6 +251,12 @@ impl Drop for Probes {
     fn drop(&mut self) {
         drop(Detach::start(self.take_links(), || {}));
     }
+}
+
+/// Returns the points with a link. `links` are in the order of `points`, and lack those with an offset in `refused`.
+fn attached_points(points: &[AttachPoint], refused: &[FileOffset], links: &[AttachedProbes]) -> Vec<AttachPoint> {
+    let count = links.iter().map(AttachedProbes::count).sum();
+    points.iter().filter(|point| !refused.contains(&point.offset)).take(count).copied().collect()
 }
 
 /// Attaches a program to each of `points` by itself. Returns the instructions that the kernel refuses, and the first other

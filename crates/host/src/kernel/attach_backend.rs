@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::Arc;
 
 use aya::programs::UProbe;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
@@ -12,6 +13,7 @@ use super::attach_point::{AttachPoint, Scope, shown};
 use super::bpf::Bpf;
 use super::detach::AttachedProbes;
 use super::error::KernelError;
+use super::memory_locks::MemoryLocks;
 use super::probed_files::ProbedFile;
 use super::uprobe_multi::UprobeMulti;
 
@@ -25,6 +27,8 @@ pub(super) const RESULT_SIZE_PROGRAM: &str = "alloc_size_site";
 pub(super) struct AttachBackend<'kernel> {
     interface: Interface<'kernel>,
     file: Option<ProbedFile>,
+    /// Locks that must be free; `None` if the kernel does not show them.
+    locks: Option<Arc<MemoryLocks>>,
 }
 
 /// Interface that attaches uprobes.
@@ -36,8 +40,12 @@ pub(super) enum Interface<'kernel> {
 }
 
 impl<'kernel> AttachBackend<'kernel> {
-    pub(super) const fn new(interface: Interface<'kernel>, file: Option<ProbedFile>) -> Self {
-        Self { interface, file }
+    pub(super) const fn new(
+        interface: Interface<'kernel>,
+        file: Option<ProbedFile>,
+        locks: Option<Arc<MemoryLocks>>,
+    ) -> Self {
+        Self { interface, file, locks }
     }
 
     /// Loads the programs for the entries, returns and result sites of all hooked functions.
@@ -50,7 +58,8 @@ impl<'kernel> AttachBackend<'kernel> {
         })
     }
 
-    /// Attaches the program `name` to `points` in the file at `path`. The links are appended to `links`.
+    /// Attaches the program `name` to `points` in the file at `path`, unless a process holds the lock of its memory map. The
+    /// links are appended to `links`, in the order of their points.
     pub(super) fn attach(
         &mut self,
         name: &str,
@@ -61,10 +70,14 @@ impl<'kernel> AttachBackend<'kernel> {
     ) -> Result<(), KernelError> {
         let file = self.file.as_ref().map(ProbedFile::path);
         let path = file.as_deref().unwrap_or(path);
+        let locks = self.locks.as_ref();
         match &mut self.interface {
             Interface::UprobeMulti(multi) => {
+                // The program is loaded first, so that little time passes between the check and the insertion.
+                multi.load(name)?;
+                require_free(locks)?;
                 let link = multi.attach(name, scope, path, points)?;
-                links.push(AttachedProbes::by_multi_link(link, points.len()));
+                links.push(AttachedProbes::by_multi_link(link, points.len(), locks.cloned()));
             }
             Interface::PerfEvent(bpf) => {
                 let program = load(bpf, name)?;
@@ -82,17 +95,22 @@ impl<'kernel> AttachBackend<'kernel> {
                 }
                 // aya passes no semaphore to perf events.
                 for &AttachPoint { offset, cookie, .. } in points {
+                    require_free(locks)?;
                     let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset.0), cookie };
                     let link = program.attach(point, path, scope).and_then(|id| program.take_link(id));
                     let link = link.map_err(|error| {
                         KernelError::from_error(&format!("attach a probe to {} + {offset}", shown(path)), &error)
                     })?;
-                    links.push(AttachedProbes::by_perf_event(link));
+                    links.push(AttachedProbes::by_perf_event(link, locks.cloned()));
                 }
             }
         }
         Ok(())
     }
+}
+
+fn require_free(locks: Option<&Arc<MemoryLocks>>) -> Result<(), KernelError> {
+    locks.map_or(Ok(()), |locks| locks.require_free())
 }
 
 /// Loads the program `name` unless it is loaded.

@@ -3,12 +3,19 @@
 //! The close(2) of the last descriptor of a probe returns after the kernel has removed the probe. This includes a wait
 //! until no task executes the probe. The waits of uprobe_multi links can overlap, so several threads close descriptors.
 //! The waits of perf events cannot overlap: `perf_uprobe_destroy` (kernel/trace/trace_event_perf.c) holds a mutex.
+//!
+//! While a process holds the lock of its memory map, no descriptor is closed: the close would wait for the lock, and every
+//! fork for the close (`MemoryLocks`). A reaper process waits in place of memtrace if the lock is not released.
 
 use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{Builder, JoinHandle};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::lock_holder::LockHolder;
+use super::memory_locks::MemoryLocks;
 
 /// Maximum number of threads that remove probes. The removal of 17 probes in 8 links takes 0.06 s with 8 threads, and
 /// 0.4 s with one. More threads do not help.
@@ -16,6 +23,12 @@ const THREADS: usize = 8;
 
 /// Interval at which the reaper checks if memtrace has exited.
 static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// Interval at which a thread, or the reaper, checks if a lock is held still.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest time for which memtrace waits for locks when it drops a [`Detach`].
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Number of standard streams.
 const STREAMS: libc::c_int = 3;
@@ -25,18 +38,20 @@ pub(super) struct AttachedProbes {
     count: usize,
     /// True if the removal can overlap with the removal of other links.
     overlaps: bool,
+    /// Locks that must be free at the removal; `None` if the kernel does not show them.
+    locks: Option<Arc<MemoryLocks>>,
     _link: Box<dyn Send>,
 }
 
 impl AttachedProbes {
     /// Takes a uprobe_multi link with `count` probes.
-    pub(super) fn by_multi_link(link: impl Send + 'static, count: usize) -> Self {
-        Self { count, overlaps: true, _link: Box::new(link) }
+    pub(super) fn by_multi_link(link: impl Send + 'static, count: usize, locks: Option<Arc<MemoryLocks>>) -> Self {
+        Self { count, overlaps: true, locks, _link: Box::new(link) }
     }
 
     /// Takes a perf event, which has one probe.
-    pub(super) fn by_perf_event(link: impl Send + 'static) -> Self {
-        Self { count: 1, overlaps: false, _link: Box::new(link) }
+    pub(super) fn by_perf_event(link: impl Send + 'static, locks: Option<Arc<MemoryLocks>>) -> Self {
+        Self { count: 1, overlaps: false, locks, _link: Box::new(link) }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -44,7 +59,8 @@ impl AttachedProbes {
     }
 }
 
-/// Removal of probes in progress. Dropping this value waits until all probes are removed.
+/// Removal of probes in progress. Dropping this value waits until all probes are removed, or a reaper process has taken over
+/// because a lock was not released.
 pub struct Detach {
     total: usize,
     shared: Arc<Shared>,
@@ -55,6 +71,33 @@ struct Shared {
     waiting: Mutex<Vec<AttachedProbes>>,
     removed: AtomicUsize,
     on_progress: Box<dyn Fn() + Send + Sync>,
+    /// Locks that must be free; `None` if the kernel does not show them.
+    locks: Option<Arc<MemoryLocks>>,
+    /// Held by the thread that checks the locks. The others wait for it.
+    check: Mutex<()>,
+    wait: Mutex<LockWait>,
+}
+
+/// Wait for the lock of a memory map.
+#[derive(Debug, Default)]
+struct LockWait {
+    /// Process that holds the lock; `None` if no thread waits.
+    holder: Option<LockHolder>,
+    /// Time at which a reaper takes over; `None` to wait for ever.
+    deadline: Option<Instant>,
+    /// True after a reaper has taken over. It has all descriptors, so that closing them removes no probe.
+    is_left: bool,
+}
+
+impl LockWait {
+    /// Sets the time at which a reaper takes over, unless it is set to an earlier one.
+    fn end_at(&mut self, time: Instant) {
+        self.deadline = Some(self.deadline.map_or(time, |deadline| deadline.min(time)));
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|deadline| now >= deadline)
+    }
 }
 
 impl Shared {
@@ -62,11 +105,58 @@ impl Shared {
         loop {
             let next = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some(probes) = next else { return };
+            if let Some(locks) = &probes.locks {
+                self.wait_for_locks(locks);
+            }
             let count = probes.count();
             drop(probes);
             self.removed.fetch_add(count, Ordering::Release);
             (self.on_progress)();
         }
+    }
+
+    /// Waits until no process holds the lock of its memory map, or a reaper has taken over.
+    fn wait_for_locks(&self, locks: &MemoryLocks) {
+        let _check = self.check.lock().unwrap_or_else(PoisonError::into_inner);
+        while !self.wait().is_left {
+            let holder = locks.find_holder().unwrap_or_else(|error| {
+                log::warn!("the locks of memory maps are not checked: {error}");
+                None
+            });
+            let is_held = holder.is_some();
+            let is_over = {
+                let mut wait = self.wait();
+                wait.holder = holder;
+                wait.is_over(Instant::now())
+            };
+            if !is_held {
+                return;
+            }
+            (self.on_progress)();
+            if is_over {
+                self.leave(locks);
+            } else {
+                thread::sleep(LOCK_PAUSE);
+            }
+        }
+    }
+
+    /// Lets a reaper take over. It has the capabilities of this thread. The thread that waits for the removal can have fewer
+    /// by then, and Linux before 6.4 may refuse an iteration without CAP_BPF (`__sys_bpf`, kernel/bpf/syscall.c).
+    fn leave(&self, locks: &MemoryLocks) {
+        let started = start_reaper(Some(locks));
+        let mut wait = self.wait();
+        match started {
+            Ok(()) => wait.is_left = true,
+            Err(error) => {
+                log::warn!("cannot leave the removal of the probes to another process: {error}");
+                wait.deadline = Some(Instant::now() + LONGEST_WAIT);
+            }
+        }
+    }
+
+    fn wait(&self) -> MutexGuard<'_, LockWait> {
+        self.wait.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -76,14 +166,21 @@ impl Detach {
         let total = probes.iter().map(AttachedProbes::count).sum();
         let overlapping = probes.iter().filter(|link| link.overlaps).count();
         let threads = overlapping.clamp(usize::from(!probes.is_empty()), THREADS);
-        let (waiting, removed) = (Mutex::new(probes), AtomicUsize::new(0));
-        let shared = Arc::new(Shared { waiting, removed, on_progress: Box::new(on_progress) });
+        let shared = Arc::new(Shared {
+            removed: AtomicUsize::new(0),
+            on_progress: Box::new(on_progress),
+            locks: probes.iter().find_map(|link| link.locks.clone()),
+            check: Mutex::new(()),
+            wait: Mutex::default(),
+            waiting: Mutex::new(probes),
+        });
         let worker = || {
             let shared = shared.clone();
             Builder::new().name(String::from("detach")).spawn(move || shared.remove_all())
         };
         let threads: Vec<_> = (0..threads).filter_map(|_| worker().ok()).collect();
         if threads.is_empty() {
+            shared.wait().end_at(Instant::now() + LONGEST_WAIT);
             shared.remove_all();
         }
         Self { total, shared, threads }
@@ -107,7 +204,13 @@ impl Detach {
         self.removed() == self.total
     }
 
-    /// Hands the remaining probes over to a reaper process, which exits after memtrace.
+    /// Returns the process that holds the lock of its memory map, if the removal waits for it.
+    #[must_use]
+    pub fn lock_holder(&self) -> Option<LockHolder> {
+        self.shared.wait().holder.clone()
+    }
+
+    /// Hands the remaining probes over to a reaper process, which exits after memtrace, and after a lock that is held.
     ///
     /// A process with the last descriptor of a probe exits only after the kernel has removed the probe. The reaper
     /// closes its descriptors after memtrace, so a process that waits for memtrace does not wait for the removal.
@@ -116,13 +219,21 @@ impl Detach {
     ///
     /// Errors of fork(2). In this case, the call waits until all probes are removed.
     pub fn hand_over(self) -> io::Result<()> {
-        // The reaper holds all descriptors from here on, so the threads close theirs without delay.
-        start_reaper()
+        if self.lock_holder().is_some() {
+            // The thread that waits for the lock starts the reaper.
+            self.shared.wait().end_at(Instant::now());
+            return Ok(());
+        }
+        start_reaper(self.shared.locks.as_deref())?;
+        // The threads close their descriptors without delay.
+        self.shared.wait().is_left = true;
+        Ok(())
     }
 }
 
 impl Drop for Detach {
     fn drop(&mut self) {
+        self.shared.wait().end_at(Instant::now() + LONGEST_WAIT);
         for thread in self.threads.drain(..) {
             // The threads do not panic.
             let _ = thread.join();
@@ -130,20 +241,21 @@ impl Drop for Detach {
     }
 }
 
-/// Starts the reaper: a child process that inherits all descriptors of memtrace and exits after it. The reaper closes its standard streams, so that the reader of a pipe does not wait for its exit.
-fn start_reaper() -> io::Result<()> {
+/// Starts the reaper: a child process that inherits all descriptors of memtrace and exits after it, when `locks` are free. The
+/// reaper closes its standard streams, so that the reader of a pipe does not wait for its exit.
+fn start_reaper(locks: Option<&MemoryLocks>) -> io::Result<()> {
     // SAFETY: the call has no conditions.
     let parent = unsafe { libc::getpid() };
-    // SAFETY: the child has only this thread, makes only async-signal-safe calls (signal-safety(7)), and does not
-    // return from `wait_for`.
+    // SAFETY: the child has only this thread, makes only async-signal-safe calls (signal-safety(7)) and system calls, and
+    // does not return from `wait_for`.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => wait_for(parent),
+        0 => wait_for(parent, locks),
         _ => Ok(()),
     }
 }
 
-fn wait_for(parent: libc::pid_t) -> ! {
+fn wait_for(parent: libc::pid_t, locks: Option<&MemoryLocks>) -> ! {
     // Signals of the terminal do not reach a process in another session.
     // SAFETY: the call has no conditions.
     unsafe { libc::setsid() };
@@ -156,6 +268,9 @@ fn wait_for(parent: libc::pid_t) -> ! {
     while unsafe { libc::getppid() } == parent {
         // SAFETY: the time is a constant, and the call writes no memory.
         unsafe { libc::nanosleep(&raw const PAUSE, ptr::null_mut()) };
+    }
+    while locks.is_some_and(MemoryLocks::has_holder) {
+        thread::sleep(LOCK_PAUSE);
     }
     // SAFETY: the call has no conditions.
     unsafe { libc::_exit(0) }
@@ -194,7 +309,7 @@ mod tests {
         let probes = links
             .into_iter()
             .zip([10, 20, 30])
-            .map(|(link, count)| AttachedProbes::by_multi_link(link, count))
+            .map(|(link, count)| AttachedProbes::by_multi_link(link, count, None))
             .collect();
         let detach = Detach::start(probes, move || reported.send(()).unwrap());
         let mut all: Vec<_> = starts.iter().take(3).collect();
@@ -213,7 +328,8 @@ mod tests {
     fn perf_events_are_removed_one_at_a_time() {
         let (started, starts) = channel();
         let (links, permits): (Vec<_>, Vec<_>) = (0..3).map(|name| slow(&started, name)).unzip();
-        let detach = Detach::start(links.into_iter().map(AttachedProbes::by_perf_event).collect(), || {});
+        let links = links.into_iter().map(|link| AttachedProbes::by_perf_event(link, None)).collect();
+        let detach = Detach::start(links, || {});
         for _ in 0..3 {
             let name = starts.recv().unwrap();
             assert!(starts.try_recv().is_err(), "one at a time");
@@ -221,6 +337,17 @@ mod tests {
         }
         drop(detach);
         assert!(starts.try_recv().is_err());
+    }
+
+    #[test]
+    fn wait_for_a_lock_ends_at_the_earliest_time() {
+        let now = Instant::now();
+        let mut wait = LockWait::default();
+        assert!(!wait.is_over(now + Duration::from_secs(3600)), "no time is set");
+        wait.end_at(now + 2 * LONGEST_WAIT);
+        wait.end_at(now + LONGEST_WAIT);
+        wait.end_at(now + 3 * LONGEST_WAIT);
+        assert_eq!([now, now + LONGEST_WAIT].map(|time| wait.is_over(time)), [false, true]);
     }
 
     #[test]

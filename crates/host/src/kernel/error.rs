@@ -5,6 +5,8 @@ use std::io;
 use aya::programs::ProgramError;
 use thiserror::Error;
 
+use super::lock_holder::LockHolder;
+
 /// Failure of an operation in the kernel.
 #[derive(Debug, Error)]
 pub enum KernelError {
@@ -47,6 +49,15 @@ pub enum KernelError {
     RefusedInstruction {
         /// The failed operation.
         action: String,
+    },
+    /// A process holds the lock of its memory map. The insertion of a probe would wait for the lock, and every fork for the
+    /// insertion.
+    #[error(
+        "{holder} holds the lock of its memory map and waits; no process of this machine could fork while probes are inserted"
+    )]
+    LockedMemory {
+        /// The process.
+        holder: LockHolder,
     },
     /// The process has exited.
     #[error("the process exited during attach")]

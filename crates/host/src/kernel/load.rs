@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use aya::EbpfLoader;
@@ -21,6 +22,7 @@ use super::counters::{self, Counters};
 use super::error::KernelError;
 use super::gate::{CallRate, Gate};
 use super::mark_entries::MarkEntryReader;
+use super::memory_locks::MemoryLocks;
 use super::probed_files::{ProbedFile, Refusal};
 use super::process_filter;
 use super::program_time::{self, ProgramTime, ProgramTimer};
@@ -43,6 +45,8 @@ pub struct Kernel {
     bpf: Bpf,
     /// Programs for uprobe_multi links; `None` if aya attaches the probes as perf events.
     multi: Option<UprobeMulti>,
+    /// Locks of memory maps, once probes are attached; `None` if the kernel does not show them.
+    memory_locks: OnceLock<Option<Arc<MemoryLocks>>>,
     unwind_maps: UnwindMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
     gate: Gate,
@@ -123,6 +127,7 @@ impl Kernel {
         let kernel = Self {
             bpf,
             multi,
+            memory_locks: if settings.memory_lock.known == 0 { OnceLock::from(None) } else { OnceLock::new() },
             unwind_maps,
             log,
             gate,
@@ -254,7 +259,8 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// [`KernelError::TargetEnded`] if the process has exited; otherwise the kernel's error.
+    /// [`KernelError::TargetEnded`] if the process has exited; [`KernelError::LockedMemory`] if a process holds the lock of
+    /// its memory map; otherwise the kernel's error. Probes that were attached before the error stay.
     pub fn attach(
         &mut self,
         probes: &mut Probes,
@@ -410,7 +416,8 @@ impl Kernel {
         match ProbedFile::find(&mut self.bpf, path)? {
             Ok(file) => {
                 probes.set_refusal(path, None);
-                attach(probes, &mut AttachBackend::new(self.interface(), Some(file)))
+                let locks = self.memory_locks();
+                attach(probes, &mut AttachBackend::new(self.interface(), Some(file), locks))
             }
             Err(refusal) => {
                 probes.set_refusal(path, Some(refusal));
@@ -421,7 +428,19 @@ impl Kernel {
 
     /// Returns the backend for files that are known to be safe.
     pub(super) fn attach_backend(&mut self) -> AttachBackend<'_> {
-        AttachBackend::new(self.interface(), None)
+        let locks = self.memory_locks();
+        AttachBackend::new(self.interface(), None, locks)
+    }
+
+    /// Returns the locks of memory maps; `None` if the kernel does not show them.
+    pub(super) fn memory_locks(&mut self) -> Option<Arc<MemoryLocks>> {
+        let load = || {
+            MemoryLocks::load(&mut self.bpf)
+                .inspect_err(|error| log::warn!("the locks of memory maps are not checked: {error}"))
+                .ok()
+                .map(Arc::new)
+        };
+        self.memory_locks.get_or_init(load).clone()
     }
 
     fn interface(&mut self) -> Interface<'_> {
@@ -433,7 +452,7 @@ impl Kernel {
 
     #[cfg(test)]
     pub(super) fn perf_event_backend(&mut self) -> AttachBackend<'_> {
-        AttachBackend::new(Interface::PerfEvent(&mut self.bpf), None)
+        AttachBackend::new(Interface::PerfEvent(&mut self.bpf), None, None)
     }
 
     #[cfg(test)]

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use memtrace_common::wire::{
-    CgroupLayout, HIERARCHIES, HugeFaultLayout, KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, NO_HIERARCHY,
+    CgroupLayout, HIERARCHIES, HugeFaultLayout, KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, MemoryLockLayout,
+    NO_HIERARCHY,
     ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout,
     VmaLayout, VmaTreeLayout, filter_key,
 };
@@ -147,6 +148,10 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
             HugeFaultLayout::default()
         });
     }
+    let memory_lock = MemoryLockLayout::resolve(offset_of).unwrap_or_else(|error| {
+        log::info!("a process that holds the lock of its memory map can hold up the insertion of probes: {error}");
+        MemoryLockLayout::default()
+    });
     let shortest =
         |of: fn(ActivityOptions) -> Option<Nanoseconds>| options.activity.and_then(of).map_or(u64::MAX, |time| time.0);
     let needs_threads = options.counts_threads || options.activity.is_some();
@@ -192,6 +197,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         reclaim: reclaim(&types),
         thread: if needs_threads { ThreadLayout::resolve(offset_of)? } else { ThreadLayout::default() },
         thread_io: ThreadIoLayout::resolve(offset_of).unwrap_or_default(),
+        memory_lock,
         reserved: 0,
     };
     has_find_vma(&types).map(|()| settings)

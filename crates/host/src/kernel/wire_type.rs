@@ -3,9 +3,9 @@
 use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
     ActivityRecord, AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, DroppedBlocks, DroppedRecord, FaultRecord,
-    FilterKey, ForkRecord, Header, KernelThread, KernelThreadTotals, MarkRecord, MoveRecord, OomRecord, OwnerRecord,
-    ProcessKey, ProcessUsage, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings, ShareRecord, StackRecord,
-    StallRecord, TableRequestRecord, TagEntry, TagKey, ThreadRecord, ThreadState,
+    FilterKey, ForkRecord, Header, KernelThread, KernelThreadTotals, MarkRecord, MemoryLockRecord, MoveRecord,
+    OomRecord, OwnerRecord, ProcessKey, ProcessUsage, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings,
+    ShareRecord, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagKey, ThreadRecord, ThreadState,
 };
 
 /// Type without padding for which any bytes are a valid value.
@@ -40,6 +40,7 @@ wire_types!(
     KernelThread,
     KernelThreadTotals,
     MarkRecord,
+    MemoryLockRecord,
     MoveRecord,
     ObjectKey,
     ObjectTable,

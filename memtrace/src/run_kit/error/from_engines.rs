@@ -32,6 +32,16 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
         },
         (KernelError::OutOfMemory { action }, _) => Error::OutOfMemory { action },
         (KernelError::OutOfDescriptors { action }, _) => Error::OutOfDescriptors { action },
+        (KernelError::LockedMemory { holder }, _) => Error::CannotMeasure {
+            message: format!(
+                "no probes can be attached now: {holder} holds the lock of its memory map and waits, and no process of \
+                 this machine could fork while probes are inserted"
+            ),
+            remedy: format!(
+                "end process {}, or the server that it waits for: `findmnt --types fuse,nfs,nfs4` lists the mounts",
+                holder.pid
+            ),
+        },
         (KernelError::TargetEnded, Some(pid)) => Error::Ended { pid },
         (
             error @ (KernelError::TargetEnded | KernelError::RefusedInstruction { .. } | KernelError::Failed { .. }),
