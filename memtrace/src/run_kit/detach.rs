@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memtrace_host::kernel::{self, Probes};
+use memtrace_host::kernel::{self, LockHolder, Probes};
 use tokio::sync::Notify;
 use tokio::time::{Instant, interval_at};
 
@@ -15,6 +15,9 @@ const SHOW_EVERY: Duration = Duration::from_millis(100);
 
 /// Delay before the progress of a detach is shown. Most detaches take less.
 const SHOW_DETACH_AFTER: Duration = Duration::from_millis(300);
+
+/// Longest time for which memtrace waits for a process that holds the lock of its memory map.
+const LONGEST_LOCK: Duration = Duration::from_secs(10);
 
 /// Removal of the probes in the background.
 pub(crate) struct Detach {
@@ -31,38 +34,59 @@ impl Detach {
         Self { detaching: probes.detach(move || notify.notify_one()), removed }
     }
 
-    /// Waits until all probes are removed. If a signal arrives first, another process takes over
-    /// the removal.
+    /// Waits until all probes are removed. If a signal arrives first, or a process holds the lock of its memory map for too
+    /// long, another process takes over the removal.
     pub(crate) async fn wait(self, signals: &mut Signals, observer: &mut dyn Observer) {
-        let show = |detaching: &kernel::Detach| observer.detaching(detaching.removed(), detaching.total());
-        if wait_for_detach(signals, &self.detaching, &self.removed, show).await {
+        if wait_for_detach(signals, &self.detaching, &self.removed, observer).await {
             return;
         }
         let (removed, total) = (self.detaching.removed(), self.detaching.total());
-        observer
-            .note(&format!("{removed} of {total} probes are removed, the kernel removes the others in the background"));
+        observer.note(&match self.detaching.lock_holder() {
+            None => format!("{removed} of {total} probes are removed, the kernel removes the others in the background"),
+            Some(holder) => format!(
+                "{removed} of {total} probes are removed, a process of memtrace removes the others when {holder} has \
+                 released the lock of its memory map"
+            ),
+        });
         if let Err(error) = self.detaching.hand_over() {
             log::warn!("cannot leave the removal of the probes to another process, so it was waited for: {error}");
         }
     }
 }
 
-/// Waits until the probes are removed or a signal arrives. Returns true if the probes are removed. `removed` is
-/// notified at each step of the removal. `show` is called every [`SHOW_EVERY`] from
+/// Waits until the probes are removed, a signal arrives, or a lock is held for [`LONGEST_LOCK`]. Returns true if the probes
+/// are removed. `removed` is notified at each step of the removal. The progress is shown every [`SHOW_EVERY`] from
 /// [`SHOW_DETACH_AFTER`] on.
 async fn wait_for_detach(
     signals: &mut Signals,
     detaching: &kernel::Detach,
     removed: &Notify,
-    mut show: impl FnMut(&kernel::Detach),
+    observer: &mut dyn Observer,
 ) -> bool {
     let mut ticks = interval_at(Instant::now() + SHOW_DETACH_AFTER, SHOW_EVERY);
+    let mut locked_since = None;
     while !detaching.is_complete() {
+        if let Some(holder) = detaching.lock_holder() {
+            let since = *locked_since.get_or_insert_with(|| {
+                observer.note(&lock_note(&holder));
+                Instant::now()
+            });
+            if since.elapsed() >= LONGEST_LOCK {
+                return false;
+            }
+        }
         tokio::select! {
             () = signals.any() => return false,
             () = removed.notified() => {}
-            _ = ticks.tick() => show(detaching),
+            _ = ticks.tick() => observer.detaching(detaching.removed(), detaching.total()),
         }
     }
     true
+}
+
+fn lock_note(holder: &LockHolder) -> String {
+    format!(
+        "the removal of the probes waits, because {holder} holds the lock of its memory map, and no process of this machine \
+         could fork while probes are removed"
+    )
 }

@@ -5,6 +5,7 @@ mod coverage_gaps;
 mod descendants;
 pub(crate) mod filter;
 mod late;
+mod postponed;
 mod probes;
 pub(crate) mod refused;
 mod running;
@@ -13,6 +14,7 @@ mod targets;
 
 pub(crate) use config::{ProbeSite, Target};
 pub(crate) use late::LateProbes;
+pub(crate) use postponed::PostponedProbes;
 pub(crate) use probes::AllocatorProbes;
 pub(crate) use running::RunningSelection;
 pub(crate) use selection::{Selection, running_processes};

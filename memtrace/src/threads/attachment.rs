@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memtrace_history::registry;
 use memtrace_host::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
@@ -23,7 +23,7 @@ use crate::run_kit::outcome::CommandEnd;
 use crate::run_kit::privileges;
 use crate::targets::select::ProbeSite;
 use crate::targets::select::Selection;
-use crate::targets::select::{AllocatorProbes, LateProbes, Targets, filter, refused};
+use crate::targets::select::{AllocatorProbes, LateProbes, PostponedProbes, Targets, filter, refused};
 use crate::targets::track::{Changes, Coverage, ProcessTracker};
 
 /// Size of the ring of mmap events, for each processor.
@@ -33,6 +33,8 @@ const MMAP_RING: Bytes = Bytes(1 << 17);
 pub(super) struct Attachment {
     kernel: Kernel,
     probes: Probes,
+    /// Allocators that wait for their probes.
+    postponed: PostponedProbes,
     tracker: ProcessTracker,
     targets: Targets,
     filter: ProcessFilter,
@@ -98,12 +100,18 @@ impl Attachment {
         if let Some(pid) = targets.first_exited() {
             return Err(Error::Ended { pid });
         }
-        let jemalloc_pids = jemalloc.pids().collect();
-        Ok((
-            Self { kernel, probes, tracker, targets, filter, jemalloc: jemalloc_pids, late: 0, complete },
-            reader,
-            jemalloc,
-        ))
+        let attachment = Self {
+            kernel,
+            probes,
+            postponed: PostponedProbes::default(),
+            tracker,
+            targets,
+            filter,
+            jemalloc: jemalloc.pids().collect(),
+            late: 0,
+            complete,
+        };
+        Ok((attachment, reader, jemalloc))
     }
 
     /// Lets the command run, if there is one.
@@ -152,13 +160,17 @@ impl Attachment {
     pub(super) fn update(&mut self, observer: &mut dyn Observer) {
         let stopped = self.targets.take_stopped_images();
         let Changes { allocators, .. } = self.tracker.poll();
-        for (pid, allocator) in allocators {
-            self.probe(pid, &allocator, observer);
+        for new in allocators {
+            self.probe(new, observer);
+        }
+        while let Some(postponed) = self.postponed.take_due(Instant::now()) {
+            self.probe(postponed, observer);
         }
         self.targets.resume(&stopped, &mut self.tracker);
         self.forget_ended();
         let closed = self.tracker.close_unused_files(false, std::iter::empty());
         self.probes.remove_objects(&closed);
+        self.postponed.forget_files(&closed);
         self.kernel.flush_log();
     }
 
@@ -174,13 +186,16 @@ impl Attachment {
         }
     }
 
-    fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
-        let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(pid));
-        let Self { targets, tracker, kernel, probes, .. } = self;
-        let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
-        self.complete &= late.is_complete || !is_selected;
-        if is_selected && self.targets.add_late_note(&late.note) {
-            observer.note(&late.note);
+    fn probe(&mut self, new: (Pid, Allocator), observer: &mut dyn Observer) {
+        let is_selected = Selection::of(&self.filter).contains(&self.tracker, self.tracker.latest_id(new.0));
+        let Self { targets, tracker, kernel, probes, postponed, .. } = self;
+        let late = LateProbes::place(new, targets, tracker, kernel, probes, postponed);
+        let Some(LateProbes { is_complete, note }) = late else { return };
+        self.complete &= is_complete || !is_selected;
+        if let Some(note) = note.filter(|_| is_selected)
+            && self.targets.add_late_note(&note)
+        {
+            observer.note(&note);
         }
     }
 
@@ -202,6 +217,7 @@ impl Attachment {
     pub(super) fn count_late_notes(&mut self, observer: &mut dyn Observer) {
         let before = self.targets.notes.len();
         self.targets.count_late_notes();
+        self.targets.notes.extend(self.postponed.note());
         self.targets.notes[before..].iter().for_each(|note| observer.note(note));
     }
 

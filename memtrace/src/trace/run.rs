@@ -24,7 +24,7 @@ use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
 use crate::run_kit::observer::{Observer, Progress};
 use crate::run_kit::service_manager::Watchdog;
-use crate::targets::select::{LateProbes, Selection};
+use crate::targets::select::{LateProbes, PostponedProbes, Selection};
 use crate::targets::track::{Changes, generated_code};
 
 /// BPF programs are timed during one tick in this number, since timing costs time itself.
@@ -48,6 +48,8 @@ pub(super) struct Trace {
     /// Probes in memtrace itself that measured the cost of a probe. They are removed with the other probes at the end,
     /// since the removal takes a while.
     own_probes: Probes,
+    /// Allocators that wait for their probes.
+    postponed: PostponedProbes,
     /// Processor time of memtrace at the start of the run.
     cpu_at_start: Duration,
     /// Probe hits before the start of the run.
@@ -171,6 +173,7 @@ impl Trace {
         self.parts.forget_files(&closed);
         tables.evict(kernel, tracker, &closed);
         probes.remove_objects(&closed);
+        self.postponed.forget_files(&closed);
     }
 
     /// Returns the traced processes that run.
@@ -188,8 +191,11 @@ impl Trace {
         tables.serve(kernel, tracker);
         let copies = tables.stack_copies();
         let Changes { allocators, remapped } = tracker.poll();
-        for (pid, allocator) in allocators {
-            self.probe(pid, &allocator, observer);
+        for new in allocators {
+            self.probe(new, observer);
+        }
+        while let Some(postponed) = self.postponed.take_due(Instant::now()) {
+            self.probe(postponed, observer);
         }
         let Context { kernel, tracker, tables, targets, .. } = &mut self.context;
         generated_code::add_of(tracker, &remapped);
@@ -201,14 +207,17 @@ impl Trace {
         self.evict_objects(false);
     }
 
-    /// Probes an allocator that `pid` has newly mapped.
-    fn probe(&mut self, pid: Pid, allocator: &Allocator, observer: &mut dyn Observer) {
+    /// Probes an allocator that a process has newly mapped.
+    fn probe(&mut self, new: (Pid, Allocator), observer: &mut dyn Observer) {
         let Context { targets, tracker, kernel, probes, filter, complete, .. } = &mut self.context;
-        let is_selected = Selection::of(filter).contains(tracker, tracker.latest_id(pid));
-        let Some(late) = LateProbes::place(pid, allocator, targets, tracker, kernel, probes) else { return };
-        *complete &= late.is_complete || !is_selected;
-        if is_selected && targets.add_late_note(&late.note) {
-            observer.note(&late.note);
+        let is_selected = Selection::of(filter).contains(tracker, tracker.latest_id(new.0));
+        let late = LateProbes::place(new, targets, tracker, kernel, probes, &mut self.postponed);
+        let Some(LateProbes { is_complete, note }) = late else { return };
+        *complete &= is_complete || !is_selected;
+        if let Some(note) = note.filter(|_| is_selected)
+            && targets.add_late_note(&note)
+        {
+            observer.note(&note);
         }
     }
 

@@ -1,9 +1,10 @@
 //! Probes of allocators that are mapped during the trace.
 
-use memtrace_host::kernel::{Kernel, Probes};
+use memtrace_host::kernel::{Kernel, KernelError, Probes};
 use memtrace_model::{Pid, printable};
 use memtrace_object::allocators::Allocator;
 
+use super::postponed::PostponedProbes;
 use super::probes::AllocatorProbes;
 use super::targets::Targets;
 use crate::targets::track::ProcessTracker;
@@ -12,25 +13,29 @@ use crate::targets::track::ProcessTracker;
 pub(crate) struct LateProbes {
     /// True if all probes are placed.
     pub(crate) is_complete: bool,
-    pub(crate) note: String,
+    /// Sentence for the user; `None` if the user knows it.
+    pub(crate) note: Option<String>,
 }
 
 impl LateProbes {
     /// Attaches probes to an allocator that `pid` has newly mapped. Returns `None` if allocators are not probed, or if
-    /// the file of the allocator is not open.
+    /// the file of the allocator is not open. While a process holds the lock of its memory map, the allocator is added to
+    /// `postponed`.
     pub(crate) fn place(
-        pid: Pid,
-        allocator: &Allocator,
+        (pid, allocator): (Pid, Allocator),
         targets: &Targets,
         tracker: &mut ProcessTracker,
         kernel: &mut Kernel,
         probes: &mut Probes,
+        postponed: &mut PostponedProbes,
     ) -> Option<Self> {
         let probe_site = targets.probe_site?;
-        let id = tracker.allocators.id(allocator);
-        let new = AllocatorProbes::new(pid, targets.scope(pid), allocator, id, probe_site)?;
+        let id = tracker.allocators.id(&allocator);
+        let new = AllocatorProbes::new(pid, targets.scope(pid), &allocator, id, probe_site)?;
         let result = new.place(kernel, probes);
         let is_refused = probes.refused_instructions().any(|(object, _)| object == new.object);
+        let path = printable(&allocator.object.path).into_owned();
+        let note = |result: &str| format!("process {pid} has mapped another allocator, {path}: {result}");
         let (are_placed, result) = match result {
             Ok(()) => match probes.refusal(&new.object) {
                 Some(refusal) => (false, refusal.reason().to_owned()),
@@ -39,14 +44,20 @@ impl LateProbes {
                 }
                 None => (true, String::from("probed from now on")),
             },
+            Err(KernelError::LockedMemory { holder }) => {
+                tracker.allocators.set_unattached(&new.object);
+                let note = postponed.postpone(pid, allocator, &holder).map(|result| note(&result));
+                return Some(Self { is_complete: false, note });
+            }
             Err(error) => (false, error.to_string()),
         };
         if !are_placed {
             tracker.allocators.set_unattached(&new.object);
+        } else if postponed.is_retry(pid, &allocator) {
+            tracker.allocators.set_attached(&new.object);
         }
-        tracker.allocators.set_probed(allocator);
-        let path = printable(&allocator.object.path);
+        tracker.allocators.set_probed(&allocator);
         let is_complete = are_placed && !is_refused;
-        Some(Self { is_complete, note: format!("process {pid} has mapped another allocator, {path}: {result}") })
+        Some(Self { is_complete, note: Some(note(&result)) })
     }
 }

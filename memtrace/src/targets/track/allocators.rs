@@ -167,6 +167,11 @@ impl Allocators {
         self.verdicts.insert(handle.to_owned(), Some(UntracedReason::NotAttached));
     }
 
+    /// Records that the probes of an allocator are attached after all.
+    pub(crate) fn set_attached(&mut self, handle: &Path) {
+        self.verdicts.insert(handle.to_owned(), None);
+    }
+
     /// Returns `pid` if its allocators have probes of their own; `None` if probes are shared.
     fn owner(&self, pid: Pid) -> Option<Pid> {
         if self.shares_probes { None } else { Some(pid) }

@@ -121,6 +121,7 @@ impl Trace {
         self.context.targets.count_late_notes();
         self.update_mappings(observer);
         self.context.targets.end_hold();
+        self.context.targets.notes.extend(self.postponed.note());
         let kernel = &mut self.context.kernel;
         kernel.flush_log();
         let counters = kernel.counters();

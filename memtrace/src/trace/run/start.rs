@@ -17,7 +17,7 @@ use crate::run_kit::own_allocator;
 use crate::run_kit::privileges;
 use crate::run_kit::realtime;
 use crate::run_kit::service_manager::Watchdog;
-use crate::targets::select::{AllocatorProbes, Selection, Target, Targets, filter, refused};
+use crate::targets::select::{AllocatorProbes, PostponedProbes, Selection, Target, Targets, filter, refused};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::targets::unwind_tables::UnwindTables;
 use crate::trace::config::{AccountReport, Config};
@@ -118,6 +118,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         parts,
         mark_functions,
         own_probes,
+        postponed: PostponedProbes::default(),
         cpu_at_start: processor_time(),
         hits_at_start,
         facts,
