@@ -219,27 +219,34 @@ fn signal_while_memtrace_waits_for_a_file_ends_it() {
 /// Longest time that a fork may take on a busy machine.
 const FORK: Duration = Duration::from_secs(1);
 
+/// Does `work` while shells fork. Returns the longest time of a shell.
+fn while_forking<R>(work: impl FnOnce() -> R) -> (R, Duration) {
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let forks = scope.spawn(|| {
+            let (begin, mut longest) = (Instant::now(), Duration::ZERO);
+            while !is_done.load(Ordering::Relaxed) && begin.elapsed() < ATTACH {
+                let start = Instant::now();
+                // A program that is started shares the memory of its parent until exec, and does not wait. The shell forks.
+                run(Command::new("sh").args(["-c", "true & wait"]));
+                longest = longest.max(start.elapsed());
+            }
+            longest
+        });
+        let result = work();
+        is_done.store(true, Ordering::Relaxed);
+        (result, forks.join().expect("the thread ends"))
+    })
+}
+
 #[test]
 fn file_with_pages_that_never_arrive_gets_no_probes() {
     let mut serving =
         Serving::with(|command| command.arg(victim::binaries().join("victim-rust-jemalloc")).arg("no-pages"));
     let mut other = victim::start("exact");
     // While the kernel waits for a page to insert a probe, no process can fork.
-    let is_done = AtomicBool::new(false);
-    let (tracer, longest) = thread::scope(|scope| {
-        let forks = scope.spawn(|| {
-            let (begin, mut longest) = (Instant::now(), Duration::ZERO);
-            while !is_done.load(Ordering::Relaxed) && begin.elapsed() < ATTACH {
-                let start = Instant::now();
-                run(&mut Command::new("true"));
-                longest = longest.max(start.elapsed());
-            }
-            longest
-        });
-        let tracer = attach(Trace::pids(&[serving.victim.pid(), other.pid()]));
-        is_done.store(true, Ordering::Relaxed);
-        (tracer, forks.join().expect("the thread ends"))
-    });
+    let pids = [serving.victim.pid(), other.pid()];
+    let (tracer, longest) = while_forking(|| attach(Trace::pids(&pids)));
     assert!(longest < FORK, "a fork took {longest:?}");
     serving.hang();
     let expected = other.work();
