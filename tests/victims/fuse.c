@@ -2,7 +2,8 @@
  * After the first step, a line from the harness stops the server, so that no further request is answered. With the third
  * argument `no-pages`, the file can be read, but after the first reader, pages of the mapping are never answered. A thread
  * waits for a futex in one of these pages. With `exec`, a child then calls exec, which closes the file and waits. With
- * `remap`, a thread then replaces a mapping with written pages, and waits with the lock of the memory map. */
+ * `remap`, a thread then replaces a mapping with written pages, and waits with the lock of the memory map. A fourth argument
+ * is the number of seconds after which the server then ends. */
 #define _GNU_SOURCE
 #include "ledger.h"
 
@@ -40,8 +41,8 @@ static int is_dropped;
 #define OTHER 2
 /* Time after which the server ends all the same, because a kernel that waits for a page can hold up the whole machine. */
 #define LONGEST_HANG 8
-/* The same for a memory map that stays locked: nothing else waits for it. */
-#define LONGEST_LOCK 60
+/* The same for a memory map that stays locked. Nothing else waits for it, unless a probe is inserted. */
+static unsigned longest_lock = 60;
 
 static struct fuse_attr attributes(uint64_t node) {
     struct fuse_attr attr = {.ino = node, .nlink = 1, .blksize = 4096};
@@ -117,7 +118,7 @@ static void serve(int device) {
             break;
         }
         case FUSE_WRITE:
-            alarm(LONGEST_LOCK);
+            alarm(longest_lock);
             if (write(waits[1], "", 1) != 1)
                 _exit(5);
             break;
@@ -218,7 +219,9 @@ int main(int count, char **arguments) {
     if (count < 3)
         return 2;
     has_exec = count == 4 && strcmp(arguments[3], "exec") == 0;
-    has_remap = count == 4 && strcmp(arguments[3], "remap") == 0;
+    has_remap = count >= 4 && strcmp(arguments[3], "remap") == 0;
+    if (count == 5)
+        longest_lock = (unsigned)atoi(arguments[4]);
     serves_pages = count == 3 || has_exec || has_remap;
     if (pipe(waits) != 0)
         return 3;

@@ -260,6 +260,76 @@ fn file_with_pages_that_never_arrive_gets_no_probes() {
     other.finish();
 }
 
+/// Time after which the server ends and the lock of the memory map is free, in seconds. If memtrace waits for the lock, all
+/// forks of the machine wait for this time.
+const LOCK: &str = "6";
+
+/// Starts a process that maps the C library, and holds the lock of its memory map after [`Serving::hang`].
+fn start_lock_holder() -> Serving {
+    Serving::with(|command| command.arg(victim::path("exact")).args(["remap", LOCK]))
+}
+
+fn holder(serving: &Serving) -> String {
+    format!("process {} ", serving.victim.pid())
+}
+
+#[test]
+fn no_trace_begins_while_a_process_holds_the_lock_of_its_memory_map() {
+    let mut serving = start_lock_holder();
+    let mut other = victim::start("exact");
+    serving.hang();
+    let trace = Trace::victim(&other).options(&["--duration", "1s"]);
+    let (outcome, longest) = while_forking(|| trace.run());
+    assert!(longest < FORK, "a fork took {longest:?}");
+    outcome.assert_refused(UNTRACEABLE, &[&holder(&serving), "holds the lock of its memory map", "findmnt"]);
+    serving.victim.finish();
+    other.work();
+    other.finish();
+}
+
+#[test]
+fn probes_are_removed_after_the_lock_of_a_memory_map_is_released() {
+    let mut serving = start_lock_holder();
+    let mut other = victim::start("exact");
+    let tracer = attach(Trace::victim(&other));
+    let expected = other.work();
+    serving.hang();
+    let (outcome, longest) = while_forking(|| end(tracer));
+    assert!(longest < FORK, "a fork took {longest:?}");
+    let note = format!("the removal of the probes waits, because {}", holder(&serving));
+    assert!(outcome.stderr.contains(&note), "{}", outcome.stderr);
+    outcome.report().assert_equals(&expected);
+    serving.victim.finish();
+    other.finish();
+}
+
+#[test]
+fn late_allocator_is_probed_after_the_lock_of_a_memory_map_is_released() {
+    const NAME: &str = "mt-late-lock";
+    let scratch = Scratch::new();
+    let program = scratch.copy(victim::binaries().join("victim-rust-jemalloc"), NAME);
+    let mut serving = start_lock_holder();
+    let mut tracer = attach(Trace::system_wide().options(&["--comm", NAME]));
+    serving.hang();
+    let (mut late, longest) = while_forking(|| {
+        let late = Victim::start(&mut Command::new(&program));
+        let postponed = format!("no probes yet, because {}", holder(&serving));
+        assert!(tracer.process().wait_for_stderr(|line| line.contains(&postponed)), "the probes are not postponed");
+        assert!(tracer.process().wait_for_stderr(|line| line.contains("probed from now on")), "no second attempt");
+        late
+    });
+    assert!(longest < FORK, "a fork took {longest:?}");
+    let (pid, expected) = (late.pid(), late.work());
+    let report = end(tracer).report_with_code(LOST);
+    serving.victim.finish();
+    late.finish();
+    report.assert_only_lost(LossReason::AllocatorLate, 1);
+    let is_count = |note: &str| note.contains("the probes of 1 allocator were postponed");
+    assert!(report.notes.iter().any(|note| is_count(note)), "{:?}", report.notes);
+    let [process] = report.entries_of(pid)[..] else { panic!("not one entry: {:#?}", report.processes) };
+    assert_eq!(process.totals, expected.totals);
+}
+
 #[test]
 fn program_in_an_overlay_that_a_user_has_mounted_is_exact() {
     const OVERLAY: &str = "mount -t overlay none -o \"lowerdir=$0/lower,upperdir=$0/upper,workdir=$0/work\" \"$0/root\" \
