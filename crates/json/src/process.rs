@@ -196,7 +196,7 @@ pub struct Run<'a> {
 /// | `no_allocator` | No mapped file defines malloc and free. |
 /// | `unsupported_allocator` | The allocator has no functions that can be probed. |
 /// | `damaged` | A mapped file, which may be the allocator, is damaged. |
-/// | `not_attached` | The probes could not be attached, or could hold up the machine, because a user serves the file by FUSE. |
+/// | `not_attached` | The probes could not be attached, or could hold up the machine, because a user serves the file by FUSE, or a process holds the lock of its memory map. |
 /// | `unreadable` | The process or its files cannot be read: no permission, or too many open files. |
 /// | `ended` | The process ended before its files could be read. |
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
