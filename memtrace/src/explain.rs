@@ -27,8 +27,8 @@ use memtrace_host::procfs::Process;
 use memtrace_host::procfs::ProcessError;
 use memtrace_host::procfs::{Tmpfs, cgroup_memory, counted, machine_pressure, page_size};
 use memtrace_host::procfs::{Vma, vmas};
-use memtrace_host::target_files;
 use memtrace_host::target_files::open_object;
+use memtrace_host::unread_files;
 use memtrace_object::allocators::Survey;
 use memtrace_object::elf::{self, Elf};
 
@@ -86,7 +86,7 @@ pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects)
         pss: parts.pss,
         cgroup: cgroup_memory(pid),
         pressure: machine_pressure(),
-        file_timeouts: target_files::timeouts(),
+        file_timeouts: unread_files::take().values().sum(),
     })
 }
 

@@ -18,4 +18,5 @@ pub mod privileges;
 pub mod procfs;
 pub mod symbolizer;
 pub mod target_files;
+pub mod unread_files;
 pub mod unwind_tables;

@@ -30,13 +30,14 @@ use memtrace_model::{AbsAddr, Object, Pid};
 use memtrace_object::ObjectFiles;
 use rustix::fs::{AtFlags, ResolveFlags};
 
-use self::client::Owner;
+use self::client::{Owner, WaitCause};
 use self::file_systems::Kind;
 use self::protocol::{Answer, Call};
 use crate::object_budget::{ObjectBudget, ObjectOwner};
 use crate::procfs::{self, kernel_files};
+use crate::unread_files::UnreadFile;
 
-pub use client::{enable, timeouts};
+pub use client::enable;
 pub use protocol::Facts;
 pub(crate) use protocol::{Links, Wants};
 pub use server::{NAME, serve};
@@ -145,19 +146,27 @@ pub(crate) struct TargetRoot {
     origin: Origin,
     /// True for the root directory of memtrace, in which no process has chosen the path.
     is_own: bool,
+    /// The file that counts if one below the directory is not read.
+    unread: UnreadFile,
 }
 
 impl TargetRoot {
     /// Opens the directory at `path`, which is in procfs, or that of a descriptor, or "/".
     pub(crate) fn open_directory(path: &Path) -> io::Result<Self> {
         let directory = open_path(path, libc::O_PATH | libc::O_DIRECTORY)?;
-        Ok(Self { directory, origin: Origin::of(path), is_own: !procfs::is_in_procfs(path) })
+        let unread = kernel_files::process_of_path(path).map_or(UnreadFile::Other, UnreadFile::Process);
+        Ok(Self { directory, origin: Origin::of(path), is_own: !procfs::is_in_procfs(path), unread })
+    }
+
+    /// Lets the files that are not read count for a process.
+    fn for_process(self, pid: Pid) -> Self {
+        Self { unread: UnreadFile::Process(pid), ..self }
     }
 
     /// Looks up `path` below the directory. Links do not lead out of it.
     pub(crate) fn find(&self, path: &Path, links: Links, wants: Wants) -> io::Result<Found> {
         let directory = known_facts(&self.directory)?;
-        let (kind, by_user) = kind_of(&self.directory, &directory, self.origin)?;
+        let (kind, by_user) = kind_of(&self.directory, &directory, self.origin, &self.unread)?;
         if [Kind::Local, Kind::Overlay].contains(&kind) {
             // Another file system can be mounted below the directory, or will be, if the path is looked up there (autofs). In
             // the cache of names there is no wait; in a directory of a local file system neither, but the lookup cannot be
@@ -174,7 +183,8 @@ impl TargetRoot {
         }
         let owner = if self.is_own { Owner::Own } else { self.origin.owner(&directory) };
         let path = Some(path.as_os_str().as_bytes().to_vec());
-        ask(path, &self.directory, (links, wants), by_user, &owner)
+        let cause = WaitCause { file: self.unread.clone(), owner };
+        ask(path, &self.directory, (links, wants), by_user, &cause)
     }
 
     /// Opens the regular file at `path` below the directory.
@@ -194,16 +204,19 @@ pub(crate) struct LinkedFile {
     seen: OwnedFd,
     facts: Facts,
     origin: Origin,
+    unread: UnreadFile,
 }
 
 impl LinkedFile {
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         let seen = see(path)?;
-        Ok(Self { facts: known_facts(&seen)?, seen, origin: Origin::of(path) })
+        let of_object = || UnreadFile::Object(path.to_owned());
+        let unread = kernel_files::process_of_path(path).map_or_else(of_object, UnreadFile::Process);
+        Ok(Self { facts: known_facts(&seen)?, seen, origin: Origin::of(path), unread })
     }
 
     fn kind(&self) -> io::Result<(Kind, bool)> {
-        kind_of(&self.seen, &self.facts, self.origin)
+        kind_of(&self.seen, &self.facts, self.origin, &self.unread)
     }
 
     /// Returns true if reading the file can wait for a process or another machine.
@@ -224,17 +237,19 @@ impl LinkedFile {
     /// Lets a worker map the file, and run a BPF program with the address.
     pub(crate) fn run_on_mapping(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         let call = Call::new(None, (Links::Follow, Wants::Run), self.origin.by_user);
-        let (answer, _) = client::ask(call, &[self.seen.as_fd(), program], &self.origin.owner(&self.facts))?;
+        let cause = WaitCause { file: self.unread.clone(), owner: self.origin.owner(&self.facts) };
+        let (answer, _) = client::ask(call, &[self.seen.as_fd(), program], &cause)?;
         answer.found.map_err(io::Error::from_raw_os_error)?;
         answer.error.map_or(Ok(()), |error| Err(io::Error::from_raw_os_error(error)))
     }
 
     fn find(self) -> io::Result<Found> {
         let kind = self.kind()?;
-        let Self { seen, facts, origin } = self;
+        let Self { seen, facts, origin, unread } = self;
         match kind {
             (Kind::Served, by_user) => {
-                ask(None, &seen, (Links::Follow, Wants::Content), by_user, &origin.owner(&facts))
+                let cause = WaitCause { file: unread, owner: origin.owner(&facts) };
+                ask(None, &seen, (Links::Follow, Wants::Content), by_user, &cause)
             }
             (kind, _) => Ok(Found { facts, seen, content: Content::Local(kind) }),
         }
@@ -264,13 +279,13 @@ pub(crate) fn known_facts(file: impl AsFd) -> io::Result<Facts> {
 
 /// Returns the kind of a file's file system, and true if a user can have mounted it. If the kind is not known, a worker finds
 /// it out.
-fn kind_of(file: &OwnedFd, facts: &Facts, origin: Origin) -> io::Result<(Kind, bool)> {
+fn kind_of(file: &OwnedFd, facts: &Facts, origin: Origin, unread: &UnreadFile) -> io::Result<(Kind, bool)> {
     let kind = match Kind::of_file(facts, origin.by_user) {
         Some(kind) => kind,
         None => {
             let wants = (Links::Follow, Wants::Facts);
-            let (answer, _) =
-                client::ask(Call::new(None, wants, origin.by_user), &[file.as_fd()], &origin.owner(facts))?;
+            let cause = WaitCause { file: unread.clone(), owner: origin.owner(facts) };
+            let (answer, _) = client::ask(Call::new(None, wants, origin.by_user), &[file.as_fd()], &cause)?;
             remembered(&answer, origin.by_user)?.1
         }
     };
@@ -283,9 +298,9 @@ fn ask(
     target: &OwnedFd,
     wants: (Links, Wants),
     by_user: bool,
-    owner: &Owner,
+    cause: &WaitCause,
 ) -> io::Result<Found> {
-    let (answer, descriptors) = client::ask(Call::new(path, wants, by_user), &[target.as_fd()], owner)?;
+    let (answer, descriptors) = client::ask(Call::new(path, wants, by_user), &[target.as_fd()], cause)?;
     let (facts, kind) = remembered(&answer, by_user)?;
     let mut descriptors = descriptors.into_iter();
     let seen = descriptors.next().ok_or(io::ErrorKind::InvalidData)?;
@@ -310,6 +325,11 @@ fn remembered(answer: &Answer, by_user: bool) -> io::Result<(Facts, Kind)> {
 /// Looks up `path` below the directory `root`. Links do not lead out of it.
 pub(crate) fn find_below(root: &Path, path: &Path, links: Links) -> io::Result<Found> {
     TargetRoot::open_directory(root)?.find(path, links, Wants::Content)
+}
+
+/// Looks up a path that the process `pid` has mapped below the directory `root`. Links are refused.
+pub(crate) fn find_mapped(pid: Pid, root: &Path, path: &Path) -> io::Result<Found> {
+    TargetRoot::open_directory(root)?.for_process(pid).find(path, Links::Refuse, Wants::Content)
 }
 
 /// Returns the facts about the file at a path in procfs, such as that of a descriptor, that are known without a request to

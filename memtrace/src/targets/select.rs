@@ -11,6 +11,7 @@ pub(crate) mod refused;
 mod running;
 mod selection;
 mod targets;
+mod unread_files;
 
 pub(crate) use config::{ProbeSite, Target};
 pub(crate) use late::LateProbes;
@@ -19,3 +20,4 @@ pub(crate) use probes::AllocatorProbes;
 pub(crate) use running::RunningSelection;
 pub(crate) use selection::{Selection, running_processes};
 pub(crate) use targets::Targets;
+pub(crate) use unread_files::count_unread_files;

@@ -23,7 +23,9 @@ use crate::run_kit::outcome::CommandEnd;
 use crate::run_kit::privileges;
 use crate::targets::select::ProbeSite;
 use crate::targets::select::Selection;
-use crate::targets::select::{AllocatorProbes, LateProbes, PostponedProbes, Targets, filter, refused};
+use crate::targets::select::{
+    AllocatorProbes, LateProbes, PostponedProbes, Targets, count_unread_files, filter, refused,
+};
 use crate::targets::track::{Changes, Coverage, ProcessTracker};
 
 /// Size of the ring of mmap events, for each processor.
@@ -167,6 +169,7 @@ impl Attachment {
             self.probe(postponed, observer);
         }
         self.targets.resume(&stopped, &mut self.tracker);
+        count_unread_files(&self.filter, &mut self.tracker);
         self.forget_ended();
         let closed = self.tracker.close_unused_files(false, std::iter::empty());
         self.probes.remove_objects(&closed);

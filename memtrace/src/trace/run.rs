@@ -24,7 +24,7 @@ use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
 use crate::run_kit::observer::{Observer, Progress};
 use crate::run_kit::service_manager::Watchdog;
-use crate::targets::select::{LateProbes, PostponedProbes, Selection};
+use crate::targets::select::{LateProbes, PostponedProbes, Selection, count_unread_files};
 use crate::targets::track::{Changes, generated_code};
 
 /// BPF programs are timed during one tick in this number, since timing costs time itself.
@@ -122,6 +122,7 @@ impl Trace {
         self.context.kernel.time_programs(self.ticks % TIMED_EVERY == 1);
         let now = self.context.clock.now();
         self.update_mappings(observer);
+        count_unread_files(&self.context.filter, &mut self.context.tracker);
         self.context.losses = self.context.kernel.counters().losses;
         self.parts.poll(&mut self.context);
         self.parts.tick(&mut self.context, observer);

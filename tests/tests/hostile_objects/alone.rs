@@ -143,6 +143,21 @@ fn process_that_hangs_in_exec_does_not_hold_a_trace() {
 }
 
 #[test]
+fn process_that_hangs_out_of_scope_is_no_loss() {
+    let (serving, _) = start_exec_that_hangs();
+    let mut other = victim::start("exact");
+    let tracer = attach(Trace::system_wide().options(&["--comm", "exact"]));
+    let expected = other.work();
+    let outcome = end(tracer);
+    serving.victim.finish();
+    let report = outcome.report();
+    assert_eq!(report.loss_count(LossReason::FileTimeout), 0, "{:?}", report.losses);
+    let [process] = report.entries_of(other.pid())[..] else { panic!("not one entry: {:#?}", report.processes) };
+    process.assert_equals(&expected);
+    other.finish();
+}
+
+#[test]
 fn process_that_hangs_in_exec_is_refused() {
     let (serving, child) = start_exec_that_hangs();
     Trace::pids(&[child]).run().assert_refused(UNTRACEABLE, &["it holds a lock of its memory"]);

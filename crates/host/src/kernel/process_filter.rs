@@ -153,6 +153,19 @@ impl ProcessFilter {
         is_included && !matching.any(|condition| condition.rule.exclude)
     }
 
+    /// Returns true if the filter selects process `pid`, or if it could: it compares the executable, which is unknown.
+    /// `traits` is called only if the filter has conditions.
+    #[must_use]
+    pub fn can_select(&self, pid: Pid, traits: impl FnOnce() -> Traits) -> bool {
+        let Self::Matching(conditions) = self else { return true };
+        let traits = traits();
+        let excludes = |condition: &Condition| condition.rule.exclude && condition.matches(pid, &traits);
+        let can_include = |condition: &Condition| {
+            !condition.rule.exclude && traits.exe.is_none() && condition.key.property == filter_key::EXE
+        };
+        conditions.iter().any(can_include) && !conditions.iter().any(excludes) || self.selects(pid, || traits.clone())
+    }
+
     fn conditions(&self) -> &[Condition] {
         match self {
             Self::Matching(conditions) => conditions,
@@ -347,6 +360,22 @@ mod tests {
                 assert_eq!(selects(&Traits::default()), exclude, "unknown traits match nothing: {attribute:?}");
             }
         }
+    }
+
+    #[test]
+    fn process_with_an_unknown_executable_can_be_selected() {
+        let can_select = |conditions: Vec<Condition>, traits: Traits| {
+            ProcessFilter::Matching(conditions).can_select(Pid(7), || traits)
+        };
+        let exe = |exclude| condition(ProcessAttribute::Exe("/proc/self/exe".into()), exclude);
+        let unknown = || Traits { user: Some(3), ..Traits::default() };
+        assert!(can_select(vec![exe(false)], unknown()));
+        assert!(can_select(vec![exe(false), condition(user(4), false)], unknown()));
+        assert!(can_select(vec![exe(true)], unknown()));
+        assert!(!can_select(vec![exe(false), condition(user(3), true)], unknown()));
+        assert!(!can_select(vec![condition(user(4), false)], unknown()));
+        assert!(!can_select(vec![exe(false)], Traits { exe: Some((0, 0)), ..unknown() }));
+        assert!(ProcessFilter::Listed.can_select(Pid(7), || unreachable!("there are no conditions")));
     }
 
     #[test]

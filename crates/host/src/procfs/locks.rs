@@ -7,7 +7,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -20,6 +19,7 @@ use self::limits::{Limits, SHORTEST_TIME};
 use super::blocked_time::BlockedTime;
 use super::kernel_text;
 use crate::privileges;
+use crate::unread_files::{self, UnreadFile};
 
 mod limits;
 
@@ -36,9 +36,6 @@ const STACK: usize = 256 << 10;
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 
 static LIMITS: Mutex<Limits> = Mutex::new(Limits::new());
-
-/// Number of reads that were given up.
-static TIMEOUTS: AtomicU64 = AtomicU64::new(0);
 
 struct Settings {
     /// Returns true if memtrace is to end.
@@ -66,11 +63,6 @@ thread_local! {
 /// that read have no other capabilities than `capabilities`.
 pub(crate) fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
     let _ = SETTINGS.set(Settings { is_stopped, capabilities });
-}
-
-/// Returns the number of reads that were given up.
-pub(crate) fn timeouts() -> u64 {
-    TIMEOUTS.load(Ordering::Relaxed)
 }
 
 /// Ends the thread that reads for this thread. The next one has the capabilities that this thread has by then.
@@ -110,7 +102,7 @@ pub(crate) fn read<T: Send + 'static>(
     let is_given_up = |error: &io::Error| [io::ErrorKind::TimedOut, io::ErrorKind::Interrupted].contains(&error.kind());
     if result.as_ref().is_err_and(is_given_up) {
         end_reader();
-        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+        unread_files::add(UnreadFile::Process(pid));
         let mut mark = mark.lock().unwrap_or_else(PoisonError::into_inner);
         if *mark == Mark::Pending {
             *mark = Mark::Left;
@@ -229,10 +221,9 @@ mod tests {
             waiting.wait();
             Ok(1)
         };
-        let before = timeouts();
         assert_eq!(kind(read(pid, locked)), Err(io::ErrorKind::TimedOut));
         assert_eq!(kind(read(pid, || Ok(2))), Err(io::ErrorKind::TimedOut));
-        assert_eq!(timeouts(), before + 1);
+        assert_eq!(unread_files::take().get(&UnreadFile::Process(pid)), Some(&1));
         assert_eq!(kind(read(other, || Ok(3))), Ok(3), "another thread reads");
         barrier.wait();
         while !limits().permit(pid, || None) {

@@ -5,7 +5,6 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +18,7 @@ use super::worker;
 use crate::copy_limit::{MAX_COPY, max_copy};
 use crate::own_server::{self, OwnServer};
 use crate::procfs::locks;
+use crate::unread_files::{self, UnreadFile};
 
 /// Time in which a file system must answer: from the start of a worker until the file is open, and for each part of a copy.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -43,7 +43,6 @@ const MOST_OF_USER: u32 = 8;
 const MOST_OF_ALL: u32 = 32;
 const FORGIVEN_EACH: Duration = Duration::from_secs(60);
 
-static TIMEOUTS: AtomicU64 = AtomicU64::new(0);
 static STATE: Mutex<State> = Mutex::new(State { is_stopped: None, server: None, timeouts: None });
 
 struct State {
@@ -59,6 +58,13 @@ struct Timeouts {
     /// Time of slow answers that does not count as a timeout yet.
     slow: HashMap<Owner, Duration>,
     forgiven: Instant,
+}
+
+/// Cause of a wait for a file.
+#[derive(Clone, Debug)]
+pub(super) struct WaitCause {
+    pub(super) file: UnreadFile,
+    pub(super) owner: Owner,
 }
 
 /// Who can be the reason that a file does not answer.
@@ -95,19 +101,13 @@ pub fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
     locks::enable(is_stopped, capabilities);
 }
 
-/// Returns the number of files that were not looked up, because their file systems do not answer, or had not answered when
-/// memtrace was to end. Files in `/proc/PID` count too, if the process holds a lock.
-pub fn timeouts() -> u64 {
-    TIMEOUTS.load(Ordering::Relaxed) + locks::timeouts()
-}
-
 /// Returns true if a server looks up files.
 pub(super) fn is_enabled() -> bool {
     lock().is_stopped.is_some()
 }
 
 /// Does what a call wants, within the deadline. `descriptors` belong to the call.
-pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<(Answer, Vec<OwnedFd>)> {
+pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], cause: &WaitCause) -> io::Result<(Answer, Vec<OwnedFd>)> {
     if call.path.as_ref().is_some_and(|path| path.len() >= MAX_PATH) {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
     }
@@ -116,24 +116,24 @@ pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> 
         return Ok(worker::run(&Call { max_copy: MAX_COPY, ..call }, descriptors, || true));
     }
     let call = Call { max_copy: if call.wants == Wants::Content { max_copy() } else { 0 }, ..call };
-    let socket = start_worker(call, descriptors, owner)?;
-    let (answer, blocked, opened) = counted(wait_for_answer(socket.as_fd()), owner)?;
+    let socket = start_worker(call, descriptors, cause)?;
+    let (answer, blocked, opened) = counted(wait_for_answer(socket.as_fd()), cause)?;
     let copied = answer.found.map_or(0, |(facts, _)| if answer.error.is_none() { facts.size } else { 0 });
-    lock().timeouts().add_slow(owner, blocked, copied);
+    lock().timeouts().add_slow(&cause.owner, blocked, copied);
     Ok((answer, opened))
 }
 
 /// Starts a worker for a call, and returns the socket to it as soon as it runs.
-pub(super) fn connect(call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<OwnedFd> {
-    let socket = start_worker(call, descriptors, owner)?;
+pub(super) fn connect(call: Call, descriptors: &[BorrowedFd<'_>], cause: &WaitCause) -> io::Result<OwnedFd> {
+    let socket = start_worker(call, descriptors, cause)?;
     let started = wait(socket.as_fd(), Instant::now() + START).and_then(|()| receive_now::<Reply>(&socket, MAX_REPLY));
     let started = started.and_then(|reply| if matches!(reply, Reply::NoWorker) { Err(no_worker()) } else { Ok(()) });
-    counted(started, owner).map(|()| socket)
+    counted(started, cause).map(|()| socket)
 }
 
 /// Receives a message of a worker, within the deadline.
-pub(super) fn receive<T: DeserializeOwned>(socket: &OwnedFd, most: usize, owner: &Owner) -> io::Result<T> {
-    counted(wait(socket.as_fd(), Instant::now() + DEADLINE), owner)?;
+pub(super) fn receive<T: DeserializeOwned>(socket: &OwnedFd, most: usize, cause: &WaitCause) -> io::Result<T> {
+    counted(wait(socket.as_fd(), Instant::now() + DEADLINE), cause)?;
     receive_now(socket, most)
 }
 
@@ -142,10 +142,11 @@ fn receive_now<T: DeserializeOwned>(socket: &OwnedFd, most: usize) -> io::Result
     received.map(|(message, _)| message).ok_or_else(|| io::ErrorKind::BrokenPipe.into())
 }
 
-fn start_worker(mut call: Call, descriptors: &[BorrowedFd<'_>], owner: &Owner) -> io::Result<OwnedFd> {
+fn start_worker(mut call: Call, descriptors: &[BorrowedFd<'_>], cause: &WaitCause) -> io::Result<OwnedFd> {
+    let WaitCause { file, owner } = cause;
     (call.owner, call.user) = (number(owner), number(&owner.without_namespace()));
     if !lock().timeouts().permit(owner) {
-        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+        unread_files::add(file.clone());
         return Err(io::ErrorKind::TimedOut.into());
     }
     let (socket, end) = own_server::pair()?;
@@ -159,7 +160,7 @@ fn no_worker() -> io::Error {
 }
 
 /// Counts a file that is not read. If memtrace is to end, or has no worker, that is not the fault of its owner.
-fn counted<T>(result: io::Result<T>, owner: &Owner) -> io::Result<T> {
+fn counted<T>(result: io::Result<T>, WaitCause { file, owner }: &WaitCause) -> io::Result<T> {
     let error = match result {
         Ok(found) => return Ok(found),
         Err(error) => error,
@@ -167,7 +168,7 @@ fn counted<T>(result: io::Result<T>, owner: &Owner) -> io::Result<T> {
     let is_counted =
         matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::ResourceBusy | io::ErrorKind::Interrupted);
     if is_counted {
-        TIMEOUTS.fetch_add(1, Ordering::Relaxed);
+        unread_files::add(file.clone());
     }
     match error.kind() {
         io::ErrorKind::TimedOut => lock().timeouts().add(owner),

@@ -8,11 +8,12 @@ use std::sync::{Mutex, PoisonError};
 
 use memtrace_model::{AbsAddr, Pid};
 
-use super::client::{self, Owner};
+use super::client::{self, Owner, WaitCause};
 use super::protocol::{Call, Links, MAX_MEMORY, MAX_MEMORY_MESSAGE, MemoryBytes, MemoryRange, Wants};
 use super::worker;
 use crate::own_server;
 use crate::procfs::{self, kernel_files};
+use crate::unread_files::UnreadFile;
 
 /// Worker of the last read.
 static READER: Mutex<Option<Reader>> = Mutex::new(None);
@@ -20,7 +21,7 @@ static READER: Mutex<Option<Reader>> = Mutex::new(None);
 /// A worker that reads the memory of a process.
 struct Reader {
     pid: Pid,
-    owner: Owner,
+    cause: WaitCause,
     socket: OwnedFd,
 }
 
@@ -57,12 +58,13 @@ impl Reader {
     fn start(pid: Pid, owner: Owner) -> io::Result<Self> {
         let memory = open(pid)?;
         let call = Call::new(None, (Links::Follow, Wants::Memory), false);
-        let socket = client::connect(call, &[memory.as_fd()], &owner)?;
-        Ok(Self { pid, owner, socket })
+        let cause = WaitCause { file: UnreadFile::Process(pid), owner };
+        let socket = client::connect(call, &[memory.as_fd()], &cause)?;
+        Ok(Self { pid, cause, socket })
     }
 
     fn ask(&self, range: MemoryRange) -> io::Result<MemoryBytes> {
         own_server::send(self.socket.as_fd(), &range, &[])?;
-        client::receive(&self.socket, MAX_MEMORY_MESSAGE, &self.owner)
+        client::receive(&self.socket, MAX_MEMORY_MESSAGE, &self.cause)
     }
 }

@@ -25,6 +25,11 @@ impl<'run> Selection<'run> {
     pub(crate) fn contains(&self, tracker: &ProcessTracker, id: ImageId) -> bool {
         self.filter.selects(id.pid, || traits::of(tracker, id, self.hierarchies.as_ref()))
     }
+
+    /// Returns true if [`Self::contains`] does, or could for an executable that is unknown.
+    pub(super) fn can_contain(&self, tracker: &ProcessTracker, id: ImageId) -> bool {
+        self.filter.can_select(id.pid, || traits::of(tracker, id, self.hierarchies.as_ref()))
+    }
 }
 
 /// Returns the running processes that the filter selects, except for memtrace.

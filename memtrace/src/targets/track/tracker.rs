@@ -13,7 +13,6 @@ use memtrace_host::loader::Candidates;
 use memtrace_host::mmap_events::MmapEvents;
 use memtrace_host::procfs;
 use memtrace_host::procfs::{MetadataReader, Objects, ProcessError, ProcessMetadata};
-use memtrace_host::target_files;
 use memtrace_model::{
     AbsAddr, Bytes, ImageEnd, ImageId, LossReason, Losses, Object, Owner, PartKeys, Pid, ProcessEvent,
     ProcessEventKind, ProcessImage, Runtime, Snapshot, Tick, Tid,
@@ -44,6 +43,8 @@ pub(crate) struct ProcessTracker {
     /// Number of mmap events that were lost, and could not be replaced by reading the mappings again, because a process
     /// had exited.
     pub(super) lost: u64,
+    /// Number of files that were not read in time.
+    unread: u64,
     pub(crate) code_generators: CodeGenerators,
     /// Processes that could not be read at the start, because they held a lock. They are read as soon as they can be.
     pub(super) locked: VecDeque<Pid>,
@@ -87,6 +88,7 @@ impl ProcessTracker {
             clock: TrackerClock { origin: clock_start, start: None },
             records_thread_names,
             lost: 0,
+            unread: 0,
             code_generators: CodeGenerators::default(),
             locked: VecDeque::new(),
         }
@@ -390,12 +392,17 @@ impl ProcessTracker {
         self.registry.images()
     }
 
-    /// Returns the losses: lost mmap events, and images and mappings beyond the limits of the
-    /// registry.
+    /// Counts `count` files of traced processes that were not read in time.
+    pub(crate) const fn add_unread(&mut self, count: u64) {
+        self.unread += count;
+    }
+
+    /// Returns the losses: lost mmap events, files that were not read in time, and images and mappings beyond the limits
+    /// of the registry.
     pub(crate) fn losses(&self) -> Losses {
         let mut losses = self.registry.losses().clone();
         losses.add(LossReason::MappingsLost, self.lost);
-        losses.add(LossReason::FileTimeout, target_files::timeouts());
+        losses.add(LossReason::FileTimeout, self.unread);
         losses
     }
 }

@@ -17,7 +17,7 @@ use crate::run_kit::outcome::Outcome;
 use crate::run_kit::own_allocator;
 use crate::run_kit::privileges;
 use crate::targets::finished_stacks::FinishedStacks;
-use crate::targets::select::Selection;
+use crate::targets::select::{Selection, count_unread_files};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::trace::config::Config;
 use crate::trace::context::Context;
@@ -183,6 +183,7 @@ impl Trace {
         let mut coverage = coverage(&mut self.context);
         coverage.merge(coverage_of_ended);
         let Context { targets, tracker, filter, recorder, .. } = &mut self.context;
+        count_unread_files(filter, tracker);
         if coverage.has_no_process(&snapshots) {
             targets.notes.push(String::from("no process matched the selection"));
         }

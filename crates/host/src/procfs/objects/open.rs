@@ -14,7 +14,7 @@ use crate::procfs::kernel_files;
 use crate::procfs::maps;
 use crate::procfs::maps::{Inode, MapsEntry};
 use crate::procfs::process::proc_path;
-use crate::target_files::{self, Facts, Links, OpenFile, known_facts};
+use crate::target_files::{self, Facts, Found, Links, OpenFile, known_facts};
 
 /// An open regular file.
 #[derive(Debug)]
@@ -69,20 +69,19 @@ pub(super) fn by_addresses(pid: Pid, start: AbsAddr, end: AbsAddr) -> Option<Ope
 
 /// Opens the file with this inode or this build ID at `path` in the root directory of the process, or else in memtrace's.
 pub(super) fn by_path(pid: Pid, path: &Path, inode: Option<Inode>, build_id: Option<&BuildId>) -> Option<Opened> {
-    let in_process = || in_root(&proc_path(pid, "root"), path, inode, build_id, |_| true);
+    let find = |root: &Path| target_files::find_mapped(pid, root, path).ok();
+    let in_process = || open_found(find(&proc_path(pid, "root"))?, inode, build_id, |_| true);
     // The process can have chosen the path in mounts of its own, and be of another user than the file.
-    in_process().or_else(|| in_root(Path::new("/"), path, inode, build_id, Facts::is_readable_by_all))
+    in_process().or_else(|| open_found(find(Path::new("/"))?, inode, build_id, Facts::is_readable_by_all))
 }
 
-/// Opens a file by its path below `root`. A file with another inode is opened for its build ID if it is `permitted`.
-fn in_root(
-    root: &Path,
-    path: &Path,
+/// Opens a file that was looked up. A file with another inode is opened for its build ID if it is `permitted`.
+fn open_found(
+    found: Found,
     inode: Option<Inode>,
     build_id: Option<&BuildId>,
     permitted: impl Fn(&Facts) -> bool,
 ) -> Option<Opened> {
-    let found = target_files::find_below(root, path, Links::Refuse).ok()?;
     let is_same = inode == Some(inode_of(&found.facts));
     if !is_same && (build_id.is_none() || !permitted(&found.facts)) {
         return None;
@@ -94,8 +93,9 @@ fn in_root(
 /// Opens the file of an object again by its build ID.
 pub(super) fn again(object: &Object) -> Option<Opened> {
     let build_id = object.build_id.as_ref();
-    let in_own = |root: &Path| in_root(root, &object.path, None, build_id, |_| true);
-    let in_host = || in_root(Path::new("/"), &object.path, None, build_id, Facts::is_readable_by_all);
+    let find = |root: &Path| target_files::find_below(root, &object.path, Links::Refuse).ok();
+    let in_own = |root: &Path| open_found(find(root)?, None, build_id, |_| true);
+    let in_host = || open_found(find(Path::new("/"))?, None, build_id, Facts::is_readable_by_all);
     object.root.as_deref().and_then(in_own).or_else(in_host)
 }
 
