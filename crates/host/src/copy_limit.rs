@@ -1,5 +1,8 @@
 //! Limit of the copies of files in memory.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
 use memtrace_model::Pid;
 
 use crate::procfs;
@@ -10,11 +13,74 @@ pub(crate) const MAX_COPY: u64 = 1 << 30;
 /// Least limit.
 const LEAST_COPY: u64 = 64 << 20;
 
-/// Returns the maximum size of copies in bytes: a half of the memory that is left to the cgroup of memtrace. The page cache
-/// of the cgroup can be reclaimed.
+/// Time for which a reading is used.
+const VALID: Duration = Duration::from_secs(1);
+
+/// Last reading. The mounts of a machine with many containers take milliseconds to read, so not each copy has its own reading.
+static LAST: Mutex<Option<Reading>> = Mutex::new(None);
+
+/// Memory that is left to the cgroup of memtrace.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    at: Instant,
+    /// Bytes without those of later copies; `u64::MAX` if there is no limit.
+    left: u64,
+}
+
+impl Reading {
+    /// Reads the files of the cgroup. The page cache of the cgroup can be reclaimed.
+    fn now() -> Self {
+        let at = Instant::now();
+        let left = || {
+            let group = procfs::cgroup_memory(Pid(std::process::id()))?;
+            let limit = group.limit?;
+            let used = limit.current.0.saturating_sub(group.file.map_or(0, |file| file.0));
+            Some(limit.most.0.saturating_sub(used))
+        };
+        Self { at, left: left().unwrap_or(u64::MAX) }
+    }
+
+    /// Returns true if the reading can be used at `now`: a lower limit than the maximum needs a reading of its own.
+    fn is_valid(self, now: Instant) -> bool {
+        now.duration_since(self.at) < VALID && self.max_copy() == MAX_COPY
+    }
+
+    fn max_copy(self) -> u64 {
+        (self.left / 2).clamp(LEAST_COPY, MAX_COPY)
+    }
+}
+
+/// Returns the maximum size of copies in bytes: a half of the memory that is left to the cgroup of memtrace.
 pub(crate) fn max_copy() -> u64 {
-    let Some(group) = procfs::cgroup_memory(Pid(std::process::id())) else { return MAX_COPY };
-    let Some(limit) = group.limit else { return MAX_COPY };
-    let used = limit.current.0.saturating_sub(group.file.map_or(0, |file| file.0));
-    (limit.most.0.saturating_sub(used) / 2).clamp(LEAST_COPY, MAX_COPY)
+    let mut last = last();
+    let reading = last.filter(|last| last.is_valid(Instant::now())).unwrap_or_else(Reading::now);
+    *last = Some(reading);
+    reading.max_copy()
+}
+
+/// Subtracts a copy of this size from the memory that is left.
+pub(crate) fn add_copy(bytes: u64) {
+    if let Some(last) = &mut *last() {
+        last.left = last.left.saturating_sub(bytes);
+    }
+}
+
+fn last() -> MutexGuard<'static, Option<Reading>> {
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reading_is_used_while_it_permits_the_largest_copy() {
+        let start = Instant::now();
+        let reading = |left| Reading { at: start, left };
+        assert!(reading(2 * MAX_COPY).is_valid(start));
+        assert!(!reading(2 * MAX_COPY - 2).is_valid(start));
+        assert!(!reading(u64::MAX).is_valid(start + VALID));
+        assert_eq!(reading(0).max_copy(), LEAST_COPY);
+        assert_eq!(reading(MAX_COPY).max_copy(), MAX_COPY / 2);
+    }
 }

@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use super::passed_file::{PassedFile, memory_with, stored};
 use super::protocol::{Call, MAX_DATAGRAM, Outcome, Request, decode_answer};
 use super::server::NAME;
-use crate::copy_limit::max_copy;
+use crate::copy_limit::{add_copy, max_copy};
 use crate::object_budget::{ObjectBudget, ObjectOwner};
 use crate::own_server::{self, OwnServer, encode};
 
@@ -165,6 +165,7 @@ impl State {
                 left = left.saturating_sub(passed.size);
                 copies.files += 1;
                 copies.bytes.0 += passed.size;
+                add_copy(passed.size);
             }
             io::Result::Ok(passed)
         };

@@ -9,13 +9,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::AtFlags;
 use rustix::thread::CapabilitySet;
 use serde::de::DeserializeOwned;
 
-use super::protocol::{Answer, Call, MAX_PATH, MAX_REPLY, Reply, Wants};
+use super::protocol::{Answer, Call, Facts, MAX_PATH, MAX_REPLY, Reply, Wants};
 use super::server::NAME;
 use super::worker;
-use crate::copy_limit::{MAX_COPY, max_copy};
+use crate::copy_limit::{MAX_COPY, add_copy, max_copy};
 use crate::own_server::{self, OwnServer};
 use crate::procfs::locks;
 use crate::unread_files::{self, UnreadFile};
@@ -120,6 +121,10 @@ pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], cause: &WaitCause)
     let (answer, blocked, opened) = counted(wait_for_answer(socket.as_fd()), cause)?;
     let copied = answer.found.map_or(0, |(facts, _)| if answer.error.is_none() { facts.size } else { 0 });
     lock().timeouts().add_slow(&cause.owner, blocked, copied);
+    if let Some(copy) = opened.get(1) {
+        // The file system can report any size of the file itself.
+        add_copy(Facts::read(copy, AtFlags::empty()).map_or(MAX_COPY, |facts| facts.size));
+    }
     Ok((answer, opened))
 }
 
