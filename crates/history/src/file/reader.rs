@@ -3,6 +3,7 @@
 mod accounts;
 mod activity;
 mod contents;
+mod foreign;
 mod locations;
 mod memory_over_time;
 mod merged_images;
@@ -17,6 +18,7 @@ pub(super) mod test_samples;
 mod threads;
 mod total_rows;
 mod totals;
+mod write_ahead_log;
 
 use std::path::Path;
 
@@ -31,8 +33,9 @@ use crate::header::Header;
 
 pub use self::threads::{ProcessRow, ThreadRow};
 
-/// Maximum size in bytes of a damaged file of which the part before the damage is read, since that takes as much memory.
-const MAX_SALVAGED: u64 = 4 << 30;
+/// Maximum size in bytes of a file that is read into memory: a damaged file, to read the part before the damage, or a file of
+/// another user with a write-ahead log.
+const MAX_IN_MEMORY: u64 = 4 << 30;
 
 /// An open recording. It shows the state of the file when it was opened.
 #[derive(Debug)]
@@ -62,10 +65,13 @@ impl Recording {
         if metadata.len() < open::HEADER as u64 {
             return Err(Error::NotDatabase);
         }
-        match open::connect(path).and_then(Self::read) {
+        // SQLite has the log beside the file itself.
+        let path = &std::fs::canonicalize(path)?;
+        let opened = if foreign::is_own(path)? { open::connect(path) } else { foreign::connect(path, MAX_IN_MEMORY) };
+        match opened.and_then(Self::read) {
             // `read` closes the file, which releases all locks of this process on it (fcntl(2)). No SQLite connection
             // to the file is open here.
-            Err(Error::Damaged(reason)) if metadata.len() > MAX_SALVAGED => Err(Error::Damaged(format!(
+            Err(Error::Damaged(reason)) if metadata.len() > MAX_IN_MEMORY => Err(Error::Damaged(format!(
                 "{reason}; and the part before the damage is not read, because the file has more than 4 GiB"
             ))),
             Err(Error::Damaged(_)) => Self::salvage(std::fs::read(path)?),

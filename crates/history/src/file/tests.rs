@@ -17,7 +17,9 @@ mod thread_sizes;
 mod threads;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use harness::Scratch;
@@ -37,6 +39,13 @@ fn write(path: &Path, intervals: &[Interval]) {
     intervals.iter().for_each(|interval| writer.push(interval.clone()));
     let status = writer.finish();
     assert_eq!((status.intervals, status.gaps, status.open_gap), (intervals.len() as u64, 0, None));
+}
+
+/// Creates a directory that no other user can change.
+fn own_directory(scratch: &Scratch) -> PathBuf {
+    let directory = scratch.subdirectory("own");
+    std::fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
+    directory
 }
 
 /// Creates a file and its tables, with a size limit of `limit`.

@@ -30,11 +30,13 @@ const STEPS: i32 = 1 << 16;
 const MAX_STEPS: u64 = 10_000_000_000;
 const MAX_STEPS_PER_BYTE: u64 = 1000;
 
+/// Flags of all opened files.
+const FLAGS: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
+
 /// Opens a file that another process may be writing.
 pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     check_companions(path)?;
-    let connection = Connection::open_with_flags(path, flags)?;
+    let connection = Connection::open_with_flags(path, FLAGS)?;
     if !has_log(path) {
         check_size(std::fs::metadata(path)?.len())?;
     }
@@ -42,12 +44,17 @@ pub(super) fn connect(path: &Path) -> Result<Connection, Error> {
     match check(connection, size) {
         // In a directory without write permission, SQLite cannot create the index of the write-ahead log. Without a
         // log, no index is needed.
-        Err(Error::Sqlite(error)) if is_permission(&error) && !has_log(path) => {
-            let connection = Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?;
-            check(connection, size)
-        }
+        Err(Error::Sqlite(error)) if is_permission(&error) && !has_log(path) => connect_unchanged(path),
         result => result,
     }
+}
+
+/// Opens a file that no process writes. SQLite opens no other file.
+pub(super) fn connect_unchanged(path: &Path) -> Result<Connection, Error> {
+    let size = std::fs::metadata(path)?.len();
+    check_size(size)?;
+    let connection = Connection::open_with_flags(immutable_uri(path), FLAGS | OpenFlags::SQLITE_OPEN_URI)?;
+    check(connection, size)
 }
 
 /// Checks that the last page is complete. SQLite reads the missing part as zeros.
@@ -73,16 +80,16 @@ fn log_size(path: &Path) -> u64 {
 }
 
 /// Returns the path of a file that SQLite opens besides the database.
-fn companion(path: &Path, suffix: &str) -> PathBuf {
+pub(super) fn companion(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// Refuses companions that are no regular files: SQLite would wait for the writer of a pipe.
-fn check_companions(path: &Path) -> Result<(), Error> {
+/// Refuses companions that are no regular files: SQLite would wait for the writer of a pipe. It makes no links.
+pub(super) fn check_companions(path: &Path) -> Result<(), Error> {
     for suffix in ["-journal", "-wal", "-shm"] {
-        if std::fs::metadata(companion(path, suffix)).is_ok_and(|file| !file.is_file()) {
+        if std::fs::symlink_metadata(companion(path, suffix)).is_ok_and(|file| !file.is_file()) {
             return Err(Error::NotRegular);
         }
     }

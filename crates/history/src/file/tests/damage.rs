@@ -7,7 +7,7 @@ use rusqlite::Connection;
 
 use super::activity_model::active_second;
 use super::sample_intervals::{image, second};
-use super::{sum, write};
+use super::{own_directory, sum, write};
 use crate::file::reader::test_samples::samples;
 use crate::*;
 
@@ -184,15 +184,21 @@ fn only_recordings_are_replaced() {
 #[test]
 fn recording_is_read_while_it_is_written() {
     let directory = Scratch::in_memory();
-    let path = directory.path("run.memtrace");
-    let writer = Writer::create(&path, &super::header(), Settings::default()).unwrap();
+    // Others can change the first directory, so that its log is read in another way.
+    for directory in [directory.path(""), own_directory(&directory)] {
+        assert_is_read_while_it_is_written(&directory.join("run.memtrace"));
+    }
+}
+
+fn assert_is_read_while_it_is_written(path: &Path) {
+    let writer = Writer::create(path, &super::header(), Settings::default()).unwrap();
     let intervals: Vec<_> = (0..10).map(second).collect();
     for (index, interval) in intervals.iter().enumerate() {
         writer.push(interval.clone());
         while writer.status().intervals <= index as u64 {
             std::thread::yield_now();
         }
-        let recording = Recording::open(&path).unwrap();
+        let recording = Recording::open(path).unwrap();
         assert!(!recording.is_complete() && !recording.is_salvaged());
         assert_eq!(check(&recording, &intervals), index + 1);
     }

@@ -1,10 +1,14 @@
 //! Files that somebody has made to harm the reader.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
 use harness::Scratch;
 use rusqlite::Connection;
 
-use super::sample_intervals::second;
-use super::write;
+use super::sample_intervals::{header, second};
+use super::{SETTINGS, own_directory, sum, write};
 use crate::*;
 
 /// Returns the recording after the change of its tables by `sql`.
@@ -13,7 +17,7 @@ fn changed(sql: &str) -> Result<Recording, Error> {
     let path = directory.path("run.memtrace");
     write(&path, &(0..3).map(second).collect::<Vec<_>>());
     Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-    Recording::from_bytes(&std::fs::read(&path).unwrap())
+    Recording::from_bytes(&fs::read(&path).unwrap())
 }
 
 #[test]
@@ -45,6 +49,74 @@ fn computed_tables_are_refused() {
         let Err(Error::Damaged(message)) = changed(sql) else { panic!("{sql}") };
         assert_eq!(message, "a table has computed values", "{sql}");
     }
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn companion_that_is_a_link_is_refused() {
+    let scratch = Scratch::in_memory();
+    let secret = scratch.write("secret", b"content");
+    for (index, directory) in [scratch.path(""), own_directory(&scratch)].iter().enumerate() {
+        for suffix in ["-journal", "-wal", "-shm"] {
+            let path = directory.join(format!("run{index}.memtrace"));
+            write(&path, &[second(0)]);
+            let link = directory.join(format!("run{index}.memtrace{suffix}"));
+            symlink(&secret, &link).unwrap();
+            assert!(matches!(Recording::open(&path), Err(Error::NotRegular)), "{link:?}");
+            fs::remove_file(link).unwrap();
+            assert_eq!(Recording::open(&path).unwrap().intervals().len(), 1);
+        }
+    }
+    assert_eq!(fs::read(&secret).unwrap(), b"content");
+}
+
+#[test]
+fn files_beside_a_recording_in_a_shared_directory_are_not_changed() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    let intervals: Vec<_> = (0..3).map(second).collect();
+    write(&path, &intervals);
+    let secret = directory.write("secret", &[7; 5000]);
+    let before = names_in(&directory);
+    for suffixes in [&["-shm"][..], &["-journal", "-shm"], &["-journal", "-shm", "-wal"]] {
+        let links: Vec<_> = suffixes.iter().map(|suffix| directory.path(&format!("run.memtrace{suffix}"))).collect();
+        links.iter().for_each(|link| fs::hard_link(&secret, link).unwrap());
+        let recording = Recording::open(&path).unwrap();
+        assert_eq!(recording.totals(Boundary::START, recording.end()).unwrap(), sum(&intervals), "{suffixes:?}");
+        assert!(recording.is_complete());
+        drop(recording);
+        links.into_iter().for_each(|link| fs::remove_file(link).unwrap());
+        assert_eq!(names_in(&directory), before, "{suffixes:?}");
+        assert_eq!(fs::read(&secret).unwrap(), [7; 5000], "{suffixes:?}");
+    }
+}
+
+#[test]
+fn log_in_a_shared_directory_is_read_and_not_changed() {
+    let scratch = Scratch::in_memory();
+    let own = own_directory(&scratch);
+    let intervals: Vec<_> = (0..3).map(second).collect();
+    let writer = Writer::create(&own.join("run.memtrace"), &header(), SETTINGS).unwrap();
+    intervals.iter().for_each(|interval| writer.push(interval.clone()));
+    assert_eq!(writer.settle().intervals, 3);
+    let shared = scratch.subdirectory("shared");
+    fs::set_permissions(&shared, fs::metadata(scratch.path("")).unwrap().permissions()).unwrap();
+    let names = ["run.memtrace", "run.memtrace-wal"];
+    names.iter().for_each(|name| _ = fs::copy(own.join(name), shared.join(name)).unwrap());
+    let log = fs::read(shared.join(names[1])).unwrap();
+    assert!(log.len() > 4096);
+    let recording = Recording::open(&shared.join(names[0])).unwrap();
+    assert_eq!(recording.totals(Boundary::START, recording.end()).unwrap(), sum(&intervals));
+    assert!(!recording.is_complete() && !recording.is_salvaged());
+    assert_eq!(names_in(&shared), names);
+    assert!(fs::read(shared.join(names[1])).unwrap() == log, "the log has changed");
+    assert_eq!(writer.finish().intervals, 3);
 }
 
 #[test]
