@@ -35,6 +35,21 @@ pub(super) enum Sink {
 /// A temporary file. Dropping it removes the file, unless it was renamed.
 pub(super) struct Temporary(PathBuf);
 
+impl Temporary {
+    /// Creates a file with a temporary name. If another user has taken the name, for a link perhaps, the call fails
+    /// (`O_EXCL`, open(2)).
+    fn create(path: PathBuf) -> io::Result<(Self, File)> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
+        Ok((Self(path), file))
+    }
+
+    /// Gives a file without a name a temporary one. If another user has taken it, the call fails (linkat(2)).
+    fn link(path: PathBuf, file: &File) -> io::Result<Self> {
+        link(file, &path)?;
+        Ok(Self(path))
+    }
+}
+
 impl Drop for Temporary {
     fn drop(&mut self) {
         // After the rename, no file has this name.
@@ -73,8 +88,8 @@ impl Sink {
                 return Ok(Self::Device { path, file });
             }
             // Fail if the file is read-only. A rename would replace it, because it needs write access to the directory
-            // only.
-            OpenOptions::new().write(true).open(&path)?;
+            // only. Another user can have put a pipe in its place, which would wait for a reader.
+            OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path)?;
         }
         let directory = match path.parent() {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
@@ -84,9 +99,8 @@ impl Sink {
             Ok(file) => Self::Unnamed { path, file },
             // File system or kernel without O_TMPFILE (open(2)).
             Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EISDIR | libc::ENOENT)) => {
-                let temporary = temporary_path(&path);
-                let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&temporary)?;
-                Self::Named { path, file, temporary: Temporary(temporary) }
+                let (temporary, file) = Temporary::create(temporary_path(&path))?;
+                Self::Named { path, file, temporary }
             }
             Err(error) => return Err(error),
         };
@@ -121,9 +135,7 @@ impl Sink {
         match self {
             Self::Stdout | Self::Device { .. } => Ok(()),
             Self::Unnamed { path, file } => {
-                let temporary = temporary_path(&path);
-                link(&file, &temporary)?;
-                let temporary = Temporary(temporary);
+                let temporary = Temporary::link(temporary_path(&path), &file)?;
                 fs::rename(&temporary.0, &path)
             }
             Self::Named { path, temporary, .. } => fs::rename(&temporary.0, &path),
@@ -246,6 +258,7 @@ fn link(file: &File, path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::os::unix::fs::{lchown, symlink};
 
     use harness::Scratch;
@@ -323,6 +336,51 @@ mod tests {
         let scratch = Scratch::new();
         let file = File::create(scratch.path("report")).unwrap();
         assert_eq!(Sink::open(&procfs::descriptor_path(&file)).unwrap().path(), scratch.path("report"));
+    }
+
+    /// Returns the names in a directory, with the content of each regular file.
+    fn contents(directory: &Path) -> Vec<(OsString, Option<Vec<u8>>)> {
+        let content = |path: &Path| fs::symlink_metadata(path).unwrap().is_file().then(|| fs::read(path).unwrap());
+        let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+        let mut all: Vec<_> = entries.map(|path| (path.file_name().unwrap().to_owned(), content(&path))).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn temporary_name_that_is_taken_is_never_followed() {
+        let scratch = Scratch::in_memory();
+        fs::write(scratch.path("secret"), "content").unwrap();
+        let taken = ["file", "link", "hard-link", "dangling", "directory", "pipe"].map(|name| scratch.path(name));
+        let [file, to_secret, hard_link, dangling, directory, _] = &taken;
+        fs::write(file, "taken").unwrap();
+        symlink(scratch.path("secret"), to_secret).unwrap();
+        fs::hard_link(scratch.path("secret"), hard_link).unwrap();
+        symlink(scratch.path("new"), dangling).unwrap();
+        fs::create_dir(directory).unwrap();
+        scratch.pipe("pipe");
+        let unnamed = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).mode(0o644).open(scratch.path(""));
+        let unnamed = unnamed.unwrap();
+        let before = contents(&scratch);
+        for path in &taken {
+            let created = Temporary::create(path.clone()).map(drop).map_err(|error| error.kind());
+            assert_eq!(created, Err(io::ErrorKind::AlreadyExists), "{path:?}");
+            let linked = Temporary::link(path.clone(), &unnamed).map(drop).map_err(|error| error.kind());
+            assert_eq!(linked, Err(io::ErrorKind::AlreadyExists), "{path:?}");
+            assert_eq!(contents(&scratch), before, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn temporary_names_are_not_repeated() {
+        let path = Path::new("/directory/report.svg");
+        let names: HashSet<_> = (0..1000).map(|_| temporary_path(path)).collect();
+        assert_eq!(names.len(), 1000);
+        let is_beside = |name: &PathBuf| {
+            let text = name.file_name().unwrap().to_string_lossy();
+            name.parent() == path.parent() && text.starts_with(".report.svg.") && text.ends_with(".partial")
+        };
+        assert!(names.iter().all(is_beside));
     }
 
     #[test]
