@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown, socketpair,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -103,6 +103,9 @@ pub(crate) fn receive<T: DeserializeOwned>(
     if received.bytes == 0 {
         return Ok(None);
     }
+    if received.flags.contains(ReturnFlags::TRUNC) {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "a message is too long"));
+    }
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(passed) = message {
@@ -120,4 +123,46 @@ pub(crate) fn encode(message: &impl Serialize) -> io::Result<Vec<u8>> {
 /// Decodes a message.
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     postcard::from_bytes(bytes).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends a message, and receives it as four bytes.
+    fn received(message: &impl Serialize, most: usize) -> io::Result<Option<([u8; 4], Vec<OwnedFd>)>> {
+        let (socket, other) = pair().unwrap();
+        send(socket.as_fd(), message, &[]).unwrap();
+        receive(other.as_fd(), most)
+    }
+
+    #[test]
+    fn messages_have_a_maximum_length() {
+        assert!(received(&[7_u8; 3], 4).is_err(), "too short for the type");
+        assert!(matches!(received(&[7_u8; 4], 4), Ok(Some(([7, 7, 7, 7], _)))));
+        assert!(matches!(received(&[7_u8; 4], 5), Ok(Some(([7, 7, 7, 7], _)))));
+        // The first four bytes alone would be a message.
+        assert_eq!(received(&[7_u8; 5], 4).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert!(matches!(received(&[7_u8; 5], 5), Ok(Some(([7, 7, 7, 7], _)))));
+    }
+
+    #[test]
+    fn descriptors_of_a_message_are_limited() {
+        let (socket, other) = pair().unwrap();
+        let passed = |count: usize| vec![socket.as_fd(); count];
+        for count in [0, MAX_DESCRIPTORS - 1, MAX_DESCRIPTORS] {
+            send(socket.as_fd(), &7_u8, &passed(count)).unwrap();
+            let (number, descriptors) = receive::<u8>(other.as_fd(), 1).unwrap().unwrap();
+            assert_eq!((number, descriptors.len()), (7, count));
+        }
+        let refused = send(socket.as_fd(), &7_u8, &passed(2 * MAX_DESCRIPTORS));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    #[test]
+    fn closed_socket_has_no_message() {
+        let (socket, other) = pair().unwrap();
+        drop(socket);
+        assert!(matches!(receive::<u8>(other.as_fd(), 1), Ok(None)));
+    }
 }

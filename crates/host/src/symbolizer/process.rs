@@ -187,8 +187,7 @@ impl State {
         drop(pipe);
         let latest = Instant::now() + call.deadline() + call.max_delay() + GRACE;
         let end = Limit { at: latest, is_stopped: self.is_stopped };
-        let most = (ANSWER + ANSWER_PER_ADDRESS.saturating_mul(addresses.len())).min(MAX_ANSWER);
-        let bytes = read_answer(answer, end, most);
+        let bytes = read_answer(answer, end, max_answer(addresses.len()));
         let outcome =
             bytes.and_then(|bytes| Ok((bytes, outcome(self.server()?, Limit { at: end.at + GRACE, ..end })?)));
         // If it fails, the server itself hangs, or has ended.
@@ -218,6 +217,11 @@ impl State {
             none => Ok(none.insert(OwnServer::start(NAME)?)),
         }
     }
+}
+
+/// Returns the maximum length of the answer for this number of addresses.
+fn max_answer(addresses: usize) -> usize {
+    ANSWER_PER_ADDRESS.saturating_mul(addresses).saturating_add(ANSWER).min(MAX_ANSWER)
 }
 
 /// Reads an answer until the worker ends.
@@ -264,5 +268,44 @@ fn wait(descriptor: BorrowedFd<'_>, end: Limit) -> Result<(), Lost> {
             Ok(_) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn within(time: Duration) -> Limit {
+        Limit { at: Instant::now() + time, is_stopped: || false }
+    }
+
+    #[test]
+    fn answer_has_a_maximum_length() {
+        for (length, is_read) in [(0, true), (99, true), (100, true), (101, false), (5000, false)] {
+            let (answer, pipe) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+            File::from(pipe).write_all(&vec![7; length]).unwrap();
+            // Children of other tests can have the pipe open for a while.
+            match read_answer(answer, within(Duration::from_secs(60)), 100) {
+                Ok(bytes) => assert!(is_read && bytes == vec![7; length], "{length}"),
+                Err(Lost::Memory) => assert!(!is_read, "{length}"),
+                Err(_) => panic!("{length}"),
+            }
+        }
+    }
+
+    #[test]
+    fn answer_without_an_end_is_given_up() {
+        let (answer, pipe) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        rustix::io::write(&pipe, &[7; 100]).unwrap();
+        assert!(matches!(read_answer(answer, within(Duration::ZERO), 100), Err(Lost::Timeout)));
+    }
+
+    #[test]
+    fn length_of_an_answer_grows_with_the_addresses() {
+        const UNIT: usize = 64 << 10;
+        let most = [0, 1, 1007, 1008, 1009, usize::MAX].map(max_answer);
+        assert_eq!(most, [16 * UNIT, 17 * UNIT, 1023 * UNIT, 1024 * UNIT, 1024 * UNIT, 1024 * UNIT]);
     }
 }

@@ -279,6 +279,7 @@ fn wait(socket: BorrowedFd<'_>, end: Instant) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::Links;
     use super::*;
 
     fn in_namespace(user: u32, namespace: u32) -> Owner {
@@ -293,6 +294,22 @@ mod tests {
             count += 1;
         }
         count
+    }
+
+    #[test]
+    fn paths_have_a_maximum_length() {
+        let root: OwnedFd = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let cause = WaitCause { file: UnreadFile::Other, owner: Owner::Own };
+        let found = |length: usize| {
+            // No part of the path is too long.
+            let path = b"memtrace-none/".iter().copied().cycle().take(length).collect();
+            let call = Call::new(Some(path), (Links::Follow, Wants::Facts), false);
+            let (answer, _) = ask(call, &[root.as_fd()], &cause)?;
+            answer.found.map(drop).map_err(io::Error::from_raw_os_error)
+        };
+        for (length, error) in [(14, libc::ENOENT), (MAX_PATH - 1, libc::ENOENT), (MAX_PATH, libc::ENAMETOOLONG)] {
+            assert_eq!(found(length).unwrap_err().raw_os_error(), Some(error), "{length}");
+        }
     }
 
     #[test]

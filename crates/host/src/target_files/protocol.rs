@@ -152,3 +152,38 @@ pub(super) struct Answer {
     /// Number of the error if the file was not opened or not copied.
     pub(super) error: Option<i32>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::own_server::encode;
+
+    #[test]
+    fn longest_messages_fit_into_their_buffers() {
+        let facts = Facts {
+            device: u64::MAX,
+            inode: u64::MAX,
+            changed: (i64::MIN, u32::MAX),
+            size: u64::MAX,
+            blocks: u64::MAX,
+            links: u32::MAX,
+            owner: u32::MAX,
+            mode: u16::MAX,
+            major: u32::MAX,
+            mount: u64::MAX,
+        };
+        let answer = Answer { found: Ok((facts, i64::MIN)), error: Some(i32::MIN) };
+        let call = Call {
+            owner: u64::MAX,
+            user: u64::MAX,
+            max_copy: u64::MAX,
+            ..Call::new(Some(vec![0xff; MAX_PATH - 1]), (Links::Refuse, Wants::Run), true)
+        };
+        let range = MemoryRange { address: u64::MAX, length: u32::MAX };
+        let bytes: MemoryBytes = Some(vec![0xff; MAX_MEMORY]);
+        assert!(encode(&Reply::Done(answer, Duration::MAX)).unwrap().len() <= MAX_REPLY);
+        assert!(encode(&call).unwrap().len() <= MAX_CALL);
+        assert!(encode(&range).unwrap().len() <= MAX_MEMORY_MESSAGE);
+        assert!(encode(&bytes).unwrap().len() <= MAX_MEMORY_MESSAGE);
+    }
+}

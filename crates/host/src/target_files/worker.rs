@@ -136,3 +136,47 @@ fn number(error: &io::Error) -> i32 {
     };
     error.raw_os_error().unwrap_or(of_kind)
 }
+
+#[cfg(test)]
+mod tests {
+    use harness::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn reads_of_memory_have_a_maximum_length() {
+        let scratch = Scratch::new();
+        let memory = File::open(scratch.write("memory", &[7; 2 * MAX_MEMORY])).unwrap();
+        let length = |address: usize, length: usize| {
+            let range = MemoryRange { address: address as u64, length: u32::try_from(length).unwrap() };
+            read_range(&memory, range).map(|bytes| bytes.len())
+        };
+        for (wanted, expected) in [(0, 0), (MAX_MEMORY - 1, MAX_MEMORY - 1), (MAX_MEMORY, MAX_MEMORY)] {
+            assert_eq!(length(0, wanted), Some(expected));
+        }
+        assert_eq!(length(0, MAX_MEMORY + 1), Some(MAX_MEMORY));
+        assert_eq!(length(0, u32::MAX as usize), Some(MAX_MEMORY));
+        // The file ends there.
+        assert_eq!(length(2 * MAX_MEMORY - 1, 100), Some(1));
+        assert_eq!(length(2 * MAX_MEMORY, 100), Some(0));
+    }
+
+    #[test]
+    fn copies_have_a_maximum_size() {
+        let scratch = Scratch::new();
+        let copied = |size: usize, most: u64| -> Result<(), io::ErrorKind> {
+            let file = File::open(scratch.write("file", &vec![7; size])).unwrap();
+            let copy = copy(&file, most, || true).map_err(|error| error.kind())?;
+            let mut bytes = Vec::new();
+            File::from(copy).read_to_end(&mut bytes).unwrap();
+            assert!(bytes == vec![7; size], "{size}");
+            Ok(())
+        };
+        assert_eq!([0, 99, 100].map(|size| copied(size, 100)), [Ok(()); 3]);
+        assert_eq!(copied(101, 100), Err(io::ErrorKind::FileTooLarge));
+        // The size is checked after each part, not only at the end.
+        let part = usize::try_from(CHUNK).unwrap();
+        assert_eq!(copied(part, CHUNK), Ok(()));
+        assert_eq!(copied(part + 1, CHUNK), Err(io::ErrorKind::FileTooLarge));
+    }
+}

@@ -194,6 +194,83 @@ fn dropped_blocks_have_a_size_and_a_sum() {
 }
 
 #[test]
+fn records_need_their_whole_length() {
+    let records: [(u32, &[u64]); 23] = [
+        (1, &[ADDRESS.0, 4096, 99]),
+        (2, &[ADDRESS.0]),
+        (3, &[ADDRESS.0]),
+        (4, &[ADDRESS.0]),
+        (5, &[99, 2 | 1 << 32, 7, 0x10, 0x20]),
+        (6, &[]),
+        (7, &[]),
+        (8, &[ADDRESS.0, 99]),
+        (9, &[ADDRESS.0]),
+        (10, &[4712]),
+        (11, &[ADDRESS.0, 8192, 99]),
+        (12, &[ADDRESS.0, 8192, 0]),
+        (13, &[]),
+        (14, &[ADDRESS.0, 8192, 99, 0x1000, 4096, 1]),
+        (15, &[99, 5000, 400, 32, 30, 3 | 9 << 32, 77]),
+        (16, &[0; 7]),
+        (17, &[70, 3, 9, 1]),
+        (18, &[ADDRESS.0]),
+        (19, &[7 << 32 | 33, 77, 0, 9]),
+        (20, &[ADDRESS.0, 4096, 99]),
+        (21, &[ADDRESS.0]),
+        (22, &[]),
+        (24, &[32, 10, 160]),
+    ];
+    for (kind, words) in records {
+        let complete = record(kind, words);
+        let event = decode(&complete);
+        assert!(event.is_ok(), "{kind}");
+        for length in 0..complete.len() {
+            assert_eq!(decode(&complete[..length]), Err(BadRecord), "{length} bytes of {kind}");
+        }
+        let longer = [complete.as_slice(), &[0xff; 8]].concat();
+        assert_eq!(decode(&longer), event, "{kind}");
+    }
+}
+
+#[test]
+fn stack_has_at_most_256_frames() {
+    for count in [0, 255, 256, 257, 1 << 20, u64::from(u32::MAX)] {
+        let frames = count.min(300);
+        let words: Vec<_> = [99, count | 1 << 32, 7].into_iter().chain(0x1000..0x1000 + frames).collect();
+        let complete = record(5, &words);
+        if count > 256 {
+            assert_eq!(decode(&complete), Err(BadRecord), "{count}");
+            continue;
+        }
+        let EventKind::Stack { stack, .. } = decoded(&complete) else { panic!("no stack") };
+        assert_eq!(stack.frames.len() as u64, count);
+        if count > 0 {
+            assert_eq!(decode(&complete[..complete.len() - 1]), Err(BadRecord), "{count}");
+        }
+    }
+}
+
+#[test]
+fn numbers_have_limits() {
+    let is_decoded = |kind, words: &[u64]| decode(&record(kind, words)).is_ok();
+    for (size, is_possible) in [(0, true), ((1 << 57) - 1, true), (1 << 57, false), (u64::MAX, false)] {
+        assert_eq!(is_decoded(1, &[ADDRESS.0, size, 99]), is_possible, "block of {size} bytes");
+    }
+    for (begin, is_possible) in [(u64::MAX - 8193, true), (u64::MAX - 8192, true), (u64::MAX - 8191, false)] {
+        assert_eq!(is_decoded(11, &[begin, 8192, 99]), is_possible, "mapping from {begin:#x}");
+        assert_eq!(is_decoded(12, &[begin, 8192, 0]), is_possible, "unmap from {begin:#x}");
+        assert_eq!(is_decoded(14, &[begin, 8192, 99, 0x1000, 4096, 1]), is_possible, "move to {begin:#x}");
+        assert_eq!(is_decoded(14, &[0x1000, 4096, 99, begin, 8192, 1]), is_possible, "move from {begin:#x}");
+    }
+    for (pages, is_possible) in [((1 << 52) - 1, true), (1 << 52, false), (u64::MAX, false)] {
+        assert_eq!(is_decoded(17, &[70, 3, pages, 1]), is_possible, "{pages} pages");
+    }
+    for (kind, is_known) in [(23, false), (24, true), (25, false), (0xffff, false)] {
+        assert_eq!(is_decoded(kind, &[0; 8]), is_known, "kind {kind}");
+    }
+}
+
+#[test]
 fn unknown_kinds_are_refused() {
     assert_eq!(decode(&[]), Err(BadRecord));
     assert_eq!(decode(&header(0)), Err(BadRecord));
