@@ -49,7 +49,7 @@ use memtrace_model::{GroupBy, Metric, Profile, Quantity, RunFacts};
 use memtrace_report::{Format, Options, write};
 
 use activity_sample::{activity, with_activity};
-use ended_groups::build;
+use ended_groups::{build, demoted};
 use host::{all_ended, by_allocators, by_threads, host};
 use languages::languages;
 use sample::{sample, with_touches};
@@ -179,6 +179,18 @@ fn the_json_of_groups_is_as_it_was() {
     let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
     let json = report(Format::Json, &build(), &options(Metric::AllocBytes));
     assert_golden("groups.json", &json.replace(&version, "\"version\":\"VERSION\""));
+}
+
+#[test]
+fn the_text_of_demoted_processes_is_as_it_was() {
+    assert_golden("demoted.txt", &report(Format::Text, &demoted(), &options(Metric::AllocBytes)));
+}
+
+#[test]
+fn the_json_of_demoted_processes_is_as_it_was() {
+    let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    let json = report(Format::Json, &demoted(), &options(Metric::AllocBytes));
+    assert_golden("demoted.json", &json.replace(&version, "\"version\":\"VERSION\""));
 }
 
 #[test]

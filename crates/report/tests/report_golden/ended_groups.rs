@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_model::{
-    Amount, BlockHistograms, Bytes, Cgroup, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, LiveChanges, Name, Part,
-    Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, User,
+    Amount, BlockHistograms, Bytes, Cgroup, Demotion, EndedGroup, EndedRun, Frame, FrameId, ImageEnd, LiveChanges,
+    Name, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts, StackEnd, StackProfile, Tick, User,
 };
 
 /// Returns a profile with two processes and two groups, of 1,650 process images in all.
@@ -84,6 +84,18 @@ pub(crate) fn build() -> Profile {
     );
     add(&mut profile, 2, &[0, 2], 0, freed);
     add(&mut profile, 3, &[0, 1], 0, exit(512, 512, 1));
+    profile
+}
+
+/// Returns the profile of [`build`] with two demotions: of a group, and of a running process.
+pub(crate) fn demoted() -> Profile {
+    let mut profile = build();
+    profile.processes.iter_mut().for_each(|process| process.cgroup = None);
+    let dropped = |bytes, count| Amount { bytes: Bytes(bytes), count };
+    profile.processes[0].demotion =
+        Demotion { at: Tick(5_000), min_size: Bytes(4096), dropped: dropped(3 << 19, 40_000), frees: 12_345 };
+    profile.processes[2].demotion =
+        Demotion { at: Tick(1 << 14), min_size: Bytes(64), dropped: dropped(2048, 64), frees: 3 };
     profile
 }
 

@@ -9,7 +9,7 @@ use memtrace_report::{Format, Options};
 use serde_json::Value;
 
 use super::activity_sample::activity;
-use super::ended_groups::build;
+use super::ended_groups::{build, demoted};
 use super::host::{by_allocators, by_threads};
 use super::sample::sample;
 use super::sampled::by_memory;
@@ -75,6 +75,7 @@ fn reports_are_read_as_they_were_written() {
         (by_memory(), GroupBy::Memory),
         (waits(), GroupBy::Process),
         (build(), GroupBy::Process),
+        (demoted(), GroupBy::Process),
         (with_activity(), GroupBy::Process),
     ];
     for (profile, by) in reports {
