@@ -37,13 +37,14 @@ pub(crate) fn check_code(workspace: &Workspace) -> Result<()> {
     check_dependencies(workspace)
 }
 
-/// Checks the licenses, versions and sources of dependencies by `deny.toml`.
+/// Checks the licenses, versions and sources of the dependencies of each workspace by `deny.toml`.
 fn check_dependencies(workspace: &Workspace) -> Result<()> {
     ensure_cargo_deny()?;
     ui::step("Checking the dependencies");
-    for package in ["memtrace", "memtrace-ebpf"] {
+    // In the first directory, cargo-deny checks all members of the main workspace.
+    for directory in [".", "memtrace-ebpf", "fuzz"] {
         let mut deny = command::cargo();
-        deny.current_dir(workspace.join(package)).args(["deny", "--locked", "--log-level", "error", "--config"]);
+        deny.current_dir(workspace.join(directory)).args(["deny", "--locked", "--log-level", "error", "--config"]);
         command::run(deny.arg(workspace.join("deny.toml")).args(["check", "bans", "licenses", "sources"]))?;
     }
     Ok(())
