@@ -10,7 +10,8 @@ use memtrace_fuzz::{OpenFiles, memory_with, set_file_below};
 use memtrace_model::{FileOffset, FileState, Names as _, Object, PathObject, VirtOffset};
 use memtrace_object::symbolize::{FindInProcess, FunctionFinder as _, NameFiles, NamesToRead, Symbolizer};
 
-const FINDER: FindInProcess = FindInProcess { path_of: |file| memtrace_host::procfs::descriptor_path(file) };
+const FINDER: FindInProcess =
+    FindInProcess { path_of: |file| memtrace_host::procfs::descriptor_path(file), opens_others: false };
 
 /// Bytes between an object and its debug file. Without them, the object is its own debug file.
 const BETWEEN: &[u8] = b"\0debug\0file\0";

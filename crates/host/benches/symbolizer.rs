@@ -51,7 +51,7 @@ fn names(criterion: &mut Criterion) {
         };
         let (readable, private) = (copy("readable", 0o755), copy("private", 0o700));
         let addresses: Vec<_> = (1..=ADDRESSES).map(|number| VirtOffset(number * STEP)).collect();
-        let in_process = FindInProcess { path_of: |file| descriptor_path(file) };
+        let in_process = FindInProcess { path_of: |file| descriptor_path(file), opens_others: true };
         let child = SymbolizerProcess::default();
         let ways: [(&str, &dyn FunctionFinder, &Path); 3] = [
             ("in this process", &in_process, &readable),

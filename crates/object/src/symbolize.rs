@@ -15,6 +15,7 @@ mod functions;
 mod generated_code;
 mod headers;
 mod name_files;
+mod stated_paths;
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -66,8 +66,9 @@ fn become_nobody() -> io::Result<()> {
     }
 }
 
-/// Restricts a worker to reading `files`, within the limits of `call`.
-pub(super) fn restrict_worker<'a>(call: Call, files: impl Iterator<Item = &'a File>) -> io::Result<()> {
+/// Restricts a worker to reading `files`, within the limits of `call`. Returns false if it can read other files too, because
+/// the kernel has no Landlock.
+pub(super) fn restrict_worker<'a>(call: Call, files: impl Iterator<Item = &'a File>) -> io::Result<bool> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The worker inherits the server's socket as its standard input.
     dup2_stdin(kernel_files::open("/dev/null")?)?;
@@ -81,8 +82,9 @@ pub(super) fn restrict_worker<'a>(call: Call, files: impl Iterator<Item = &'a Fi
     let seconds = call.deadline().max(Duration::from_secs(1)).as_secs() + 1;
     limit_from_to(Resource::Cpu, seconds, seconds + 1)?;
     limit(Resource::Nproc, 0)?;
-    permit_files(files)?;
-    filter_calls()
+    let is_confined = permit_files(files)?;
+    filter_calls()?;
+    Ok(is_confined)
 }
 
 fn limit(resource: Resource, value: u64) -> io::Result<()> {
@@ -100,8 +102,9 @@ fn is_sealed(file: &File) -> bool {
     fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::WRITE))
 }
 
-/// Forbids the access to all files but `files`, if the kernel has Landlock (Linux 5.13, CONFIG_SECURITY_LANDLOCK).
-fn permit_files<'a>(files: impl Iterator<Item = &'a File>) -> io::Result<()> {
+/// Forbids the access to all files but `files`. Returns false if the kernel has no Landlock (Linux 5.13,
+/// CONFIG_SECURITY_LANDLOCK).
+fn permit_files<'a>(files: impl Iterator<Item = &'a File>) -> io::Result<bool> {
     let mut ruleset = Ruleset::default()
         .handle_access(AccessFs::from_all(ABI::V1))
         .and_then(Ruleset::create)
@@ -112,10 +115,7 @@ fn permit_files<'a>(files: impl Iterator<Item = &'a File>) -> io::Result<()> {
         ruleset = ruleset.add_rule(PathBeneath::new(file, AccessFs::ReadFile)).map_err(io::Error::other)?;
     }
     let status = ruleset.restrict_self().map_err(io::Error::other)?;
-    if status.ruleset == RulesetStatus::NotEnforced {
-        log::debug!("the kernel has no Landlock");
-    }
-    Ok(())
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
 }
 
 /// Returns true if the kernel has Landlock, and it is turned on (landlock_create_ruleset(2)).
@@ -213,7 +213,7 @@ mod tests {
             let mut input = File::from(input);
             let restricted = give_up_privileges().and_then(|()| restrict_worker(CALL, std::iter::once(file)));
             match restricted {
-                Ok(()) => work(&mut input),
+                Ok(_) => work(&mut input),
                 Err(error) => _ = write!(input, "{error}"),
             }
             // SAFETY: the call ends the process without the exit handlers of the tests.

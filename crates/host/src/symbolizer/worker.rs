@@ -23,7 +23,7 @@ pub(super) fn run(call: Call, descriptors: Vec<OwnedFd>) -> io::Result<()> {
     let debug_file = if request.has_debug_file { Some(next()?) } else { None };
     let files = NameFiles { object, debug_file, supplementary: next().ok(), reads: request.reads() };
     let all = [Some(&files.object), files.debug_file.as_ref(), files.supplementary.as_ref()];
-    sandbox::restrict_worker(call, all.into_iter().flatten())?;
-    let functions = FindInProcess { path_of: descriptor_path }.find(&files, &request.addresses());
+    let opens_others = sandbox::restrict_worker(call, all.into_iter().flatten())?;
+    let functions = FindInProcess { path_of: descriptor_path, opens_others }.find(&files, &request.addresses());
     answer.write_all(&encode(&Answer::of(functions))?)
 }

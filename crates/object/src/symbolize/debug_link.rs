@@ -48,7 +48,7 @@ impl DebugLink {
 const SUPPLEMENTARY: &str = ".dwz";
 
 /// Maximum length of `.gnu_debugaltlink`: a path (`PATH_MAX`, include/uapi/linux/limits.h) and a build ID.
-const MAX_ALT_SECTION: u64 = 4096 + 64;
+pub(super) const MAX_ALT_SECTION: u64 = 4096 + 64;
 
 /// A supplementary file, which has the parts that the debug information of several files shares.
 #[derive(Clone, Debug, PartialEq, Eq)]

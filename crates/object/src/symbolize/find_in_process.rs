@@ -11,6 +11,7 @@ use super::catch_panic::catch_panic;
 use super::demangle::demangle;
 use super::expanded_sections::TooLarge;
 use super::functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles};
+use super::stated_paths::lead_elsewhere;
 
 /// Finds functions in this process.
 ///
@@ -20,6 +21,9 @@ use super::functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles};
 pub struct FindInProcess {
     /// Returns a path that opens an open file again.
     pub path_of: fn(&File) -> PathBuf,
+    /// True if the library may try to open the files that others refer to: the kernel refuses the access, or the files are
+    /// trusted.
+    pub opens_others: bool,
 }
 
 impl FunctionFinder for FindInProcess {
@@ -71,7 +75,7 @@ impl FindInProcess {
                 is_left_out = true;
                 return;
             }
-            if debug_syms && supplement == Some(None) {
+            if debug_syms && (supplement == Some(None) || !self.opens_others && lead_elsewhere(file)) {
                 return;
             }
             let mut elf = Elf::new((self.path_of)(file));

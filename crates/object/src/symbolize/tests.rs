@@ -85,9 +85,12 @@ fn frames_at(symbolizer: &Symbolizer, image: &ProcessImage, address: AbsAddr) ->
     profile.stacks[0].frames.iter().map(|id| profile.frames[id.index()].clone()).collect()
 }
 
+const FINDER: FindInProcess =
+    FindInProcess { path_of: |file| memtrace_host::procfs::descriptor_path(file), opens_others: true };
+
 /// Returns a finder in this process.
 fn finder() -> Box<dyn FunctionFinder> {
-    Box::new(FindInProcess { path_of: memtrace_host::procfs::descriptor_path })
+    Box::new(FINDER)
 }
 
 /// Returns a symbolizer that does not use the host's debug files.

@@ -5,7 +5,10 @@ use std::io::Read as _;
 use std::path::Path;
 
 use super::program::{Program, run};
-use super::{AllFiles, NameSource, Symbolizer, Unnamed, brief, finder, frames_at, outer_with_inlined, symbolizer};
+use super::{
+    AllFiles, FINDER, FindInProcess, NameSource, Symbolizer, Unnamed, brief, finder, frames_at, outer_with_inlined,
+    symbolizer,
+};
 
 /// Copies the program's debug information to the file `into`, and returns the program's build ID.
 fn split(program: &Program, into: &Path, compression: &str) -> String {
@@ -77,6 +80,23 @@ fn a_debug_file_is_found_by_debuglink() {
     let symbolizer = Symbolizer::with_debug_directories(&AllFiles, finder(), vec![debug.parent().unwrap().into()]);
     let frames = frames_at(&symbolizer, &image, program.returns[0]);
     assert_eq!(brief(&frames), outer_with_inlined());
+}
+
+#[test]
+fn files_that_an_object_names_are_only_opened_if_that_is_permitted() {
+    let program = Program::new(&["-g"]);
+    let path = program.path();
+    let debug = program.scratch.file("linked.debug");
+    split(&program, &debug, "--decompress-debug-sections");
+    run("objcopy", &[&format!("--add-gnu-debuglink={}", debug.display()), path.to_str().unwrap()]);
+    let image = program.image(Some(path), None);
+    let frames = |opens_others| {
+        let finder = Box::new(FindInProcess { opens_others, ..FINDER });
+        frames_at(&Symbolizer::with_debug_directories(&AllFiles, finder, Vec::new()), &image, program.returns[0])
+    };
+    assert_eq!(brief(&frames(true)), outer_with_inlined());
+    // The symbol table refers to no other file.
+    assert_eq!(brief(&frames(false)), [("outer", None, false)]);
 }
 
 #[test]
