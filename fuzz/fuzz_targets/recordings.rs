@@ -1,4 +1,4 @@
-//! Recordings, as `memtrace report` reads them.
+//! Recordings, as `memtrace report` reads them, and their write-ahead logs.
 
 #![no_main]
 
@@ -12,6 +12,9 @@ use memtrace_model::{FileOffset, Frame, Names, PathObject, Unnamed};
 /// Number of ended processes with totals of their own.
 const LISTED: usize = 10;
 
+/// Bytes between a recording and its write-ahead log.
+const BETWEEN: &[u8] = b"\0write-ahead log\0";
+
 struct NoNames;
 
 impl Names for NoNames {
@@ -21,7 +24,12 @@ impl Names for NoNames {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(recording) = Recording::from_bytes(bytes) {
+    let at = bytes.windows(BETWEEN.len()).position(|window| window == BETWEEN);
+    let recording = match at {
+        None => Recording::from_bytes(bytes),
+        Some(at) => Recording::from_bytes_and_log(&bytes[..at], &bytes[at + BETWEEN.len()..]),
+    };
+    if let Ok(recording) = recording {
         let _ = read_stacks(&recording);
         let _ = read_threads(&recording);
         let _ = read_accounts(&recording);

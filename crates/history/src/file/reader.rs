@@ -102,6 +102,17 @@ impl Recording {
         }
     }
 
+    /// Reads a recording from the contents of its file and of its write-ahead log.
+    ///
+    /// # Errors
+    ///
+    /// The same as those of [`Self::from_bytes`].
+    pub fn from_bytes_and_log(bytes: &[u8], log: &[u8]) -> Result<Self, Error> {
+        let mut database = bytes.to_vec();
+        write_ahead_log::apply(&mut database, log)?;
+        Self::from_bytes(&database)
+    }
+
     /// Reads the complete intervals of a damaged file.
     fn salvage(bytes: Vec<u8>) -> Result<Self, Error> {
         let connection = open::in_memory(open::whole_pages(bytes)?)?;
