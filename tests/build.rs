@@ -177,7 +177,11 @@ fn compile_rust(out: &Path, ledger: &Path) {
     let mut direct = Command::new(&compiler);
     direct.args(flags).arg("victims/rust_direct.rs").arg("-C").arg(format!("link-arg={}", ledger.display()));
     compile::run(
-        direct.arg("--extern").arg(format!("victim_arena={}", library.display())).arg("-o").arg(out.join("rust_direct")),
+        direct
+            .arg("--extern")
+            .arg(format!("victim_arena={}", library.display()))
+            .arg("-o")
+            .arg(out.join("rust_direct")),
     );
 }
 

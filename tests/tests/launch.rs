@@ -171,16 +171,18 @@ fn libraries_that_a_shell_preloads_have_probes_before_they_are_mapped() {
     let scratch = Scratch::new();
     let counts = CountShim::create(&scratch);
     counts.begin();
-    let assignments: Vec<_> = counts.environment().into_iter().map(|(name, value)| {
-        format!("{name}='{}'", std::path::Path::new(&value).display())
-    }).collect();
+    let assignments: Vec<_> = counts
+        .environment()
+        .into_iter()
+        .map(|(name, value)| format!("{name}='{}'", std::path::Path::new(&value).display()))
+        .collect();
     let text = format!("{} {}; true", assignments.join(" "), victim::path("short_lived").display());
     let report = Trace::command(["sh", "-c", &text]).run().report();
     report.assert_nothing_lost();
     let recorded = counts.read();
     assert!(recorded.totals.alloc_count > 0, "{recorded:?}");
-    let traced = report.processes.iter().filter(|process| process.comm == "short_lived");
-    traced.last().expect("a process is reported").assert_equals(&recorded);
+    let mut traced = report.processes.iter().filter(|process| process.comm == "short_lived");
+    traced.next_back().expect("a process is reported").assert_equals(&recorded);
 }
 
 #[test]

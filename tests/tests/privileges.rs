@@ -212,7 +212,7 @@ fn real_time_priority_of_readers_is_an_option() {
         let mut tracer = Trace::victim(&victim).options(options).start();
         let found = policies(tracer.process().pid());
         assert!(!found.is_empty() && found.iter().all(|policy| *policy == expected), "{found:?}");
-        tracer.stop().report();
+        let _ = tracer.stop().report();
     }
     let mut refused = Trace::victim(&victim).options(&["--realtime", "7"]);
     refused = refused.wrapped_in(&["setpriv", "--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice"]);

@@ -61,6 +61,7 @@ static void *run(void *argument) {
         allocate(own, STEP);
     for (;;)
         pause();
+    return NULL;
 }
 
 /* Counts in a file. Existing mappings are locked, so that a count charges no page. */

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -20,6 +21,8 @@ pub(crate) enum Verdict {
     Accepted(u64),
     /// End of the verifier's log.
     Refused(String),
+    /// The kernel permits no programs at its functions, so that the verifier did not see the program.
+    NotPermitted,
 }
 
 /// Verdicts by name of the BPF program.
@@ -41,17 +44,23 @@ pub(crate) fn check(workspace: &Workspace) -> Result<()> {
         ui::note("not root: the verified instruction counts are not checked");
         return Ok(());
     }
-    let mut counts = BTreeMap::new();
+    let (mut counts, mut not_permitted) = (BTreeMap::new(), BTreeSet::new());
     for (name, verdict) in verify(workspace)? {
         let count = match verdict {
             Verdict::Accepted(count) => count,
             Verdict::Refused(log) => bail!("the verifier refuses {name}: {log}"),
+            Verdict::NotPermitted => {
+                ui::note(&format!("{name} is not verified: this kernel permits no programs at its functions"));
+                not_permitted.insert(name);
+                continue;
+            }
         };
         counts.insert(name, count);
     }
     let path = workspace.join(BASELINE);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let baseline = parse(&text)?;
+    let mut baseline = parse(&text)?;
+    baseline.retain(|program, _| !not_permitted.contains(program));
     ui::step("Verified instructions, and the baseline");
     for (program, count) in &counts {
         let expected = baseline.get(program).map_or_else(|| String::from("-"), u64::to_string);
@@ -66,6 +75,7 @@ pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
         ui::result(&match verdict {
             Verdict::Accepted(count) => format!("{program} {count}"),
             Verdict::Refused(log) => format!("{program} {REFUSED} {log}"),
+            Verdict::NotPermitted => format!("{program} {NOT_PERMITTED}"),
         });
     }
     Ok(())
@@ -73,6 +83,9 @@ pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
 
 /// Name in the verdicts for the maps of the object. If the kernel refuses a map, no program is loaded.
 const MAPS: &str = "maps";
+
+/// Text in place of a count, if the kernel permits no programs at its functions.
+const NOT_PERMITTED: &str = "not-permitted";
 
 /// Text before the log of a refusal.
 const REFUSED: &str = "refused:";
@@ -83,6 +96,7 @@ pub(crate) fn parse_verdicts(text: &str) -> Verdicts {
         let (program, verdict) = line.split_once(' ')?;
         let verdict = match verdict.strip_prefix(REFUSED) {
             Some(log) => Verdict::Refused(log.trim().to_owned()),
+            None if verdict == NOT_PERMITTED => Verdict::NotPermitted,
             None => Verdict::Accepted(verdict.parse().ok()?),
         };
         Some((program.to_owned(), verdict))
@@ -103,6 +117,7 @@ fn verify(workspace: &Workspace) -> Result<Verdicts> {
     let names: BTreeSet<String> = ebpf.programs().map(|(name, _)| name.to_owned()).collect();
     for name in names {
         let program = ebpf.program_mut(&name).context("a program has disappeared")?;
+        let is_at_function = matches!(program, Program::FEntry(_) | Program::FExit(_));
         let loaded = match program {
             Program::UProbe(program) => program.load(),
             Program::RawTracePoint(program) => program.load(),
@@ -117,11 +132,18 @@ fn verify(workspace: &Workspace) -> Result<Verdicts> {
                 let count = program.info()?.verified_instruction_count();
                 Verdict::Accepted(count.context("the kernel does not report verified instructions")?.into())
             }
+            Err(error) if is_at_function && is_not_permitted(&error) => Verdict::NotPermitted,
             Err(error) => Verdict::Refused(log_end(&error)),
         };
         verdicts.insert(name, verdict);
     }
     Ok(verdicts)
+}
+
+/// Returns true if the kernel refuses a program before its verifier sees it.
+fn is_not_permitted(error: &ProgramError) -> bool {
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return false };
+    io_error.kind() == io::ErrorKind::PermissionDenied && verifier_log.to_string().trim().is_empty()
 }
 
 /// Returns the end of the verifier's log in one line, without its statistics.
@@ -178,10 +200,12 @@ mod tests {
 
     #[test]
     fn printed_verdicts_are_parsed() {
-        let verdicts = parse_verdicts("==> nothing\nfree 400\nmalloc refused: 7: (db) | no such thing");
+        let text = "==> nothing\nfree 400\nhuge not-permitted\nmalloc refused: 7: (db) | no such thing";
+        let verdicts = parse_verdicts(text);
+        assert_eq!(verdicts["huge"], Verdict::NotPermitted);
         assert_eq!(verdicts["free"], Verdict::Accepted(400));
         assert_eq!(verdicts["malloc"], Verdict::Refused(String::from("7: (db) | no such thing")));
-        assert_eq!(verdicts.len(), 2);
+        assert_eq!(verdicts.len(), 3);
     }
 
     #[test]

@@ -45,8 +45,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use memtrace_model::{
-    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory, Owner,
-    Part, Pid, StackKey, TagId, Tick, Tid, TouchedProcesses,
+    AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory,
+    Owner, Part, Pid, StackKey, TagId, Tick, Tid, TouchedProcesses,
 };
 
 pub use budget::Settings;

@@ -261,7 +261,8 @@ mod tests {
 
     #[test]
     fn sums_count_known_frames_once() {
-        let pages = DistinctPages { resident: Bytes(70 * MIB), referenced: Bytes(20 * MIB), ..DistinctPages::default() };
+        let pages =
+            DistinctPages { resident: Bytes(70 * MIB), referenced: Bytes(20 * MIB), ..DistinctPages::default() };
         let memory = DistinctMemory { kinds: vec![(MappingKind::Heap, pages)] };
         let sets = WorkingSets { distinct: Some(Ok(memory.clone())), ..sharing(3, 61 * MIB) };
         let expected = ReferencedMemory {

@@ -131,9 +131,8 @@ mod tests {
 
     #[test]
     fn an_error_is_limited_by_the_possible_range() {
-        let limit = |estimate, least, most| {
-            limited(100, size_of_pages(estimate), [size_of_pages(least), size_of_pages(most)])
-        };
+        let limit =
+            |estimate, least, most| limited(100, size_of_pages(estimate), [size_of_pages(least), size_of_pages(most)]);
         assert_eq!([limit(0, 0, 7), limit(64, 0, 70), limit(64, 0, 700), limit(0, 0, 0)], [7, 64, 100, 0]);
         assert_eq!([limit(64, 60, 70), limit(64, 64, 64)], [6, 0]);
     }

@@ -61,10 +61,10 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         repeated_frees: profile.repeated_frees(),
         peak_bytes: profile.sole_peak().map(|peak| peak.0),
         filtered: numbers::blocks(profile.run.filtered),
-        raised_min_size: profile.run.raised.map(|raised| schema::RaisedMinSize {
-            at_s: raised.at.as_secs_f64(),
-            bytes: raised.min_size.0,
-        }),
+        raised_min_size: profile
+            .run
+            .raised
+            .map(|raised| schema::RaisedMinSize { at_s: raised.at.as_secs_f64(), bytes: raised.min_size.0 }),
         discarded: numbers::blocks(total.discarded()),
         histograms: numbers::histograms(&profile.histograms()),
         processes: Stream(|| processes::all(profile)),

@@ -4,8 +4,7 @@ use core::mem::size_of;
 
 use super::{
     CgroupLayout, HIERARCHIES, HugeFaultLayout, MemcgLayout, MemoryLockLayout, ReclaimArguments, ReturnInstanceLayout,
-    RusageLayout,
-    TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
+    RusageLayout, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout, VmaTreeLayout,
 };
 
 /// Settings of a run. The verifier treats them as constants.

@@ -273,7 +273,11 @@ impl CountedAllocator {
 }
 
 /// Locates the counters of jemalloc in the processes that the user named.
-fn find_jemalloc(targets: &Targets, tracker: &mut ProcessTracker, reader: &mut JemallocReader) -> Vec<CountedAllocator> {
+fn find_jemalloc(
+    targets: &Targets,
+    tracker: &mut ProcessTracker,
+    reader: &mut JemallocReader,
+) -> Vec<CountedAllocator> {
     let mut counted = Vec::new();
     // Shared probes count the blocks of these processes anyway.
     if targets.command_pid().is_some() || targets.scopes().contains(&Scope::AllProcesses) {

@@ -13,13 +13,7 @@ pub(super) fn processor_time() -> Duration {
 }
 
 /// Returns the cost of the run so far. `programs`: timed runs of the programs at probes. `hits`: number of all hits.
-pub(super) fn cost_so_far(
-    events: u64,
-    nested: u64,
-    cpu_tracing: Duration,
-    programs: &ProgramTime,
-    hits: u64,
-) -> Cost {
+pub(super) fn cost_so_far(events: u64, nested: u64, cpu_tracing: Duration, programs: &ProgramTime, hits: u64) -> Cost {
     Cost {
         events,
         nested,

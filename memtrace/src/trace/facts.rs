@@ -8,8 +8,8 @@ use std::time::Duration;
 use memtrace_history::AccountChanges;
 use memtrace_host::kernel::{Counters, ProgramTime};
 use memtrace_model::{
-    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, RaisedMinSize, Snapshots,
-    TagId, TagName, Tick,
+    AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, RaisedMinSize,
+    Snapshots, TagId, TagName, Tick,
 };
 
 use super::account_interval::AccountInterval;

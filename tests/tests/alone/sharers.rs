@@ -1,5 +1,7 @@
 //! Children that share the memory of a traced process, as after vfork: their calls count for the process.
 
+#![expect(clippy::panic, reason = "a test's tools fail the test")]
+
 use std::process::Command;
 
 use memtrace_tests::report::ProcessReport;

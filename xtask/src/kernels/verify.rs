@@ -75,6 +75,7 @@ fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
             let shown = match verdict {
                 Verdict::Accepted(count) => count.to_string(),
                 Verdict::Refused(log) => format!("refused: {log}"),
+                Verdict::NotPermitted => String::from("-"),
             };
             ui::result(&format!("{:<9} {program:<32} {shown:>8}", kernel.name));
         }
@@ -106,6 +107,7 @@ fn problems_of(name: &str, verdicts: &Verdicts) -> Vec<String> {
         Verdict::Refused(log) => Some(format!("Linux {name} refuses {program}: {log}")),
         Verdict::Accepted(count) => (*count > MAX_VERIFIED)
             .then(|| format!("Linux {name}: {program} has more than {MAX_VERIFIED} verified instructions")),
+        Verdict::NotPermitted => None,
     };
     verdicts.iter().filter_map(problem).collect()
 }

@@ -11,8 +11,8 @@
 //! (`collapse_huge_page`, mm/khugepaged.c) has no fault of its own, so its touched small pages count.
 
 use memtrace_model::{
-    Amount, Bytes, HUGE_PAGE, ImageUsage, MappingKind, PAGE, Part, Pid, Quantities, Quantity, Residency,
-    ResidentRange, StackKey, Touched, TouchedPages, is_sampled,
+    Amount, Bytes, HUGE_PAGE, ImageUsage, MappingKind, PAGE, Part, Pid, Quantities, Quantity, Residency, ResidentRange,
+    StackKey, Touched, TouchedPages, is_sampled,
 };
 
 /// Size and alignment of the fault-around window in bytes (`fault_around_pages`, mm/memory.c).

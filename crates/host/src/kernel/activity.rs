@@ -269,8 +269,7 @@ mod tests {
         assert_eq!(begin.kind, StepKind::Begin { site: 2, value: 300, text: text.clone(), frame: AbsAddr(500) });
         let (address, duration) = (AbsAddr(300), Nanoseconds(40));
         let (holder, waker, usage) = (Some(Tid(9)), Some(Tid(10)), FutexUse::Join);
-        let wait =
-            StepKind::FutexWait { address, duration, holder, waker, usage, is_open: false, stack: StackId(500) };
+        let wait = StepKind::FutexWait { address, duration, holder, waker, usage, is_open: false, stack: StackId(500) };
         assert_eq!(kind(ActivityStep::FutexWait).kind, wait);
         assert_eq!(kind(ActivityStep::Text).kind, StepKind::Text { name: text.clone(), text: text.clone() });
         assert_eq!(kind(ActivityStep::Exit).kind, StepKind::Exit { name: Comm::from(text) });

@@ -4,9 +4,8 @@ use std::num::NonZeroU32;
 
 use memtrace_common::wire::{
     CgroupLayout, HIERARCHIES, HugeFaultLayout, KernelMember, MAX_FRAMES, MAX_RINGS, MemcgLayout, MemoryLockLayout,
-    NO_HIERARCHY,
-    ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout,
-    VmaLayout, VmaTreeLayout, filter_key,
+    NO_HIERARCHY, ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout,
+    ThreadLayout, VmaLayout, VmaTreeLayout, filter_key,
 };
 use memtrace_model::{Bytes, Nanoseconds, printable};
 

@@ -54,7 +54,8 @@ mod tests {
 
     #[test]
     fn times_are_parsed_or_0() {
-        let times = |ran, waited| SchedulerTimes { ran: Duration::from_nanos(ran), waited: Duration::from_nanos(waited) };
+        let times =
+            |ran, waited| SchedulerTimes { ran: Duration::from_nanos(ran), waited: Duration::from_nanos(waited) };
         assert_eq!(SchedulerTimes::parse("41962157 3002 17\n"), times(41_962_157, 3002));
         assert_eq!(SchedulerTimes::parse(""), times(0, 0));
     }

@@ -138,7 +138,8 @@ fn function<S: Source>(elf: &Elf<S>, method: Method, symbol: &Symbol) -> Option<
     let entry = symbol.virt.0;
     let (_, bytes) = elf.code(entry, entry.checked_add(symbol.size)?).ok()?;
     let code = Code { machine: elf.machine(), bytes: &bytes, entry };
-    let rows = if has_receiver(method, |argument| use_of(&code, argument))? { &WITH_RECEIVER } else { &WITHOUT_RECEIVER };
+    let rows =
+        if has_receiver(method, |argument| use_of(&code, argument))? { &WITH_RECEIVER } else { &WITHOUT_RECEIVER };
     rows.get(method as usize)
 }
 
@@ -171,7 +172,8 @@ mod tests {
 
     #[test]
     fn methods_are_found_by_mangled_names() {
-        let legacy = "_ZN71_$LT$rpmalloc..RpMalloc$u20$as$u20$core..alloc..global..GlobalAlloc$GT$5alloc17h0123456789abcdefE";
+        let legacy =
+            "_ZN71_$LT$rpmalloc..RpMalloc$u20$as$u20$core..alloc..global..GlobalAlloc$GT$5alloc17h0123456789abcdefE";
         assert!(may_be_method(legacy.as_bytes()));
         assert_eq!(parse(legacy), Some((Some(String::from("rpmalloc::RpMalloc")), Method::Alloc)));
         assert_eq!(display_name(legacy).unwrap(), "<rpmalloc::RpMalloc as GlobalAlloc>::alloc");

@@ -92,16 +92,12 @@ pub(super) fn effects(code: &[u8]) -> Effects {
 pub(super) fn reads(code: &[u8]) -> Option<Arguments> {
     let decoded = decoded(code, 0)?;
     let is_read = |used: &&UsedRegister| {
-        matches!(
-            used.access(),
-            OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        )
+        matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
     };
     let mut factory = InstructionInfoFactory::new();
     let read = factory.info(&decoded).used_registers().iter().filter(is_read);
-    let number = |used: &UsedRegister| {
-        ARGUMENTS.iter().position(|argument| *argument == used.register().full_register())
-    };
+    let number =
+        |used: &UsedRegister| ARGUMENTS.iter().position(|argument| *argument == used.register().full_register());
     let numbers = read.filter_map(number).filter_map(|number| u32::try_from(number).ok());
     Some(numbers.fold(Arguments::default(), Arguments::with))
 }

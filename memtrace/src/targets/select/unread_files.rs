@@ -29,9 +29,8 @@ fn is_in_scope(file: &UnreadFile, selection: &Selection<'_>, tracker: &ProcessTr
     match file {
         UnreadFile::Process(pid) => is_selected(tracker.latest_id(*pid)),
         UnreadFile::Object(handle) => {
-            let maps = |image: &ProcessImage| {
-                image.objects().any(|object| object.handle.as_deref() == Some(handle.as_path()))
-            };
+            let maps =
+                |image: &ProcessImage| image.objects().any(|object| object.handle.as_deref() == Some(handle.as_path()));
             let mut users = tracker.images().iter().filter(|(_, image)| maps(image)).map(|(&id, _)| id).peekable();
             users.peek().is_none() || users.any(is_selected)
         }

@@ -5,7 +5,9 @@ use std::mem;
 
 use memtrace_history::EndedProcesses;
 use memtrace_history::pipeline::{Delays, RunTotals, count_missing_frames};
-use memtrace_model::{CallsBySize, Delta, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, format};
+use memtrace_model::{
+    CallsBySize, Delta, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, format,
+};
 
 use super::Trace;
 use super::start::coverage;

@@ -77,7 +77,7 @@ impl ReferenceImage {
         } else {
             ImageUsage { ended, has_forgotten: self.has_forgotten, ..ImageUsage::default() }
         };
-        (self.has_usage() || main.is_some()).then(|| ImageUsage { shares_memory_of: main, ..own })
+        (self.has_usage() || main.is_some()).then_some(ImageUsage { shares_memory_of: main, ..own })
     }
 
     fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
