@@ -19,8 +19,8 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, CopyEnd, CopyPiece, DroppedRecord, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS,
     MarkRecord, MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
-    RemovedCgroupRecord, RusageRecord, ShareRecord, StackRecord, StallRecord, TableRequestRecord, ThreadRecord, copy_kind,
-    ring_of, ring_of_memory,
+    RemovedCgroupRecord, RusageRecord, ShareRecord, StackRecord, StallRecord, TableRequestRecord, ThreadRecord,
+    copy_kind, ring_of, ring_of_memory,
 };
 use memtrace_unwind::{Position, Walk};
 

@@ -3,8 +3,8 @@
 
 use memtrace_common::wire::{
     CgroupLayout, HIERARCHIES, HugeFaultLayout, MAX_FRAMES, MemcgLayout, MemoryLockLayout, REDUNDANT_PROGRAMS,
-    ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout, VmaLayout,
-    VmaTreeLayout, filter_mode, thread_filter,
+    ReclaimArguments, ReturnInstanceLayout, RusageLayout, Settings, TaskLayout, ThreadIoLayout, ThreadLayout,
+    VmaLayout, VmaTreeLayout, filter_mode, thread_filter,
 };
 
 use crate::limits::{PENDING_SLOTS, SCRATCH_SLOTS};

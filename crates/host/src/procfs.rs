@@ -69,6 +69,7 @@ pub use memcg_limits::{cgroup_memory, limited_groups, memory_high};
 pub use mountinfo::Tmpfs;
 pub(crate) use mountinfo::is_served_by_root;
 pub use objects::{Objects, Opened};
+pub(crate) use own_process::opened_path;
 pub use own_process::{
     boot_offset, descriptor_path, monotonic_offset, own_pid_namespace, own_program, own_uid_map, set_own_oom_score,
 };

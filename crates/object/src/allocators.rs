@@ -278,7 +278,8 @@ fn find_candidates<S: Source>(
         functions::follow_returns_of_frees(&mut functions);
     }
     skipped.extend(wrappers::remove(&elf, &mut functions));
-    skipped.extend(symbols.skipped);
+    let unknown = symbols.unknown_methods.into_iter();
+    skipped.extend(unknown.map(|symbol| Skipped { symbol, reason: SkipReason::UnknownArguments }));
     functions.extend(repeated_frees::find(&elf, &kinds, soname.as_deref(), &functions)?);
     functions.extend(alloc_failures::find(&elf, &functions)?);
     if active.is_empty() && functions.is_empty() {

@@ -30,8 +30,8 @@ extern "C" fn memory_locks(context: *const TaskContext) -> i32 {
     if !is_uninterruptible && !is_owner {
         return 0;
     }
-    let switches = read_word(task, field!(memory_lock.task_nvcsw))
-        .wrapping_add(read_word(task, field!(memory_lock.task_nivcsw)));
+    let switches =
+        read_word(task, field!(memory_lock.task_nvcsw)).wrapping_add(read_word(task, field!(memory_lock.task_nivcsw)));
     let record = MemoryLockRecord {
         memory,
         switches,

@@ -10,8 +10,8 @@ use crate::settings::field;
 use crate::thread::Thread;
 use crate::usage::allocator_counters;
 use crate::{
-    address_space, cgroup, demotion, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags, thread,
-    unwind,
+    address_space, cgroup, demotion, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags,
+    thread, unwind,
 };
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use memtrace_model::{FileOffset, Pid, printable};
 
-use crate::procfs::kernel_files;
+use crate::procfs;
 
 /// Processes in which a probe is active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +28,5 @@ pub(super) struct AttachPoint {
 
 /// Returns the path of an object for messages. The handle of an open file is a link to its path.
 pub(super) fn shown(path: &Path) -> String {
-    let target = if path.starts_with("/proc/self/fd") { kernel_files::read_link(path).ok() } else { None };
-    printable(target.as_deref().unwrap_or(path)).into_owned()
+    printable(procfs::opened_path(path).as_deref().unwrap_or(path)).into_owned()
 }

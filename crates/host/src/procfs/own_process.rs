@@ -60,6 +60,11 @@ pub fn descriptor_path(descriptor: &impl AsRawFd) -> PathBuf {
     Path::new("/proc/self/fd").join(descriptor.as_raw_fd().to_string())
 }
 
+/// Returns the path of the file that a path of [`descriptor_path`] opens; `None` for another path.
+pub(crate) fn opened_path(path: &Path) -> Option<PathBuf> {
+    path.starts_with("/proc/self/fd").then(|| kernel_files::read_link(path).ok()).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,10 +1,10 @@
 //! Times by the scheduler, from `schedstat` of a process or thread (Documentation/scheduler/sched-stats.rst).
 
+#![expect(clippy::disallowed_methods, reason = "the file is in procfs")]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
-
-use super::kernel_files;
 
 /// Times of a thread by the scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl ProcessorWait {
     /// Returns the clock of the calling thread; `None` if the kernel does not count the time.
     #[must_use]
     pub fn of_this_thread() -> Option<Self> {
-        kernel_files::open("/proc/thread-self/schedstat").ok().map(Self)
+        File::open("/proc/thread-self/schedstat").ok().map(Self)
     }
 
     /// Returns the time since the start of the thread.

@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 
 use memtrace_model::{ALLOCATORS, FUNCTIONS, Function, Naming};
 
-use super::functions::Skipped;
 use super::rust_methods;
 use crate::elf::{Elf, ElfError, Source, Symbol, dynamic_symbols, symbol_table};
 
@@ -34,8 +33,8 @@ pub(super) struct ObjectSymbols {
     pub(super) hooked: Vec<HookedSymbol>,
     /// Entries of the symbol table that identify a known allocator.
     pub(super) markers: HashSet<String>,
-    /// Methods of Rust's allocators that cannot be probed.
-    pub(super) skipped: Vec<Skipped>,
+    /// Symbols of methods of Rust's allocators with arguments at unknown places.
+    pub(super) unknown_methods: Vec<String>,
     /// False if the object is stripped, so that only its dynamic symbols are known.
     pub(super) has_symbol_table: bool,
 }
@@ -149,8 +148,8 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
             symbols.markers.insert(name);
         }
     }
-    let (methods, skipped) = rust_methods::choose(elf, methods);
-    symbols.skipped = skipped;
+    let (methods, unknown_methods) = rust_methods::choose(elf, methods);
+    symbols.unknown_methods = unknown_methods;
     let method = |(function, symbol)| (FUNCTIONS.len(), HookedSymbol { function, prefix: String::new(), symbol });
     hooked.extend(methods.into_iter().map(method));
     let order = |hooked: &HookedSymbol| {

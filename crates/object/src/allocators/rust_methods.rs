@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use memtrace_model::{Function, Naming, Signature};
 
-use super::functions::{SkipReason, Skipped};
 use crate::elf::{Elf, Source, Symbol, SymbolKind, compiler};
 use crate::probe_site::{ArgumentUse, Code, use_of};
 
@@ -97,16 +96,13 @@ pub(super) fn display_name(symbol: &str) -> Option<String> {
     Some(format!("{:#}", rustc_demangle::try_demangle(symbol).ok()?).replace(TRAIT, "GlobalAlloc"))
 }
 
-/// Chooses the functions to probe among the methods in an object. Returns them with their symbols, and the symbols that
-/// cannot be probed.
-pub(super) fn choose<S: Source>(
-    elf: &Elf<S>,
-    methods: Vec<Symbol>,
-) -> (Vec<(&'static Function, Symbol)>, Vec<Skipped>) {
-    let (mut chosen, mut skipped) = (Vec::new(), Vec::new());
-    let unknown = |symbol: Symbol| Skipped { symbol: symbol.full_name, reason: SkipReason::UnknownArguments };
+/// Chooses the functions to probe among the methods in an object. Returns them with their symbols, and the names of the
+/// symbols with arguments at unknown places.
+pub(super) fn choose<S: Source>(elf: &Elf<S>, methods: Vec<Symbol>) -> (Vec<(&'static Function, Symbol)>, Vec<String>) {
+    let (mut chosen, mut unknown) = (Vec::new(), Vec::new());
+    let name = |symbol: Symbol| symbol.full_name;
     if methods.len() > MOST {
-        return (chosen, methods.into_iter().take(MOST).map(unknown).collect());
+        return (chosen, methods.into_iter().take(MOST).map(name).collect());
     }
     let is_known = !methods.is_empty() && compiler::rustc_minor(elf).is_some_and(|minor| minor >= OLDEST);
     let mut by_type: BTreeMap<Option<String>, Vec<(Method, Symbol)>> = BTreeMap::new();
@@ -123,11 +119,11 @@ pub(super) fn choose<S: Source>(
         for (function, (_, symbol)) in functions.into_iter().zip(methods) {
             match function.filter(|_| is_whole) {
                 Some(function) => chosen.push((function, symbol)),
-                None => skipped.push(unknown(symbol)),
+                None => unknown.push(name(symbol)),
             }
         }
     }
-    (chosen, skipped)
+    (chosen, unknown)
 }
 
 /// Returns the row for a method; `None` if its code does not prove the places of its arguments.
