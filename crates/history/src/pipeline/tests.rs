@@ -267,8 +267,8 @@ fn any_step() -> impl Strategy<Value = Step> {
     (1..3u32, 0..3u32, 1..12u64, action)
 }
 
-/// Returns the events of these steps. The only constraint is that an undo refers to the thread's last tentative free: a
-/// thread cannot have two pending reallocs.
+/// Returns the events of these steps. The only constraint is that an undo refers to the thread's last tentative free in the
+/// same memory: a thread cannot have two pending reallocs.
 fn events_of(steps: Vec<Step>) -> Vec<Event> {
     let mut events = Vec::new();
     let mut pending = BTreeMap::new();
@@ -339,6 +339,13 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             Action::Exec => EventKind::Exec,
             Action::Exit => EventKind::Exit,
         };
+        // A process that gets other memory has no pending call.
+        let changed = match kind {
+            EventKind::Share { child, .. } => Some(child),
+            EventKind::Unshare | EventKind::Exec | EventKind::Exit => Some(Pid(pid)),
+            _ => None,
+        };
+        pending.retain(|tid: &Tid, _| changed.is_none_or(|Pid(changed)| tid.0 / 10 != changed));
         events.push(Event { pid: Pid(pid), tid, tick: Tick(tick as u32), kind });
     }
     events

@@ -55,10 +55,10 @@ impl ProcessState {
         let step = self.rows.observe(threads, exits, since_ns, slots);
         let certain: ThreadUsage = step.rows.iter().map(|row| row.usage).sum();
         let counted = process.ended.plus(step.running);
-        // Threads without rows can be adopted again after a failed read.
-        let adopted = step.adopted.min(counted.since(self.reported.plus(certain)));
-        let has_adopted = adopted.plus(step.adopted_at_exit) != ThreadUsage::default();
-        self.reported = self.reported.plus(adopted).plus(step.adopted_at_exit);
+        self.reported = self.reported.plus(step.adopted);
+        let mixed = step.mixed.min(counted.since(self.reported.plus(certain)));
+        self.reported = self.reported.plus(mixed);
+        let has_adopted = step.adopted.plus(mixed) != ThreadUsage::default();
         // A thread that exits during the sampling is missing in the sum until the next sampling. The usage of the
         // certain rows counts nevertheless.
         let total = counted.max(self.reported.plus(certain));

@@ -81,6 +81,8 @@ enum HeapBase {
     Unknown,
     /// They could not be read. Earlier intervals may contain them.
     Elsewhere,
+    /// They could not be read. Earlier intervals may contain a part of them, and the time before the baseline another.
+    Mixed,
 }
 
 impl HeapBase {
@@ -132,8 +134,8 @@ pub(super) struct ThreadStep {
     /// Counters of the heap that could be read for the first time. They contain the time before the interval, so they
     /// belong to no interval.
     pub(super) adopted: ThreadUsage,
-    /// The same, of threads that have exited.
-    pub(super) adopted_at_exit: ThreadUsage,
+    /// The same, with counters that earlier intervals may contain.
+    pub(super) mixed: ThreadUsage,
 }
 
 impl Rows {
@@ -180,7 +182,8 @@ impl Rows {
                 // All its counters belong to this interval, and to later ones.
                 (true, _) => HeapBase::Known,
                 // It may have been without a row. Then earlier intervals contain its usage in the sum of such threads.
-                (false, true) if !thread.has_heap && !self.others_lack_heap => HeapBase::Elsewhere,
+                (false, true) if !thread.has_heap && self.others_lack_heap => HeapBase::Mixed,
+                (false, true) if !thread.has_heap => HeapBase::Elsewhere,
                 (false, _) => HeapBase::of(thread.has_heap),
             };
             let counters = Counters { usage, base };
@@ -197,7 +200,7 @@ impl Rows {
         let growth = others.usage.since(self.others.usage);
         if self.others_lack_heap {
             self.others_lack_heap = !have_heap;
-            step.adopted = step.adopted.plus(growth.only(UsageCounter::is_of_heap));
+            step.mixed = step.mixed.plus(growth.only(UsageCounter::is_of_heap));
             step.others_growth = growth.only(|counter| !counter.is_of_heap());
         } else {
             step.others_growth = growth;
@@ -216,7 +219,8 @@ impl Rows {
             left -= 1;
             slots.give_back_later();
             if let Some(earlier) = earlier {
-                let Advance { growth, .. } = earlier.advance(&thread);
+                // Its counters can be in the sum of exited threads already.
+                let (_, growth) = earlier.with_base(&thread).advance(&thread);
                 step.late.push(row(thread, growth));
             } else {
                 let usage = thread.usage_since_start();
@@ -247,8 +251,7 @@ impl Rows {
                 continue;
             };
             step.running = step.running.plus(thread.usage_after(earlier.usage));
-            let Advance { counters, growth, adopted } = earlier.advance(&thread);
-            step.adopted = step.adopted.plus(adopted);
+            let (counters, growth) = step.advance(earlier, &thread);
             self.counters.insert(key(&thread), counters);
             step.rows.push(row(thread, growth));
         }
@@ -258,8 +261,7 @@ impl Rows {
                 others.threads.push(thread);
                 continue;
             };
-            let Advance { growth, adopted, .. } = earlier.advance(&thread);
-            step.adopted_at_exit = step.adopted_at_exit.plus(adopted);
+            let (_, growth) = step.advance(earlier, &thread);
             others.count = others.count.saturating_sub(1);
             slots.give_back_later();
             step.rows.push(row(thread, growth));
@@ -288,12 +290,18 @@ impl Rows {
     }
 }
 
-/// Counters of a thread with a row at the next sampling.
-struct Advance {
-    counters: Counters,
-    growth: ThreadUsage,
-    /// Counters of the heap that no interval contains.
-    adopted: ThreadUsage,
+impl ThreadStep {
+    /// Returns the counters of a thread at the next sampling, and their growth. Adopts counters of the heap without a base.
+    fn advance(&mut self, earlier: Counters, sample: &ThreadSample) -> (Counters, ThreadUsage) {
+        let known = earlier.with_base(sample);
+        let heap = known.usage.since(earlier.usage);
+        match earlier.base {
+            HeapBase::Unknown => self.adopted = self.adopted.plus(heap),
+            HeapBase::Mixed => self.mixed = self.mixed.plus(heap),
+            HeapBase::Known | HeapBase::Elsewhere => {}
+        }
+        known.advance(sample)
+    }
 }
 
 impl Counters {
@@ -308,17 +316,17 @@ impl Counters {
     /// Returns the counters at the next sampling, and their growth. A thread that calls execve(2) gets the ID and
     /// the start of the first thread, but keeps its own counters. If these are smaller, the growth is 0 until they
     /// reach the counters of the first thread.
-    fn advance(mut self, sample: &ThreadSample) -> Advance {
-        let mut adopted = ThreadUsage::default();
-        if self.base != HeapBase::Known && sample.has_heap {
-            let known = self.usage.max(sample.usage.only(UsageCounter::is_of_heap));
-            if self.base == HeapBase::Unknown {
-                adopted = known.since(self.usage);
-            }
-            self = Self { usage: known, base: HeapBase::Known };
-        }
+    fn advance(self, sample: &ThreadSample) -> (Self, ThreadUsage) {
         let usage = sample.usage_after(self.usage).max(self.usage);
-        Advance { counters: Self { usage, ..self }, growth: usage.since(self.usage), adopted }
+        (Self { usage, ..self }, usage.since(self.usage))
+    }
+
+    /// Returns the counters with those of the heap in `sample`, if they had no base.
+    fn with_base(self, sample: &ThreadSample) -> Self {
+        if self.base == HeapBase::Known || !sample.has_heap {
+            return self;
+        }
+        Self { usage: self.usage.max(sample.usage.only(UsageCounter::is_of_heap)), base: HeapBase::Known }
     }
 }
 
