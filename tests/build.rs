@@ -149,7 +149,8 @@ fn main() {
     let fixed = [&c[..], &["-no-pie"]].concat();
     compile("gcc", &fixed, &["deep.c", "ledger.c", "places.c"], &[], &out.join("deep.fixed"));
     compile("musl-gcc", &c, &["deep.c", "ledger.c"], &[], &out.join("deep.musl"));
-    let in_one_file = [&c[..], &["-static"]].concat();
+    // Without a function that frees, nothing of the program would be traced.
+    let in_one_file = [&c[..], &["-static", "-Wl,--undefined=free"]].concat();
     compile("musl-gcc", &in_one_file, &["deep.c", "ledger.c"], &[], &out.join("deep.musl_static"));
     let cpp = [&["-std=c++17"], RELEASED].concat();
     compile("g++", &cpp, &["exceptions.cpp"], &[&ledger], &out.join("exceptions"));

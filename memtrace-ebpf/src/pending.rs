@@ -196,12 +196,17 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     // If functions jump to one another to free a block, its free counts once.
     let same = slot.call == pending.call as u32 && slot.aux == pending.aux && pending.call.is_free();
     let already_freed = entry == Entry::TailCall && same;
-    let size = if entry == Entry::TailCall { requested_size(slot, pending.size) } else { pending.size };
+    // The sizes in a chain of jumps remain in whole pages.
+    let (size, extra) = if entry == Entry::TailCall && is_rounded(slot, pending.size) {
+        (slot.size, ROUNDS_TO_PAGES)
+    } else {
+        (pending.size, pending.extra)
+    };
     slot.stack_pointer = stack_pointer;
     slot.call = pending.call as u32;
     slot.size = size;
     slot.aux = pending.aux;
-    slot.extra = pending.extra;
+    slot.extra = extra;
     slot.allocator = if settings::records_allocators() || settings::has_usable_sizes() {
         (arguments::cookie(context).0 >> Cookie::ALLOCATOR_SHIFT) as u32
     } else {
@@ -223,16 +228,15 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     Some(EnteredCall { entry: Entry::Outermost, frees_last_block })
 }
 
-/// Returns the requested size of an allocation. `size`: size of an allocation by a function that the pending call has jumped to. It
-/// can be the size of the pending call in whole pages.
+/// Returns true if `size`, the size of an allocation by a function that the pending call has jumped to, is the size of
+/// the pending call in whole pages.
 #[inline(always)]
-fn requested_size(slot: &Slot, size: u64) -> u64 {
-    let is_rounded = slot.call == Call::Alloc as u32
+fn is_rounded(slot: &Slot, size: u64) -> bool {
+    slot.call == Call::Alloc as u32
         && slot.extra == ROUNDS_TO_PAGES
         && size % SMALLEST_PAGE == 0
         && size >= slot.size
-        && size - slot.size < LARGEST_PAGE;
-    if is_rounded { slot.size } else { size }
+        && size - slot.size < LARGEST_PAGE
 }
 
 /// Ends the call of a function that was entered at `stack_pointer` and is about to return a block. Returns `None` if
@@ -253,7 +257,7 @@ pub fn result(
         return None;
     }
     let size = match size {
-        Some(size) if entry == Entry::TailCall => requested_size(slot, size),
+        Some(size) if entry == Entry::TailCall && is_rounded(slot, size) => slot.size,
         Some(size) => size,
         None if entry == Entry::TailCall => slot.size,
         // The call began before recording did.

@@ -4,11 +4,15 @@ mod alone;
 mod long;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use memtrace_tests::page_counts::{PAGE, PageCounts, rss};
 use memtrace_tests::process::page_faults;
 use memtrace_tests::swap::Swap;
 use memtrace_tests::{Report, Scratch, Trace, victim};
+
+/// Folder of a kernel with kprobes.
+const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
 
 /// Traces one scenario of the victim. Returns the report, the victim's expected pages, and the RSS that the kernel
 /// reports.
@@ -42,6 +46,14 @@ fn assert_resident_pages(scenario: &str, options: &[&str]) {
     let explained = sum(|kind| kind.with_stack_bytes) + sum(|kind| kind.before_bytes);
     assert_eq!(explained, resident, "{:#?}", process.resident);
     assert_eq!(process.totals.live_bytes, sum(|kind| kind.with_stack_bytes));
+}
+
+/// Returns true if huge pages were recorded at their faults. A kernel that cannot do so has no kprobes, and the report
+/// has a note.
+fn has_records_of_huge_pages(report: &Report) -> bool {
+    let has_note = report.notes.iter().any(|note| note.starts_with("huge pages were not counted at their faults"));
+    assert!(!has_note || !Path::new(KPROBES).exists(), "{:?}", report.notes);
+    !has_note
 }
 
 #[test]
@@ -98,7 +110,10 @@ fn huge_zero_pages_are_not_resident() {
 
 #[test]
 fn the_rest_of_a_split_huge_page_keeps_its_stack() {
-    assert_resident_pages("huge_split", &[]);
+    let (report, ..) = trace("huge_split", &[]);
+    if has_records_of_huge_pages(&report) {
+        assert_resident_pages("huge_split", &[]);
+    }
 }
 
 /// A thread that finds the huge page mapped by another thread has mapped nothing, but touched a page.
@@ -211,7 +226,9 @@ fn huge_pages_of_a_sample_are_counted() {
     // About 64 of the 4,096 small pages are sampled, so the error is a quarter of them.
     assert!((1 << 20..8 << 20).contains(&error), "{error} of {actual}");
     let estimate = stack.totals.live_bytes;
-    assert!(estimate.abs_diff(actual) <= 2 * error, "{estimate} ± {error} for {actual}");
+    if has_records_of_huge_pages(&report) {
+        assert!(estimate.abs_diff(actual) <= 2 * error, "{estimate} ± {error} for {actual}");
+    }
     let process = report.processes.iter().find(|process| process.pid == expected.pid).expect("the process is reported");
     for (kind, memory) in process.resident.iter().flatten() {
         assert!(memory.with_stack_bytes + memory.before_bytes <= memory.total_bytes, "{kind:?}: {memory:?}");

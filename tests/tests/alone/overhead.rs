@@ -89,10 +89,9 @@ fn target_that_becomes_busy_above_max_overhead_is_detached() {
 
 #[test]
 fn command_above_max_overhead_is_detached() {
-    // The command ends by itself after the trace.
-    let limited = format!("ulimit -t 600; exec {} 1000000000", victim::path("flood").display());
-    let mut tracer = Trace::command(["sh", "-c", &limited]).options(&["--max-overhead", "10%"]).start();
-    tracer.process().write_line("");
+    // The command keeps the output of the trace open, so it has to end by itself: it reads one line and then the end.
+    let limited = format!("echo | {} 200000000", victim::path("flood").display());
+    let tracer = Trace::command(["sh", "-c", &limited]).options(&["--max-overhead", "10%"]).start();
     let report = tracer.wait().report_with_code(LOST);
     assert_eq!(report.loss_count(LossReason::OverheadLimit), 1);
     assert!(report.raised_min_size.is_some());

@@ -37,7 +37,7 @@ pub(super) struct PageReader {
 /// Note on a report of page faults without records of huge pages.
 const HUGE_PAGES_NOTE: &str = "huge pages were not counted at their faults, because this kernel cannot run programs at \
                                the functions that map them: each counts as one touched page, or is estimated from the \
-                               page tables at the end";
+                               page tables at the end, which the error of a sample does not cover";
 
 impl PageReader {
     /// Reads the resident pages of the running processes. Page faults are already traced at this time. Returns `None`

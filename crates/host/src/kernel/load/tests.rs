@@ -1,4 +1,5 @@
 use std::num::NonZeroU32;
+use std::path::Path;
 
 use memtrace_model::Bytes;
 
@@ -28,7 +29,8 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
     let (mut kernel, _readers) = Kernel::load(&options).unwrap();
     kernel.attach_backend().load_all().unwrap();
     assert!(kernel.programs().any(|(name, _)| name == "page_fault_user"));
-    assert!(kernel.records_huge_pages());
+    // A kernel without kprobes may refuse programs at functions.
+    assert!(kernel.records_huge_pages() || !Path::new("/sys/bus/event_source/devices/kprobe").exists());
     let count = |program| bpf_syscall::program_info(program).unwrap().verified_insns;
     let mut verified: Vec<_> = kernel.programs().map(|(name, program)| (name.to_owned(), count(program))).collect();
     verified.sort();
