@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use memtrace_host::kernel::Kernel;
 use memtrace_host::kernel::stack_copies::{CodeLookup, FinishedWalk, StackCopy, StackCopyReader};
 use memtrace_host::target_files::open_object;
-use memtrace_model::{AbsAddr, Bytes, EndedImage, Mapping, Object, ProcessImage};
+use memtrace_model::{AbsAddr, Bytes, EndedImage, Mapping, Object, Pid, ProcessImage, Tick};
 use tokio::sync::Notify;
 
 use super::copy_thread::CopyThread;
@@ -157,10 +157,26 @@ impl CutStacks {
         self.finished.completes(image) || has_forgotten && copies.all(|copy| copy.pid() != image.id.pid)
     }
 
-    /// Replaces the IDs of copies in an ended image by the IDs of the finished stacks.
+    /// Replaces the IDs of copies in an ended image by the IDs of the finished stacks. Stacks that still wait for a table
+    /// are cut.
     pub(super) fn apply_to_ended(&mut self, image: &mut EndedImage) {
+        if !self.finished.completes(image) {
+            self.cut(image.id.pid, image.at);
+        }
         let forgotten = self.finished.apply_to_ended(image);
         self.reader.forget(forgotten);
+    }
+
+    /// Ends the walks of the copies of `pid` that were taken until `end`, at the frames found so far.
+    fn cut(&mut self, pid: Pid, end: Tick) {
+        let lists = self.waiting.values_mut().chain([&mut self.ready]);
+        let is_of_image = |copy: &mut StackCopy| copy.pid() == pid && Tick::at(copy.taken) <= end;
+        let cut: Vec<_> = lists.flat_map(|copies| copies.extract_if(.., is_of_image)).collect();
+        self.waiting.retain(|_, copies| !copies.is_empty());
+        for copy in cut {
+            self.finished.add_cut(pid, copy.id(), copy.cut(), copy.taken);
+            self.reader.release(&copy);
+        }
     }
 
     /// Returns the finished stacks. Stacks that still wait for a table are cut.
