@@ -62,6 +62,12 @@ impl CopyThread {
         mem::take(&mut *self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns those copies of the next call of [`Self::take`] for which `is_wanted` returns true, and removes them.
+    pub(super) fn take_if(&self, is_wanted: impl FnMut(&mut StackCopy) -> bool) -> Vec<StackCopy> {
+        let mut copies = self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner);
+        copies.extract_if(.., is_wanted).collect()
+    }
+
     /// Releases the memory of a finished copy.
     pub(super) fn release(&self, copy: &StackCopy) {
         self.shared.bytes.fetch_sub(copy.size(), Ordering::Relaxed);

@@ -169,9 +169,10 @@ impl CutStacks {
 
     /// Ends the walks of the copies of `pid` that were taken until `end`, at the frames found so far.
     fn cut(&mut self, pid: Pid, end: Tick) {
-        let lists = self.waiting.values_mut().chain([&mut self.ready]);
         let is_of_image = |copy: &mut StackCopy| copy.pid() == pid && Tick::at(copy.taken) <= end;
-        let cut: Vec<_> = lists.flat_map(|copies| copies.extract_if(.., is_of_image)).collect();
+        let mut cut = self.reader.take_if(is_of_image);
+        let lists = self.waiting.values_mut().chain([&mut self.ready]);
+        cut.extend(lists.flat_map(|copies| copies.extract_if(.., is_of_image)));
         self.waiting.retain(|_, copies| !copies.is_empty());
         for copy in cut {
             self.finished.add_cut(pid, copy.id(), copy.cut(), copy.taken);
