@@ -1,6 +1,6 @@
 /* `working_set KIND PAGES TOUCHED PATTERN [FILE] [write]` maps resident memory of a kind: heap, anonymous, shmem, file, huge,
- * locked, or forked: anonymous memory, with 20 children that do nothing. From the first line on, it touches its first TOUCHED pages again and again, until the second line. The pattern is read,
- * write, sparse (one page in each 2 MiB), or skewed: the first tenth of the pages each time, and all in each eighth pass. With the
+ * locked, or forked: anonymous memory, with 20 children that do nothing. From the first line on, it touches its first TOUCHED
+ * pages again and again, until the second line. The pattern is read, write, sparse (one page in each 2 MiB), or skewed: the first tenth of the pages each time, and all in each eighth pass. With the
  * pattern `rate`, it touches TOUCHED further pages in each second instead. With `fault`, it releases all pages, writes to the first
  * TOUCHED of them once, and prints a line. It allocates nothing. */
 #define _GNU_SOURCE

@@ -40,8 +40,9 @@ fn groups_of_processes_have_exact_marks() {
 
 #[test]
 fn empty_tables_have_a_note() {
-    let victim = victim::start("exact");
+    let mut victim = victim::start("exact");
     let accounts = Trace::victim(&victim).accounts().start().stop().accounts();
+    victim.work();
     victim.finish();
     assert!(accounts.accounts.is_empty(), "{accounts:?}");
     assert!(
