@@ -223,7 +223,7 @@ mod tests {
         };
         assert_eq!(kind(read(pid, locked)), Err(io::ErrorKind::TimedOut));
         assert_eq!(kind(read(pid, || Ok(2))), Err(io::ErrorKind::TimedOut));
-        assert_eq!(unread_files::take().get(&UnreadFile::Process(pid)), Some(&1));
+        assert_eq!(unread_files::count_of(&UnreadFile::Process(pid)), 1);
         assert_eq!(kind(read(other, || Ok(3))), Ok(3), "another thread reads");
         barrier.wait();
         while !limits().permit(pid, || None) {

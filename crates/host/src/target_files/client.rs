@@ -326,13 +326,14 @@ mod tests {
 
     #[test]
     fn file_without_a_worker_is_not_the_fault_of_its_owner() {
-        let (owner, before) = (in_namespace(7, 7), timeouts());
+        let file = UnreadFile::Object("without a worker".into());
+        let cause = WaitCause { file: file.clone(), owner: in_namespace(7, 7) };
         for _ in 0..=MOST_OF_OWNER {
-            let error = counted::<()>(Err(no_worker()), &owner).unwrap_err();
+            let error = counted::<()>(Err(no_worker()), &cause).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         }
-        assert!(timeouts() > before + u64::from(MOST_OF_OWNER));
-        assert!(lock().timeouts().permit(&owner));
+        assert_eq!(unread_files::count_of(&file), u64::from(MOST_OF_OWNER) + 1);
+        assert!(lock().timeouts().permit(&cause.owner));
     }
 
     #[test]
