@@ -180,7 +180,6 @@ static void *wait_for_futex(void *file) {
 static void allocate(void) {
     for (size_t i = 1; i <= 20; i++)
         ledger_alloc(NULL, malloc(i), i);
-    ledger_print("");
 }
 
 /* Starts a child that stays in exec: the kernel holds locks of the process while it waits for the close of the file. */
@@ -252,14 +251,17 @@ int main(int count, char **arguments) {
         close(file);
     ledger_start();
     allocate();
+    ledger_print("");
     if (!wait_for_harness())
         return 0;
+    /* Probes of malloc wait for the lock of the memory map. */
+    allocate();
     pid_t child = has_exec ? start_exec() : 0;
     if (has_remap)
         start_remap(path);
     else if (serves_pages)
         kill(server, SIGSTOP);
-    allocate();
+    ledger_print("");
     int is_line = wait_for_harness();
     /* With its server, the file system ends, and all requests fail. */
     kill(server, SIGKILL);

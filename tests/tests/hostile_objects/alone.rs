@@ -322,12 +322,13 @@ fn probes_are_removed_after_the_lock_of_a_memory_map_is_released() {
 fn late_allocator_is_probed_after_the_lock_of_a_memory_map_is_released() {
     const NAME: &str = "mt-late-lock";
     let scratch = Scratch::new();
-    let program = scratch.copy(victim::binaries().join("victim-rust-jemalloc"), NAME);
+    // It has no other allocator, whose probes would record the start of the program.
+    let program = scratch.copy(victim::path("family.static"), NAME);
     let mut serving = start_lock_holder();
     let mut tracer = attach(Trace::system_wide().options(&["--comm", NAME]));
     serving.hang();
     let (mut late, longest) = while_forking(|| {
-        let late = Victim::start(&mut Command::new(&program));
+        let late = Victim::start(Command::new(&program).arg("100"));
         let postponed = format!("no probes yet, because {}", holder(&serving));
         assert!(tracer.process().wait_for_stderr(|line| line.contains(&postponed)), "the probes are not postponed");
         assert!(tracer.process().wait_for_stderr(|line| line.contains("probed from now on")), "no second attempt");
