@@ -72,8 +72,13 @@ impl Group {
         let Some(limit) = limit_of(&reading) else { return false };
         let growth =
             |now: Option<u64>, then: Option<u64>| now.zip(then).map_or(0, |(now, then)| now.saturating_sub(then));
-        let reached = growth(reading.reached, self.last.reached);
-        let refaults = if reached > 0 { growth(reading.refaults, self.last.refaults) } else { 0 };
+        let refaults = growth(reading.refaults, self.last.refaults);
+        let reached = match reading.reached {
+            Some(_) => growth(reading.reached, self.last.reached),
+            // Reclaim at the limit leaves little below it.
+            None => u64::from(refaults > 0 && reading.current.is_some_and(|current| current.0 >= limit.0 / 8 * 7)),
+        };
+        let refaults = if reached > 0 { refaults } else { 0 };
         self.seconds.add(&VmCounters { scanned: reached, refaults, ..VmCounters::default() });
         (self.limit, self.last) = (limit, reading);
         true
@@ -102,5 +107,21 @@ mod tests {
         assert_eq!(group.limit, Bytes(60 << 20));
         assert_eq!(group.seconds, PerSecond { all: 3, scanning: 2, paging: 1 });
         assert!(!group.end_second(GroupReading::default()));
+    }
+
+    #[test]
+    fn without_a_counter_refaults_near_the_limit_are_at_it() {
+        let reading = |current: u64, refaults| GroupReading {
+            limit: Some(Bytes(64 << 20)),
+            current: Some(Bytes(current << 20)),
+            refaults: Some(refaults),
+            ..GroupReading::default()
+        };
+        let last = reading(60, 0);
+        let mut group = Group { limit: limit_of(&last).unwrap(), last, seconds: PerSecond::default() };
+        for (current, refaults) in [(60, 0), (40, 1000), (60, 2000)] {
+            assert!(group.end_second(reading(current, refaults)));
+        }
+        assert_eq!(group.seconds, PerSecond { all: 3, scanning: 1, paging: 1 });
     }
 }

@@ -27,7 +27,8 @@ pub struct GroupReading {
     pub high: Option<Bytes>,
     /// Current usage.
     pub current: Option<Bytes>,
-    /// Number of times so far that the usage was to exceed a limit of this cgroup, which made the kernel reclaim its memory.
+    /// Number of times so far that the usage was to exceed a limit of this cgroup, which made the kernel reclaim its memory;
+    /// `None` if the kernel does not count this.
     pub reached: Option<u64>,
     /// Number of workingset refaults so far.
     pub refaults: Option<u64>,
@@ -115,6 +116,13 @@ impl MemoryGroups {
 
     fn reached(&self, directory: &Path) -> Option<u64> {
         let (file, names) = self.files.reached;
+        let limit = |file: &str| limits::limit(&directory.join(file));
+        // The kernel charges memory with its swap first (`try_charge_memcg`, mm/memcontrol.c), and newer kernels do not count
+        // the failures of this (`track_failcnt`, include/linux/page_counter.h). Docker sets both limits to the same number.
+        let with_swap = self.files.limit_with_swap.and_then(limit);
+        if with_swap.is_some_and(|with_swap| limit(self.files.limit).is_none_or(|limit| with_swap <= limit)) {
+            return None;
+        }
         let text = kernel_files::read_to_string(directory.join(file)).ok()?;
         if names.is_empty() {
             return text.trim().parse().ok();
@@ -185,6 +193,11 @@ mod tests {
             ("memory.failcnt", "4\n"),
             ("memory.stat", stat),
         ];
+        let with_swap: &[_] = &[
+            ("memory.limit_in_bytes", "4000\n"),
+            ("memory.memsw.limit_in_bytes", "4000\n"),
+            ("memory.failcnt", "0\n"),
+        ];
         let of_two: &[_] = &[
             ("memory.current", "300\n"),
             ("memory.max", "max\n"),
@@ -193,11 +206,12 @@ mod tests {
             ("memory.stat", stat),
             ("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"),
         ];
-        let groups = hierarchy(&scratch, &VERSION_1, &[("one", of_one), ("bare", &[])]);
+        let groups = hierarchy(&scratch, &VERSION_1, &[("one", of_one), ("bare", &[]), ("swap", with_swap)]);
         let read = |groups: &MemoryGroups, path: &str| groups.read(Path::new(path));
         let one =
             GroupReading { current: Some(Bytes(300)), reached: Some(4), refaults: Some(50), ..GroupReading::default() };
         assert_eq!(read(&groups, "/docker/one"), Some(one));
+        assert_eq!(read(&groups, "/docker/swap").unwrap().reached, None);
         assert_eq!(read(&groups, "/docker/bare"), Some(GroupReading::default()));
         assert_eq!(read(&groups, "/docker/gone"), None);
         let groups = hierarchy(&scratch, &VERSION_2, &[("two", of_two)]);

@@ -59,6 +59,8 @@ pub(super) struct Files {
     pub high: Option<&'static str>,
     /// File with the numbers of times that the usage was to exceed a limit of this very cgroup, and the names of the numbers.
     pub reached: (&'static str, &'static [&'static str]),
+    /// File with the hard limit of the memory with its swap.
+    pub limit_with_swap: Option<&'static str>,
     anonymous: &'static str,
     file: &'static str,
     /// Prefix of the counters of workingset refaults.
@@ -73,6 +75,7 @@ pub(super) const VERSION_2: Files = Files {
     limit: "memory.max",
     high: Some("memory.high"),
     reached: ("memory.events.local", &["high", "max"]),
+    limit_with_swap: None,
     anonymous: "anon",
     file: "file",
     refaults: "workingset_refault_",
@@ -86,6 +89,7 @@ pub(super) const VERSION_1: Files = Files {
     limit: "memory.limit_in_bytes",
     high: None,
     reached: ("memory.failcnt", &[]),
+    limit_with_swap: Some("memory.memsw.limit_in_bytes"),
     anonymous: "total_rss",
     file: "total_cache",
     refaults: "total_workingset_refault_",
