@@ -166,22 +166,20 @@ fn no_worker() -> io::Error {
 
 /// Counts a file that is not read. If memtrace is to end, or has no worker, that is not the fault of its owner.
 fn counted<T>(result: io::Result<T>, WaitCause { file, owner }: &WaitCause) -> io::Result<T> {
-    let error = match result {
-        Ok(found) => return Ok(found),
-        Err(error) => error,
-    };
-    let is_counted =
-        matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::ResourceBusy | io::ErrorKind::Interrupted);
-    if is_counted {
+    result.map_err(|error| {
+        let kind = match error.kind() {
+            io::ErrorKind::TimedOut => {
+                lock().timeouts().add(owner);
+                io::ErrorKind::TimedOut
+            }
+            // Callers know one error for a file that was not read in time.
+            io::ErrorKind::ResourceBusy => io::ErrorKind::TimedOut,
+            io::ErrorKind::Interrupted => io::ErrorKind::Interrupted,
+            _ => return error,
+        };
         unread_files::add(file.clone());
-    }
-    match error.kind() {
-        io::ErrorKind::TimedOut => lock().timeouts().add(owner),
-        // Callers know one error for a file that was not read in time.
-        io::ErrorKind::ResourceBusy => return Err(io::ErrorKind::TimedOut.into()),
-        _ => {}
-    }
-    Err(error)
+        kind.into()
+    })
 }
 
 fn lock() -> MutexGuard<'static, State> {

@@ -88,37 +88,32 @@ impl Workers {
     /// Returns true if there can be a worker for the call. A worker that serves memory has no answer, and needs some time to end
     /// after its client, longer than the client for its next call.
     fn permit_in_time(&mut self, call: &Call) -> bool {
-        let start = Instant::now();
-        loop {
-            self.update();
-            if self.permit(call) {
-                return true;
-            }
-            if start.elapsed() >= TIME_TO_END {
-                return false;
-            }
-            thread::sleep(TIME_TO_END / 100);
-        }
+        self.within(TIME_TO_END, |workers| workers.permit(call).then_some(())).is_some()
     }
 
     /// Forks a worker, and returns its pid; `None` if there are too many processes on the machine or in the control group.
     /// Then the client learns that the file is not the reason.
     fn fork_in_time(&mut self, call: &Call, mut descriptors: Vec<OwnedFd>) -> Option<i32> {
+        let worker = self.within(TIME_TO_FORK, |workers| fork(call, &mut descriptors, &workers.answers));
+        if let (None, Some(reply)) = (worker, descriptors.first()) {
+            let _ = own_server::send(reply.as_fd(), &Reply::NoWorker, &[]);
+        }
+        worker
+    }
+
+    /// Tries `attempt` for `time`, until it has a result. Before each attempt, the workers that have ended are waited for, because
+    /// they keep their pids until then.
+    fn within<T>(&mut self, time: Duration, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
         let start = Instant::now();
         loop {
-            match fork(call, &mut descriptors, &self.answers) {
-                Some(worker) => return Some(worker),
-                None if start.elapsed() < TIME_TO_FORK => {
-                    thread::sleep(TIME_TO_FORK / 100);
-                    // A worker that has ended keeps its pid until then.
-                    self.update();
-                }
-                None => {
-                    let reply = descriptors.first()?;
-                    let _ = own_server::send(reply.as_fd(), &Reply::NoWorker, &[]);
-                    return None;
-                }
+            self.update();
+            if let Some(result) = attempt(self) {
+                return Some(result);
             }
+            if start.elapsed() >= time {
+                return None;
+            }
+            thread::sleep(time / 100);
         }
     }
 
