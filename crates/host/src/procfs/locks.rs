@@ -148,7 +148,8 @@ fn wait<T>(pid: Pid, reader: &Reader, receiver: &Receiver<io::Result<T>>, settin
         return result;
     }
     let (start, blocked) = (Instant::now(), BlockedTime::start(reader.tid));
-    let time = limits().time(user(pid));
+    let user = user(pid);
+    let time = limits().time(user);
     let result = loop {
         if let Some(result) = receive(receiver, INTERVAL) {
             break result;
@@ -160,7 +161,7 @@ fn wait<T>(pid: Pid, reader: &Reader, receiver: &Receiver<io::Result<T>>, settin
             break Err(io::ErrorKind::TimedOut.into());
         }
     };
-    limits().add_used(user(pid), blocked.elapsed());
+    limits().add_used(user, blocked.elapsed());
     result
 }
 
