@@ -213,7 +213,7 @@ impl Heap {
         let &Settings { older, track_peak, lifetimes, .. } = settings;
         let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
         let merged_stacks = self.totals.merged();
-        let demotion = self.demotion;
+        let demotion = self.effective_demotion();
         let mut usage =
             ImageUsage { ended, unmatched_frees, repeated_frees, demotion, merged_stacks, ..ImageUsage::default() };
         usage.peak = track_peak.then_some(self.totals.peak());

@@ -87,12 +87,19 @@ impl Heap {
         }
     }
 
-    /// Removes and returns the change of the demotion since the last delta. An image without usage is in no delta.
+    /// Removes and returns the change of the demotion since the last delta.
     pub(super) fn take_change_of_demotion(&mut self) -> Demotion {
-        if self.demotion.frees == 0 && self.totals.iter().next().is_none() {
-            return Demotion::default();
+        let demotion = self.effective_demotion();
+        if demotion.is_none() {
+            return demotion;
         }
-        let before = std::mem::replace(&mut self.demotion_before, self.demotion);
-        self.demotion.since(&before)
+        let before = std::mem::replace(&mut self.demotion_before, demotion);
+        demotion.since(&before)
+    }
+
+    /// Returns the demotion; none as long as the heap has no blocks and no frees, so that it has dropped nothing.
+    pub(super) fn effective_demotion(&self) -> Demotion {
+        let has_events = self.demotion.frees != 0 || self.totals.iter().next().is_some();
+        if has_events { self.demotion } else { Demotion::default() }
     }
 }
