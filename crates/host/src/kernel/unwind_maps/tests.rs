@@ -219,7 +219,9 @@ fn privileged_tables_of_objects_are_requested_once() {
     trace.kernel.unwind_maps().set_object(object, chain_table()).unwrap();
     assert_eq!(trace.stack_of(chain::first, 0), (in_third(), StackEnd::Complete));
     trace.kernel.unwind_maps().forget_object(object);
-    assert_eq!(requests(), [], "known objects are not requested");
+    // The stack can continue in objects that are not known.
+    let again = requests().into_iter().find(|request| request.object == object);
+    assert_eq!(again, None, "known objects are not requested");
 }
 
 #[test]
