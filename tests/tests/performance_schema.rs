@@ -93,8 +93,8 @@ fn water_marks_are_those_of_the_recorded_accounts() {
     let tracer = trace.option("--socket").option(&socket).accounts().start();
     victim.process().write_line("");
     let _: Vec<[u64; 11]> = victim.read_json();
-    let reset = Command::new(tracer::binary()).arg("reset").arg("--socket").arg(&socket).status();
-    assert!(reset.expect("memtrace starts").success());
+    let reset = Command::new(tracer::binary()).arg("reset").arg("--socket").arg(&socket).output();
+    assert!(reset.expect("memtrace starts").status.success());
     victim.process().write_line("");
     let counted: Vec<[u64; 11]> = victim.read_json();
     tracer.stop().assert_code(0);
