@@ -182,14 +182,21 @@ impl ActivityBuilder {
     /// Ends all spans at the end of the trace.
     pub fn finish(&mut self, end: Nanoseconds) {
         let at = self.since_start(end);
-        for (pid, tid, address) in self.locks.held().into_iter().map(|(pid, address, tid)| (pid, tid, address)) {
-            self.release(Moment { pid, tid, at, cpu: None, allocated: None }, address, true);
-        }
+        let moment = |pid, tid| Moment { pid, tid, at, cpu: None, allocated: None };
+        let mut open = Vec::new();
         for (pid, tid) in self.threads.with_open_spans() {
-            let moment = Moment { pid, tid, at, cpu: None, allocated: None };
-            let open = self.threads.get(pid, tid).map(ThreadState::end_all);
-            open.into_iter().flatten().for_each(|span| self.close(moment, span, true));
+            for mut span in self.threads.get(pid, tid).map(ThreadState::end_all).unwrap_or_default() {
+                // The lock may have changed hands since the begin of the wait.
+                if let OpenKey::Lock(address) = span.key {
+                    span.holder = self.locks.holder(pid, address, tid, span.holder);
+                }
+                open.push((moment(pid, tid), span));
+            }
         }
+        for (pid, address, tid) in self.locks.held() {
+            self.release(moment(pid, tid), address, true);
+        }
+        open.into_iter().for_each(|(moment, span)| self.close(moment, span, true));
     }
 
     /// Returns the losses so far.

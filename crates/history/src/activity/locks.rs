@@ -70,6 +70,14 @@ impl Locks {
         WaitedLock { name, number, holder: state.holders.last().map(|hold| hold.tid), waiters: state.waiters }
     }
 
+    /// Returns the holder of a lock, other than `waiter`: the thread `before` if it still holds the lock, otherwise the thread
+    /// that acquired it last.
+    pub(super) fn holder(&self, pid: Pid, address: AbsAddr, waiter: Tid, before: Option<Tid>) -> Option<Tid> {
+        let holders = self.states.get(&(pid, address))?.holders.iter().map(|hold| hold.tid);
+        let others: Vec<_> = holders.filter(|tid| *tid != waiter).collect();
+        before.filter(|tid| others.contains(tid)).or_else(|| others.last().copied())
+    }
+
     /// Ends a wait.
     pub(super) fn end_wait(&mut self, pid: Pid, address: AbsAddr) {
         if let Some(state) = self.states.get_mut(&(pid, address)) {

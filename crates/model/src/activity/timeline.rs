@@ -207,7 +207,8 @@ pub struct Span {
     pub allocated: Option<Bytes>,
     /// Index of the lock in [`Activity::locks`], if the span is a wait or a hold.
     pub lock: Option<u32>,
-    /// Thread of the same process that held the lock when the wait began, if known. For a join, the joined thread.
+    /// Thread of the same process that held the lock when the wait began, or at the end of the trace if the wait is open.
+    /// For a join, the joined thread. `None` if it is not known.
     pub holder: Option<Tid>,
     /// Thread of the same process that ended the wait for a futex, if known.
     pub waker: Option<Tid>,
