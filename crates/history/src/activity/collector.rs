@@ -48,6 +48,7 @@ impl ActivityCollector {
         for (lock, sums) in lock_totals {
             *self.lock_totals.entry(lock).or_default() += sums;
         }
+        let mut has_left_out = false;
         for span in spans {
             if self.is_left_out(&span) {
                 self.left_out.spans += 1;
@@ -55,12 +56,16 @@ impl ActivityCollector {
                 self.spans.push(span);
             }
             if self.spans.len() > Self::FULL {
-                self.leave_out_shortest();
+                has_left_out |= self.leave_out_shortest();
             }
         }
         let free = Self::MAX_EVENTS - self.events.len();
         self.left_out.events += events.len().saturating_sub(free) as u64;
         self.events.extend(events.into_iter().take(free));
+        // Later spans and the events of these changes use threads too.
+        if has_left_out {
+            self.forget_threads();
+        }
     }
 
     /// Adds the numbers of spans and events that were left out before.
@@ -78,7 +83,9 @@ impl ActivityCollector {
         stacks: BTreeMap<u32, Vec<String>>,
         counts_bytes: bool,
     ) -> Activity {
-        self.leave_out_shortest();
+        if self.leave_out_shortest() {
+            self.forget_threads();
+        }
         let Self { mut names, threads, locks, spans, events, totals, lock_totals, left_out, .. } = self;
         let stacks = list(stacks);
         let futexes = FutexFacts::of(&spans, &names, &stacks);
@@ -151,12 +158,12 @@ impl ActivityCollector {
     }
 
     /// Leaves out the shortest spans, so that at most [`Self::MAX_SPANS`] remain. Open spans remain: the numbers of threads
-    /// and of nested spans bound their number.
-    fn leave_out_shortest(&mut self) {
+    /// and of nested spans bound their number. Returns true if it leaves out any.
+    fn leave_out_shortest(&mut self) -> bool {
         let mut durations: Vec<_> = self.spans.iter().filter(|span| !span.is_open).map(Span::duration).collect();
         let most = Self::MAX_SPANS.saturating_sub(self.spans.len() - durations.len());
         let excess = durations.len().saturating_sub(most);
-        let Some(last) = excess.checked_sub(1) else { return };
+        let Some(last) = excess.checked_sub(1) else { return false };
         let (shorter, &mut longest, _) = durations.select_nth_unstable(last);
         // If spans have the same duration, the first are left out. An inner one ends before the outer one.
         let mut equal = excess - shorter.iter().filter(|duration| **duration < longest).count();
@@ -168,6 +175,11 @@ impl ActivityCollector {
         self.shortest = longest;
         self.left_out.spans += excess as u64;
         self.left_out.shorter_than = self.left_out.shorter_than.max(Nanoseconds(longest.0.saturating_add(1)));
+        true
+    }
+
+    /// Removes the ended threads without spans and events.
+    fn forget_threads(&mut self) {
         let spans = self.spans.iter().map(|span| span.thread);
         let used: FxHashSet<u32> = spans.chain(self.events.iter().map(|event| event.thread)).collect();
         self.threads.retain(|number, thread| thread.end.is_none() || used.contains(number));

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use memtrace_model::{Activity, ReclaimKind};
+use memtrace_model::{ActiveThread, Activity, ReclaimKind};
 
 use super::*;
 use crate::activity::ActivityCollector;
@@ -300,6 +300,40 @@ fn threads_that_wait_for_each_other_are_a_deadlock() {
     assert_eq!(cycles, [[2, 3, 4]]);
 }
 
+/// Returns the activity of threads with these steps.
+fn after_steps(steps: &[(u32, StepKind)]) -> Activity {
+    let mut builder = builder();
+    (1..).zip(steps).for_each(|(at, (tid, kind))| builder.add(step(*tid, at, kind.clone())));
+    finish(builder, 100)
+}
+
+/// Waiting thread and holder of each open wait for a lock.
+fn open_waits(activity: &Activity) -> Vec<(u32, Option<u32>)> {
+    let open = activity.spans.iter().filter(|span| span.is_open && span.kind == SpanKind::LockWait);
+    open.map(|span| (activity.threads[span.thread as usize].tid.0, span.holder.map(|tid| tid.0))).collect()
+}
+
+#[test]
+fn open_waits_have_the_holder_at_the_end() {
+    let [a, b] = [AbsAddr(0x10), AbsAddr(0x20)];
+    let wait = |lock| StepKind::LockWait { lock, name: "table".into() };
+    let acquire = |lock| StepKind::LockAcquire { lock };
+    let release = |lock| StepKind::LockRelease { lock };
+    let deadlock = [(1, acquire(b)), (2, acquire(a)), (1, wait(a)), (2, wait(b))];
+    let activity = after_steps(&deadlock);
+    assert_eq!((open_waits(&activity), activity.deadlocks().len()), (vec![(1, Some(2)), (2, Some(1))], 1));
+    // Thread 3 gets the lock that thread 1 waits for, and runs.
+    let (last, begin) = deadlock.split_last().unwrap();
+    let activity = after_steps(&[begin, &[(2, release(a)), (3, acquire(a)), last.clone()]].concat());
+    assert_eq!((open_waits(&activity), activity.deadlocks().len()), (vec![(1, Some(3)), (2, Some(1))], 0));
+    // No thread holds the lock.
+    let activity = after_steps(&[begin, &[(2, release(a)), last.clone()]].concat());
+    assert_eq!(open_waits(&activity), [(1, None), (2, Some(1))]);
+    // Of several holders, the wait keeps the one that it had at its begin.
+    let activity = after_steps(&[begin, &[(3, acquire(a)), last.clone()]].concat());
+    assert_eq!(open_waits(&activity), [(1, Some(2)), (2, Some(1))]);
+}
+
 #[test]
 fn exit_ends_the_spans_of_a_thread() {
     let mut builder = builder();
@@ -377,4 +411,40 @@ fn shortest_spans_are_left_out() {
     assert_eq!(activity.left_out.shorter_than.0, 438);
     assert!(activity.spans.iter().all(|span| span.duration().0 >= 437));
     assert_eq!(activity.spans.iter().filter(|span| span.duration().0 == 1 << 20).count(), 3000);
+}
+
+#[test]
+fn spans_and_events_keep_their_threads() {
+    const THREADS: u32 = 1000;
+    const SPANS: u32 = 230_000;
+    let thread = |number| ActiveThread {
+        pid: PID,
+        tid: Tid(number),
+        process: Comm::default(),
+        name: Comm::default(),
+        start: None,
+        end: Some(Nanoseconds(1)),
+    };
+    // The shortest spans are those of the first threads.
+    let span = |index: u32| {
+        let (thread, end) = (index / (SPANS / THREADS), Nanoseconds(1 + u64::from(index)));
+        Span { thread, end, label: Some(SpanLabel::Number(thread.into())), ..Span::default() }
+    };
+    let event = ActivityEvent { thread: THREADS, at: Nanoseconds(1), name: 0, value: EventValue::None };
+    let mut collector = ActivityCollector::default();
+    collector.add(ActivityChanges {
+        names: vec![(0, "task".into())],
+        threads: (0..=THREADS).map(|number| (number, thread(number))).collect(),
+        spans: (0..SPANS).map(span).collect(),
+        events: vec![event],
+        ..ActivityChanges::default()
+    });
+    let activity = collector.finish(BTreeMap::new(), BTreeMap::new(), false);
+    assert_eq!(activity.spans.len(), ActivityCollector::MAX_SPANS);
+    let tid = |thread: u32| activity.threads[thread as usize].tid.0;
+    let has_thread = |span: &Span| span.label == Some(SpanLabel::Number(tid(span.thread).into()));
+    assert!(activity.spans.iter().all(has_thread));
+    assert_eq!(tid(activity.events[0].thread), THREADS);
+    // 30,000 spans are left out: all spans of the first 130 threads, and some of the next one.
+    assert_eq!(activity.threads.len(), 1001 - 130);
 }
