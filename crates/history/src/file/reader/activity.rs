@@ -17,6 +17,10 @@ use crate::file::error::Error;
 use crate::interval::activity::names_of;
 use crate::interval::{PathNumber, RecordedActivity};
 
+/// Limit of the ids of names and stacks: far above the ids that the recorder assigns. Lists in memory have an entry for each
+/// id up to the largest one.
+const MAX_IDS: u32 = 1 << 20;
+
 /// Returns the activity of threads between two boundaries; `None` if the recording has no activity. A span counts in
 /// the interval of its end.
 pub(super) fn activity(recording: &Recording, from: Boundary, to: Boundary) -> Result<Option<RecordedActivity>, Error> {
@@ -163,9 +167,11 @@ const SPAN_TOTALS: &str =
 const LOCK_TOTALS: &str = "SELECT lock, sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns),
     max(longest_hold_ns), max(most_waiters) FROM lock_total WHERE interval > ? AND interval <= ? GROUP BY lock";
 
-/// Removes references to missing rows. Only a damaged recording has such references.
+/// Removes names and stacks beyond [`MAX_IDS`], and references to missing rows. Only a damaged recording has them.
 fn remove_unknown(activity: &mut RecordedActivity) {
     let RecordedActivity { changes, stacks, calls, .. } = activity;
+    changes.names.retain(|(number, _)| *number < MAX_IDS);
+    stacks.retain(|(number, ..)| *number < MAX_IDS);
     let names: FxHashSet<u32> = changes.names.iter().map(|(number, _)| *number).collect();
     let locks: FxHashSet<u32> = changes.locks.iter().map(|(number, _)| *number).collect();
     let stacks: FxHashSet<u32> = stacks.iter().map(|(number, ..)| *number).collect();

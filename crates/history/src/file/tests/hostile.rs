@@ -7,15 +7,21 @@ use std::path::Path;
 use harness::Scratch;
 use rusqlite::Connection;
 
+use super::activity_model::active_second;
 use super::sample_intervals::{header, second};
 use super::{SETTINGS, own_directory, sum, write};
 use crate::*;
 
 /// Returns the recording after the change of its tables by `sql`.
 fn changed(sql: &str) -> Result<Recording, Error> {
+    changed_recording(&(0..3).map(second).collect::<Vec<_>>(), sql)
+}
+
+/// Returns a recording of `intervals` after the change of its tables by `sql`.
+fn changed_recording(intervals: &[Interval], sql: &str) -> Result<Recording, Error> {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");
-    write(&path, &(0..3).map(second).collect::<Vec<_>>());
+    write(&path, intervals);
     Connection::open(&path).unwrap().execute_batch(sql).unwrap();
     Recording::from_bytes(&fs::read(&path).unwrap())
 }
@@ -38,6 +44,19 @@ fn value_that_fills_the_memory_is_refused() {
     let read = changed(sql).and_then(|recording| recording.locations().map(drop));
     let Err(Error::Damaged(message)) = read else { panic!("{read:?}") };
     assert_eq!(message, "a value is longer than in any recording");
+}
+
+#[test]
+fn names_and_stacks_with_huge_ids_are_left_out() {
+    let sql = "UPDATE activity_name SET id = 4294967295 WHERE id = 1; UPDATE span SET name = 4294967295 WHERE name = 1;
+        UPDATE activity_stack SET id = 4294967295 WHERE id = 2; UPDATE span SET stack = 4294967295 WHERE stack = 2";
+    let recording = changed_recording(&[active_second(0, &[1, 2, 3, 4], &[])], sql).unwrap();
+    let activity = recording.activity(Boundary::START, recording.end()).unwrap().unwrap();
+    let spans = activity.changes.spans.iter();
+    let spans: Vec<_> = spans.map(|span| (span.thread, span.name, span.stack)).collect();
+    assert_eq!(spans, [(2, 2, None), (3, 3, None), (0, 0, Some(0))]);
+    assert!(activity.changes.names.iter().all(|(number, _)| *number < 8));
+    assert!(activity.stacks.iter().all(|(number, ..)| *number < 4));
 }
 
 #[test]
