@@ -34,7 +34,7 @@ use crate::header::Header;
 pub use self::threads::{ProcessRow, ThreadRow};
 
 /// Maximum size in bytes of a file that is read into memory: a damaged file, to read the part before the damage, or a file of
-/// another user with a write-ahead log.
+/// another user together with its write-ahead log.
 const MAX_IN_MEMORY: u64 = 4 << 30;
 
 /// An open recording. It shows the state of the file when it was opened.
@@ -109,7 +109,7 @@ impl Recording {
     /// The same as those of [`Self::from_bytes`].
     pub fn from_bytes_and_log(bytes: &[u8], log: &[u8]) -> Result<Self, Error> {
         let mut database = bytes.to_vec();
-        write_ahead_log::apply(&mut database, log)?;
+        write_ahead_log::apply(&mut database, log, MAX_IN_MEMORY)?;
         Self::from_bytes(&database)
     }
 

@@ -41,9 +41,10 @@ fn write(path: &Path, intervals: &[Interval]) {
     assert_eq!((status.intervals, status.gaps, status.open_gap), (intervals.len() as u64, 0, None));
 }
 
-/// Creates a directory that no other user can change.
+/// Creates a directory that no other user can change or replace.
 fn own_directory(scratch: &Scratch) -> PathBuf {
     let directory = scratch.subdirectory("own");
+    std::fs::set_permissions(scratch.path(""), Permissions::from_mode(0o1777)).unwrap();
     std::fs::set_permissions(&directory, Permissions::from_mode(0o755)).unwrap();
     directory
 }

@@ -13,36 +13,48 @@ use std::path::Path;
 use rusqlite::Connection;
 
 use super::open::{check_companions, companion, connect_unchanged, in_memory};
-use super::write_ahead_log::{HEADER, apply};
+use super::write_ahead_log::{HEADER, apply, too_large};
 use crate::file::error::Error;
 
 /// Number of attempts to read a database and its log while another process writes them.
 const ATTEMPTS: u32 = 5;
 
-/// Returns true if the recording belongs to this user or to root, and nobody else can change its directory. `path` is absolute,
-/// and has no links.
+/// Returns true if the recording belongs to this user or to root, and nobody else can change its directory, or replace a
+/// directory of its path. `path` is absolute, and has no links.
 pub(super) fn is_own(path: &Path) -> io::Result<bool> {
     const WRITABLE_BY_OTHERS: u32 = 0o022;
+    // In a directory with this bit, as in `/tmp`, nobody can rename the files of other users. But everybody can create files
+    // there, such as a log.
+    const STICKY: u32 = 0o1000;
     // SAFETY: geteuid(2) takes nothing and cannot fail.
     let user = unsafe { libc::geteuid() };
     let is_own = |metadata: &Metadata| [0, user].contains(&metadata.uid());
-    let Some(directory) = path.parent() else { return Ok(false) };
-    let directory = fs::metadata(directory)?;
-    Ok(is_own(&directory) && directory.mode() & WRITABLE_BY_OTHERS == 0 && is_own(&fs::metadata(path)?))
+    if !is_own(&fs::metadata(path)?) {
+        return Ok(false);
+    }
+    for (index, directory) in path.ancestors().skip(1).enumerate() {
+        let directory = fs::metadata(directory)?;
+        let is_protected = index > 0 && directory.mode() & STICKY != 0;
+        if !is_own(&directory) || directory.mode() & WRITABLE_BY_OTHERS != 0 && !is_protected {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
-/// Opens the recording, and only reads its log. `most`: maximum size of a database with a log, which is read into memory.
+/// Opens the recording, and only reads its log. `most`: maximum size of a database and its log, which are read into memory.
 pub(super) fn connect(path: &Path, most: u64) -> Result<Connection, Error> {
     check_companions(path)?;
     for _ in 0..ATTEMPTS {
         let Some(log) = open_log(path)? else { return connect_unchanged(path) };
-        let mut beginning = [0; HEADER];
-        let length = log.read_at(&mut beginning, 0)?;
+        let beginning = header(&log)?;
         let mut database = read(&open(path)?, most)?;
-        let log = read(&log, most)?;
-        // If the log has begun anew since, pages of the database can be newer than those of the log.
-        if log.starts_with(&beginning[..length]) {
-            apply(&mut database, &log)?;
+        let content = read(&log, most.saturating_sub(database.len() as u64))?;
+        // If the log has begun anew since, pages of the database can be newer than those of the log, and the end of the log
+        // newer than its beginning. SQLite writes the header first.
+        if content.starts_with(&beginning) && header(&log)? == beginning {
+            apply(&mut database, &content, most)?;
+            drop(content);
             return in_memory(database);
         }
     }
@@ -58,6 +70,14 @@ fn open_log(path: &Path) -> Result<Option<File>, Error> {
     Ok((log.metadata()?.len() > 0).then_some(log))
 }
 
+/// Reads the header of a log, or all of a shorter log.
+fn header(log: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; HEADER];
+    let length = log.read_at(&mut bytes, 0)?;
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
 /// Opens a regular file, without following a link at the end of the path.
 fn open(path: &Path) -> Result<File, Error> {
     // The open of a pipe would wait for a writer.
@@ -68,10 +88,44 @@ fn open(path: &Path) -> Result<File, Error> {
 fn read(file: &File, most: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        let message = "it is too large for memory, and another user can change its write-ahead log: copy both into a \
-                       directory of your own";
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message).into());
+    if bytes.len() as u64 > most { Err(too_large()) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use harness::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn recording_below_a_writable_directory_is_not_own() {
+        let scratch = Scratch::in_memory();
+        let directory = scratch.subdirectory("directory");
+        let path = directory.join("run.memtrace");
+        fs::write(&path, b"").unwrap();
+        for (outer, inner, expected) in [
+            (0o755, 0o755, true),
+            (0o1777, 0o755, true),
+            (0o777, 0o755, false),
+            (0o775, 0o755, false),
+            (0o755, 0o775, false),
+            (0o755, 0o1777, false),
+        ] {
+            fs::set_permissions(scratch.path(""), Permissions::from_mode(outer)).unwrap();
+            fs::set_permissions(&directory, Permissions::from_mode(inner)).unwrap();
+            assert_eq!(is_own(&path).unwrap(), expected, "{outer:o} {inner:o}");
+        }
     }
-    Ok(bytes)
+
+    #[test]
+    fn database_and_log_share_the_limit() {
+        let scratch = Scratch::in_memory();
+        let path = scratch.write("run.memtrace", &[0; 4096]);
+        let _ = scratch.write("run.memtrace-wal", &[0; 4096]);
+        let is_too_large = |most| matches!(connect(&path, most), Err(Error::File(error)) if error.kind() == io::ErrorKind::FileTooLarge);
+        assert!(is_too_large(8191) && !is_too_large(8192));
+    }
 }

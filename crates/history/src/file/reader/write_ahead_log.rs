@@ -1,5 +1,7 @@
 //! Write-ahead log of a database (sqlite.org/fileformat.html#walformat), applied to the database in memory.
 
+use std::io;
+
 use crate::file::error::Error;
 use crate::file::schema::PAGE_SIZE;
 
@@ -16,8 +18,8 @@ const MAGIC: u32 = 0x377f_0682;
 const VERSION: u32 = 3_007_000;
 
 /// Copies the pages of all complete transactions of a log into the database. As in SQLite, a log with a damaged header has no
-/// transaction, and a log ends at the first damaged frame.
-pub(super) fn apply(database: &mut Vec<u8>, log: &[u8]) -> Result<(), Error> {
+/// transaction, and a log ends at the first damaged frame. `most`: maximum size of the database in bytes.
+pub(super) fn apply(database: &mut Vec<u8>, log: &[u8], most: u64) -> Result<(), Error> {
     let Some((header, frames)) = log.split_first_chunk::<HEADER>() else { return Ok(()) };
     let mut sum = Checksum::default();
     sum.add(&header[..24]);
@@ -28,7 +30,7 @@ pub(super) fn apply(database: &mut Vec<u8>, log: &[u8]) -> Result<(), Error> {
         return Err(Error::Damaged(String::from("its write-ahead log has another format")));
     }
     // Pages that a transaction has allocated and freed are in no frame.
-    let most = 2 * (database.len() + log.len());
+    let plausible = 2 * (database.len() + log.len());
     let (mut size, mut transaction) = (database.len(), Vec::new());
     for frame in frames.chunks_exact(FRAME_HEADER + PAGE) {
         let (head, page) = frame.split_at(FRAME_HEADER);
@@ -46,8 +48,11 @@ pub(super) fn apply(database: &mut Vec<u8>, log: &[u8]) -> Result<(), Error> {
         }
         size = pages * PAGE;
         for (end, page) in transaction.drain(..) {
-            if size.max(end) > most {
+            if size.max(end) > plausible {
                 return Err(Error::Damaged(String::from("its write-ahead log has pages far beyond the file")));
+            }
+            if size.max(end) as u64 > most {
+                return Err(too_large());
             }
             if database.len() < end {
                 database.resize(end, 0);
@@ -57,6 +62,13 @@ pub(super) fn apply(database: &mut Vec<u8>, log: &[u8]) -> Result<(), Error> {
     }
     database.resize(size, 0);
     Ok(())
+}
+
+/// Returns the error for a database and a log that need too much memory.
+pub(super) fn too_large() -> Error {
+    let message = "it is too large for memory, and another user can change its write-ahead log: copy both into a \
+                   directory of your own";
+    io::Error::new(io::ErrorKind::FileTooLarge, message).into()
 }
 
 /// Returns the big-endian number at an offset.
@@ -126,7 +138,7 @@ mod tests {
 
     fn rows_with(database: &[u8], log: &[u8]) -> usize {
         let mut database = database.to_vec();
-        apply(&mut database, log).unwrap();
+        apply(&mut database, log, u64::MAX).unwrap();
         rows(database)
     }
 
@@ -164,9 +176,20 @@ mod tests {
         for (number, at) in sum.0.into_iter().zip([16, 20]) {
             changed[HEADER + at..HEADER + at + 4].copy_from_slice(&number.to_be_bytes());
         }
-        assert!(matches!(apply(&mut database, &changed), Err(Error::Damaged(_))));
+        assert!(matches!(apply(&mut database, &changed, u64::MAX), Err(Error::Damaged(_))));
         // Another salt makes the frame one of an older log.
         changed[HEADER + 8] ^= 1;
         assert_eq!(rows_with(&database, &changed), 0);
+    }
+
+    #[test]
+    fn log_that_exceeds_the_limit_is_refused() {
+        let (database, log, _) = with_log();
+        let mut whole = database.clone();
+        apply(&mut whole, &log, u64::MAX).unwrap();
+        let size = whole.len() as u64;
+        assert!(size > database.len() as u64);
+        assert!(apply(&mut database.clone(), &log, size).is_ok());
+        assert!(matches!(apply(&mut database.clone(), &log, size - 1), Err(Error::File(_))));
     }
 }
