@@ -219,10 +219,11 @@ impl<S: Source> Shard<S> {
     /// Ends the images of earlier [`Command::End`] commands, and reports those that the ledger keeps. The source must
     /// be empty.
     fn end_images(&mut self) {
-        let kept: Vec<_> = self.to_end.iter().map(|(id, ..)| *id).filter(|id| self.ledger.keeps(*id)).collect();
-        for (id, end, at) in self.to_end.drain(..) {
+        let images = std::mem::take(&mut self.to_end);
+        for &(id, end, at) in &images {
             self.ledger.end_if_running(id, end, at);
         }
+        let kept: Vec<_> = images.into_iter().map(|(id, ..)| id).filter(|id| self.ledger.keeps(*id)).collect();
         if !kept.is_empty() {
             self.progress.add_kept(kept);
         }

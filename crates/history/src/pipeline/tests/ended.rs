@@ -74,6 +74,13 @@ fn an_image_whose_exit_was_lost_in_a_ring_is_ended() {
 
 #[test]
 fn an_image_that_other_processes_share_is_kept() {
+    assert_is_kept(Some(EventKind::Exit));
+    // The record of the exit was lost.
+    assert_is_kept(None);
+}
+
+/// Ends an image while another process shares its memory. `exit`: record of its end.
+fn assert_is_kept(exit: Option<EventKind>) {
     let id = ImageId { pid: Pid(1), ordinal: 0 };
     let ((feed, records), (name, _names)) = (channel(), channel());
     let (sink, receiver) = mpsc::sync_channel(8);
@@ -83,7 +90,7 @@ fn an_image_that_other_processes_share_is_kept() {
     let send = |pid, kind| feed.send(Some(Event { pid: Pid(pid), kind, ..alloc(16, 10) })).unwrap();
     send(1, alloc(16, 10).kind);
     send(1, EventKind::Share { child: Pid(2), is_traced: true });
-    send(1, EventKind::Exit);
+    exit.into_iter().for_each(|exit| send(1, exit));
     shards.end_images(vec![(id, ImageEnd::Exit, Tick(7))]);
     let kept = loop {
         let kept = shards.take_kept();
