@@ -174,7 +174,7 @@ impl Ledger {
                     mappings.move_range(tid, from, to, keeps, StackKey { stack, part }, budget);
                 }
             }
-            EventKind::Fork { child } => self.images.fork(pid, child),
+            EventKind::Fork { child } => self.images.fork(pid, child, tick),
             EventKind::Share { child, is_traced } => self.images.share(pid, child, is_traced, tick),
             EventKind::Unshare => self.images.unshare(pid, tid, tick),
             EventKind::Stack { id, ref stack } => self.images.add_stack(pid, id, stack),

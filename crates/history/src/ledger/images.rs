@@ -168,7 +168,7 @@ impl Images {
     }
 
     /// Gives the new process `child` the pages and mappings of `parent`.
-    pub(super) fn fork(&mut self, parent: Pid, child: Pid) {
+    pub(super) fn fork(&mut self, parent: Pid, child: Pid, at: Tick) {
         // If the pid has an image, the exit of an earlier process with this pid was lost.
         if let Some(process) = self.processes.get_mut(child)
             && let Some(image) = &mut process.image
@@ -196,6 +196,13 @@ impl Images {
             image.has_forked = true;
         }
         let Some(slot) = self.find_or_add(child) else { return };
+        // The exit of an earlier process with this pid was lost, if the pid shares memory.
+        if let Some(process) = self.processes.slot_mut(slot)
+            && let Some(before) = process.memory.take()
+        {
+            process.sharer = None;
+            self.leave_memory(before, at);
+        }
         self.open_image_in(slot);
         if let Some(image) = self.processes.slot_mut(slot).and_then(|process| process.image.as_mut()) {
             image.pages = pages;

@@ -2,7 +2,7 @@ mod accounts;
 mod deltas;
 mod ended;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -267,11 +267,13 @@ fn any_step() -> impl Strategy<Value = Step> {
     (1..3u32, 0..3u32, 1..12u64, action)
 }
 
-/// Returns the events of these steps. The only constraint is that an undo refers to the thread's last tentative free in the
-/// same memory: a thread cannot have two pending reallocs.
+/// Returns the events of these steps. There are two constraints. An undo refers to the thread's last tentative free in the
+/// same memory: a thread cannot have two pending reallocs. The child of a fork shares no memory: the fork would end the share
+/// in one shard only.
 fn events_of(steps: Vec<Step>) -> Vec<Event> {
     let mut events = Vec::new();
     let mut pending = BTreeMap::new();
+    let mut sharers = BTreeSet::new();
     for (tick, (pid, thread, nth, action)) in steps.into_iter().enumerate() {
         let (tid, address) = (Tid(10 * pid + thread), AbsAddr(0x7000_0000 + nth * 48));
         // Pages with a distance of five pages, so that mappings of up to eight pages can overlap.
@@ -333,6 +335,7 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 keeps,
                 stack: StackId(3),
             },
+            Action::Fork if sharers.contains(&Pid(3 - pid)) => continue,
             Action::Fork => EventKind::Fork { child: Pid(3 - pid) },
             Action::Share { is_traced } => EventKind::Share { child: Pid(3 - pid), is_traced },
             Action::Unshare => EventKind::Unshare,
@@ -345,6 +348,11 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             EventKind::Unshare | EventKind::Exec | EventKind::Exit => Some(Pid(pid)),
             _ => None,
         };
+        if let EventKind::Share { child, .. } = kind {
+            sharers.insert(child);
+        } else if let Some(ended) = changed {
+            sharers.remove(&ended);
+        }
         pending.retain(|tid: &Tid, _| changed.is_none_or(|Pid(changed)| tid.0 / 10 != changed));
         events.push(Event { pid: Pid(pid), tid, tick: Tick(tick as u32), kind });
     }

@@ -96,6 +96,18 @@ fn a_child_of_a_sharer_shares_the_memory_of_the_main_process() {
 }
 
 #[test]
+fn a_fork_ends_the_share_of_an_earlier_process() {
+    // The exit of the earlier process with the pid of the child was lost.
+    let story = Story::new().alloc(A, 10, S).vfork(PID, CHILD).alloc_in(CHILD.0, B, 20).exit(5);
+    assert!(story.0.keeps(ImageId { pid: PID, ordinal: 0 }));
+    let story = story.event(Pid(300), Tid(300), 6, EventKind::Fork { child: CHILD }).alloc_in(CHILD.0, A, 5);
+    let child = story.entry(EventClass::Heap, CHILD, 0).unwrap();
+    assert_eq!((child.total, child.shares_memory_of), (usage((5, 1), (5, 1), (0, 0)), None));
+    assert_eq!(story.image(0).total.exit(), Amount { bytes: Bytes(30), count: 2 });
+    assert!(!story.0.keeps(ImageId { pid: PID, ordinal: 0 }));
+}
+
+#[test]
 fn a_process_that_is_not_selected_is_not_listed() {
     let share = EventKind::Share { child: CHILD, is_traced: false };
     let mut story = Story::new().alloc(A, 10, S).event(PID, T1, 1, share).child_frees(A).child(3, EventKind::Unshare);
