@@ -281,15 +281,16 @@ impl EndedProcesses {
     }
 
     /// Removes call paths until at most `most` remain: first the paths without a stack. Then the smallest rows move
-    /// to their groups, and the smallest stacks of groups are merged.
+    /// to their groups, and the smallest stacks of groups are merged: a quarter of them at a time, so that few more are
+    /// merged than necessary.
     fn limit_paths(&mut self, most: usize) {
         self.remove_unused_paths();
         while self.paths.len() > most {
             let rows = self.row_entries();
-            self.limit_row_entries(rows / 2);
+            self.limit_row_entries(rows - rows.div_ceil(4));
             let mut has_merged = false;
             for class in self.classes.values_mut() {
-                has_merged |= class.merge_stacks(|stacks| stacks / 2);
+                has_merged |= class.merge_stacks(|stacks| stacks - stacks.div_ceil(4));
             }
             if !has_merged && rows == 0 {
                 break;
