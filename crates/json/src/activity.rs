@@ -89,7 +89,8 @@ pub struct Span<'a> {
     pub allocated_bytes: Option<u64>,
     /// Index in `locks`; `null` if the span has no lock.
     pub lock: Option<u32>,
-    /// Thread of the same process that held the lock when the wait began. For a join, the joined thread.
+    /// Thread of the same process that held the lock when the wait began, or at the end of the trace if the wait has not
+    /// ended. For a join, the joined thread.
     pub holder_tid: Option<u32>,
     /// Index in `stacks`; `null` if the span has no stack.
     pub stack: Option<u32>,
