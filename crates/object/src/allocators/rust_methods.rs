@@ -21,6 +21,9 @@ const MAX_CODE: u64 = 65536;
 /// Maximum number of methods that are examined. Programs have a few for each type.
 const MOST: usize = 1024;
 
+/// Maximum number of symbols that are demangled. Few symbols with the name of the trait are no methods.
+const MAX_SYMBOLS: usize = 4 * MOST;
+
 const TRAIT: &str = "core::alloc::global::GlobalAlloc";
 
 /// A method of the trait.
@@ -96,34 +99,52 @@ pub(super) fn display_name(symbol: &str) -> Option<String> {
     Some(format!("{:#}", rustc_demangle::try_demangle(symbol).ok()?).replace(TRAIT, "GlobalAlloc"))
 }
 
-/// Chooses the functions to probe among the methods in an object. Returns them with their symbols, and the names of the
-/// symbols with arguments at unknown places.
-pub(super) fn choose<S: Source>(elf: &Elf<S>, methods: Vec<Symbol>) -> (Vec<(&'static Function, Symbol)>, Vec<String>) {
+/// Functions to probe with their symbols, and the names of the symbols with arguments at unknown places.
+type Choice = (Vec<(&'static Function, Symbol)>, Vec<String>);
+
+/// Chooses the functions to probe among the methods in an object. `symbols` may be methods.
+pub(super) fn choose<S: Source>(elf: &Elf<S>, symbols: Vec<Symbol>) -> Choice {
+    let is_known = !symbols.is_empty() && compiler::rustc_minor(elf).is_some_and(|minor| minor >= OLDEST);
+    choose_by_rows(symbols, |method, symbol| function(elf, method, symbol).filter(|_| is_known))
+}
+
+/// As [`choose`]. `row_of` returns the row for a method; `None` if its code does not prove the places of its arguments.
+fn choose_by_rows(symbols: Vec<Symbol>, row_of: impl Fn(Method, &Symbol) -> Option<&'static Function>) -> Choice {
     let (mut chosen, mut unknown) = (Vec::new(), Vec::new());
-    let name = |symbol: Symbol| symbol.full_name;
-    if methods.len() > MOST {
-        return (chosen, methods.into_iter().take(MOST).map(name).collect());
-    }
-    let is_known = !methods.is_empty() && compiler::rustc_minor(elf).is_some_and(|minor| minor >= OLDEST);
+    let is_complete = symbols.len() <= MAX_SYMBOLS;
     let mut by_type: BTreeMap<Option<String>, Vec<(Method, Symbol)>> = BTreeMap::new();
-    for symbol in methods {
+    for symbol in symbols.into_iter().take(MAX_SYMBOLS) {
         if let Some((implementer, method)) = parse(symbol.full_name.split('@').next().unwrap_or_default()) {
             by_type.entry(implementer).or_default().push((method, symbol));
         }
     }
-    for (implementer, methods) in by_type {
-        let functions = methods.iter().map(|(method, symbol)| function(elf, *method, symbol).filter(|_| is_known));
-        let functions: Vec<_> = functions.collect();
+    if !is_complete || by_type.values().map(Vec::len).sum::<usize>() > MOST {
+        return (chosen, by_type.into_values().flatten().map(|(_, symbol)| symbol.full_name).collect());
+    }
+    // The methods that the trait provides come last: each can belong to any of the types.
+    let provided = by_type.remove_entry(&None);
+    for (implementer, methods) in by_type.into_iter().chain(provided) {
+        let rows: Vec<_> = methods.iter().map(|(method, symbol)| row_of(*method, symbol)).collect();
         // Blocks of a type with methods that cannot be probed would be allocated at one level, and freed at the other.
-        let is_whole = implementer.is_none() || functions.iter().all(Option::is_some);
-        for (function, (_, symbol)) in functions.into_iter().zip(methods) {
-            match function.filter(|_| is_whole) {
-                Some(function) => chosen.push((function, symbol)),
-                None => unknown.push(name(symbol)),
+        let is_whole = if implementer.is_some() { prove_one_another(&rows) } else { unknown.is_empty() };
+        for (row, (_, symbol)) in rows.into_iter().zip(methods) {
+            match row.filter(|_| is_whole) {
+                Some(row) => chosen.push((row, symbol)),
+                None => unknown.push(symbol.full_name),
             }
         }
     }
     (chosen, unknown)
+}
+
+/// Returns true if the places of the arguments are known for all methods of a type: each has a row, and the rows agree on
+/// the receiver.
+///
+/// A `dealloc` that reads its receiver and nothing else looks like one without a receiver. So another method must prove that
+/// there is none.
+fn prove_one_another(rows: &[Option<&'static Function>]) -> bool {
+    let are_of = |all: &[Function; 4]| rows.iter().all(|row| row.is_some_and(|row| all.contains(row)));
+    are_of(&WITH_RECEIVER) || are_of(&WITHOUT_RECEIVER) && rows.iter().flatten().any(|row| !row.signature.is_free())
 }
 
 /// Returns the row for a method; `None` if its code does not prove the places of its arguments.
@@ -164,7 +185,71 @@ fn has_receiver(method: Method, use_of: impl Fn(u8) -> ArgumentUse) -> Option<bo
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::VirtOffset;
+
     use super::*;
+
+    /// Name of `GlobalAlloc::realloc` of a type that does not define it.
+    const PROVIDED_REALLOC: &str = "_ZN4core5alloc6global11GlobalAlloc7realloc17h0123456789abcdefE";
+
+    fn symbol(full_name: String) -> Symbol {
+        Symbol { full_name, kind: SymbolKind::Function, virt: VirtOffset(0), size: 1 }
+    }
+
+    /// Returns the symbol of a method of a type.
+    fn method_of(implementer: &str, method: &str) -> Symbol {
+        let path = format!("_$LT$app..{implementer}$u20$as$u20$core..alloc..global..GlobalAlloc$GT$");
+        symbol(format!("_ZN{}{path}{}{method}17h0123456789abcdefE", path.len(), method.len()))
+    }
+
+    /// Chooses among `symbols`. `uses` returns the uses of the arguments of a method. Returns the chosen signatures, and the
+    /// number of the other methods.
+    fn signatures(symbols: &[Symbol], uses: impl Fn(Method, &Symbol) -> [ArgumentUse; 5]) -> (Vec<Signature>, usize) {
+        let (chosen, unknown) = choose_by_rows(symbols.to_vec(), |method, symbol| {
+            let uses = uses(method, symbol);
+            let has_receiver = has_receiver(method, |argument| uses[usize::from(argument)])?;
+            let rows = if has_receiver { &WITH_RECEIVER } else { &WITHOUT_RECEIVER };
+            rows.get(method as usize)
+        });
+        (chosen.into_iter().map(|(row, _)| row.signature).collect(), unknown.len())
+    }
+
+    #[test]
+    fn methods_of_a_type_agree_on_the_receiver() {
+        use ArgumentUse::{Read, Unused};
+        let reads_receiver = [Read, Unused, Unused, Unused, Unused];
+        let both = [method_of("Heap", "alloc"), method_of("Heap", "dealloc")];
+        let chosen = |symbols: &[Symbol], alloc: [ArgumentUse; 5]| {
+            signatures(symbols, |method, _| if method == Method::Alloc { alloc } else { reads_receiver })
+        };
+        let without = vec![Signature::Alloc { size: 1 }, Signature::FreeAround { block: 0 }];
+        assert_eq!(chosen(&both, [Read, Read, Unused, Unused, Unused]), (without, 0));
+        assert_eq!(chosen(&both, [Read, Read, Read, Unused, Unused]), (vec![], 2));
+        // Only another method shows that the argument is the block.
+        assert_eq!(chosen(&both[1..], [Unused; 5]), (vec![], 1));
+    }
+
+    #[test]
+    fn provided_methods_are_probed_if_all_types_are() {
+        use ArgumentUse::{Read, Unknown};
+        let symbols = [symbol(String::from(PROVIDED_REALLOC)), method_of("Heap", "alloc"), method_of("Pool", "alloc")];
+        let uses = |_, symbol: &Symbol| [if symbol.full_name.contains("Pool") { Unknown } else { Read }; 5];
+        let (alloc, realloc) = (Signature::Alloc { size: 2 }, Signature::Realloc { old: 1, size: 4 });
+        assert_eq!(signatures(&symbols[..2], uses), (vec![alloc, realloc], 0));
+        assert_eq!(signatures(&symbols, uses), (vec![alloc], 2));
+    }
+
+    #[test]
+    fn only_methods_count_for_the_limit() {
+        let closure = "_ZN71_$LT$rpmalloc..RpMalloc$u20$as$u20$core..alloc..global..GlobalAlloc$GT$5alloc28_$u7b$$u7b$closure$u7d$$u7d$17h0123456789abcdefE";
+        let mut symbols = vec![symbol(String::from(closure)); MOST];
+        symbols.push(method_of("Heap", "alloc"));
+        let chosen = |symbols: &[Symbol]| signatures(symbols, |_, _| [ArgumentUse::Read; 5]);
+        assert_eq!(chosen(&symbols), (vec![Signature::Alloc { size: 2 }], 0));
+        assert_eq!(chosen(&vec![method_of("Heap", "alloc"); MOST + 1]), (vec![], MOST + 1));
+        symbols.resize(MAX_SYMBOLS + 1, symbol(String::from(closure)));
+        assert_eq!(chosen(&symbols), (vec![], 1));
+    }
 
     #[test]
     fn methods_are_found_by_mangled_names() {
@@ -173,8 +258,7 @@ mod tests {
         assert!(may_be_method(legacy.as_bytes()));
         assert_eq!(parse(legacy), Some((Some(String::from("rpmalloc::RpMalloc")), Method::Alloc)));
         assert_eq!(display_name(legacy).unwrap(), "<rpmalloc::RpMalloc as GlobalAlloc>::alloc");
-        let provided = "_ZN4core5alloc6global11GlobalAlloc7realloc17h0123456789abcdefE";
-        assert_eq!(parse(provided), Some((None, Method::Realloc)));
+        assert_eq!(parse(PROVIDED_REALLOC), Some((None, Method::Realloc)));
         let elsewhere = "_ZN3app5inner72_$LT$impl$u20$core..alloc..global..GlobalAlloc$u20$for$u20$app..Heap$GT$7dealloc17h0123456789abcdefE";
         assert_eq!(parse(elsewhere), Some((Some(String::from("app::Heap")), Method::Dealloc)));
         let system = "_ZN3std3sys5alloc4unix81_$LT$impl$u20$core..alloc..global..GlobalAlloc$u20$for$u20$std..alloc..System$GT$5alloc17h0123456789abcdefE";
