@@ -3,6 +3,9 @@
 use memtrace_model::{Pid, printable};
 use memtrace_object::allocators::{Kind, SkipReason, Skipped, Survey, Verdict};
 
+/// Maximum number of functions of an allocator that are named. The types of a Rust program have four methods each.
+const MAX_NAMES: usize = 8;
+
 /// Describes the allocations of a process that tracing will miss.
 pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
     let mut gaps = Vec::new();
@@ -17,9 +20,13 @@ pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
             SkipReason::UnknownArguments => allocator.kinds.all().contains(&Kind::Rust),
             _ => false,
         };
-        let skipped = allocator.skipped.iter().filter(is_gap);
-        gaps.extend(skipped.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.name(), skipped.reason)));
-        if allocator.has_only_rustc_functions() && !allocator.skipped.iter().any(|skipped| is_gap(&skipped)) {
+        let skipped: Vec<&Skipped> = allocator.skipped.iter().filter(is_gap).collect();
+        let named = skipped.iter().take(MAX_NAMES);
+        gaps.extend(named.map(|skipped| format!("process {pid}: {} of {path}: {}", skipped.name(), skipped.reason)));
+        if skipped.len() > MAX_NAMES {
+            gaps.push(format!("process {pid}: calls of other functions of {path} are missed for the same reasons"));
+        }
+        if allocator.has_only_rustc_functions() && skipped.is_empty() {
             gaps.push(format!(
                 "process {pid}: {path} can call its global allocator past the functions with probes, and no `GlobalAlloc` \
                  method of it has a symbol: such calls are missed"
@@ -34,8 +41,32 @@ pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::Arc;
+
+    use memtrace_model::Object;
+    use memtrace_object::allocators::{Allocator, Kinds};
 
     use super::*;
+
+    #[test]
+    fn functions_without_probes_are_named_up_to_a_limit() {
+        let object = Arc::new(Object { path: "/bin/app".into(), handle: None, build_id: None, root: None });
+        let skipped = |number: usize| Skipped { symbol: format!("m{number}"), reason: SkipReason::UnknownArguments };
+        let gaps = |count: usize| {
+            let (object, kinds) = (Arc::clone(&object), Kinds::one(Kind::Rust));
+            let skipped = (0..count).map(skipped).collect();
+            let allocators = vec![Allocator { object, kinds, functions: Vec::new(), skipped }];
+            coverage_gaps(Pid(7), &Survey { allocators, examined: Vec::new() })
+        };
+        let named = gaps(MAX_NAMES);
+        // The first note is about the allocator, which has no probes.
+        assert_eq!(named.len(), 1 + MAX_NAMES);
+        assert!(named[MAX_NAMES].starts_with("process 7: m7 of /bin/app: "), "{named:?}");
+        let limited = gaps(100);
+        assert_eq!(limited[..=MAX_NAMES], named);
+        let last = "process 7: calls of other functions of /bin/app are missed for the same reasons";
+        assert_eq!(limited[MAX_NAMES + 1..], [last]);
+    }
 
     #[test]
     fn a_heap_that_is_not_traced_is_named() {
