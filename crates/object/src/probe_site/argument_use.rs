@@ -14,7 +14,7 @@ pub(crate) enum ArgumentUse {
     /// An instruction reads the register before another one writes it. A compiler reads no register without a value, so
     /// the function has this argument.
     Read,
-    /// Each path writes the register first, or returns.
+    /// Each path first writes the whole register, or returns.
     Unused,
     /// Perhaps another function reads it, or the instructions are not known.
     Unknown,
@@ -42,6 +42,8 @@ pub(crate) fn use_of(code: &Code<'_>, argument: u8) -> ArgumentUse {
                 return ArgumentUse::Read;
             }
             if code.machine.effects(code.rest(at)).writes.intersects(register) {
+                // After a conditional or partial write, the register can still have the argument.
+                is_followed &= code.machine.overwrites(code.rest(at)).intersects(register);
                 break;
             }
             let target = instruction.flow.target().and_then(inside);
@@ -91,6 +93,35 @@ mod tests {
         assert_eq!(uses(&[0xeb, 0xfe]), [Unused; 3]);
         // A truncated instruction.
         assert_eq!(uses(&[0x48, 0x89]), [Unknown; 3]);
+    }
+
+    #[test]
+    fn conditional_and_partial_writes_prove_nothing() {
+        use ArgumentUse::{Read, Unknown, Unused};
+        let writes: [&[u8]; 4] = [
+            &[0x48, 0x0f, 0x44, 0xd0], // cmove %rax,%rdx
+            &[0x48, 0x0f, 0xbc, 0xd0], // bsf %rax,%rdx
+            &[0x0f, 0x94, 0xc2],       // sete %dl
+            &[0xb2, 0x01],             // mov $1,%dl
+        ];
+        for write in writes {
+            assert_eq!(uses(&[write, &[0xc3]].concat()), [Unused, Unused, Unknown], "{write:x?}");
+        }
+        // je +3; mov $1,%dl; ret; mov %rdx,%rax; ret
+        assert_eq!(uses(&[0x74, 3, 0xb2, 0x01, 0xc3, 0x48, 0x89, 0xd0, 0xc3]), [Unused, Unused, Read]);
+    }
+
+    #[test]
+    fn subtraction_of_a_register_from_itself_reads_nothing() {
+        use ArgumentUse::{Read, Unused};
+        // sbb %edx,%edx; ret
+        assert_eq!(uses(&[0x19, 0xd2, 0xc3]), [Unused; 3]);
+        // sbb %rdx,%rdx; ret
+        assert_eq!(uses(&[0x48, 0x19, 0xd2, 0xc3]), [Unused; 3]);
+        // sbb %edx,%esi; ret
+        assert_eq!(uses(&[0x19, 0xd6, 0xc3]), [Unused, Read, Read]);
+        // sbbl $0,(%rdx); ret
+        assert_eq!(uses(&[0x83, 0x1a, 0, 0xc3]), [Unused, Unused, Read]);
     }
 
     #[test]

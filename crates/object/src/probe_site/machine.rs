@@ -30,6 +30,14 @@ impl Machine {
         }
     }
 
+    /// Returns the arguments with registers that the first instruction of `code` always writes completely.
+    pub(super) fn overwrites(self, code: &[u8]) -> Arguments {
+        match self {
+            Self::X86_64 => x86_64::overwrites(code),
+            Self::Aarch64 => Arguments::NONE,
+        }
+    }
+
     /// Returns true if the kernel refuses a probe at the first instruction of `code`.
     pub(super) fn is_refused(self, code: &[u8]) -> bool {
         match self {

@@ -91,15 +91,38 @@ pub(super) fn effects(code: &[u8]) -> Effects {
 /// register with itself reads nothing.
 pub(super) fn reads(code: &[u8]) -> Option<Arguments> {
     let decoded = decoded(code, 0)?;
+    // The result depends on the carry flag only. LLVM writes this instruction for a register without a value
+    // (`SETB_C32r`, llvm/lib/Target/X86/X86InstrCompiler.td).
+    let is_carry = decoded.mnemonic() == Mnemonic::Sbb
+        && decoded.op1_kind() == OpKind::Register
+        && decoded.op0_register() == decoded.op1_register();
+    if is_carry {
+        return Some(Arguments::NONE);
+    }
     let is_read = |used: &&UsedRegister| {
         matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
     };
     let mut factory = InstructionInfoFactory::new();
-    let read = factory.info(&decoded).used_registers().iter().filter(is_read);
+    Some(arguments(factory.info(&decoded).used_registers().iter().filter(is_read)))
+}
+
+/// Returns the arguments with registers that the first instruction of `code` always writes completely.
+pub(super) fn overwrites(code: &[u8]) -> Arguments {
+    let Some(decoded) = decoded(code, 0) else { return Arguments::NONE };
+    // The decoder reports a write of 32 bits, which clears the upper half, as one of the 64-bit register.
+    let is_whole = |used: &&UsedRegister| {
+        matches!(used.access(), OpAccess::Write | OpAccess::ReadWrite) && used.register().is_gpr64()
+    };
+    let mut factory = InstructionInfoFactory::new();
+    arguments(factory.info(&decoded).used_registers().iter().filter(is_whole))
+}
+
+/// Returns the arguments with these registers.
+fn arguments<'a>(used: impl Iterator<Item = &'a UsedRegister>) -> Arguments {
     let number =
         |used: &UsedRegister| ARGUMENTS.iter().position(|argument| *argument == used.register().full_register());
-    let numbers = read.filter_map(number).filter_map(|number| u32::try_from(number).ok());
-    Some(numbers.fold(Arguments::default(), Arguments::with))
+    let numbers = used.filter_map(number).filter_map(|number| u32::try_from(number).ok());
+    numbers.fold(Arguments::default(), Arguments::with)
 }
 
 /// Returns the registers that an instruction may write, as full 64-bit registers.
