@@ -104,6 +104,18 @@ pub(crate) fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut 
         || memory.code(called).is_some_and(is_jump_through_memory)
 }
 
+/// Returns true if code with or without rows can return to `address`: as [`can_return_to`], but the call before it may lead
+/// anywhere.
+#[inline(always)]
+pub(crate) fn follows_call(address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
+    let Some(before) = memory.code(address.wrapping_sub(8)) else { return false };
+    if target(memory.machine(), before, address) != NO_CALL {
+        return true;
+    }
+    let found = table.lookup(address.wrapping_sub(1));
+    found.kind == Kind::Generated || found.rule.cfa_kind == cfa::END
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

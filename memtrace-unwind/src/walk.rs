@@ -8,7 +8,7 @@ use core::ops::ControlFlow;
 use memtrace_common::unwind::{Rule, cfa, fp, ra};
 use memtrace_common::wire::{End, FRAME_BY_FP, MAX_FRAMES};
 
-use crate::call_site::can_return_to;
+use crate::call_site::{can_return_to, follows_call};
 use crate::registers::{InitialRegisters, NUMBERED};
 use crate::{Kind, Memory, Table};
 
@@ -47,7 +47,8 @@ const LEAF: u32 = 1 << 4;
 const FROM_GAP: u32 = 1 << 5;
 /// The last frame without rows is in an object without a table.
 const WITHOUT_TABLE: u32 = 1 << 6;
-/// The current frame was found by the frame pointer of code without a table. It counts if its caller is found, too.
+/// The current frame was found by the frame pointer of code without a table. It counts if it is outermost, or if its
+/// caller is found, too.
 const UNPROVEN: u32 = 1 << 7;
 /// The step in progress finds the caller of such a frame.
 const PROVING: u32 = 1 << 8;
@@ -196,6 +197,9 @@ impl Walk {
             self.by_rule(&found.rule, memory)
         };
         match caller {
+            Ok(Caller::Call { cfa, return_address }) if self.lacks_proof(cfa, return_address, memory, table) => {
+                ControlFlow::Break(self.end_at_frame(End::NoTable))
+            }
             Ok(Caller::Call { return_address: 0, .. }) => ControlFlow::Break(self.complete()),
             Ok(Caller::Call { cfa, return_address }) => {
                 self.sp = cfa;
@@ -220,6 +224,20 @@ impl Walk {
             self.proven_hash = self.hash;
             self.flags = self.flags & !UNPROVEN | PROVING;
         }
+    }
+
+    /// Returns true if the current frame needs a proof, and its rule has found a word that is no return address. A step by
+    /// frame pointer has its own checks.
+    #[inline(always)]
+    fn lacks_proof(&self, cfa: u64, return_address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
+        if self.flags & (PROVING | BY_FP) != PROVING {
+            return false;
+        }
+        if return_address == 0 {
+            return true;
+        }
+        // If a uretprobe has replaced the return address, the next step restores it.
+        !follows_call(return_address, memory, table) && table.original_return(cfa.wrapping_sub(8)).is_none()
     }
 
     /// Returns the end of a walk that finds no caller of the current frame. Removes the frame if it needs a proof.
@@ -374,7 +392,7 @@ impl Walk {
     /// unless a call precedes the return address, and unless this call can have led to code without rows.
     ///
     /// Compilers that write no table for an object may keep no frame pointers either. So a frame that was found from an
-    /// object without a table is rejected unless the next step finds its caller.
+    /// object without a table is rejected unless it is outermost, or the next step finds its caller.
     #[inline(always)]
     fn by_frame_pointer(
         &mut self,

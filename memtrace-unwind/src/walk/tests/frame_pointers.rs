@@ -217,4 +217,27 @@ fn frame_with_a_rule_is_proven_by_its_rule() {
     assert_eq!(found(&stack), (vec![0x5010], End::NoTable));
     stack.insert(SP + 16 + 0x18, OUTERMOST);
     assert_eq!(found(&stack), (vec![0x5010, by_fp(0x2010), OUTERMOST], End::Generated));
+    // Unlike code without rows, the function is called directly.
+    stack.insert(OUTERMOST - 8, call(0x2000, OUTERMOST));
+    assert_eq!(found(&stack), (vec![0x5010, by_fp(0x2010), OUTERMOST], End::Generated));
+}
+
+#[test]
+fn word_that_is_no_return_address_proves_no_frame() {
+    let mut code = with_code(Lookup::end(End::NoTable));
+    code.ranges.push((0x2000..0x3000, Lookup::rule(sp(0x20))));
+    let stack = |word| Stack::from([(SP, 0), (SP + 8, 0x2010), (SP + 16 + 0x18, word), (0x1008, 0), (0xdead_0008, 0)]);
+    let found = |stack: &Stack, code: &Code| walk(&after_call(0x5010, SP, SP), stack, code);
+    for word in [0, 0x1010, 0xdead_0010] {
+        assert_eq!(found(&stack(word), &code), (vec![0x5010], End::NoTable), "{word:#x}");
+    }
+    code.replaced_returns = BTreeMap::from([(SP + 16 + 0x18, OUTERMOST)]);
+    assert_eq!(found(&stack(0xdead_0010), &code), (vec![0x5010, by_fp(0x2010), OUTERMOST], End::Generated));
+}
+
+#[test]
+fn outermost_function_needs_no_proof() {
+    let code = with_code(Lookup::end(End::NoTable));
+    let stack = Stack::from([(SP, 0), (SP + 8, OUTERMOST)]);
+    assert_eq!(walk(&after_call(0x5010, SP, SP), &stack, &code), (vec![0x5010, by_fp(OUTERMOST)], End::Generated));
 }
