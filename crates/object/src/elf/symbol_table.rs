@@ -20,6 +20,10 @@ const MAX_TABLE: u64 = 1 << 28;
 /// Maximum number of variables at the searched addresses. A hostile object has many variables at each address.
 const MAX_VARIABLES: usize = 1 << 22;
 
+/// Maximum length of a name in bytes. Symbols with longer names are left out. A hostile object has many symbols with the
+/// same long name.
+const MAX_NAME: usize = 4096;
+
 /// Maximum length of the name of a variable in bytes. Longer names are cut.
 const MAX_VARIABLE_NAME: usize = 512;
 
@@ -140,7 +144,8 @@ fn find_functions_in(
     Ok(visited.map(|()| functions))
 }
 
-/// Calls `visit` with the name and the entry of each symbol that the object defines; `None` if the table is stripped.
+/// Calls `visit` with the name and the entry of each symbol that the object defines, and that has a name of at most
+/// [`MAX_NAME`] bytes; `None` if the table is stripped.
 fn for_each_symbol(
     elf: &Elf<impl Source>,
     table: SectionType,
@@ -150,10 +155,18 @@ fn for_each_symbol(
     let names = elf.bytes(names.offset, names.size)?;
     let symbols = read_symbols(elf, &symbols)?;
     for symbol in symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF) {
-        let Some(rest) = names.get(symbol.st_name.get(LE) as usize..) else { continue };
-        visit(rest.split(|&byte| byte == 0).next().unwrap_or_default(), symbol);
+        if let Some(name) = name_at(&names, symbol.st_name.get(LE) as usize) {
+            visit(name, symbol);
+        }
     }
     Ok(Some(()))
+}
+
+/// Returns the name at an offset of a string table; `None` if it is longer than [`MAX_NAME`] or not in the table.
+fn name_at(names: &[u8], at: usize) -> Option<&[u8]> {
+    let rest = names.get(at..)?;
+    let length = rest.iter().take(MAX_NAME + 1).position(|&byte| byte == 0)?;
+    rest.get(..length)
 }
 
 /// Returns the addresses of all functions, sorted; `None` if the symbol table is stripped.
@@ -195,4 +208,22 @@ fn symbol_tables(elf: &Elf<impl Source>, kind: SectionType) -> Result<Option<(Ta
         Ok(table)
     };
     Ok(Some((table(symbols)?, table(names)?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn length_of_names_is_bounded() {
+        let names = [b"\0first\0".as_slice(), &[b'x'; MAX_NAME], b"\0", &[b'y'; MAX_NAME + 1], b"\0last"].concat();
+        let (longest, too_long) = (7, 7 + MAX_NAME + 1);
+        let text = |at| name_at(&names, at).and_then(|name| std::str::from_utf8(name).ok());
+        assert_eq!([0, 1, 6].map(text), [Some(""), Some("first"), Some("")]);
+        assert_eq!(name_at(&names, longest).map(<[u8]>::len), Some(MAX_NAME));
+        assert_eq!(name_at(&names, too_long), None);
+        assert_eq!(name_at(&names, too_long + 1).map(<[u8]>::len), Some(MAX_NAME));
+        // The table ends within the name, or before it.
+        assert_eq!([names.len() - 4, names.len(), usize::MAX].map(|at| name_at(&names, at)), [None; 3]);
+    }
 }
