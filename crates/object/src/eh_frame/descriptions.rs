@@ -60,13 +60,23 @@ impl Descriptions {
         })?;
         if !contents.debug_frame.is_empty() {
             let covered = Coverage::new(list.iter().map(|extent| (extent.begin, extent.end)));
-            unreadable += Reader::of_debug_frame(&contents, origin).scan(|at, description| {
+            let before = list.len();
+            let scanned = Reader::of_debug_frame(&contents, origin).scan(|at, description| {
                 let (begin, end) = (description.first_row(), description.end);
                 if !covered.overlaps(begin, end) {
                     list.push(Extent { begin, end, position: Position::DebugFrame(at) });
                 }
                 Ok(())
-            })?;
+            });
+            // As `Frames::read` does.
+            unreadable += match scanned {
+                Ok(count) => count,
+                Err(error) if before == 0 => return Err(error),
+                Err(_) => {
+                    list.truncate(before);
+                    1
+                }
+            };
         }
         list.sort_by_key(|extent| extent.begin);
         list.dedup_by_key(|extent| extent.begin);

@@ -54,7 +54,8 @@ impl Frames {
     /// is converted if `.eh_frame` covers none of its code.
     ///
     /// A description that cannot be decoded is skipped and counted. A section with gaps between its entries is an
-    /// error.
+    /// error. If `.eh_frame` has descriptions, a `.debug_frame` with an error is left out, and counts as a description
+    /// that cannot be decoded.
     pub(super) fn read(contents: &ObjectContents, origin: u64) -> Result<Self, Error> {
         let mut converter = Converter::new(max_rows(contents));
         let mut context = UnwindContext::new();
@@ -63,12 +64,24 @@ impl Frames {
         if !contents.debug_frame.is_empty() {
             let covered = Coverage::new(converter.frames.spans.iter().map(|span| (span.begin, span.end)));
             let reader = Reader::of_debug_frame(contents, origin);
-            unreadable += reader.scan(|_, description| {
+            let Frames { spans, rows, rules, .. } = &converter.frames;
+            let (spans, rows, rules) = (spans.len(), rows.len(), rules.len());
+            let scanned = reader.scan(|_, description| {
                 if covered.overlaps(description.first_row(), description.end) {
                     return Ok(());
                 }
                 converter.read_rows(&reader, &description, &mut context)
-            })?;
+            });
+            unreadable += match scanned {
+                Ok(count) => count,
+                Err(error) if spans == 0 => return Err(error),
+                Err(_) => {
+                    converter.frames.spans.truncate(spans);
+                    converter.frames.rows.truncate(rows);
+                    converter.frames.rules.truncate(rules);
+                    1
+                }
+            };
         }
         Ok(Self { unreadable, ..converter.frames })
     }

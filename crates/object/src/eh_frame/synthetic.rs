@@ -94,6 +94,22 @@ impl Object {
     }
 }
 
+/// Returns a `.debug_frame` with 1000 descriptions of the byte of code at `begin`. Their large common entry exceeds the
+/// limit of bytes that are read.
+pub(super) fn excessive_debug_frame(begin: u64) -> Vec<u8> {
+    // No augmentation; code alignment 1, data alignment -8, return address in column 16; `DW_CFA_def_cfa` rsp+8, and then
+    // `DW_CFA_nop`.
+    let mut common = vec![0xFF, 0xFF, 0xFF, 0xFF, 1, 0, 1, 0x78, 16, 0x0C, 7, 8, 0x90, 1];
+    common.resize(100_000, 0);
+    let mut section = Vec::new();
+    put(&mut section, &[(common.len() as u64, 4)]);
+    section.extend_from_slice(&common);
+    for _ in 0..1000 {
+        put(&mut section, &[(20, 4), (0, 4), (begin, 8), (1, 8)]);
+    }
+    section
+}
+
 /// Returns a list with one instruction, at the start of a function.
 pub(super) fn first(instruction: CallFrameInstruction) -> Vec<(u32, CallFrameInstruction)> {
     vec![(0, instruction)]

@@ -6,7 +6,7 @@ use gimli::write::CallFrameInstruction as Instruction;
 use super::*;
 use crate::eh_frame::named_code::NamedCode;
 use crate::eh_frame::rule::END;
-use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, expression, first};
+use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, excessive_debug_frame, expression, first};
 use crate::eh_frame::table::Table;
 use crate::elf::Machine;
 
@@ -106,6 +106,19 @@ fn both_sections_give_the_same_pages_as_the_table() {
     }
     contents.debug_frame = debug.debug_frame();
     assert_pages_are_those_of_the_table_of(contents);
+}
+
+#[test]
+fn pages_leave_out_a_debug_frame_with_an_error() {
+    let mut object = Object::new(Machine::X86_64, 0x8000);
+    function(&mut object, 0x1000, 0x10, 16);
+    function(&mut object, 0x5000, 0x10, 24);
+    let mut contents = ObjectContents::find(object.file(FoundBy::Sections).as_slice()).unwrap();
+    contents.debug_frame = excessive_debug_frame(TEXT + 0x3000);
+    assert_pages_are_those_of_the_table_of(contents.clone());
+    assert!(Descriptions::find(Arc::new(contents.clone())).is_ok_and(|found| found.list.len() == 2));
+    contents.eh_frame.clear();
+    assert!(matches!(Descriptions::find(Arc::new(contents)), Err(Error::TooMuch(_))));
 }
 
 #[test]

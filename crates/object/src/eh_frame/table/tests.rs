@@ -5,7 +5,7 @@ use memtrace_common::unwind::{cfa, ra};
 use super::*;
 use crate::eh_frame::named_code::NamedCode;
 use crate::eh_frame::rule::END;
-use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, expression, first};
+use crate::eh_frame::synthetic::{FoundBy, Object, TEXT, excessive_debug_frame, expression, first};
 
 fn sp(cfa_offset: i32) -> Rule {
     Rule { cfa_kind: cfa::SP, cfa_offset, ra_kind: ra::AT_CFA_MINUS_8, ..Rule::default() }
@@ -145,4 +145,19 @@ fn debug_frame_describes_code_that_eh_frame_does_not_cover() {
     contents.eh_frame.clear();
     let expected = [(0x100, Some(24)), (0x140, Some(32)), (0x200, None), (0x230, Some(40)), (0x250, None)];
     assert_eq!(rows(&Table::build(&contents).unwrap()), expected);
+}
+
+#[test]
+fn debug_frame_with_an_error_costs_no_rows_of_eh_frame() {
+    let file = functions(&[(0x100, 0x40, 8), (0x200, 0x40, 16)]).file(FoundBy::Sections);
+    let mut contents = ObjectContents::find(file.as_slice()).unwrap();
+    let expected = [(0x100, Some(8)), (0x140, None), (0x200, Some(16)), (0x240, None)];
+    // Too many instructions, or more rows than bytes of code.
+    let many = vec![(0x300, 0x10, 24); 14_000];
+    for debug_frame in [excessive_debug_frame(TEXT + 0x300), functions(&many).debug_frame()] {
+        contents.debug_frame = debug_frame;
+        assert_eq!(rows(&Table::build(&contents).unwrap()), expected);
+    }
+    contents.eh_frame.clear();
+    assert!(matches!(Table::build(&contents), Err(Error::TooMuch(_))));
 }
