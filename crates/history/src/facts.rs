@@ -413,7 +413,7 @@ mod tests {
             threads: vec![KernelThread { name: "kswapd 0".into(), work: ReclaimKind::Kswapd, effort: activity(30) }],
             counters: VmCounters {
                 scanned: 1,
-                scanned_globally: 9,
+                machine_reclaim: 9,
                 reclaimed: 2,
                 refaults: 3,
                 swapped_in: 4,

@@ -41,7 +41,7 @@ pub(super) fn of_machine(machine: &MachineReclaim) -> Vec<Fact> {
     }
     let VmCounters {
         scanned,
-        scanned_globally,
+        machine_reclaim,
         reclaimed,
         refaults,
         swapped_in,
@@ -52,7 +52,7 @@ pub(super) fn of_machine(machine: &MachineReclaim) -> Vec<Fact> {
     } = *counters;
     let counters = [
         ("scanned", scanned),
-        ("scanned_globally", scanned_globally),
+        ("machine_reclaim", machine_reclaim),
         ("reclaimed", reclaimed),
         ("refaults", refaults),
         ("swapped_in", swapped_in),
@@ -95,7 +95,7 @@ pub(super) fn machine(numbers: &Topic, threads: Option<&Topic>, missing: Option<
         threads: threads.into_iter().flatten().filter_map(|(_, line)| thread(line)).collect(),
         counters: VmCounters {
             scanned: number("scanned"),
-            scanned_globally: number("scanned_globally"),
+            machine_reclaim: number("machine_reclaim"),
             reclaimed: number("reclaimed"),
             refaults: number("refaults"),
             swapped_in: number("swapped_in"),

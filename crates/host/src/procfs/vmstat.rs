@@ -28,8 +28,9 @@ fn parse(text: &str) -> VmCounters {
         let Some((name, number)) = line.split_once(' ') else { continue };
         let counter = match name {
             "pgscan_anon" | "pgscan_file" => &mut counters.scanned,
-            // The counters per scanner exclude memcg reclaim (`shrink_inactive_list`, mm/vmscan.c).
-            "pgscan_kswapd" | "pgscan_direct" | "pgscan_khugepaged" => &mut counters.scanned_globally,
+            // Reclaim at the limit of a cgroup does not count there (`do_try_to_free_pages`, mm/vmscan.c), but in
+            // `pgscan_direct` on newer kernels.
+            name if name == "pgscan_kswapd" || name.starts_with("allocstall_") => &mut counters.machine_reclaim,
             "pgsteal_anon" | "pgsteal_file" => &mut counters.reclaimed,
             "workingset_refault_anon" | "workingset_refault_file" => &mut counters.refaults,
             "pswpin" => &mut counters.swapped_in,
@@ -55,10 +56,10 @@ mod tests {
     fn counters_are_parsed_by_name() {
         let text = "nr_free_pages 5\npgscan_kswapd 99\npgscan_anon 3\npgscan_file 4\npgsteal_anon 1\npgsteal_file 2\n\
                     workingset_refault_anon 10\nworkingset_refault_file 20\npswpin 6\npswpout 7\npgmajfault 8\n\
-                    oom_kill 9\npageoutrun 11\nhalf\npgscan_file x\n";
+                    oom_kill 9\npageoutrun 11\nallocstall_normal 1\nallocstall_movable 2\npgscan_direct 50\nhalf\npgscan_file x\n";
         let expected = VmCounters {
             scanned: 7,
-            scanned_globally: 99,
+            machine_reclaim: 102,
             reclaimed: 3,
             refaults: 30,
             swapped_in: 6,

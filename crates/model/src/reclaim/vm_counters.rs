@@ -5,8 +5,9 @@
 pub struct VmCounters {
     /// Number of scanned inactive pages.
     pub scanned: u64,
-    /// Number of pages that were scanned because the machine was short of memory, and not a cgroup.
-    pub scanned_globally: u64,
+    /// Pages scanned by kswapd, plus direct reclaims: 0 if the machine had enough memory. Reclaim at limits of cgroups does
+    /// not count.
+    pub machine_reclaim: u64,
     /// Number of reclaimed pages.
     pub reclaimed: u64,
     /// Number of refaults: pages that were read again soon after their reclaim, so that they belong to the working set.
@@ -29,7 +30,7 @@ impl VmCounters {
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
             scanned: self.scanned.saturating_sub(earlier.scanned),
-            scanned_globally: self.scanned_globally.saturating_sub(earlier.scanned_globally),
+            machine_reclaim: self.machine_reclaim.saturating_sub(earlier.machine_reclaim),
             reclaimed: self.reclaimed.saturating_sub(earlier.reclaimed),
             refaults: self.refaults.saturating_sub(earlier.refaults),
             swapped_in: self.swapped_in.saturating_sub(earlier.swapped_in),
@@ -40,12 +41,12 @@ impl VmCounters {
         }
     }
 
-    /// Returns the counters of reclaim for the machine. The kernel counts refaults and swap of cgroups at their limits too,
-    /// so they count only if the machine was short of memory at that time.
+    /// Returns the counters of reclaim for the machine. Those of refaults and swap include cgroups at their limits, so they
+    /// are 0 unless the machine was short of memory at that time.
     #[must_use]
     pub const fn of_machine(&self) -> Self {
-        let (refaults, swapped_in) = if self.scanned_globally > 0 { (self.refaults, self.swapped_in) } else { (0, 0) };
-        Self { scanned: self.scanned_globally, refaults, swapped_in, ..*self }
+        let (refaults, swapped_in) = if self.machine_reclaim > 0 { (self.refaults, self.swapped_in) } else { (0, 0) };
+        Self { scanned: self.machine_reclaim, refaults, swapped_in, ..*self }
     }
 
     /// Returns the number of pages that were evicted and read again.
@@ -71,7 +72,7 @@ mod tests {
         let seen = VmCounters { scanned: 9, refaults: 7, swapped_in: 5, ..VmCounters::default() };
         let of_machine = seen.of_machine();
         assert_eq!((of_machine.scanned, of_machine.paged()), (0, 0));
-        let short = VmCounters { scanned_globally: 2, ..seen }.of_machine();
+        let short = VmCounters { machine_reclaim: 2, ..seen }.of_machine();
         assert_eq!((short.scanned, short.paged()), (2, 7));
     }
 }
