@@ -110,10 +110,11 @@ impl<'a> ClearedProcesses<'a> {
             }
         });
         let counted = frames.map(FrameCounter::finish);
-        if let Some(CountedFrames { exited, .. }) = &counted {
-            unmeasured.exited += exited.len() as u64;
-            read.retain(|process: &ProcessWorkingSet| !exited.contains(&process.pid));
-            processes.retain(|cleared| !exited.contains(&cleared.process.pid));
+        if let Some(CountedFrames { failed, .. }) = &counted {
+            failed.iter().for_each(|(_, error)| count(unmeasured, error));
+            let has_failed = |pid: Pid| failed.iter().any(|(failed, _)| *failed == pid);
+            read.retain(|process: &ProcessWorkingSet| !has_failed(process.pid));
+            processes.retain(|cleared| !has_failed(cleared.process.pid));
         }
         WorkingSets {
             method: method.kind(),

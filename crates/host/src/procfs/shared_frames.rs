@@ -41,7 +41,7 @@ pub struct FrameCounter {
     left: Duration,
     /// Time that counting has taken.
     spent: Duration,
-    exited: Vec<Pid>,
+    failed: Vec<(Pid, ProcessError)>,
 }
 
 #[derive(Debug)]
@@ -63,10 +63,10 @@ struct WaitingProcess {
 /// Result of counting.
 #[derive(Debug)]
 pub struct CountedFrames {
-    /// Memory of all processes that have not exited, or the reason why the page frames are unknown.
+    /// Memory of all processes that could be read, or the reason why the page frames are unknown.
     pub memory: Result<DistinctMemory, UnknownFrames>,
-    /// Processes that have exited before their pages were counted.
-    pub exited: Vec<Pid>,
+    /// Processes that could not be read, with the reasons. Their pages are in no sum.
+    pub failed: Vec<(Pid, ProcessError)>,
     /// Time that counting has taken.
     pub time: Duration,
 }
@@ -75,8 +75,8 @@ impl FrameCounter {
     /// Starts to count the processes of a reading.
     #[must_use]
     pub fn start() -> Self {
-        let (frames, waiting, exited) = (Frames::start(), Vec::new(), Vec::new());
-        Self { frames, waiting, size: 0, left: SPARE_TIME, spent: Duration::ZERO, exited }
+        let (frames, waiting, failed) = (Frames::start(), Vec::new(), Vec::new());
+        Self { frames, waiting, size: 0, left: SPARE_TIME, spent: Duration::ZERO, failed }
     }
 
     /// Adds a process. `mappings` and `touched`: its mappings, and its touched pages if the method finds single pages.
@@ -115,12 +115,14 @@ impl FrameCounter {
             self.spent += time;
             match read {
                 // The kernel frees the memory of a process shortly before its exit.
-                _ if has_shared && process.is_ending() => self.exited.push(process.pid),
+                _ if has_shared && process.is_ending() => {
+                    self.failed.push((process.pid, ProcessError::Exited(process.pid)));
+                }
                 Ok(Some(pages)) => frames.all.add(pages),
                 Ok(None) => self.frames = Err(UnknownFrames::Late),
                 Err(error) => {
                     log::info!("the page frames of process {} are unknown: {error}", process.pid);
-                    self.frames = Err(UnknownFrames::Unreadable);
+                    self.failed.push((process.pid, error));
                 }
             }
         }
@@ -130,15 +132,15 @@ impl FrameCounter {
     #[must_use]
     pub fn finish(mut self) -> CountedFrames {
         self.count();
-        let Self { frames, exited, spent, .. } = self;
-        CountedFrames { memory: frames.map(|frames| frames.all.memory()), exited, time: spent }
+        let Self { frames, failed, spent, .. } = self;
+        CountedFrames { memory: frames.map(|frames| frames.all.memory()), failed, time: spent }
     }
 }
 
 impl Frames {
     fn start() -> Result<Self, UnknownFrames> {
         let unreadable = |error| {
-            log::debug!("page frames are unknown: {error}");
+            log::info!("page frames are unknown: {error}");
             UnknownFrames::Unreadable
         };
         // The kernel shows frames as 0 without CAP_SYS_ADMIN (`pagemap_read`, fs/proc/task_mmu.c).
@@ -264,7 +266,7 @@ mod tests {
         let pages = counted.memory.unwrap().total();
         let size = Bytes(2 * PAGES * PAGE.0);
         assert_eq!([pages.resident, pages.referenced, pages.least_referenced], [size; 3]);
-        assert!(counted.exited.is_empty() && counted.time > Duration::ZERO);
+        assert!(counted.failed.is_empty() && counted.time > Duration::ZERO);
     }
 
     #[test]
@@ -283,6 +285,7 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         let counted = counter.finish();
-        assert_eq!((counted.memory, counted.exited), (Ok(DistinctMemory::default()), vec![process.pid]));
+        assert_eq!(counted.memory, Ok(DistinctMemory::default()));
+        assert!(matches!(counted.failed[..], [(pid, ProcessError::Exited(_))] if pid == process.pid));
     }
 }

@@ -74,7 +74,7 @@ pub enum UnknownFrames {
     NotPermitted,
     /// Counting would have taken much longer than the measurement.
     Late,
-    /// The page frames of a process could not be read.
+    /// memtrace cannot read its own page frames.
     Unreadable,
 }
 
@@ -95,7 +95,7 @@ impl UnknownFrames {
         match self {
             Self::NotPermitted => "the kernel shows no page frames without CAP_SYS_ADMIN",
             Self::Late => "to count their page frames would take too long",
-            Self::Unreadable => "the page frames of a process cannot be read",
+            Self::Unreadable => "memtrace cannot read its own page frames",
         }
     }
 }
