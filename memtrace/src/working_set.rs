@@ -64,7 +64,8 @@ pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn
     }
     // Write the outputs even after an error: the earlier readings are valid.
     let written = outputs.finish(observer);
-    Ok(measured? && written?)
+    let (is_complete, are_written) = (measured?, written?);
+    Ok(is_complete && are_written)
 }
 
 /// Clears and reads until a signal arrives, or the schedule, the duration or the last process ends. Returns false if named
@@ -83,7 +84,7 @@ async fn measure(
     let mut meter = CacheMeter::default();
     let first_wait = config.mode.wait(0).unwrap_or_default();
     let start = Instant::now();
-    let mut deadline = None;
+    let (mut deadline, mut most_unreadable) = (None, 0);
     let unmeasured = 'measurements: loop {
         let mut cleared = ClearedProcesses::clear(method, selection, config.pause, first_wait, start)?;
         if let Some(cache) = &cache {
@@ -106,10 +107,17 @@ async fn measure(
             sets.cache = meter.read(observer);
             sets.is_cumulative = config.mode.is_cumulative();
             (sets.seconds, sets.kswapd_runs) = machine.result();
-            sets.limits = machine.limits.result();
+            (sets.limits, sets.limits_left_out) = (machine.limits.result(), machine.limits.left_out());
             sets.unmapped_cache =
                 cache.as_ref().map(UnmappedCache::read).transpose().map_err(|error| unreadable(&error))?;
-            sets.fit = config.fit.then(|| fit(&sets)).transpose()?;
+            sets.fit = match config.fit.then(|| fit(&sets)).transpose() {
+                // The other readings are valid.
+                Err(error) if !cost.is_empty() => {
+                    observer.note(&format!("this reading has no estimate: {error}"));
+                    None
+                }
+                fit => fit?,
+            };
             if !sets.processes.is_empty() {
                 cost.add(&sets);
                 outputs.add(sets);
@@ -121,9 +129,10 @@ async fn measure(
         }
         if selection.has_ended() && !cost.is_empty() {
             observer.note("all measured processes have ended");
-            return Ok(true);
+            break cleared.unmeasured();
         }
         let unmeasured = cleared.unmeasured();
+        most_unreadable = most_unreadable.max(unmeasured.unreadable);
         // Dropping ends the monitors of DAMON before the pause.
         drop(cleared);
         let next = config.mode.next(start.elapsed()).map(|time| start + time).filter(|_| !selection.has_ended());
@@ -140,9 +149,10 @@ async fn measure(
         return Err(nothing_measured(unmeasured));
     }
     // A named process is in each reading until it ends.
-    let is_complete = unmeasured.unreadable == 0 || !matches!(selection, Selection::Named(_));
+    let most_unreadable = most_unreadable.max(unmeasured.unreadable);
+    let is_complete = most_unreadable == 0 || !matches!(selection, Selection::Named(_));
     if !is_complete {
-        let processes = counted(unmeasured.unreadable, "process", "processes");
+        let processes = counted(most_unreadable, "process", "processes");
         observer.note(&format!("{processes} could not be read to the end: {WAITS}"));
     }
     Ok(is_complete)
@@ -173,7 +183,7 @@ fn without_frames(sets: &WorkingSets, reason: UnknownFrames) -> Error {
     let remedy = match reason {
         UnknownFrames::NotPermitted => "run memtrace with CAP_SYS_ADMIN, as root has it, or measure one process",
         UnknownFrames::Late => "measure fewer processes",
-        UnknownFrames::Unreadable => "measure other processes; --verbose names the one that cannot be read",
+        UnknownFrames::Unreadable => "add --verbose for the reason",
     };
     Error::CannotMeasure {
         message: format!(
