@@ -68,14 +68,22 @@ pub struct Detach {
 }
 
 struct Shared {
-    waiting: Mutex<Vec<AttachedProbes>>,
+    queue: Mutex<Queue>,
     removed: AtomicUsize,
-    on_progress: Box<dyn Fn() + Send + Sync>,
+    on_progress: Mutex<Box<dyn Fn() + Send>>,
     /// Locks that must be free; `None` if the kernel does not show them.
     locks: Option<Arc<MemoryLocks>>,
     /// Held by the thread that checks the locks. The others wait for it.
     check: Mutex<()>,
     wait: Mutex<LockWait>,
+}
+
+/// Links that no thread has taken yet.
+#[derive(Default)]
+struct Queue {
+    links: Vec<AttachedProbes>,
+    /// Number of threads that take links. A thread ends when there are none.
+    workers: usize,
 }
 
 /// Wait for the lock of a memory map.
@@ -102,17 +110,28 @@ impl LockWait {
 
 impl Shared {
     fn remove_all(&self) {
-        loop {
-            let next = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some(probes) = next else { return };
+        while let Some(probes) = self.take_next() {
             if let Some(locks) = &probes.locks {
                 self.wait_for_locks(locks);
             }
             let count = probes.count();
             drop(probes);
             self.removed.fetch_add(count, Ordering::Release);
-            (self.on_progress)();
+            self.report_progress();
         }
+    }
+
+    /// Returns a link to remove. Without one, the thread no longer counts as a worker.
+    fn take_next(&self) -> Option<AttachedProbes> {
+        let mut queue = self.queue();
+        let next = queue.links.pop();
+        queue.workers -= usize::from(next.is_none());
+        next
+    }
+
+    fn report_progress(&self) {
+        let on_progress = self.on_progress.lock().unwrap_or_else(PoisonError::into_inner);
+        (*on_progress)();
     }
 
     /// Waits until no process holds the lock of its memory map, or a reaper has taken over.
@@ -132,7 +151,7 @@ impl Shared {
             if !is_held {
                 return;
             }
-            (self.on_progress)();
+            self.report_progress();
             if is_over {
                 self.leave(locks);
             } else {
@@ -155,6 +174,10 @@ impl Shared {
         }
     }
 
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn wait(&self) -> MutexGuard<'_, LockWait> {
         self.wait.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,37 +185,62 @@ impl Shared {
 
 impl Detach {
     /// Starts to remove `probes` in the background. Calls `on_progress` after the removal of each link.
-    pub(super) fn start(probes: Vec<AttachedProbes>, on_progress: impl Fn() + Send + Sync + 'static) -> Self {
-        let total = probes.iter().map(AttachedProbes::count).sum();
-        let overlapping = probes.iter().filter(|link| link.overlaps).count();
-        let threads = overlapping.clamp(usize::from(!probes.is_empty()), THREADS);
+    pub(super) fn start(probes: Vec<AttachedProbes>, on_progress: impl Fn() + Send + 'static) -> Self {
         let shared = Arc::new(Shared {
+            queue: Mutex::default(),
             removed: AtomicUsize::new(0),
-            on_progress: Box::new(on_progress),
+            on_progress: Mutex::new(Box::new(on_progress)),
             locks: probes.iter().find_map(|link| link.locks.clone()),
             check: Mutex::new(()),
             wait: Mutex::default(),
-            waiting: Mutex::new(probes),
         });
-        let worker = || {
-            let shared = shared.clone();
-            Builder::new().name(String::from("detach")).spawn(move || shared.remove_all())
-        };
-        let threads: Vec<_> = (0..threads).filter_map(|_| worker().ok()).collect();
-        if threads.is_empty() {
-            shared.wait().end_at(Instant::now() + LONGEST_WAIT);
-            shared.remove_all();
-        }
-        Self { total, shared, threads }
+        let mut detach = Self { total: 0, shared, threads: Vec::new() };
+        detach.add(probes);
+        detach
     }
 
-    /// Returns the number of probes to remove, including the ones that are removed.
+    /// Calls `on_progress` from now on.
+    pub(super) fn set_on_progress(&self, on_progress: impl Fn() + Send + 'static) {
+        *self.shared.on_progress.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(on_progress);
+    }
+
+    /// Removes `probes` too. From now on, the probes that are already removed do not count.
+    pub(super) fn add(&mut self, probes: Vec<AttachedProbes>) {
+        let removed = self.removed();
+        self.shared.removed.fetch_sub(removed, Ordering::Relaxed);
+        self.total = self.total - removed + probes.iter().map(AttachedProbes::count).sum::<usize>();
+        self.threads.retain(|thread| !thread.is_finished());
+        let mut queue = self.shared.queue();
+        if queue.workers == 0 {
+            // No link is left from before. A reaper that has taken over has no descriptors of the new ones.
+            *self.shared.wait() = LockWait::default();
+        }
+        queue.links.extend(probes);
+        let overlapping = queue.links.iter().filter(|link| link.overlaps).count();
+        let wanted = overlapping.clamp(usize::from(!queue.links.is_empty()), THREADS);
+        while queue.workers < wanted {
+            let shared = self.shared.clone();
+            let worker = Builder::new().name(String::from("detach")).spawn(move || shared.remove_all());
+            let Ok(worker) = worker else { break };
+            self.threads.push(worker);
+            queue.workers += 1;
+        }
+        if wanted > 0 && queue.workers == 0 {
+            // No thread could be started.
+            queue.workers = 1;
+            drop(queue);
+            self.shared.wait().end_at(Instant::now() + LONGEST_WAIT);
+            self.shared.remove_all();
+        }
+    }
+
+    /// Returns the number of probes to remove, including the ones that are removed since the last probes were added.
     #[must_use]
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// Returns the number of removed probes.
+    /// Returns the number of removed probes of [`Self::total`].
     #[must_use]
     pub fn removed(&self) -> usize {
         self.shared.removed.load(Ordering::Acquire)
@@ -337,6 +385,44 @@ mod tests {
         }
         drop(detach);
         assert!(starts.try_recv().is_err());
+    }
+
+    #[test]
+    fn later_probes_join_the_removal_in_progress() {
+        let (started, starts) = channel();
+        let (reported, progress) = channel();
+        let (links, permits): (Vec<_>, Vec<_>) = (0..3).map(|name| slow(&started, name)).unzip();
+        let mut links = links.into_iter().map(|link| AttachedProbes::by_perf_event(link, None));
+        let mut detach = Detach::start(links.next().into_iter().collect(), || {});
+        assert_eq!(starts.recv().unwrap(), 0);
+        detach.set_on_progress(move || reported.send(()).unwrap());
+        detach.add(links.collect());
+        assert_eq!((detach.removed(), detach.total(), detach.threads.len()), (0, 3, 1));
+        permits[0].send(()).unwrap();
+        progress.recv().unwrap();
+        assert_eq!((detach.removed(), detach.total()), (1, 3));
+        detach.add(Vec::new());
+        assert_eq!((detach.removed(), detach.total(), detach.is_complete()), (0, 2, false), "one is removed");
+        for _ in 0..2 {
+            permits[starts.recv().unwrap()].send(()).unwrap();
+            progress.recv().unwrap();
+        }
+        assert!(detach.is_complete());
+    }
+
+    #[test]
+    fn probes_can_be_added_to_a_complete_removal() {
+        let mut detach = Detach::start(Vec::new(), || {});
+        for _ in 0..2 {
+            let (started, starts) = channel();
+            let (link, permit) = slow(&started, 0);
+            detach.add(vec![AttachedProbes::by_multi_link(link, 5, None)]);
+            assert_eq!((starts.recv(), detach.removed(), detach.total()), (Ok(0), 0, 5));
+            permit.send(()).unwrap();
+            while !detach.is_complete() {
+                thread::yield_now();
+            }
+        }
     }
 
     #[test]
