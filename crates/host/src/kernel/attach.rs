@@ -59,8 +59,9 @@ pub struct Probes {
     refused: BTreeMap<PathBuf, Refusal>,
     /// Instructions that the kernel refuses to probe.
     refused_instructions: BTreeSet<(PathBuf, FileOffset)>,
-    /// Removals in progress.
-    removals: Vec<Detach>,
+    /// Removal of the probes of objects that no process maps any more; `None` before the first. There is one, so that one
+    /// thread at a time checks the locks of memory maps, and the end of memtrace waits once.
+    removal: Option<Detach>,
 }
 
 impl Probes {
@@ -76,7 +77,7 @@ impl Probes {
         self.links.is_empty()
     }
 
-    /// Adds the probes of `others`.
+    /// Adds the probes of `others`, and waits for its removal in progress, if there is one.
     pub fn merge(&mut self, mut others: Self) {
         self.links.append(&mut others.links);
         self.attached.extend(others.attached.drain());
@@ -100,11 +101,34 @@ impl Probes {
         self.refused.get(path).copied()
     }
 
-    pub(super) fn set_refusal(&mut self, path: &Path, refusal: Option<Refusal>) {
-        match refusal {
-            Some(refusal) => _ = self.refused.insert(path.to_owned(), refusal),
-            None => _ = self.refused.remove(path),
+    pub(super) fn set_refusal(&mut self, path: &Path, refusal: Refusal) {
+        self.refused.insert(path.to_owned(), refusal);
+    }
+
+    /// Removes the refusal of the object at `path` if it is `refusal`, because it does not hold any more.
+    pub(super) fn clear_refusal(&mut self, path: &Path, refusal: Refusal) {
+        if self.refusal(path) == Some(refusal) {
+            self.refused.remove(path);
         }
+    }
+
+    /// Handles the result of attaching the probes of an allocator. A failure for all processes costs the object only: a user
+    /// may have made the file so that the kernel refuses it.
+    pub(super) fn refuse_failed(
+        &mut self,
+        scope: Scope,
+        path: &Path,
+        result: Result<(), KernelError>,
+    ) -> Result<(), KernelError> {
+        match result {
+            Ok(()) => self.clear_refusal(path, Refusal::Failed),
+            Err(error @ KernelError::Failed { .. }) if scope == Scope::AllProcesses => {
+                log::warn!("{error}");
+                self.set_refusal(path, Refusal::Failed);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// Starts to remove the probes of the objects at `paths` in the background. No process maps these objects any more.
@@ -117,20 +141,32 @@ impl Probes {
         self.refused_instructions.retain(|(path, _)| !paths.contains(path));
         let removed: Vec<_> =
             self.links.extract_if(.., |(path, _)| paths.contains(path)).map(|(_, link)| link).collect();
-        self.removals.retain(|removal| !removal.is_complete());
-        if !removed.is_empty() {
-            self.removals.push(Detach::start(removed, || {}));
+        if removed.is_empty() {
+            return;
+        }
+        match &mut self.removal {
+            Some(removal) => removal.add(removed),
+            None => self.removal = Some(Detach::start(removed, || {})),
         }
     }
 
-    /// Starts to remove the probes in the background. Calls `on_progress` after the removal of each link.
+    /// Starts to remove the probes in the background. Calls `on_progress` after the removal of each link. Probes of a removal
+    /// in progress count too.
     #[must_use]
-    pub fn detach(mut self, on_progress: impl Fn() + Send + Sync + 'static) -> Detach {
-        Detach::start(self.take_links(), on_progress)
+    pub fn detach(mut self, on_progress: impl Fn() + Send + 'static) -> Detach {
+        self.start_detach(on_progress)
     }
 
-    fn take_links(&mut self) -> Vec<AttachedProbes> {
-        std::mem::take(&mut self.links).into_iter().map(|(_, link)| link).collect()
+    fn start_detach(&mut self, on_progress: impl Fn() + Send + 'static) -> Detach {
+        let links = std::mem::take(&mut self.links).into_iter().map(|(_, link)| link).collect();
+        match self.removal.take() {
+            Some(mut removal) => {
+                removal.set_on_progress(on_progress);
+                removal.add(links);
+                removal
+            }
+            None => Detach::start(links, on_progress),
+        }
     }
 
     /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
@@ -228,9 +264,9 @@ impl Probes {
             let mut outcome = backend.attach(program, scope, path, &points, &mut links);
             let mut refused = Vec::new();
             if matches!(outcome, Err(KernelError::RefusedInstruction { .. })) {
-                // The others must not be missing for want of one.
-                links.clear();
-                (refused, outcome) = attach_each(backend, program, scope, path, &points, &mut links);
+                // The others must not be missing for want of one. The points before it can have links by now.
+                let rest = &points[links.len()..];
+                (refused, outcome) = attach_each(backend, program, scope, path, rest, &mut links);
             }
             let attached = match outcome {
                 Ok(()) => points,
@@ -249,7 +285,7 @@ impl Probes {
 
 impl Drop for Probes {
     fn drop(&mut self) {
-        drop(Detach::start(self.take_links(), || {}));
+        drop(self.start_detach(|| {}));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Errors of loading and attaching BPF programs.
 
 use std::io;
+use std::iter;
 
 use aya::programs::ProgramError;
 use thiserror::Error;
@@ -73,8 +74,13 @@ pub enum KernelError {
 }
 
 /// Number of an error that the kernel passes on, and the C library does not know (include/linux/errno.h).
-/// `arch_uprobe_analyze_insn` (arch/x86/kernel/uprobes.c) returns it for an instruction that it can neither step nor emulate.
 const ENOTSUPP: i32 = 524;
+
+/// Errors of an attach for an instruction that the kernel refuses to probe. On x86, `arch_uprobe_analyze_insn`
+/// (arch/x86/kernel/uprobes.c) returns ENOTSUPP if it can neither step nor emulate the instruction, and ENOEXEC if it cannot
+/// decode it. On arm64 (arch/arm64/kernel/probes/uprobes.c), it returns EINVAL.
+const REFUSED_INSTRUCTION: [i32; 2] =
+    if cfg!(target_arch = "aarch64") { [ENOTSUPP, libc::EINVAL] } else { [ENOTSUPP, libc::ENOEXEC] };
 
 impl KernelError {
     /// Returns the error for a program or map that the BPF object lacks.
@@ -88,7 +94,6 @@ impl KernelError {
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::Permission { action, source },
             Some(libc::ENOSYS | libc::EOPNOTSUPP) => Self::Unsupported { action, reason },
-            Some(ENOTSUPP) => Self::RefusedInstruction { action },
             Some(libc::ESRCH) => Self::TargetEnded,
             Some(libc::ENOMEM) => Self::OutOfMemory { action },
             Some(libc::EMFILE) => Self::OutOfDescriptors { action },
@@ -110,26 +115,40 @@ impl KernelError {
         Self::from_error(action, error)
     }
 
+    /// Same as [`KernelError::from_error`], for a probe that was not attached.
+    pub(super) fn from_attach(action: &str, error: &(dyn std::error::Error + 'static)) -> Self {
+        match system_error(error) {
+            Some(code) if REFUSED_INSTRUCTION.contains(&code) => Self::RefusedInstruction { action: action.to_owned() },
+            _ => Self::from_error(action, error),
+        }
+    }
+
     /// Classifies an error by the system error in its chain of sources.
     pub(super) fn from_error(action: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         let mut text = error.to_string();
-        let mut code = None;
-        let mut next = Some(error);
-        while let Some(cause) = next {
-            if let Some(io) = cause.downcast_ref::<io::Error>() {
-                code = code.or(io.raw_os_error());
-            }
+        for cause in causes(error) {
             let source = cause.to_string();
             if !text.contains(&source) {
                 text = format!("{text}: {source}");
             }
-            next = cause.source();
         }
-        match code {
+        match system_error(error) {
             Some(code) => Self::from_io(action, io::Error::from_raw_os_error(code), text),
             None => Self::Failed { action: action.to_owned(), reason: text },
         }
     }
+}
+
+/// Returns `error` and its sources.
+fn causes<'error>(
+    error: &'error (dyn std::error::Error + 'static),
+) -> impl Iterator<Item = &'error (dyn std::error::Error + 'static)> {
+    iter::successors(Some(error), |&cause| cause.source())
+}
+
+/// Returns the code of the first system error in the chain of sources.
+fn system_error(error: &(dyn std::error::Error + 'static)) -> Option<i32> {
+    causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
 }
 
 /// Returns the verifier's reason: the last line before the statistics (`print_verification_stats`,
@@ -165,11 +184,22 @@ mod tests {
         assert!(matches!(refused(libc::EINVAL, "processed 0 insns\n"), KernelError::Failed { .. }));
     }
 
+    #[derive(Debug, Error)]
+    #[error("the call failed")]
+    struct Outer(#[source] io::Error);
+
+    #[test]
+    fn instruction_is_refused_by_an_error_of_its_analysis() {
+        let attach = |number| KernelError::from_attach("attach", &Outer(io::Error::from_raw_os_error(number)));
+        let is_refused = |number| matches!(attach(number), KernelError::RefusedInstruction { .. });
+        let is_arm = cfg!(target_arch = "aarch64");
+        let codes = [ENOTSUPP, libc::ENOEXEC, libc::EINVAL, libc::EIO];
+        assert_eq!(codes.map(is_refused), [true, !is_arm, is_arm, false]);
+        assert!(matches!(attach(libc::ESRCH), KernelError::TargetEnded));
+    }
+
     #[test]
     fn errors_are_classified_by_their_root_code() {
-        #[derive(Debug, Error)]
-        #[error("the call failed")]
-        struct Outer(#[source] io::Error);
         let classified = |number| KernelError::from_error("try", &Outer(io::Error::from_raw_os_error(number)));
         assert!(matches!(classified(libc::EPERM), KernelError::Permission { .. }));
         assert!(matches!(classified(libc::ESRCH), KernelError::TargetEnded));

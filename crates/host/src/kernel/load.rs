@@ -260,7 +260,8 @@ impl Kernel {
     /// # Errors
     ///
     /// [`KernelError::TargetEnded`] if the process has exited; [`KernelError::LockedMemory`] if a process holds the lock of
-    /// its memory map; otherwise the kernel's error. Probes that were attached before the error stay.
+    /// its memory map; otherwise the kernel's error. Probes that were attached before the error stay. With
+    /// [`Scope::AllProcesses`], [`KernelError::Failed`] is no error, but a [`Refusal`] of the object.
     pub fn attach(
         &mut self,
         probes: &mut Probes,
@@ -268,12 +269,13 @@ impl Kernel {
         path: &Path,
         sites: &[Probe],
     ) -> Result<(), KernelError> {
-        if self.counts_threads {
-            return self
-                .attach_with(probes, path, |probes, backend| probes.attach_counting(backend, scope, path, sites));
-        }
-        let sites: Vec<_> = sites.iter().map(|site| self.adapted(site)).collect();
-        self.attach_with(probes, path, |probes, backend| probes.attach(backend, scope, path, &sites))
+        let result = if self.counts_threads {
+            self.attach_with(probes, path, |probes, backend| probes.attach_counting(backend, scope, path, sites))
+        } else {
+            let sites: Vec<_> = sites.iter().map(|site| self.adapted(site)).collect();
+            self.attach_with(probes, path, |probes, backend| probes.attach(backend, scope, path, &sites))
+        };
+        probes.refuse_failed(scope, path, result)
     }
 
     /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
@@ -289,7 +291,8 @@ impl Kernel {
         site: &Probe,
     ) -> Result<(), KernelError> {
         let site = self.adapted(site);
-        self.attach_with(probes, path, |probes, backend| probes.attach_entry(backend, scope, path, &site))
+        let result = self.attach_with(probes, path, |probes, backend| probes.attach_entry(backend, scope, path, &site));
+        probes.refuse_failed(scope, path, result)
     }
 
     /// Returns true if the result sites of the function are probed. If calls are timed, they are not probed, because
@@ -415,12 +418,12 @@ impl Kernel {
         }
         match ProbedFile::find(&mut self.bpf, path)? {
             Ok(file) => {
-                probes.set_refusal(path, None);
+                probes.clear_refusal(path, Refusal::Unknown);
                 let locks = self.memory_locks();
                 attach(probes, &mut AttachBackend::new(self.interface(), Some(file), locks))
             }
             Err(refusal) => {
-                probes.set_refusal(path, Some(refusal));
+                probes.set_refusal(path, refusal);
                 Ok(())
             }
         }

@@ -19,13 +19,15 @@ use crate::target_files::LinkedFile;
 const FUSE: u32 = 0x6573_5546;
 const OVERLAY: u32 = 0x794c_7630;
 
-/// Reason why an object gets no probes: while the kernel waits for the pages of the file, no process of the machine can fork.
+/// Reason why an object gets no probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A user serves the file by FUSE.
+    /// A user serves the file by FUSE. While the kernel waits for its pages, no process of the machine can fork.
     Served,
     /// The kernel has not told in time which file system has the pages, or cannot tell.
     Unknown,
+    /// The kernel does not attach the probes.
+    Failed,
 }
 
 impl Refusal {
@@ -38,6 +40,7 @@ impl Refusal {
                 "memtrace could not find out whether a user serves the file, who could hold up the whole machine while a \
                  probe is inserted"
             }
+            Self::Failed => "the kernel does not attach them",
         }
     }
 }

@@ -72,13 +72,9 @@ impl UprobeMulti {
             Scope::Process(pid) => pid.0,
             Scope::AllProcesses => 0,
         };
-        match bpf_syscall::create_link(program.as_fd(), &file, points, pid, *at_return) {
-            Ok(link) => Ok(link.into()),
-            Err(error) => {
-                let text = error.to_string();
-                Err(KernelError::from_io(&action(), error, text))
-            }
-        }
+        bpf_syscall::create_link(program.as_fd(), &file, points, pid, *at_return)
+            .map(Link::from)
+            .map_err(|error| KernelError::from_attach(&action(), &error))
     }
 
     /// Returns the names and descriptors of the loaded programs.

@@ -102,25 +102,53 @@ fn privileged_probes_stay_attached_until_they_are_dropped() {
 }
 
 /// Function that begins with an instruction that the kernel refuses to probe. It is never called.
-#[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-extern "C" fn locked() {
+extern "C" fn refused() {
+    #[cfg(target_arch = "x86_64")]
     core::arch::naked_asm!("lock inc dword ptr [rsp]", "ret");
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("hlt #0", "ret");
 }
 
-#[cfg(target_arch = "x86_64")]
+/// The same for an instruction that the kernel cannot decode on x86-64, and cannot step on arm64.
+#[unsafe(naked)]
+extern "C" fn undecodable() {
+    #[cfg(target_arch = "x86_64")]
+    core::arch::naked_asm!(".byte 0x66, 0x0f, 0x38, 0x18, 0xc0", "ret");
+    #[cfg(target_arch = "aarch64")]
+    core::arch::naked_asm!("ldxr x0, [x1]", "ret");
+}
+
 #[test]
 fn privileged_refused_instruction_costs_no_other_probe() {
+    let refused = [refused, undecodable].map(|function: extern "C" fn()| function as *const () as u64);
+    // The return of the first one can be probed.
+    let all = [address() + 2 * STEP, refused[0], refused[1], refused[0] + 4].map(probe);
     for by_perf_event in [false, true] {
         let mut kernel = kernel();
         let mut backend = if by_perf_event { kernel.perf_event_backend() } else { kernel.attach_backend() };
         let mut probes = Probes::default();
-        let both = [probe(address() + 2 * STEP), probe(locked as *const () as u64)];
-        probes.attach(&mut backend, own(), Path::new("/proc/self/exe"), &both).unwrap();
-        assert_eq!(probes.len(), 1);
-        let refused: Vec<_> = probes.refused_instructions().map(|(_, offset)| offset).collect();
-        assert_eq!(refused, [offset(locked as *const () as u64)]);
+        probes.attach(&mut backend, own(), Path::new("/proc/self/exe"), &all).unwrap();
+        assert_eq!(probes.len(), 2);
+        let without: BTreeSet<_> = probes.refused_instructions().map(|(_, offset)| offset).collect();
+        assert_eq!(without, BTreeSet::from(refused.map(offset)));
     }
+}
+
+#[test]
+fn failure_for_all_processes_costs_the_object_only() {
+    let failed = || -> Result<(), KernelError> {
+        Err(KernelError::Failed { action: String::from("attach"), reason: String::from("no pages") })
+    };
+    let (mut probes, path) = (Probes::default(), Path::new("/object"));
+    assert!(probes.refuse_failed(own(), path, failed()).is_err());
+    assert!(probes.refuse_failed(Scope::AllProcesses, path, Err(KernelError::TargetEnded)).is_err());
+    assert_eq!(probes.refusal(path), None);
+    probes.refuse_failed(Scope::AllProcesses, path, failed()).unwrap();
+    probes.clear_refusal(path, Refusal::Unknown);
+    assert_eq!(probes.refusal(path), Some(Refusal::Failed));
+    probes.refuse_failed(Scope::AllProcesses, path, Ok(())).unwrap();
+    assert_eq!(probes.refusal(path), None);
 }
 
 #[test]
