@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use aya::programs::UProbe;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
@@ -13,7 +14,7 @@ use super::attach_point::{AttachPoint, Scope, shown};
 use super::bpf::Bpf;
 use super::detach::AttachedProbes;
 use super::error::KernelError;
-use super::memory_locks::MemoryLocks;
+use super::memory_locks::{self, MemoryLocks};
 use super::probed_files::ProbedFile;
 use super::uprobe_multi::UprobeMulti;
 
@@ -29,6 +30,8 @@ pub(super) struct AttachBackend<'kernel> {
     file: Option<ProbedFile>,
     /// Locks that must be free; `None` if the kernel does not show them.
     locks: Option<Arc<MemoryLocks>>,
+    /// Time for which all checks of the locks together may wait.
+    lock_wait: Duration,
 }
 
 /// Interface that attaches uprobes.
@@ -45,7 +48,7 @@ impl<'kernel> AttachBackend<'kernel> {
         file: Option<ProbedFile>,
         locks: Option<Arc<MemoryLocks>>,
     ) -> Self {
-        Self { interface, file, locks }
+        Self { interface, file, locks, lock_wait: memory_locks::LIMIT }
     }
 
     /// Loads the programs for the entries, returns and result sites of all hooked functions.
@@ -75,7 +78,7 @@ impl<'kernel> AttachBackend<'kernel> {
             Interface::UprobeMulti(multi) => {
                 // The program is loaded first, so that little time passes between the check and the insertion.
                 multi.load(name)?;
-                require_free(locks)?;
+                require_free(locks, &mut self.lock_wait)?;
                 let link = multi.attach(name, scope, path, points)?;
                 links.push(AttachedProbes::by_multi_link(link, points.len(), locks.cloned()));
             }
@@ -95,11 +98,11 @@ impl<'kernel> AttachBackend<'kernel> {
                 }
                 // aya passes no semaphore to perf events.
                 for &AttachPoint { offset, cookie, .. } in points {
-                    require_free(locks)?;
+                    require_free(locks, &mut self.lock_wait)?;
                     let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset.0), cookie };
                     let link = program.attach(point, path, scope).and_then(|id| program.take_link(id));
                     let link = link.map_err(|error| {
-                        KernelError::from_error(&format!("attach a probe to {} + {offset}", shown(path)), &error)
+                        KernelError::from_attach(&format!("attach a probe to {} + {offset}", shown(path)), &error)
                     })?;
                     links.push(AttachedProbes::by_perf_event(link, locks.cloned()));
                 }
@@ -109,8 +112,8 @@ impl<'kernel> AttachBackend<'kernel> {
     }
 }
 
-fn require_free(locks: Option<&Arc<MemoryLocks>>) -> Result<(), KernelError> {
-    locks.map_or(Ok(()), |locks| locks.require_free())
+fn require_free(locks: Option<&Arc<MemoryLocks>>, wait: &mut Duration) -> Result<(), KernelError> {
+    locks.map_or(Ok(()), |locks| locks.require_free(wait))
 }
 
 /// Loads the program `name` unless it is loaded.

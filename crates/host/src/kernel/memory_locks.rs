@@ -26,7 +26,7 @@ use super::task_iterator::TaskIterator;
 const PROGRAM: &str = "memory_locks";
 
 /// Time for which a thread must hold a lock without running. Page faults and reclaim hold locks for shorter times.
-const LIMIT: Duration = Duration::from_secs(1);
+pub(super) const LIMIT: Duration = Duration::from_secs(1);
 
 /// First and longest pause between two samples. Most locks are free after the first.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -50,13 +50,15 @@ impl MemoryLocks {
         Ok(Self { iterator: TaskIterator::load(bpf, PROGRAM)?, last: Mutex::new(None) })
     }
 
-    /// Checks that probes can be inserted and removed now.
+    /// Checks that probes can be inserted and removed now. `left`: time for which this check and later ones may wait,
+    /// [`LIMIT`] at first. Each check may wait for a short time, even if none is left, since most locks are held for less.
     ///
     /// # Errors
     ///
     /// [`KernelError::LockedMemory`]; errors of the iterator.
-    pub(super) fn require_free(&self) -> Result<(), KernelError> {
-        match self.find_holder() {
+    pub(super) fn require_free(&self, left: &mut Duration) -> Result<(), KernelError> {
+        *left = (*left).max(LONGEST_PAUSE);
+        match self.find_holder_within(left) {
             Ok(None) => Ok(()),
             Ok(Some(holder)) => Err(KernelError::LockedMemory { holder }),
             Err(error) => {
@@ -69,8 +71,13 @@ impl MemoryLocks {
     /// Returns a process that has held the lock of its memory map for some time; `None` if there is none. Waits for a second
     /// at most, and not at all if the last check has found the same lock.
     pub(super) fn find_holder(&self) -> io::Result<Option<LockHolder>> {
+        let mut left = LIMIT;
+        self.find_holder_within(&mut left)
+    }
+
+    fn find_holder_within(&self, left: &mut Duration) -> io::Result<Option<LockHolder>> {
         let last = *self.last();
-        let found = self.find_thread(last)?;
+        let found = find_thread(|| self.sample(), last, left)?;
         *self.last() = found;
         Ok(found.map(|thread| LockHolder::of(Pid(thread.pid))))
     }
@@ -78,35 +85,43 @@ impl MemoryLocks {
     /// Same as [`Self::find_holder`], but takes no lock of memtrace and allocates no memory, so that the child of a fork
     /// can call it.
     pub(super) fn has_holder(&self) -> bool {
-        self.find_thread(None).is_ok_and(|found| found.is_some())
+        let mut left = LIMIT;
+        find_thread(|| self.sample(), None, &mut left).is_ok_and(|found| found.is_some())
     }
 
     fn last(&self) -> MutexGuard<'_, Option<MemoryLockRecord>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns a thread that is in all samples of [`LIMIT`]. `last`: thread that was in all samples of an earlier check.
-    fn find_thread(&self, last: Option<MemoryLockRecord>) -> io::Result<Option<MemoryLockRecord>> {
-        let (begin, mut pause) = (Instant::now(), FIRST_PAUSE);
-        let mut kept = self.sample()?;
-        loop {
-            let Some(&first) = kept.threads().first() else { return Ok(None) };
-            if last.is_some_and(|last| kept.threads().contains(&last)) {
-                return Ok(last);
-            }
-            if begin.elapsed() >= LIMIT {
-                return Ok(Some(first));
-            }
-            thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
-            kept.keep_common(&self.sample()?);
-        }
-    }
-
     fn sample(&self) -> io::Result<Sample> {
         let mut sample = Sample::EMPTY;
         self.iterator.for_each(&mut [0; BUFFER], |thread| sample.add(thread))?;
         Ok(sample)
+    }
+}
+
+/// Returns a thread that is in all samples for the time `left`, from which the waits are subtracted. `last`: thread that was in
+/// all samples of an earlier check.
+fn find_thread(
+    mut sample: impl FnMut() -> io::Result<Sample>,
+    last: Option<MemoryLockRecord>,
+    left: &mut Duration,
+) -> io::Result<Option<MemoryLockRecord>> {
+    let mut pause = FIRST_PAUSE;
+    let mut kept = sample()?;
+    loop {
+        let Some(&first) = kept.threads().first() else { return Ok(None) };
+        if last.is_some_and(|last| kept.threads().contains(&last)) {
+            return Ok(last);
+        }
+        if left.is_zero() {
+            return Ok(Some(first));
+        }
+        let begin = Instant::now();
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+        kept.keep_common(&sample()?);
+        *left = left.saturating_sub(begin.elapsed());
     }
 }
 
@@ -183,6 +198,25 @@ mod tests {
         assert_eq!(kept.threads(), [thread(3, 5)]);
         kept.keep_common(&sample([]));
         assert!(kept.threads().is_empty());
+    }
+
+    #[test]
+    fn waits_of_several_checks_add_up() {
+        let mut left = FIRST_PAUSE + Duration::from_nanos(1);
+        // Another thread in each sample: each lock is short.
+        let mut switches = 0;
+        let mut short = || {
+            switches += 1;
+            Ok(sample([thread(1, switches)]))
+        };
+        assert_eq!(find_thread(&mut short, None, &mut left).unwrap(), None);
+        assert!(left <= Duration::from_nanos(1), "{left:?}");
+        let held = || Ok(sample([thread(2, 1)]));
+        assert_eq!(find_thread(held, None, &mut left).unwrap(), Some(thread(2, 1)));
+        assert_eq!(left, Duration::ZERO);
+        let mut later = LIMIT;
+        assert_eq!(find_thread(held, Some(thread(2, 1)), &mut later).unwrap(), Some(thread(2, 1)));
+        assert_eq!(later, LIMIT, "a known lock costs no wait");
     }
 
     #[test]
