@@ -1,12 +1,13 @@
 //! Programs that record page faults.
 
-use aya::Btf;
 use aya::programs::perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent};
 use aya::programs::{FEntry, FExit, PerfEvent};
 use aya::util::online_cpus;
+use aya::{Btf, Endianness};
 
 use super::bpf::Bpf;
 use super::error::KernelError;
+use crate::procfs;
 
 /// Attaches the programs to the tracepoints of page faults, or to the perf event of page faults if `page_fault_user`
 /// cannot be used. Major faults have a perf event only.
@@ -33,28 +34,51 @@ const MAPS_HUGE_PAGE: &str = "do_huge_pmd_anonymous_page";
 /// Function that handles a write to a huge page that is not writable (mm/huge_memory.c).
 const WRITES_HUGE_PAGE: &str = "do_huge_pmd_wp_page";
 
-/// Attaches the programs that record huge pages to the functions of the kernel that map them.
+/// Programs that record huge pages, with their functions.
+const HUGE_PAGE_PROGRAMS: [(&str, &str); 2] = [("huge_page_write", WRITES_HUGE_PAGE), ("huge_page", MAPS_HUGE_PAGE)];
+
+/// Attaches the programs that record huge pages to the functions of the kernel that map them, or none of them.
 ///
 /// # Errors
 ///
 /// The kernel's error if it has no such functions, or cannot attach to functions. Linux can on arm64 since 6.4
 /// (`HAVE_DYNAMIC_FTRACE_WITH_DIRECT_CALLS`).
 pub(super) fn attach_huge_pages(bpf: &mut Bpf) -> Result<(), KernelError> {
+    let attached = try_attach_huge_pages(bpf);
+    if attached.is_err() {
+        // A page that one of them records would count again at its faults.
+        unload_huge_pages(bpf);
+    }
+    attached
+}
+
+fn try_attach_huge_pages(bpf: &mut Bpf) -> Result<(), KernelError> {
     const ACTION: &str = "record huge pages at their faults";
-    let types = Btf::from_sys_fs().map_err(|error| KernelError::from_error(ACTION, &error))?;
-    let programs = [("huge_page_write", WRITES_HUGE_PAGE), ("huge_page", MAPS_HUGE_PAGE)];
-    for (name, function) in programs {
+    let types = Btf::parse_file(procfs::kernel_btf(), Endianness::default())
+        .map_err(|error| KernelError::from_error(ACTION, &error))?;
+    for (name, function) in HUGE_PAGE_PROGRAMS {
         let program: &mut FExit = bpf.program(name)?;
         program.load(function, &types).map_err(|error| KernelError::from_load(ACTION, &error))?;
     }
     let begin: &mut FEntry = bpf.program(HUGE_PAGE_BEGIN)?;
     begin.load(MAPS_HUGE_PAGE, &types).map_err(|error| KernelError::from_load(ACTION, &error))?;
     begin.attach().map_err(|error| KernelError::from_error(ACTION, &error))?;
-    for (name, _) in programs {
+    for (name, _) in HUGE_PAGE_PROGRAMS {
         let program: &mut FExit = bpf.program(name)?;
         program.attach().map_err(|error| KernelError::from_error(ACTION, &error))?;
     }
     Ok(())
+}
+
+/// Detaches the programs that record huge pages, and unloads them.
+fn unload_huge_pages(bpf: &mut Bpf) {
+    for (name, _) in HUGE_PAGE_PROGRAMS {
+        let program: Result<&mut FExit, _> = bpf.program(name);
+        // A program that is not loaded returns an error.
+        let _ = program.map(FExit::unload);
+    }
+    let begin: Result<&mut FEntry, _> = bpf.program(HUGE_PAGE_BEGIN);
+    let _ = begin.map(FEntry::unload);
 }
 
 fn attach_event(bpf: &mut Bpf, name: &str, event: SoftwareEvent) -> Result<(), KernelError> {
@@ -69,4 +93,28 @@ fn attach_event(bpf: &mut Bpf, name: &str, event: SoftwareEvent) -> Result<(), K
         program.attach(PerfEventConfig::Software(event), scope, SamplePolicy::Period(1), false).map_err(failed)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::Bytes;
+
+    use super::*;
+    use crate::kernel::{Kernel, MapSizes, Options};
+
+    #[test]
+    fn privileged_programs_of_huge_pages_are_loaded_together() {
+        let options = Options { map_sizes: MapSizes::FULL, max_depth: 1, max_size: Bytes(1), ..Options::default() };
+        let mut kernel = Kernel::load(&options).unwrap().0;
+        let bpf = kernel.bpf();
+        let loaded = |bpf: &Bpf| {
+            bpf.programs().filter(|(name, program)| name.starts_with("huge_page") && program.fd().is_ok()).count()
+        };
+        match attach_huge_pages(bpf) {
+            Ok(()) => assert_eq!(loaded(bpf), 3),
+            Err(error) => assert_eq!(loaded(bpf), 0, "{error}"),
+        }
+        unload_huge_pages(bpf);
+        assert_eq!(loaded(bpf), 0);
+    }
 }
