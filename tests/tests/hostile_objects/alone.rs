@@ -279,9 +279,15 @@ fn file_with_pages_that_never_arrive_gets_no_probes() {
 /// forks of the machine wait for this time.
 const LOCK: &str = "6";
 
-/// Starts a process that maps the C library, and holds the lock of its memory map after [`Serving::hang`].
-fn start_lock_holder() -> Serving {
-    Serving::with(|command| command.arg(victim::path("exact")).args(["remap", LOCK]))
+/// The same for a lock that memtrace does not wait for at its end.
+const LONG_LOCK: &str = "40";
+
+/// Time from SIGINT to the end of memtrace if a lock is held for longer than memtrace waits, which is 10 s.
+const END_WITH_LOCK: Duration = Duration::from_secs(18);
+
+/// Starts a process that maps the C library, and holds the lock of its memory map for `seconds` after [`Serving::hang`].
+fn start_lock_holder(seconds: &str) -> Serving {
+    Serving::with(|command| command.arg(victim::path("exact")).args(["remap", seconds]))
 }
 
 fn holder(serving: &Serving) -> String {
@@ -290,7 +296,7 @@ fn holder(serving: &Serving) -> String {
 
 #[test]
 fn no_trace_begins_while_a_process_holds_the_lock_of_its_memory_map() {
-    let mut serving = start_lock_holder();
+    let mut serving = start_lock_holder(LOCK);
     let mut other = victim::start("exact");
     serving.hang();
     let trace = Trace::victim(&other).options(&["--duration", "1s"]);
@@ -304,7 +310,7 @@ fn no_trace_begins_while_a_process_holds_the_lock_of_its_memory_map() {
 
 #[test]
 fn probes_are_removed_after_the_lock_of_a_memory_map_is_released() {
-    let mut serving = start_lock_holder();
+    let mut serving = start_lock_holder(LOCK);
     let mut other = victim::start("exact");
     let tracer = attach(Trace::victim(&other));
     let expected = other.work();
@@ -318,13 +324,83 @@ fn probes_are_removed_after_the_lock_of_a_memory_map_is_released() {
     other.finish();
 }
 
+/// Returns the processes with the name of the thread that starts reapers, except zombies, which have no command line.
+fn reapers() -> Vec<u32> {
+    let read = |pid: u32, file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let pids =
+        fs::read_dir("/proc").expect("procfs").filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.filter(|&pid| read(pid, "comm") == "detach\n" && !read(pid, "cmdline").is_empty()).collect()
+}
+
+#[test]
+fn reaper_removes_probes_after_a_lock_that_memtrace_does_not_wait_for() {
+    let mut serving = start_lock_holder(LONG_LOCK);
+    let mut other = victim::start("exact");
+    let tracer = attach(Trace::victim(&other));
+    let expected = other.work();
+    assert!(reapers().is_empty(), "of an earlier test");
+    serving.hang();
+    let name = holder(&serving);
+    let ((outcome, waiting), longest) = while_forking(|| {
+        let start = Instant::now();
+        let outcome = tracer.stop();
+        let time = start.elapsed();
+        assert!(time < END_WITH_LOCK, "memtrace ended after {time:?}");
+        let waiting = reapers();
+        // The end of the server releases the lock.
+        serving.victim.finish();
+        poll::until(|| match reapers() {
+            left if left.is_empty() => Ok(()),
+            left => Err(left),
+        });
+        (outcome, waiting)
+    });
+    assert!(longest < FORK, "a fork took {longest:?}");
+    assert_eq!(waiting.len(), 1, "{waiting:?} {}", outcome.stderr);
+    let words = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    let note = format!("a process of memtrace removes the others when {name}");
+    assert!(words.contains(&note), "{words}");
+    outcome.report().assert_equals(&expected);
+    other.finish();
+}
+
+#[test]
+fn instruction_that_the_kernel_cannot_probe_costs_its_calls_only() {
+    // The kernel cannot decode the first instruction on x86-64, and cannot step it on arm64.
+    const ALLOCATOR: &str = r#"
+        __asm__(".text\n.globl malloc\n.type malloc, %function\nmalloc:\n"
+        #ifdef __x86_64__
+                ".byte 0x66, 0x0f, 0x38, 0x18, 0xc0\n"
+        #else
+                "hlt #0\n"
+        #endif
+                "ret\n.size malloc, . - malloc\n");
+        void free(void *block) { (void)block; }"#;
+    let scratch = Scratch::new();
+    let library = scratch.compile("gcc", "library.so", ALLOCATOR, &["-shared", "-fPIC", "-nostdlib"]);
+    let mut hostile = victim::start_with("hostile", &[library.to_str().expect("UTF-8")]);
+    let mut other = victim::start("exact");
+    let tracer = attach(Trace::system_wide());
+    let expected = other.work();
+    hostile.work();
+    let outcome = end(tracer);
+    hostile.finish();
+    let report = outcome.report_with_code(LOST);
+    let is_refusal =
+        |note: &str| note.contains("/library.so + ") && note.contains("the kernel refuses one at this instruction");
+    assert!(report.notes.iter().any(|note| is_refusal(note)), "{:?}", report.notes);
+    let [process] = report.entries_of(other.pid())[..] else { panic!("not one entry: {:#?}", report.processes) };
+    process.assert_equals(&expected);
+    other.finish();
+}
+
 #[test]
 fn late_allocator_is_probed_after_the_lock_of_a_memory_map_is_released() {
     const NAME: &str = "mt-late-lock";
     let scratch = Scratch::new();
     // It has no other allocator, whose probes would record the start of the program.
     let program = scratch.copy(victim::path("family.static"), NAME);
-    let mut serving = start_lock_holder();
+    let mut serving = start_lock_holder(LOCK);
     let mut tracer = attach(Trace::system_wide().options(&["--comm", NAME]));
     serving.hang();
     let (mut late, longest) = while_forking(|| {
