@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{DroppedBlocks, DroppedRecord, MAX_DEMOTED, RecordKind};
 
 use crate::thread::Thread;
-use crate::{atomic, emit};
+use crate::{address_space, atomic, emit};
 
 /// Number of demotions so far. Without any, an allocation looks up no process.
 #[btf_map]
@@ -22,10 +22,11 @@ static MIN_SIZES: HashMap<u32, u64, MAX_DEMOTED> = HashMap::new();
 #[btf_map]
 static DROPPED: HashMap<u32, DroppedBlocks, MAX_DEMOTED> = HashMap::new();
 
-/// Returns true if a block of `size` bytes is dropped, and adds the block to the sum of the current process, `pid`.
+/// Returns true if a block of `size` bytes is dropped, and adds the block to the sum of its process: the main process of the
+/// address space of the current process, `pid`.
 #[inline(always)]
 pub fn drops(pid: u32, size: u64) -> bool {
-    is_any_demoted() && demotion_drops(pid, size) != 0
+    is_any_demoted() && demotion_drops(address_space::main_process(pid), size) != 0
 }
 
 /// Returns 1 if the block is dropped, else 0. The function is global, because the programs at returns have little stack
@@ -49,7 +50,8 @@ extern "C" fn demotion_drops(pid: u32, size: u64) -> u64 {
 #[inline(always)]
 pub fn emit(context: &impl EbpfContext, thread: Thread) {
     let Some(min_size) = min_size(thread.pid) else { return };
-    // SAFETY: no other thread of the process runs, so the words do not change.
+    // SAFETY: no other thread of the process runs. A process that shares its memory can change a word, which is read as a
+    // whole.
     let Some(&blocks) = (unsafe { DROPPED.get(&thread.pid) }) else { return };
     emit::dropped(context, DroppedRecord { header: thread.header(RecordKind::Dropped), min_size, blocks });
 }
