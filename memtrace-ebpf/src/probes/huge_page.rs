@@ -14,7 +14,7 @@ use crate::limits::BPF_NOEXIST;
 use crate::origin::Interrupted;
 use crate::settings::field;
 use crate::thread::{Thread, since_start};
-use crate::{emit, gate, kernel, stack};
+use crate::{address_space, emit, gate, kernel, stack};
 
 /// Flag of `vm_fault.flags`: the access is a write (`FAULT_FLAG_WRITE`, include/linux/mm_types.h).
 const FAULT_FLAG_WRITE: u32 = 1 << 0;
@@ -26,10 +26,11 @@ const NOT_MAPPED: u32 = 0x873 | 0x100 | 0x400;
 /// Error of an insertion with [`BPF_NOEXIST`] if the key has an entry (`EEXIST`).
 const EXISTS: i32 = -17;
 
-/// Huge page of a process.
+/// Huge page of a process, or of the processes that share its memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct HugePage {
+    /// Main process of the address space.
     pid: u32,
     reserved: u32,
     number: u64,
@@ -111,7 +112,7 @@ fn written_page(context: &FExitContext) -> Option<u64> {
 /// the function finds the page mapped, and returns the same result (`__do_huge_pmd_anonymous_page`, mm/huge_memory.c).
 #[inline(always)]
 fn is_first(thread: Thread, page: u64, begin: Option<u64>) -> bool {
-    let key = HugePage { pid: thread.pid, reserved: 0, number: page >> HUGE_PAGE_SHIFT };
+    let key = HugePage { pid: address_space::main_process(thread.pid), reserved: 0, number: page >> HUGE_PAGE_SHIFT };
     // SAFETY: the value is copied.
     if let Some(end) = unsafe { HUGE_PAGES.get(&key) }.copied() {
         // If another thread removes the entry first, its call is in progress too.
