@@ -129,7 +129,7 @@ fn count_repeat_frees(context: ProbeContext) -> u32 {
 fn count_alloc_failure(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
     if gate::is_counting_for_current() {
-        calls::interrupt_failed(stack_pointer(&context));
+        calls::interrupt_failed(&context, stack_pointer(&context));
     }
     0
 }

@@ -124,11 +124,18 @@ pub fn begin_free(context: &impl EbpfContext, stack_pointer: u64, block: u64, ha
 }
 
 /// Handles the entry of a function that an allocating function calls after it has failed. If the pending call has
-/// called it, the following calls are not nested, because code of the program makes them.
+/// called it, the following calls are not nested, because code of the program makes them. There is room for one failed call: a
+/// call that fails in the code of another one, such as its new handler, is lost.
 #[inline(always)]
-pub fn interrupt_failed(stack_pointer: u64) {
+pub fn interrupt_failed(context: &impl EbpfContext, stack_pointer: u64) {
     let Some(counts) = thread_counts::of_current() else { return };
-    if stack_pointer <= counts.stack_pointer && counts.call & !HAS_SIZES == Call::Alloc as u32 {
+    if stack_pointer > counts.stack_pointer || counts.call & !HAS_SIZES != Call::Alloc as u32 {
+        return;
+    }
+    if counts.failed.stack_pointer > counts.stack_pointer {
+        counts.stack_pointer = 0;
+        loss::count(context, LossReason::PendingStale, 1);
+    } else {
         counts.failed.stack_pointer = counts.stack_pointer;
         counts.failed.size = counts.size;
         counts.failed.has_sizes = u64::from(counts.call & HAS_SIZES != 0);
