@@ -8,7 +8,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{COUNTERS_READ, COUNTERS_UNREADABLE, MAX_USED_PROCESSES, usage};
 
 use super::{task, thread_counts};
-use crate::{gate, kernel};
+use crate::kernel;
 
 /// Distances in bytes of the counters of allocated and of freed bytes from the thread pointer, by process id.
 #[btf_map]
@@ -57,10 +57,9 @@ pub fn add_last(pid: u32, ended: *mut task_struct, counters: &mut [u64; usage::C
     }
 }
 
-/// Removes the entry of the process `pid`, which calls exec, or has started with the id of an earlier process.
+/// Removes the entry of the process `pid`, which calls exec, or has started with the id of an earlier process. User space
+/// inserts the entries before the programs count.
 #[inline(always)]
 pub fn forget(pid: u32) {
-    if gate::is_counting() {
-        let _ = ALLOCATOR_COUNTERS.remove(&pid);
-    }
+    let _ = ALLOCATOR_COUNTERS.remove(&pid);
 }

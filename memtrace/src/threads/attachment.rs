@@ -8,9 +8,12 @@ use std::time::{Duration, Instant};
 
 use memtrace_history::registry;
 use memtrace_host::kernel::{self, Kernel, Probes, ProcessFilter, Scope, ThreadUsageReader};
+use memtrace_host::procfs::{self, Objects};
 use memtrace_host::target_files::open_target_file;
 use memtrace_model::format;
-use memtrace_model::{Bytes, CounterSource, EventClass, LossReason, Losses, PartKeys, Pid, ThreadsInterval, Tick};
+use memtrace_model::{
+    Bytes, CounterSource, EventClass, LossReason, Losses, Mapping, PartKeys, Pid, ThreadsInterval, Tick,
+};
 use memtrace_object::allocators::Allocator;
 use tokio::sync::Notify;
 
@@ -101,6 +104,11 @@ impl Attachment {
         kernel.count_threads().map_err(|error| from_engines::kernel(None, error))?;
         if let Some(pid) = targets.first_exited() {
             return Err(Error::Ended { pid });
+        }
+        // The counters of a process that calls exec from now on are forgotten by the BPF programs.
+        let replaced = counted.iter().find(|allocator| !allocator.is_mapped(tracker.objects()));
+        if let Some(CountedAllocator { pid, .. }) = replaced {
+            return Err(Error::Failed(format!("process {pid} called exec while memtrace was attaching to it")));
         }
         let attachment = Self {
             kernel,
@@ -260,6 +268,8 @@ struct CountedAllocator {
     pid: Pid,
     /// Handle of the object that contains the allocator.
     object: PathBuf,
+    /// A mapping of this object.
+    mapping: Mapping,
     /// True if the allocator replaces the allocator of the C library.
     is_malloc: bool,
 }
@@ -269,6 +279,12 @@ impl CountedAllocator {
     /// allocators of the process.
     fn replaces(&self, probes: &AllocatorProbes) -> bool {
         self.pid == probes.pid && (self.is_malloc || self.object == probes.object)
+    }
+
+    /// Returns true if the process maps the object now. After an exec, the addresses of the counters are those of other words.
+    fn is_mapped(&self, objects: &mut Objects) -> bool {
+        let Mapping { start, end, object, .. } = &self.mapping;
+        procfs::object_at(self.pid, *start, *end, objects) == *object
     }
 }
 
@@ -300,7 +316,7 @@ fn find_jemalloc(
             Ok(()) => {
                 let is_malloc =
                     allocator.functions.iter().any(|function| function.names().iter().any(|name| name == "malloc"));
-                counted.push(CountedAllocator { pid, object: handle, is_malloc });
+                counted.push(CountedAllocator { pid, object: handle, mapping: mapping.clone(), is_malloc });
             }
             Err(reason) => log::info!("the counters of jemalloc in process {pid} cannot be read: {reason}"),
         }
@@ -314,5 +330,26 @@ fn options(clock_start: Duration, filter: ProcessFilter) -> kernel::Options {
         filter,
         counts_threads: true,
         ..kernel::Options::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::AbsAddr;
+
+    use super::*;
+
+    #[test]
+    fn object_at_other_addresses_is_not_mapped() {
+        let (pid, mut objects) = (Pid(std::process::id()), Objects::new());
+        let image = procfs::read_image(pid, &mut objects).unwrap();
+        let has_file = |mapping: &&Mapping| mapping.object.as_ref().is_some_and(|object| object.handle.is_some());
+        let mapping = image.mappings.iter().find(has_file).unwrap().clone();
+        let object = mapping.object.as_ref().and_then(|object| object.handle.clone()).unwrap();
+        let mut allocator = CountedAllocator { pid, object, mapping, is_malloc: true };
+        assert!(allocator.is_mapped(&mut objects));
+        // Nothing is mapped at null.
+        (allocator.mapping.start, allocator.mapping.end) = (AbsAddr(0), AbsAddr(4096));
+        assert!(!allocator.is_mapped(&mut objects));
     }
 }
