@@ -7,20 +7,24 @@ use memtrace_model::{ImageId, ProcessImage};
 use super::selection::Selection;
 use crate::targets::track::ProcessTracker;
 
-/// Counts the files that were not read since the last call. A file that only processes out of scope use is no loss.
-pub(crate) fn count_unread_files(filter: &ProcessFilter, tracker: &mut ProcessTracker) {
+/// Counts the files that were not read since the last call, and returns their number. A file that only processes out of scope
+/// use is no loss.
+pub(crate) fn count_unread_files(filter: &ProcessFilter, tracker: &mut ProcessTracker) -> u64 {
     let unread = unread_files::take();
     if unread.is_empty() {
-        return;
+        return 0;
     }
     let selection = Selection::of(filter);
+    let mut sum = 0;
     for (file, count) in unread {
         if is_in_scope(&file, &selection, tracker) {
             tracker.add_unread(count);
+            sum += count;
         } else {
             log::debug!("{count} reads of files were given up that no process in scope uses: {file:?}");
         }
     }
+    sum
 }
 
 /// Returns true if a process in scope uses the file, or if it is not known which processes use it.

@@ -8,7 +8,7 @@ use memtrace_history::reconcile::residency;
 use memtrace_history::reconcile::residency::Pages;
 use memtrace_history::reconcile::rusage;
 use memtrace_history::reconcile::rusage::Baselines;
-use memtrace_host::procfs;
+use memtrace_host::procfs::{self, ProcessError};
 use memtrace_model::{
     EndedImage, EventClass, ImageId, ImageStart, ImageUsage, PartKeys, Pid, ResidentRange, Rusage, Snapshot, Snapshots,
     Tick,
@@ -25,7 +25,7 @@ use crate::trace::part::Part;
 /// Resident pages and rusage of the processes that ran at the start, and the sampling of pages.
 #[derive(Debug)]
 pub(super) struct PageReader {
-    first: Resident,
+    first: BTreeMap<Pid, Vec<ResidentRange>>,
     rusage: BTreeMap<Pid, Rusage>,
     one_in: NonZeroU32,
     follows_pages: bool,
@@ -93,7 +93,7 @@ impl PageReader {
         }
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {
             for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
-                residency::set_resident_bytes(usage, read_once(id.pid, &mut resident));
+                residency::set_resident_bytes(usage, read_once(id.pid, &mut resident).unwrap_or_default());
             }
         }
     }
@@ -112,7 +112,7 @@ impl PageReader {
         for (id, usage) in &mut snapshot.images {
             // The resident pages of a process that shares its memory belong to the other process.
             let has_own = usage.ended.is_none() && usage.shares_memory_of.is_none();
-            let now = if has_own { Some(read_once(id.pid, resident)) } else { None };
+            let now = if has_own { read_once(id.pid, resident) } else { None };
             let before = if id.ordinal == 0 { self.first(id.pid, &parents) } else { &[] };
             let one_in = self.one_in.get();
             let (counts_huge, by_kind) = (self.counts_huge, self.by_kind);
@@ -150,10 +150,15 @@ impl Part for PageReader {
     }
 }
 
-type Resident = BTreeMap<Pid, Vec<ResidentRange>>;
+/// Resident pages of processes; `None` for a process that holds the lock of its memory map.
+type Resident = BTreeMap<Pid, Option<Vec<ResidentRange>>>;
 
-/// Returns the resident pages of `pid`, which are read only once. A process that has exited has
-/// none.
-fn read_once(pid: Pid, resident: &mut Resident) -> &[ResidentRange] {
-    resident.entry(pid).or_insert_with(|| procfs::resident(pid).unwrap_or_default())
+/// Returns the resident pages of `pid`; `None` if they cannot be read in time, and the touched pages must be reported instead.
+/// They are read once. A process that has exited has none.
+fn read_once(pid: Pid, resident: &mut Resident) -> Option<&[ResidentRange]> {
+    let read = || match procfs::resident(pid) {
+        Err(ProcessError::Locked(_)) => None,
+        read => Some(read.unwrap_or_default()),
+    };
+    resident.entry(pid).or_insert_with(read).as_deref()
 }

@@ -70,6 +70,11 @@ impl Trace {
         let detach = Detach::start(probes);
         let generated_code = generated_code::all(&mut context.tracker);
         let stacks = context.tables.finish(&mut context.kernel, &context.tracker);
+        // The parts have read page tables, and the tables objects.
+        let unread = count_unread_files(&context.filter, &mut context.tracker);
+        for snapshot in facts.snapshots.0.values_mut() {
+            snapshot.losses.add(LossReason::FileTimeout, unread);
+        }
         let Rest { before, ended, coverage, unsent, events } = rest;
         record_end(config, &mut context, &mut facts, &before, unsent, &stacks);
         for snapshot in facts.snapshots.0.values_mut() {
