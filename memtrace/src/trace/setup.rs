@@ -8,7 +8,6 @@ use memtrace_model::{Bytes, EventClass, Nanoseconds, PartKeys, Pid};
 
 use super::memory::MemoryPlan;
 use crate::options::{ActivityConfig, BlockSizes};
-use crate::run_kit::descriptors;
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::{AllocatorProbes, Targets, filter, running_processes};
 use crate::targets::track::ProcessTracker;
@@ -41,7 +40,6 @@ impl Setup {
         allocators: &mut Vec<AllocatorProbes>,
         tracker: &mut ProcessTracker,
     ) -> Result<Self, Error> {
-        descriptors::raise_limit();
         tracker.objects().limit_files(plan.files);
         // Programs at tracepoints, such as those for page faults and for the activity of threads, run for all
         // processes.
@@ -94,7 +92,7 @@ impl ExpectedOverhead {
             let estimated = Overhead::measure(kernel, probes, allocators, &measured, costs)?;
             lines.push(estimated.describe(min_size));
             if let Some(limit) = config.heap.max_overhead {
-                let size = estimated.min_size_within(limit, min_size)?;
+                let size = estimated.min_size_within(limit, min_size..=max_size)?;
                 if size > min_size {
                     let note = format!("to stay below --max-overhead, only allocations of at least {size} are traced");
                     lines.push(note);

@@ -19,6 +19,7 @@ use super::coverage_gaps::coverage_gaps;
 use super::descendants::{Descendant, Descendants, NewDescendants};
 use super::filter;
 use super::probes::AllocatorProbes;
+use crate::run_kit::descriptors;
 use crate::run_kit::error::{AllocatorUser, Error, from_engines};
 use crate::run_kit::outcome::CommandEnd;
 use crate::targets::track::ProcessTracker;
@@ -64,6 +65,20 @@ impl Targets {
     /// Finds the processes of `target`, and the probes for their allocators. A command is started, and stays stopped
     /// before its first instruction until [`Self::release`].
     pub(crate) fn find(
+        target: &Target,
+        probe_site: Option<ProbeSite>,
+        tracker: &mut ProcessTracker,
+    ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
+        // A descriptor is kept open for each process. A command must start with the limit that memtrace was started with.
+        if !matches!(target, Target::Command { .. }) {
+            descriptors::raise_limit();
+        }
+        let found = Self::find_within_limit(target, probe_site, tracker);
+        descriptors::raise_limit();
+        found
+    }
+
+    fn find_within_limit(
         target: &Target,
         probe_site: Option<ProbeSite>,
         tracker: &mut ProcessTracker,
@@ -261,7 +276,7 @@ impl Targets {
         let pid = launch.pid();
         tracker.track(pid);
         let mut probes = Vec::new();
-        // Every allocator that the command may load is probed. A probe in a library that is not loaded costs nothing.
+        // Every allocator that the command may load is probed. A probe in a library that is not loaded costs the command nothing.
         for allocator in survey.allocators.into_iter().chain(possible.survey.allocators) {
             if let Some(probe_site) = probe_site
                 && allocator.is_supported()
