@@ -45,6 +45,8 @@ pub(in crate::trace) struct Sample {
     pub(in crate::trace) machine_time: Option<Duration>,
     /// Number of ended targets with unknown processor time.
     pub(in crate::trace) missing: usize,
+    /// Number of ended targets with parents that may have got their processor time.
+    pub(in crate::trace) passed: usize,
 }
 
 /// Reaction to the overhead of a period.
@@ -182,11 +184,12 @@ fn load_between(start: Sample, end: Sample, busy: Duration) -> Load {
     }
 }
 
-/// Returns the load between two samples. If the processor time of a target is missing, the time of the machine takes
-/// its place. It is at least as long, so the overhead is at least as high as it seems.
+/// Returns the load between two samples. If a target has ended, the time of the machine takes the place of the targets' time. It
+/// is at least as long, so the overhead is at least as high as it seems. A parent gets the time of its child only if it
+/// waits for it, and does not ignore SIGCHLD (getrusage(2)).
 fn bounded_load(start: Sample, end: Sample) -> Option<Load> {
     let busy = match end.processor_time.checked_sub(start.processor_time) {
-        Some(busy) if end.missing == start.missing => busy,
+        Some(busy) if (end.missing, end.passed) == (start.missing, start.passed) => busy,
         _ => end.machine_time?.checked_sub(start.machine_time?)?,
     };
     Some(load_between(start, end, busy))
@@ -232,6 +235,7 @@ mod tests {
                 processor_time: Duration::from_millis(busy_ms),
                 machine_time: None,
                 missing: 0,
+                passed: 0,
             }
         }
 

@@ -60,8 +60,8 @@ impl MeasuredOverhead {
     fn sample(&mut self, context: &Context) -> Sample {
         let start = Instant::now();
         let machine_time = procfs::processor_time_of_machine().map(|time| time.saturating_sub(cost::processor_time()));
-        let (processor_time, missing) = match machine_time.filter(|_| self.is_whole_machine) {
-            Some(time) => (time, 0),
+        let (processor_time, Ended { missing, passed }) = match machine_time.filter(|_| self.is_whole_machine) {
+            Some(time) => (time, Ended::default()),
             None => self.time.read(&context.targets, &context.filter, &context.tracker),
         };
         let counters = context.kernel.counters();
@@ -75,6 +75,7 @@ impl MeasuredOverhead {
             processor_time,
             machine_time,
             missing,
+            passed,
         }
     }
 
@@ -142,24 +143,41 @@ struct TargetTime {
     /// True for each image that the filter selected at the last reading. The results are kept, because the test of an
     /// image reads several files of procfs.
     is_selected: HashMap<ImageId, bool>,
-    /// Number of targets that have left the registry with an unknown processor time.
-    missing: usize,
+    /// Targets that have left the registry.
+    ended: Ended,
 }
 
-impl TargetTime {
-    /// Counts a target that has exited and left the registry, if its processor time is unknown.
-    fn add_exit(&mut self, pid: Pid, targets: &Targets, filter: &ProcessFilter) {
-        if !is_kept(pid, targets, filter) {
+/// Numbers of ended targets.
+#[derive(Clone, Copy, Default)]
+struct Ended {
+    /// Number of targets with unknown processor time.
+    missing: usize,
+    /// Number of targets with parents that may have got their processor time.
+    passed: usize,
+}
+
+impl Ended {
+    fn add(&mut self, pid: Pid, targets: &Targets, filter: &ProcessFilter) {
+        if is_kept(pid, targets, filter) {
+            self.passed += 1;
+        } else {
             self.missing += 1;
         }
     }
+}
 
-    /// Returns the processor time of the targets, and the number of ended targets with unknown processor time.
-    fn read(&mut self, targets: &Targets, filter: &ProcessFilter, tracker: &ProcessTracker) -> (Duration, usize) {
+impl TargetTime {
+    /// Counts a target that has exited and left the registry.
+    fn add_exit(&mut self, pid: Pid, targets: &Targets, filter: &ProcessFilter) {
+        self.ended.add(pid, targets, filter);
+    }
+
+    /// Returns the processor time of the targets, and the numbers of ended targets.
+    fn read(&mut self, targets: &Targets, filter: &ProcessFilter, tracker: &ProcessTracker) -> (Duration, Ended) {
         let selection = Selection::of(filter);
         let is_family = *filter == ProcessFilter::Families;
         let mut running: BTreeSet<_> = targets.command_pid().into_iter().collect();
-        let mut missing = self.missing;
+        let mut ended = self.ended;
         let before = std::mem::take(&mut self.is_selected);
         for (&id, image) in tracker.images().iter().filter(|(id, _)| tracker.is_traced(id.pid)) {
             let is_selected = before.get(&id).copied().unwrap_or_else(|| selection.contains(tracker, id));
@@ -167,7 +185,7 @@ impl TargetTime {
             match image.ended {
                 _ if !is_selected => {}
                 Some((ImageEnd::Exec, _)) => {}
-                Some(_) => missing += usize::from(!is_kept(id.pid, targets, filter)),
+                Some(_) => ended.add(id.pid, targets, filter),
                 None => _ = running.insert(id.pid),
             }
         }
@@ -175,11 +193,11 @@ impl TargetTime {
             let children = if is_family { procfs::processor_time_of_children(*pid) } else { None };
             Some(procfs::processor_time(*pid)? + children.unwrap_or_default())
         };
-        (running.iter().filter_map(time).sum(), missing)
+        (running.iter().filter_map(time).sum(), ended)
     }
 }
 
-/// Returns true if the time of a process still counts after its exit. The time of a child passes to the parent that
+/// Returns true if the time of a process can still count after its exit. The time of a child passes to the parent that
 /// waits for it, and memtrace waits for its command at the end of the run.
 fn is_kept(pid: Pid, targets: &Targets, filter: &ProcessFilter) -> bool {
     let is_family = *filter == ProcessFilter::Families;
