@@ -1,5 +1,6 @@
 //! Measures the allocation rate of the targets and the cost of a call, before the trace.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use memtrace_host::kernel::{Kernel, Probe, ProbeHits, Probes};
@@ -79,14 +80,19 @@ impl Overhead {
         warning::warning(&self.load, self.costs, min_size)
     }
 
-    /// Returns the smallest minimum size, at least `min_size`, that keeps the slowdown within `limit`.
-    pub(in crate::trace) fn min_size_within(&self, limit: Percent, min_size: Bytes) -> Result<Bytes, Error> {
+    /// Returns the smallest minimum size in `sizes` that keeps the slowdown within `limit`.
+    pub(in crate::trace) fn min_size_within(
+        &self,
+        limit: Percent,
+        sizes: RangeInclusive<Bytes>,
+    ) -> Result<Bytes, Error> {
+        let min_size = *sizes.start();
         let size = estimate::min_size_within(&self.load, self.costs, limit.share());
         let over_budget = || Error::OverBudget {
             estimated: format::rough_percent(self.estimate(min_size).slowdown.unwrap_or_default()),
             allowed: format::rough_percent(limit.share()),
         };
-        size.map(|size| size.max(min_size)).ok_or_else(over_budget)
+        size.map(|size| size.max(min_size)).filter(|size| sizes.contains(size)).ok_or_else(over_budget)
     }
 }
 
