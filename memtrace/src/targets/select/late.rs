@@ -30,8 +30,14 @@ impl LateProbes {
         postponed: &mut PostponedProbes,
     ) -> Option<Self> {
         let probe_site = targets.probe_site?;
+        let is_retry = postponed.is_retry(pid, &allocator);
         let id = tracker.allocators.id(&allocator);
-        let new = AllocatorProbes::new(pid, targets.scope(pid), &allocator, id, probe_site)?;
+        let Some(new) = AllocatorProbes::new(pid, targets.scope(pid), &allocator, id, probe_site) else {
+            if is_retry {
+                postponed.give_up();
+            }
+            return None;
+        };
         let result = new.place(kernel, probes);
         let is_refused = probes.refused_instructions().any(|(object, _)| object == new.object);
         let path = printable(&allocator.object.path).into_owned();
@@ -51,10 +57,15 @@ impl LateProbes {
             }
             Err(error) => (false, error.to_string()),
         };
-        if !are_placed {
-            tracker.allocators.set_unattached(&new.object);
-        } else if postponed.is_retry(pid, &allocator) {
-            tracker.allocators.set_attached(&new.object);
+        match (are_placed, is_retry) {
+            (true, true) => tracker.allocators.set_attached(&new.object),
+            (true, false) => {}
+            (false, _) => {
+                tracker.allocators.set_unattached(&new.object);
+                if is_retry {
+                    postponed.give_up();
+                }
+            }
         }
         tracker.allocators.set_probed(&allocator);
         let is_complete = are_placed && !is_refused;

@@ -25,7 +25,8 @@ pub(crate) struct PostponedProbes {
     retried: Option<(Pid, Option<PathBuf>)>,
     /// Number of allocators that have waited.
     postponed: u64,
-    /// Number of allocators beyond [`MAX_WAITING`].
+    /// Number of allocators that are not tried again: beyond [`MAX_WAITING`], after another error, or because no process maps
+    /// them any more.
     given_up: u64,
 }
 
@@ -70,7 +71,14 @@ impl PostponedProbes {
     /// Forgets objects with closed files. Their handles can belong to other files afterwards.
     pub(crate) fn forget_files(&mut self, closed: &HashSet<PathBuf>) {
         let is_closed = |handle: Option<&Path>| handle.is_some_and(|handle| closed.contains(handle));
+        let before = self.waiting.len();
         self.waiting.retain(|(_, allocator)| !is_closed(allocator.object.handle.as_deref()));
+        self.given_up += (before - self.waiting.len()) as u64;
+    }
+
+    /// Counts an allocator that stays without probes after an attempt.
+    pub(super) const fn give_up(&mut self) {
+        self.given_up += 1;
     }
 
     /// Returns a sentence with the number of allocators that have waited; `None` if none has.
@@ -138,6 +146,10 @@ mod tests {
         assert_eq!(handle_of(postponed.take_due(later())), None);
         let note = postponed.note().unwrap();
         assert!(note.contains("2 allocators were postponed") && note.contains("0 of them"), "{note}");
+        postpone(&mut postponed, "c").unwrap();
+        postponed.forget_files(&HashSet::from(["c".into()]));
+        let note = postponed.note().unwrap();
+        assert!(note.contains("3 allocators were postponed") && note.contains("1 of them"), "{note}");
     }
 
     #[test]
