@@ -66,14 +66,18 @@ async fn wait_for_detach(
     let mut ticks = interval_at(Instant::now() + SHOW_DETACH_AFTER, SHOW_EVERY);
     let mut locked_since = None;
     while !detaching.is_complete() {
-        if let Some(holder) = detaching.lock_holder() {
-            let since = *locked_since.get_or_insert_with(|| {
-                observer.note(&lock_note(&holder));
-                Instant::now()
-            });
-            if since.elapsed() >= LONGEST_LOCK {
-                return false;
+        match detaching.lock_holder() {
+            Some(holder) => {
+                let since = *locked_since.get_or_insert_with(|| {
+                    observer.note(&lock_note(&holder));
+                    Instant::now()
+                });
+                if since.elapsed() >= LONGEST_LOCK {
+                    return false;
+                }
             }
+            // Another lock can be held later.
+            None => locked_since = None,
         }
         tokio::select! {
             () = signals.any() => return false,
