@@ -72,6 +72,7 @@ impl ExecHold {
         let tracer = Tracer { command, shared: Arc::clone(&shared), notify: stopped };
         let (sender, receiver) = sync_channel(1);
         let run = move || {
+            unblock_wake();
             // SAFETY: gettid(2) takes nothing and cannot fail.
             let tid = unsafe { libc::gettid() };
             let seized = ptrace(libc::PTRACE_SEIZE, command, OPTIONS);
@@ -330,6 +331,18 @@ fn handle_wake() -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// Lets [`WAKE`] reach this thread. memtrace may have been started with the signal blocked.
+fn unblock_wake() {
+    // SAFETY: a set of signals is plain data, and all zeros are a value.
+    let mut signals: libc::sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: the set is valid.
+    unsafe { libc::sigemptyset(&raw mut signals) };
+    // SAFETY: the set is valid, and so is the signal.
+    unsafe { libc::sigaddset(&raw mut signals, WAKE) };
+    // SAFETY: the set is valid, and the earlier mask is not wanted.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, ptr::null_mut()) };
 }
 
 /// Waits for a stop or the end of a process or thread that this thread traces: of `tid`, or of any for -1. Returns its
