@@ -223,6 +223,7 @@ fn read_line(stream: &mut BufReader<UnixStream>) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
+    use std::time::Instant;
 
     use harness::Scratch;
 
@@ -269,7 +270,9 @@ mod tests {
         // The backlog takes the connection, and nobody answers.
         let _attaching = UnixListener::bind(scratch.path("7.sock")).unwrap();
         let server = serve(&scratch.path("8.sock"), 8);
+        let start = Instant::now();
         assert_eq!(set_in_directory(Service::Recording, &scratch.path(""), "a").unwrap().text, "a#2");
+        assert!(start.elapsed() < ANSWER);
         assert_eq!(server.join().unwrap(), "a\n");
     }
 
