@@ -2,8 +2,8 @@
 //!
 //! Probes must be attached before the command's first instruction, when nothing is mapped yet. Therefore all files that
 //! the dynamic loader could choose are examined. Some of them may not be loaded. A probe on a library that the command
-//! never maps costs nothing, because probes are limited to the command's process. The actual mappings are read after
-//! the exec.
+//! never maps costs the command nothing. If its children are traced, other processes that map the library run into the probe,
+//! and the process filter ends it at once. The actual mappings are read after the exec.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
