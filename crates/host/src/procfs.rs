@@ -65,7 +65,7 @@ pub use machine_usage::{machine_usage, processor_time_of_machine};
 pub use maps::Inode;
 pub use mem::{MemoryReader, MemoryView, WordReader};
 pub use memcg::{GroupReading, MemoryGroups};
-pub use memcg_limits::{cgroup_memory, limited_groups, memory_high};
+pub use memcg_limits::{cgroup_memory, memory_high};
 pub use mountinfo::Tmpfs;
 pub(crate) use mountinfo::is_served_by_root;
 pub use objects::{Objects, Opened};

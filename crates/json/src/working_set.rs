@@ -59,6 +59,8 @@ pub struct WorkingSets<'a> {
     pub machine: MachineSeconds,
     /// Cgroups of the processes with memory limits, and such ancestors, by path: at most 1,024.
     pub limits: Vec<LimitedGroup<'a>>,
+    /// Number of further such cgroups.
+    pub limits_left_out: u64,
     /// Only with `--fit`: estimate of a limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fit: Option<Fit>,

@@ -52,6 +52,8 @@ pub struct WorkingSets {
     pub kswapd_runs: u64,
     /// Cgroups of the processes with memory limits, and such ancestors, ordered by path.
     pub limits: Vec<LimitedGroup>,
+    /// Number of further such cgroups.
+    pub limits_left_out: u64,
     /// Page cache of the selected cgroups that no process has mapped: all bytes, and the touched bytes; `None` if it is
     /// not measured.
     pub unmapped_cache: Option<(Bytes, Bytes)>,

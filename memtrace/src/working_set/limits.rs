@@ -1,9 +1,9 @@
 //! Memory limits of the measured processes: reclaim at such a limit is not for want of memory of the machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 
-use memtrace_host::procfs::{self, GroupReading, MemoryGroups};
+use memtrace_host::procfs::{GroupReading, MemoryGroups};
 use memtrace_model::{Bytes, LimitedGroup, PerSecond, Pid, VmCounters};
 
 /// Maximum number of cgroups. A reading of one takes tens of microseconds.
@@ -14,6 +14,8 @@ pub(super) struct LimitReader {
     /// Hierarchy with the memory controller; `None` if none is mounted.
     hierarchy: Option<MemoryGroups>,
     groups: BTreeMap<PathBuf, Group>,
+    /// Largest number of cgroups beyond [`MOST`].
+    left_out: u64,
 }
 
 struct Group {
@@ -24,24 +26,40 @@ struct Group {
 
 impl LimitReader {
     pub(super) fn start() -> Self {
-        Self { hierarchy: MemoryGroups::find(), groups: BTreeMap::new() }
+        Self { hierarchy: MemoryGroups::find(), groups: BTreeMap::new(), left_out: 0 }
     }
 
     /// Adds the cgroups of processes that have limits, and their ancestors.
     pub(super) fn watch(&mut self, pids: &[Pid]) {
         let Some(hierarchy) = &self.hierarchy else { return };
-        for path in pids.iter().flat_map(|&pid| procfs::limited_groups(pid)) {
-            if self.groups.contains_key(&path) {
-                continue;
-            }
-            if self.groups.len() == MOST {
-                log::warn!("more than {MOST} cgroups have memory limits; the limits of the others are not watched");
-                return;
-            }
-            if let Some((limit, last)) = hierarchy.read(&path).and_then(|last| Some((limit_of(&last)?, last))) {
-                self.groups.insert(path, Group { limit, last, seconds: PerSecond::default() });
+        let (mut examined, mut left_out) = (HashSet::new(), 0);
+        for group in pids.iter().filter_map(|&pid| hierarchy.of(pid)) {
+            for path in group.ancestors() {
+                // The ancestors of an examined cgroup are examined, too.
+                if !examined.insert(path.to_owned()) {
+                    break;
+                }
+                if self.groups.contains_key(path) || !hierarchy.is_limited(path) {
+                    continue;
+                }
+                if self.groups.len() == MOST {
+                    left_out += 1;
+                    continue;
+                }
+                if let Some((limit, last)) = hierarchy.read(path).and_then(|last| Some((limit_of(&last)?, last))) {
+                    self.groups.insert(path.to_owned(), Group { limit, last, seconds: PerSecond::default() });
+                }
             }
         }
+        if left_out > 0 && self.left_out == 0 {
+            log::warn!("more than {MOST} cgroups have memory limits; the limits of the others are not watched");
+        }
+        self.left_out = self.left_out.max(left_out);
+    }
+
+    /// Returns the number of cgroups with limits that are not watched.
+    pub(super) const fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// Ends a second. Cgroups that were removed, or have no limit any more, are left out.

@@ -4,12 +4,13 @@ use std::fs;
 use std::os::unix::fs::{DirEntryExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use memtrace_model::{Bytes, CgroupId, Pressure};
+use memtrace_model::{Bytes, CgroupId, Pid, Pressure};
 
 use super::pressure;
 use crate::procfs::kernel_files;
 use crate::procfs::memcg_limits as limits;
 use crate::procfs::memcg_limits::{Files, Mount, VERSION_2};
+use crate::procfs::process::proc_path;
 
 /// Cgroup hierarchy with the memory controller.
 #[derive(Debug)]
@@ -79,6 +80,13 @@ impl MemoryGroups {
     pub fn below(&self, path: &Path) -> Vec<CgroupId> {
         let name = self.mount.name(path).unwrap_or_else(|| Path::new("/").join(path));
         self.all().into_iter().filter(|(_, group)| group.starts_with(&name)).map(|(id, _)| id).collect()
+    }
+
+    /// Returns the path of the cgroup of `pid`; `None` if the process has exited.
+    #[must_use]
+    pub fn of(&self, pid: Pid) -> Option<PathBuf> {
+        let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).ok()?;
+        limits::controller(&groups).map(|(_, path)| PathBuf::from(path))
     }
 
     /// Returns true if the cgroup at `path` has a limit of its own.

@@ -26,22 +26,6 @@ pub fn memory_high(pid: Pid) -> Option<Bytes> {
     groups.filter_map(|group| limit(&group.join(files.high?))).min()
 }
 
-/// Returns the cgroup of `pid` and its ancestors that have a limit of their own.
-#[must_use]
-pub fn limited_groups(pid: Pid) -> Vec<PathBuf> {
-    let groups = || {
-        let (files, mount, path) = group_of(pid)?;
-        let directory = mount.directory(Path::new(&path))?;
-        let is_limited = |group: &&Path| {
-            let has = |file: &str| limit(&group.join(file)).is_some();
-            has(files.limit) || files.high.is_some_and(has)
-        };
-        let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
-        Some(groups.filter(is_limited).filter_map(|group| mount.name(group)).collect())
-    };
-    groups().unwrap_or_default()
-}
-
 /// Returns the hierarchy with the memory controller, and the path of the cgroup of `pid` in it.
 fn group_of(pid: Pid) -> Option<(&'static Files, Mount, String)> {
     let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).ok()?;

@@ -44,6 +44,7 @@ pub(super) fn write(sets: &WorkingSets, out: &mut dyn io::Write) -> io::Result<(
             kswapd_runs: sets.kswapd_runs,
         },
         limits: sets.limits.iter().map(limit).collect(),
+        limits_left_out: sets.limits_left_out,
         fit: sets.fit.map(|fit| schema::Fit {
             needed_bytes: fit.needed.0,
             has_swap: fit.has_swap,
