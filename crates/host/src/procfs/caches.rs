@@ -62,8 +62,9 @@ fn amd_tlb(sizes: u32, features: u32, family: u32) -> Option<u64> {
     const UNIT: u64 = 32;
     /// Family of Zen 5, the first with such sizes.
     const ZEN_5: u32 = 0x1a;
-    /// Virtual machines can hide the bit. A number of entries below this one is then a number of units: Zen 2 has 2,048.
-    const LEAST: u64 = 1024;
+    /// Virtual machines can hide the bit. A number below this one is then a number of units: Zen 5 has 128, and QEMU's own
+    /// description of a cache, in entries, has 512.
+    const LEAST: u64 = 512;
     let number = u64::from(sizes >> 16 & 0xfff);
     let is_in_units = features & IN_UNITS != 0 || family >= ZEN_5 && number < LEAST;
     (number > 0).then_some(if is_in_units { number * UNIT } else { number })
@@ -120,6 +121,7 @@ mod tests {
         assert_eq!(amd_tlb(size(3072), 0, ZEN_4), Some(3072));
         assert_eq!(amd_tlb(size(128), 1 << 14, ZEN_5), Some(4096));
         assert_eq!(amd_tlb(size(128), 0, ZEN_5), Some(4096), "a virtual machine hides the bit");
+        assert_eq!(amd_tlb(size(512), 0, ZEN_5), Some(512), "QEMU does not use units");
         assert_eq!(amd_tlb(size(0), 0, ZEN_4), None);
     }
 
