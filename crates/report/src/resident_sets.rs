@@ -19,7 +19,7 @@ struct Sum<'a> {
     explained: Bytes,
     rss: ResidentSet,
     /// Number of the processes.
-    count: usize,
+    count: u64,
     /// Process with the largest part of the RSS that its blocks do not explain; `None` if all are in groups.
     largest: Option<&'a ProcessProfile>,
 }
@@ -43,7 +43,7 @@ fn sum(profile: &Profile) -> Option<Sum<'_>> {
         live: Bytes(known().map(|(process, _)| process.total.live().bytes.0).sum()),
         explained: Bytes(known().map(|(process, rss)| process.total.live().bytes.0.min(rss.end.0)).sum()),
         rss: known().map(|(_, rss)| rss).reduce(ResidentSet::plus)?,
-        count: known().count(),
+        count: known().map(|(process, _)| process.runs()).sum(),
         largest: largest.map(|(process, _)| process),
     })
 }
