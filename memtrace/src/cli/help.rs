@@ -168,7 +168,7 @@ pub(super) fn functions() -> String {
     });
     format!(
         "{}, also with the prefixes {};{} in C++ every operator new and delete that does not call one of these; in Rust \
-         {}, under the same condition",
+         {}, under the same condition, and methods of GlobalAlloc if their code proves the places of their arguments",
         names(Naming::Standard),
         Naming::Standard.prefixes().skip(1).collect::<Vec<_>>().join(", "),
         own.collect::<String>(),
