@@ -1,4 +1,4 @@
-//! Activity of threads over time: spans, such as spans and waits, and events.
+//! Activity of threads over time: spans, such as tasks and waits, and events.
 
 mod changes;
 mod step;

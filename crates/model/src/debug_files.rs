@@ -38,7 +38,7 @@ impl DebugFileOutcome {
         Self::Skipped,
     ];
 
-    /// Returns the key in JSON. Text for readers has spaces for the underscores.
+    /// Returns the key in JSON. Text for readers has spaces instead of underscores.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -131,8 +131,7 @@ pub enum EventKind {
         /// True if the selection includes the child.
         is_traced: bool,
     },
-    /// The process, which the selection does not include, does not share the memory of another process any more: it has
-    /// exited or called exec.
+    /// A process outside the selection no longer shares the memory of another process: it has exited or called exec.
     Unshare,
     /// The thread has stalled for memory. The stall is boxed, as stacks are.
     Stall(Box<Stall>),
@@ -186,7 +185,7 @@ pub struct Touch {
     pub present: bool,
     /// True if the access was a write.
     pub write: bool,
-    /// True if the fault has mapped the huge page around the page, or made it writable. These events are never sampled.
-    /// The event of the same fault without this flag precedes, if its page is in the sample.
+    /// True if the fault has mapped the huge page around the page, or made it writable. Events with this flag are never
+    /// sampled. If the page is in the sample, an event of the same fault without this flag precedes.
     pub huge: bool,
 }

@@ -39,7 +39,7 @@ pub enum ClassColumns {
     Stalls,
 }
 
-/// Words by which reports name the amounts of an event class.
+/// Words for the amounts of an event class in reports.
 #[derive(Debug)]
 pub struct ClassWords {
     /// Adjective for memory that exists now: `live`.
@@ -165,7 +165,7 @@ impl EventClass {
         matches!(self.facts().columns, ClassColumns::Stalls)
     }
 
-    /// Returns the words by which reports name the amounts of the class.
+    /// Returns the words for the amounts of the class in reports.
     #[must_use]
     pub const fn words(self) -> &'static ClassWords {
         &self.facts().words

@@ -44,8 +44,8 @@ pub struct Explanation {
     pub cgroup: Option<CgroupMemory>,
     /// Memory pressure of the machine, if the kernel measures it.
     pub pressure: Option<Pressure>,
-    /// Number of reads that were given up, since a lock of the process or a file system did not answer in time. Their
-    /// memory is in no part, or in a part with less detail.
+    /// Number of reads that were given up, because a lock of the process or a file system did not answer in time. The memory
+    /// that these reads cover is in no part, or in a part with less detail.
     pub file_timeouts: u64,
 }
 

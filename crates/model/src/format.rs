@@ -137,9 +137,8 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// Formats the shares of parts of a whole in percent. Rounded as by [`percent`], they would often not add up to 100 %.
-/// Therefore all shares are rounded down to a tenth, and those with the largest remainders are raised by a tenth, until
-/// the sum is 100 %.
+/// Formats the shares of parts of a whole in percent, so that they add up to 100 %. All shares are rounded down to a tenth.
+/// Then the shares with the largest remainders are raised by a tenth each, until the sum is 100 %.
 pub fn percents<const N: usize>(parts: [u64; N]) -> [String; N] {
     const WHOLE: u128 = 1000;
     let sum = parts.iter().map(|&part| u128::from(part)).sum::<u128>().max(1);

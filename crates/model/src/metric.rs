@@ -233,7 +233,8 @@ impl Metric {
         Self::ALL.into_iter().filter(move |metric| metric.is_of(class))
     }
 
-    /// Returns the default metric of `class`. If all processes have ended, nothing is live, so it is not a live metric.
+    /// Returns the default metric of `class`. If all processes have ended, nothing is live, so the default is not a live
+    /// metric.
     #[must_use]
     pub(crate) fn default_of(class: EventClass, has_ended: bool) -> Self {
         let is_live = |metric: Self| matches!(metric.quantity(), Quantity::LiveBytes | Quantity::LiveCount);

@@ -87,8 +87,8 @@ pub struct ProcessProfile {
     pub inherited_frees: u64,
     /// Number of frees by the allocator itself of blocks that were freed before.
     pub repeated_frees: u64,
-    /// Process that has the memory of this one, if the process shares its memory and has events. The totals of these
-    /// events belong to that process. A group has none.
+    /// Process that owns the memory, if this process uses the memory of another one and has events. The totals of these events
+    /// belong to the owner. A group has none.
     pub shares_memory_of: Option<Pid>,
     /// Demotion of the process, if it had too many live blocks. A group has the sums, the largest minimum size and no
     /// time.
@@ -103,7 +103,7 @@ pub struct ProcessProfile {
     pub threads: Option<u32>,
     /// Names of threads, if parts have a thread as a key.
     pub thread_names: BTreeMap<Tid, String>,
-    /// Time for which the process was traced.
+    /// Time that the process was traced.
     pub traced: Duration,
     /// Stalls by kind.
     pub stalls: BTreeMap<ReclaimKind, StallStats>,
@@ -262,7 +262,7 @@ pub struct Frame {
     pub location: Option<Location>,
     /// True if the compiler inlined the function into its caller.
     pub inlined: bool,
-    /// True if the frame was found by frame pointer, because the function that it calls has no unwind information.
+    /// True if the frame was found by frame pointer, because the called function has no unwind information.
     pub by_frame_pointer: bool,
 }
 

@@ -416,7 +416,7 @@ impl Quantities {
         self
     }
 
-    /// Returns the changes since `earlier` of the quantities that add up.
+    /// Returns the quantities that add up, as changes since `earlier`.
     #[must_use]
     pub fn since(mut self, earlier: Self) -> Self {
         self -= earlier;

@@ -98,8 +98,8 @@ impl Snapshot {
         }
     }
 
-    /// Ends all images in `ends`, because a shard does not receive the end of an image if its ring is full. `class` is
-    /// the class of the snapshot.
+    /// Ends all images in `ends`, because a shard with a full ring may have missed the end of an image. `class` is the class of
+    /// the snapshot.
     pub fn end_images(&mut self, class: EventClass) {
         for (id, &(end, _)) in &self.ends {
             if let Some(image) = self.images.get_mut(id) {

@@ -1,4 +1,4 @@
-//! Totals, and the keys by which they are counted.
+//! Totals and their keys.
 
 mod account;
 mod account_keys;

@@ -26,7 +26,7 @@ use super::PerSecond;
 use super::memory::MappingKind;
 use super::units::Bytes;
 
-/// Maximum part of the pages that may be shared if the pages of several processes are added up for an estimate.
+/// Maximum share of shared pages for an estimate that adds up the pages of several processes.
 const MOST_SHARED: f64 = 0.01;
 
 /// Working sets of all selected processes at a moment.
@@ -50,7 +50,7 @@ pub struct WorkingSets {
     pub seconds: PerSecond,
     /// Number of runs of kswapd during the measurement.
     pub kswapd_runs: u64,
-    /// Cgroups of the processes with memory limits, and such ancestors, ordered by path.
+    /// Cgroups with a memory limit, ordered by path: cgroups of the processes, and their ancestors.
     pub limits: Vec<LimitedGroup>,
     /// Number of further such cgroups.
     pub limits_left_out: u64,
@@ -134,12 +134,11 @@ impl WorkingSets {
         total.shared.0 as f64 / total.resident.0.max(1) as f64
     }
 
-    /// Returns the memory to estimate a limit by: each page once, or the sum of the processes if this is nearly the
-    /// same.
+    /// Returns the memory for the estimate of a limit: each page once, or the sum of the processes if the difference is small.
     ///
     /// # Errors
     ///
-    /// The reason why the page frames are unknown, if more than 1 % of the pages of several processes are shared.
+    /// The reason that the page frames are unknown, if more than 1 % of the pages of several processes are shared.
     pub fn memory_for_limit(&self) -> Result<DistinctMemory, UnknownFrames> {
         match &self.distinct {
             Some(Ok(memory)) => Ok(memory.clone()),

@@ -1,4 +1,4 @@
-//! Steps of threads, from which spans and events are built.
+//! Steps of threads: the source of spans and events.
 
 use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, ReclaimKind, StackId, Tid};
 

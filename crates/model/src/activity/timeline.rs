@@ -25,8 +25,8 @@ pub struct Activity {
     /// Totals of the spans by kind and name: ordered by kind, then by total time, the longest first. The totals
     /// include left-out spans.
     pub totals: Vec<SpanRow>,
-    /// Total calls of each allocator function, longest total time first: the index of the name in [`Self::names`], and
-    /// the sums. Empty if calls were not timed.
+    /// Totals of the calls of each allocator function, the longest total time first: index of the name in [`Self::names`], and
+    /// sums. Empty if calls were not timed.
     pub calls: Vec<(u32, CallSums)>,
     /// Stacks of waits: the names of the functions, the innermost frame first. The names come from the target.
     pub stacks: Vec<Vec<String>>,
@@ -37,8 +37,8 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Returns the deadlocks at the end of the trace: cycles of threads. Each thread waits for a lock that the next
-    /// thread holds, or for its exit. A cycle is a list of the indices of the waits in [`Self::spans`].
+    /// Returns the deadlocks at the end of the trace: cycles of threads. Each thread waits for a lock that the next thread
+    /// holds, or for the exit of the next thread. A cycle is a list of the indices of the waits in [`Self::spans`].
     #[must_use]
     pub fn deadlocks(&self) -> Vec<Vec<usize>> {
         let mut waits: BTreeMap<(Pid, Tid), (usize, Tid)> = BTreeMap::new();
@@ -87,7 +87,7 @@ impl Activity {
 pub struct LeftOut {
     /// Number of spans that were left out.
     pub spans: u64,
-    /// Duration that all of these spans are shorter than; 0 if there are none.
+    /// Exclusive upper bound of the durations of these spans; 0 if there are none.
     pub shorter_than: Nanoseconds,
     /// Number of events that were left out: the last ones of the run.
     pub events: u64,
@@ -128,7 +128,7 @@ pub enum SpanKind {
     Function,
     /// A wait for a lock that the target has named (`memtrace_lock_wait`).
     LockWait,
-    /// The time for which a thread held a lock that the target has named. Holds of several locks need not nest.
+    /// Time that a thread held a lock that the target has named. Holds of several locks need not nest.
     LockHold,
     /// A wait in the `futex` system call.
     FutexWait,
@@ -184,7 +184,7 @@ impl SpanKind {
     }
 }
 
-/// A span, wait, lock hold, stall or allocator call of a thread, from its begin to its end.
+/// A task, function call, wait, lock hold, stall or allocator call of a thread, from its begin to its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Index of the thread in [`Activity::threads`].

@@ -12,8 +12,8 @@ pub enum WaitClass {
     Idle,
 }
 
-/// Locks that are made of condition variables or semaphores: functions of CPython. They decide the class even if they
-/// are not the innermost known function.
+/// Functions of CPython that implement locks with condition variables or semaphores. They decide the class even if they are not
+/// the innermost known function.
 const LOCKS_OF_SEMAPHORES: [&str; 4] =
     ["PyThread_acquire_lock_timed", "PyThread_acquire_lock", "PyMutex_LockTimed", "take_gil"];
 
@@ -131,7 +131,8 @@ impl WaitClass {
         Self::of_stack(stack).or((name == Self::EVENT).then_some(Self::Idle))
     }
 
-    /// Returns the class of the innermost known function in a stack.
+    /// Returns the class of a stack: [`Self::Lock`] if a function is in [`LOCKS_OF_SEMAPHORES`], else the class of the
+    /// innermost known function.
     fn of_stack(stack: &[String]) -> Option<Self> {
         if stack.iter().any(|frame| LOCKS_OF_SEMAPHORES.contains(&plain_name(frame))) {
             return Some(Self::Lock);
@@ -139,7 +140,7 @@ impl WaitClass {
         stack.iter().find_map(|frame| class_of(frame))
     }
 
-    /// Returns true for a wait for a lock of glibc's allocator. Its innermost functions may have no names.
+    /// Returns true if the stack belongs to a wait for a lock of glibc's allocator. The innermost functions may have no names.
     #[must_use]
     pub fn is_of_arena(stack: &[String]) -> bool {
         let is_inner = |frame: &str| frame.starts_with("libc") || plain_name(frame).starts_with("lll_lock_wait");
@@ -159,8 +160,8 @@ fn class_of(frame: &str) -> Option<WaitClass> {
     function.or_else(method).map(|(_, class)| *class)
 }
 
-/// Returns the name of a function of a C library without its version, the suffix of a clone that the compiler has made,
-/// and the prefixes of names in the library.
+/// Returns the name of a C library function without its symbol version, without the suffix of a compiler's clone
+/// (`.constprop.0`), and without internal prefixes (`__GI_`).
 fn plain_name(frame: &str) -> &str {
     let end = frame.find(['@', '.']).unwrap_or(frame.len());
     let name = frame[..end].trim_start_matches('_');

@@ -1,11 +1,11 @@
 //! Memory pressure of the machine.
 
-/// Time for which tasks waited for memory since boot, in nanoseconds (Documentation/accounting/psi.rst).
+/// Time that tasks waited for memory since boot, in nanoseconds (Documentation/accounting/psi.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PressureCounter {
-    /// Time for which at least one task waited.
+    /// Time that at least one task waited.
     Some,
-    /// Time for which all non-idle tasks waited.
+    /// Time that all non-idle tasks waited.
     Full,
 }
 

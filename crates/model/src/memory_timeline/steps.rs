@@ -14,8 +14,7 @@ impl Steps {
         }
     }
 
-    /// Sets the value from `moment` on to the last value plus `change`; to `change` if there is no last value. The sum
-    /// wraps.
+    /// Adds `change` to the last value, from `moment` on. If there is no last value, the value is `change`. The sum wraps.
     pub fn add(&mut self, moment: usize, change: u64) {
         self.set(moment, self.last().unwrap_or_default().wrapping_add(change));
     }

@@ -27,7 +27,7 @@ pub enum ProcessAttribute {
     Cgroup(PathBuf),
     /// Name or number of the real user.
     User(String),
-    /// Process id. Only rules that exclude have it.
+    /// Process id. Only exclusion rules have it.
     Pid(Pid),
 }
 

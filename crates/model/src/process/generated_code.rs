@@ -6,8 +6,8 @@ use std::time::Duration;
 /// JIT code of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedCode {
-    /// Path by which memtrace reads the perf map (`/tmp/perf-PID.map`), even after the file is deleted; or the reason
-    /// for which memtrace cannot use a perf map.
+    /// Path for reading the perf map (`/tmp/perf-PID.map`), valid even after the file is deleted; or the reason that memtrace
+    /// cannot use a perf map.
     pub perf_map: Result<PathBuf, NoPerfMap>,
     /// Paths of the mapped jitdump files (`jit-PID.dump`).
     pub jitdumps: Vec<PathBuf>,
@@ -18,12 +18,12 @@ pub struct GeneratedCode {
     pub keeps_frame_pointers: bool,
 }
 
-/// Reason for which a process has no perf map.
+/// Reason that a process has no usable perf map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoPerfMap {
     /// There is no such file, or it could not be read.
     Missing,
-    /// The file belongs to another user, not to the user of the process or to root.
+    /// The file belongs neither to the user of the process nor to root.
     NotOwned,
     /// The path leads to something else than a regular file.
     NotRegular,

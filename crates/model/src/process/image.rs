@@ -72,8 +72,8 @@ impl ProcessImage {
         self.code_below(address).filter(|mapping| address < mapping.end)
     }
 
-    /// Returns the last executable mapping that begins at or below `address`. Linkers place the variables of an object
-    /// after its code.
+    /// Returns the last executable mapping that begins at or below `address`. If a variable is at `address`, the mapping
+    /// belongs to the same object, because linkers place the variables of an object after its code.
     #[must_use]
     pub fn code_below(&self, address: AbsAddr) -> Option<&Mapping> {
         let after = self.mappings.partition_point(|mapping| mapping.start <= address);

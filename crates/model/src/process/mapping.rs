@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{AbsAddr, FileOffset};
 
-/// Build ID: the hash by which a linker identifies the contents of an object (`NT_GNU_BUILD_ID`).
+/// Build ID: the linker's hash of the contents of an object (`NT_GNU_BUILD_ID`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BuildId(pub Box<[u8]>);
 
@@ -20,12 +20,12 @@ impl std::fmt::Display for BuildId {
 pub struct Object {
     /// Path in the target's mount namespace, for display.
     pub path: PathBuf,
-    /// Path by which memtrace can open the file during the whole run, even if the target exits, is in another mount
-    /// namespace or deletes the file; `None` if the file could not be opened in time.
+    /// Path for opening the file during the whole run, even if the target exits, is in another mount namespace or deletes the
+    /// file; `None` if the file could not be opened in time.
     pub handle: Option<PathBuf>,
     /// Build ID, if the object has one.
     pub build_id: Option<BuildId>,
-    /// Path by which memtrace reaches the root directory of the target's mount namespace, to find debug information.
+    /// Path to the root directory of the target's mount namespace, for finding debug information.
     pub root: Option<Arc<Path>>,
 }
 

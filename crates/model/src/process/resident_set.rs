@@ -1,4 +1,4 @@
-//! RSS of a process in reports on its heap, and the runtime whose objects can be a part of it.
+//! RSS of a process in heap reports, and the language runtime that may hold a part of it.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ pub struct ResidentSet {
     pub end: Bytes,
     /// Part of `end` that is shared memory.
     pub shared: Bytes,
-    /// Runtime of the language in which the program is written, if it is known.
+    /// Language runtime of the process, if it is known.
     pub runtime: Option<Runtime>,
 }
 
@@ -31,7 +31,7 @@ impl ResidentSet {
     }
 }
 
-/// Runtime of a language with memory of its own, which malloc does not return.
+/// Language runtime with memory of its own, which malloc does not return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Runtime {
     Python,
@@ -43,7 +43,7 @@ pub enum Runtime {
 }
 
 impl Runtime {
-    /// All runtimes. Recordings contain the positions.
+    /// All runtimes. Recordings store the index in this array.
     pub const ALL: [Self; 6] = [Self::Python, Self::Ruby, Self::Node, Self::Java, Self::Go, Self::Erlang];
 
     /// Returns the name in reports.

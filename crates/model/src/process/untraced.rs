@@ -10,7 +10,7 @@ use crate::{Bytes, Comm, EventClass};
 /// Maximum number of processes that [`Untraced`] lists. The totals include all processes.
 const MAX_LISTED: usize = 1000;
 
-/// Reason for which a process is not traced.
+/// Reason that a process is not traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UntracedReason {
     /// The executable of the process is for another architecture than memtrace.
@@ -96,7 +96,7 @@ pub struct UntracedProcess {
     pub comm: Comm,
     /// Path of the executable in the mount namespace of the process, if known.
     pub exe: Option<PathBuf>,
-    /// Reason for which the process is not traced.
+    /// Reason that the process is not traced.
     pub reason: UntracedReason,
     /// RSS at the end of tracing; `None` if the process had ended.
     pub rss: Option<Bytes>,

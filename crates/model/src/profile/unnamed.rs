@@ -26,7 +26,7 @@ pub enum Unnamed {
     NamesTimeout,
     /// The functions of the object were not found with the permitted memory.
     NamesMemory,
-    /// The process that looked for the functions of the object was killed by the object's file.
+    /// The process that looked for the functions of the object crashed on the object's file.
     NamesCrashed,
     /// The user ended the run before the functions of the object were looked for.
     NamesSkipped,
@@ -50,7 +50,7 @@ impl Unnamed {
         Self::NamesSkipped,
     ];
 
-    /// Reasons by which a file that is not trusted has cost the names of its functions, and the skip of a file.
+    /// Reasons that a whole file has no names: a timeout, the memory limit, a crash, or a skip by the user.
     pub const LOST_NAMES: [Self; 5] =
         [Self::FileTimeout, Self::NamesTimeout, Self::NamesMemory, Self::NamesCrashed, Self::NamesSkipped];
 

@@ -17,7 +17,7 @@ pub struct Stall {
     pub stack: StackId,
     /// Duration of the stall.
     pub duration: Nanoseconds,
-    /// Time for which the task was throttled. The duration includes it.
+    /// Time that the task was throttled. The duration includes it.
     pub throttled: Nanoseconds,
     /// Number of scanned inactive pages.
     pub scanned: u64,
@@ -32,7 +32,7 @@ pub struct StallStats {
     pub stalls: StallTotals,
     /// Duration of the longest stall.
     pub longest: Nanoseconds,
-    /// Total time for which the tasks were throttled.
+    /// Total time that the tasks were throttled.
     pub throttled: Nanoseconds,
     /// Number of scanned inactive pages.
     pub scanned: u64,

@@ -21,8 +21,7 @@ pub struct Delta {
     /// Changes of images and stacks by event class. Negative changes wrap: live numbers if more was freed than
     /// allocated, and all numbers of a stack that was merged into another one.
     pub usage: BTreeMap<EventClass, BTreeMap<ImageId, ImageUsage>>,
-    /// New stacks, by the first image with the stack. An image can also have totals of stacks that are listed under its
-    /// parent.
+    /// New stacks, by the first image with the stack. An image can have totals of stacks that are listed under its parent.
     pub stacks: BTreeMap<ImageId, Stacks>,
     /// Ends of images in the interval, as in a snapshot.
     pub ends: BTreeMap<ImageId, (ImageEnd, Tick)>,

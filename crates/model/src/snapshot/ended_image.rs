@@ -85,7 +85,7 @@ impl EndedImage {
         self.usage.iter().find(|(class, _)| *class == EventClass::Heap).map(|(_, usage)| usage)
     }
 
-    /// Returns the change that replaces the sum of the unsent stacks by the stacks; `None` if deltas have all stacks,
+    /// Returns the change that replaces the sum of the unsent stacks with the single stacks; `None` if deltas have all stacks,
     /// or if the image has no heap blocks.
     pub fn unsent_change(&self) -> Option<ImageUsage> {
         let mut by_stack = match &self.unsent {

@@ -42,8 +42,8 @@ pub struct ImageUsage {
     pub stalls: BTreeMap<StallKey, StallStats>,
     /// Parent of a forked image that runs. Only page faults have it.
     pub copy_of: Option<Pid>,
-    /// Process that has the memory of the image, if the image shares its memory and has events of the class. The totals
-    /// of these events belong to an image of that process.
+    /// Process that owns the memory, if the image uses the memory of another process and has events of the class. The totals of
+    /// these events belong to an image of the owner.
     pub shares_memory_of: Option<Pid>,
     /// Resident memory of a running image, if requested.
     pub resident: Option<Residency>,

@@ -1,4 +1,4 @@
-//! Columns by which a table of threads is sorted.
+//! Sort columns of a table of threads.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ use crate::Comm;
 /// Number of nanoseconds in a second.
 const SECOND: f64 = 1e9;
 
-/// Column by which a table of threads is sorted.
+/// Sort column of a table of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ThreadColumn {
     /// Allocated minus freed bytes.

@@ -73,8 +73,8 @@ impl MachineValue {
         }
     }
 
-    /// Returns true for counters since the boot of the machine. For a counter, an interval has the increase; for any
-    /// other value, it has the value at its end.
+    /// Returns true for counters since the boot of the machine. For a counter, an interval has the increase. For any other
+    /// value, an interval has the value at its end.
     #[must_use]
     pub const fn is_counter(self) -> bool {
         !matches!(self, Self::MemoryAvailable | Self::MemoryTotal | Self::SwapFree)

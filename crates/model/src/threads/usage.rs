@@ -54,7 +54,7 @@ impl ThreadUsage {
         self.with(other, u64::min)
     }
 
-    /// Returns the usage with the counters for which `is_kept` returns true. All other counters are 0.
+    /// Returns the usage with the counters that `is_kept` accepts. All other counters are 0.
     #[must_use]
     pub fn only(self, is_kept: fn(UsageCounter) -> bool) -> Self {
         let mut usage = Self::default();

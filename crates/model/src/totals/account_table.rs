@@ -8,7 +8,7 @@ use crate::{AccountKeys, AccountTotals, Losses, Tick};
 /// Table of accounts, grouped by keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccountTable {
-    /// Keys by which the accounts are grouped.
+    /// Grouping keys of the accounts.
     pub keys: AccountKeys,
     /// Groups of accounts, ordered as in the table.
     pub rows: Vec<AccountRow>,

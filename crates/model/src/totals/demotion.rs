@@ -44,7 +44,7 @@ impl Demotion {
         }
     }
 
-    /// Returns the share of the bytes `allocated` by the image that were in followed blocks: from 0 to 1.
+    /// Returns the share of followed blocks in the bytes that the image `allocated`, from 0 to 1.
     #[must_use]
     pub fn followed_share(&self, allocated: Bytes) -> f64 {
         let followed = allocated.0.saturating_sub(self.dropped.bytes.0);

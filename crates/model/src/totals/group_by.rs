@@ -2,7 +2,7 @@
 
 use crate::PartKeys;
 
-/// Key by which stacks are grouped. In a flame graph, the group is the outermost entry.
+/// Grouping key of stacks. In a flame graph, the group is the outermost entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum GroupBy {
     /// Process that allocated.

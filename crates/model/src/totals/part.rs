@@ -130,7 +130,7 @@ impl Part {
         Self { keys: self.keys.union(PartKeys::MEMORY), memory: Some(kind), ..self }
     }
 
-    /// Returns the part without the keys that are not in `keys`.
+    /// Returns the part with only the keys that are in `keys`.
     #[inline]
     #[must_use]
     pub const fn restricted_to(self, keys: PartKeys) -> Self {

@@ -67,7 +67,7 @@ impl DistinctMemory {
     }
 }
 
-/// Reason why pages that several processes map could not be counted once.
+/// Reason that pages of several processes could not be counted once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnknownFrames {
     /// The kernel shows no page frames without `CAP_SYS_ADMIN`.
@@ -120,10 +120,10 @@ pub struct ProcessFrames {
 
 /// Pages of a kind, of one process or of several.
 ///
-/// A process has referenced at least `certain` bytes of its shared pages. Other processes may have referenced the same
-/// pages, so that the lower bound of several processes is the maximum of this number. The upper bound is the number of
-/// touched frames. If a method does not find them, it is the sum of the references that exceed the exclusive pages of
-/// their mappings, but at most all shared frames.
+/// A process has referenced at least `certain` bytes of its shared pages. Other processes may have referenced the same pages,
+/// so the lower bound of several processes is the maximum of this number. The upper bound is the number of touched frames. If
+/// the method finds no single pages, the upper bound is the sum of the references that exceed the exclusive pages of their
+/// mappings, limited to all shared frames.
 #[derive(Clone, Debug, Default)]
 struct FramesOfKind {
     /// Pages that are mapped once on the whole machine.
@@ -186,7 +186,7 @@ impl MappingFrames<'_> {
     pub fn add(&mut self, address: AbsAddr, frame: Option<u64>) {
         let state = self.touched.map_or(PageState::Untouched, |pages| pages.state(address));
         let is_touched = state != PageState::Untouched;
-        // If nothing in the mapping is certain, its pages count as touched for another reason.
+        // A lower bound of 0 means that all pages of the mapping count as touched, even if they were not.
         let is_certain = state == PageState::Touched && self.memory.least_referenced.0 > 0;
         let bytes = |is_counted: bool| if is_counted { self.page.0 } else { 0 };
         let of_kind = &mut *self.of_kind;
@@ -262,7 +262,8 @@ impl DistinctFrames {
                 referenced: Bytes(touched),
                 least_referenced: of_kind.certain,
             };
-            // The sizes of a mapping and its page frames are read one after the other.
+            // The sizes of a mapping and its page frames are read at different times, so the lower bound can exceed the upper
+            // bound.
             pages.least_referenced.0 = pages.least_referenced.0.min(pages.referenced.0);
             pages
         };

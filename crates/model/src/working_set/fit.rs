@@ -4,12 +4,12 @@ use super::distinct::{DistinctMemory, DistinctPages};
 use crate::memory::MappingKind;
 use crate::units::Bytes;
 
-/// Estimate of the lowest memory limit at which the processes run without paging.
+/// Estimate of the lowest memory limit that lets the processes run without paging.
 ///
-/// The estimate takes the touched pages as the working set. Untouched file pages need no memory, because they can be
-/// read again. All other untouched pages need memory unless there is swap. Pages that other processes map too count in
-/// full: the cgroup that first touched a page is charged for it. The estimate does not include memory of the kernel,
-/// such as page tables and sockets.
+/// The estimate takes the touched pages as the working set. Untouched file pages need no memory, because they can be read
+/// again. All other untouched pages need memory unless there is swap. Pages that are shared with other processes count in full:
+/// the cgroup that first touched a page is charged for it. The estimate does not include memory of the kernel, such as page
+/// tables and sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fit {
     /// Memory that the processes need.

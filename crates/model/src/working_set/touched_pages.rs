@@ -94,8 +94,8 @@ impl TouchedPages {
         }
     }
 
-    /// Returns the state of the page at `address`. A page of unknown state is a part of a touched one, and a page that was
-    /// not resident is untouched.
+    /// Returns the state of the page at `address`: [`PageState::PartOfTouched`] for a page of unknown state, and
+    /// [`PageState::Untouched`] for a page that was not resident.
     #[must_use]
     pub fn state(&self, address: AbsAddr) -> PageState {
         let (number, page) = position(address, self.page);
