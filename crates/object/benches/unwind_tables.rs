@@ -12,7 +12,7 @@ use memtrace_object::eh_frame::{Layout, Limits, ObjectContents, Table};
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
-/// Directories in which libLLVM, the largest common library, may be.
+/// Directories that may have libLLVM, the largest common library.
 const FOLDERS: [&str; 2] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/llvm-22/lib"];
 
 fn tables(criterion: &mut Criterion) {

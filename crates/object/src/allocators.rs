@@ -1,4 +1,4 @@
-//! Discovery of the allocators in a process: finds mapped objects that define an allocator, and its functions.
+//! Discovery of the allocators in a process: finds the mapped objects that define an allocator, and its functions.
 //!
 //! An object is recognized by the allocator functions that it defines, in its dynamic symbols or in its symbol table.
 //! The result for an object depends only on its bytes, its file name and [`UserHooks`].
@@ -65,8 +65,8 @@ impl Allocator {
         missing(&self.kinds, self.functions.iter().map(|function| function.signature)).is_none()
     }
 
-    /// Returns true for an allocator of Rust with probes only at the functions that rustc makes for it. Optimized code can
-    /// call the allocator past them.
+    /// Returns true for a Rust allocator with probes only at the functions that rustc generates, such as `__rust_alloc`.
+    /// Optimized code can bypass these functions.
     #[must_use]
     pub fn has_only_rustc_functions(&self) -> bool {
         let is_method = |function: &HookedFunction| rust_methods::is_method(function.function());
@@ -117,8 +117,8 @@ impl Survey {
         self.add(&object.path, verdict, probes, || Arc::clone(object));
     }
 
-    /// Adds the result of [`examine`] for the file at `path`. `probes` are the file's functions with their sites.
-    /// `object` is called only if there are any.
+    /// Adds the result of [`examine`] for the file at `path`. `probes` are the file's functions with their sites. `object` is
+    /// called only if there are `probes`.
     pub fn add(
         &mut self,
         path: &Path,
@@ -224,8 +224,8 @@ impl AllocatorCandidates {
     }
 }
 
-/// Examines the file `source`. Its `path` is compared with the objects that the user has named, and its file name
-/// names an unknown allocator.
+/// Examines the file `source`. `path` is compared with the objects that the user has named. Its file name becomes the name of
+/// an unknown allocator.
 pub fn examine<S: Source>(source: S, path: &Path, user_hooks: &UserHooks) -> (Verdict, Option<AllocatorCandidates>) {
     match find_candidates(source, path, user_hooks) {
         Ok(Ok(candidates)) => {

@@ -1,7 +1,7 @@
 //! Reader of ELF files. No other module parses them.
 //!
-//! Files are read as the dynamic linker reads them: by program headers and the dynamic section. Section headers may
-//! be stripped. They are used for contents to which nothing else leads, such as the symbol table and USDT notes.
+//! Files are read as the dynamic linker reads them: by program headers and the dynamic section. Section headers may be
+//! stripped. They are used only for contents that nothing else leads to, such as the symbol table and USDT notes.
 //!
 //! A file is not trusted: every count and size in it is checked against a bound before memory is allocated, and every
 //! read is checked against the file's end. Files are read, not mapped: if a mapped file was truncated, memtrace would

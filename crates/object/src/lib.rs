@@ -3,8 +3,8 @@
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size.
 //!
-//! The crate opens no path and no connection: functions take open files or bytes, or [`ObjectFiles`]. The library
-//! blazesym opens the files that it is given by path.
+//! The crate opens no path and no connection: functions take open files or bytes, or [`ObjectFiles`]. The library blazesym
+//! opens files by the paths that this crate passes to it.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 

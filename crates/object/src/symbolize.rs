@@ -39,8 +39,8 @@ pub use functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles, Nam
 pub use generated_code::ImageCode;
 pub use name_files::NameSource;
 
-/// Opens the file of an object again, if it is still there. Returns the file, and a path by which it can be opened as
-/// long as the returned file is open.
+/// Opens the file of an object again, if it is still there. Returns the file, and a path that opens it as long as the returned
+/// file is open.
 pub type Reopen = fn(&Object) -> Option<(File, PathBuf)>;
 
 /// Symbolizer of file offsets in objects.

@@ -37,9 +37,9 @@ struct Counts {
     points: u64,
     /// Points in rows that no rule can express.
     untabled: u64,
-    /// Points at which gimli finds the frame pointer and the rule does not.
+    /// Points where gimli finds the frame pointer and the rule does not.
     unknown_fp: u64,
-    /// Points that are also covered by an FDE that starts later.
+    /// Points that another FDE with a later start covers.
     covered_twice: u64,
     gaps: u64,
     /// Kinds of rules that occurred: of the CFA, the frame pointer and the return address.

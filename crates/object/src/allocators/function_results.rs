@@ -7,15 +7,15 @@ use crate::probe_site::GeneralRegister;
 /// Result sites of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionResults {
-    /// Instructions at which a register has the block.
+    /// Instructions with the block in a register.
     pub results: Vec<FunctionResult>,
-    /// Instructions at which only the requested size is in a register.
+    /// Instructions with only the requested size in a register.
     pub sizes: Vec<FunctionResult>,
-    /// File offsets of functions to which this one jumps. They return the block in its place.
+    /// File offsets of the functions that this one jumps to. They return the block in its place.
     pub slow: Vec<FileOffset>,
 }
 
-/// An instruction at which registers have the block, the size, or both.
+/// An instruction with the block, the size, or both in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionResult {
     /// File offset of the instruction.
@@ -24,9 +24,9 @@ pub struct FunctionResult {
     pub block: Option<GeneralRegister>,
     /// Register with the requested size in bytes, if one has it.
     pub size: Option<GeneralRegister>,
-    /// Number of bytes by which the stack pointer is lower than at the entry of the function.
+    /// Stack pointer at the entry of the function minus stack pointer at the instruction, in bytes.
     pub lowered: u64,
-    /// Number of words below the return address at which each register of the caller is saved, in the order rbx, rbp,
+    /// Stack slot of each saved register of the caller, as the number of words below the return address, in the order rbx, rbp,
     /// r12 to r15; 0 for a register that is unchanged.
     pub saved: [u8; 6],
 }

@@ -30,7 +30,7 @@ pub struct HookedFunction {
     pub site: Site,
     /// File offsets of the return instructions, if they are probed instead of a uretprobe; else empty.
     pub return_sites: Vec<FileOffset>,
-    /// For a function that frees a block: an instruction at which a register has the word in front of the block.
+    /// For a function that frees a block: an instruction with the word in front of the block in a register.
     pub loaded_word: Option<LoadedWord>,
     /// For a function that returns a block: its result sites, or the reason why there are none.
     pub results: Option<Result<FunctionResults, ResultRefusal>>,
@@ -64,7 +64,7 @@ impl HookedFunction {
         names
     }
 
-    /// Returns the first row of the table of functions that matches, which decides on the probe.
+    /// Returns the first matching row of the table of functions. This row decides on the probe.
     #[must_use]
     pub fn function(&self) -> &'static Function {
         self.functions[0]
@@ -76,7 +76,7 @@ impl HookedFunction {
 pub struct Skipped {
     /// Name of the symbol with its version.
     pub symbol: String,
-    /// Reason for which the symbol is not probed.
+    /// Reason that the symbol is not probed.
     pub reason: SkipReason,
 }
 
@@ -88,10 +88,10 @@ impl Skipped {
     }
 }
 
-/// Reason for which a symbol is not probed.
+/// Reason that a symbol is not probed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
-    /// The symbol is the resolver of an indirect function, which only chooses the called function.
+    /// The symbol is the resolver of an indirect function. A resolver only chooses the function to call.
     Indirect,
     /// The symbol is no function.
     NotAFunction,

@@ -17,8 +17,8 @@ pub(super) fn is_jump_into<S: Source>(elf: &Elf<S>, window: Window, from: u64) -
     code.map_or(true, |(address, bytes)| window::jump_into(elf.machine(), &bytes, address, window, |_| true).is_some())
 }
 
-/// Returns the address of a short branch into `window` that is just before `entry` or just after `end`. Branches for
-/// which `is_other` returns false are ignored.
+/// Returns the address of a short branch into `window`. The branch is just before `entry` or just after `end`. Branches that
+/// `is_other` rejects are ignored.
 pub(super) fn near_jump_into<S: Source>(
     elf: &Elf<S>,
     entry: u64,

@@ -25,7 +25,7 @@ pub(super) struct UserNames {
     pub(super) functions: Vec<&'static Function>,
 }
 
-/// Symbols by which an allocator is found and identified.
+/// Symbols for finding and identifying an allocator.
 #[derive(Debug, Default)]
 pub(super) struct ObjectSymbols {
     /// Symbols of hooked functions, ordered as in the table of functions. Functions that the user has named come

@@ -25,7 +25,7 @@ const GLIBC: &str = "glibc";
 const LIBRARY: &str = "libc.so.6";
 /// Names of the functions in the symbol table of an executable that is linked with glibc.
 const NAMES: [&[u8]; 3] = [b"__malloc_arena_thread_freeres", b"tcache_free_init", b"tcache_double_free_verify"];
-/// Distance from `free`, in bytes, within which the code is searched.
+/// Maximum distance of the searched code from `free` in bytes.
 const DISTANCE: u64 = 1 << 16;
 /// Maximum length of such a function in bytes.
 const MAX_FUNCTION: u64 = 1 << 12;

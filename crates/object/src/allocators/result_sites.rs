@@ -43,9 +43,9 @@ fn requested_size(signature: Signature) -> Option<RequestedSize> {
     }
 }
 
-/// Refuses sites that leave a call pending until a later probe, because an exception may end the call before. An
-/// exception does not pass a return probe either. Functions that do not throw are included: they may share their slow
-/// path with one that throws.
+/// Refuses sites that leave a call pending until a later probe, because an exception may end the call before that probe. An
+/// exception does not pass a return probe either. Functions that do not throw are included: they may share their slow path with
+/// one that throws.
 fn without_pending_calls(sites: ResultSites) -> Result<ResultSites, ResultRefusal> {
     let size_site = sites.sizes.iter().map(|site| site.address);
     match size_site.chain(sites.tails.iter().map(|site| site.address)).next() {

@@ -1,9 +1,9 @@
-//! Methods of Rust's `GlobalAlloc`, which optimized code calls past `__rust_alloc`.
+//! Methods of Rust's `GlobalAlloc`. Optimized code calls them directly, not through `__rust_alloc`.
 //!
 //! A method gets the receiver, then the address of the block, then the layout. rustc passes a layout as two arguments, the
-//! alignment first: it places the field with the most invalid values first (`Layout`, library/core/src/alloc/layout.rs). This is
-//! no stable interface, and the compiler leaves out a receiver without content. So the version of the compiler must be known to
-//! do so, and the code of a method must prove the places of its arguments.
+//! alignment first: it places the field with the most invalid values first (`Layout`, library/core/src/alloc/layout.rs). This
+//! is no stable interface, and the compiler leaves out a receiver without content. So the compiler must have a version that
+//! passes the alignment first, and the code of a method must prove the places of its arguments.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use crate::probe_site::{ArgumentUse, Code, use_of};
 /// Oldest minor version of rustc 1.x with the alignment first. Older ones may have it, too.
 const OLDEST: u32 = 80;
 
-/// Maximum length of a method in bytes that is examined.
+/// Maximum length of an examined method in bytes.
 const MAX_CODE: u64 = 65536;
 
-/// Maximum number of methods that are examined. Programs have a few for each type.
+/// Maximum number of examined methods. Programs have a few for each type.
 const MOST: usize = 1024;
 
 /// Maximum number of symbols that are demangled. Few symbols with the name of the trait are no methods.
@@ -160,8 +160,8 @@ fn function<S: Source>(elf: &Elf<S>, method: Method, symbol: &Symbol) -> Option<
     rows.get(method as usize)
 }
 
-/// Returns true if a method gets a receiver, and false if it was left out; `None` if its code does not prove it. `use_of`
-/// returns the use of the argument with a number.
+/// Returns true if a method gets a receiver, and false if the compiler left it out; `None` if the code of the method proves
+/// neither. `use_of` returns the use of the argument with a number.
 fn has_receiver(method: Method, use_of: impl Fn(u8) -> ArgumentUse) -> Option<bool> {
     use ArgumentUse::{Read, Unused};
     // The size of the layout, or the new size: each method needs it, except for dealloc.

@@ -65,7 +65,7 @@ fn choose_in<S: Source>(elf: &Elf<S>, functions: &[ProbedFunction]) -> Vec<Funct
     sites.collect()
 }
 
-/// Finds an instruction at which a register has the word in front of the block that a function frees.
+/// Finds an instruction with the word in front of the freed block in a register.
 fn loaded_word<S: Source>(
     elf: &Elf<S>,
     function: &ProbedFunction,

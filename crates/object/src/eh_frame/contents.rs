@@ -1,4 +1,4 @@
-//! Parts of an ELF file from which the unwind table is built: the code and the call frame information.
+//! Input of the unwind table: the code and the call frame information of an ELF file.
 //!
 //! The section headers are read first, because they have the length of `.eh_frame`. If they are stripped or wrong,
 //! the program headers suffice, as for an unwinder in the process: `PT_GNU_EH_FRAME` leads to a sorted index of
@@ -24,14 +24,14 @@ use crate::elf::{Elf, Machine, Sections, Segment, Source, notes};
 
 const LE: LittleEndian = LittleEndian;
 
-/// Maximum distance between two executable parts of an object, in pages of 4 KiB: the largest page to which linkers
-/// align segments (`max-page-size`, x86-64 and aarch64).
+/// Maximum distance between two executable parts of an object, in pages of 4 KiB: the largest alignment of segments by linkers
+/// (`max-page-size`, x86-64 and aarch64).
 const ALIGNMENT_PAGES: u64 = (2 << 20) >> 12;
 
 /// Maximum number of pages of one object, so that the offsets of its rows have 32 bits.
 const MAX_PAGES: u32 = (1 << 20) - 2;
 
-/// Code and call frame information of one object, from which its table is built.
+/// Code and call frame information of one object: the input of its unwind table.
 #[derive(Clone, Debug)]
 pub struct ObjectContents {
     pub(super) machine: Machine,

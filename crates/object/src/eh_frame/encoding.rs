@@ -47,7 +47,7 @@ impl ObjectContents {
 }
 
 impl Table {
-    /// Encodes the table. `fingerprint` is that of the contents from which the table was built.
+    /// Encodes the table. `fingerprint`: [`ObjectContents::fingerprint`] of the contents that the table was built from.
     #[must_use]
     pub fn encode(&self, fingerprint: u128) -> Vec<u8> {
         let mut out = Writer::default();
@@ -113,8 +113,8 @@ fn machine_number(machine: Machine) -> u64 {
     }
 }
 
-/// Returns a checksum of `bytes`. A change within an aligned word of eight bytes always changes the checksum, any
-/// other change almost certainly. It finds damage, not forgeries.
+/// Returns a checksum of `bytes`. A change within an aligned word of eight bytes always changes the checksum, any other change
+/// almost certainly. The checksum finds damage, not forgeries.
 fn checksum(bytes: &[u8]) -> u64 {
     // The factor is odd, so that the multiplication is invertible. It has the bits of the golden ratio, which mix
     // well.

@@ -4,9 +4,10 @@ use std::mem::size_of;
 
 use super::error::Error;
 
-/// Value that a common entry has where a description has the position of its common entry: in `.eh_frame` (LSB Core
-/// 5.0, 10.6.1), and in `.debug_frame` (DWARF 5, section 7.24).
+/// Mark of a common entry in `.eh_frame` (LSB Core 5.0, 10.6.1). A description has the position of its common entry in this
+/// place.
 pub(super) const EH_FRAME_COMMON: u32 = 0;
+/// Mark of a common entry in `.debug_frame` (DWARF 5, section 7.24).
 pub(super) const DEBUG_FRAME_COMMON: u32 = u32::MAX;
 
 /// Position of an entry in the section, in bytes.
@@ -21,7 +22,7 @@ pub(super) enum Kind {
     Common,
     /// Frame description entry (FDE).
     Description,
-    /// Entry with length 0. It ends a section, but a linker that joins several sections may leave some between
+    /// Entry with length 0. It ends a section. A linker that joins several sections may leave terminators between other
     /// entries.
     Terminator,
 }

@@ -11,7 +11,8 @@ use super::reader::{Description, Position, Reader, Slice};
 use super::row::Row;
 use super::rule::{Rules, UNTABLED};
 
-/// Number of rows allowed in addition to one for each byte of code. Real objects have one row for about 60 bytes.
+/// Number of rows that an object may have in addition to one for each byte of code. Real objects have one row for about 60
+/// bytes.
 const FREE_ROWS: usize = 1 << 10;
 
 /// Rows of one description. Offsets of code are relative to the table's origin.
@@ -29,7 +30,7 @@ pub(super) struct Span {
 pub(super) struct Frames {
     pub(super) spans: Vec<Span>,
     pub(super) rows: Vec<Row>,
-    /// Distinct rules, to which rows refer by index.
+    /// Distinct rules. Rows refer to them by index.
     pub(super) rules: Vec<Rule>,
     /// Number of descriptions that could not be decoded. The code that they cover is unknown.
     pub(super) unreadable: u64,

@@ -58,7 +58,7 @@ impl Interner {
         &self.rules
     }
 
-    /// Returns the number of refused requests for a new rule, because all numbers were taken.
+    /// Returns the number of requests for a new rule that were refused, because all numbers were taken.
     #[must_use]
     pub const fn refused(&self) -> u64 {
         self.refused

@@ -1,6 +1,6 @@
 //! Assignment of tables to the blobs and pages of `memtrace_common::unwind`.
 //!
-//! The first free space is allocated. It can be freed when no BPF program reads it any more.
+//! Allocation takes the first free space that is large enough. A space can be freed when no BPF program reads it any more.
 
 use memtrace_common::unwind::{BLOB_BITS, BLOB_ROWS, PAGE_BITS, page, row};
 use memtrace_model::VirtOffset;
@@ -51,8 +51,7 @@ pub struct Plan {
     pub page_base: u32,
     /// Encoded pages of the table.
     pub pages: Vec<u64>,
-    /// Address in the object at which the first page begins. A mapping's bias must convert addresses to offsets from
-    /// here.
+    /// Address of the first page in the object. A mapping's bias must convert addresses to offsets from this address.
     pub origin: VirtOffset,
 }
 
@@ -92,7 +91,7 @@ impl Layout {
         &self.rules
     }
 
-    /// Returns the free share of the rows or of the pages, the smaller one, from 0 to 1.
+    /// Returns the free share of the rows or the free share of the pages, whichever is smaller, from 0 to 1.
     #[must_use]
     pub fn free_share(&self) -> f64 {
         let share = |free: u32, all: u32| f64::from(free) / f64::from(all.max(1));

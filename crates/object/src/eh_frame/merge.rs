@@ -21,7 +21,7 @@ pub(super) struct FilledCode {
     pub(super) rule: Rule,
 }
 
-/// Returns the rows of all descriptions in order, without consecutive equal rules, and the rules to which they refer.
+/// Returns the rows of all descriptions in order, without consecutive equal rules, and the rules of these rows.
 ///
 /// If descriptions overlap, the description with the last start applies. If several have this start, the first one
 /// applies. An unwinder that uses the sorted index of `.eh_frame` has the same result. `filled`: code with rules for its
@@ -104,8 +104,8 @@ fn number(rules: &mut Vec<Rule>, rule: Rule) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// Adds a row that ends stacks at the entry point, which has no caller. Objects with a description of their entry
-/// point keep it. Others, such as dynamic linkers, have none.
+/// Adds a row that ends stacks at the entry point, which has no caller. If a description covers the entry point, its row stays.
+/// The entry points of some objects, such as dynamic linkers, have no description.
 fn end_at_entry(entry: u32, rows: &mut Vec<Row>, rules: &mut Vec<Rule>) {
     let after = rows.partition_point(|row| row.offset <= entry);
     let here = after.checked_sub(1).and_then(|index| rows.get_mut(index));

@@ -1,7 +1,7 @@
 //! Functions with an unwind rule that follows from their name. Their call frame information may be missing.
 //!
-//! The outermost functions have no caller. A C library without call frame information, such as musl, has some: the
-//! functions that call `main` or start a thread. So has the Go runtime.
+//! The outermost functions have no caller. In a C library without call frame information, such as musl, these are the functions
+//! that call `main` or start a thread. The Go runtime has such functions too.
 
 use std::cell::LazyCell;
 
@@ -14,7 +14,7 @@ use crate::elf::{Elf, Machine, Source, notes, symbol_table};
 
 /// Maximum number of functions. A Go program has about five.
 const MAX_FUNCTIONS: usize = 32;
-/// Maximum size in bytes of a function without a size. Functions in assembly often have none.
+/// Maximum size in bytes to assume for a function that has no size in its symbol. Functions in assembly often have none.
 const MAX_UNSIZED: u64 = 256;
 /// Maximum number of bytes that are read of `runtime.asmcgocall`, which has about 200.
 const MAX_READ: u64 = 1 << 10;

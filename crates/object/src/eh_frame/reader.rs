@@ -24,7 +24,7 @@ pub(super) type Slice<'data> = EndianSlice<'data, LittleEndian>;
 /// Reader of a section.
 pub(super) struct Reader<'data, S> {
     pub(super) contents: &'data ObjectContents,
-    /// Address to which offsets of code are relative.
+    /// Base address of the offsets of code.
     pub(super) origin: u64,
     pub(super) section: S,
     pub(super) bytes: &'data [u8],

@@ -20,7 +20,7 @@ pub struct Table {
     /// Rows, ordered by offset. Consecutive rows have different rules. Addresses before the first row have no
     /// information.
     pub(super) rows: Vec<Row>,
-    /// Rules to which rows refer by index. The first one is [`Rule::default`].
+    /// Rules. Rows refer to them by index. The first rule is [`Rule::default`].
     pub(super) rules: Vec<Rule>,
 }
 

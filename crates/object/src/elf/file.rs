@@ -131,7 +131,7 @@ impl<S: Source> Elf<S> {
         self.dynamic.iter().filter(|entry| entry.0 == tag).map(|entry| self.string(entry.1)).collect()
     }
 
-    /// Returns the soname: the name by which other objects refer to this one.
+    /// Returns the soname: the name that other objects use for this one.
     pub fn soname(&self) -> Result<Option<String>, ElfError> {
         let names = self.dynamic_strings(DT_SONAME)?;
         Ok(names.first().map(|name| String::from_utf8_lossy(name).into_owned()))
@@ -164,9 +164,8 @@ impl<S: Source> Elf<S> {
         Ok(self.is_marked_executable() && self.interpreter()?.is_none())
     }
 
-    /// Returns true for an executable, even if it is not marked as one. A library may have an interpreter too, but
-    /// also
-    /// has a soname. The TLS block of an executable is the first one below the thread pointer.
+    /// Returns true for an executable, even if it is not marked as one. A library may have an interpreter too, but it has a
+    /// soname. The TLS block of an executable is the first one below the thread pointer.
     pub fn is_executable(&self) -> Result<bool, ElfError> {
         Ok(self.is_marked_executable() || (self.interpreter()?.is_some() && self.soname()?.is_none()))
     }

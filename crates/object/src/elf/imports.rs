@@ -1,4 +1,4 @@
-//! Imported symbols, from the relocations by which the dynamic linker fills GOT slots.
+//! Imported symbols, from the relocations of GOT slots.
 
 use memtrace_model::VirtOffset;
 use object::LittleEndian;
@@ -19,7 +19,7 @@ const MAX_RELOCATIONS: u64 = 1 << 24;
 /// Maximum number of imported symbols. The largest executables have about 20,000.
 const MAX_IMPORTS: usize = 1 << 16;
 
-/// Relocation tables, as the tags of their address and their size.
+/// Relocation tables: the dynamic tags of the address and of the size of each.
 const TABLES: [(DynamicTag, DynamicTag); 2] = [(DT_JMPREL, DT_PLTRELSZ), (DT_RELA, DT_RELASZ)];
 
 /// Mask of a relocation's type in `r_info`.

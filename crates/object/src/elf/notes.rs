@@ -18,13 +18,13 @@ const MAX_BUILD_ID: usize = 64;
 /// Names of the section with Go's table of functions, in a fixed and in a position-independent executable.
 const GO_FUNCTIONS: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
-/// Returns the build ID, which is found by the program headers.
+/// Finds the build ID by the program headers.
 pub fn build_id(elf: &Elf<impl Source>) -> Result<Option<BuildId>, ElfError> {
     Ok(note(elf, b"GNU", NT_GNU_BUILD_ID, has_valid_length)?.map(|content| BuildId(content.into())))
 }
 
-/// Returns the build ID, which is found by the section headers. This is for separate debug files: their program
-/// headers are copies of the original object's, and lead to no contents. Unreadable sections are skipped.
+/// Finds the build ID by the section headers. This is for separate debug files: their program headers are copies of the
+/// original object's, and lead to no contents. Unreadable sections are skipped.
 pub fn build_id_of_sections(sections: &Sections<'_, impl Source>) -> Option<BuildId> {
     let mut notes = sections.headers().iter().filter(|section| section.sh_type.get(LE) == SHT_NOTE);
     notes.find_map(|section| {

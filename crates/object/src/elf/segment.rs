@@ -42,7 +42,7 @@ impl Segment {
     }
 }
 
-/// Returns the address at which the byte at `offset` of the file is loaded; `None` if it is not loaded.
+/// Returns the address in the object of the byte at the file offset `offset`; `None` if no segment loads the byte.
 ///
 /// If several segments load the byte, an executable one is chosen.
 pub(crate) fn virt_offset(segments: &[Segment], offset: FileOffset) -> Option<VirtOffset> {

@@ -51,8 +51,8 @@ pub(crate) fn find_dynamic_functions(
     find_functions_in(elf, SHT_DYNSYM, has_name)
 }
 
-/// Returns the kind, the address and the size in bytes of each function if `kind_of` knows a kind for its name, and of
-/// the first `limit` such functions only. Returns none if the symbol table is stripped.
+/// Returns the kind, the address and the size in bytes of the first `limit` functions that have a kind. `kind_of` returns the
+/// kind for a name. Returns none if the symbol table is stripped.
 pub(crate) fn find_first_functions<K>(
     elf: &Elf<impl Source>,
     limit: usize,

@@ -10,8 +10,7 @@ use super::relocations;
 use super::segment::Segment;
 use super::source::{LE, Source};
 
-/// `R_X86_64_TPOFF64`: relocation by which the dynamic linker stores the distance of a variable from the thread
-/// pointer.
+/// `R_X86_64_TPOFF64`: relocation that stores the distance of a variable from the thread pointer.
 const TPOFF64: u32 = 18;
 
 /// A GOT slot that holds the distance of a thread-local variable from the thread pointer.

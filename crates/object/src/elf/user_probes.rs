@@ -15,8 +15,9 @@ use super::source::{LE, Source};
 /// Maximum number of bytes of notes that are read. A note has about 80 bytes.
 const MAX_NOTES: u64 = 4 << 20;
 
-/// Argument registers of a call in order, as the notes name them.
+/// Argument registers of an x86-64 call in order, as the notes name them.
 const X86_64_ARGUMENTS: [&str; 6] = ["%rdi", "%rsi", "%rdx", "%rcx", "%r8", "%r9"];
+/// Argument registers of an aarch64 call in order, as the notes name them.
 const AARCH64_ARGUMENTS: [&str; 6] = ["x0", "x1", "x2", "x3", "x4", "x5"];
 
 /// Returns the probes of `provider`. Skips a probe if its note is damaged, if the linker has dropped its code, or if

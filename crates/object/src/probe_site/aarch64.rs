@@ -1,5 +1,5 @@
-//! Decoder of aarch64 instructions, which also knows the ones that the kernel simulates. Every instruction has 4
-//! bytes (Arm Architecture Reference Manual, C4.1, "A64 instruction set encoding").
+//! Decoder of aarch64 instructions. It knows which of them the kernel simulates. Every instruction has 4 bytes (Arm
+//! Architecture Reference Manual, C4.1, "A64 instruction set encoding").
 
 use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
 use super::site::Cost;
@@ -102,7 +102,7 @@ pub(super) fn effects(code: &[u8]) -> Effects {
     }
 }
 
-/// Returns the effects of a write to the register `destination`. `stack` is the effect if this is register 31.
+/// Returns the effects of a write to the register `destination`. `stack` is the effect if `destination` is register 31.
 fn writes(destination: u32, stack: Stack) -> Effects {
     let stack = match destination {
         LINK => Stack::Lost,

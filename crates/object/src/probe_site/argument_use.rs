@@ -1,4 +1,4 @@
-//! Use of an argument register by a function, which shows whether the function has this argument.
+//! Use of an argument register by a function. The use shows whether the function has this argument.
 
 use std::collections::HashSet;
 
@@ -16,7 +16,7 @@ pub(crate) enum ArgumentUse {
     Read,
     /// Each path first writes the whole register, or returns.
     Unused,
-    /// Perhaps another function reads it, or the instructions are not known.
+    /// Another function may read the register, or the instructions are not known.
     Unknown,
 }
 

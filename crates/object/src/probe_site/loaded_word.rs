@@ -1,8 +1,7 @@
-//! Search, in a function that frees a block, for an instruction at which a register has the word in front of the
-//! block.
+//! Search of a freeing function for an instruction with the word in front of the block in a register.
 //!
-//! In glibc this word has the size of the block (malloc/malloc.c, `chunk2mem`). A probe there need not read the
-//! memory of the process. This read costs more than the rest of a program that counts.
+//! In glibc this word has the size of the block (malloc/malloc.c, `chunk2mem`). A probe at the instruction need not read the
+//! memory of the process. Such a read costs more than all other work of a BPF program that only counts.
 
 use super::instruction::{Arguments, Flow, Stack};
 use super::reason::Reason;
@@ -15,14 +14,14 @@ const FAR: u64 = 64;
 /// Number of the argument with the block, from 0.
 const BLOCK: u8 = 0;
 
-/// Instruction at which a register has the word in front of the block.
+/// Instruction with the word in front of the block in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedWord {
     /// Offset of the instruction from the entry, in bytes.
     pub offset: u64,
     /// DWARF number of the register with the word.
     pub register: u8,
-    /// Number of bytes by which the stack pointer is lower than at the entry.
+    /// Stack pointer at the entry minus stack pointer at the instruction, in bytes.
     pub lowered: u8,
 }
 
@@ -33,9 +32,9 @@ impl LoadedWord {
     }
 }
 
-/// Finds the first emulated instruction at which a register has the word, and which every call with a block executes
-/// once. The argument with the block is unchanged there. The caller must still prove that no other code jumps between
-/// the entry and this instruction. `symbols` are the addresses of the object's symbols.
+/// Finds the first emulated instruction with the word in a register. Every call with a block executes the instruction once, and
+/// the argument with the block is unchanged there. The caller must still prove that no other code jumps between the entry and
+/// this instruction. `symbols` are the addresses of the object's symbols.
 pub fn find(code: &Code<'_>, symbols: &[u64]) -> Option<LoadedWord> {
     let found = candidate(code)?;
     prove(code, symbols, found.choice()).ok().map(|_| found)

@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// Returns true if the first instruction of `code` compares the argument with this number with null.
+    /// Returns true if the first instruction of `code` compares argument number `argument` with null.
     pub(crate) fn tests_for_null(self, code: &[u8], argument: u8) -> bool {
         match self {
             Self::X86_64 => x86_64::tests_for_null(code, argument),
@@ -106,8 +106,7 @@ impl Machine {
         }
     }
 
-    /// Returns the number of bytes by which the first instruction of `code` lowers the stack pointer, if it is
-    /// constant.
+    /// Returns the decrease of the stack pointer by the first instruction of `code` in bytes, if it is constant.
     pub(super) fn stack_decrease(self, code: &[u8]) -> Option<u8> {
         match self {
             Self::X86_64 => x86_64::stack_decrease(code),
@@ -115,9 +114,8 @@ impl Machine {
         }
     }
 
-    /// Returns true if the branch at the start of `code`, which lies at `address`, is taken if the compared value is
-    /// null, false if it is taken if the value is not null. Returns `None` if the branch depends on another
-    /// condition.
+    /// Returns the condition of the branch at the start of `code`, which lies at `address`: true if the branch is taken for a
+    /// null value, false if it is taken for any other value. Returns `None` if the branch depends on another condition.
     pub(crate) fn taken_if_null(self, code: &[u8], address: u64) -> Option<bool> {
         match self {
             Self::X86_64 => x86_64::taken_if_null(code, address),
@@ -141,8 +139,8 @@ impl Machine {
         }
     }
 
-    /// Returns the number of bytes by which consecutive chunks of code must overlap, so that each instruction is
-    /// complete in one of them.
+    /// Returns the number of bytes that consecutive chunks of code must share, so that each instruction is complete in one of
+    /// them.
     pub fn overlap(self) -> usize {
         match self {
             Self::X86_64 => 14,

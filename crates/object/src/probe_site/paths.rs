@@ -46,8 +46,8 @@ pub trait ObjectCode {
     fn pointer_target(&self, slot: u64) -> PointerTarget;
 }
 
-/// Returns true if every call of the function at `entry` calls a hooked function. `null` is the number of an
-/// argument: calls with a null pointer in it are exempt.
+/// Returns true if every call of the function at `entry` calls a hooked function. `null` is the number of an argument: calls
+/// with a null pointer in this argument are exempt.
 pub(crate) fn always_calls_hooked(object: &impl ObjectCode, entry: u64, null: Option<u8>) -> bool {
     let left = Cell::new(MAX_INSTRUCTIONS);
     let mut walk = Walk::new(object, &left, true, MAX_DEPTH);

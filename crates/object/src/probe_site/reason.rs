@@ -12,7 +12,7 @@ pub enum Reason {
     /// Same as [`Reason::Proven`], but the stack pointer is lower than at the entry. This suffices for a function
     /// without a return probe.
     ProvenLower,
-    /// The first instruction after the entry that the kernel accepts is chosen: it refuses the entry.
+    /// The first instruction after the entry that the kernel accepts is chosen, because the kernel refuses the entry.
     EntryRefused,
     /// Entry: the function's size is unknown.
     SizeUnknown,

@@ -16,9 +16,8 @@ const FAR: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
     arguments: Arguments,
-    /// True if the stack pointer must be the same as at the entry. A return probe replaces the return address to
-    /// which the stack pointer points (`arch_uretprobe_hijack_return_addr`), and a return is matched to its call by
-    /// the stack pointer.
+    /// True if the stack pointer must be the same as at the entry. A return probe replaces the return address at the stack
+    /// pointer (`arch_uretprobe_hijack_return_addr`), and the stack pointer matches a return to its call.
     stack: bool,
 }
 
@@ -133,8 +132,8 @@ pub fn choose(code: &Code<'_>, needs: Needs, symbols: &[u64]) -> Choice {
     after_refused(code, needs).and_then(|choice| prove(code, symbols, choice)).unwrap_or(choice)
 }
 
-/// Returns the first instruction after an entry that the kernel refuses to probe. Every call reaches it without a branch, with
-/// `needs` unchanged.
+/// Returns the first accepted instruction after an entry that the kernel refuses to probe. Every call reaches the instruction
+/// without a branch, with `needs` unchanged.
 fn after_refused(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
     let mut at = 0;
     while at < FAR {
@@ -151,8 +150,8 @@ fn after_refused(code: &Code<'_>, needs: Needs) -> Result<Choice, Reason> {
     Err(Reason::NoneNear)
 }
 
-/// Checks that the instruction at offset `at` leaves `needs` as they are. Returns true if it lowers the stack pointer, which is
-/// not needed.
+/// Checks that the instruction at offset `at` leaves `needs` as they are. Returns true if the instruction lowers the stack
+/// pointer, and `needs` do not include the stack pointer.
 fn keeps(code: &Code<'_>, needs: Needs, at: u64) -> Result<bool, Reason> {
     let effects = code.machine.effects(code.rest(at));
     if effects.writes.intersects(needs.arguments) {

@@ -1,4 +1,4 @@
-//! Probe site: the instruction at which a probe is placed.
+//! Probe site: the instruction that gets the probe.
 
 use std::fmt;
 

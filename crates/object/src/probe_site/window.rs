@@ -16,8 +16,8 @@ impl Window {
     }
 }
 
-/// Number of bytes after which decodings of the same code from different offsets have synchronized. An exception is
-/// code that was written to be decoded in two ways.
+/// Number of bytes until decodings of the same code from different offsets have synchronized. Only code that was written to be
+/// decoded in two ways needs more bytes.
 pub(crate) const PRELUDE: u64 = 128;
 
 /// Searches `code`, which lies at `address`, for byte sequences that may be far branches into one of the windows.
@@ -44,8 +44,8 @@ pub(crate) fn far_jump_into(
     });
 }
 
-/// Returns the address of an instruction in `code` that branches into `window`. `code` lies at `address`. Ignores
-/// instructions at addresses for which `is_other` returns false.
+/// Returns the address of an instruction in `code` that branches into `window`. `code` lies at `address`. Ignores instructions
+/// at addresses that `is_other` rejects.
 ///
 /// The offset of the first instruction in `code` need not be known: decoding starts at every possible offset, so one
 /// of the decodings is correct. The others synchronize with it within a few instructions. So the code of interest

@@ -1,4 +1,4 @@
-//! Decoder of x86-64 instructions, which also knows the ones that the kernel emulates.
+//! Decoder of x86-64 instructions. It knows which of them the kernel emulates.
 
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction as Decoded,

@@ -59,9 +59,9 @@ impl Search<'_> {
         })
     }
 
-    /// Returns the debug file to which `.gnu_debuglink` refers. It is in the directory of the object, in `.debug` there,
-    /// or in a directory of debug files, with or without the path of the object (GDB manual, "Debugging Information in
-    /// Separate Files"). `object`: its open file.
+    /// Returns the debug file that `.gnu_debuglink` names. It is in the directory of the object, in `.debug` there, or in a
+    /// directory of debug files, with or without the path of the object (GDB manual, "Debugging Information in Separate
+    /// Files"). `object`: its open file.
     pub(super) fn by_link(&self, object: &File, link: &DebugLink) -> Option<DebugFile> {
         let own = self.object.path.parent()?;
         let inside = own.strip_prefix(HOST).unwrap_or(own);
@@ -74,8 +74,8 @@ impl Search<'_> {
         })
     }
 
-    /// Looks for a file `beside` the object and then at the paths `global`. Below the host's root, only the latter are tried:
-    /// a target with a mount namespace can give its directories any name, such as that of the host's `/etc`.
+    /// Looks for a file `beside` the object and then at the paths `global`. Below the host's root, only `global` is tried: a
+    /// target with a mount namespace can give its directories any name, such as the name of the host's `/etc`.
     fn find(&self, beside: &[PathBuf], global: &[PathBuf], is_wanted: impl Fn(&File) -> bool) -> Option<DebugFile> {
         let host = Path::new(HOST);
         let target = self.object.root.as_deref().into_iter();

@@ -1,4 +1,4 @@
-//! Limit of the size of sections after their decompression, which the library that reads them does not limit.
+//! Size limit for sections after decompression. The library that reads the sections has no such limit.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -16,19 +16,19 @@ const LIMIT: u64 = 256 << 20;
 /// Maximum memory of the decompression itself, in bytes. The highest level of xz(1) needs 65 MiB.
 const DECODER: u64 = 128 << 20;
 
-/// What of a file is too large after its decompression.
+/// Kinds of sections of a file that are too large after decompression.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct TooLarge {
-    /// A symbol table, or `.gnu_debugdata`, a compressed one.
+    /// True if a symbol table or `.gnu_debugdata` (a compressed symbol table) is too large.
     pub(super) symbols: bool,
-    /// Any other section.
+    /// True if any other section is too large.
     pub(super) debug_info: bool,
 }
 
 impl TooLarge {
-    /// Examines the sections of a file; `None` if it has no section headers or they are damaged. The library may find
-    /// sections there all the same (it ignores the size of a header and the class of the file, and takes the offset 0
-    /// as that of the headers), but none of a known size.
+    /// Examines the sections of a file; `None` if the file has no section headers or they are damaged. The library may still
+    /// find sections in such a file, because it ignores the size of a header and the class of the file, and accepts the offset
+    /// 0 of the headers. The sizes of these sections are not known.
     pub(super) fn of(file: &File) -> Option<Self> {
         Self::beyond(file, LIMIT)
     }

@@ -7,7 +7,7 @@ use memtrace_model::{Bytes, FileOffset, VirtOffset};
 use super::demangle::demangle;
 use crate::elf::{Elf, ElfError, Source, Symbol, SymbolKind, dynamic_symbols, symbol_table};
 
-/// Reason for which a function is not found.
+/// Reason that a function is not found.
 #[derive(Debug, thiserror::Error)]
 pub enum FunctionError {
     /// The file cannot be opened.
@@ -51,7 +51,7 @@ pub struct FunctionPlace {
 ///
 /// # Errors
 ///
-/// The reason for which the function is not found.
+/// The reason that the function is not found.
 pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, FunctionError> {
     let elf = Elf::parse(source)?;
     let dynamic = dynamic_symbols::definitions(&elf, name)?.into_iter().find(|symbol| symbol.kind != SymbolKind::Other);

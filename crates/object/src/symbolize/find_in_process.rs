@@ -15,14 +15,14 @@ use super::stated_paths::lead_elsewhere;
 
 /// Finds functions in this process.
 ///
-/// The library maps files and follows the links in them. So this is for files that are trusted, and for a process
-/// without privileges that may be killed.
+/// The library maps files and follows the links in them. So this is for files that are trusted, or for a process without
+/// privileges that may be killed.
 #[derive(Clone, Copy, Debug)]
 pub struct FindInProcess {
     /// Returns a path that opens an open file again.
     pub path_of: fn(&File) -> PathBuf,
-    /// True if the library may try to open the files that others refer to: the kernel refuses the access, or the files are
-    /// trusted.
+    /// True if the library may try to open files that other files refer to, because the kernel refuses the access or the files
+    /// are trusted.
     pub opens_others: bool,
 }
 

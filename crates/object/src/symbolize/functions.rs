@@ -1,4 +1,4 @@
-//! Functions at addresses of an object, and the interface of what finds them.
+//! Functions at addresses of an object, and the interface of their finders.
 
 use std::fmt;
 use std::fs::File;
@@ -27,7 +27,7 @@ pub struct NameFiles {
     pub object: File,
     /// Separate debug file; `None` if the object itself has debug information, or if there is none.
     pub debug_file: Option<File>,
-    /// Supplementary file to which the debug information refers by its path. The finder may open no other file.
+    /// Supplementary file that the debug information refers to by path. The finder may open no other file.
     pub supplementary: Option<File>,
     /// The kinds of names to read.
     pub reads: NamesToRead,

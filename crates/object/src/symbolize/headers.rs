@@ -30,9 +30,9 @@ pub(super) struct Sections {
     pub(super) build_id: Option<BuildId>,
     /// True if the file itself has debug information.
     pub(super) has_debug_info: bool,
-    /// Separate debug file to which the object refers.
+    /// Separate debug file that the object refers to.
     pub(super) debug_link: Option<DebugLink>,
-    /// Supplementary file to which the debug information refers.
+    /// Supplementary file that the debug information refers to.
     pub(super) alt_link: Option<AltLink>,
     /// True if the debug information refers to another file by `.debug_sup` (DWARF 5, section 7.3.6), which memtrace does not
     /// look up.

@@ -9,8 +9,8 @@ use super::debug_file::DIRECTORIES;
 use super::debug_link::MAX_ALT_SECTION;
 use crate::elf::{Elf, Sections};
 
-/// Returns true if the library can open another file for the debug information of `file`, except for supplementary files in
-/// the directories of debug files, which belong to root.
+/// Returns true if the debug information of `file` can make the library open another file. Supplementary files in the
+/// directories of debug files do not count, because these directories belong to root.
 pub(super) fn lead_elsewhere(file: &File) -> bool {
     let Ok(elf) = Elf::parse_headers(file) else { return true };
     let Some(sections) = Sections::read(&elf) else { return true };

@@ -25,8 +25,8 @@ pub(super) fn find<S: Source>(view: &ObjectView<'_, S>, handlers: &ThreadHandler
     if is_plausible { Ok(Fields { allocated, deallocated }) } else { Err(CountersRefusal::Field("deallocated")) }
 }
 
-/// Returns the address that the function for the number reads and the function for the pointer computes. Returns
-/// `None` if there is not exactly one.
+/// Returns the address that `handlers.value` reads and `handlers.pointer` computes; `None` if there is not exactly one such
+/// address.
 fn find_field<S: Source>(view: &ObjectView<'_, S>, handlers: Handlers) -> Option<Value> {
     let reads = view.facts(handlers.value, TailCalls::End).reads;
     let values = view.facts(handlers.pointer, TailCalls::End).values;
@@ -35,8 +35,7 @@ fn find_field<S: Source>(view: &ObjectView<'_, S>, handlers: Handlers) -> Option
     fields.next().is_none().then_some(field)
 }
 
-/// Returns true for the address of an aligned word that can be a counter. The first field of the thread state is
-/// none.
+/// Returns true for the address of an aligned word that can be a counter. The first field of the thread state is not a counter.
 fn is_field(value: Value) -> bool {
     let is_aligned = value.offset % 8 == 0;
     match value.origin {

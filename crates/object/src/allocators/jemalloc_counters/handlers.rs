@@ -47,7 +47,7 @@ pub(super) fn find<S: Source>(elf: &Elf<S>) -> Result<ThreadHandlers, CountersRe
     if found.next().is_some() { Err(CountersRefusal::SeveralTables) } else { Ok(handlers) }
 }
 
-/// Returns the addresses of the `allocated` entries of possible tables, which have `deallocatedp` as their last name.
+/// Returns the addresses of the `allocated` entries of possible tables: tables with `deallocatedp` as their last name.
 fn find_tables<S: Source>(elf: &Elf<S>) -> Result<Vec<u64>, ElfError> {
     // There may be several addresses: a linker may merge a string with the end of another one.
     let names: HashSet<u64> = constants::find(elf, NAMES[LAST as usize])?.into_iter().collect();
@@ -62,7 +62,7 @@ fn find_tables<S: Source>(elf: &Elf<S>) -> Result<Vec<u64>, ElfError> {
     Ok(tables)
 }
 
-/// Returns the pointers in the entries of the tables: their targets by their addresses.
+/// Returns the pointers in the entries of the tables: the target of each pointer by its address.
 fn read_pointers<S: Source>(elf: &Elf<S>, tables: &[u64]) -> Result<HashMap<u64, u64>, ElfError> {
     let mut pointers = HashMap::new();
     relocations::for_each_pointer(elf, |place, target| {

@@ -66,7 +66,7 @@ fn read(pid: Pid, places: &[AbsAddr]) -> Vec<u64> {
     reading.values().map(|(_, value)| value.unwrap()).collect()
 }
 
-/// Returns the address at which the object is loaded. Its first segment begins at 0.
+/// Returns the load address of the object. Its first segment begins at 0.
 fn load_base(pid: Pid, object: &Path) -> u64 {
     let object = fs::canonicalize(object).unwrap();
     let maps = fs::read_to_string(procfs::proc_path(pid, "maps")).unwrap();

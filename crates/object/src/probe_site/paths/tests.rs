@@ -6,9 +6,11 @@ struct Code {
     ends: Vec<u64>,
 }
 
-/// A hooked function of the same object, a pointer to a hooked function of another object, and an unknown pointer.
+/// A hooked function of the same object.
 const FOLLOWED: u64 = 0x2000;
+/// A pointer to a hooked function of another object.
 const IMPORTED: u64 = 0x3000;
+/// A pointer with an unknown target.
 const UNKNOWN: u64 = 0x3008;
 
 impl ObjectCode for Code {

@@ -1,4 +1,4 @@
-//! Forward data flow: the values before each instruction on which all paths to it agree.
+//! Forward data flow: values before each instruction that are the same on all paths to it.
 
 use std::collections::BTreeMap;
 
@@ -115,7 +115,7 @@ impl State {
         self.values.iter().filter(move |(_, other)| **other == value).map(|(place, _)| *place)
     }
 
-    /// Keeps the facts that are also true in `other`. Returns true if the state has changed.
+    /// Keeps the facts that are true in both states. Returns true if the state has changed.
     fn join(&mut self, other: &Self) -> bool {
         let before = self.clone();
         // An address that only one of the paths has is no longer known after the join, but code could use it.
@@ -171,7 +171,7 @@ impl State {
         let registers = info.used_registers().iter().filter(|used| is_written(used.access()));
         effects.registers = registers.filter_map(|used| containing(used.register())).collect();
         match instruction.mnemonic() {
-            // The kernel returns its result in rax, and may write to memory to which an argument points.
+            // The kernel returns its result in rax, and may write to memory that an argument points to.
             Mnemonic::Syscall => {
                 effects.registers.extend(whole(Register::RAX));
                 effects.all_slots = self.escapes_at_call();
@@ -273,8 +273,8 @@ impl State {
         let effects = self.effects(instruction);
         let result = self.result(instruction);
         let product = self.product_of_mul(instruction);
-        // The analysis forgets the contents of the slots, but the target may still load a stack address from one of them, so
-        // the address counts as escaped.
+        // The analysis forgets the contents of the slots, but the analysed code may still load a stack address from one of
+        // them, so the address counts as escaped.
         let escapes = self.gives_away(instruction, result) || effects.all_slots && self.has_address_in_slot();
         let before_pop = self.value(Place::Slot(self.stack));
         let pushed = self.place(instruction, 0).and_then(|place| self.value(place));

@@ -129,8 +129,7 @@ impl Graph {
         self.nodes.get(&at).into_iter().flat_map(|node| node.next.addresses())
     }
 
-    /// Returns the instructions that can be reached from `begin`. Paths end at instructions for which `goes_on`
-    /// returns false.
+    /// Returns the instructions that can be reached from `begin`. Paths end at instructions that `goes_on` rejects.
     pub(super) fn reach(&self, begin: impl IntoIterator<Item = u64>, goes_on: impl Fn(u64) -> bool) -> BTreeSet<u64> {
         reach_by(begin, |at, waiting| {
             if goes_on(at) {
@@ -139,7 +138,7 @@ impl Graph {
         })
     }
 
-    /// Returns the instructions from which one of `ends` can be reached, including `ends`.
+    /// Returns the instructions that can reach one of `ends`, including `ends`.
     pub(super) fn reach_backwards(&self, ends: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
         let predecessors = self.predecessors();
         reach_by(ends, |at, waiting| waiting.extend(predecessors.get(&at).into_iter().flatten()))
@@ -169,7 +168,7 @@ fn reach_by(begin: impl IntoIterator<Item = u64>, add_next: impl Fn(u64, &mut Ve
 
 /// Returns the successors of the call at `at`, which may return to `after`.
 fn call(object: &impl ObjectCode, (at, target, after): (u64, Option<u64>, u64), bytes: &[u8]) -> Result<Next, Refusal> {
-    // At result sites, no pending call marks the outer call, so the inner call of a hooked function would count too.
+    // With result sites, no pending call marks the outer call, so a nested call of a hooked function would count too.
     if target.is_some_and(|target| object.is_hooked(target)) {
         return Err(Refusal::CallsHooked(at));
     }

@@ -1,6 +1,6 @@
-//! Reasons for which a function has no result sites.
+//! Reasons that a function has no result sites.
 
-/// Reason for which a function has no result sites.
+/// Reason that a function has no result sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The function is not for x86-64.

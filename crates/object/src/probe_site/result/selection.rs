@@ -14,10 +14,10 @@ use crate::probe_site::site::Cost;
 /// Size of a word in bytes.
 const WORD: i64 = 8;
 
-/// Maximum number of words below the return address at which a register is saved.
+/// Maximum distance of a saved register below the return address, in words.
 pub const MAX_SAVED: u8 = 7;
 
-/// Maximum number of words by which the stack pointer is lower than at the entry.
+/// Maximum decrease of the stack pointer since the entry, in words.
 pub const MAX_LOWERED: i64 = 31;
 
 /// State of a path at an instruction.
@@ -79,8 +79,8 @@ pub(super) fn choose(
     Ok(ResultSites { results, sizes, tails, code: AnalysedCode::new(graph.entry, instructions) })
 }
 
-/// Returns the emulated instructions at which a register has the function's result, with these registers. Registers
-/// that are null do not count.
+/// Returns the emulated instructions with the function's result in a register, each with this register. Registers that are null
+/// do not count.
 fn candidates(
     graph: &Graph,
     states: &BTreeMap<u64, State>,
@@ -155,8 +155,8 @@ fn follow(path: Path, node: &Node, state: &State, (next, returned): (u64, Option
     }
 }
 
-/// Returns the sites with a block from which a path leads to a further site; `None` if there is no such path. The set
-/// is empty if a site is only reached again from itself.
+/// Returns the sites with a block that have a path to a further site; `None` if there is no such path. The set is empty if each
+/// such site is reached again only from itself.
 fn repeated(
     paths: &BTreeMap<u64, BTreeSet<Path>>,
     candidates: &BTreeMap<u64, GeneralRegister>,
@@ -249,8 +249,8 @@ fn register_with(state: &State, value: Value) -> Option<GeneralRegister> {
     })
 }
 
-/// Returns the size sites: on every path to a result site without the size, the last usable instruction at which a
-/// register has the size.
+/// Returns the size sites: on every path to a result site without the size, the last usable instruction with the size in a
+/// register.
 fn size_sites(
     graph: &Graph,
     states: &BTreeMap<u64, State>,

@@ -24,7 +24,7 @@ pub(crate) struct ResultSites {
     pub code: AnalysedCode,
 }
 
-/// An instruction at which a register has the block.
+/// An instruction with the block in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ResultSite {
     pub address: u64,
@@ -32,20 +32,20 @@ pub(crate) struct ResultSite {
     pub block: GeneralRegister,
     /// Register with the requested size; `None` if a size site before this site has it.
     pub size: Option<GeneralRegister>,
-    /// Number of bytes by which the stack pointer is lower than at the entry.
+    /// Stack pointer at the entry minus stack pointer at the instruction, in bytes.
     pub lowered: i64,
-    /// Number of words below the return address at which each preserved register of the caller is saved, in the order
-    /// of [`GeneralRegister::PRESERVED`]; 0 for a register that is unchanged.
+    /// Stack slot of each preserved register of the caller, as the number of words below the return address, in the order of
+    /// [`GeneralRegister::PRESERVED`]; 0 for a register that is unchanged.
     pub saved: [u8; 6],
 }
 
-/// An instruction at which a register has the requested size, on a path to a result site without the size.
+/// An instruction with the requested size in a register, on a path to a result site without the size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SizeSite {
     pub address: u64,
     pub cost: Cost,
     pub size: GeneralRegister,
-    /// Number of bytes by which the stack pointer is lower than at the entry.
+    /// Stack pointer at the entry minus stack pointer at the instruction, in bytes.
     pub lowered: i64,
 }
 

@@ -4,11 +4,13 @@ use crate::probe_site::paths::PointerTarget;
 
 /// Address of the analysed function.
 const ENTRY: u64 = 0x1000;
-/// A function that returns, and a function that traps.
+/// A function that returns.
 const RETURNS: u64 = 0x2000;
+/// A function that traps.
 const TRAPS: u64 = 0x3000;
-/// PLT stub of a function that returns its first argument, and its GOT slot.
+/// PLT stub of a function that returns its first argument.
 const MEMSET: u64 = 0x8000;
+/// GOT slot of the PLT stub.
 const SLOT: u64 = 0x9000;
 
 /// The bytes of the analysed function.

@@ -26,7 +26,7 @@ pub(super) struct CodeRanges {
 struct Range {
     start: u64,
     end: u64,
-    /// Time in nanoseconds from which the range is valid, or its position in a file without times.
+    /// Start of the range's validity: time in nanoseconds, or position of the range in a file without times.
     from: u64,
     name: (u32, u32),
 }

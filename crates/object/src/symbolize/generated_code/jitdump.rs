@@ -17,8 +17,9 @@ const ARCH_TIMESTAMP: u64 = 1;
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
 const CODE_CLOSE: u32 = 3;
-/// Sizes in bytes of a load record and a move record, without the record header, the name and the code.
+/// Size in bytes of a load record, without the record header, the name and the code.
 const LOAD: usize = 40;
+/// Size in bytes of a move record, without the record header.
 const MOVE: usize = 48;
 
 /// Maximum number of records of a file that are read.

@@ -34,8 +34,8 @@ impl Runtime {
         }
     }
 
-    /// Returns a note for the report: names are missing for this reason, and an option that makes the runtime write
-    /// them.
+    /// Returns a note for the report: the reason for missing names and, if there is no perf map, an option that makes the
+    /// runtime write the names.
     pub(super) fn advice_on_names(self, reason: NoPerfMap) -> String {
         let reason = match reason {
             NoPerfMap::Missing => "no perf map",
@@ -54,8 +54,8 @@ impl Runtime {
     }
 }
 
-/// Returns true if HotSpot code with this name keeps a frame pointer for any options. This is true for the
-/// interpreter and for the stubs that C2 does not compile (`StubRoutines`; `StubFrame` in c1_Runtime1_x86.cpp).
+/// Returns true if HotSpot code with this name keeps a frame pointer under all options. This is true for the interpreter and
+/// for the stubs that C2 does not compile (`StubRoutines`; `StubFrame` in c1_Runtime1_x86.cpp).
 pub(super) fn hotspot_keeps_frame_pointer(name: &str) -> bool {
     name == "Interpreter" || name.starts_with("StubRoutines") || name.ends_with(" Runtime1 stub")
 }

@@ -130,7 +130,7 @@ impl Program {
         self.scratch.file("program")
     }
 
-    /// Returns the process image. `handle` is the path by which the program's file is read, `root` the target's root.
+    /// Returns the process image. `handle`: path for reading the program's file. `root`: the target's root.
     pub(super) fn image(&self, handle: Option<PathBuf>, root: Option<PathBuf>) -> ProcessImage {
         let object = Arc::new(Object { path: self.path(), handle, build_id: None, root: root.map(Into::into) });
         let mut image = image_of_maps(&self.maps);
