@@ -29,7 +29,8 @@ impl<'a> ActivityNames<'a> {
         self.thread(pid, tid).unwrap_or_else(|| format!("thread {}", tid.0))
     }
 
-    /// Returns the name that the program gives a lock. A futex has the name of the joined thread or of its place.
+    /// Returns the name that the program gives a lock. For a futex, returns `join of` and the joined thread, or the
+    /// name of its place.
     pub(super) fn lock(&self, lock: &LockRow) -> Option<String> {
         let name = |name: u32| self.activity.names.get(name as usize).map(|name| escape::visible(name));
         match (lock.name, lock.joined) {

@@ -18,7 +18,7 @@ pub(super) fn folded_entry(text: &str) -> String {
     visible(text).replace(';', ":")
 }
 
-/// Returns a name for CSV. An apostrophe precedes characters by which spreadsheets recognize a formula.
+/// Returns a name for CSV. If a spreadsheet would take the name for a formula, an apostrophe precedes it.
 pub(super) fn csv_text(name: &str) -> String {
     let apostrophe = if name.starts_with(['=', '+', '-', '@']) { "'" } else { "" };
     format!("{apostrophe}{}", plain(name))

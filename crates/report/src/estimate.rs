@@ -17,10 +17,11 @@ pub(super) fn error(profile: &Profile, quantity: Quantity, usage: &Quantities) -
     in_unit(pages_error(profile, estimated, usage[variance]), quantity.facts().measure)
 }
 
-/// Returns the error of the number or the bytes of released pages; `None` as for [`error`]. The variance is the
-/// variance of touches minus the variance of live pages. A page that was touched k times adds k² to the variance of
-/// touches. If the page is resident, it was released k - 1 times and adds (k - 1)² to the variance of releases, which
-/// is at most the difference k² - 1.
+/// Returns the error of the number or the bytes of released pages; `None` as for [`error`].
+///
+/// The variance is at most the variance of touches minus the variance of live pages. A page that was touched k times
+/// adds k² to the variance of touches. If the page is live, it was released k - 1 times: it adds 1 to the variance of
+/// live pages, and (k - 1)² to the variance of releases. This is at most k² - 1.
 pub(super) fn released_error(profile: &Profile, measure: Measure, usage: &Quantities) -> Option<u64> {
     let variance = usage[Quantity::AllocVariance].saturating_sub(usage[Quantity::LiveVariance]);
     let huge = usage[Quantity::HugeAllocBytes].saturating_sub(usage[Quantity::HugeLiveBytes]);
@@ -32,13 +33,13 @@ pub(super) fn count_error(profile: &Profile, count: u64) -> Option<u64> {
     pages_error(profile, count, count.saturating_mul(u64::from(profile.run.page_sample.saturating_sub(1))))
 }
 
-/// Returns the error of an estimated number of pages with this estimated variance; `None` if pages are not sampled,
-/// or in a window of a recording. Pages in huge pages that were counted have no error, and are not in the number.
+/// Returns the error of an estimated number of pages with this estimated variance; `None` if pages are not sampled, or
+/// in a window of a recording. `pages` must not include counted huge pages, because they have no error.
 ///
-/// The true value is at most this far above the estimate. Below the estimate, the distance is smaller. With z
-/// deviations, the variance V and c pages for each sampled page, the error is c·z²/2 + z·√(V + c²·z²/4), the upper
-/// end of the score interval of a Poisson count (Brown, Cai and DasGupta, "Interval Estimation in Exponential
-/// Families", 2003). Unlike z·√V, the error also holds for few sampled pages or none.
+/// The error is the distance from the estimate to the upper end of the score interval of a Poisson count (Brown, Cai
+/// and DasGupta, "Interval Estimation in Exponential Families", 2003). The lower end is closer to the estimate. With z
+/// deviations, the variance V and c pages for each sampled page, the error is c·z²/2 + z·√(V + c²·z²/4). Unlike z·√V,
+/// it is valid even for few sampled pages or none.
 fn pages_error(profile: &Profile, pages: u64, variance: u64) -> Option<u64> {
     // Changes between two moments of a recording have no errors.
     if profile.run.page_sample < 2 || profile.run.window.is_some() {
@@ -56,15 +57,15 @@ fn in_unit(pages: Option<u64>, measure: Measure) -> Option<u64> {
     if measure == Measure::Bytes { pages.map(|pages| size_of_pages(pages).0) } else { pages }
 }
 
-/// Returns the error of the bytes with a stack of a kind of memory, in pages. The true value is between the counted
+/// Returns the error, in pages, of the bytes with a stack in a kind of memory. The true value is between the counted
 /// bytes and the upper bound.
 pub(super) fn kind_error(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
     let range = [resident.counted, resident.most_with_stack()];
     Some(limited(unlimited_kind_error(profile, resident)?, resident.explained(), range))
 }
 
-/// Returns the error of the bytes without a recorded touch of a kind of memory, in pages. It is the error of the bytes
-/// with a stack, because these bytes are the difference to an exact number.
+/// Returns the error, in pages, of the bytes without a recorded touch in a kind of memory. These bytes are an exact
+/// number minus the bytes with a stack, so both have the same error.
 pub(super) fn other_error(profile: &Profile, resident: &ResidentKind) -> Option<u64> {
     let most = Bytes(resident.most_with_stack().0.saturating_sub(resident.counted.0));
     Some(limited(unlimited_kind_error(profile, resident)?, resident.other(), [Bytes(0), most]))
@@ -75,7 +76,8 @@ fn unlimited_kind_error(profile: &Profile, resident: &ResidentKind) -> Option<u6
     pages_error(profile, estimated / PAGE.0, resident.variance)
 }
 
-/// Limits an error, in pages, because the true value is between `least` and `most`.
+/// Limits an error, in pages. The true value is between `least` and `most`, so the error is at most the distance of the
+/// estimate from these bounds.
 pub(super) fn limited(error: u64, estimate: Bytes, [least, most]: [Bytes; 2]) -> u64 {
     let beyond = estimate.0.saturating_sub(least.0).max(most.0.saturating_sub(estimate.0));
     error.min(beyond.div_ceil(PAGE.0))
@@ -158,7 +160,7 @@ mod tests {
         let of_small = error(&profile, Quantity::AllocCount, &small);
         assert_eq!(error(&profile, Quantity::AllocCount, &usage), of_small);
         assert_eq!(released_error(&profile, Measure::Count, &usage), of_small);
-        // All memory is counted, and nothing is left that could have a stack.
+        // If all memory is in counted huge pages, no other page can have a stack.
         let resident = |total| ResidentKind {
             total: Bytes(total),
             with_stack: huge.bytes,
@@ -194,7 +196,7 @@ mod tests {
                 let mut unlikely = 0.0;
                 // Logarithm of the probability of `seen` sampled pages, by a Poisson distribution.
                 let mut likely = -truth;
-                // Without a sampled page, the number of touches per page is unknown too.
+                // If no page is sampled, the estimate cannot know the number of touches per page.
                 let first = if times == 1 { 0 } else { 1 };
                 for seen in 0..10_000_u32 {
                     let usage = touched(seen.into(), times);

@@ -153,7 +153,8 @@ impl Format {
         matches!(self, Self::Perfetto | Self::Html)
     }
 
-    /// Returns true if reports of `class` can be written in this format. Formats for memory only cannot show stalls.
+    /// Returns true if reports of `class` can be written in this format. Formats that describe only memory cannot show
+    /// stalls.
     #[must_use]
     pub fn holds(self, class: EventClass) -> bool {
         !(class.counts_stalls() && matches!(self, Self::Firefox | Self::Heaptrack))

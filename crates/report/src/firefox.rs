@@ -44,8 +44,9 @@ struct Writer {
     firefox: FirefoxProfile,
     /// Names of the frames of the profile, by index.
     names: Vec<StringHandle>,
-    /// Start of the shown time, as time since the start of tracing; `end` likewise.
+    /// Start of the shown time, since the start of tracing.
     start: Duration,
+    /// End of the shown time, since the start of tracing.
     end: Duration,
 }
 

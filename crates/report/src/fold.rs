@@ -122,8 +122,8 @@ fn disarmed_root(name: &str) -> Cow<'_, str> {
 
 /// Escapes a trailing number, which inferno would take for a value (inferno 0.12, `merge::rfind_samples`).
 fn disarm_leaf(path: &mut [u32], entries: &mut Entries) {
-    // inferno looks for a number after the last blank. If that blank is before the leaf, a separator follows it, so
-    // the text after it is no number.
+    // inferno looks for a number after the last blank. If that blank is in an entry before the leaf, the text after it
+    // contains a separator, so it is no number.
     if let [.., leaf] = path
         && let Some((name, number)) = entries.text(*leaf).rsplit_once(' ')
         && number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')

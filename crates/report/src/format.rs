@@ -150,8 +150,8 @@ pub(super) fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Returns the end of `text`, which is the significant part of a path, in at most `most` characters. If the start is
-/// cut, the first character is an ellipsis.
+/// Returns the end of `text`, for example of a path, in at most `most` characters. If the start is cut, the first
+/// character is an ellipsis.
 pub(super) fn shortened_left(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {

@@ -26,7 +26,7 @@ pub(super) struct Group {
     pub(super) usage: Quantities,
     /// True if the peak of at least one process of the group was kept.
     pub(super) has_peak: bool,
-    /// Counters of the kernel, if pages are traced, and if the group has whole processes or a kind of memory.
+    /// Counters of the kernel; `None` if pages are not traced, or if the kernel has no counters for this group.
     pub(super) known: Option<KernelReported>,
 }
 
@@ -60,7 +60,7 @@ impl Groups {
         labels: impl Iterator<Item = Option<LabelId>> + Clone,
         label_names: &[String],
     ) -> Self {
-        // A name is formatted once for each part of a process or label. These are far fewer than the stacks.
+        // A name is formatted once for each `StackSet`, because there are far fewer sets than stacks.
         let known_parts = known(profile, by);
         let parts = profile.stacks.iter().zip(labels).map(|(stack, label)| StackSet::of(stack, label, by));
         let mut of_parts: BTreeMap<StackSet, usize> =

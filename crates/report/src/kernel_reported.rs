@@ -48,7 +48,7 @@ impl KernelReported {
 }
 
 /// Returns the error of the live pages in `usage`, in pages; `None` if numbers have no errors. `known`: the kernel's
-/// counters for the process or group with this usage, which limit the error.
+/// counters for the process or group with this usage. They limit the error.
 pub(super) fn live_error(known: Option<KernelReported>, profile: &Profile, usage: &Quantities) -> Option<u64> {
     let error = estimate::error(profile, Quantity::LiveCount, usage)?;
     let most = known.and_then(|known| known.most);

@@ -30,7 +30,7 @@ impl fmt::Display for Library {
 /// Pairs of a prefix and a substring of a source path, with the library that the pair identifies. A path has
 /// precedence over the name of the function, because names in debug information often lack their namespace.
 const SOURCES: &[(&str, &str, Library)] = &[
-    // rustc replaces the build directory of its library by this prefix and the commit of rustc.
+    // rustc replaces the build directory of its library with this prefix and the commit of rustc.
     ("/rustc/", "/library/", Library::Rust),
     // Debian's build directory of rustc.
     ("/usr/src/rustc-", "/library/", Library::Rust),

@@ -7,7 +7,7 @@ use memtrace_model::{GroupBy, Metric};
 pub struct Options {
     /// Metric that flame graphs draw. Lists are sorted by this metric.
     pub metric: Metric,
-    /// Key by which stacks are grouped.
+    /// Grouping key of the stacks.
     pub by: GroupBy,
     /// Maximum number of rows in each list of the text report, such as sites, processes and groups.
     pub top: usize,

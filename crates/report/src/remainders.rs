@@ -27,14 +27,14 @@ impl Limits {
     /// Bounds for a JSON file of at most 40 MiB, not counting `timeline` and `activity`. The estimates are too high
     /// rather than too low.
     pub(super) const FILE: Self = Self { bytes: 40 << 20, processes: 6000 };
-    /// Bounds for a picture. They are larger, because the writer of pictures also merges stacks that are too small to
-    /// see, below the callers that these stacks have in common.
+    /// Bounds for a picture. They are larger, because the writer of pictures then merges stacks that are too small to
+    /// see. It merges them below their common callers.
     pub(super) const PICTURE: Self = Self { bytes: 128 << 20, processes: 6000 };
 }
 
-/// Returns a profile within `limits`. It has the largest stacks. The other stacks are summed by process, part, stack
-/// end and label. The profile has the largest processes. The other processes are merged: ended ones, running ones, and
-/// separately for each short name, user or cgroup if `--by` has this key.
+/// Returns a profile within `limits`, with the largest stacks and the largest processes. The other stacks are summed by
+/// process, part, stack end and label. The other processes are merged into one ended and one running process. If `--by`
+/// is the short name, user or cgroup, each name, user or cgroup has merged processes of its own.
 pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limits) -> Cow<'a, Profile> {
     let rows = processes::merged(profile, options, limits.processes);
     let sizes = Sizes::new(profile);
@@ -64,7 +64,7 @@ pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limit
     Cow::Owned(Profile::new(profile.run.clone(), Vec::new(), rows, |_| None))
 }
 
-/// Id of a frame that only merged stacks contain.
+/// ID of a frame that only merged stacks contain.
 const UNUSED: FrameId = FrameId::new(u32::MAX as usize);
 
 /// Key of a remainder: row of the process, part, stack end and label. The end keeps the distribution of ends, and the
@@ -109,7 +109,7 @@ fn largest(profile: &Profile, rows: &RowsOfProcesses, keys: &[Remainder], sizes:
     kept
 }
 
-/// Returns the new id of each frame, ordered as in the profile: consecutive ids for frames of kept stacks, and
+/// Returns the new ID of each frame, ordered as in the profile: consecutive IDs for frames of kept stacks, and
 /// [`UNUSED`] for the others.
 fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
     let mut numbers = vec![UNUSED; profile.frames.len()];
@@ -121,8 +121,7 @@ fn frame_numbers(profile: &Profile, kept: &[bool]) -> Vec<FrameId> {
     numbers
 }
 
-/// Key of a stack of the bounded profile: a remainder (`None`), or the frames of a kept stack with the same
-/// properties.
+/// Key of a stack of the bounded profile. The frames are `None` for a remainder.
 type StackKey = (Remainder, Option<Box<[FrameId]>>);
 
 /// Stacks of the bounded profile.

@@ -1,21 +1,21 @@
-//! Sentences about the RSS of the traced processes, and the part of it that the blocks of the trace explain.
+//! Sentences about the RSS of the traced processes, and about the part of the RSS that traced blocks explain.
 
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, EventClass, ProcessProfile, Profile, ResidentSet, Runtime};
 
 use crate::format;
 
-/// Share of the RSS from which on the blocks explain it.
+/// If the blocks explain at least this share of the RSS, the rest needs no sentence.
 const EXPLAINED: f64 = 0.9;
 
-/// Share of the unexplained part from which on shared memory explains it.
+/// If shared memory is at least this share of the unexplained RSS, the sentence names shared memory as the reason.
 const MOST: f64 = 0.5;
 
 /// Live bytes and RSS of all processes that run at the end.
 struct Sum<'a> {
     live: Bytes,
-    /// Largest possible part of the RSS that consists of live blocks. Blocks need not be resident, and those of a process
-    /// explain no RSS of another.
+    /// Upper bound of the part of the RSS that consists of live blocks, summed over the processes. Not all live blocks
+    /// need be resident, and blocks of one process explain no RSS of another.
     explained: Bytes,
     rss: ResidentSet,
     /// Number of the processes.

@@ -11,7 +11,7 @@ use crate::metrics::MetricView;
 use crate::text::frames::Frames;
 use crate::text::stack::{self, Line};
 
-/// A site is stable if its value changes by at most 1/`STABLE_PARTS` of the first value, which is 5 %.
+/// A site is stable if its value changes by at most 1/`STABLE_PARTS` (5 %) of the value in the first report.
 pub(super) const STABLE_PARTS: u64 = 20;
 
 /// A profile with its groups and the texts of its frames.
@@ -89,7 +89,7 @@ impl Site {
     }
 }
 
-/// A line of a stack, without parts that differ between builds: source lines, and numbers of folded frames.
+/// A line of a stack without its source line and its number of folded frames, because these differ between builds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Key {
     Function(u32),

@@ -1,5 +1,5 @@
-//! Draws conclusions from an explanation, and suggests commands. What is missing comes first, then an alarm about a
-//! cgroup limit, then the conclusion about the largest part.
+//! Draws conclusions from an explanation, and suggests commands. A warning about incomplete parts comes first, then an
+//! alarm about a cgroup limit, then the conclusion about the largest part.
 
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource, Runtime};
@@ -22,7 +22,7 @@ const MUCH_FREE: (f64, Bytes) = (0.1, Bytes(16 << 20));
 const NEAR_LIMIT: f64 = 0.9;
 /// Minimum memory pressure for a conclusion, in percent of the last minute.
 const MUCH_PRESSURE: f64 = 5.0;
-/// Unexplained share of the RSS that must be exceeded for a conclusion.
+/// The unexplained share of the RSS must exceed this for a conclusion.
 const UNEXPLAINED: f64 = 0.03;
 /// Minimum reserved memory for a conclusion: multiple of the RSS, and size. Both must be reached.
 const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
@@ -50,7 +50,7 @@ fn warning(text: String) -> Advice {
     Advice { weight: Weight::Warning, ..plain(text) }
 }
 
-/// Says that parts are incomplete.
+/// Returns a warning that the parts are incomplete, if reads timed out.
 fn timeouts(page: &Explanation) -> Option<Advice> {
     let reads = number::counted(page.file_timeouts, "read was", "reads were");
     (page.file_timeouts > 0).then(|| {
@@ -148,7 +148,7 @@ fn runtime(page: &Explanation) -> Option<&'static str> {
         }
         Runtime::Ruby => Some("Ruby objects are there: use ObjectSpace.dump_all."),
         Runtime::Erlang => Some("Erlang processes are there: use erlang:memory()."),
-        // The name of the executable does not tell.
+        // `Runtime::of_executable` does not recognize Go, because Go programs have names of their own.
         Runtime::Go => None,
     }
 }

@@ -1,7 +1,8 @@
 //! Terminal colours of the text of `memtrace explain`.
 
-/// Character of the bars of parts. Bars of subparts consist of `INNER`.
+/// Character of the bars of parts.
 pub(super) const OUTER: char = '#';
+/// Character of the bars of subparts.
 pub(super) const INNER: char = '-';
 
 /// Importance of a conclusion. It selects the colour.

@@ -38,7 +38,7 @@ fn said(page: &Explanation) -> Vec<String> {
     advice::conclusions(page).into_iter().map(|advice| advice.text).collect()
 }
 
-/// Returns the first conclusion and its command. The explanation has no heap, and `change` has modified it.
+/// Returns the first conclusion and its command, for an explanation without a heap that `change` modifies.
 fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
     let mut page = page();
     page.heap = HeapMemory::default();

@@ -68,7 +68,7 @@ impl Values {
     fn add(&mut self, path: &[u32], value: u64) -> Node {
         self.all = self.all.saturating_add(value);
         path.iter().fold(Node::ROOT, |parent, &entry| {
-            // `push` succeeds: the tree has fewer nodes than all stacks have frames.
+            // `push` fails only if the number of nodes overflows. There are far fewer nodes.
             let node = self.tree.push(parent, entry).unwrap_or(parent);
             if self.nodes.len() < self.tree.len() {
                 self.nodes.push(NodeValue { sum: 0, entry, parent, children: 0 });

@@ -10,7 +10,7 @@ use super::objects::by_name;
 use crate::estimate;
 use crate::kernel_reported::{self, KernelReported};
 
-/// Returns quantities with their errors. `known`: the kernel's counters for the same process, group or report, which
+/// Returns quantities with their errors. `known`: the kernel's counters for the same process, group or report. They
 /// limit the error of live memory.
 pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelReported>) -> Numbers {
     let live = kernel_reported::live_error(known, profile, &usage);

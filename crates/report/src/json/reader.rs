@@ -17,10 +17,10 @@ use serde::de::{Error as _, IgnoredAny, Unexpected};
 pub struct SavedReport {
     /// Traced target, for titles: `pid 4711 (redis-server)`.
     pub subject: String,
-    /// Metric by which the stacks of the report are sorted.
+    /// Sort key of the stacks in the report.
     pub metric: Metric,
-    /// Processes, stacks, frames and losses, and of the facts of the run the event class, the duration and the
-    /// minimum age. Everything else has its default.
+    /// Profile with the processes, stacks, frames, losses, event class, duration and minimum age of the report.
+    /// Everything else has its default.
     pub profile: Profile,
 }
 
@@ -128,7 +128,7 @@ type ComparableReport = schema::Report<
 fn process(process: schema::Process<'_>) -> ProcessProfile {
     // Comparisons need to know that a process has ended, but not how. A group has no PID.
     let ended = process.ended.map(|_| ImageEnd::Exit);
-    // They also show which live numbers are lower bounds.
+    // Comparisons show which processes are demoted, because their live numbers are lower bounds.
     let min_size = Bytes(process.demotion.map_or(0, |demotion| demotion.min_size_bytes));
     let demotion = Demotion { min_size, ..Demotion::default() };
     ProcessProfile { ended, demotion, ..ProcessProfile::new(Pid(process.pid.unwrap_or_default()), process.comm) }

@@ -1,5 +1,5 @@
-//! Recognizes library functions of C++ by their demangled names. These have parameters, and for templates the return
-//! type.
+//! Recognizes library functions of C++ by their demangled names. Demangled names include the parameters, and for
+//! templates the return type.
 
 use super::nesting::nested;
 
@@ -9,13 +9,13 @@ const NAMESPACES: &[&str] = &["std::", "__gnu_cxx::", "__cxxabiv1::"];
 /// Start of `operator new` and `operator new[]`. Operators of a class have a path before `operator`.
 const ALLOCATION: &str = "operator new";
 
-/// Thread routine of libstdc++, which has a C name.
+/// Thread routine of libstdc++. Its name is a C name.
 const THREAD: &str = "execute_native_thread_routine";
 
 /// Prefix of functions that compilers call for exceptions and initialization (Itanium C++ ABI, sections 2.4 and 3.3).
 const ABI: &str = "__cxa_";
 
-/// Prefix of libgcc's thread functions. libstdc++ calls pthreads by them (libgcc/gthr-posix.h).
+/// Prefix of libgcc's thread functions. libstdc++ calls pthreads through them (libgcc/gthr-posix.h).
 const GTHREAD: &str = "__gthread_";
 
 /// Returns the qualified name of the function in a C++ name, without return type and parameters; names of operators

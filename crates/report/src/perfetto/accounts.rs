@@ -117,7 +117,8 @@ impl<'a> AccountTrace<'a> {
         };
         let (start, end) = (interval.span.start, interval.span.end);
         let seconds = end.saturating_sub(start).as_secs_f64();
-        // The account can have taken over amounts of another account, such as of an ended thread.
+        // The account can have taken over amounts of another account, such as of an ended thread. They are no
+        // allocations of the interval, so the difference is limited to `most`.
         let allocated = totals.counters.alloc.bytes.0.saturating_sub(account.allocated).min(most);
         account.allocated = totals.counters.alloc.bytes.0;
         account.live = totals.live.bytes.0;
@@ -135,8 +136,8 @@ impl<'a> AccountTrace<'a> {
         Ok(())
     }
 
-    /// Writes the accounts that have not changed in the interval: no allocations, and the live bytes as the water
-    /// mark.
+    /// Writes values of the accounts that have not changed in the interval: 0 as the allocation rate, and the live
+    /// bytes as the high-water mark.
     fn add_unchanged(&mut self, interval: &AccountInterval) -> io::Result<()> {
         let now = self.intervals;
         let mut unchanged: Vec<_> = self.accounts.values_mut().filter(|account| account.changed < now).collect();

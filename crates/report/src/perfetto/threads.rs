@@ -247,7 +247,8 @@ impl<'a> ThreadTrace<'a> {
         self.writer.value(uuid, at, value)
     }
 
-    /// Returns the UUID of a track. Writes the track if it is new. Tracks of processes and threads always exist.
+    /// Returns the UUID of a track, and writes the track if it is new. `add_process` and `add_thread` have written the
+    /// tracks of processes and threads before.
     fn track(&mut self, track: Track) -> io::Result<u64> {
         if let Some(state) = self.tracks.get(&track) {
             return Ok(state.uuid);

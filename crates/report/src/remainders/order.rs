@@ -7,9 +7,9 @@ use memtrace_model::{EventClass, Magnitude, Magnitudes, Metric, Quantities, Quan
 /// Quantities that reports show for each stack although no metric has them.
 const SHOWN: [Quantity; 2] = [Quantity::MajorFaults, Quantity::ResidentBytes];
 
-/// Returns the indices of `all`, the largest first. The size of an element is [`Magnitudes::size`], as for other
-/// merges, or the share of the element in the sum of another quantity if that is larger. So a stack that is large in
-/// one metric is kept, even if another metric is drawn.
+/// Returns the indices of `all`, the largest first. The size of an element is [`Magnitudes::size`], or its share in the
+/// sum of another shown quantity, if that is larger. So a stack that is large in one metric is kept, even if another
+/// metric is drawn.
 pub(super) fn largest_first(class: EventClass, all: &[&Quantities]) -> Vec<usize> {
     // In a window of a recording, the numbers are changes and can be negative.
     let absolute = |number: u64| number.cast_signed().unsigned_abs();

@@ -76,8 +76,8 @@ fn largest(profile: &Profile, most: usize) -> Vec<bool> {
     is_kept
 }
 
-/// Returns an empty remainder with the user and cgroup of its first process. [`add`] removes the user or the cgroup
-/// if another process differs in it.
+/// Returns an empty remainder with the user and the cgroup of its first process. [`add`] removes the user or the cgroup
+/// if another process has a different one.
 fn remainder(shared: &Shared<'_>, first: &ProcessProfile, duration: Duration) -> ProcessProfile {
     let comm = match (shared.comm, shared.has_ended) {
         (Some(comm), _) => Comm::from(comm),

@@ -211,7 +211,7 @@ fn sum<'a>(all: impl Iterator<Item = &'a CallSums>) -> CallSums {
     CallSums { histogram: histogram.into_iter().collect(), ..sum }
 }
 
-/// Returns the lowest bucket so that at least `share` (from 0 to 1) of the calls are in this bucket or below; `None`
+/// Returns the lowest bucket such that at least `share` (from 0 to 1) of the calls are in this bucket or below; `None`
 /// without calls.
 fn quantile(sums: &CallSums, share: f64) -> Option<Log2> {
     let all: u64 = sums.histogram.iter().map(|(_, count)| count).sum();

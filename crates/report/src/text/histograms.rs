@@ -45,7 +45,7 @@ pub(super) fn times(histograms: &BlockHistograms) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join("; "))
 }
 
-/// Returns the lowest bucket so that at least `share` (from 0 to 1) of the blocks are in this bucket or below; `None`
+/// Returns the lowest bucket such that at least `share` (from 0 to 1) of the blocks are in this bucket or below; `None`
 /// without blocks.
 fn quantile(histograms: &BlockHistograms, quantity: BlockQuantity, share: f64) -> Option<Log2> {
     let wanted = share * histograms.total(quantity) as f64;

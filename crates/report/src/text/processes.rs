@@ -18,9 +18,9 @@ use crate::{escape, format, stalls};
 /// Maximum length of a short name (`TASK_COMM_LEN`, include/linux/sched.h), without the terminating NUL.
 pub(super) const COMMAND_COLUMNS: usize = 15;
 const USER_COLUMNS: usize = 10;
-/// Number of shown characters of a container ID, as in `docker ps`. A pod UID has `UID_CHARACTERS`, as in names of
-/// pods.
+/// Number of shown characters of a container ID, as in `docker ps`.
 const ID_CHARACTERS: usize = 12;
+/// Number of shown characters of a pod UID, as in names of pods.
 const UID_CHARACTERS: usize = 8;
 
 /// Row: a process, a group of processes, or the sum of the processes that are not shown.
@@ -32,7 +32,7 @@ struct Row {
     peak: Option<Bytes>,
     threads: Option<u32>,
     ended: &'static str,
-    /// Blocks that are followed, if the process is demoted.
+    /// Minimum size of followed blocks, if the process is demoted: `≥64B`.
     followed: Option<String>,
     /// Process that has the memory, if the process shares its memory.
     memory: Option<String>,
@@ -139,8 +139,8 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
     }
     if layout == ClassColumns::Amounts {
         columns.push(sums(alloc, Quantities::alloc));
-        // If the table has columns for live memory and for memory held at exit, there is no room for the freed
-        // amount. It is the difference between the allocated amount and both.
+        // If the table has columns for live memory and for memory held at exit, there is no room for the freed amount.
+        // It is the allocated amount minus the amounts in these two columns.
         if !(format::shows_live(profile) && format::shows_exit(profile)) {
             columns.push(sums(free, Quantities::free));
         }
@@ -189,7 +189,7 @@ fn ended(process: &ProcessProfile) -> &'static str {
     }
 }
 
-/// Returns the blocks of a demoted process that are followed: `≥64B`.
+/// Returns the minimum size of the followed blocks: `≥64B`; `None` if the process is not demoted.
 fn followed(process: &ProcessProfile) -> Option<String> {
     let demotion = &process.demotion;
     (!demotion.is_none()).then(|| format!("≥{}", demotion.min_size.compact()))

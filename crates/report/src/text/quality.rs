@@ -119,7 +119,7 @@ fn demotion(profile: &Profile, process: &ProcessProfile) -> String {
         Some(group) => format!("{name} {}", escape::times(group.runs)),
         None => format!("{name} [{}] {since}", process.pid),
     };
-    // Blocks that are dropped in a period can have been allocated before it.
+    // In a window of a recording, dropped blocks can have been allocated before the window, so the share is unknown.
     let share = match profile.run.window {
         Some(_) => String::new(),
         None => {

@@ -9,8 +9,9 @@ use super::frames::{Frames, Shown, ShownId};
 use crate::escape;
 use crate::library::Library;
 
-/// `LEAF_LINES` innermost and `ROOT_LINES` outermost lines of a deep stack are kept. The lines between them are cut.
+/// Number of innermost lines of a deep stack that are kept.
 const LEAF_LINES: usize = 16;
+/// Number of outermost lines of a deep stack that are kept. The lines between are cut.
 const ROOT_LINES: usize = 6;
 /// Maximum width of the column of names. Longer names exceed the column.
 const NAME_COLUMNS: usize = 48;

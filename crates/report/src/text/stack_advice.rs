@@ -1,11 +1,11 @@
-//! Sentences about stacks that an option completes, of memtrace or of a runtime.
+//! Sentences about incomplete stacks that an option of memtrace or of a language runtime completes.
 
 use std::collections::BTreeSet;
 
 use memtrace_model::format as number;
 use memtrace_model::{FrameId, MAX_FRAMES, ProcessProfile, Profile, Runtime, StackEnd, StackProfile};
 
-/// Share of the events with such stacks from which on they are worth a sentence.
+/// Minimum share of events with incomplete stacks for a sentence.
 const LEAST: f64 = 0.01;
 
 /// Returns the sentences.
@@ -16,7 +16,8 @@ pub(super) fn sentences(profile: &Profile) -> Vec<String> {
         count as f64 / all.max(1) as f64
     };
     let mut sentences = Vec::new();
-    // A stack has at least as many frames as the walk, because inlined functions have frames too.
+    // A walk of `MAX_FRAMES` frames cannot get deeper. Its stack has at least as many frames, because inlined functions
+    // add frames.
     let is_truncated = |stack: &StackProfile| stack.end == StackEnd::Truncated && stack.frames.len() < MAX_FRAMES;
     let truncated = share(&is_truncated);
     if truncated >= LEAST {
@@ -66,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// Profile with 13 of 100 events of the first process, which has `exe`, that have this end.
+    /// Returns a profile of 100 events. 13 of them have stacks with `end` and `frames` frames, in a process with `exe`.
     fn profile(exe: &str, end: StackEnd, frames: usize) -> Profile {
         let stack = |process, end, count, frames: Vec<FrameId>| {
             let usage = Quantities::default().with_amount(Quantity::AllocBytes, Amount { bytes: Bytes(count), count });

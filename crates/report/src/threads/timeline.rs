@@ -95,7 +95,8 @@ impl ThreadTimeline {
         for keeps_gaps in [true, false] {
             if self.spans.len() > TIMELINE_POINTS {
                 let span = self.span();
-                // Two consecutive groups without a gap between them are together longer than `longest`.
+                // Unless a gap separates them, two consecutive groups are together longer than `longest`. So without
+                // gaps, at most `TIMELINE_POINTS` groups remain.
                 let longest = length(&span) / (TIMELINE_POINTS as u32 / 2 - 2);
                 self.merge_groups(longest, keeps_gaps);
             }

@@ -8,8 +8,8 @@ use crate::escape::visible;
 /// Minimum number of seconds for an assessment.
 const LEAST: u64 = 30;
 
-/// Returns a sentence that compares the working set of the machine with the memory of the machine, by the reclaim
-/// activity.
+/// Returns a sentence about the working set of the machine. The reclaim activity shows if it fits in the memory of the
+/// machine.
 pub(super) fn of_machine(sets: &WorkingSets, has_swap: bool) -> String {
     let PerSecond { all, scanning, paging } = sets.seconds;
     let counts = format!(

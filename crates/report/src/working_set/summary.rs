@@ -7,8 +7,8 @@ use memtrace_model::{Bytes, WorkingSetMethod, WorkingSets};
 
 use super::knee::knee;
 
-/// Returns sentences with the resident memory and its touched part in the last reading. If the readings are
-/// cumulative, they also have the touched memory at the knee of the curve. `None` without a measured process.
+/// Returns sentences with the resident memory and its touched part in the last reading. If the readings are cumulative,
+/// the sentences include the touched memory at the knee of the curve. `None` without a measured process.
 pub(super) fn summary(readings: &[WorkingSets]) -> Option<String> {
     let last = readings.last().filter(|sets| !sets.processes.is_empty())?;
     let total = last.memory();

@@ -16,12 +16,17 @@ use super::summary::summary;
 use crate::axis::{Axis, Unit};
 use crate::{escape, svg};
 
-/// Width of the picture, and sizes and coordinates of its parts, in pixels.
+/// Width of the picture. All sizes and coordinates are in pixels.
 const WIDTH: f64 = 1000.0;
+/// Height of the titles.
 const HEAD: f64 = 76.0;
+/// Height of a plot.
 const PANEL: f64 = 300.0;
+/// Space below a plot.
 const GAP: f64 = 64.0;
+/// Left end of the plots.
 const LEFT: f64 = 90.0;
+/// Right end of the plots.
 const RIGHT: f64 = 880.0;
 /// Approximate number of ticks of the vertical axis.
 const TICKS: usize = 5;

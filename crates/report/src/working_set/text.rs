@@ -22,8 +22,8 @@ const WIDTH: usize = 6;
 /// Maximum length of a name, in characters.
 const NAME: usize = 15;
 
-/// Writes a line for each process, the largest working set first, and a line for all together if there are several. Heads
-/// of the columns precede the first reading.
+/// Writes a line for each process, the largest working set first. If there are several, a line for all of them follows.
+/// The heads of the columns precede the first reading.
 ///
 /// # Errors
 ///

@@ -9,7 +9,7 @@ use crate::escape;
 use crate::perfetto::messages::{InternedData, InternedName, InternedString};
 
 /// IIDs of the texts of labels and events, by index in [`Activity::names`]. These IIDs follow the IIDs of stacks,
-/// because stacks and texts are string values of annotations.
+/// because both share the table of string values of annotations.
 pub(super) struct Texts {
     values: BTreeMap<u32, u64>,
 }

@@ -6,7 +6,7 @@ use crate::threads::timeline::{ThreadSeries, ThreadTimeline};
 
 /// Maximum number of threads with a colour.
 const THREADS: usize = 12;
-/// Colours that differ clearly on a light background, most of all from the next one.
+/// Colours that differ clearly on a light background. Adjacent colours differ most.
 const COLOURS: [&str; THREADS] = [
     "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#17becf", "#bcbd22", "#1a3a6c",
     "#7fb069", "#f4b942",

@@ -5,7 +5,7 @@ use memtrace_model::ThreadColumn;
 /// Options of the tables of processes and threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadTableOptions {
-    /// Column by which threads and processes are sorted.
+    /// Sort column of threads and processes.
     pub sort: ThreadColumn,
     /// Maximum number of rows of threads.
     pub rows: usize,

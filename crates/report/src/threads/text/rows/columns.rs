@@ -5,7 +5,7 @@ use memtrace_model::{CounterSource, ThreadColumn, ThreadUsage, UsageCounter};
 
 /// Number in a column.
 enum Value {
-    /// Value of a column by which the table can be sorted.
+    /// Value of a sort column.
     Sort(ThreadColumn),
     /// Counter per second.
     Rate(UsageCounter),
