@@ -14,7 +14,7 @@ mod host;
 mod json;
 #[path = "report_golden/languages.rs"]
 mod languages;
-/// Tests of the long tier, in which browsers and other viewers read the formats.
+/// Tests of the long tier: browsers and other viewers read the formats.
 #[path = "report_golden"]
 mod long {
     pub(crate) mod html;

@@ -129,7 +129,7 @@ fn every_report(check: impl Fn(Format, &str, &str)) {
 #[test]
 fn hostile_text_cannot_control_a_terminal() {
     every_report(|format, hostile, _| match format {
-        // The numbers between the texts are binary.
+        // These formats contain binary numbers, which can look like control characters.
         Format::Pprof | Format::Perfetto => {
             assert!(!["\x1b]", "\u{9b}31m", "\u{202e}"].iter().any(|text| hostile.contains(text)), "{hostile:?}");
         }

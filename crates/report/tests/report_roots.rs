@@ -122,8 +122,8 @@ proptest! {
                     }
                 }
 
-                // The folded stacks have the groups in which the metric is not zero. The growth of
-                // a trace equals its live bytes.
+                // The folded stacks have the groups with a value of the metric. In a whole trace, growth equals live
+                // bytes.
                 let is_growth = matches!(metric, Metric::NetGrowth | Metric::Growth);
                 let key = match metric {
                     _ if is_growth => String::from("live_bytes"),

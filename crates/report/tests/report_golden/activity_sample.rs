@@ -13,7 +13,7 @@ use super::sample::sample;
 /// Name that closes elements of HTML, and has control characters and a direction mark.
 pub(crate) const HOSTILE: &str = "</script><script>alert(1)</script>\u{1b}[31m\n\u{202e}]]>";
 
-/// Numbers of names.
+/// Indices in the names of [`activity`].
 const REQUEST: u32 = 0;
 const PARSE: u32 = 1;
 const HOSTILE_TASK: u32 = 2;
@@ -30,7 +30,7 @@ const CONFIG_TEXT: u32 = 12;
 const TENANT: u32 = 13;
 const FLUSH: u32 = 14;
 
-/// Numbers of locks.
+/// Indices in the locks of [`activity`].
 const CACHE: u32 = 0;
 const LONE_FUTEX: u32 = 1;
 const SHARED_FUTEX: u32 = 2;

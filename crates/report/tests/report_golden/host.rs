@@ -107,7 +107,7 @@ fn process(
     }
 }
 
-/// Adds a process with `held` bytes, which are live or held at exit. Half of them are of its first stack.
+/// Adds a process with `held` bytes, which are live or held at exit. Half of the bytes belong to its first stack.
 fn add(profile: &mut Profile, mut process: ProcessProfile, held: u64) {
     let index = profile.processes.len();
     for (stack, held) in [(vec![0, 1], held / 2), (vec![0, 1, 2], held - held / 2)] {

@@ -135,7 +135,7 @@ fn perfetto_counts_the_threads_that_wait_for_a_lock() {
     assert_eq!(waiters("futex (0x55d000001040)"), Some(futex));
     assert_eq!(waiters("pool <lock>;\u{fffd} (0x7f00deadb080)"), Some(json!([[29_000 * MS, 1]])));
     assert_eq!(counters.keys().filter(|name| name.starts_with("futex")).count(), 1, "one wait is no track");
-    // A holder makes a futex with a single wait worth a track of its own.
+    // A futex with a single wait has a track if the holder is known.
     let mut activity = activity();
     activity.spans.iter_mut().filter(|span| span.thread == 4).for_each(|span| span.holder = Some(Tid(4801)));
     let read = self::read("holder", activity);

@@ -21,7 +21,7 @@ type ValueAt = fn(u64) -> u64;
 fn perfetto_traces_of_many_spans_are_small() {
     const THREADS: u32 = 100;
     const SPANS: u64 = 200_000;
-    /// As many as a history has series of.
+    /// Maximum number of processes with series in a memory timeline.
     const PROCESSES: u32 = 64;
     const LENGTH: Duration = Duration::from_secs(600);
     let sample = activity();

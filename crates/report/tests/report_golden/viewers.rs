@@ -395,8 +395,8 @@ fn speedscope_files_follow_the_schema_with_the_totals() {
     }
 }
 
-/// Returns a window of a recording. The first stack has decreased, and the second one is minus the sum of stacks that
-/// replace it.
+/// Returns a window of a recording. The first stack has decreased. The second stack is a sum of merged stacks that
+/// separate stacks have replaced, so its amounts are negative.
 fn window() -> Profile {
     let mut profile = sample();
     let second = Duration::from_secs(1);
