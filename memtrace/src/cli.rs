@@ -42,12 +42,12 @@ pub fn reference() -> String {
     reference::text()
 }
 
-/// Returns true if `arguments` are a valid command line. Runs nothing. The first of them is the name of the executable.
+/// Returns true if `arguments` are a valid command line. The first argument is the name of the executable. Runs nothing.
 pub fn accepts(arguments: impl IntoIterator<Item = OsString>) -> bool {
     Arguments::try_parse_from(arguments).is_ok()
 }
 
-/// Runs memtrace. The first of `arguments` is the name of the executable.
+/// Runs memtrace. The first argument is the name of the executable.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let console = Console::stderr();
     let arguments = arguments.into_iter().collect::<Vec<_>>();
@@ -120,7 +120,7 @@ fn asks_for_short_help(arguments: &[OsString]) -> bool {
     options.filter_map(|argument| argument.to_str()).any(is_help)
 }
 
-/// Prints the help, the version, or an error in the arguments, as clap returns them. Returns the exit.
+/// Prints clap's error: the help, the version, or the reason that the arguments are invalid. Returns the exit.
 fn refuse(refusal: clap::Error, console: &Console) -> Exit {
     if !refusal.use_stderr() {
         let text = refusal.render();

@@ -1,4 +1,4 @@
-//! The command line as given: the commands and their options, combinations not checked yet.
+//! Parsed command line: the commands and their options. Conflicts between options are checked later.
 
 #[cfg(test)]
 mod tests;

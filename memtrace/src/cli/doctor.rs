@@ -31,7 +31,7 @@ pub(super) struct DoctorArgs {
 /// Examines the machine, and returns the output and the exit code.
 pub(super) fn run(args: &DoctorArgs) -> (String, Exit) {
     privileges::keep_for_tracing();
-    // Some features show themselves in files of this process, which belong to root if it is not dumpable.
+    // Some checks read procfs files of memtrace itself. If memtrace is not dumpable, these files belong to root.
     let findings = crate::doctor::examine(args.pid);
     privileges::forbid_dumps();
     let text = if args.json { json(&findings) } else { text(&findings, console::wants_colour(&io::stdout())) };

@@ -77,13 +77,13 @@ impl Exit {
     }
 }
 
-/// Shows an error and its remedy. Returns the exit for it.
+/// Shows an error and its remedy. Returns the exit of the error.
 pub(super) fn of_error(error: &Error, console: &Console) -> Exit {
     console.error(&error.to_string(), error.remedy().as_deref());
     Exit::from(error)
 }
 
-/// Shows a conflict between arguments and its remedy. Returns the exit for it.
+/// Shows a conflict between arguments and its remedy. Returns the exit of a conflict.
 pub(super) fn of_conflict(conflict: &ArgConflict, console: &Console) -> Exit {
     console.error(&conflict.message, Some(&conflict.remedy));
     Exit::Usage
@@ -143,8 +143,8 @@ impl From<UntracedReason> for Exit {
     }
 }
 
-/// Prints why a run that wrote its report has no data, and returns its exit code. With `pass`, the command's own exit
-/// code is passed on.
+/// Returns the exit code of a run that wrote its report. If the report has no data, prints the reason. With `pass`, the
+/// command's own exit code is passed on.
 pub(super) fn of_outcome(outcome: &Outcome, pass: bool, console: &Console) -> u8 {
     if let Some(process) = &outcome.none_traced {
         of_error(&Error::NoneTraced(process.clone()), console);
@@ -168,8 +168,8 @@ fn code_of(outcome: &Outcome, pass: bool) -> u8 {
     }
 }
 
-/// Returns the exit of `doctor`. If several findings are failures, it is the exit for the failure that a trace would
-/// meet first (the order of [`Area`]).
+/// Returns the exit of `doctor`. If several checks failed, the first in the order of [`Area`] decides: a trace would fail there
+/// first.
 pub(super) fn of_findings(findings: &[Finding]) -> Exit {
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).map(|finding| finding.area);
     match failed.min() {

@@ -1,4 +1,4 @@
-//! Texts of the help and the man page that are not help texts of options.
+//! Texts of the help and the man page, except the help texts of options.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
@@ -99,7 +99,7 @@ pub(super) fn long_end() -> String {
         + examples().trim_end()
 }
 
-/// Subcommands that do not trace, and have the option `--pid`. The blanks are those around the name in a usage line.
+/// Subcommands that do not trace, but have the option `--pid`. The blanks around each name are part of a usage line.
 const NAME_A_PROCESS: [&str; 2] = [" explain ", " doctor "];
 
 /// Subcommands that trace one event class, with the blanks around the name in a usage line.

@@ -28,7 +28,7 @@ pub(super) fn start(console: &Console, quiet: bool, verbose: u8) {
             writeln!(out, "memtrace: {} {}", level_label(record.level(), colour), plain_lines(&text))
         })
         .try_init();
-    // A process has one log. An application that embeds this library may have set it up before.
+    // A process has one log. An application that embeds this library may have set it up already.
     drop(outcome);
 }
 

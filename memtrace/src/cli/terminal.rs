@@ -8,8 +8,9 @@ use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
 use crate::run_kit::observer::{Observer, Progress, TableSize};
 
-/// Assumed width and height of a terminal that does not report its size.
+/// Assumed width of a terminal that does not report its size.
 const COLUMNS: usize = 80;
+/// Assumed height of a terminal that does not report its size.
 const LINES: usize = 24;
 
 /// Shows a run on standard error. If quiet, shows only the line `attached`. On a terminal, the progress is one line
