@@ -1,5 +1,4 @@
-//! Allocators of a target with their hooked functions, or the examined objects of a target without
-//! an allocator.
+//! Allocators of a target with their hooked functions, or the examined objects of a target without an allocator.
 
 use std::path::Path;
 use std::time::Duration;
@@ -72,8 +71,8 @@ fn skipped(allocator: &Allocator) -> Vec<(SkipReason, Vec<&str>)> {
     reasons
 }
 
-/// Reports the probe site of each hooked function, with its cost and the reason for the choice. For a function that
-/// returns blocks, reports the result sites too, or the reason why they are not probed.
+/// Reports the probe site of each hooked function, with its cost and the reason for the choice. For a function that returns
+/// blocks, reports the result sites too, or the reason that they are not probed.
 pub(super) fn probes(allocator: &Allocator, probe_cost: Option<ProbeCost>) -> Vec<Finding> {
     let hooked = allocator.functions.iter().filter(|_| allocator.is_supported());
     let price = |cost: &dyn Fn(ProbeCost) -> Duration| {

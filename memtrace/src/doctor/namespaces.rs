@@ -1,5 +1,5 @@
-//! Namespaces of memtrace itself: in a user namespace its capabilities do not count, and in a pid
-//! namespace pids differ.
+//! Namespaces of memtrace itself. In a child user namespace, memtrace's capabilities do not count. In a child pid namespace,
+//! its pids differ from those of the kernel.
 
 use memtrace_host::procfs;
 

@@ -114,7 +114,7 @@ pub(super) fn examine(held: CapabilitySet) -> Vec<Finding> {
     findings
 }
 
-/// The process that reads names has no privileges in either case, so it is no defect.
+/// A missing Landlock is no defect: the process that reads names has no privileges in either case.
 fn judge_landlock(is_there: bool) -> Finding {
     const SUBJECT: &str = "Landlock";
     match is_there {

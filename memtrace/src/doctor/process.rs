@@ -51,7 +51,7 @@ fn examine_into(pid: Pid, probe_cost: Option<ProbeCost>, findings: &mut Vec<Find
         "stacks",
         "unwound by tables (.eh_frame), which compilers write by default; generated code by frame pointers",
     ));
-    // A run on a damaged file ends with an exit code of its own.
+    // A run on a damaged file ends with its own exit code.
     if let Err(error @ AllocatorError::BadObject { .. }) = survey.supported() {
         findings.push(failure(pid, &from_engines::allocators(AllocatorUser::Process(pid), error)));
     }

@@ -9,7 +9,7 @@ use memtrace_model::{Pid, WorkingSetMethod};
 
 use super::finding::{Area, Finding};
 
-/// Reason of a method that needs more privileges.
+/// Reason that a method is not available: it needs more privileges.
 const DENIED: &str = "needs root";
 
 /// A method of `memtrace wss`, and the reason if it is not available.
@@ -43,7 +43,7 @@ pub(super) fn examine() -> Finding {
     check(&WorkingSetMethod::ALL.iter().map(availability).collect::<Vec<_>>(), cache.as_deref())
 }
 
-/// Judges the methods. `cache_error` is the reason why the use of the last-level cache cannot be measured.
+/// Judges the methods. `cache_error`: reason that the use of the last-level cache cannot be measured.
 fn check(methods: &[Availability], cache_error: Option<&str>) -> Finding {
     const SUBJECT: &str = "working sets";
     let available: Vec<_> =
