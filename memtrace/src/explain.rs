@@ -32,7 +32,7 @@ use memtrace_host::unread_files;
 use memtrace_object::allocators::Survey;
 use memtrace_object::elf::{self, Elf};
 
-/// Number of attempts to read the VMAs while the RSS changes.
+/// Maximum number of attempts to read the VMAs without a change of the RSS.
 const ATTEMPTS: u32 = 5;
 
 /// Attributes the memory of `process` to owners: heap, stacks, files and others. `survey`: the allocators of the
@@ -90,8 +90,8 @@ pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects)
     })
 }
 
-/// Reads the VMAs, and the status counters before and after. Repeats this while the RSS changes in between, at most
-/// [`ATTEMPTS`] times. Returns the VMAs, the counters before and the counters after.
+/// Reads the VMAs, and the status counters before and after them. If the RSS has changed between the counters, reads all again,
+/// at most [`ATTEMPTS`] times in total. Returns the VMAs, the counters before and the counters after.
 fn read_vmas_consistently(process: &Process) -> Result<(Vec<Vma>, StatusCounters, StatusCounters), ProcessError> {
     let pid = process.pid;
     let mut before = counted(pid)?;
@@ -107,8 +107,8 @@ fn read_vmas_consistently(process: &Process) -> Result<(Vec<Vma>, StatusCounters
     }
 }
 
-/// Returns the end of the `.bss` variables in each anonymous VMA that continues a file's VMA, with the index of the
-/// VMA.
+/// Finds the anonymous VMAs that directly follow a file's VMA and start with the file's `.bss` variables. Returns the index of
+/// each VMA, and the end of the variables.
 fn variables(process: &Process, vmas: &[Vma], objects: &mut Objects) -> Vec<(usize, AbsAddr)> {
     let pairs = vmas.windows(2).enumerate();
     let continued = pairs.filter(|(_, pair)| {

@@ -1,9 +1,9 @@
 //! Walk through the chunks of glibc's malloc by their headers.
 //!
-//! A chunk starts with two words. The first word is the size of the previous chunk, and is valid only if that chunk is
-//! free. The second word is the chunk's own size, with flags in the lowest bits. So each chunk gives the address of the
-//! next one, and its flags tell if the previous chunk is in use (`struct malloc_chunk`, malloc/malloc.c; the layout is
-//! the same in glibc 2.26 to 2.43). Memory that changed during the read fails the consistency checks.
+//! A chunk starts with two words. The first word is the size of the previous chunk, and is valid only if that chunk is free.
+//! The second word is the chunk's own size, with flags in the lowest bits. So each chunk gives the address of the next one, and
+//! its flags show if the previous chunk is in use (`struct malloc_chunk`, malloc/malloc.c; the layout is the same in glibc 2.26
+//! to 2.43). Memory that changed during the read fails the consistency checks.
 
 use memtrace_host::procfs::WordReader;
 use memtrace_model::{AbsAddr, Bytes};

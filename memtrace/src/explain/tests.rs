@@ -39,8 +39,7 @@ fn brk_size(pid: Pid) -> u64 {
 #[test]
 fn changing_memory_can_be_explained() {
     let page = explain_process(Pid(std::process::id())).unwrap();
-    // Other tests allocate at the same time, so the walk may fail, but the kernel's sizes are
-    // available.
+    // Other tests allocate at the same time, so the walk may fail, but the kernel's sizes are available.
     assert!(page.held().resident.0 > 0);
     assert!(page.files.iter().any(|file| Some(file.path.as_str()) == page.exe.to_str()), "{page:#?}");
 }

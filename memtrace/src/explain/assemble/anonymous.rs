@@ -45,8 +45,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
             parts.heap.held += left;
             return;
         }
-        // The kernel counted the whole VMA. Measure all pieces except the last, which gets the
-        // rest.
+        // The kernel reports the sizes of the whole VMA only. Measure all pieces except the last, which gets the rest.
         for piece in claimed {
             parts.heap.held += self.take_sizes(&mut left, piece);
         }
@@ -155,7 +154,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
             && given_name(&vma.entry.path).map_or(!self.names_its_own, |name| name.contains(allocator))
     }
 
-    /// Returns the file with the `.bss` variables in the piece.
+    /// Returns the path of the file if the piece consists of the file's `.bss` variables.
     fn variables_of(&self, index: usize, piece: Span) -> Option<&Path> {
         let below = self.memory.vmas.get(index.checked_sub(1)?)?;
         (piece.end <= self.variables_end(index)?).then_some(below.entry.path.as_path())

@@ -18,7 +18,7 @@ pub(in crate::explain) struct ProcessMemory {
     pub(in crate::explain) other_allocators: Vec<String>,
     /// Result of the walk through glibc's heap; `None` without a walk.
     pub(in crate::explain) glibc: Option<HeapWalk>,
-    /// Index of each VMA that continues a file's mapping, with the end of the file's variables (`.bss`).
+    /// Index of each anonymous VMA that starts with the `.bss` variables of a file, and the end of these variables.
     pub(in crate::explain) variables: Vec<(usize, AbsAddr)>,
 }
 

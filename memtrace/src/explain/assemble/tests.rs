@@ -26,7 +26,7 @@ impl RangeInspector for FakeInspector {
     }
 }
 
-/// A VMA from page `start` to page `end` with `resident` resident pages.
+/// Returns a VMA from page `start` to page `end` with `resident` resident pages.
 fn vma(start: u64, end: u64, permissions: &str, inode: u64, name: &str, resident: u64) -> Vma {
     let text = format!(
         "{:x}-{:x} {permissions} 00000000 00:01 {inode} {name}\nSize: {} kB\nRss: {} kB\nAnonymous: {} kB\n",
@@ -61,7 +61,7 @@ const fn span(start: u64, end: u64) -> Span {
     Span { start: AbsAddr(start * PAGE), end: AbsAddr(end * PAGE) }
 }
 
-/// Resident bytes of all parts.
+/// Returns the resident bytes of all parts.
 fn resident(parts: &Parts) -> u64 {
     let named = parts.anonymous.iter().chain(&parts.shmem).map(|named| named.held.resident.0);
     let files = parts.files.iter().map(|file| file.held.resident.0);

@@ -33,7 +33,7 @@ impl FakeMemory {
     }
 }
 
-/// Two chunks in use, a free one between them, and a top chunk.
+/// Returns memory with two chunks in use, a free one between them, and a top chunk.
 fn main_arena() -> FakeMemory {
     let mut memory = FakeMemory::new(0x200);
     memory.set(0x8, 0x20 | PREV_INUSE);
@@ -100,8 +100,7 @@ fn fenceposts_end_a_region_early() {
     memory.set(0xf8, FENCE | PREV_INUSE);
     let tally = memory.walk().unwrap();
     assert_eq!((tally.fences, tally.end, tally.in_use), (Bytes(0x20), AbsAddr(BASE + 0x100), Bytes(0x80)));
-    // A fencepost and a header of size 0 end a heap of another arena. The chunk before them is
-    // free.
+    // A fencepost and a header of size 0 end a heap of another arena. The chunk before them is free.
     let mut memory = main_arena();
     memory.set(0xc8, 0x120 | PREV_INUSE);
     memory.set(0x1e0, 0x120);

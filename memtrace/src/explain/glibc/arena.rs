@@ -81,8 +81,7 @@ impl Heap {
         let is_whole = size.is_multiple_of(page.0) && size > 0 && size <= accessible && accessible <= within;
         let is_placed = HEAP_INFO.contains(&(state.0 % HEAP)) && state.0.is_multiple_of(8);
         let heap = Self { base, size: Bytes(size), state };
-        // The first heap of an arena has no predecessor. The predecessor of any other heap is
-        // aligned.
+        // The first heap of an arena has no predecessor. The predecessor of any other heap is aligned.
         let is_linked = previous.is_multiple_of(HEAP) && (previous == 0) == heap.is_first();
         (is_whole && is_placed && is_linked).then_some(heap)
     }

@@ -1,6 +1,6 @@
 //! Error of a heap walk.
 
-/// Reason why a region could not be walked.
+/// Reason that a region could not be walked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::explain) enum HeapError {
     /// The process changed the region during each attempt, or it is not a heap.
