@@ -1,6 +1,6 @@
 //! Conflict between arguments.
 
-/// Arguments that are valid one by one and cannot be combined, or that are incomplete.
+/// Arguments that are each valid but cannot be combined, or that are incomplete.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ArgConflict {
     pub(crate) message: String,

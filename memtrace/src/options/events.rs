@@ -59,7 +59,7 @@ impl EventArgs {
 }
 
 impl PageArgs {
-    /// Returns the sampling of pages: one page in this number is traced. 1 traces all pages.
+    /// Returns N if one page in N is traced; 1 if all pages are.
     pub(crate) fn one_in(&self) -> NonZeroU32 {
         self.sample.unwrap_or(NonZeroU32::MIN)
     }

@@ -54,7 +54,7 @@ pub(crate) struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Returns true if `is_such` returns true for the format of an output.
+    /// Returns true if at least one output has a format that `is_such` accepts.
     pub(crate) fn has(&self, is_such: fn(Format) -> bool) -> bool {
         let of_paths = self.outputs.iter().filter_map(|path| Format::of_path(path));
         of_paths.chain(self.format).any(is_such)
@@ -76,7 +76,8 @@ impl OutputArgs {
     }
 }
 
-/// Determines the format of every output by its extension or else by `format`. Refuses two outputs to the same file.
+/// Determines the format of every output: by the extension, or by `format` if the extension is unknown. Refuses two outputs to
+/// the same file.
 pub(crate) fn resolve_outputs(paths: Vec<PathBuf>, format: Option<Format>) -> Result<Vec<Output>, ArgConflict> {
     if paths.is_empty() {
         let format = format.unwrap_or(Format::Svg);

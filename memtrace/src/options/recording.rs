@@ -65,14 +65,14 @@ pub(crate) struct RecordingArgs {
 }
 
 impl RecordingArgs {
-    /// Adds the default file to the outputs, if no recording is given.
+    /// Adds the default recording file to the outputs, if the user gave no recording.
     pub(crate) fn add_default(&self, output: &mut OutputArgs) {
         if self.record.is_none() && !output.outputs.iter().any(|path| is_recording(path)) {
             output.outputs.push(PathBuf::from(DEFAULT_FILE));
         }
     }
 
-    /// Takes the recording out of these options and the outputs. Returns `None` if no file of a recording is given.
+    /// Removes the recording from these options and from the outputs, and returns it; `None` if no recording file is given.
     pub(crate) fn take(&mut self, output: &mut OutputArgs) -> Result<Option<Recording>, ArgConflict> {
         let mut paths: Vec<_> = self.record.take().into_iter().collect();
         paths.extend(output.outputs.extract_if(.., |path| is_recording(path)));
@@ -101,8 +101,8 @@ impl RecordingArgs {
         }
     }
 
-    /// Returns the interval of memory over time. It is `None` unless an output needs memory over time, or an interval
-    /// is given and an output can show memory over time.
+    /// Returns the interval of memory over time; `None` if it is not collected. It is collected if an output needs it, or if an
+    /// output can show it and an interval is given: by a recording, `--interval` or `--every`.
     pub(crate) fn timeline(&self, output: &OutputArgs, recording: Option<&Recording>) -> Option<Duration> {
         let interval = recording.map(|recording| recording.interval).or(self.interval);
         if output.has(Format::needs_timeline) {

@@ -184,7 +184,7 @@ impl TargetArgs {
         !self.pids.is_empty() || !self.command.is_empty()
     }
 
-    /// Returns the names of the threads that are left out.
+    /// Returns the names of the excluded threads.
     pub(crate) fn excluded_threads(&self) -> impl Iterator<Item = &str> {
         self.exclude.iter().filter_map(|excluded| match excluded {
             Excluded::Threads(name) => Some(name.as_str()),

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(moment("1970-01-02T00:00:00Z"), clock(86_400, 0));
         assert_eq!(moment("2026-11-22T21:05:00.25Z"), clock(1_795_381_500, 250_000_000));
         assert_eq!(moment("2026-11-22T22:05:00+01:00"), clock(1_795_381_500, 0));
-        // `+` and `-` need a duration with its unit, and a time its zone.
+        // `+` and `-` need a duration with its unit. A time needs its zone.
         for text in [
             "",
             "+",
