@@ -55,7 +55,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Returns true if `is_shown` returns true for the format of an output.
+    /// Returns true if at least one output has a format that `is_shown` accepts.
     fn shows(&self, is_shown: fn(Format) -> bool) -> bool {
         self.outputs.iter().any(|output| is_shown(output.format))
     }
@@ -113,7 +113,8 @@ pub(crate) fn run(config: &Config, observer: &mut dyn Observer) -> Result<Outcom
     Ok(Outcome { losses, command: None, complete: !recording.is_salvaged(), none_traced: None, nothing_selected: None })
 }
 
-/// Returns the report on `class`, or on the first event class of the recording.
+/// Returns the report on `class`; `None` selects the first event class of the recording. `at`: moment of the totals; `None`
+/// selects the end.
 ///
 /// # Errors
 ///

@@ -18,8 +18,7 @@ use crate::run_kit::privileges;
 pub(crate) struct Config {
     pub(crate) before: Source,
     pub(crate) after: Source,
-    /// Event class to compare if a report is a recording; `None` selects the first class of the
-    /// recording.
+    /// Event class to compare if a report is a recording; `None` selects the first class of the recording.
     pub(crate) events: Option<EventClass>,
     /// Metric to compare; `None` selects the metric of the reports.
     pub(crate) metric: Option<Metric>,

@@ -56,7 +56,7 @@ fn header() -> Header {
     }
 }
 
-/// A change of live bytes, in one block for each 100 bytes. Allocations do not decrease.
+/// Returns a change of live bytes, with one block for each 100 bytes. A negative change has no allocations.
 fn change(path: u32, live: i64) -> Change {
     let amount = |bytes: i64| Amount { bytes: Bytes(bytes.cast_unsigned()), count: (bytes / 100).cast_unsigned() };
     let (live, alloc) = (amount(live), amount(live.max(0)));
@@ -74,7 +74,7 @@ fn change(path: u32, live: i64) -> Change {
     Change { key, usage }
 }
 
-/// An interval of one second that starts at second `number`.
+/// Returns an interval of one second that starts at second `number`.
 fn second(number: u64, changes: Vec<Change>) -> Interval {
     let span = Duration::from_secs(number)..Duration::from_secs(number + 1);
     Interval { span, changes, ..Interval::default() }
@@ -192,7 +192,7 @@ fn report_has_the_totals_of_the_moment() {
     // A window shows the growth.
     assert_eq!(lines(Span::Window(Some(after(1)), None)), "service (7);main;grow 300\n");
     assert_eq!(lines(Span::Marks("begin".into(), "end".into())), "service (7);main;grow 100\n");
-    // The end has as many live bytes as the peak, but the first moment counts.
+    // The end has as many live bytes as an earlier moment. The first moment with the most live bytes is the peak.
     assert_eq!(lines(Span::Peak), at(200, 300));
 }
 
@@ -342,7 +342,7 @@ fn record_trends(path: &Path, age: Option<Duration>) {
     assert_eq!(writer.finish().gaps, 0);
 }
 
-/// Key of a stack that could not be taken.
+/// Returns the key of a stack that could not be taken.
 fn failed_stack() -> TotalKey {
     TotalKey { end: StackEnd::Failed, ..change(0, 0).key }
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// An interval of one second. Fifty short processes of three executables end in the interval. Each third process
+/// Returns an interval of one second. Fifty short processes of three executables end in the interval. Each third process
 /// belongs to a recorded group.
 fn second_of_processes(number: u64) -> Interval {
     let mut interval = second(number, vec![change(2, 100)]);
@@ -108,8 +108,7 @@ fn report_of_merged_processes_equals_that_of_all() {
     }
 }
 
-/// An interval of one second. Fifty processes allocate memory if `number` is even, and end if
-/// `number` is odd.
+/// Returns an interval of one second. Fifty processes allocate memory if `number` is even, and end if `number` is odd.
 fn half_of_processes(number: u64) -> Interval {
     let all = second_of_processes(number / 2 * 2);
     let (is_end, span) = (number % 2 == 1, second(number, vec![]).span);
