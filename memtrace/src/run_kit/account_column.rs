@@ -1,8 +1,8 @@
-//! Columns by which a table of accounts is sorted.
+//! Sort columns of a table of accounts.
 
 use memtrace_model::{AccountRow, AccountTotals};
 
-/// Column by which a table of accounts is sorted.
+/// Sort column of a table of accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum AccountColumn {
     /// Names of the groups.
@@ -67,7 +67,7 @@ impl AccountColumn {
         }
     }
 
-    /// Returns the number in the column, by which rows are sorted; 0 for names.
+    /// Returns the sort key of a row: the number in the column; 0 for names.
     fn value(self, totals: &AccountTotals) -> u64 {
         let marks = totals.marks.unwrap_or_default();
         match self {

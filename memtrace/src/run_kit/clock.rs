@@ -20,8 +20,8 @@ pub(crate) fn boot_ns() -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns the wall-clock time from which `elapsed` counts. A thread can be interrupted between the readings of the
-/// two clocks, so the pair with the shortest time between its readings counts.
+/// Returns the wall-clock time when `elapsed` was 0. A thread can be interrupted between the readings of the two clocks, so the
+/// fastest of several pairs of readings counts.
 pub(crate) fn wall_time_of_start(elapsed: impl Fn() -> Duration) -> SystemTime {
     let reading = |_| {
         let before = elapsed();

@@ -16,7 +16,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(100);
 /// Delay before the progress of a detach is shown. Most detaches take less.
 const SHOW_DETACH_AFTER: Duration = Duration::from_millis(300);
 
-/// Longest time for which memtrace waits for a process that holds the lock of its memory map.
+/// Maximum wait for a process that holds the lock of its memory map.
 const LONGEST_LOCK: Duration = Duration::from_secs(10);
 
 /// Removal of the probes in the background.

@@ -63,7 +63,7 @@ pub(crate) enum Error {
     /// The socket for marks cannot be used. Detected before the first probe is attached.
     #[error("cannot listen on {}: {source}", printable(path))]
     Socket { path: PathBuf, source: io::Error },
-    /// A function that is to set marks is not found. Detected before tracing starts.
+    /// A function of `--mark-on` is not found. Detected before tracing starts.
     #[error("cannot set marks on {}: {source}", printable(std::path::Path::new(function)))]
     MarkFunction {
         /// File and function: `server:handle`.

@@ -31,20 +31,20 @@ pub(crate) fn event_loop() -> Result<Runtime, Error> {
 /// Signals that end a run.
 pub(crate) struct Signals(Vec<Signal>);
 
-/// Numbers of these signals.
+/// Numbers of the signals that end a run.
 const NUMBERS: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 impl Signals {
-    /// Installs the signal handlers, once in a process. A second signal forces the end. Must be called inside the
-    /// runtime.
+    /// Installs the signal handlers. Call this once in a process, and inside the runtime. A second signal forces the end of
+    /// memtrace.
     ///
     /// # Errors
     ///
     /// A handler cannot be installed.
     pub(crate) fn listen() -> Result<Self, Error> {
         let failed = |error: io::Error| Error::Failed(format!("cannot install signal handlers: {error}"));
-        // nohup(1) makes a program ignore SIGHUP, and expects that this stays. Scripts make programs in the background
-        // ignore SIGINT too, and then end them by it.
+        // nohup(1) starts a program with SIGHUP ignored, and memtrace must keep ignoring it. Scripts start background programs
+        // with SIGINT ignored, but then send SIGINT to end them, so memtrace always handles SIGINT.
         let ignored = is_ignored(libc::SIGHUP);
         let numbers: Vec<_> = NUMBERS.into_iter().filter(|&number| number != libc::SIGHUP || !ignored).collect();
         let listen = |&number| signal(SignalKind::from_raw(number)).map_err(failed);
@@ -53,7 +53,8 @@ impl Signals {
         Ok(Self(signals))
     }
 
-    /// Waits for a signal. A signal that ends a wait is the first one: what follows can be ended by a second one.
+    /// Waits for a signal. The signal that ends this wait counts as the first one: another signal forces the end of the work
+    /// that follows.
     pub(crate) async fn any(&mut self) {
         let received = |context: &mut Context<'_>| {
             let is_received = self.0.iter_mut().any(|signal| signal.poll_recv(context).is_ready());

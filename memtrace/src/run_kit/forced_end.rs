@@ -1,5 +1,5 @@
-//! End of memtrace by a second signal. The first signal ends the run, and the report is written. The second one ends
-//! memtrace in a few seconds, whatever it waits for.
+//! End of memtrace by a second signal. The first signal ends the run, and the report is written. The second one ends memtrace
+//! in a few seconds, even if memtrace waits for something.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use super::clock;
 
-/// Least time between the two signals. Some programs send a signal to memtrace and then to its process group, as
-/// timeout(1) does, or a shell whose terminal is closed.
+/// Minimum time between the two signals. Some programs send one signal to memtrace and the same signal to its process group,
+/// for example timeout(1), or a shell when its terminal is closed.
 const APART: Duration = Duration::from_millis(500);
-/// Time from the second signal on in which further names are read.
+/// Time limit for reading names after the second signal.
 const NAMES: Duration = Duration::from_secs(2);
-/// Time in which outputs are written to pipes and terminals. A report that is not written then goes to a rescue file.
+/// Time limit for writing outputs after the second signal. A report that is not written by then goes to a rescue file.
 const OUTPUTS: Duration = Duration::from_secs(3);
-/// Time in which memtrace ends by itself, in seconds.
+/// Time limit for an orderly end after the second signal, in seconds. After it, memtrace exits at once.
 const END: u32 = 4;
 
 const MESSAGE: &[u8] = b"memtrace: a second signal ended memtrace before everything was written\n";
@@ -22,15 +22,16 @@ const MESSAGE: &[u8] = b"memtrace: a second signal ended memtrace before everyth
 /// Exit code of a failure during the run.
 const FAILED: i32 = 1;
 
-/// Times of the first and the second signal on the monotonic clock, in milliseconds. There was none at [`NEVER`].
+/// Time of the first signal on the monotonic clock, in milliseconds; [`NEVER`] before the signal.
 static FIRST: AtomicU64 = AtomicU64::new(NEVER);
+/// Time of the second signal on the monotonic clock, in milliseconds; [`NEVER`] before the signal.
 static SECOND: AtomicU64 = AtomicU64::new(NEVER);
 const NEVER: u64 = u64::MAX;
 
 /// True while memtrace attaches. The event loop receives no signal then.
 static ATTACHING: AtomicBool = AtomicBool::new(false);
 
-/// Counts these signals from now on.
+/// Starts to count these signals.
 ///
 /// # Errors
 ///
@@ -47,7 +48,7 @@ pub(super) fn count(signals: &[i32]) -> io::Result<()> {
     unsafe { signal_hook_registry::register(libc::SIGALRM, end) }.map(drop)
 }
 
-/// Takes a signal that the event loop has received for the first one.
+/// Counts the signal that the event loop has received as the first one, and forgets a second one.
 pub(super) fn forgive() {
     FIRST.store(now(), Ordering::Relaxed);
     if SECOND.swap(NEVER, Ordering::Relaxed) != NEVER {
@@ -56,22 +57,22 @@ pub(super) fn forgive() {
     }
 }
 
-/// States whether memtrace attaches.
+/// Sets the flag that memtrace is attaching.
 pub(crate) fn set_attaching(is_attaching: bool) {
     ATTACHING.store(is_attaching, Ordering::Relaxed);
 }
 
-/// Returns true if no further file of another file system is to be waited for.
+/// Returns true if memtrace must not wait for further files. Files of FUSE or NFS servers can take forever.
 pub(crate) fn skips_files() -> bool {
     skips_names() || ATTACHING.load(Ordering::Relaxed) && FIRST.load(Ordering::Relaxed) != NEVER
 }
 
-/// Returns true if no further names are to be read.
+/// Returns true if memtrace must not read further names.
 pub(crate) fn skips_names() -> bool {
     is_past(NAMES)
 }
 
-/// Returns true if an output that cannot be written at once is to be given up.
+/// Returns true if memtrace must give up outputs that cannot be written at once.
 pub(crate) fn gives_up_outputs() -> bool {
     is_past(OUTPUTS)
 }
@@ -101,7 +102,7 @@ fn end() {
     let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
     // SAFETY: the pointer is to one whole element.
     let is_writable = unsafe { libc::poll(&raw mut stderr, 1, 0) } == 1;
-    // It can be a full pipe, perhaps the one that memtrace waits for.
+    // Standard error can be a full pipe, perhaps the one that memtrace waits for.
     if is_writable {
         // SAFETY: the pointer and the length are those of a constant.
         unsafe { libc::write(libc::STDERR_FILENO, MESSAGE.as_ptr().cast(), MESSAGE.len()) };

@@ -1,4 +1,4 @@
-//! The key by which stacks are grouped, and the labels that it needs.
+//! Grouping key of stacks, and the labels that the key needs.
 
 use memtrace_history::facts::RecordedGrouping;
 use memtrace_history::tags;
@@ -42,8 +42,7 @@ impl Grouping {
         self.labels_by(self.by, profile)
     }
 
-    /// Returns the labels of the stacks for groups by `by`; `None` if these groups do not depend
-    /// on labels.
+    /// Returns the labels of the stacks for groups by `by`; `None` if these groups do not depend on labels.
     pub(crate) fn labels_by(&self, by: GroupBy, profile: &Profile) -> Option<StackLabels> {
         match (by, &self.tags) {
             (GroupBy::Object, _) => Some(memtrace_report::object_labels(profile)),

@@ -1,4 +1,4 @@
-//! Requests for marks during a run or a monitor: through a socket, and by SIGUSR2.
+//! Requests for marks during a trace or `memtrace threads`: through a socket, and by SIGUSR2.
 
 use std::future;
 use std::path::Path;

@@ -49,9 +49,9 @@ impl Outputs {
         outputs.iter().map(open).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Opens every output for the report of each class. If there are several classes, file names contain the class
-    /// before the extension. An output is left out for a class that its format cannot hold. A format that can hold none
-    /// of the classes is an error.
+    /// Opens every output for the report of each class. If there are several classes, file names contain the class before the
+    /// extension. If the format of an output cannot hold a class, the class gets no such output. A format that can hold none of
+    /// the classes is an error.
     pub(crate) fn open_for(classes: &[EventClass], outputs: &[Output]) -> Result<Vec<(EventClass, Self)>, Error> {
         let is_held = |output: &Output| classes.iter().any(|&class| output.format.holds(class));
         if let (Some(output), Some(&class)) = (outputs.iter().find(|output| !is_held(output)), classes.first()) {

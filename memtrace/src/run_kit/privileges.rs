@@ -1,5 +1,5 @@
-//! Capabilities of memtrace in each phase of a run. The guide has a table of them with the purpose of each, which a test
-//! compares with a run.
+//! Capabilities of memtrace in each phase of a run. The guide has a table of these capabilities and their purposes. A test
+//! compares the table with a run.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -16,7 +16,7 @@ const REPORTING: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::SYS_PTRACE)
-    // The process that reads names becomes another user, which gives up its bounding set, and is killed if it hangs.
+    // For the process that reads names: it changes its user, gives up its bounding set, and is killed if it hangs.
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP)
@@ -44,7 +44,7 @@ pub(crate) fn keep_for_reports() {
     warn_if_kept(privileges::keep_capabilities(REPORTING).and_then(|()| privileges::refuse_new_privileges()));
 }
 
-/// Does `work` with the capabilities that reports need. Threads that it starts have no others, as long as they live.
+/// Calls `work` in a thread that keeps only the capabilities for reports. Threads that `work` starts inherit this limit.
 pub(crate) fn with_those_for_reports<R: Send>(work: impl FnOnce() -> R + Send) -> R {
     let limited = || {
         keep_for_reports();
@@ -53,7 +53,7 @@ pub(crate) fn with_those_for_reports<R: Send>(work: impl FnOnce() -> R + Send) -
     thread::scope(|scope| scope.spawn(limited).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
-/// Forbids other processes of memtrace's user to read its memory, and core dumps. Most files of memtrace in procfs then
+/// Forbids core dumps, and reads of memtrace's memory by other processes of its user. Most files of memtrace in procfs then
 /// belong to root, so call this after the last write to one of them.
 pub(crate) fn forbid_dumps() {
     warn_if_kept(privileges::forbid_dumps());
@@ -65,7 +65,7 @@ fn warn_if_kept(result: std::io::Result<()>) {
     }
 }
 
-/// Says that the threads that read events could not raise their priority.
+/// Returns a note if the threads that read events could not raise their priority.
 pub(crate) fn priority_note() -> Option<&'static str> {
     (!RingReader::has_priority()).then_some(
         "the threads that read events have no higher priority than others, since CAP_SYS_NICE is missing: on a busy machine \

@@ -1,4 +1,4 @@
-//! Creation of the file of a recording, by a run or a monitor.
+//! Creation of the file of a recording, by a trace or by `memtrace threads`.
 
 use std::io;
 use std::time::{Duration, SystemTime};

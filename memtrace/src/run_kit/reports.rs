@@ -90,8 +90,8 @@ impl BookReports<'_> {
         views.map_err(|source| unreadable(&self.path, source))
     }
 
-    /// Passes the report of each event class to `each`. `earlier`: profiles to include in the reports. `late`: returns
-    /// facts that are measured when the stacks of a class are complete.
+    /// Passes the report of each event class to `each`. `earlier`: profiles to include in the reports. `late`: function that
+    /// returns the facts that are measured when the stacks of a class are complete.
     pub(crate) fn for_each_class(
         &self,
         mut views: Views<'_>,
@@ -138,7 +138,7 @@ pub(crate) fn fill(outputs: Outputs, content: &Content<'_>, observer: &mut dyn O
     failures
 }
 
-/// Writes no output, and returns a failure with this reason for each.
+/// Writes no output, and returns a failure with this reason for each output.
 pub(crate) fn fail(outputs: Outputs, reason: &str, observer: &mut dyn Observer) -> Vec<NotWritten> {
     fill(outputs, &|_, _, _| Err(io::Error::other(reason)), observer)
 }

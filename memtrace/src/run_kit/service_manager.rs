@@ -1,16 +1,16 @@
-//! Messages to the service manager that has started memtrace, such as systemd (sd_notify(3)). Without one, they are no
-//! operation.
+//! Messages to the service manager that has started memtrace, such as systemd (sd_notify(3)). Without a service manager, these
+//! functions do nothing.
 
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
 
-/// Tells that the run has begun.
+/// Reports that the run has begun.
 pub(crate) fn ready() {
     tell(NotifyState::Ready);
 }
 
-/// Tells that the run has ended, and reports are written.
+/// Reports that the run has ended, and that its reports are being written.
 pub(crate) fn stopping() {
     tell(NotifyState::Stopping);
 }
@@ -21,9 +21,9 @@ fn tell(state: NotifyState<'_>) {
     }
 }
 
-/// Signs of life of a run for the service manager, which restarts memtrace if there is none for `WatchdogSec=`.
+/// Watchdog messages to the service manager. It restarts memtrace if no message arrives within `WatchdogSec=`.
 pub(crate) struct Watchdog {
-    /// Time between two signs: half of what the manager waits (sd_watchdog_enabled(3)). `None` if it waits for none.
+    /// Time between two messages: half of the manager's timeout (sd_watchdog_enabled(3)); `None` without a timeout.
     interval: Option<Duration>,
     last: Instant,
 }
@@ -34,7 +34,7 @@ impl Watchdog {
         Self { interval: sd_notify::watchdog_enabled().map(|limit| limit / 2), last: Instant::now() }
     }
 
-    /// Sends a sign, if one is due and `is_alive` returns true.
+    /// Sends a message if one is due and `is_alive` returns true.
     pub(crate) fn tick(&mut self, is_alive: impl FnOnce() -> bool) {
         let Some(interval) = self.interval else { return };
         if self.last.elapsed() >= interval && is_alive() {

@@ -13,16 +13,16 @@ use memtrace_model::printable;
 use super::protocol::{MAX_LINE, Service, StoredMark, parse_answer, parse_greeting};
 use super::socket::{EXTENSION, directory};
 
-/// Time limit for an answer. It exceeds the 30 s for which the server waits until the mark is stored.
+/// Time limit for an answer. It exceeds the server's time limit of 30 s for storing a mark.
 const ANSWER: Duration = Duration::from_secs(40);
 
-/// Time limit for the greeting, as long as another trace of the service has answered.
+/// Time limit for the greeting. If no trace of the service answers in time, the others have until [`ANSWER`].
 const GREETING: Duration = Duration::from_secs(2);
 
-/// Number of traces that are asked at once.
+/// Maximum number of traces that are asked at once.
 const AT_ONCE: usize = 32;
 
-/// Reason why a mark could not be set.
+/// Reason that a mark could not be set.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MarkError {
     #[error("no {} are running", .0.plural())]
@@ -109,7 +109,8 @@ fn set_in_directory(service: Service, directory: &Path, text: &str) -> Result<St
     }
     match running.as_slice() {
         [] => Err(MarkError::NoneRunning(service)),
-        // The trace has closed the first connection if others took their time.
+        // Connect again: a trace closes a connection without a request after a second, and the answers of other traces may have
+        // taken longer.
         [only] => set(service, Some(&only.socket), text),
         _ => Err(MarkError::Several(service, running)),
     }
@@ -136,8 +137,8 @@ fn sockets(directory: &Path) -> Result<Vec<PathBuf>, MarkError> {
     Ok(paths)
 }
 
-/// Asks the traces with these sockets for their greetings, all at the same time: one that still attaches answers late. Returns
-/// those that run, and the sockets without a greeting within `time`. Removes the sockets of processes that were killed.
+/// Connects to the sockets in parallel, because a trace that is still attaching answers late. Returns the running traces, and
+/// the sockets without a greeting within `time`. Removes the sockets of killed processes.
 fn ask(sockets: &[PathBuf], time: Duration) -> Result<(Vec<RunningTrace>, Vec<PathBuf>), MarkError> {
     let (mut running, mut silent) = (Vec::new(), Vec::new());
     for sockets in sockets.chunks(AT_ONCE) {
@@ -173,7 +174,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Connects, and waits for the greeting for at most `time`.
+    /// Connects, and waits at most `time` for the greeting.
     fn open(path: &Path, time: Duration) -> Result<Self, MarkError> {
         let failed = |source| MarkError::Failed { path: path.to_owned(), source };
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! Messages between a run and `memtrace mark` or `memtrace reset`: lines of text with fields that tabs separate.
+//! Messages between a run and `memtrace mark` or `memtrace reset`: lines of text with fields separated by tabs.
 //!
 //! The run sends a greeting. The client sends the text of a mark and gets one answer.
 
@@ -55,7 +55,7 @@ pub(crate) struct StoredMark {
     pub(crate) at: Duration,
 }
 
-/// Checks that `text` can be the text of a mark. The error is the reason if it cannot.
+/// Checks that `text` can be the text of a mark. The error is the reason that it cannot.
 pub(crate) fn check(text: &str) -> Result<(), &'static str> {
     match text {
         _ if text.trim().is_empty() => Err("it is empty"),
@@ -78,7 +78,7 @@ pub(super) fn parse_greeting(line: &str) -> Option<(Service, u32, &str)> {
     Some((service, pid.parse().ok()?, name))
 }
 
-/// Returns the answer to a request: the mark, or the reason why it is refused.
+/// Returns the answer to a request: the mark, or the reason that it is refused.
 pub(super) fn answer(result: &Result<StoredMark, String>) -> String {
     match result {
         Ok(mark) => format!("stored\t{}\t{}\n", mark.at.as_nanos(), mark.text),

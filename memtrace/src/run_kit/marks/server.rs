@@ -21,7 +21,7 @@ const MAX_CONNECTIONS: usize = 16;
 /// Time limit for a client that sends its text or reads an answer.
 const MESSAGE: Duration = Duration::from_secs(1);
 
-/// Time limit for the storage of a mark.
+/// Time limit for storing a mark.
 const STORED: Duration = Duration::from_secs(30);
 
 /// Delay before the next attempt to accept a connection after a failure, such as too many open files.

@@ -39,7 +39,7 @@ pub(super) fn listen_in_directory() -> io::Result<(UnixListener, PathBuf)> {
     Ok((listen(&path)?, path))
 }
 
-/// Listens on `path`. Only this user can connect. The socket of a process that was killed is replaced.
+/// Listens on `path`. Only this user can connect. Replaces the socket of a killed process.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_stale(path) => {
@@ -53,7 +53,7 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Returns true if `path` is a socket on which nothing listens.
+/// Returns true if `path` is a socket without a listener.
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
     is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
@@ -63,7 +63,7 @@ fn is_stale(path: &Path) -> bool {
 fn remove_stale(directory: &Path) {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let sockets = entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == EXTENSION));
-    // The trace can be in another pid namespace, so its process is not enough.
+    // The trace can be in another pid namespace. So a missing process does not prove that the socket is stale.
     let has_no_process = |path: &PathBuf| {
         let pid = path.file_stem().and_then(|stem| stem.to_str()?.parse().ok());
         pid.is_some_and(|pid| !procfs::proc_path(Pid(pid), "").exists())
@@ -75,7 +75,7 @@ fn remove_stale(directory: &Path) {
     }
 }
 
-/// Creates a directory that no other user can change or search. Fails if the directory exists and another user can.
+/// Creates a directory that no other user can change or search. Fails if another user can use an existing directory.
 fn create_private(directory: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),

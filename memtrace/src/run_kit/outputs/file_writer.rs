@@ -1,5 +1,5 @@
-//! Writer to regular files. A file system of another machine can have no answer, and a thread that waits for it cannot be
-//! interrupted. So a thread writes, and is left behind if memtrace has to end.
+//! Writer to regular files. A network file system may never answer, and a thread that waits for it cannot be interrupted. So a
+//! separate thread writes the file. If memtrace has to end, it does not wait for this thread.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -10,7 +10,7 @@ use super::content::give_to_user;
 use super::sink::Sink;
 use crate::run_kit::forced_end;
 
-/// Interval at which a waiting writer looks if the file is to be given up.
+/// Interval between two checks of a waiting writer: it may have to give up the file.
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Work of the thread.
@@ -20,13 +20,13 @@ enum Step {
     Publish,
 }
 
-/// Writes to a file, unless memtrace has to end. There is no buffer.
+/// Unbuffered writer to a file. It gives up if memtrace has to end.
 pub(super) struct FileWriter {
     /// `None` after the last step.
     steps: Option<Sender<Step>>,
-    /// Closed as soon as the thread has nothing to do any more.
+    /// Results of the steps. The thread closes the channel when it has finished all work.
     results: Receiver<io::Result<()>>,
-    /// Returns true if the file is to be given up.
+    /// Returns true if the writer must give up the file.
     gives_up: fn() -> bool,
 }
 
@@ -34,7 +34,7 @@ impl FileWriter {
     /// Starts to write the file of `sink`.
     pub(super) fn start(sink: Sink) -> io::Result<Self> {
         let file = sink.file()?;
-        // Dropped with the thread, the sink removes a temporary file.
+        // The thread owns the sink. If the sink is dropped unpublished, it removes its temporary file.
         let mut sink = Some(sink);
         let work = move |step| match step {
             Step::Write(bytes) => (&file).write_all(&bytes),
@@ -54,7 +54,7 @@ impl FileWriter {
                 // The writer has given up if nothing receives the result.
                 let _ = sender.send(work(step));
             }
-            // The end of the work closes the file, and removes an incomplete one.
+            // Dropping `work` closes the file, and removes an incomplete one.
             drop(work);
             drop(sender);
         };
@@ -96,7 +96,7 @@ impl Write for FileWriter {
 }
 
 impl Drop for FileWriter {
-    /// Waits until an incomplete file is gone, or is to be given up: the thread may never end.
+    /// Waits until the thread has removed an incomplete file. The thread may never end, so the wait can be given up.
     fn drop(&mut self) {
         self.steps = None;
         loop {

@@ -1,4 +1,4 @@
-//! Writer to pipes and terminals, which can be full for any time.
+//! Writer to pipes and terminals. They can stay full for an unlimited time.
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -7,13 +7,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::run_kit::forced_end;
 
-/// Number of bytes that a pipe takes without waiting when it can be written (`PIPE_BUF`, pipe(7)).
+/// Number of bytes that a writable pipe takes without blocking (`PIPE_BUF`, pipe(7)).
 const CHUNK: usize = 4096;
 
-/// Interval at which a waiting writer looks if the output is to be given up.
+/// Interval between two checks of a waiting writer: it may have to give up the output.
 const INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// Waits until the descriptor takes data, unless memtrace has to end. There is no buffer.
+/// Unbuffered writer that waits until the descriptor takes data. It gives up if memtrace has to end.
 pub(crate) struct Patient<D>(pub(crate) D);
 
 impl<D: AsFd> Write for Patient<D> {

@@ -12,8 +12,8 @@ use memtrace_model::printable;
 use super::content::fill;
 use super::sink::random_number;
 
-/// Number of file names that are tried in a directory. Another user can have taken the first in `/tmp`, but does not know the
-/// others.
+/// Maximum number of file names to try in a directory. Another user can have taken the first name in `/tmp`, but cannot guess
+/// the others, which are random.
 const MOST_NAMES: u32 = 16;
 
 /// Returns the directories for rescue files, in order of preference: `$XDG_STATE_HOME` (XDG Base Directory
@@ -23,8 +23,8 @@ pub(super) fn directories() -> Vec<PathBuf> {
     state.into_iter().chain([PathBuf::from("/var/tmp"), env::temp_dir()]).collect()
 }
 
-/// Writes a report to a new file, in the first of `directories` where this succeeds. Returns the path of the file. Its
-/// name is made of `output` and `extension`.
+/// Writes a report to a new file, in the first of `directories` where this succeeds. Returns the path of the file. The name
+/// consists of `output` and `extension`.
 pub(super) fn write(
     directories: &[PathBuf],
     output: &Path,
@@ -45,8 +45,7 @@ pub(super) fn write(
     })
 }
 
-/// Creates a file that only its owner can read. Does not follow a link that another user has
-/// placed.
+/// Creates a file that only its owner can read. Does not follow a link that another user has placed.
 fn create(directory: &Path, output: &Path, extension: &str) -> Option<(PathBuf, File)> {
     (1..=MOST_NAMES).find_map(|number| {
         let path = directory.join(name(output, extension, number));
@@ -56,7 +55,8 @@ fn create(directory: &Path, output: &Path, extension: &str) -> Option<(PathBuf, 
     })
 }
 
-/// Returns the name of a rescue file, such as `memtrace-4711-live.svg`; after the first, with a random number.
+/// Returns the name of a rescue file, such as `memtrace-4711-live.svg`. From the second `number` on, the name contains a random
+/// number.
 fn name(output: &Path, extension: &str, number: u32) -> OsString {
     let mut name = OsString::from(format!("memtrace-{}-", process::id()));
     // Standard output is `-`, which is no name for a file.

@@ -36,14 +36,13 @@ pub(super) enum Sink {
 pub(super) struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Creates a file with a temporary name. If another user has taken the name, for a link perhaps, the call fails
-    /// (`O_EXCL`, open(2)).
+    /// Creates a file with a temporary name. Fails if the name exists, even as a symbolic link (`O_EXCL`, open(2)).
     fn create(path: PathBuf) -> io::Result<(Self, File)> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&path)?;
         Ok((Self(path), file))
     }
 
-    /// Gives a file without a name a temporary one. If another user has taken it, the call fails (linkat(2)).
+    /// Gives a file without a name a temporary name. Fails if the name exists (linkat(2)).
     fn link(path: PathBuf, file: &File) -> io::Result<Self> {
         link(file, &path)?;
         Ok(Self(path))
@@ -61,8 +60,8 @@ impl Drop for Temporary {
 ///
 /// # Errors
 ///
-/// [`io::ErrorKind::PermissionDenied`] if another user has put the file or a link of the path into a directory with the sticky
-/// bit; errors of stat(2) and readlink(2).
+/// [`io::ErrorKind::PermissionDenied`] if the file, or a link in the path, belongs to another user and is in a directory with
+/// the sticky bit; errors of stat(2) and readlink(2).
 pub(crate) fn checked_path(path: &Path) -> io::Result<PathBuf> {
     let path = follow_links(path)?;
     if let Ok(existing) = fs::metadata(&path) {
@@ -87,8 +86,8 @@ impl Sink {
                 let file = OpenOptions::new().write(true).open(&path)?;
                 return Ok(Self::Device { path, file });
             }
-            // Fail if the file is read-only. A rename would replace it, because it needs write access to the directory
-            // only. Another user can have put a pipe in its place, which would wait for a reader.
+            // Fail if the file is read-only. A rename would replace it, because a rename needs write access to the directory
+            // only. `O_NONBLOCK`: another user can have replaced the file by a pipe, and the open would wait for a reader.
             OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path)?;
         }
         let directory = match path.parent() {
@@ -145,9 +144,9 @@ impl Sink {
 
 /// Returns the path without symbolic links. The last part need not exist.
 ///
-/// A link that another user has put into a directory with the sticky bit, such as `/tmp`, is refused: it would lead
-/// memtrace, which can write all files, to any of them. The kernel does the same if `fs.protected_symlinks` is set, but
-/// not for a path whose links are read (`may_follow_link`, fs/namei.c).
+/// Refuses a link that another user has put into a directory with the sticky bit, such as `/tmp`: memtrace can write all files,
+/// so the link could lead it to any file. With `fs.protected_symlinks`, the kernel refuses to follow such a link
+/// (`may_follow_link`, fs/namei.c). But this function reads the links, which the kernel permits.
 fn follow_links(path: &Path) -> io::Result<PathBuf> {
     /// Maximum number of links in a path (`MAXSYMLINKS`, include/linux/namei.h).
     const MAX_LINKS: usize = 40;
@@ -187,8 +186,8 @@ fn parts(path: &Path) -> Vec<OsString> {
     path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
 }
 
-/// Returns true for the link of a descriptor of a pipe, a socket or a deleted file. The kernel follows such a link without
-/// its text (proc_pid_fd(5)).
+/// Returns true if `link` is the procfs link of a descriptor of a pipe, a socket or a deleted file. The kernel follows such a
+/// link without its text (proc_pid_fd(5)).
 fn is_descriptor(link: &Path) -> bool {
     let target = fs::read_link(link).map(|target| link.parent().unwrap_or(link).join(target));
     target.is_ok_and(|target| link.exists() && !target.exists())
@@ -199,8 +198,8 @@ fn check_link(path: &Path, link: &Metadata, directory: &Metadata) -> io::Result<
     if is_of_another_user(link, directory) { Err(refused(path, "link")) } else { Ok(()) }
 }
 
-/// Refuses a file of another user in a directory with the sticky bit, who could change the report, as the kernel does
-/// for a file to create (`fs.protected_regular`).
+/// Refuses a file of another user in a directory with the sticky bit, because this user could change the report. The kernel
+/// does the same for `O_CREAT` (`fs.protected_regular`).
 fn check_owner(path: &Path, file: &Metadata) -> io::Result<()> {
     let directory = fs::metadata(path.parent().unwrap_or(path))?;
     if is_of_another_user(file, &directory) { Err(refused(path, "file")) } else { Ok(()) }
@@ -218,8 +217,8 @@ fn refused(path: &Path, kind: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, message)
 }
 
-/// Gives a file the owner and the mode of the file that it replaces. If the owner cannot stay, the new owner gets no
-/// right that the mode gives to others.
+/// Gives a file the owner and the mode of the file that it replaces. If the owner cannot be kept, the group and others get no
+/// right to write.
 fn keep_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
     const USUAL: u32 = 0o644;
     let mode = existing.mode() & 0o777;
@@ -236,7 +235,7 @@ fn keep_owner_and_mode(file: &File, existing: &Metadata) -> io::Result<()> {
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
-    // Another user of the directory must not know the name before.
+    // Another user of the directory must not be able to guess the name.
     name.push(format!(".{:016x}.partial", random_number()));
     path.with_file_name(name)
 }
@@ -313,7 +312,7 @@ mod tests {
         let pipe = scratch.pipe("pipe");
         lchown(&pipe, Some(65534), None).unwrap();
         fs::set_permissions(scratch.path(""), Permissions::from_mode(0o1777)).unwrap();
-        // To open it would wait for a reader.
+        // An open would wait for a reader.
         assert_eq!(Sink::open(&pipe).map(drop).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(checked_path(&pipe).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         assert_eq!(checked_path(&scratch.path("new")).unwrap(), scratch.path("new"));

@@ -19,8 +19,7 @@ pub(crate) struct StreamedOutput {
 
 /// Result of writing an output.
 pub(crate) struct Written {
-    /// Number of bytes at the start of the file that are complete. After a failed write, an
-    /// incomplete part may follow.
+    /// Number of bytes at the start of the file that are complete. After a failed write, an incomplete part may follow.
     pub(crate) complete: u64,
     pub(crate) outcome: io::Result<()>,
 }

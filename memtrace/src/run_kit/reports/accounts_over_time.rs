@@ -127,8 +127,9 @@ impl<'a> AccountsOverTime<'a> {
         }
     }
 
-    /// Returns the time of a boundary since the start of tracing. Intervals that take no time are skipped: a run ends
-    /// with such intervals, and its recording has more of them than the run knows when it reports.
+    /// Returns the time from the start of tracing to the end of the last interval that took time, up to `boundary`. Intervals
+    /// that take no time are skipped, because a run ends with such intervals, and its recording has more of them than the run
+    /// knows when it reports.
     fn since_start(&self, boundary: Boundary) -> Duration {
         let rows = self.book.intervals().iter().rev().skip_while(|row| row.end() > boundary);
         let mut with_time = rows.skip_while(|row| row.span.end.saturating_sub(row.span.start) < NO_TIME);
