@@ -28,7 +28,7 @@ impl<T: Eq + Hash> BoundedSet<T> {
         self.values.insert(value)
     }
 
-    /// Removes the values for which `is_kept` returns false.
+    /// Keeps only the values that `is_kept` accepts.
     pub(crate) fn retain(&mut self, is_kept: impl FnMut(&T) -> bool) {
         self.values.retain(is_kept);
     }

@@ -29,8 +29,8 @@ impl FinishedStacks {
         process.stacks.entry(id).or_insert(stack);
     }
 
-    /// Adds a copy that could not be finished. Its stack is the cut stack with the id `cut`, and BPF has sent the
-    /// frames.
+    /// Adds a copy that could not be finished. Its stack is the cut stack with the id `cut`, and BPF has sent the frames of
+    /// this stack.
     pub(crate) fn add_cut(&mut self, pid: Pid, copy: StackId, cut: StackId, taken: Duration) {
         self.0.entry(pid).or_default().ids.insert(copy, (cut, taken));
     }

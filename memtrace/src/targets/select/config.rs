@@ -42,8 +42,8 @@ impl Target {
 /// Probed instructions of each hooked function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ProbeSite {
-    /// Instructions at which registers have both the block and its size. If a call can miss all of them, the same
-    /// probes as [`Self::Return`].
+    /// Instructions where registers have both the block and its size. If a call can miss all of them, the same probes as
+    /// [`Self::Return`].
     #[default]
     Best,
     /// The return, and the first instruction that the kernel can emulate, if each call executes it; otherwise the

@@ -16,7 +16,7 @@ pub(super) fn coverage_gaps(pid: Pid, survey: &Survey) -> Vec<String> {
         }
         let is_gap = |skipped: &&Skipped| match skipped.reason {
             SkipReason::Throws => true,
-            // The methods of other types only call functions with probes.
+            // If an object has no allocator of its own in Rust, its methods only call functions with probes.
             SkipReason::UnknownArguments => allocator.kinds.all().contains(&Kind::Rust),
             _ => false,
         };

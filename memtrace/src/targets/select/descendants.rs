@@ -40,7 +40,7 @@ impl Descendant {
 /// Descendants that were not known before.
 #[derive(Default)]
 pub(super) struct NewDescendants {
-    /// Number of those that are traced.
+    /// Number of new descendants that are traced.
     pub(super) count: usize,
     pub(super) probes: Vec<AllocatorProbes>,
     pub(super) notes: Vec<String>,
@@ -48,7 +48,7 @@ pub(super) struct NewDescendants {
 
 impl Descendants {
     /// Adds the running descendants of `roots` that are not known yet. `follow` lets the BPF programs follow a process, and
-    /// returns true if they did not before.
+    /// returns true if the process runs and was not followed before.
     pub(super) fn find(
         &mut self,
         roots: &[Pid],
@@ -58,7 +58,7 @@ impl Descendants {
     ) -> Result<NewDescendants, Error> {
         let failed = |error| Error::Failed(format!("cannot list the running processes: {error}"));
         let mut new = NewDescendants::default();
-        // Another process can have the pid of one that has exited.
+        // Forget processes that have exited: their pids can be reused.
         self.0.retain(|descendant| !descendant.has_exited());
         for pid in procfs::descendants(roots).map_err(failed)? {
             if self.pids().any(|known| known == pid) {

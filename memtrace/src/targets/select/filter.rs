@@ -26,8 +26,7 @@ pub(crate) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilte
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => ProcessFilter::Listed,
         Target::Pids { .. } | Target::Command { .. } => ProcessFilter::Families,
         Target::Selected { rules, .. } => {
-            // Allocations of memtrace itself say nothing about the machine. `--pid` can still
-            // select memtrace.
+            // Allocations of memtrace itself say nothing about the machine. `--pid` can still select memtrace.
             let own = FilterRule { attribute: ProcessAttribute::Comm(String::from(OWN_NAME)), exclude: true };
             let condition =
                 |rule: &FilterRule| Condition::resolve(rule.clone()).map_err(|error| unknown(&rule.attribute, &error));
@@ -45,7 +44,7 @@ pub(crate) fn require_match(target: &Target, filter: &ProcessFilter) -> Result<(
     }
     let failed = |error| Error::Failed(format!("cannot list the running processes: {error}"));
     let selection = RunningSelection::new(filter.clone());
-    // A process that cannot be read may run the executable: the BPF programs know it.
+    // A process that memtrace cannot read may run the executable. The BPF programs can compare its executable.
     let compares_exe = rules.iter().any(|rule| matches!(rule.attribute, ProcessAttribute::Exe(_)));
     let is_unknown = |pid| compares_exe && procfs::traits(pid, None).is_some_and(|traits| traits.exe.is_none());
     let mut pids = procfs::all_processes().map_err(failed)?.into_iter();

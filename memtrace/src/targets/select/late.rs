@@ -13,7 +13,7 @@ use crate::targets::track::ProcessTracker;
 pub(crate) struct LateProbes {
     /// True if all probes are placed.
     pub(crate) is_complete: bool,
-    /// Sentence for the user; `None` if the user knows it.
+    /// Note for the user; `None` if the user already has it.
     pub(crate) note: Option<String>,
 }
 
