@@ -171,7 +171,7 @@ fn two_decimals(number: u64, step: u64, units: &[&str]) -> String {
     }
     let step = step as f64;
     let (mut scaled, mut unit) = (number as f64 / step, 1);
-    // A number that would be rounded up to the step gets the next unit.
+    // If rounding would reach the step, the number gets the next unit.
     while scaled >= step - 0.005 && unit + 1 < units.len() {
         scaled /= step;
         unit += 1;
@@ -182,7 +182,7 @@ fn two_decimals(number: u64, step: u64, units: &[&str]) -> String {
 /// Formats a number with three digits and a unit. Numbers in the first unit have no decimals.
 fn three_digits_and_unit(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
-    // A number that would be rounded up to the step gets the next unit.
+    // If rounding would reach the step, the number gets the next unit.
     while value >= step - 0.5 && unit + 1 < units.len() {
         value /= step;
         unit += 1;

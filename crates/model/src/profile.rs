@@ -85,7 +85,7 @@ pub struct ProcessProfile {
     pub unmatched_frees: u64,
     /// Number of frees of unknown blocks after a recorded fork: blocks of the parent, or filtered blocks.
     pub inherited_frees: u64,
-    /// Number of frees by the allocator itself of blocks that were freed before.
+    /// Number of repeated frees by the allocator itself: the blocks were freed before.
     pub repeated_frees: u64,
     /// Process that owns the memory, if this process uses the memory of another one and has events. The totals of these events
     /// belong to the owner. A group has none.

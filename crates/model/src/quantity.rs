@@ -96,8 +96,8 @@ pub struct QuantityFacts {
     /// Counterpart for the same blocks or stalls: the count if this quantity has the bytes or the time, else the bytes
     /// or the time.
     pub pair: Option<Quantity>,
-    /// True if a process has the sum over its stacks, and an interval has the difference of two totals. Otherwise, only
-    /// single stacks have the quantity.
+    /// True if the quantity adds up: a process has the sum over its stacks, and an interval has the difference of two totals.
+    /// Otherwise, only single stacks have the quantity.
     pub adds_up: bool,
     /// Event classes that have the quantity.
     pub classes: &'static [EventClass],
@@ -299,7 +299,8 @@ impl Quantities {
         self
     }
 
-    /// Returns the quantities with another amount. `bytes` is the quantity that has the bytes of the amount.
+    /// Returns the quantities with another amount. `bytes`: the quantity of the bytes of the amount, such as
+    /// [`Quantity::LiveBytes`].
     #[must_use]
     pub const fn with_amount(self, bytes: Quantity, amount: Amount) -> Self {
         let with_bytes = self.with(bytes, amount.bytes.0);
@@ -323,17 +324,17 @@ impl Quantities {
         self.with_amount(Quantity::LeftOutBytes, left_out)
     }
 
-    /// Adds to an amount. `bytes` is the quantity that has the bytes of the amount.
+    /// Adds to an amount. `bytes`: the quantity of the bytes of the amount.
     pub fn add_amount(&mut self, bytes: Quantity, amount: Amount) {
         *self = self.with_amount(bytes, self.amount(bytes) + amount);
     }
 
-    /// Subtracts from an amount. `bytes` is the quantity that has the bytes of the amount.
+    /// Subtracts from an amount. `bytes`: the quantity of the bytes of the amount.
     pub fn subtract_amount(&mut self, bytes: Quantity, amount: Amount) {
         *self = self.with_amount(bytes, self.amount(bytes) - amount);
     }
 
-    /// Returns an amount. `bytes` is the quantity that has the bytes of the amount.
+    /// Returns an amount. `bytes`: the quantity of the bytes of the amount.
     #[must_use]
     pub const fn amount(&self, bytes: Quantity) -> Amount {
         let count = match bytes.facts().pair {

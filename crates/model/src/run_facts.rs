@@ -37,7 +37,7 @@ pub struct RunFacts {
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Names of tags that processes have set, if blocks are grouped by them.
     pub tags: BTreeMap<TagId, TagName>,
-    /// Paths of the control groups with OOM kills, if the group still exists.
+    /// Paths of the control groups with OOM kills, if they still exist.
     pub killed_cgroups: BTreeMap<CgroupId, String>,
     /// Reclaim activity of the whole machine, if it was traced.
     pub reclaim: Option<MachineReclaim>,

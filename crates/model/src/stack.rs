@@ -28,7 +28,7 @@ pub struct Stack {
 }
 
 impl Stack {
-    /// Returns a stack without frames, because its frames were removed to bound memory.
+    /// Returns a merged stack: its frames were removed to bound memory.
     #[must_use]
     pub fn merged() -> Self {
         Self { frames: Box::default(), end: StackEnd::Merged, taken: Duration::ZERO }

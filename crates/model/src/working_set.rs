@@ -74,7 +74,8 @@ pub struct LimitedGroup {
     pub path: String,
     /// The lower of `memory.max` and `memory.high`.
     pub limit: Bytes,
-    /// Number of seconds of the measurement at the limit (scanning), and with paging of the cgroup.
+    /// Number of seconds of the measurement: all seconds, seconds at the limit (scanning), and seconds with paging of the
+    /// cgroup.
     pub seconds: PerSecond,
 }
 
@@ -90,7 +91,7 @@ pub struct UnmeasuredProcesses {
 }
 
 impl WorkingSets {
-    /// Returns the time at which the reading of the last process ended.
+    /// Returns the time when the reading of the last process ended.
     #[must_use]
     pub fn at(&self) -> Duration {
         self.processes.iter().map(|process| process.read.end).max().unwrap_or_default()
@@ -127,7 +128,7 @@ impl WorkingSets {
         ReferencedMemory { resident, referenced, least_referenced, ..sum }
     }
 
-    /// Returns the part of the pages of all processes that are mapped more than once, from 0 to 1.
+    /// Returns the share of pages that are mapped more than once in the pages of all processes, from 0 to 1.
     #[must_use]
     pub fn shared_part(&self) -> f64 {
         let total = self.total();
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(WorkingSets::default().duration(), Duration::ZERO);
     }
 
-    /// Returns processes with a heap of 64 MiB each, `shared` bytes of which are shared.
+    /// Returns processes with a heap of 64 MiB each, including `shared` bytes of shared memory.
     fn sharing(processes: u32, shared: u64) -> WorkingSets {
         let heap = ReferencedMemory { shared: Bytes(shared), ..mapping(16 * MIB, 0) };
         let process = |pid| ProcessWorkingSet {

@@ -79,7 +79,7 @@ pub enum StepKind {
         /// Value of the function's argument; 0 if no argument is read.
         value: u64,
     },
-    /// A wait for a futex has ended, or has not ended at the end of the trace.
+    /// A wait for a futex has ended, or is still open at the end of the trace.
     FutexWait {
         /// Address of the futex.
         address: AbsAddr,

@@ -68,8 +68,8 @@ impl Activity {
         cycles
     }
 
-    /// Returns the class of a wait for a lock or a futex. A wait for a futex has the class of its stack, or the class of
-    /// the futex if the stack does not show it.
+    /// Returns the class of a wait for a lock or a futex. A wait for a futex has the class of its stack, or the class of the
+    /// futex if the stack shows no class.
     #[must_use]
     pub fn wait_class(&self, span: &Span) -> WaitClass {
         if span.kind != SpanKind::FutexWait {

@@ -44,8 +44,8 @@ pub struct MemcgMemory {
     pub refaults: Option<u64>,
     /// Pressure during the observation; `None` if the kernel does not report it.
     pub pressure: Option<PressureTime>,
-    /// Number of seconds with scanned pages, and of seconds with refaults. Pages that any task scans because of the group's
-    /// limit count.
+    /// Number of seconds with scanned pages, and of seconds with refaults. A page counts if any task scanned it because of the
+    /// group's limit.
     pub seconds: PerSecond,
 }
 

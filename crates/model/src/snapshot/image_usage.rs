@@ -16,7 +16,7 @@ pub struct ImageUsage {
     pub total: Quantities,
     /// Number of frees of unknown blocks, which were allocated before tracing began, or filtered.
     pub unmatched_frees: u64,
-    /// Number of frees by the allocator itself of blocks that were freed before.
+    /// Number of repeated frees by the allocator itself: the blocks were freed before.
     pub repeated_frees: u64,
     /// Demotion of the process, if it had too many live blocks.
     pub demotion: Demotion,

@@ -120,8 +120,7 @@ impl MachineUsage {
         usage
     }
 
-    /// Returns the share of the processor times in `part` in the time of all processors, from 0 to 1; `None` if no time
-    /// is known.
+    /// Returns the processor times in `part` as a share of the time of all processors, from 0 to 1; `None` if no time is known.
     #[must_use]
     pub fn processor_share(&self, part: &[MachineValue]) -> Option<f64> {
         let all = [

@@ -10,7 +10,7 @@ pub struct AccountCounters {
     pub alloc: Amount,
     /// Blocks of the account that any thread has freed.
     pub free: Amount,
-    /// Blocks that another thread than the allocating thread has freed. `free` includes them.
+    /// Blocks freed by a thread other than the allocating thread. `free` includes them.
     pub free_by_others: Amount,
     /// Number of frees of unknown blocks, which were allocated before tracing began or by the parent process, or
     /// filtered.

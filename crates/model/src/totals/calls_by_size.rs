@@ -7,7 +7,7 @@ use crate::Bytes;
 /// Number of size classes.
 const CLASSES: usize = u64::BITS as usize;
 
-/// Numbers of allocation calls by size class. Class n has the sizes from 2^n to 2^(n+1) - 1. Class 0 also has size 0.
+/// Numbers of allocation calls by size class. Class n has the sizes from 2^n to 2^(n+1) - 1. Class 0 has size 0 too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallsBySize([u64; CLASSES]);
 

@@ -61,7 +61,7 @@ impl PartKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Part {
     keys: PartKeys,
-    // A key that the part does not have has the same value as in `Self::WHOLE`.
+    // Keys that the part lacks have the values of `Self::WHOLE`.
     thread: Tid,
     allocator: AllocatorId,
     tag: TagId,

@@ -41,7 +41,7 @@ pub struct DistinctMemory {
 }
 
 impl DistinctMemory {
-    /// Returns the sums of processes that share no pages. A shared page counts once in each process.
+    /// Returns the sums of processes as if they shared no pages: a shared page counts once in each process.
     #[must_use]
     pub fn of_processes(processes: &[ProcessWorkingSet]) -> Self {
         let kinds = MappingKind::ALL.map(|kind| {
