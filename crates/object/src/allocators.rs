@@ -77,8 +77,7 @@ impl Allocator {
 /// Result of the search for allocators in a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// All allocators, supported or not. A program with an allocator of its own also has the allocator of the C
-    /// library.
+    /// All allocators, supported or not. An executable with an allocator of its own has the allocator of the C library too.
     pub allocators: Vec<Allocator>,
     /// All examined objects, allocator or not.
     pub examined: Vec<ExaminedObject>,
@@ -158,7 +157,7 @@ pub fn entry_site<S: Source>(source: S, function: ProbedFunction) -> Option<Site
     sites::choose(source, &[function]).pop().map(|sites| sites.entry)
 }
 
-/// Result of [`returns_of`]: the way in which the returns of a function can be probed.
+/// Result of [`returns_of`]: sites for probing the returns of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReturnSites {
     /// File offsets of all return instructions of the function.
@@ -306,8 +305,8 @@ fn active_prefixes(symbols: &ObjectSymbols, user_prefixes: &[String]) -> Vec<Str
     prefixes
 }
 
-/// Returns the missing kind of function, as `malloc` or `free`: no function with these signatures allocates, or none
-/// frees.
+/// Returns `malloc` if no function with these signatures allocates, else `free` if none frees. For functions that the user has
+/// named, one function of either kind suffices.
 fn missing(kinds: &Kinds, signatures: impl Iterator<Item = Signature>) -> Option<&'static str> {
     let signatures =
         signatures.filter(|signature| !matches!(signature, Signature::RepeatFrees | Signature::AllocFailure));

@@ -6,7 +6,7 @@ use crate::probe_site::{LoadedWord, ResultRefusal, Site};
 /// Probe sites of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FunctionSites {
-    /// Site for the entry of the function: the first instruction, or a later one that is reached from every entry.
+    /// Site for the entry of the function: the first instruction, or a later one that every call executes.
     pub entry: Site,
     /// Instruction with the word in front of the freed block in a register, if there is one.
     pub loaded_word: Option<LoadedWord>,

@@ -54,8 +54,7 @@ fn without_pending_calls(sites: ResultSites) -> Result<ResultSites, ResultRefusa
     }
 }
 
-/// Returns the indices of functions whose sites are refused because other code may jump into the function, with the
-/// reasons.
+/// Returns the indices of the functions that other code may jump into, with the reasons for refusing their sites.
 fn jumped_into<S: Source>(
     elf: &Elf<S>,
     found: &[Option<Result<ResultSites, ResultRefusal>>],

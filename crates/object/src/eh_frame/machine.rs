@@ -18,7 +18,7 @@ pub(super) const fn frame_pointer(machine: Machine) -> Register {
     }
 }
 
-/// Returns the vendor of the extensions of call frame instructions that are decoded.
+/// Returns the vendor of the decoded extensions of call frame instructions.
 pub(super) const fn vendor(machine: Machine) -> Vendor {
     match machine {
         Machine::X86_64 => Vendor::Default,

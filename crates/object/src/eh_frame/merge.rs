@@ -104,8 +104,8 @@ fn number(rules: &mut Vec<Rule>, rule: Rule) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
-/// Adds a row that ends stacks at the entry point, which has no caller. If a description covers the entry point, its row stays.
-/// The entry points of some objects, such as dynamic linkers, have no description.
+/// Adds a row that ends stacks at the entry point, which has no caller. Call frame information takes precedence, but some
+/// objects, such as dynamic linkers, have none for their entry point.
 fn end_at_entry(entry: u32, rows: &mut Vec<Row>, rules: &mut Vec<Rule>) {
     let after = rows.partition_point(|row| row.offset <= entry);
     let here = after.checked_sub(1).and_then(|index| rows.get_mut(index));

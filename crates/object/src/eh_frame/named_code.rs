@@ -71,8 +71,8 @@ impl Kind {
 
 /// Returns the functions of an object. `code` has its executable parts, ordered by address.
 ///
-/// Only objects that can have such functions are searched: statically linked programs, C libraries that are also the
-/// dynamic linker, and Go programs. A search reads the symbol table.
+/// Only objects that can have such functions are searched: statically linked executables, C libraries that are the dynamic
+/// linker too, and Go executables. A search reads the symbol table.
 pub(super) fn find(elf: &Elf<impl Source>, code: &[Code]) -> Vec<NamedCode> {
     let has_interpreter = elf.segments().iter().any(|segment| segment.kind == PT_INTERP);
     let can_have_functions = if has_interpreter { notes::is_go(elf).unwrap_or(false) } else { elf.entry_point() != 0 };

@@ -147,9 +147,9 @@ impl<'data, S: UnwindSection<Slice<'data>>> Reader<'data, S> {
 }
 
 impl Description<'_> {
-    /// Returns the offset from which the rows of the description apply. For a signal frame it is one byte before the
-    /// code: a signal handler returns to the first byte of the restorer, and callers are looked up by the byte before
-    /// the return address.
+    /// Returns the first offset that the rows of the description apply to. For a signal frame it is one byte before the code: a
+    /// signal handler returns to the first byte of the restorer, and callers are looked up by the byte before the return
+    /// address.
     pub(super) fn first_row(&self) -> u32 {
         if self.entry.is_signal_trampoline() { self.begin.saturating_sub(1) } else { self.begin }
     }

@@ -106,7 +106,7 @@ impl Machine {
         }
     }
 
-    /// Returns the decrease of the stack pointer by the first instruction of `code` in bytes, if it is constant.
+    /// Returns the decrease of the stack pointer, in bytes, by the first instruction of `code`; `None` if it is not constant.
     pub(super) fn stack_decrease(self, code: &[u8]) -> Option<u8> {
         match self {
             Self::X86_64 => x86_64::stack_decrease(code),

@@ -73,8 +73,8 @@ impl Choice {
         Self { offset: 0, reason }
     }
 
-    /// Returns the window of addresses after `entry` up to the chosen instruction, which must not be jump targets.
-    /// Returns `None` if the entry is chosen.
+    /// Returns the window: the addresses after `entry` up to the chosen instruction. They must not be jump targets. Returns
+    /// `None` if the entry is chosen.
     pub fn window(&self, entry: u64) -> Option<Window> {
         let last = entry.checked_add(self.offset)?;
         (self.offset > 0).then_some(Window { first: entry + 1, last })

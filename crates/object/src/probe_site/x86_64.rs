@@ -27,8 +27,8 @@ fn decoded(code: &[u8], address: u64) -> Option<Decoded> {
 /// Returns the cost of a probe on an instruction (`branch_setup_xol_ops` and `push_setup_xol_ops`,
 /// arch/x86/kernel/uprobes.c).
 ///
-/// Only instructions that every kernel emulates count as emulated. Newer kernels also emulate prefixed and longer
-/// forms of `nop`; others step them, and some refuse `66 90`. All kernels refuse a branch with the prefix 66.
+/// Only instructions that every kernel emulates count as emulated. Newer kernels emulate prefixed and longer forms of `nop`
+/// too; others step them, and some refuse `66 90`. All kernels refuse a branch with the prefix 66.
 fn cost(bytes: &[u8]) -> Cost {
     match bytes {
         // nop; jmp; call; short and near conditional jumps; push of any of the 16 registers.

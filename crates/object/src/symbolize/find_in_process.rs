@@ -119,7 +119,7 @@ fn new_symbolizer() -> Symbolizer {
         .build()
 }
 
-/// Completes the functions at an address by the result of a further source.
+/// Fills gaps in the functions at an address with the result of a further source.
 fn improve(names: &mut FunctionsAtAddress, more: FunctionsAtAddress) {
     match (names, more) {
         // The earlier source lacks only the name of the outer function, and has the better locations.

@@ -1,6 +1,6 @@
 //! Symbolic values of registers and stack slots.
 
-/// Symbol to which a value is relative.
+/// Base of a symbolic value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Origin {
     /// None: the value is a number, such as an address in the object.

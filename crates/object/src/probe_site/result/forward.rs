@@ -96,7 +96,7 @@ impl State {
         self.values.get(&place).copied()
     }
 
-    /// Returns the place that the instruction sets to null, if it does so.
+    /// Returns the place that the instruction sets to null, if any.
     pub(super) fn writes_null(&self, node: &Node) -> Option<Place> {
         let is_null = !node.next.is_call() && self.result(&node.instruction) == Some(NULL);
         if is_null { self.target(&node.instruction) } else { None }
@@ -423,7 +423,7 @@ fn changes_stack(instruction: &Instruction) -> bool {
     used.iter().any(|used| used.register().full_register() == Register::RSP && is_written(used.access()))
 }
 
-/// Returns the register that the instruction compares with null, if it does so.
+/// Returns the register that the instruction compares with null, if any.
 fn compared(instruction: &Instruction) -> Option<Register> {
     let register = instruction.op0_register();
     let is_test = instruction.mnemonic() == Mnemonic::Test && instruction.op1_register() == register;
@@ -433,7 +433,7 @@ fn compared(instruction: &Instruction) -> Option<Register> {
     (is_register && (is_test || is_comparison)).then_some(register)
 }
 
-/// Returns the successor of a branch if the compared register is null; `None` for another instruction or condition.
+/// Returns the successor that a branch takes if the compared register is null; `None` for another instruction or condition.
 pub(super) fn if_null(node: &Node) -> Option<u64> {
     let Next::Branch { taken, other } = node.next else { return None };
     match node.instruction.condition_code() {

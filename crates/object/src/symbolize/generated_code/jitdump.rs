@@ -1,4 +1,4 @@
-//! Jitdump files: functions with the times at which they were generated or moved
+//! Jitdump files: functions with the times of their generation and of their moves
 //! (tools/perf/Documentation/jitdump-specification.txt).
 
 use std::collections::HashMap;
