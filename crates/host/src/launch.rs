@@ -4,7 +4,7 @@
 //! pid; [`Launch::release`] makes the child execute the command. If memtrace exits before the release, for any reason,
 //! the pipe closes and the child exits too. After the release, the command continues even if memtrace is killed.
 //!
-//! With [`Launch::hold_execs`], the command and the processes that it starts also stop at each exec.
+//! After [`Launch::hold_execs`], the command and the processes that it starts stop at each exec.
 
 mod child;
 mod error;

@@ -117,7 +117,7 @@ fn run(plan: &Plan, shell: &mut [*const c_char], waiting: RawFd, barrier: RawFd,
     exit();
 }
 
-/// Waits at the barrier; returns false if the pipe closes instead.
+/// Waits at the barrier. Returns false if the pipe closes instead.
 fn wait(waiting: RawFd) -> bool {
     let mut byte = 0_u8;
     loop {
@@ -144,9 +144,9 @@ fn switch_identity(identity: &Identity) -> Result<(), i32> {
     check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) })
 }
 
-/// Executes the first path that can be executed; returns the error number if there is none.
+/// Executes the first path that can be executed. Returns the error number if there is none.
 ///
-/// After the same errors as in `execvp` (glibc, posix/execvpe.c), the next path is tried.
+/// Tries the next path after the same errors as `execvp` (glibc, posix/execvpe.c).
 fn exec(plan: &Plan, shell: &mut [*const c_char]) -> i32 {
     let mut result = libc::ENOENT;
     for path in &plan.paths {
@@ -186,18 +186,18 @@ fn reset_signals() {
             unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
         }
     }
-    // SAFETY: sigset_t is plain data, for which all zeros are the empty set.
+    // SAFETY: sigset_t is plain data, and all zeros are the empty set.
     set_signal_mask(&unsafe { mem::zeroed() });
 }
 
 fn no_action() -> libc::sigaction {
-    // SAFETY: sigaction is plain data, for which all zeros are a value.
+    // SAFETY: sigaction is plain data, and all zeros are a value of it.
     unsafe { mem::zeroed() }
 }
 
 /// Blocks all signals and returns the previous mask.
 fn block_signals() -> libc::sigset_t {
-    // SAFETY: sigset_t is plain data, for which all zeros are the empty set.
+    // SAFETY: sigset_t is plain data, and all zeros are the empty set.
     let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { mem::zeroed() };
     // SAFETY: `all` is valid.
     unsafe { libc::sigfillset(&raw mut all) };

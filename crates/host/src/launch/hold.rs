@@ -18,20 +18,20 @@ use std::time::{Duration, Instant};
 
 use memtrace_model::Pid;
 
-/// Maximum time for which an image is stopped. Then it runs without probes.
+/// Maximum duration of a stop. After it, the image runs without probes.
 const LONGEST_STOP: Duration = Duration::from_secs(2);
 
-/// Interval at which the thread handles other stops while an image is stopped. It cannot wait for stops and for
+/// Interval between two looks for other stops while an image is stopped. The thread cannot wait for stops and for
 /// [`ExecHold::resume`] at the same time.
 const POLL: Duration = Duration::from_micros(200);
 
-/// Interval of the signals that end a wait for stops at the end.
+/// Interval of the signals that interrupt the thread's wait for stops when the thread has to end.
 const WAKE_EVERY: Duration = Duration::from_millis(1);
 
 /// Time limit for the removal of the ended thread.
 const REMOVED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Signal that ends a wait for stops. One that another process sends does nothing, as without a handler.
+/// Signal that interrupts a wait for stops. A signal of another process has no effect, as without the handler.
 const WAKE: libc::c_int = libc::SIGURG;
 
 /// Stops that are requested. Without `PTRACE_O_EXITKILL`, the processes outlive memtrace. New processes and threads are
@@ -96,7 +96,7 @@ impl ExecHold {
         untaken.into_iter().filter_map(image).collect()
     }
 
-    /// Lets an image run. Returns false if it runs already, because its deadline has passed, or has ended.
+    /// Lets an image run. Returns false if the image is not stopped any more: its deadline has passed, or it has ended.
     pub(super) fn resume(&self, image: StoppedImage) -> bool {
         let mut state = self.shared.lock();
         if state.stopped.get(&image.pid) != Some(&image.deadline) {
@@ -113,8 +113,8 @@ impl ExecHold {
         self.shared.lock().status
     }
 
-    /// Ends the tracing, which lets all processes run. Returns the exit status of the command, if it has ended; otherwise
-    /// the caller can wait for the command.
+    /// Ends the tracing, which lets all processes run. Returns the exit status of the command if it has ended. Otherwise the
+    /// caller can wait for the command.
     pub(super) fn end(mut self) -> Option<ExitStatus> {
         self.end_thread();
         self.command_status()
@@ -132,7 +132,7 @@ impl ExecHold {
         let Some(thread) = self.thread.take() else { return };
         self.shared.lock().ends = true;
         self.shared.changed.notify_all();
-        // A signal that arrives just before the thread waits does not end the wait, so it is repeated.
+        // A signal that arrives just before the thread waits does not end the wait, so send it repeatedly.
         while !thread.is_finished() {
             self.signal_thread(WAKE);
             thread::sleep(WAKE_EVERY);
@@ -147,7 +147,7 @@ impl ExecHold {
         if thread.join().is_err() {
             log::warn!("the thread that stops processes at exec has failed");
         }
-        // Another thread of memtrace can get its id, therefore the deadline.
+        // The deadline is needed, because another thread of memtrace can get the id of this thread.
         let deadline = Instant::now() + REMOVED_WITHIN;
         while self.signal_thread(0) && Instant::now() < deadline {
             thread::sleep(POLL);
@@ -208,7 +208,7 @@ impl Shared {
 enum Next {
     /// Wait for a stop.
     Wait,
-    /// Look for stops, because images are stopped that must be continued in time.
+    /// Look for stops without a wait: some images are stopped, and must be continued in time.
     Poll,
     End,
 }
@@ -239,7 +239,7 @@ impl<N: Fn()> Tracer<N> {
         }
     }
 
-    /// Continues the processes that have probes, and those with a deadline in the past.
+    /// Continues the processes that have probes, and the processes with a deadline in the past.
     fn continue_due(&self) -> Next {
         let now = Instant::now();
         let mut state = self.shared.lock();
@@ -258,7 +258,7 @@ impl<N: Fn()> Tracer<N> {
             (false, false) => Next::Poll,
         };
         drop(state);
-        // Only this thread waits for the processes, so the pids are still theirs.
+        // Only this thread waits for the processes, so their pids cannot be reused yet.
         for tid in due.into_iter().filter_map(|pid| libc::pid_t::try_from(pid.0).ok()) {
             restart(libc::PTRACE_CONT, tid, 0);
         }
@@ -288,7 +288,7 @@ impl<N: Fn()> Tracer<N> {
         }
     }
 
-    /// Leaves a process stopped at its exec. After an exec by any thread, the id is that of the process (ptrace(2),
+    /// Leaves a process stopped at its exec. `tid` is the pid of the process, whichever thread has called exec (ptrace(2),
     /// "execve(2) under ptrace").
     fn stop(&self, tid: libc::pid_t) {
         let Ok(pid) = u32::try_from(tid).map(Pid) else { return };
@@ -319,11 +319,11 @@ const fn stops_processes(signal: libc::c_int) -> bool {
     matches!(signal, libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU)
 }
 
-/// Installs a handler that does nothing but end the wait of the thread with `EINTR`.
+/// Installs a handler that only ends the wait of the thread with `EINTR`.
 fn handle_wake() -> io::Result<()> {
     extern "C" fn do_nothing(_: libc::c_int) {}
 
-    // SAFETY: sigaction is plain data, for which all zeros are a value: no flags, so no restarted system calls.
+    // SAFETY: sigaction is plain data, and all zeros are a value of it: no flags, so no restarted system calls.
     let mut action: libc::sigaction = unsafe { mem::zeroed() };
     action.sa_sigaction = do_nothing as *const () as libc::sighandler_t;
     // SAFETY: `action` is valid, and a handler that does nothing is safe in any thread at any time.
@@ -357,7 +357,7 @@ fn wait(tid: libc::pid_t, flags: libc::c_int) -> io::Result<Option<(libc::pid_t,
     }
 }
 
-/// Continues a stopped process or thread, or lets it wait for SIGCONT. It may have been killed since.
+/// Continues a stopped process or thread, or lets it wait for SIGCONT. The process may have been killed since the stop.
 fn restart(request: impl Into<libc::c_long>, tid: libc::pid_t, signal: libc::c_int) {
     if let Err(error) = ptrace(request, tid, signal)
         && error.raw_os_error() != Some(libc::ESRCH)

@@ -95,7 +95,7 @@ pub(super) fn environment(
 fn account(uid: libc::uid_t) -> Option<Account> {
     let mut buffer = vec![0; 4096];
     loop {
-        // SAFETY: passwd is plain data, for which all zeros are a value.
+        // SAFETY: passwd is plain data, and all zeros are a value of it.
         let mut record: libc::passwd = unsafe { mem::zeroed() };
         let mut found = ptr::null_mut();
         let data = buffer.as_mut_ptr();

@@ -9,8 +9,8 @@ use memtrace_model::Pid;
 
 use super::hold::{ExecHold, StoppedImage};
 
-/// Child process of memtrace. Dropping this value lets images run that are stopped at their exec, and does not affect
-/// the process otherwise.
+/// Child process of memtrace. Dropping this value lets images run that are stopped at their exec. It has no other effect on the
+/// process.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,
@@ -36,7 +36,7 @@ impl Child {
         self.pidfd.as_fd()
     }
 
-    /// Stops the process and those that it starts at each exec. The process must wait at the barrier.
+    /// Stops the process, and the processes that it starts, at each exec. The process must wait at the barrier.
     pub(super) fn hold(&mut self, stopped: impl Fn() + Send + 'static) -> io::Result<()> {
         self.hold = Some(ExecHold::start(self.pid, stopped)?);
         Ok(())
@@ -48,7 +48,7 @@ impl Child {
         self.hold.as_ref().map(ExecHold::take_stopped).unwrap_or_default()
     }
 
-    /// Lets an image run. Returns false if it runs already, because it was stopped for two seconds, or has ended.
+    /// Lets an image run. Returns false if the image is not stopped any more: it was stopped for two seconds, or it has ended.
     pub fn resume(&self, image: StoppedImage) -> bool {
         self.hold.as_ref().is_some_and(|hold| hold.resume(image))
     }
@@ -72,8 +72,8 @@ impl Child {
         }
     }
 
-    /// Waits for the exit, and returns the exit status. If images are stopped at their exec, this also waits for all
-    /// processes that the process has started.
+    /// Waits for the exit, and returns the exit status. While images are stopped at each exec, waits for all processes that the
+    /// process has started, too.
     ///
     /// # Errors
     ///

@@ -15,8 +15,8 @@ use crate::procfs::Objects;
 /// Variable that names libraries for the dynamic loader.
 const PRELOAD: &[u8] = b"LD_PRELOAD=";
 
-/// Finds the allocators that `--allocator` names, that the words of a command name by `LD_PRELOAD`, and the known ones in the
-/// cache of the dynamic loader.
+/// Finds the allocators of the `--allocator` options, the allocators of `LD_PRELOAD` assignments in the words of a command, and
+/// the known allocators in the cache of the dynamic loader.
 #[must_use]
 pub fn possible_allocators(argv: &[OsString], objects: &mut Objects, hooks: &UserHooks) -> Candidates {
     let search = Search::from_environment();
@@ -27,7 +27,7 @@ pub fn possible_allocators(argv: &[OsString], objects: &mut Objects, hooks: &Use
     let mut found = Candidates::default();
     Walk::new(&search).visit_all(queue, |path, opened| {
         let (verdict, allocator) = examine(&opened.file, path, hooks);
-        // Other libraries are not mapped for their own sake.
+        // Other libraries are only dependencies of the allocators.
         let Some(allocator) = allocator else { return };
         let probed = allocator.choose_sites(&opened.file);
         let object = objects.opened(Path::new("/"), path, opened);
