@@ -1,5 +1,5 @@
-//! Time to find the functions of an object: in this process, and in a child without privileges that gets the file itself or
-//! a copy. Run it as root, because a child of another user gets a copy. Also the memory of the child.
+//! Benchmark of symbolization: time to find the functions of an object in this process, and in a child without privileges that
+//! gets the file itself or a copy. Run it as root: the child gets a copy of each file that does not belong to root.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use memtrace_object::symbolize::{FindInProcess, FunctionFinder, NameFiles, Names
 
 const LIBC: &str = "/lib/x86_64-linux-gnu/libc.so.6";
 
-/// Number of addresses: that of a usual report, in an object with debug information.
+/// Number of addresses that a usual report looks up in an object with debug information.
 const ADDRESSES: u64 = 200;
 const STEP: u64 = 4096;
 

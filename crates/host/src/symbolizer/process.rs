@@ -18,24 +18,26 @@ use crate::copy_limit::{add_copy, max_copy};
 use crate::object_budget::{ObjectBudget, ObjectOwner};
 use crate::own_server::{self, OwnServer, encode};
 
-/// Time of the objects of an owner, and of all users, in addition to that for their bytes.
+/// Time for the objects of one owner, and for the objects of all users. The time for their bytes is added.
 const TIME: Duration = Duration::from_secs(6);
-/// Part of its time that an object with names costs. Objects of a usual report must not use up the time on a slow machine: an
-/// emulated one needs ten seconds for them.
+/// Divisor of the time that an object costs if its names are found. The objects of a usual report must not use up the budget on
+/// a slow machine: an emulated machine takes ten seconds for them.
 const PART_OF_NAMED: u32 = 8;
-/// Time in which the server must tell how a worker has ended.
+/// Time limit for the server's message about the end of a worker.
 const GRACE: Duration = Duration::from_secs(2);
-/// Address space that a worker may use in addition to the files that it maps. Debug information takes several times
-/// its own size.
+/// Address space in bytes that a worker may use in addition to the files that it maps.
 const MEMORY: u64 = 384 << 20;
+/// Further address space for each stored byte of the files: debug information takes several times its own size.
 const MEMORY_PER_BYTE: u64 = 3;
+/// Maximum of this further address space in bytes.
 const MAX_MEMORY: u64 = 8 << 30;
-/// Maximum length of an answer, and its part for each address.
+/// Maximum length of any answer in bytes.
 const MAX_ANSWER: usize = 64 << 20;
+/// Maximum length of an answer without addresses, and the length that each address adds.
 const ANSWER: usize = 1 << 20;
 const ANSWER_PER_ADDRESS: usize = 64 << 10;
 
-/// Interval at which a waiting process looks if the search is to end.
+/// Interval of the checks whether the search is to end.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Finds functions in a child process without privileges.
@@ -88,7 +90,7 @@ impl Drop for Copies {
     }
 }
 
-/// Why an object has no names.
+/// Reason why an object has no names.
 enum Lost {
     Timeout,
     Memory,
@@ -149,7 +151,7 @@ impl State {
         found
     }
 
-    /// Lets a worker find the functions. `memory`: address space for it in addition to the mapped files.
+    /// Lets a worker find the functions. `memory`: address space of the worker in addition to the mapped files.
     fn ask(
         &mut self,
         time: Duration,
@@ -190,7 +192,7 @@ impl State {
         let bytes = read_answer(answer, end, max_answer(addresses.len()));
         let outcome =
             bytes.and_then(|bytes| Ok((bytes, outcome(self.server()?, Limit { at: end.at + GRACE, ..end })?)));
-        // If it fails, the server itself hangs, or has ended.
+        // After an error, start a new server for the next call: this one hangs or has ended.
         let (bytes, outcome) = outcome.inspect_err(|_| self.server = None)?;
         match outcome {
             Outcome::Answered => Ok(decode_answer(&bytes, addresses.len())?),
@@ -240,7 +242,7 @@ fn read_answer(answer: OwnedFd, end: Limit, most: usize) -> Result<Vec<u8>, Lost
     }
 }
 
-/// Returns how the worker of the last call has ended.
+/// Receives the outcome of the last call.
 fn outcome(server: &OwnServer, end: Limit) -> Result<Outcome, Lost> {
     wait(server.socket(), end)?;
     let received = own_server::receive(server.socket(), MAX_DATAGRAM)?;

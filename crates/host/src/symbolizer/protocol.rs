@@ -1,7 +1,8 @@
 //! Messages between memtrace, the server and a worker.
 //!
-//! A request is a datagram with a [`Call`] and its descriptors: the [`Request`] in a memfd, the pipe for the [`Answer`],
-//! the object, and perhaps a debug file and a supplementary file. The server answers with an [`Outcome`] when the worker has ended.
+//! A request is a datagram with a [`Call`] and its descriptors: the [`Request`] in a memfd, the pipe for the [`Answer`], the
+//! object, and perhaps a debug file and a supplementary file. When the worker has ended, the server answers with an
+//! [`Outcome`].
 
 use std::ffi::OsString;
 use std::io;
@@ -23,8 +24,8 @@ const MAX_DELAY: u32 = 3;
 /// A call of the server.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Call {
-    /// Time after which the worker is killed, in milliseconds. On a busy machine, the time in which it has no processor
-    /// does not count, up to [`MAX_DELAY`] times this time.
+    /// Time after which the worker is killed, in milliseconds. Time that the worker waits for a processor does not count, up to
+    /// [`MAX_DELAY`] times this time.
     pub(super) deadline_ms: u32,
     /// Address space that the worker may use in addition to that of the server, in bytes.
     pub(super) memory: u64,
@@ -41,7 +42,7 @@ impl Call {
     }
 }
 
-/// How a worker ended.
+/// Result of a [`Call`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Outcome {
     /// The answer is complete.
@@ -132,7 +133,8 @@ impl Answer {
     }
 }
 
-/// Decodes an answer, which a worker may have made after a file has taken it over. Returns the functions at `count` addresses.
+/// Decodes an answer, and returns the functions at `count` addresses. The answer is not trusted: a file may have taken over the
+/// worker.
 ///
 /// # Errors
 ///

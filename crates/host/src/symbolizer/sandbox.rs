@@ -1,8 +1,7 @@
 //! Restrictions of the server and of workers.
 //!
-//! The server has no capability, and is the user *nobody* if memtrace is root. A worker has limits of memory and time, and
-//! a seccomp filter that permits it to read and nothing else; where the kernel has Landlock, it can open only the files of
-//! its request.
+//! The server has no capability, and is the user *nobody* if memtrace is root. A worker has limits of memory and time, and a
+//! seccomp filter that permits only reads. If the kernel has Landlock, a worker can open only the files of its request.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -40,7 +39,7 @@ pub(super) fn give_up_privileges() -> io::Result<()> {
     if getppid() != parent {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
-    // This needs CAP_SETPCAP, and `become_nobody` gives it up.
+    // This needs CAP_SETPCAP, which `become_nobody` gives up.
     reduce_bounding_set(CapabilitySet::empty())?;
     if geteuid().is_root() {
         become_nobody()?;
@@ -53,8 +52,8 @@ pub(super) fn give_up_privileges() -> io::Result<()> {
     limit(Resource::Core, 0)
 }
 
-/// Changes the user and the groups. A container may lack the capability for it, or have no such user; the process then
-/// stays the user that it is, without capabilities.
+/// Changes the user and the groups. A container may lack the capability to do this, or have no such user. The process then
+/// keeps its user, without capabilities.
 fn become_nobody() -> io::Result<()> {
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     let changed = set_thread_groups(&[])
@@ -91,7 +90,7 @@ fn limit(resource: Resource, value: u64) -> io::Result<()> {
     limit_from_to(resource, value, value)
 }
 
-/// Sets both limits, or lower ones that are in force already.
+/// Sets both limits. A lower limit that is already in force stays.
 fn limit_from_to(resource: Resource, current: u64, maximum: u64) -> io::Result<()> {
     let within = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let (current, maximum) = (current.min(within), maximum.min(within));
@@ -102,7 +101,7 @@ fn is_sealed(file: &File) -> bool {
     fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::WRITE))
 }
 
-/// Forbids the access to all files but `files`. Returns false if the kernel has no Landlock (Linux 5.13,
+/// Forbids access to all files except `files`. Returns false if the kernel has no Landlock (Linux 5.13,
 /// CONFIG_SECURITY_LANDLOCK).
 fn permit_files<'a>(files: impl Iterator<Item = &'a File>) -> io::Result<bool> {
     let mut ruleset = Ruleset::default()
@@ -127,7 +126,7 @@ pub fn has_landlock() -> bool {
     version > 0
 }
 
-/// Refuses all system calls but those of [`PERMITTED`], openat(2) for reading, and an abort.
+/// Refuses all system calls except [`PERMITTED`], openat(2) for reading, and an abort.
 fn filter_calls() -> io::Result<()> {
     let reads = equal(2, u64::from((libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC).cast_unsigned()), 0)?;
     let own = equal(0, u32::MAX.into(), std::process::id().into())?;
@@ -231,7 +230,7 @@ mod tests {
     /// Makes a system call that is refused, or only opens a file. Returns the number of its error; 0 for none.
     fn error_of(call: libc::c_long, arguments: [usize; 3]) -> i32 {
         let [first, second, third] = arguments;
-        // SAFETY: pointers among the arguments are those of constant strings.
+        // SAFETY: pointers among the arguments point to constant strings.
         let result = unsafe { libc::syscall(call, first, second, third, 0) };
         if result < 0 { io::Error::last_os_error().raw_os_error().unwrap() } else { 0 }
     }

@@ -12,7 +12,7 @@ use super::{sandbox, worker};
 use crate::own_server;
 use crate::procfs::{exits_within, open_pidfd, time_without_processor};
 
-/// First argument by which the executable starts as a server.
+/// First argument that starts the executable as this server.
 pub const NAME: &str = "memtrace-symbolizer";
 
 /// Runs the server until its socket, standard input, is closed.
@@ -57,7 +57,7 @@ fn run(call: Call, descriptors: Vec<OwnedFd>) -> io::Result<Outcome> {
     }
 }
 
-/// Waits until a worker has ended, or its deadline.
+/// Waits until a worker has ended, or its deadline has passed. Returns true if it has ended.
 fn ends_in_time(handle: BorrowedFd<'_>, worker: i32, call: Call) -> bool {
     let (start, mut limit) = (Instant::now(), call.deadline());
     loop {
@@ -80,8 +80,8 @@ fn outcome(status: WaitStatus) -> Outcome {
         (Some(0), _) => Outcome::Answered,
         // The limit of processor time.
         (_, Some(libc::SIGXCPU)) => Outcome::Timeout,
-        // Rust aborts when an allocation fails. The worker has no other abort: it resets the handlers of the signals by
-        // which a stack overflow and a truncated file end it.
+        // Rust aborts when an allocation fails. The worker has no other abort: it resets the handlers of SIGSEGV and SIGBUS, so
+        // a stack overflow or a truncated file ends it by one of these signals.
         (_, Some(libc::SIGABRT)) => Outcome::Memory,
         _ => Outcome::Crashed,
     }
