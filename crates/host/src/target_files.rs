@@ -45,7 +45,7 @@ pub use server::{NAME, serve};
 /// Device and inode number of this process's executable; `None` if they cannot be read.
 static OWN: LazyLock<Option<[u64; 2]>> = LazyLock::new(|| identity(env::current_exe().and_then(fs::metadata)).ok());
 
-/// Time for the checksums of debug files that objects of an owner, and of all users, may take.
+/// Time that the checksums of debug files may take for the objects of one owner, and for the objects of all users.
 const CHECKSUM_TIME: Duration = Duration::from_secs(1);
 static CHECKSUMS: Mutex<Option<ObjectBudget>> = Mutex::new(None);
 
@@ -100,7 +100,7 @@ impl Found {
     }
 }
 
-/// Process with the file that is looked up.
+/// Process that a looked-up file belongs to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Origin {
     pid: Option<Pid>,
@@ -117,7 +117,7 @@ impl Origin {
         }
     }
 
-    /// Returns who can be the reason that `file` does not answer.
+    /// Returns the owner to count if `file` does not answer.
     fn owner(self, file: &Facts) -> Owner {
         self.responsible().unwrap_or(Owner::Device(file.device))
     }
@@ -144,21 +144,21 @@ fn with_roots<T>(work: impl FnOnce(&mut HashMap<PathBuf, Origin>) -> T) -> T {
 pub(crate) struct TargetRoot {
     directory: OwnedFd,
     origin: Origin,
-    /// True for the root directory of memtrace, in which no process has chosen the path.
+    /// True for the root directory of memtrace. [`Owner::Own`] counts if its files do not answer.
     is_own: bool,
-    /// The file that counts if one below the directory is not read.
+    /// Process or object to count if a file below the directory is not read.
     unread: UnreadFile,
 }
 
 impl TargetRoot {
-    /// Opens the directory at `path`, which is in procfs, or that of a descriptor, or "/".
+    /// Opens the directory at `path`: a path in procfs, such as the path of a descriptor, or "/".
     pub(crate) fn open_directory(path: &Path) -> io::Result<Self> {
         let directory = open_path(path, libc::O_PATH | libc::O_DIRECTORY)?;
         let unread = kernel_files::process_of_path(path).map_or(UnreadFile::Other, UnreadFile::Process);
         Ok(Self { directory, origin: Origin::of(path), is_own: !procfs::is_in_procfs(path), unread })
     }
 
-    /// Lets the files that are not read count for a process.
+    /// Counts the files that are not read for the process `pid`.
     fn for_process(self, pid: Pid) -> Self {
         Self { unread: UnreadFile::Process(pid), ..self }
     }
@@ -168,9 +168,9 @@ impl TargetRoot {
         let directory = known_facts(&self.directory)?;
         let (kind, by_user) = kind_of(&self.directory, &directory, self.origin, &self.unread)?;
         if [Kind::Local, Kind::Overlay].contains(&kind) {
-            // Another file system can be mounted below the directory, or will be, if the path is looked up there (autofs). In
-            // the cache of names there is no wait; in a directory of a local file system neither, but the lookup cannot be
-            // restricted to it.
+            // Another file system can be mounted below the directory, or the lookup can mount one (autofs). A lookup in the
+            // kernel's cache of names never waits. A lookup in a local file system would not wait either, but cannot be
+            // restricted to that file system.
             let further = ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
             match worker::look_up(&self.directory, path, links, further) {
                 Ok(seen) => {
@@ -198,7 +198,7 @@ impl TargetRoot {
     }
 }
 
-/// A file that was looked up without opening it, by a link of the kernel: a path in procfs, such as the link of a descriptor.
+/// A file that was looked up without opening it, through a link in procfs, such as the link of a descriptor.
 #[derive(Debug)]
 pub(crate) struct LinkedFile {
     seen: OwnedFd,
@@ -332,8 +332,8 @@ pub(crate) fn find_mapped(pid: Pid, root: &Path, path: &Path) -> io::Result<Foun
     TargetRoot::open_directory(root)?.for_process(pid).find(path, Links::Refuse, Wants::Content)
 }
 
-/// Returns the facts about the file at a path in procfs, such as that of a descriptor, that are known without a request to
-/// its file system.
+/// Returns the facts about a file that are known without a request to its file system. `path` is in procfs, such as the path of
+/// a descriptor.
 ///
 /// # Errors
 ///
@@ -357,7 +357,7 @@ pub(crate) fn open_local(path: &Path) -> io::Result<File> {
     if original.is_some() { Err(io::ErrorKind::Unsupported.into()) } else { Ok(content) }
 }
 
-/// Opens a regular file of a target for reading. The path is in procfs, or that of a descriptor, or one in memtrace's root
+/// Opens a regular file of a target for reading. The path is in procfs, such as the path of a descriptor, or in memtrace's root
 /// directory.
 ///
 /// # Errors

@@ -21,27 +21,31 @@ use crate::own_server::{self, OwnServer};
 use crate::procfs::locks;
 use crate::unread_files::{self, UnreadFile};
 
-/// Time in which a file system must answer: from the start of a worker until the file is open, and for each part of a copy.
+/// Time limit for an answer of a file system: from the start of a worker until the file is open, and for each part of a copy.
 const DEADLINE: Duration = Duration::from_secs(2);
 
-/// Time in which a whole copy must be made.
+/// Time limit for a whole copy.
 const MAX_TIME: Duration = Duration::from_secs(60);
 
-/// Time in which a worker must start, on a busy machine, and before it the server.
+/// Time limit for the start of a worker on a busy machine, including the start of the server.
 const START: Duration = Duration::from_secs(10);
 
-/// Time that a worker may wait for a file system, and bytes of a copy in a second, without counting as slow.
+/// Wait for a file system that does not count as slow, without the time for copied bytes.
 const USUAL: Duration = Duration::from_millis(500);
+/// Rate of a copy that does not count as slow, in bytes per second.
 const BYTES_PER_SECOND: u64 = 32 << 20;
 
-/// Interval at which a waiting thread checks whether memtrace is to end.
+/// Interval of a waiting thread's checks whether memtrace is to end.
 const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Number of files without an answer, after which no further file is looked up by a worker: of one owner, of one user with
-/// all mount namespaces, and of all together. A user can have many namespaces. Half of them are forgiven in each minute.
+/// Maximum number of files of one owner without an answer. At this limit and the following ones, no worker looks up further
+/// files.
 const MOST_OF_OWNER: u32 = 4;
+/// Maximum number of files of one user without an answer, in all mount namespaces: a user can have many of them.
 const MOST_OF_USER: u32 = 8;
+/// Maximum number of files of all owners without an answer.
 const MOST_OF_ALL: u32 = 32;
+/// Interval at the end of which half of these files are forgiven.
 const FORGIVEN_EACH: Duration = Duration::from_secs(60);
 
 static STATE: Mutex<State> = Mutex::new(State { is_stopped: None, server: None, timeouts: None });
@@ -68,10 +72,11 @@ pub(super) struct WaitCause {
     pub(super) owner: Owner,
 }
 
-/// Who can be the reason that a file does not answer.
+/// Owner of files that may not answer. Limits apply to each owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Owner {
-    /// User who answers for the process, and mount namespace of the process: containers have users with the same number.
+    /// User who is responsible for the process, and mount namespace of the process: the users of two containers can have the
+    /// same number.
     User(u32, Option<PathBuf>),
     /// Device number of the file system of an open file.
     Device(u64),
@@ -94,9 +99,9 @@ fn number(owner: &Owner) -> u64 {
     hasher.finish()
 }
 
-/// Looks up files in a server from now on, if that can take for ever. The executable of this process must call
-/// [`super::serve`] if its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file. Files in
-/// `/proc/PID`, too, are read within a deadline, by threads with no other capabilities than `capabilities`.
+/// Makes a server look up files that may never answer, from now on. The executable of this process must call [`super::serve`]
+/// if its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file. Reads of files in
+/// `/proc/PID` get a deadline, too. Threads with at most the capabilities `capabilities` make these reads.
 pub fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
     lock().is_stopped = Some(is_stopped);
     locks::enable(is_stopped, capabilities);
@@ -107,7 +112,7 @@ pub(super) fn is_enabled() -> bool {
     lock().is_stopped.is_some()
 }
 
-/// Does what a call wants, within the deadline. `descriptors` belong to the call.
+/// Executes a call within the deadline. `descriptors` belong to the call.
 pub(super) fn ask(call: Call, descriptors: &[BorrowedFd<'_>], cause: &WaitCause) -> io::Result<(Answer, Vec<OwnedFd>)> {
     if call.path.as_ref().is_some_and(|path| path.len() >= MAX_PATH) {
         return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
@@ -164,7 +169,8 @@ fn no_worker() -> io::Error {
     io::ErrorKind::ResourceBusy.into()
 }
 
-/// Counts a file that is not read. If memtrace is to end, or has no worker, that is not the fault of its owner.
+/// Counts the file if it was not read in time. Only a timeout counts for its owner: a missing worker, or the end of memtrace,
+/// is not the owner's fault.
 fn counted<T>(result: io::Result<T>, WaitCause { file, owner }: &WaitCause) -> io::Result<T> {
     result.map_err(|error| {
         let kind = match error.kind() {
@@ -172,7 +178,7 @@ fn counted<T>(result: io::Result<T>, WaitCause { file, owner }: &WaitCause) -> i
                 lock().timeouts().add(owner);
                 io::ErrorKind::TimedOut
             }
-            // Callers know one error for a file that was not read in time.
+            // Callers expect the same error for all files that were not read in time.
             io::ErrorKind::ResourceBusy => io::ErrorKind::TimedOut,
             io::ErrorKind::Interrupted => io::ErrorKind::Interrupted,
             _ => return error,
@@ -208,8 +214,8 @@ impl Timeouts {
         Self { of_owners: HashMap::new(), slow: HashMap::new(), forgiven: Instant::now() }
     }
 
-    /// Adds the time of an answer with a copy of this size. As much time as one timeout costs counts as one, so that a server
-    /// that is always just in time does not delay memtrace for ever.
+    /// Adds the time of an answer with a copy of `copied` bytes. Slow answers that take [`DEADLINE`] together count as a
+    /// timeout, so that a server that is always just in time does not delay memtrace for ever.
     fn add_slow(&mut self, owner: &Owner, time: Duration, copied: u64) {
         let usual = USUAL + Duration::from_secs(copied / BYTES_PER_SECOND);
         let Some(late) = time.checked_sub(usual) else { return };
@@ -241,7 +247,7 @@ impl Timeouts {
     }
 }
 
-/// Waits for the answer of a worker, with the time in which it waited for the file system.
+/// Waits for the answer of a worker. Returns it with the time that the worker waited for the file system, and the descriptors.
 fn wait_for_answer(socket: BorrowedFd<'_>) -> io::Result<(Answer, Duration, Vec<OwnedFd>)> {
     let start = Instant::now();
     let mut end = start + START;

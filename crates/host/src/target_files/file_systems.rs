@@ -10,15 +10,15 @@ use super::protocol::Facts;
 pub(super) enum Kind {
     /// A disk or memory of this machine answers.
     Local,
-    /// As [`Self::Local`], with files of other file systems.
+    /// Like [`Self::Local`], but the files can belong to other file systems.
     Overlay,
     /// The kernel generates the files.
     Generated,
-    /// A process or another machine answers, or may never do so.
+    /// A process or another machine answers. It may never do so.
     Served,
 }
 
-/// No file system has this type.
+/// Stands for an unknown type: no file system has this one.
 pub(super) const UNKNOWN: i64 = 0;
 
 /// File systems with content that the kernel generates (include/uapi/linux/magic.h).
@@ -36,8 +36,8 @@ const GENERATED: [i64; 11] = [
     0xde5e_81e4, // efivarfs
 ];
 
-/// File systems on disks and in memory (include/uapi/linux/magic.h, and the sources of each). 9p is one of them, because the host
-/// of a virtual machine answers, as it does for its disks.
+/// File systems on disks and in memory (include/uapi/linux/magic.h, and the sources of each). 9p is one of them: the host of a
+/// virtual machine answers, as for its disks.
 const LOCAL: [i64; 24] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
@@ -65,8 +65,8 @@ const LOCAL: [i64; 24] = [
     0x0102_1997, // 9p
 ];
 
-/// A user can put an overlay on a FUSE file system. memtrace then acts as this user (`ovl_override_creds`,
-/// fs/overlayfs/util.c), so that FUSE does not refuse it, as it refuses other users.
+/// A user can put an overlay on a FUSE file system. memtrace then reads as this user (`ovl_override_creds`,
+/// fs/overlayfs/util.c). So FUSE does not refuse memtrace, as it refuses other users.
 const OVERLAY: i64 = 0x794c_7630;
 
 /// Major device numbers of block devices that a process or another machine can serve: loop devices and network block devices
@@ -76,8 +76,8 @@ const SERVED_DEVICES: [u32; 2] = [7, 43];
 /// Maximum number of known file systems.
 const MOST: usize = 4096;
 
-/// Kinds of file systems by device number and id of the mount. A device number can be given to another file system, after the
-/// first is unmounted; an id is not, if the kernel has unique ones.
+/// Kinds of file systems by device number and id of the mount. After an unmount, another file system can get the device number.
+/// No other mount gets the id, if the kernel has unique ids.
 static KNOWN: Mutex<Option<HashMap<[u64; 2], Kind>>> = Mutex::new(None);
 
 impl Kind {
@@ -104,8 +104,8 @@ impl Kind {
         }
     }
 
-    /// Remembers the kind of the file system of a file. A file system that a user can have mounted stays
-    /// [`Self::Served`], also for processes of which no user is known.
+    /// Remembers the kind of the file system of a file. A file system that a user can have mounted stays [`Self::Served`], even
+    /// for processes of unknown users.
     pub(super) fn remember(self, facts: &Facts) {
         self.remember_key(key(facts));
     }

@@ -1,5 +1,5 @@
-//! Reads of memory of a target, by a worker: a page can belong to a file on a file system without an answer. The worker
-//! of a process stays for further reads.
+//! Reads of memory of a target, by a worker: a page can belong to a file on a file system that never answers. The worker of a
+//! process stays for further reads.
 
 use std::fs::File;
 use std::io;
@@ -40,7 +40,7 @@ pub(super) fn read(pid: Pid, address: AbsAddr, length: usize, owner: impl FnOnce
             return None;
         }
         Some((Ok(answer), reader)) if answer.as_ref().is_none_or(|bytes| !bytes.is_empty()) => (answer, reader),
-        // The worker has ended, or its memory: the process can have executed another program, or its pid belongs to another.
+        // The worker has ended, or reads a memory that is gone: the process has called exec, or another process has its pid.
         Some(_) | None => {
             let reader = Reader::start(pid, owner()).ok()?;
             (reader.ask(range).ok()?, reader)

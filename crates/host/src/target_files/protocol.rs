@@ -25,40 +25,41 @@ pub(super) struct Call {
     pub(super) wants: Wants,
     /// True if a process without privileges may have mounted the file system.
     pub(super) by_user: bool,
-    /// Number of whoever can be the reason that the file does not answer, and of the same with all mount namespaces.
+    /// Number of the owner that counts if the file does not answer.
     pub(super) owner: u64,
+    /// Number of the same owner without its mount namespace.
     pub(super) user: u64,
     /// Maximum size of a copy, in bytes.
     pub(super) max_copy: u64,
 }
 
 impl Call {
-    /// Creates a call. The client adds the owner of files without an answer, and the maximum size of a copy.
+    /// Creates a call. The client adds the numbers of the owner, and the maximum size of a copy.
     pub(super) const fn new(path: Option<Vec<u8>>, (links, wants): (Links, Wants), by_user: bool) -> Self {
         Self { path, links, wants, by_user, owner: 0, user: 0, max_copy: 0 }
     }
 }
 
-/// What happens to symbolic links in a path.
+/// Treatment of symbolic links in a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Links {
     Follow,
-    /// A link at the end of the path is itself the file, which is not a regular one.
+    /// A link at the end of the path is not followed. It is found itself, and is not a regular file.
     KeepLast,
-    /// There are none in the path of a mapping: a link has been put there since.
+    /// Links are an error. The path of a mapping had no links when the file was mapped.
     Refuse,
 }
 
-/// What is wanted of a file.
+/// Requested result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Wants {
-    /// Only its facts.
+    /// Only the facts about the file.
     Facts,
-    /// Its content too.
+    /// The facts about the file, and its content.
     Content,
-    /// Memory: the file is `/proc/PID/mem`, and further requests come through the socket for the reply.
+    /// Memory of a process: the file is `/proc/PID/mem`, and further requests come through the socket for the reply.
     Memory,
-    /// Only a run of a BPF program, the descriptor after the file, with the address of a mapping of the file.
+    /// Only a run of a BPF program with the address of a mapping of the file. The program is the descriptor after the file.
     Run,
 }
 
@@ -75,8 +76,8 @@ pub(super) struct MemoryRange {
     pub(super) length: u32,
 }
 
-/// Bytes from the address on; fewer if a page is not readable, and none if the process has another memory by now. `None` if
-/// the first page is not readable.
+/// Bytes from the address on. There are fewer bytes if a page is not readable, and 0 bytes if the process has another memory by
+/// now. `None` if the first page is not readable.
 pub(super) type MemoryBytes = Option<Vec<u8>>;
 
 /// Facts about a file.
@@ -96,7 +97,7 @@ pub struct Facts {
     mode: u16,
     /// Major device number: 0 for a file system without a block device.
     pub(super) major: u32,
-    /// Id of the mount, which no other mount gets later; 0 before Linux 6.8.
+    /// Id of the mount; 0 before Linux 6.8. The kernel does not reuse it.
     pub(super) mount: u64,
 }
 
@@ -136,15 +137,15 @@ impl Facts {
 /// Message of a worker.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) enum Reply {
-    /// There is no worker, since the server could not fork for a while.
+    /// There is no worker: the server could not fork in time.
     NoWorker,
     /// The worker has started, or has copied more of the file since its last message.
     Progress,
-    /// The result, and the time in which the worker waited for the file system.
+    /// The result, and the time that the worker waited for the file system.
     Done(Answer, Duration),
 }
 
-/// Result of a call. The descriptors are those of the looked-up file (`O_PATH`) and of its copy, if there are any.
+/// Result of a call. Its descriptors are the looked-up file (`O_PATH`) and the copy of the file, if they exist.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(super) struct Answer {
     /// The facts, and the type of the file system; the number of the error if the file was not found.

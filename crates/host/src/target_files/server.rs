@@ -1,5 +1,5 @@
-//! The server of files: forks a worker for each call. A worker that waits for a file system cannot always be killed, so
-//! nobody waits for it.
+//! The server of files: forks a worker for each call. A worker that waits for a file system cannot always be killed, so the
+//! server does not wait for it.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,22 +19,23 @@ use crate::own_server;
 use crate::privileges::{self, CapabilitySet};
 use crate::procfs::BlockedTime;
 
-/// First argument by which the executable starts as a server.
+/// First argument that starts the executable as this server.
 pub const NAME: &str = "memtrace-files";
 
-/// Maximum number of workers that wait for file systems: in all, because of one owner, and of one user with all mount
-/// namespaces. With as many, the server opens nothing more.
+/// Maximum number of workers. At this limit and the following ones, the server accepts no further calls.
 const MOST_WORKERS: usize = 256;
+/// Maximum number of workers that wait for files of one owner.
 const MOST_OF_OWNER: usize = 4;
+/// Maximum number of workers that wait for files of one user, in all mount namespaces.
 const MOST_OF_USER: usize = 16;
 
-/// Time in which a worker without a client ends.
+/// Time limit for the end of other workers, if there are too many for a call.
 const TIME_TO_END: Duration = Duration::from_millis(100);
 
-/// Time for which a fork is tried again, if there are too many processes.
+/// Time limit for further attempts to fork, if there are too many processes.
 const TIME_TO_FORK: Duration = Duration::from_millis(500);
 
-/// Time after which the kernel ends a worker, in seconds, if it can be ended. It is longer than any deadline of the client.
+/// Time in seconds until the kernel ends a worker, if it can. The time is longer than any deadline of the client.
 const MAX_TIME: u32 = 70;
 
 /// Runs the server until its socket, standard input, is closed.
@@ -50,7 +51,6 @@ pub fn serve() -> ExitCode {
 }
 
 fn calls(socket: BorrowedFd<'_>) -> io::Result<()> {
-    // Owners and users by the pid of the worker.
     let mut workers = Workers::new()?;
     loop {
         let received = own_server::receive::<Call>(socket, MAX_CALL);
@@ -71,11 +71,13 @@ fn calls(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Workers that have not ended.
 struct Workers {
-    /// Owners and users of their files by pid; `None` for a worker that has its answer, and waits for no file system any more.
+    /// Owner and user of each worker's file, by pid; `None` if the worker has its answer, and waits for no file system any
+    /// more.
     running: HashMap<i32, Option<(u64, u64)>>,
-    /// Pipe through which a worker sends its pid before its answer. On a busy machine, a client can send many calls before the
-    /// workers for the last ones have ended.
+    /// Read end of the pipe that gets the pid of each worker before its answer. On a busy machine, a client can send many calls
+    /// before the workers of its last calls have ended.
     answered: OwnedFd,
+    /// Write end of the same pipe.
     answers: OwnedFd,
 }
 
@@ -85,14 +87,14 @@ impl Workers {
         Ok(Self { running: HashMap::new(), answered, answers })
     }
 
-    /// Returns true if there can be a worker for the call. A worker that serves memory has no answer, and needs some time to end
-    /// after its client, longer than the client for its next call.
+    /// Returns true if there can be a worker for the call. Waits for a short time: a worker that serves memory sends no pid to
+    /// the pipe, and may not have ended when its client makes the next call.
     fn permit_in_time(&mut self, call: &Call) -> bool {
         self.within(TIME_TO_END, |workers| workers.permit(call).then_some(())).is_some()
     }
 
-    /// Forks a worker, and returns its pid; `None` if there are too many processes on the machine or in the control group.
-    /// Then the client learns that the file is not the reason.
+    /// Forks a worker, and returns its pid; `None` if there are too many processes on the machine or in the control group. In
+    /// this case, [`Reply::NoWorker`] tells the client that the file is not the reason.
     fn fork_in_time(&mut self, call: &Call, mut descriptors: Vec<OwnedFd>) -> Option<i32> {
         let worker = self.within(TIME_TO_FORK, |workers| fork(call, &mut descriptors, &workers.answers));
         if let (None, Some(reply)) = (worker, descriptors.first()) {
@@ -101,8 +103,8 @@ impl Workers {
         worker
     }
 
-    /// Tries `attempt` for `time`, until it has a result. Before each attempt, the workers that have ended are waited for, because
-    /// they keep their pids until then.
+    /// Tries `attempt` for `time`, until it has a result. Before each attempt, reaps the workers that have ended, to free their
+    /// pids.
     fn within<T>(&mut self, time: Duration, mut attempt: impl FnMut(&mut Self) -> Option<T>) -> Option<T> {
         let start = Instant::now();
         loop {
@@ -138,7 +140,7 @@ impl Workers {
 
 /// Tells the server that this worker waits for no file system any more.
 fn report_answer(answers: &OwnedFd) {
-    // If the pipe is full, the server learns it when this worker has ended.
+    // If the pipe is full, the worker counts until it has ended.
     let _ = rustix::io::write(answers, &getpid().as_raw_nonzero().get().to_ne_bytes());
 }
 
@@ -162,13 +164,13 @@ fn answer(call: &Call, mut descriptors: Vec<OwnedFd>, answers: &OwnedFd) -> io::
     }
     let reply = descriptors.remove(0);
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // A worker that waits for ever does not hold the socket of the server.
+    // A worker that waits for ever must not keep the socket of the server open.
     // SAFETY: this process does not use standard input any more.
     unsafe { libc::close(0) };
     // SAFETY: the default action of the signal ends the process.
     let limit_time = || _ = unsafe { libc::alarm(MAX_TIME) };
     limit_time();
-    // The client closes its end when it does not wait any more.
+    // After the client has stopped waiting, its end is closed, and the send fails.
     let progress = || own_server::send(reply.as_fd(), &Reply::Progress, &[]).is_ok();
     let _ = progress();
     if call.wants == Wants::Memory {

@@ -25,8 +25,8 @@ const MAX_SIZE: u64 = 1 << 36;
 /// Bytes that are copied between two messages about progress.
 const CHUNK: u64 = 8 << 20;
 
-/// Does what a call wants. `descriptors`: the directory or the file itself, perhaps a program. `progress` is
-/// called while the file is read; it returns false if nobody waits any more.
+/// Executes a call. `descriptors`: the directory or the file itself, perhaps a program. `progress` is called while the file is
+/// read. It returns false if the client does not wait any more.
 pub(super) fn run(call: &Call, descriptors: Vec<OwnedFd>, progress: impl FnMut() -> bool) -> (Answer, Vec<OwnedFd>) {
     let mut descriptors = descriptors.into_iter();
     let Some(target) = descriptors.next() else {
@@ -36,7 +36,7 @@ pub(super) fn run(call: &Call, descriptors: Vec<OwnedFd>, progress: impl FnMut()
         Some(path) => look_up(&target, Path::new(OsStr::from_bytes(path)), call.links, ResolveFlags::empty()),
         None => Ok(target),
     };
-    // A server can have no answer to statfs(2).
+    // A file system that a process serves can fail statfs(2).
     let type_of = |seen: &OwnedFd| fstatfs(seen).map_or(UNKNOWN, |found| found.f_type);
     let found = seen.and_then(|seen| Ok((Facts::read(&seen, AtFlags::empty())?, type_of(&seen), seen)));
     let (facts, file_system, seen) = match found {
@@ -73,8 +73,8 @@ pub(super) fn look_up(directory: &OwnedFd, path: &Path, links: Links, further: R
     Ok(openat2(directory, path, flags, Mode::empty(), resolve)?)
 }
 
-/// Opens the file for reading. Only regular files are opened: the open of a device can have side effects, and that of a
-/// pipe can block for ever. Files that the kernel generates can do both.
+/// Opens the file for reading. Only regular files are opened: opening a device can have side effects, and opening a pipe can
+/// block for ever. Opening a file that the kernel generates can do both.
 pub(super) fn open_seen(seen: &OwnedFd, facts: &Facts, kind: Kind) -> io::Result<File> {
     if !facts.is_regular() || kind == Kind::Generated {
         return Err(io::ErrorKind::InvalidInput.into());
