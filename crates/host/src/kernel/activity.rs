@@ -21,8 +21,8 @@ use super::settings::ActivityOptions;
 use super::wire_type::{self, MapEntry};
 use crate::target_files::read_memory;
 
-/// Programs of every run with activity, and their tracepoints. The program at the exit is attached before the programs
-/// that forget the process.
+/// Programs of every run with activity, and their tracepoints. `activity_thread_exit` is attached before the programs that
+/// forget an exited process.
 const TRACEPOINTS: [(&str, &str); 3] = [
     ("activity_switch", "sched_switch"),
     ("activity_thread_start", "sched_process_fork"),
@@ -47,7 +47,8 @@ pub(super) fn attach(bpf: &mut Bpf, options: &ActivityOptions) -> Result<(), Ker
 pub struct StepSite {
     /// File offset of the probed instruction.
     pub offset: FileOffset,
-    /// File offset of the probe's semaphore: a counter of its users. The target computes arguments only if it is not 0.
+    /// File offset of the probe's semaphore: a counter of its users. The target computes the arguments only if the counter is
+    /// not 0.
     pub semaphore: Option<FileOffset>,
     /// Step that the probe records.
     pub step: StepProbe,

@@ -28,12 +28,13 @@ const TAG_PROGRAM: &str = "tag_entry";
 /// Program at the return of a function that returns the new tag.
 const TAG_RETURN_PROGRAM: &str = "tag_return";
 
-/// Instruction at which the current tag changes.
+/// Instruction with a probe that changes the current tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TagSite {
     /// File offset of the probed instruction.
     pub offset: FileOffset,
-    /// File offset of the probe's semaphore: a counter of its users. The target computes arguments only if it is not 0.
+    /// File offset of the probe's semaphore: a counter of its users. The target computes the arguments only if the counter is
+    /// not 0.
     pub semaphore: Option<FileOffset>,
     /// Change of the tag.
     pub effect: TagEffect,
@@ -53,7 +54,7 @@ struct Attachment {
 pub struct Probes {
     /// Each link with the path of its object.
     links: Vec<(PathBuf, AttachedProbes)>,
-    /// Attachments in effect, so that none is made twice.
+    /// Attachments in effect. They are not made again.
     attached: HashSet<Attachment>,
     /// Objects that got no probes.
     refused: BTreeMap<PathBuf, Refusal>,
@@ -95,7 +96,7 @@ impl Probes {
         self.refused_instructions.iter().map(|(path, offset)| (path.as_path(), *offset))
     }
 
-    /// Returns the reason why the object at `path` got no probes, if so.
+    /// Returns the reason why the object at `path` got no probes; `None` if it was not refused.
     #[must_use]
     pub fn refusal(&self, path: &Path) -> Option<Refusal> {
         self.refused.get(path).copied()
@@ -289,13 +290,13 @@ impl Drop for Probes {
     }
 }
 
-/// Returns the points with a link. `links` are in the order of `points`, and lack those with an offset in `refused`.
+/// Returns the points with a link. `links` are in the order of `points`, without the points at offsets in `refused`.
 fn attached_points(points: &[AttachPoint], refused: &[FileOffset], links: &[AttachedProbes]) -> Vec<AttachPoint> {
     let count = links.iter().map(AttachedProbes::count).sum();
     points.iter().filter(|point| !refused.contains(&point.offset)).take(count).copied().collect()
 }
 
-/// Attaches a program to each of `points` by itself. Returns the instructions that the kernel refuses, and the first other
+/// Attaches a program to each of `points` separately. Returns the instructions that the kernel refuses, and the first other
 /// error.
 fn attach_each(
     backend: &mut AttachBackend<'_>,
@@ -344,8 +345,8 @@ fn entry(probe: &Probe) -> (&'static str, AttachPoint) {
     (program.name, AttachPoint { offset: probe.offset, cookie: cookie.map(|cookie| cookie.0), semaphore: None })
 }
 
-/// Returns the programs and attach points that detect a call: at its entry, or at the instructions at which a register
-/// has the block or the size.
+/// Returns the programs and attach points that detect a call. They are at the entry of the function, or at instructions with
+/// the block or the size in a register.
 fn entries(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let (program, at_entry) = entry(probe);
     let Some(ResultProbes { results, sizes, .. }) = &probe.results else { return vec![(program, at_entry)] };
@@ -358,8 +359,8 @@ fn entries(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     results.chain(sizes.iter().map(|site| point(RESULT_SIZE_PROGRAM, site))).collect()
 }
 
-/// Returns the programs and attach points for the returns of a function. If the instructions with its block are probed,
-/// only the functions that return a block in its place need a program at their return.
+/// Returns the programs and attach points for the returns of a function. If the instructions with its block are probed, only
+/// the functions that return a block in place of this function need a program at their return.
 fn returns(probe: &Probe) -> Vec<(&'static str, AttachPoint)> {
     let point = |offset| AttachPoint { offset, cookie: None, semaphore: None };
     if let Some(ResultProbes { slow, .. }) = &probe.results {

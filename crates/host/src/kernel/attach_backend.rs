@@ -18,13 +18,13 @@ use super::memory_locks::{self, MemoryLocks};
 use super::probed_files::ProbedFile;
 use super::uprobe_multi::UprobeMulti;
 
-/// Program at an instruction at which a register has the block that a function returns.
+/// Program at instructions with the returned block in a register.
 pub(super) const RESULT_PROGRAM: &str = "alloc_result";
 
-/// Program at an instruction at which a register has the requested size.
+/// Program at instructions with the requested size in a register.
 pub(super) const RESULT_SIZE_PROGRAM: &str = "alloc_size_site";
 
-/// Attaches uprobes, all of them to one file if there is one.
+/// Attaches uprobes. If `file` is set, all of them are in this file.
 pub(super) struct AttachBackend<'kernel> {
     interface: Interface<'kernel>,
     file: Option<ProbedFile>,

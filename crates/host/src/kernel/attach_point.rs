@@ -6,7 +6,7 @@ use memtrace_model::{FileOffset, Pid, printable};
 
 use crate::procfs;
 
-/// Processes in which a probe is active.
+/// Processes with an active probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// A single process.

@@ -58,7 +58,7 @@ pub(super) struct LinkPoints<'a> {
 /// Loads a program for uprobe_multi links. The verifier writes its log to `log`, which may be empty.
 pub(super) fn load_program(code: &ProgramCode<'_>, log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attributes = zeroed_attributes();
-    // SAFETY: the variant consists of integers, for which any bytes are valid.
+    // SAFETY: the variant consists of integers, so any bytes are valid.
     let load = unsafe { &mut attributes.__bindgen_anon_3 };
     load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
     load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
@@ -93,7 +93,7 @@ pub(super) fn load_program(code: &ProgramCode<'_>, log: &mut [u8]) -> io::Result
 /// Loads BTF.
 pub(super) fn load_btf(btf: &[u8]) -> io::Result<OwnedFd> {
     let mut attributes = zeroed_attributes();
-    // SAFETY: the variant consists of integers, for which any bytes are valid.
+    // SAFETY: the variant consists of integers, so any bytes are valid.
     let load = unsafe { &mut attributes.__bindgen_anon_7 };
     load.btf = address(btf);
     load.btf_size = btf.len() as u32;
@@ -113,7 +113,7 @@ pub(super) fn create_link(
     let LinkPoints { offsets, cookies, semaphores } = points;
     assert_eq!([cookies.len(), semaphores.len()], [offsets.len(); 2], "each offset has a cookie and a semaphore");
     let mut attributes = zeroed_attributes();
-    // SAFETY: the variant consists of integers, for which any bytes are valid.
+    // SAFETY: the variant consists of integers, so any bytes are valid.
     let request = unsafe { &mut attributes.link_create };
     request.__bindgen_anon_1.prog_fd = fd_field(program.as_raw_fd());
     request.attach_type = BPF_TRACE_UPROBE_MULTI as u32;
@@ -140,7 +140,7 @@ pub(super) fn create_link(
 /// Attaches an iterator program.
 pub(super) fn create_iterator_link(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attributes = zeroed_attributes();
-    // SAFETY: the variant consists of integers, for which any bytes are valid.
+    // SAFETY: the variant consists of integers, so any bytes are valid.
     let request = unsafe { &mut attributes.link_create };
     request.__bindgen_anon_1.prog_fd = fd_field(program.as_raw_fd());
     request.attach_type = BPF_TRACE_ITER as u32;
@@ -158,7 +158,7 @@ pub(super) fn create_iterator(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 /// Returns the kernel's information about a program.
 pub(super) fn program_info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info> {
-    // SAFETY: the members are integers, for which 0 is valid.
+    // SAFETY: the members are integers, so 0 is valid.
     let mut info: bpf_prog_info = unsafe { zeroed() };
     let mut attributes = zeroed_attributes();
     attributes.info.bpf_fd = fd_field(program.as_raw_fd());

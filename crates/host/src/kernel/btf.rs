@@ -65,7 +65,7 @@ impl<'data> Btf<'data> {
         bits.is_multiple_of(8).then_some(bits / 8)
     }
 
-    /// Returns the offset in bytes of `member`. Uses the first of its names that the kernel has.
+    /// Returns the offset of `member` in bytes. Uses the first name of the member that the kernel has.
     pub(super) fn offset_of(&self, member: KernelMember) -> Option<u32> {
         member.names.iter().find_map(|name| self.member_offset(member.structure, name))
     }

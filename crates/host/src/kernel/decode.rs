@@ -117,8 +117,8 @@ fn read<T: WireType>(record: &[u8]) -> Result<T, BadRecord> {
     wire_type::read(record).ok_or(BadRecord)
 }
 
-/// No block is as large as the address space of a process: 57 bits with five levels of page tables. Such blocks of a false
-/// allocator would fill the ledger, because no minimum size is above them.
+/// No block is as large as the address space of a process: 57 bits with five levels of page tables. A function that is wrongly
+/// taken for an allocator could report such blocks. They would fill the ledger, because they exceed every minimum size.
 const ADDRESS_SPACE: u64 = 1 << 57;
 
 const fn alloc(record: &AllocRecord, allocator: AllocatorId, tag: TagId) -> Result<EventKind, BadRecord> {

@@ -32,9 +32,9 @@ pub(super) fn dropped(bpf: &Bpf, pid: Pid) -> Option<Amount> {
     Some(Amount { bytes: Bytes(bytes), count })
 }
 
-/// Ends the demotion of `pid`, whose number another process may get.
+/// Ends the demotion of `pid`. Another process may get this pid.
 pub(super) fn forget(bpf: &mut Bpf, pid: Pid) -> Result<(), KernelError> {
-    // At the exit of the process, a BPF program has removed the entries.
+    // This fails if a BPF program has removed the entries at the exit of the process.
     let _ = map::<u64>(bpf, "MIN_SIZES")?.remove(&pid.0);
     let _ = map::<MapEntry<DroppedBlocks>>(bpf, "DROPPED")?.remove(&pid.0);
     Ok(())

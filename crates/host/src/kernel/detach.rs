@@ -4,8 +4,8 @@
 //! until no task executes the probe. The waits of uprobe_multi links can overlap, so several threads close descriptors.
 //! The waits of perf events cannot overlap: `perf_uprobe_destroy` (kernel/trace/trace_event_perf.c) holds a mutex.
 //!
-//! While a process holds the lock of its memory map, no descriptor is closed: the close would wait for the lock, and every
-//! fork for the close (`MemoryLocks`). A reaper process waits in place of memtrace if the lock is not released.
+//! While a process holds the lock of its memory map, no descriptor is closed: the close would wait for the lock, and every fork
+//! would wait for the close (`MemoryLocks`). A reaper process waits in place of memtrace if the lock is not released.
 
 use std::io;
 use std::ptr;
@@ -21,13 +21,13 @@ use super::memory_locks::MemoryLocks;
 /// 0.4 s with one. More threads do not help.
 const THREADS: usize = 8;
 
-/// Interval at which the reaper checks if memtrace has exited.
+/// Interval of the reaper's checks whether memtrace has exited.
 static PAUSE: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
-/// Interval at which a thread, or the reaper, checks if a lock is held still.
+/// Interval of the checks whether a lock is still held, by a thread or by the reaper.
 const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest time for which memtrace waits for locks when it drops a [`Detach`].
+/// Maximum time that the drop of a [`Detach`] waits for locks.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Number of standard streams.
@@ -59,8 +59,8 @@ impl AttachedProbes {
     }
 }
 
-/// Removal of probes in progress. Dropping this value waits until all probes are removed, or a reaper process has taken over
-/// because a lock was not released.
+/// Removal of probes in progress. Dropping this value waits until all probes are removed, or until a reaper process has taken
+/// over because a lock was not released.
 pub struct Detach {
     total: usize,
     shared: Arc<Shared>,
@@ -91,14 +91,15 @@ struct Queue {
 struct LockWait {
     /// Process that holds the lock; `None` if no thread waits.
     holder: Option<LockHolder>,
-    /// Time at which a reaper takes over; `None` to wait for ever.
+    /// Time when a reaper takes over; `None` to wait for ever.
     deadline: Option<Instant>,
-    /// True after a reaper has taken over. It has all descriptors, so that closing them removes no probe.
+    /// True after a reaper has taken over. The reaper has copies of all descriptors, so that closing them here removes no
+    /// probe.
     is_left: bool,
 }
 
 impl LockWait {
-    /// Sets the time at which a reaper takes over, unless it is set to an earlier one.
+    /// Sets the time when a reaper takes over, unless an earlier time is set.
     fn end_at(&mut self, time: Instant) {
         self.deadline = Some(self.deadline.map_or(time, |deadline| deadline.min(time)));
     }
@@ -160,8 +161,8 @@ impl Shared {
         }
     }
 
-    /// Lets a reaper take over. It has the capabilities of this thread. The thread that waits for the removal can have fewer
-    /// by then, and Linux before 6.4 may refuse an iteration without CAP_BPF (`__sys_bpf`, kernel/bpf/syscall.c).
+    /// Lets a reaper take over, with the capabilities of this thread. The thread that waits for the removal may have fewer
+    /// capabilities by then, and Linux before 6.4 may refuse an iteration without CAP_BPF (`__sys_bpf`, kernel/bpf/syscall.c).
     fn leave(&self, locks: &MemoryLocks) {
         let started = start_reaper(Some(locks));
         let mut wait = self.wait();
@@ -258,14 +259,15 @@ impl Detach {
         self.shared.wait().holder.clone()
     }
 
-    /// Hands the remaining probes over to a reaper process, which exits after memtrace, and after a lock that is held.
+    /// Hands the remaining probes over to a reaper process. The reaper exits when memtrace has exited and no process holds a
+    /// lock.
     ///
     /// A process with the last descriptor of a probe exits only after the kernel has removed the probe. The reaper
     /// closes its descriptors after memtrace, so a process that waits for memtrace does not wait for the removal.
     ///
     /// # Errors
     ///
-    /// Errors of fork(2). In this case, the call waits until all probes are removed.
+    /// Errors of fork(2). In this case, the call waits as the drop of this value does.
     pub fn hand_over(self) -> io::Result<()> {
         if self.lock_holder().is_some() {
             // The thread that waits for the lock starts the reaper.
@@ -289,8 +291,8 @@ impl Drop for Detach {
     }
 }
 
-/// Starts the reaper: a child process that inherits all descriptors of memtrace and exits after it, when `locks` are free. The
-/// reaper closes its standard streams, so that the reader of a pipe does not wait for its exit.
+/// Starts the reaper: a child process that inherits all descriptors of memtrace, and exits after memtrace when `locks` are
+/// free. The reaper closes its standard streams, so that the reader of a pipe does not wait for its exit.
 fn start_reaper(locks: Option<&MemoryLocks>) -> io::Result<()> {
     // SAFETY: the call has no conditions.
     let parent = unsafe { libc::getpid() };

@@ -51,8 +51,8 @@ pub enum KernelError {
         /// The failed operation.
         action: String,
     },
-    /// A process holds the lock of its memory map. The insertion of a probe would wait for the lock, and every fork for the
-    /// insertion.
+    /// A process holds the lock of its memory map. The insertion of a probe would wait for the lock, and every fork would wait
+    /// for the insertion.
     #[error(
         "{holder} holds the lock of its memory map and waits; no process of this machine could fork while probes are inserted"
     )]

@@ -12,7 +12,7 @@ use crate::procfs;
 /// Attaches the programs to the tracepoints of page faults, or to the perf event of page faults if `page_fault_user`
 /// cannot be used. Major faults have a perf event only.
 pub(super) fn attach(bpf: &mut Bpf) -> Result<(), KernelError> {
-    // The program for major faults is attached last: it expects that the fault has been recorded before.
+    // The program for major faults is attached last: it expects that the other program has recorded the fault before.
     match bpf.attach_tracepoint("page_fault_user", "page_fault_user") {
         Ok(()) => {
             bpf.attach_tracepoint("page_fault_kernel", "page_fault_kernel")?;
@@ -25,7 +25,7 @@ pub(super) fn attach(bpf: &mut Bpf) -> Result<(), KernelError> {
     attach_event(bpf, "page_fault_major", SoftwareEvent::PageFaultsMaj)
 }
 
-/// Program that keeps the begin of a fault. If the kernel skips it, no record is missing.
+/// Program that stores the begin of a fault. If the kernel skips the program, no record is missing.
 pub(super) const HUGE_PAGE_BEGIN: &str = "huge_page_begin";
 
 /// Function that maps a huge page at a fault (mm/huge_memory.c).
@@ -41,8 +41,8 @@ const HUGE_PAGE_PROGRAMS: [(&str, &str); 2] = [("huge_page_write", WRITES_HUGE_P
 ///
 /// # Errors
 ///
-/// The kernel's error if it has no such functions, or cannot attach to functions. Linux can on arm64 since 6.4
-/// (`HAVE_DYNAMIC_FTRACE_WITH_DIRECT_CALLS`).
+/// The kernel's error if it has no such functions, or cannot attach to functions. On arm64, Linux can attach to functions since
+/// 6.4 (`HAVE_DYNAMIC_FTRACE_WITH_DIRECT_CALLS`).
 pub(super) fn attach_huge_pages(bpf: &mut Bpf) -> Result<(), KernelError> {
     let attached = try_attach_huge_pages(bpf);
     if attached.is_err() {

@@ -34,8 +34,8 @@ pub const FIND_VMA: (u32, u32) = (5, 17);
 /// [`KernelError::Permission`] if the caller may not use them.
 pub fn require() -> Result<(), KernelError> {
     btf()?;
-    // A search in BTF takes ten milliseconds, and kernels from 5.17 on have `bpf_find_vma`. An older kernel may have it
-    // from its distribution.
+    // Search older kernels only, because a search in BTF takes ten milliseconds. Kernels from 5.17 on have `bpf_find_vma`, and
+    // a distribution may have added it to an older one.
     if procfs::kernel_release().and_then(|release| procfs::kernel_version(&release)).is_none_or(|it| it < FIND_VMA) {
         settings::find_vma()?;
     }

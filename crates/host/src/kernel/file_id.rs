@@ -38,7 +38,7 @@ pub(super) fn load(bpf: &mut Bpf) -> Result<(), KernelError> {
     Ok(())
 }
 
-/// Returns the id of the file at `path`; `None` if it cannot be mapped. If that can wait, a worker maps it.
+/// Returns the id of the file at `path`; `None` if it cannot be mapped. If mapping the file can block, a worker does it.
 pub(super) fn of_path(bpf: &mut Bpf, path: &Path) -> Option<FileIdReply> {
     let log = |error: &io::Error| log::debug!("{}: {error}", printable(path));
     let file = LinkedFile::at(path).inspect_err(log).ok()?;
@@ -49,7 +49,7 @@ pub(super) fn of_path(bpf: &mut Bpf, path: &Path) -> Option<FileIdReply> {
     of_mapping(bpf, mapping.start())
 }
 
-/// Returns the id of a file, which a worker maps.
+/// Returns the id of a file. A worker maps the file.
 pub(super) fn by_worker(bpf: &mut Bpf, file: &LinkedFile) -> Option<FileIdReply> {
     run(bpf, MAPPED, |program| file.run_on_mapping(program)).filter(|reply| reply.status == file_id_status::FOUND)
 }
@@ -75,7 +75,7 @@ fn look_up(bpf: &mut Bpf, program: &str, argument: u64) -> Option<FileIdReply> {
     None
 }
 
-/// Lets `run` run the program `name`, and returns its reply. Each run overwrites the reply of the previous run.
+/// Lets `run` run the program `name`, and returns the program's reply. Each run overwrites the reply of the previous run.
 fn run(bpf: &mut Bpf, name: &str, run: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> Option<FileIdReply> {
     let program: &mut RawTracePoint = bpf.program(name).ok()?;
     run(program.fd().ok()?.as_fd()).inspect_err(|error| log::debug!("cannot read file ids: {error}")).ok()?;

@@ -45,7 +45,7 @@ pub struct Kernel {
     bpf: Bpf,
     /// Programs for uprobe_multi links; `None` if aya attaches the probes as perf events.
     multi: Option<UprobeMulti>,
-    /// Locks of memory maps, once probes are attached; `None` if the kernel does not show them.
+    /// Locks of memory maps, from the first attach on; `None` if the kernel does not show them.
     memory_locks: OnceLock<Option<Arc<MemoryLocks>>>,
     unwind_maps: UnwindMaps,
     log: Option<EbpfLogger<&'static dyn log::Log>>,
@@ -163,7 +163,7 @@ impl Kernel {
         process_filter::decide(&mut self.bpf, pid, true)
     }
 
-    /// Returns true if `pid` is traced since [`Self::follow`], or since a traced process has started it.
+    /// Returns true if `pid` is traced because of [`Self::follow`], or because a traced process has started it.
     ///
     /// # Errors
     ///
@@ -254,8 +254,8 @@ impl Kernel {
         Some(file_id::of_path(&mut self.bpf, path)?.object)
     }
 
-    /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached. An object that a
-    /// user serves gets none ([`Probes::refusals`]); the same holds for all functions that attach probes.
+    /// Attaches the probes `sites` to the object at `path`, except the ones that are already attached. An object that a user
+    /// serves gets no probes ([`Probes::refusals`]). This holds for all functions that attach probes.
     ///
     /// # Errors
     ///
@@ -295,8 +295,8 @@ impl Kernel {
         probes.refuse_failed(scope, path, result)
     }
 
-    /// Returns true if the result sites of the function are probed. If calls are timed, they are not probed, because
-    /// their programs do not time calls.
+    /// Returns true if the result sites of the function are probed. If calls are timed, result sites are not probed, because
+    /// the programs at these sites do not time calls.
     pub fn uses_results(&self, probe: &Probe) -> bool {
         probe.results.is_some() && !self.times_calls
     }
@@ -406,7 +406,7 @@ impl Kernel {
         self.multi.is_some()
     }
 
-    /// Lets `attach` attach probes to the object at `path`, unless a user could hold up the machine with the file.
+    /// Calls `attach` to attach probes to the object at `path`, unless a user could block the whole machine through this file.
     fn attach_with(
         &mut self,
         probes: &mut Probes,
@@ -490,9 +490,9 @@ impl Kernel {
         ThreadUsageReader::take(&mut self.bpf)
     }
 
-    /// Lets the BPF programs read the counters that an allocator keeps in the memory of its process, at the exit of
-    /// each thread. `processes`: ids of processes, with the distances in bytes of the counters of allocated and of
-    /// freed bytes from the thread pointer. They hold until the process calls exec.
+    /// Lets the BPF programs read the counters that an allocator keeps in the memory of its process, at the exit of each
+    /// thread. `processes`: pids, each with the offsets of two counters from the thread pointer, in bytes: the counter of
+    /// allocated bytes, and the counter of freed bytes. The offsets are valid until the process calls exec.
     ///
     /// # Errors
     ///
@@ -506,7 +506,7 @@ impl Kernel {
             thread_usage::read_at_exit(&mut self.bpf, pid, distances)?;
             is_needed = true;
         }
-        // The programs at system calls of the whole machine have a cost, so they are attached only if they are needed.
+        // The programs at system calls slow down the whole machine, so they are attached only if they are needed.
         if is_needed && !settings::has_memory_at_exit() {
             thread_usage::attach_before_exit(&mut self.bpf);
         }

@@ -13,7 +13,7 @@ pub struct LockHolder {
     pub pid: Pid,
     /// Name of the process; `None` if it has exited.
     pub comm: Option<Comm>,
-    /// User id of the user who answers for the process; `None` if the process has exited.
+    /// User id of the user who is responsible for the process; `None` if the process has exited.
     pub user: Option<u32>,
 }
 

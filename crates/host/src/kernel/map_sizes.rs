@@ -1,4 +1,4 @@
-//! Sizes of the BPF maps. The maps of the table can have fewer entries, to take less memory.
+//! Sizes of the BPF maps. The maps in `MAPS` can have fewer entries, to take less memory.
 
 use aya::EbpfLoader;
 use memtrace_model::Bytes;
@@ -77,7 +77,7 @@ const MAPS: &[SizedMap] = &[
 /// shards.
 const OTHERS: u64 = 2 << 20;
 
-/// Maps of runs that count the usage of threads, with the smallest possible size, which they have in other runs. The
+/// Maps of runs that count the usage of threads. In other runs, they have the smallest possible size, which is given here. The
 /// kernel allocates rings, and the buckets of hash tables, at their creation: 16 MiB for `SIZES`.
 const MAPS_OF_COUNTS: [(&str, u32); 4] =
     [("SIZES", 1), ("PROCESS_USAGE", 1), ("ALLOCATOR_COUNTERS", 1), ("THREAD_EXITS", PAGE)];
@@ -110,8 +110,8 @@ impl MapSizes {
     /// Smallest sizes, for a run with all optional parts. With fewer entries, a thread would often find no free slot.
     pub const SMALLEST: Self = Self { shift: 4, rows: 1, uses: MapUses { tags: true, activity: true } };
 
-    /// Returns the largest sizes for which [`Self::memory`] is at most `maps`, or `None` if even the smallest sizes
-    /// take more. `rows` is the maximum number of maps of unwind rows.
+    /// Returns the largest sizes that take at most the memory `maps` ([`Self::memory`]); `None` if even the smallest sizes take
+    /// more. `rows` is the maximum number of maps of unwind rows.
     #[must_use]
     pub fn within(maps: Bytes, rows: u32, uses: MapUses) -> Option<Self> {
         let sizes = (0..=Self::SMALLEST.shift).map(|shift| Self { shift, rows: rows.clamp(1, Self::FULL.rows), uses });

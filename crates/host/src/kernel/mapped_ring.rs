@@ -65,7 +65,7 @@ impl MappedRing {
         &self.map
     }
 
-    /// Returns the next record; `None` if there is none, or if it is not complete yet. Then the map's descriptor
+    /// Returns the next record; `None` if there is none, or if it is not complete yet. After `None`, the map's descriptor
     /// becomes readable when a BPF program wakes the reader.
     ///
     /// If the length of a record is impossible, the rest of the ring is skipped and returned as one empty record.
@@ -251,7 +251,7 @@ impl Consumer {
         self.is_unordered = true;
     }
 
-    /// Orders the last store of the position before the reads that follow. Returns false if that was done already.
+    /// Orders the last store of the position before the reads that follow. Returns false if the store was already ordered.
     ///
     /// A BPF program wakes the reader only if it completes the record at the reader's position (`bpf_ringbuf_commit`).
     /// So before the reader stops, either it reads the completed record, or the program reads the new position.

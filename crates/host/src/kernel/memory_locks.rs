@@ -1,13 +1,14 @@
 //! Locks of memory maps that processes hold while they wait.
 //!
 //! To insert or remove a breakpoint, the kernel takes the lock of the memory map of every process that maps the instruction,
-//! even if the probe is for another process. Until it has the lock, no process of the machine can fork, and no signal ends
-//! the wait (`register_for_each_vma`, kernel/events/uprobes.c). A process can hold its lock for as long as it likes. If it
+//! even if the probe is for another process. Until the kernel has the lock, no process of the machine can fork, and no signal
+//! ends the wait (`register_for_each_vma`, kernel/events/uprobes.c). A process can hold its lock for as long as it likes. If it
 //! unmaps pages of a FUSE file that it has written, the kernel waits for the server with the lock (`fuse_vma_close`,
 //! fs/fuse/file.c).
 //!
-//! Reads of `/proc/PID/maps` do not show this. munmap(2) holds the lock for reading by then (`vms_complete_munmap_vmas`,
-//! mm/vma.c), and since Linux 6.17 the file is read without the lock. So a BPF program reads the locks themselves.
+//! Reads of `/proc/PID/maps` do not show such a lock. munmap(2) holds the lock for reading when it waits
+//! (`vms_complete_munmap_vmas`, mm/vma.c), and since Linux 6.17 the file is read without the lock. So a BPF program reads the
+//! locks themselves.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,8 +29,9 @@ const PROGRAM: &str = "memory_locks";
 /// Time for which a thread must hold a lock without running. Page faults and reclaim hold locks for shorter times.
 pub(super) const LIMIT: Duration = Duration::from_secs(1);
 
-/// First and longest pause between two samples. Most locks are free after the first.
+/// First pause between two samples. Most locks are free after it.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// Longest pause between two samples.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of threads in a sample.
@@ -41,7 +43,7 @@ const BUFFER: usize = 128 * size_of::<MemoryLockRecord>();
 /// Checks if a process holds the lock of its memory map while it waits.
 pub(super) struct MemoryLocks {
     iterator: TaskIterator,
-    /// Thread that held a lock in the last check, so that the next check does not wait again.
+    /// Thread that held a lock in the last check. If it still holds the lock, the next check does not wait again.
     last: Mutex<Option<MemoryLockRecord>>,
 }
 

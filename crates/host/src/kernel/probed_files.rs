@@ -1,8 +1,8 @@
-//! Files in which probes are safe.
+//! Files that are safe to probe.
 //!
-//! To insert a breakpoint, the kernel reads the page of the instruction, and no process can fork until then: it holds
-//! `dup_mmap_sem` (`register_for_each_vma`, kernel/events/uprobes.c). If a user serves the file by FUSE, the page may never
-//! arrive.
+//! To insert a breakpoint, the kernel reads the page of the instruction. No process can fork during the read, because the
+//! kernel holds `dup_mmap_sem` (`register_for_each_vma`, kernel/events/uprobes.c). If a user serves the file by FUSE, the page
+//! may never arrive.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ const OVERLAY: u32 = 0x794c_7630;
 pub enum Refusal {
     /// A user serves the file by FUSE. While the kernel waits for its pages, no process of the machine can fork.
     Served,
-    /// The kernel has not told in time which file system has the pages, or cannot tell.
+    /// The file system of the pages is unknown: the lookup took too long, or failed.
     Unknown,
     /// The kernel does not attach the probes.
     Failed,
@@ -45,7 +45,7 @@ impl Refusal {
     }
 }
 
-/// A file in which probes are safe. The kernel finds the same file by its path.
+/// A file that is safe to probe. The kernel finds the same file by [`Self::path`].
 pub(super) struct ProbedFile(LinkedFile);
 
 impl ProbedFile {
@@ -72,7 +72,8 @@ impl ProbedFile {
     }
 }
 
-/// Users can mount no other file systems that are served (`FS_USERNS_MOUNT` in the kernel's sources).
+/// Returns true if no user can serve the file. Users can serve files by FUSE, and by an overlay of FUSE. They can mount no
+/// other served file systems (`FS_USERNS_MOUNT` in the kernel's sources).
 fn is_safe(FileIdReply { object, file_system, .. }: &FileIdReply) -> bool {
     match *file_system {
         FUSE => is_served_by_root(object.device >> 20, object.device & 0xf_ffff),

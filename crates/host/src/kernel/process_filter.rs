@@ -32,7 +32,7 @@ pub enum ProcessFilter {
     Matching(Vec<Condition>),
 }
 
-/// Selects the threads with recorded allocations, by the name of the thread at the allocation. The default is all
+/// Selects threads by their names at an allocation. Only the allocations of selected threads are recorded. The default is all
 /// threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadFilter {
@@ -153,8 +153,8 @@ impl ProcessFilter {
         is_included && !matching.any(|condition| condition.rule.exclude)
     }
 
-    /// Returns true if the filter selects process `pid`, or if it could: it compares the executable, which is unknown.
-    /// `traits` is called only if the filter has conditions.
+    /// Returns true if the filter selects process `pid`, or could select it because its executable is unknown. `traits` is
+    /// called only if the filter has conditions.
     #[must_use]
     pub fn can_select(&self, pid: Pid, traits: impl FnOnce() -> Traits) -> bool {
         let Self::Matching(conditions) = self else { return true };
@@ -251,7 +251,7 @@ pub(super) fn is_decided(bpf: &mut Bpf, pid: Pid) -> Result<bool, KernelError> {
 /// Removes the decision about a process that has exited, if the BPF programs have not.
 pub(super) fn forget(bpf: &mut Bpf, pid: Pid) -> Result<(), KernelError> {
     let mut decisions: HashMap<&mut MapData, u32, MapEntry<Decision>> = map(bpf, "DECISIONS")?;
-    // It fails if there is no decision.
+    // The removal fails if there is no decision.
     let _ = decisions.remove(&pid.0);
     Ok(())
 }

@@ -45,8 +45,8 @@ impl RingReader {
         self.0.map_data()
     }
 
-    /// Raises the priority of the calling thread, if permitted. At the default priority, targets can keep all CPUs busy
-    /// until a ring overflows. [`Self::has_priority`] tells whether it was permitted.
+    /// Raises the priority of the calling thread, if permitted ([`Self::has_priority`]). At the default priority, targets can
+    /// keep all CPUs busy until a ring overflows.
     pub fn raise_priority() {
         const NICENESS: libc::c_int = -10;
         const THIS_THREAD: libc::id_t = 0;

@@ -16,7 +16,7 @@ use super::process_filter::{ProcessFilter, ThreadFilter};
 use super::tracepoints;
 use crate::procfs::{self, Hierarchies, kernel_files};
 
-/// Divisor of the size of a ring. Its reader is woken when this part of the ring is full.
+/// Divisor of the size of a ring. The quotient is the number of unread bytes that wakes the reader.
 const WAKE_PART: u64 = 4;
 
 /// Options of the activity of threads.

@@ -20,8 +20,8 @@ const PROGRAM: &str = "thread_usage";
 pub(super) const TRACEPOINTS: [(&str, &str); 2] =
     [("count_thread_start", "sched_process_fork"), ("count_thread_exit", "sched_process_exit")];
 
-/// Programs that read the counters of an allocator in the memory of a process before a thread exits, with their
-/// tracepoints. They are needed if the memory is gone at the tracepoint of the exit.
+/// Programs that read the counters of an allocator in the memory of a process before a thread exits, with their tracepoints.
+/// They are needed on kernels that free the memory before the tracepoint of the exit.
 const BEFORE_EXIT: [(&str, &str); 2] = [("count_exit_call", "sys_enter"), ("count_fatal_signal", "signal_deliver")];
 
 /// Usage of a running thread.
@@ -114,8 +114,8 @@ impl ThreadUsageReader {
         Ok(Self { iterator, processes, exits, buffer })
     }
 
-    /// Calls `visit` for each running thread of the traced processes for which `selects` returns true. If the process
-    /// filter has conditions, `selects` is called for the threads of all processes.
+    /// Calls `visit` for each running thread of the traced processes that `selects` accepts. If the process filter has
+    /// conditions, `selects` is called for the threads of all processes.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl ThreadUsageReader {
     ) -> std::io::Result<()> {
         self.iterator.for_each(&mut self.buffer, |record: ThreadRecord| {
             let thread = running(&record);
-            // The sums of its process will have the counters of a thread that has exited during the read.
+            // If a thread has exited during the read, the sums of its process will contain its counters.
             if thread.state != TaskState::Dead && selects((Pid(record.pid), record.process_start_ns)) {
                 visit(thread);
             }
@@ -140,8 +140,8 @@ impl ThreadUsageReader {
         entries.map(|(MapEntry(key), MapEntry(usage))| ((pid(key), key.start_ns), turnover(&usage)))
     }
 
-    /// Calls `visit` for each thread that has exited since the last call, in the order of the exits, except those of
-    /// [`LossReason::ThreadExitsFull`]. A later [`Self::turnover`] has counted these exits.
+    /// Calls `visit` for each thread that has exited since the last call, in the order of the exits. Exits that count as
+    /// [`LossReason::ThreadExitsFull`] are left out. A later [`Self::turnover`] has counted all of these exits.
     ///
     /// [`LossReason::ThreadExitsFull`]: memtrace_model::LossReason::ThreadExitsFull
     pub fn exits(&mut self, mut visit: impl FnMut(ThreadExit)) {
@@ -165,8 +165,8 @@ fn pid(key: ProcessKey) -> Pid {
     Pid(u32::try_from(key.pid).unwrap_or(0))
 }
 
-/// Lets the BPF programs read counters of the allocator in the memory of process `pid` at the exit of each thread.
-/// `distances`: distances in bytes of the counters of allocated and of freed bytes from the thread pointer.
+/// Lets the BPF programs read counters of the allocator in the memory of process `pid` at the exit of each thread. `distances`:
+/// offsets of the counter of allocated bytes, and of the counter of freed bytes, from the thread pointer, in bytes.
 pub(super) fn read_at_exit(bpf: &mut Bpf, pid: Pid, distances: [i64; 2]) -> Result<(), KernelError> {
     let failed = |error: MapError| KernelError::from_error("read the counters of an allocator", &error);
     let map = bpf.map_mut("ALLOCATOR_COUNTERS")?;
@@ -174,8 +174,8 @@ pub(super) fn read_at_exit(bpf: &mut Bpf, pid: Pid, distances: [i64; 2]) -> Resu
     processes.insert(pid.0, distances, 0).map_err(failed)
 }
 
-/// Attaches the programs that read these counters while the process has its memory. Without them, the kernel counts
-/// each exit as a loss.
+/// Attaches the programs that read the counters of an allocator while the process has its memory. Without these programs, each
+/// exit counts as a loss.
 pub(super) fn attach_before_exit(bpf: &mut Bpf) {
     for (program, tracepoint) in BEFORE_EXIT {
         if let Err(error) = bpf.attach_tracepoint(program, tracepoint) {

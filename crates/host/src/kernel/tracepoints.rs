@@ -12,7 +12,7 @@ use super::faults;
 use super::process_filter::ProcessFilter;
 use crate::procfs;
 
-/// Tracepoint and its programs, in the order in which they run.
+/// Tracepoint and its programs, in the order of their runs.
 struct Tracepoint {
     name: &'static str,
     first: &'static str,
@@ -44,7 +44,7 @@ const PROCESS: &[Tracepoint] = &[
     },
 ];
 
-/// Tracepoint at which a thread gets a new name. It is needed if processes are selected by name.
+/// Tracepoint of renamed threads. It is needed if processes are selected by name.
 const RENAME: Tracepoint = Tracepoint {
     name: "task_rename",
     first: "task_rename",
@@ -52,11 +52,11 @@ const RENAME: Tracepoint = Tracepoint {
     prefetch: None,
 };
 
-/// Tracepoints at which processes move to another cgroup. They are needed if processes are selected by cgroup. Each
-/// program has the name of its tracepoint.
+/// Tracepoints of processes that move to another cgroup. They are needed if processes are selected by cgroup. Each program has
+/// the name of its tracepoint.
 const CGROUP_MOVES: [&str; 2] = ["cgroup_attach_task", "cgroup_transfer_tasks"];
 
-/// Name of the tracepoint at which a cgroup is removed, and of its program.
+/// Name of the tracepoint of removed cgroups, and of the program there.
 const CGROUP_REMOVAL: &str = "cgroup_rmdir";
 
 /// Program at faults in the kernel. It runs with interrupts disabled (`handle_page_fault`, arch/x86/mm/fault.c), so the

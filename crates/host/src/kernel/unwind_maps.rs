@@ -1,8 +1,7 @@
 //! BPF maps with unwind tables, which user space writes. `memtrace_common::unwind` defines their layout.
 //!
-//! The caller chooses the positions of rules, pages and rows. They are written before the table of an object refers to
-//! them.
-//! The BPF programs request the tables of unknown objects through [`TableRequestReader`].
+//! The caller chooses the positions of rules, pages and rows, and writes them before the table of an object refers to them. The
+//! BPF programs request the tables of unknown objects through [`TableRequestReader`].
 
 mod region;
 mod table_request;
@@ -93,9 +92,8 @@ impl UnwindMaps {
         self.rules.write(first, rules).ok_or_else(|| full("unwind rules"))
     }
 
-    /// Writes entries of the page table of the unwinder, from index `first` on. All objects share one index space.
-    /// Except for pending or empty pages, the rows must be written first: a BPF program may read a page as soon as it
-    /// is written.
+    /// Writes entries of the page table of the unwinder, from index `first` on. All objects share one index space. Write the
+    /// rows of a page first, unless the page is pending or empty: a BPF program may read a page as soon as it is written.
     ///
     /// # Errors
     ///

@@ -8,7 +8,7 @@ use memtrace_common::wire::{
     ShareRecord, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagKey, ThreadRecord, ThreadState,
 };
 
-/// Type without padding for which any bytes are a valid value.
+/// Type without padding. Any bytes are a valid value of it.
 ///
 /// # Safety
 ///

@@ -21,24 +21,24 @@ pub struct Probe {
     pub has_sizes: bool,
     /// True if the function calls no other hooked function.
     pub is_leaf: bool,
-    /// Instruction at which a register has the size of the block that the function frees.
+    /// Instruction with the size of the freed block in a register.
     pub loaded_word: Option<LoadedWordSite>,
-    /// Instructions at which registers have the block and its size; `None` to probe the entry and the return instead.
+    /// Instructions with the block or its size in a register; `None` to probe the entry and the return instead.
     pub results: Option<ResultProbes>,
 }
 
-/// Instructions of a function at which registers have the block or its size.
+/// Instructions of a function with the block or its size in a register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResultProbes {
-    /// File offsets of the instructions at which a register has the block.
+    /// File offsets of the instructions with the block in a register.
     pub results: Vec<(FileOffset, ResultCookie)>,
-    /// File offsets of the instructions at which a register has the size, but none has the block.
+    /// File offsets of the instructions with only the size in a register, not the block.
     pub sizes: Vec<(FileOffset, ResultCookie)>,
     /// File offsets of functions that return a block in place of this one, by a tail call.
     pub slow: Vec<FileOffset>,
 }
 
-/// Instruction at which a register has the word in front of a block, which is its size with flags.
+/// Instruction with the word in front of a block in a register. The word is the size of the block, with flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadedWordSite {
     /// Probed instruction.

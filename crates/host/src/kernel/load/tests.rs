@@ -7,7 +7,8 @@ use super::*;
 use crate::kernel::{MapSizes, ProcessFilter, bpf_syscall};
 
 /// Maximum number of instructions that the verifier may process for a program. The kernel's limit is 1,000,000
-/// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h), but other kernels process up to twice as many for a program.
+/// (`BPF_COMPLEXITY_LIMIT_INSNS`, include/linux/bpf.h), but other kernels process up to twice as many instructions for the same
+/// program.
 const LIMIT: u32 = 300_000;
 
 #[test]

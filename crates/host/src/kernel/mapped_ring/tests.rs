@@ -175,7 +175,7 @@ fn discarded_records_are_freed_and_skipped() {
     }
 }
 
-/// The records after it have no known place, so they are lost with it.
+/// The places of the records after an impossible length are unknown, so these records are lost too.
 #[test]
 fn an_impossible_length_ends_the_read_but_not_the_ring() {
     let largest = BPF_RINGBUF_DISCARD_BIT - 1;

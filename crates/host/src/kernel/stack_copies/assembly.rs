@@ -33,7 +33,7 @@ pub struct StackCopy {
 }
 
 impl StackCopy {
-    /// Returns the id under which events with the stack are recorded.
+    /// Returns the stack id in the recorded events.
     #[must_use]
     pub const fn id(&self) -> StackId {
         StackId(self.end.stack)

@@ -113,8 +113,8 @@ impl<F: FnMut(AbsAddr) -> CodeLookup> Table for CopiedTables<'_, F> {
 }
 
 impl StackCopy {
-    /// Returns the address of the code at which the walk was cut: the byte before the address of the last frame, which
-    /// is in the call instruction.
+    /// Returns the address of the code where the walk was cut: the byte before the address of the last frame. This byte belongs
+    /// to the call instruction.
     #[must_use]
     pub fn cut_at(&self) -> Option<AbsAddr> {
         let (AbsAddr(address), _) = split_frame(AbsAddr(*self.frames.last()?));

@@ -13,7 +13,7 @@ use chain::{Function, address, here};
 mod chain;
 mod copies;
 
-/// First address in the chain to which a rule applies, and the rule.
+/// First address in the chain that a rule applies to, and the rule.
 type Row = (u64, Rule);
 
 fn by_sp(offset: i32) -> Rule {
@@ -182,8 +182,7 @@ fn unusable() -> ObjectTable {
     ObjectTable { pages_and_kind: u32::from(mapping::UNUSABLE) << 24, ..chain_table() }
 }
 
-/// Asserts that the leaf is the only frame by a table: an object without a table is crossed by frame pointers, and the
-/// chain of functions has none.
+/// Asserts that all frames after the leaf were found by frame pointers, as in an object without a table.
 #[track_caller]
 fn assert_crossed_by_frame_pointers((frames, end): &(Vec<u64>, StackEnd), leaf: u64) {
     let (first, callers) = frames.split_first().unwrap();

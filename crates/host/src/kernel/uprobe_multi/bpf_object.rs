@@ -19,12 +19,13 @@ pub(super) struct BpfObject {
     _maps: Vec<OwnedFd>,
 }
 
-/// First and largest size of the verifier log in bytes. The log grows tenfold while it is too small.
+/// First size of the verifier log in bytes. The log grows tenfold while it is too small.
 const FIRST_LOG: usize = 1 << 16;
+/// Largest size of the verifier log in bytes.
 const LONGEST_LOG: usize = 1 << 24;
 
 impl BpfObject {
-    /// Relocates the programs of the object `bytes`, from which `ebpf` was loaded.
+    /// Relocates the programs of the object `bytes`. `ebpf` was loaded from the same object.
     ///
     /// This does the same as `EbpfLoader::load` of aya, except that it creates no maps.
     pub(super) fn new(bytes: &[u8], ebpf: &Ebpf) -> Result<Self, KernelError> {
@@ -61,7 +62,7 @@ impl BpfObject {
         Ok(Self { object, btf, _maps: maps })
     }
 
-    /// Loads the program `name`. The second value is true if the program runs at returns.
+    /// Loads the program `name`. The second result is true if the program runs at returns.
     pub(super) fn load(&self, name: &str) -> Result<(OwnedFd, bool), KernelError> {
         let missing = || KernelError::missing(name);
         let program = self.object.programs.get(name).ok_or_else(missing)?;
@@ -122,7 +123,7 @@ fn data(map: &Map) -> Option<&MapData> {
         | Map::PerfEventArray(data)
         | Map::ProgramArray(data)
         | Map::RingBuf(data)
-        // `BPF_MAP_TYPE_TASK_STORAGE`, for which aya has no type.
+        // aya has no type for `BPF_MAP_TYPE_TASK_STORAGE`.
         | Map::Unsupported(data) => Some(data),
         _ => None,
     }
