@@ -9,12 +9,12 @@ use memtrace_model::Tid;
 
 use super::schedstat::SchedulerTimes;
 
-/// Clock of the time in which a thread neither runs nor waits for a processor. A slow machine does not advance it, so it
-/// measures how long others let the thread wait: a file system, or the holder of a lock.
+/// Clock that advances while a thread neither runs nor waits for a processor. A slow machine does not advance the clock, so the
+/// clock measures how long a file system, or the holder of a lock, lets the thread wait.
 pub(crate) struct BlockedTime {
     tid: Tid,
     start: Instant,
-    /// Time by the scheduler at the start.
+    /// Scheduled time ([`scheduled_time`]) at the start.
     scheduled: Duration,
 }
 
@@ -29,17 +29,16 @@ impl BlockedTime {
         Self::start(Tid(rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()))
     }
 
-    /// Returns the time of the clock. It is too high while the thread waits for a processor, because the kernel adds that time
-    /// when the wait ends.
+    /// Returns the time of the clock. While the thread waits for a processor, the time is too high, because the kernel adds the
+    /// wait to the scheduled time when it ends.
     pub(crate) fn elapsed(&self) -> Duration {
-        // The time by the scheduler is read last, so that it covers the other.
+        // Read the scheduled time last, so that it covers `elapsed`.
         let elapsed = self.start.elapsed();
         elapsed.saturating_sub(scheduled_time(self.tid).saturating_sub(self.scheduled))
     }
 }
 
-/// Returns the time for which a thread of this process has run, or has waited for a processor. If the kernel does not count
-/// it, the time is 0.
+/// Returns the time that a thread of this process has run, or has waited for a processor; 0 if the kernel does not count it.
 fn scheduled_time(tid: Tid) -> Duration {
     let text = fs::read_to_string(format!("/proc/self/task/{}/schedstat", tid.0)).unwrap_or_default();
     let SchedulerTimes { ran, waited } = SchedulerTimes::parse(&text);

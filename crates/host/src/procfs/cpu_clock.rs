@@ -26,8 +26,8 @@ pub fn processor_time(pid: Pid) -> Option<Duration> {
         .then(|| Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0)))
 }
 
-/// Returns the CPU time of the children that a process has waited for, including the children that these have waited
-/// for; `None` if the process has exited.
+/// Returns the CPU time of the children that a process has waited for, and of the children that these children have waited for;
+/// `None` if the process has exited.
 #[must_use]
 pub fn processor_time_of_children(pid: Pid) -> Option<Duration> {
     let text = kernel_files::read(proc_path(pid, "stat")).ok()?;
@@ -37,7 +37,7 @@ pub fn processor_time_of_children(pid: Pid) -> Option<Duration> {
     Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second()?))
 }
 
-/// Returns the time in which the main thread of a process could run, and had no processor; 0 if the kernel does not count
+/// Returns the time that the main thread of a process was runnable and waited for a processor; 0 if the kernel does not count
 /// it.
 pub(crate) fn time_without_processor(pid: Pid) -> Duration {
     let text = kernel_files::read_to_string(proc_path(pid, "schedstat")).unwrap_or_default();

@@ -123,7 +123,7 @@ impl Damon {
         }
         let undo = Undo::at_end_with_lock(REMOVE, KDAMONDS.as_ref(), lock)?;
         if let Err(error) = fs::write(&number, processes.len().to_string()) {
-            // The monitors are those of another user.
+            // The monitors belong to another user.
             undo.cancel();
             return Err(match error.raw_os_error() {
                 Some(libc::EBUSY) => DamonError::InUse,
@@ -137,7 +137,7 @@ impl Damon {
                 return Err(DamonError::NoVirtualAddresses);
             }
         }
-        // A monitor cannot start beside these modules.
+        // A monitor cannot start while one of these modules is enabled.
         let is_enabled = |module: &&str| {
             let enabled = kernel_files::read_to_string(format!("/sys/module/{module}/parameters/enabled"));
             enabled.is_ok_and(|text| text.trim() == "Y")
@@ -163,7 +163,7 @@ impl Damon {
         let regions = context.join("monitoring_attrs/nr_regions");
         write(&regions, "max", REGIONS.1)?;
         write(&regions, "min", REGIONS.0)?;
-        // A scheme that matches all regions, and does nothing but list them.
+        // A scheme that matches all regions, and only lists them.
         write(&context, "schemes/nr_schemes", 1)?;
         let scheme = context.join("schemes/0");
         write(&scheme, "action", "stat")?;
@@ -230,8 +230,8 @@ impl Damon {
 }
 
 impl Region {
-    /// Returns true if the region was accessed since the start, `intervals` aggregation intervals ago. Without an
-    /// access, the age of a region is this number, less the intervals that the start and the end cut.
+    /// Returns true if the region was accessed since the start, `intervals` aggregation intervals ago. Without an access, the
+    /// age of a region is `intervals`, less the intervals that the start and the end cut.
     const fn was_accessed(&self, intervals: u64) -> bool {
         const CUT: u64 = 2;
         self.accesses > 0 || self.age + CUT < intervals
@@ -244,9 +244,9 @@ fn has_virtual_addresses(kdamond: &Path) -> io::Result<bool> {
     Ok(operations.lines().any(|line| line == "vaddr"))
 }
 
-/// Returns the number of aggregation intervals in `elapsed`. On a busy machine, intervals take longer than configured,
-/// so the age of the oldest region is used. It is too small if all regions were accessed in the second half. In this
-/// case, the number is computed from the configured length.
+/// Returns the number of aggregation intervals in `elapsed`. On a busy machine, intervals take longer than configured, so the
+/// age of the oldest region is used. This age is too small if all regions were accessed in the second half. In this case, the
+/// number is computed from the configured length.
 fn intervals_in(elapsed: Duration, aggregation: Duration, regions: &[Region]) -> u64 {
     let configured = u64::try_from(elapsed.as_nanos() / aggregation.as_nanos().max(1)).unwrap_or(u64::MAX);
     let oldest = regions.iter().map(|region| region.age).max().unwrap_or(0);

@@ -14,7 +14,7 @@ use crate::procfs::kernel_files;
 
 /// Time limit for the freeze of a group. A task in the kernel delays the freeze until the task returns to user space.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Interval at which the state is read while the group freezes.
+/// Interval between two reads of the state while the group freezes.
 const POLL: Duration = Duration::from_micros(100);
 
 /// Shell script that thaws a group. `$0` is the group's file `cgroup.freeze`.

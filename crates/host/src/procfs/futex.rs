@@ -24,9 +24,9 @@ const HOLDER: u32 = 0x3fff_ffff;
 pub struct FutexWaiter {
     /// Address of the futex.
     pub address: AbsAddr,
-    /// Thread that may hold the futex, by the same rule as in the BPF program at the futex call.
+    /// Thread that may hold the futex. The BPF program at the futex call uses the same rule.
     pub holder: Option<Tid>,
-    /// Use of the futex, by the same rule.
+    /// Use of the futex. The BPF program at the futex call uses the same rule.
     pub usage: FutexUse,
 }
 

@@ -1,5 +1,5 @@
 //! Files that the kernel generates: in procfs, sysfs and cgroup file systems, and devices. memtrace makes their paths, and no
-//! process can replace them, so that they are opened as they are. A path below `/proc/PID/root` belongs to a process: see
+//! process can replace the files, so they are opened without checks. A path below `/proc/PID/root` belongs to a process: see
 //! [`crate::target_files`].
 
 #![expect(clippy::disallowed_methods, reason = "the files are those of the kernel")]
@@ -26,7 +26,7 @@ pub(crate) fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     access(path.as_ref(), |path| fs::read(path))
 }
 
-/// Reads a file of the kernel with text.
+/// Reads a text file of the kernel.
 pub(crate) fn read_to_string(path: impl AsRef<Path>) -> io::Result<String> {
     access(path.as_ref(), |path| fs::read_to_string(path))
 }
@@ -36,7 +36,7 @@ pub(crate) fn read_link(path: impl AsRef<Path>) -> io::Result<PathBuf> {
     access(path.as_ref(), |path| fs::read_link(path))
 }
 
-/// Lets `access` open or read the file at `path`. In the directory of a process, it can wait for locks of the process.
+/// Lets `access` open or read the file at `path`. In the directory of a process, this can wait for locks of the process.
 pub(crate) fn access<T: Send + 'static>(
     path: &Path,
     access: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,

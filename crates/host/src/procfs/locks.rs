@@ -1,9 +1,10 @@
 //! Reads of files in `/proc/PID`. The kernel takes locks of the process for them.
 //!
-//! A process can hold these locks for as long as it likes. While exec closes a file, and the FUSE server of the file does not
-//! answer, it holds `exec_update_lock` (`begin_new_exec`, fs/exec.c). Then `/proc/PID/maps` cannot be opened (`mm_access`,
-//! kernel/fork.c), and on newer kernels neither `stat` nor the link `exe` can be read (fs/proc/base.c). So a thread reads these
-//! files. If it waits too long, it is left behind, and ends with memtrace: a signal that kills a process ends the wait.
+//! A process can hold these locks for as long as it likes. If exec closes a file and the FUSE server of the file does not
+//! answer, the process holds `exec_update_lock` (`begin_new_exec`, fs/exec.c) until the answer. During this time,
+//! `/proc/PID/maps` cannot be opened (`mm_access`, kernel/fork.c), and on newer kernels neither `stat` nor the link `exe` can
+//! be read (fs/proc/base.c). So a separate thread reads these files. If the thread waits too long, memtrace leaves it behind.
+//! The thread ends with memtrace: a signal that kills a process ends the wait.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -23,10 +24,10 @@ use crate::unread_files::{self, UnreadFile};
 
 mod limits;
 
-/// Interval at which a waiting thread checks whether memtrace is to end, and whether the reader works.
+/// Interval of a waiting thread's checks whether memtrace is to end, and whether the reader works.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Longest time of a read while its thread works, for instance on the memory map of a large process.
+/// Maximum duration of a read, even if its thread works, for instance on the memory map of a large process.
 const LONGEST_TIME: Duration = Duration::from_secs(60);
 
 /// Size of the stacks of the threads.
@@ -59,13 +60,13 @@ thread_local! {
     static IS_READER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Gives reads a deadline from now on. As soon as `is_stopped` returns true, memtrace waits for slow reads no more. The threads
-/// that read have no other capabilities than `capabilities`.
+/// Gives reads a deadline from now on. As soon as `is_stopped` returns true, memtrace stops waiting for slow reads. The threads
+/// that read have at most the capabilities `capabilities`.
 pub(crate) fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
     let _ = SETTINGS.set(Settings { is_stopped, capabilities });
 }
 
-/// Ends the thread that reads for this thread. The next one has the capabilities that this thread has by then.
+/// Ends the thread that reads for this thread. The next reader starts with the capabilities that this thread has at its start.
 pub fn end_reader() {
     READER.set(None);
 }
@@ -141,8 +142,8 @@ fn user(pid: Pid) -> Option<u32> {
     kernel_text::real_user(pid)
 }
 
-/// Waits for the result of a read. The time in which the thread has used the processor, or has waited for it, does not count:
-/// the process is not the reason.
+/// Waits for the result of a read. The time that the thread runs, or waits for a processor, does not count: the process is not
+/// the reason for it.
 fn wait<T>(pid: Pid, reader: &Reader, receiver: &Receiver<io::Result<T>>, settings: &Settings) -> io::Result<T> {
     if let Some(result) = receive(receiver, SHORTEST_TIME) {
         return result;
@@ -174,7 +175,7 @@ fn receive<T>(receiver: &Receiver<io::Result<T>>, time: Duration) -> Option<io::
     }
 }
 
-/// Lets the reader of this thread do the work. If there is none, it is started.
+/// Passes the work to the reader of this thread. Starts a reader if there is none.
 fn begin(settings: &'static Settings, work: impl FnOnce() + Send + 'static) -> io::Result<Reader> {
     let work: Work = Box::new(work);
     let known = READER.with_borrow(Clone::clone);
@@ -231,7 +232,7 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(kind(read(pid, || Ok(4))), Ok(4));
-        // A thread that works is no process that holds a lock.
+        // A thread that computes does not wait for a lock.
         let start = Instant::now();
         let busy = move || {
             while start.elapsed() < Duration::from_secs(3) {

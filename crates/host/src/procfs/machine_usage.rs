@@ -48,8 +48,8 @@ pub fn machine_usage() -> MachineUsage {
     usage
 }
 
-/// Returns the time for which the processors of the machine have run threads and interrupts since its boot; `None` if
-/// it cannot be read.
+/// Returns the time that the processors of the machine have spent on threads and interrupts since its boot; `None` if it cannot
+/// be read.
 #[must_use]
 pub fn processor_time_of_machine() -> Option<Duration> {
     let times = processor_times(&kernel_files::read_to_string("/proc/stat").ok()?)?.into_iter();

@@ -28,8 +28,8 @@ pub struct GroupReading {
     pub high: Option<Bytes>,
     /// Current usage.
     pub current: Option<Bytes>,
-    /// Number of times so far that the usage was to exceed a limit of this cgroup, which made the kernel reclaim its memory;
-    /// `None` if the kernel does not count this.
+    /// Number of attempts so far to exceed a limit of this cgroup. In each case, the kernel reclaimed memory of the cgroup.
+    /// `None` if the kernel does not count them.
     pub reached: Option<u64>,
     /// Number of workingset refaults so far.
     pub refaults: Option<u64>,
@@ -126,7 +126,8 @@ impl MemoryGroups {
         let (file, names) = self.files.reached;
         let limit = |file: &str| limits::limit(&directory.join(file));
         // The kernel charges memory with its swap first (`try_charge_memcg`, mm/memcontrol.c), and newer kernels do not count
-        // the failures of this (`track_failcnt`, include/linux/page_counter.h). Docker sets both limits to the same number.
+        // the failures of this charge (`track_failcnt`, include/linux/page_counter.h). Docker sets both limits to the same
+        // number.
         let with_swap = self.files.limit_with_swap.and_then(limit);
         if with_swap.is_some_and(|with_swap| limit(self.files.limit).is_none_or(|limit| with_swap <= limit)) {
             return None;

@@ -41,7 +41,7 @@ pub(super) struct Files {
     pub limit: &'static str,
     /// File with the usage above which a cgroup is throttled and reclaimed.
     pub high: Option<&'static str>,
-    /// File with the numbers of times that the usage was to exceed a limit of this very cgroup, and the names of the numbers.
+    /// File that counts the attempts to exceed a limit of the cgroup itself, and the names of its counters.
     pub reached: (&'static str, &'static [&'static str]),
     /// File with the hard limit of the memory with its swap.
     pub limit_with_swap: Option<&'static str>,

@@ -1,4 +1,4 @@
-//! Reader of `/proc/PID/mountinfo`: finds the tmpfs devices, to classify mappings, and who serves a FUSE file system.
+//! Reader of `/proc/PID/mountinfo`: finds the tmpfs devices, to classify mappings, and the FUSE file systems that root serves.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt as _;
@@ -76,8 +76,8 @@ impl<'text> Mount<'text> {
     }
 }
 
-/// Returns true if the FUSE file system with this device number is mounted for memtrace, and was mounted by root. Users have
-/// their mounts in namespaces of their own, or make them by fusermount(1), which names them in the option `user_id`.
+/// Returns true if the FUSE file system with this device number is mounted for memtrace, and was mounted by root. Users mount
+/// file systems in namespaces of their own, or by fusermount(1), which writes the user into the option `user_id`.
 pub(crate) fn is_served_by_root(major: u32, minor: u32) -> bool {
     is_served_by_root_in(&kernel_files::read("/proc/self/mountinfo").unwrap_or_default(), major, minor)
 }

@@ -229,8 +229,9 @@ impl Objects {
         Arc::clone(self.nameless.entry(name.to_owned()).or_insert_with(object))
     }
 
-    /// Returns the stored object of an inode. The inode of an object without a handle may have been reused, so the path
-    /// must match too. If a handle is available, such an object is not returned, so that it is created again.
+    /// Returns the stored object of an inode. The inode of an object without a handle may have been reused, so the path must
+    /// match too. If the store has room for a handle, such an object is not returned, so that it is created again with a
+    /// handle.
     fn known(&mut self, inode: Inode, path: &Path) -> Option<Arc<Object>> {
         let object = self.by_mapping.get(&inode)?;
         let valid = object.handle.is_some() || self.files.is_full() && object.path == path;

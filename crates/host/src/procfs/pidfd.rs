@@ -31,7 +31,7 @@ pub(super) fn has_exited(pidfd: BorrowedFd<'_>) -> bool {
     exits_within(pidfd, Duration::ZERO)
 }
 
-/// Waits for the exit of a process; returns false if the timeout expires first.
+/// Waits for the exit of a process. Returns false if the timeout expires first.
 ///
 /// A pidfd becomes readable when the last thread exits (`pidfd_poll`, fs/pidfs.c).
 pub fn exits_within(pidfd: BorrowedFd<'_>, timeout: Duration) -> bool {

@@ -1,4 +1,4 @@
-//! The user of a process, and the user who answers for a process in a user namespace.
+//! The user of a process, and the user who is responsible for a process in a user namespace.
 
 use std::fs::File;
 use std::io;
@@ -12,9 +12,9 @@ use super::kernel_files;
 use super::kernel_text::real_user;
 use super::process::proc_path;
 
-/// Returns a descriptor of the parent of a user namespace, and the user who has created a namespace (ioctl_ns(2),
-/// include/uapi/linux/nsfs.h).
+/// Request for a descriptor of the parent of a user namespace (ioctl_ns(2), include/uapi/linux/nsfs.h).
 const NS_GET_PARENT: libc::Ioctl = 0xb702;
+/// Request for the user who has created a user namespace.
 const NS_GET_OWNER_UID: libc::Ioctl = 0xb704;
 
 /// Maximum number of nested user namespaces (`create_user_ns`, kernel/user_namespace.c).
@@ -30,8 +30,8 @@ pub(crate) fn is_in_own_user_namespace(pid: Pid) -> bool {
     OWN.is_some() && namespace == *OWN
 }
 
-/// Returns the user who answers for a process: its real user, or the creator of its outermost user namespace below that of
-/// memtrace. In a namespace of their own, users can have many user ids (subuid(5)). Returns `None` if the process has
+/// Returns the user who is responsible for a process: its real user, or the creator of its outermost user namespace below that
+/// of memtrace. In a namespace of their own, users can have many user ids (subuid(5)). Returns `None` if the process has
 /// exited.
 #[must_use]
 pub fn responsible_user(pid: Pid) -> Option<u32> {
@@ -48,7 +48,7 @@ fn creator(mut namespace: File) -> Option<u32> {
         }
         match parent(&namespace) {
             Ok(parent) if inode(&parent)? != own => namespace = parent,
-            // The parent is the namespace of memtrace, or out of its sight.
+            // The parent is the namespace of memtrace, or memtrace cannot see it.
             _ => return owner(&namespace),
         }
     }

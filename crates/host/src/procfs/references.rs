@@ -46,7 +46,7 @@ fn clear(pid: Pid, values: &'static [&'static [u8]]) -> Result<(), ProcessError>
     kernel_files::access(&path, write).map_err(|error| failure(pid, &path, error))
 }
 
-/// Returns true if user space can clear accessed bits (`CONFIG_PROC_PAGE_MONITOR`).
+/// Returns true if the kernel has the file `clear_refs` (`CONFIG_PROC_PAGE_MONITOR`).
 #[must_use]
 pub fn has_clear_refs() -> bool {
     fs::exists("/proc/self/clear_refs").unwrap_or(false)

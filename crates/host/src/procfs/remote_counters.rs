@@ -52,8 +52,8 @@ impl CounterReading<'_> {
 }
 
 impl RemoteCounters {
-    /// Starts the thread. `pid` may be the id of any thread of the process. This thread must be alive during reads: the
-    /// kernel refuses a read by the id of a main thread that has exited.
+    /// Starts the thread. `pid` may be the id of any thread of the process. The thread with this id must be alive during reads:
+    /// the kernel refuses a read by the id of a main thread that has exited.
     ///
     /// # Errors
     ///

@@ -75,7 +75,7 @@ fn cannot_scan(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EINVAL))
 }
 
-/// Number of mappings whose pages are read at once.
+/// Number of mappings that are read at once.
 const AT_ONCE: usize = 64;
 
 /// Returns the resident pages of `pid` that count in its RSS, ordered by address. The kernel's zero pages do not count,
@@ -95,8 +95,8 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     let entries: Vec<_> = entries.filter(|(_, entry)| entry.start.0 < KERNEL).collect();
     for entries in entries.chunks(AT_ONCE) {
         let entries = entries.to_vec();
-        // The kernel takes the lock of the memory map for each mapping (`do_pagemap_scan`, fs/proc/task_mmu.c). Healthy processes
-        // that change their mappings often hold it, too, so the deadline is for each part.
+        // The kernel takes the lock of the memory map for each mapping (`do_pagemap_scan`, fs/proc/task_mmu.c). Healthy
+        // processes that change their mappings often hold this lock too, so the deadline is for each part.
         let read = move || {
             for (kind, entry) in entries {
                 reader.add_mapping(&entry, kind, &mut ranges)?;
@@ -108,8 +108,8 @@ pub fn resident(pid: Pid) -> Result<Vec<ResidentRange>, ProcessError> {
     Ok(ranges)
 }
 
-/// Returns the first page of a range that is resident and no zero page; `None` if there is none. Kernels without
-/// `PAGEMAP_SCAN` cannot look for it, so that the result is the start of the range.
+/// Returns the first page of a range that is resident and no zero page; `None` if there is none. Kernels without `PAGEMAP_SCAN`
+/// cannot find this page, so the result is the start of the range.
 pub(super) fn first_resident(map: &PageMap, start: AbsAddr, end: AbsAddr) -> io::Result<Option<AbsAddr>> {
     if start >= end {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Times by the scheduler, from `schedstat` of a process or thread (Documentation/scheduler/sched-stats.rst).
+//! Times that the scheduler counts, from `schedstat` of a process or thread (Documentation/scheduler/sched-stats.rst).
 
 #![expect(clippy::disallowed_methods, reason = "the file is in procfs")]
 
@@ -6,12 +6,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::time::Duration;
 
-/// Times of a thread by the scheduler.
+/// Times of a thread that the scheduler counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SchedulerTimes {
-    /// Time for which the thread has run.
+    /// Time that the thread has run.
     pub(super) ran: Duration,
-    /// Time for which it could run, and had no processor.
+    /// Time that the thread was runnable and waited for a processor.
     pub(super) waited: Duration,
 }
 
@@ -24,7 +24,7 @@ impl SchedulerTimes {
     }
 }
 
-/// Clock of the time for which a thread of memtrace waits for a processor.
+/// Clock of the time that a thread of memtrace waits for a processor.
 #[derive(Debug)]
 pub struct ProcessorWait(File);
 

@@ -13,8 +13,7 @@ use super::kernel_text::{parent, real_user_in};
 use super::process::{is_kernel_thread, proc_path};
 use crate::target_files::{facts_at, open_target_file};
 
-/// Lists all processes with an executable, so without kernel threads. The list includes processes that memtrace may not
-/// read.
+/// Lists all processes with an executable. Kernel threads have none. The list includes processes that memtrace may not read.
 ///
 /// # Errors
 ///
@@ -37,9 +36,8 @@ pub fn kernel_threads() -> io::Result<Vec<Pid>> {
     Ok(pids)
 }
 
-/// Lists the running processes that `roots` have started, and those that these have started. A process whose parent has exited
-/// belongs to another family (`find_new_reaper`, kernel/exit.c). memtrace itself is left out, with the processes that it has
-/// started: a shell is an ancestor of the memtrace that traces it.
+/// Lists the running descendants of `roots`. A process with an exited parent belongs to another family (`find_new_reaper`,
+/// kernel/exit.c). memtrace and its own descendants are left out: memtrace can be a descendant of a shell that it traces.
 ///
 /// # Errors
 ///

@@ -14,8 +14,8 @@ use super::pagemap::{FRAME, MAPPED_ONCE, PRESENT, PageMap, own_entry, page_size}
 use super::process::{Process, failure, proc_path};
 use super::resident::{ZeroFrames, first_resident};
 
-/// Time that counting may take in a reading beyond the time that reading the references has taken. A process can map much
-/// memory many times, so that counting needs a limit.
+/// Time that counting may take in a reading, in addition to the time that reading the references has taken. Counting needs a
+/// limit, because a process can map much memory many times.
 const SPARE_TIME: Duration = Duration::from_secs(10);
 
 /// Number of mappings that are read at once. The kernel takes the lock of the memory map for each of them, and the deadline
@@ -25,12 +25,12 @@ const AT_ONCE: usize = 64;
 /// Size of the part of a mapping that is read from its first resident page on.
 const PART: u64 = 32 << 20;
 
-/// Maximum number of mappings and regions of touched pages of the processes that wait for counting. They take less than
-/// 256 bytes each.
+/// Maximum number of mappings, and of regions of touched pages, that wait for counting. Each takes less than 256 bytes. If
+/// there are more, the waiting processes are counted before the end.
 const MOST_WAITING: usize = 1 << 18;
 
-/// Counter of the page frames of several processes. It reads the frames when the references of all processes are read, so
-/// that it does not delay the other readings.
+/// Counter of the page frames of several processes. It reads the frames after the references of all processes, so that it does
+/// not delay the other readings.
 #[derive(Debug)]
 pub struct FrameCounter {
     frames: Result<Frames, UnknownFrames>,
@@ -79,8 +79,8 @@ impl FrameCounter {
         Self { frames, waiting, size: 0, left: SPARE_TIME, spent: Duration::ZERO, failed }
     }
 
-    /// Adds a process. `mappings` and `touched`: its mappings, and its touched pages if the method finds single pages.
-    /// `read_time`: time that reading the references has taken.
+    /// Adds a process. `mappings`: its mappings. `touched`: its touched pages, if the method finds single pages. `read_time`:
+    /// time that reading the references has taken.
     pub fn add(
         &mut self,
         process: &Rc<Process>,

@@ -51,7 +51,7 @@ impl Undo {
     /// Ends the process without running the script.
     pub(super) fn cancel(mut self) {
         if let Some(input) = &mut self.shell.stdin {
-            // If it fails, the shell has ended.
+            // If the write fails, the shell has ended.
             let _ = writeln!(input, "{KEEP}");
         }
     }

@@ -25,7 +25,7 @@ fn code_addresses_of_this_process_are_in_its_objects() {
     assert_eq!(path_at(&image, own_image as *const () as usize), Some(exe.as_path()));
 
     let malloc = libc::malloc as *const () as usize;
-    // SAFETY: Dl_info is plain data, for which all zeros are a value.
+    // SAFETY: Dl_info is plain data, and all zeros are a value of it.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: `info` is valid for the length of the call.
     assert_ne!(unsafe { libc::dladdr(malloc as *const libc::c_void, &raw mut info) }, 0);

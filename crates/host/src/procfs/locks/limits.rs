@@ -1,28 +1,30 @@
-//! Limits of reads that wait for locks: nobody can cost others their processes, or delay memtrace for ever.
+//! Limits of reads that wait for locks: no user can prevent the reads of other users' processes, or delay memtrace for ever.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use memtrace_model::Pid;
 
-/// Time that all slow reads of a user's processes may take together, and the processes of all users. Half of the used
-/// time is forgiven at an interval.
+/// Time that all slow reads of a user's processes may take together.
 const TIME: Duration = Duration::from_secs(16);
+/// Time that all slow reads may take together.
 const TIME_OF_ALL: Duration = Duration::from_secs(64);
+/// Half of the used time is forgiven at this interval.
 const FORGIVEN_EACH: Duration = Duration::from_secs(60);
 
-/// Part of the rest of this time that a read may take, so that a few slow processes do not use it up.
+/// Divisor of the time that is left: a read may take this part of it, so that a few slow processes do not use up the time.
 const PART: u32 = 8;
 
-/// Time that each read may take. Nearly all need less.
+/// Time that each read may take in any case. Nearly all reads need less.
 pub(super) const SHORTEST_TIME: Duration = Duration::from_millis(20);
 
-/// Maximum number of threads that are left behind for processes of a user, and of all users. Beyond it, no further
+/// Maximum number of threads that are left behind for the processes of a user. At this limit and the next one, no further
 /// process of a user with such a thread is read.
 const MOST_LEFT: usize = 64;
+/// Maximum number of threads that are left behind for the processes of all users.
 const MOST_LEFT_OF_ALL: usize = 256;
 
-/// Used time and threads left behind. A user that is not known shares with others.
+/// Used time, and threads that are left behind. All unknown users share one entry.
 #[derive(Debug)]
 pub(super) struct Limits {
     /// Number of threads that wait for a process, and its user.

@@ -34,12 +34,12 @@ impl Opened {
         Self { file: content, original, inode: inode_of(&facts), deleted: facts.links == 0 }
     }
 
-    /// Returns a descriptor by which the file can be opened again.
+    /// Returns a descriptor that can open the file again.
     pub(super) fn into_handle(self) -> File {
         self.original.unwrap_or(self.file)
     }
 
-    /// Opens the regular file at `path`, which is in procfs, or that of a descriptor.
+    /// Opens the regular file at `path`, as [`target_files::open_target_file`] does.
     ///
     /// # Errors
     ///
@@ -54,9 +54,8 @@ impl Opened {
 /// (`proc_map_files_get_link`, fs/proc/base.c).
 pub(super) fn by_mapping(pid: Pid, entry: &MapsEntry) -> Option<Opened> {
     let opened = by_addresses(pid, entry.start, entry.end)?;
-    // If the inodes differ, the mapping may have been replaced since the line was read. They also differ on overlayfs
-    // and btrfs, which show other inodes in `maps` than in `stat`. An unchanged line proves that the mapping is the
-    // same.
+    // If the inodes differ, the mapping may have been replaced since the line was read. The inodes differ on overlayfs and
+    // btrfs too, which show other inodes in `maps` than in `stat`. An unchanged line proves that the mapping is the same.
     let same = entry.file == Some(opened.inode) || maps::entries(pid).is_ok_and(|entries| entries.contains(entry));
     same.then_some(opened)
 }
@@ -71,11 +70,11 @@ pub(super) fn by_addresses(pid: Pid, start: AbsAddr, end: AbsAddr) -> Option<Ope
 pub(super) fn by_path(pid: Pid, path: &Path, inode: Option<Inode>, build_id: Option<&BuildId>) -> Option<Opened> {
     let find = |root: &Path| target_files::find_mapped(pid, root, path).ok();
     let in_process = || open_found(find(&proc_path(pid, "root"))?, inode, build_id, |_| true);
-    // The process can have chosen the path in mounts of its own, and be of another user than the file.
+    // The process can have chosen the path in mounts of its own. Its user may not be permitted to read this file.
     in_process().or_else(|| open_found(find(Path::new("/"))?, inode, build_id, Facts::is_readable_by_all))
 }
 
-/// Opens a file that was looked up. A file with another inode is opened for its build ID if it is `permitted`.
+/// Opens a file that was looked up. A file with another inode is opened if it has this build ID, and `permitted` accepts it.
 fn open_found(
     found: Found,
     inode: Option<Inode>,

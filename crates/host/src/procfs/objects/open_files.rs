@@ -9,8 +9,9 @@ use memtrace_model::{Bytes, Object};
 use crate::procfs::own_process::descriptor_path;
 use crate::target_files::known_facts;
 
-/// Shares of the limit in eighths. If the first share is open, files are closed until the second share is left.
+/// Share of the limit, in eighths. If this share is open, unused files are closed.
 const HIGH: usize = 7;
+/// Share of the limit, in eighths, that then stays open.
 const LOW: usize = 4;
 
 /// Maximum share of deleted files that are open for names only, in eighths of the limit.
@@ -27,7 +28,7 @@ const BLOCK: u64 = 512;
 pub(super) struct OpenFiles {
     files: HashMap<PathBuf, OpenFile>,
     limit: usize,
-    /// Number of open files at which the next search for unused files starts.
+    /// Number of open files that starts the next search for unused files.
     due: usize,
     /// Number of files that were opened since the last search for deleted files.
     unchecked: usize,
@@ -83,7 +84,8 @@ impl OpenFiles {
         self.limit > 0 && self.files.len() >= self.due
     }
 
-    /// Returns true if more files were opened since the last search for deleted files than may stay open deleted.
+    /// Returns true if more files were opened since the last search for deleted files than the number of deleted files that may
+    /// stay open.
     pub(super) const fn may_have_deleted(&self) -> bool {
         self.limit > 0 && self.unchecked > self.most_deleted()
     }
@@ -121,7 +123,7 @@ impl OpenFiles {
 
     /// Closes files, and returns their handles. Files with [`Need::Use`] stay open. Closes:
     ///
-    /// - files for which `is_abandoned` returns true;
+    /// - files that `is_abandoned` accepts;
     /// - if the limit is near, the least recently used files;
     /// - with `checks_deleted`, the deleted files that nothing needs or that exceed their share.
     pub(super) fn close(

@@ -84,7 +84,7 @@ fn a_zombie_has_exited() {
     let mut child = Command::new("true").spawn().unwrap();
     let pid = Pid(child.id());
     // Wait for the exit. WNOWAIT leaves the zombie.
-    // SAFETY: siginfo_t is plain data, for which all zeros are a value.
+    // SAFETY: siginfo_t is plain data, and all zeros are a value of it.
     let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
     // SAFETY: `info` lives as long as the call.
     let waited = unsafe { libc::waitid(libc::P_PID, pid.0, &raw mut info, libc::WEXITED | libc::WNOWAIT) };
@@ -121,7 +121,7 @@ fn privileged_another_users_process_needs_a_capability() {
     let pid = Pid(child.id());
     let nobody: libc::uid_t = 65534;
     let result = thread::spawn(move || {
-        // The system call, not the wrapper: credentials belong to a thread, and the other threads stay root.
+        // Use the system call, because the wrapper changes all threads. The other threads have to stay root.
         // SAFETY: setresuid(2) takes three integers.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, nobody, nobody, nobody) };
         assert_eq!(changed, 0, "{}", io::Error::last_os_error());
@@ -135,7 +135,7 @@ fn privileged_another_users_process_needs_a_capability() {
     assert!(error.to_string().contains("CAP_SYS_PTRACE"));
 }
 
-/// Puts this thread into a Landlock domain. Its threads may not read processes outside of the domain (landlock(7)).
+/// Puts this thread into a Landlock domain. The threads of the domain may not read processes outside of it (landlock(7)).
 fn enter_landlock() {
     /// `LANDLOCK_ACCESS_FS_MAKE_BLOCK`. No test needs this right.
     const HANDLED: u64 = 1 << 11;
