@@ -5,9 +5,9 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use aya_obj::generated::{bpf_attr, bpf_cmd};
 
-/// Returns attributes in which every member is 0.
+/// Returns attributes with all members 0.
 pub(crate) fn zeroed_attributes() -> bpf_attr {
-    // SAFETY: the members of all variants are integers, for which 0 is valid.
+    // SAFETY: the members of all variants are integers, so 0 is valid.
     unsafe { std::mem::zeroed() }
 }
 
@@ -27,7 +27,7 @@ pub(crate) unsafe fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Res
 /// Runs a raw tracepoint program with one argument, once (`BPF_PROG_TEST_RUN`).
 pub(crate) fn run_program(program: BorrowedFd<'_>, argument: u64) -> io::Result<()> {
     let mut attributes = zeroed_attributes();
-    // SAFETY: the variant consists of integers, for which any bytes are valid.
+    // SAFETY: the variant consists of integers, so any bytes are valid.
     let run = unsafe { &mut attributes.test };
     // The kernel wants all arguments that the program could read (`bpf_prog_test_run_raw_tp`, net/bpf/test_run.c).
     let mut arguments = [0_u64; 12];

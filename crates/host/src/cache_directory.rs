@@ -19,7 +19,7 @@ pub enum CacheError {
     /// The directory cannot be created or read.
     #[error("cannot use the cache directory: {0}")]
     Io(#[from] io::Error),
-    /// Another user could change this directory, or read the private one.
+    /// Another user could change this directory, or can access a directory that must be private.
     #[error("other users could change the cache: {} is not safe", printable(.0))]
     Unsafe(PathBuf),
 }

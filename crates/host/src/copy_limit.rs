@@ -10,25 +10,25 @@ use crate::procfs;
 /// Maximum size of a copy in bytes.
 pub(crate) const MAX_COPY: u64 = 1 << 30;
 
-/// Least limit.
+/// Smallest limit in bytes, even if less memory is left.
 const LEAST_COPY: u64 = 64 << 20;
 
-/// Time for which a reading is used.
+/// Maximum age of a reading that is used again.
 const VALID: Duration = Duration::from_secs(1);
 
-/// Last reading. The mounts of a machine with many containers take milliseconds to read, so not each copy has its own reading.
+/// Last reading. Copies share it: the mounts of a machine with many containers take milliseconds to read.
 static LAST: Mutex<Option<Reading>> = Mutex::new(None);
 
 /// Memory that is left to the cgroup of memtrace.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     at: Instant,
-    /// Bytes without those of later copies; `u64::MAX` if there is no limit.
+    /// Free bytes at the time of the reading, less the bytes of later copies; `u64::MAX` if there is no limit.
     left: u64,
 }
 
 impl Reading {
-    /// Reads the files of the cgroup. The page cache of the cgroup can be reclaimed.
+    /// Reads the files of the cgroup. The page cache of the cgroup counts as free, because it can be reclaimed.
     fn now() -> Self {
         let at = Instant::now();
         let left = || {
@@ -40,7 +40,7 @@ impl Reading {
         Self { at, left: left().unwrap_or(u64::MAX) }
     }
 
-    /// Returns true if the reading can be used at `now`: a lower limit than the maximum needs a reading of its own.
+    /// Returns true if the reading can be used at `now`. A reading that limits copies below the maximum is not used again.
     fn is_valid(self, now: Instant) -> bool {
         now.duration_since(self.at) < VALID && self.max_copy() == MAX_COPY
     }

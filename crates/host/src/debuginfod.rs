@@ -35,8 +35,8 @@ pub enum Step {
     Missing { build_id: BuildId, outcome: DebugFileOutcome },
 }
 
-/// Looks for the debug files of `build_ids` in the cache and on the servers. Calls `proceed` with each step. If
-/// `proceed` returns false for [`Step::Receiving`], the file is skipped; for another step, the search ends.
+/// Looks for the debug files of `build_ids` in the cache and on the servers. Calls `proceed` with each step. If `proceed`
+/// returns false for [`Step::Receiving`], the file is skipped. If it returns false for another step, the search ends.
 ///
 /// # Errors
 ///

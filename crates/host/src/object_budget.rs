@@ -1,4 +1,5 @@
-//! Budget of the time that objects take. Nobody can cost others the names of their objects, or delay a report for ever.
+//! Budget of the time that objects take. No user can use up the time for the objects of other users, or delay a report for
+//! ever.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +19,7 @@ const SHORTEST_TIME: Duration = Duration::from_millis(100);
 /// Half of the used time is forgiven at this interval.
 const FORGIVEN_EACH: Duration = Duration::from_secs(60);
 
-/// Used time that is forgotten.
+/// Owners with less used time are removed.
 const NEGLIGIBLE: Duration = Duration::from_millis(10);
 
 /// File system and user of an object. A container can have a root user of its own.
@@ -29,14 +30,14 @@ pub(crate) struct ObjectOwner {
 }
 
 impl ObjectOwner {
-    /// Returns the owner of an open file. For a copy in memory, it is that of the original.
+    /// Returns the owner of an open file. A copy in memory has the owner of its original.
     pub(crate) fn of(file: &File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         let original = with_originals(|originals| originals.get(&[metadata.dev(), metadata.ino()]).copied());
         Ok(original.unwrap_or(Self { device: metadata.dev(), user: metadata.uid() }))
     }
 
-    /// Remembers the file system and the user of a file of which `copy` is a copy in memory.
+    /// Remembers the file system and the user of the original of `copy`, which is a copy in memory.
     pub(crate) fn set_original(copy: &File, device: u64, user: u32) -> io::Result<()> {
         let metadata = copy.metadata()?;
         with_originals(|originals| {
@@ -48,8 +49,8 @@ impl ObjectOwner {
         Ok(())
     }
 
-    /// Returns true for a file of root on a disk. No user can make one, in whatever namespaces. Device numbers of other file
-    /// systems have the major number 0 (`get_anon_bdev`, fs/super.c).
+    /// Returns true for a file of root on a disk. No user can make such a file, not even in own namespaces. Device numbers of
+    /// other file systems have the major number 0 (`get_anon_bdev`, fs/super.c).
     pub(crate) fn is_root_of_disk(self) -> bool {
         self.user == 0 && major(self.device) != 0
     }
@@ -77,8 +78,8 @@ impl ObjectOwner {
     }
 }
 
-/// Time that objects may take. The objects of an owner share a time, which grows with their size; so do all objects that
-/// users can have made.
+/// Time that objects may take. The objects of each owner share a limit that grows with their size. All objects that users can
+/// have made share another limit of this kind.
 #[derive(Debug)]
 pub(crate) struct ObjectBudget {
     /// Time of objects without any bytes.
@@ -94,7 +95,8 @@ struct Used {
 }
 
 impl Used {
-    /// Returns what is left of `time` and `reserve`, if further files have this number of stored bytes.
+    /// Returns the time that is left for further files with this number of stored bytes. The limit is `time` plus `reserve`,
+    /// and grows with the bytes.
     fn left_of(self, time: Duration, reserve: Duration, bytes: u64) -> Duration {
         let bytes = self.bytes.saturating_add(bytes);
         let limit = (time + Duration::from_secs(bytes / BYTES_PER_SECOND)).min(MAX_TIME);
@@ -122,7 +124,7 @@ impl ObjectBudget {
                 time: sum.time + used.time,
                 bytes: sum.bytes.saturating_add(used.bytes),
             });
-            // There is more for those that have used little.
+            // Owners that have used little time get more of it.
             let has_used_little = of_owner.time < self.time / 6;
             let reserve = if has_used_little { self.time / 2 } else { Duration::ZERO };
             left = left.min(all.left_of(self.time, reserve, bytes));

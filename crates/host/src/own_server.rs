@@ -1,5 +1,5 @@
-//! A *server* is the executable of memtrace, started again under another name. It gets requests through a socket, and forks
-//! a *worker* for each, which can hang or be killed without harm to memtrace.
+//! A *server* is the executable of memtrace, started again under another name. It gets requests through a socket, and forks a
+//! *worker* for each request. A worker can hang or be killed without harm to memtrace.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -35,7 +35,7 @@ impl OwnServer {
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let (socket, end) = pair()?;
         let mut command = Command::new(procfs::own_program());
-        // A signal from the terminal is for memtrace, which needs its servers for the report then.
+        // A signal from the terminal is for memtrace only: memtrace then writes its report, and needs its servers for it.
         command.arg0(name).env_clear().env("MIMALLOC_ARENA_RESERVE", ARENA).current_dir("/").process_group(0);
         let child = command.stdin(Stdio::from(end)).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
         Ok(Self { child, socket })
@@ -58,9 +58,9 @@ impl Drop for OwnServer {
 /// The OOM killer chooses a process with this score before all others (`OOM_SCORE_ADJ_MAX`, include/uapi/linux/oom.h).
 const HIGHEST_OOM_SCORE: i32 = 1000;
 
-/// Prepares this process for the work of a server, which has its socket as standard input.
+/// Prepares this process for the work of a server. Standard input is the socket of the server.
 pub(crate) fn begin() {
-    // memtrace can be protected from the OOM killer, and this process must not be. It can always raise its own score.
+    // memtrace can be protected from the OOM killer, but a server must not be. A process can always raise its own score.
     let _ = procfs::set_own_oom_score(HIGHEST_OOM_SCORE);
     // SAFETY: the standard library has no descriptor besides the standard streams yet.
     unsafe { libc::close_range(3, u32::MAX, 0) };
@@ -69,7 +69,7 @@ pub(crate) fn begin() {
         // SAFETY: an ignored signal needs no handler.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    // The state of signals is inherited. Without this action, an ended worker has no status (waitpid(2)).
+    // memtrace may have inherited an ignored SIGCHLD. An ended worker would then have no status (waitpid(2)).
     // SAFETY: the default action needs no handler.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }

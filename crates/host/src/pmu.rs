@@ -99,7 +99,7 @@ fn open<E: Event + Clone>([references, misses]: &[E; 2], tid: Tid) -> io::Result
     Ok([leader, member])
 }
 
-/// Returns a count, extrapolated over the time during which other events occupied the PMU.
+/// Returns a count, extrapolated over the time that other events occupied the PMU.
 fn scaled(count: &CountAndTime) -> u64 {
     if count.time_running == 0 {
         return 0;

@@ -1,4 +1,5 @@
-//! Privileges of memtrace itself. Capabilities belong to a thread; a new thread has those of the thread that starts it.
+//! Privileges of memtrace itself. Capabilities belong to a thread. A new thread has the capabilities of the thread that starts
+//! it.
 
 use std::io;
 
@@ -14,7 +15,7 @@ pub fn effective_capabilities() -> CapabilitySet {
     capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective)
 }
 
-/// Gives up all capabilities of this thread but those in `kept`.
+/// Gives up all capabilities of this thread that are not in `kept`.
 ///
 /// # Errors
 ///
@@ -25,15 +26,15 @@ pub fn keep_capabilities(kept: CapabilitySet) -> io::Result<()> {
     let sets = CapabilitySets {
         effective: effective & kept,
         permitted: permitted & kept,
-        // Ambient capabilities, which the kernel removes too if they are not inheritable, pass to the traces that
-        // triggers start.
+        // The traces that triggers start get the ambient capabilities. The kernel removes ambient capabilities that are not
+        // inheritable.
         inheritable: inheritable & kept,
     };
     Ok(set_capabilities(None, sets)?)
 }
 
-/// Removes all capabilities but those in `kept` from the bounding set of this thread, if the thread has CAP_SETPCAP. Without
-/// it, as in a unit with ambient capabilities, the set belongs to the program that has started memtrace.
+/// Removes all capabilities that are not in `kept` from the bounding set of this thread, if the thread has CAP_SETPCAP. Without
+/// CAP_SETPCAP, as in a unit with ambient capabilities, the program that has started memtrace is responsible for the set.
 pub(crate) fn reduce_bounding_set(kept: CapabilitySet) -> io::Result<()> {
     if !effective_capabilities().contains(CapabilitySet::SETPCAP) {
         return Ok(());

@@ -43,7 +43,7 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// Returns the outcome under which reports count the failure.
+    /// Returns the outcome that reports show for the failure.
     pub(super) const fn outcome(&self) -> DebugFileOutcome {
         match self {
             Self::NotFound => DebugFileOutcome::NotFound,

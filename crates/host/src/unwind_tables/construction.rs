@@ -8,7 +8,7 @@ use memtrace_object::eh_frame::{Descriptions, Error, ObjectContents, Table};
 use super::table_cache::{Slot, TableCache};
 use crate::target_files::open_object;
 
-/// Contents of an object, from which its table can be built.
+/// Contents of an object. Its table can be built from them.
 #[derive(Debug)]
 pub struct Construction {
     /// Object of the table.

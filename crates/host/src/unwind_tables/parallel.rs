@@ -30,9 +30,9 @@ pub struct Built {
     pub table: Result<Table, Error>,
 }
 
-/// Builds the tables of all jobs, and passes each to `on_built` as soon as it is complete. Objects that most
-/// processes use come first. Up to `threads` threads build tables; if none can be started, the calling thread does.
-/// `on_built` is called in the calling thread.
+/// Builds the tables of all jobs, and passes each to `on_built` as soon as it is complete. The objects with the most users come
+/// first. Up to `threads` threads build tables; if none can be started, the calling thread does. `on_built` is called in the
+/// calling thread.
 pub fn build_all(mut jobs: Vec<BuildJob>, threads: usize, cache: Option<&TableCache>, mut on_built: impl FnMut(Built)) {
     jobs.sort_by_key(|job| (Reverse(job.users), rank(&job.object.path)));
     let (jobs, next) = (&jobs, &AtomicUsize::new(0));

@@ -154,7 +154,7 @@ fn load(path: &Path, fingerprint: u128) -> io::Result<Option<Table>> {
     file.read_to_end(&mut bytes)?;
     let table = Table::decode(&bytes, fingerprint);
     if table.is_some() {
-        // The modification time is the time of the last use. It is harmless if it cannot be set.
+        // The modification time is the time of the last use. A failure to set it is harmless.
         let _ = file.set_modified(SystemTime::now());
     }
     Ok(table)
