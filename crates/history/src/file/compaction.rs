@@ -18,7 +18,8 @@ use crate::retention::StoredInterval;
 /// Rules for merging the rows of a table.
 struct Table {
     name: &'static str,
-    /// First key column after `interval`. Steps divide the table by it; `None` if one step merges the whole table.
+    /// First key column after `interval`. Each step merges a range of its values; `None` if one step merges the whole
+    /// table.
     first: Option<&'static str>,
     /// Key columns after `interval`.
     key: &'static str,
@@ -167,7 +168,7 @@ pub(super) struct Compaction {
     span: Range<i64>,
     /// Index in [`TABLES`] of the table in progress.
     table: usize,
-    /// Value of [`Table::first`] at which the next step begins.
+    /// First value of the column [`Table::first`] in the next step.
     next: i64,
     /// Approximate number of rows that a step reads.
     rows: usize,

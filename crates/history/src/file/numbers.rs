@@ -86,7 +86,7 @@ impl<K: Eq + Hash + Clone> Numbers<K> {
         self.known.retain(|_, number| !removed.contains(number));
     }
 
-    /// Forgets all keys for which `is_kept` returns false. Their numbers are not used again.
+    /// Forgets all keys that `is_kept` does not accept. Their numbers are not used again.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&K) -> bool) {
         self.known.retain(|key, _| is_kept(key));
     }

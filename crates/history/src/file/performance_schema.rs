@@ -1,8 +1,8 @@
 //! Views with the names and columns of MySQL's Performance Schema ("Memory Summary Tables", MySQL 8.4 Reference Manual,
 //! 29.12.20.10) and of its `sys` schema. `docs/recording.md` describes the differences.
 
-/// Views with the changes of blocks by interval, thread, user, host and event. `EVENT_NAME` is `memory/OBJECT/TAG`.
-/// The object contains the innermost call outside of allocators and language libraries; without stacks, it is the executable.
+/// Views with the changes of blocks by interval, thread, user, host and event. `EVENT_NAME` is `memory/OBJECT/TAG`. `OBJECT`
+/// has the innermost call outside of allocators and language libraries; without stacks, `OBJECT` is the executable.
 const MEMORY_CHANGE: &str = "
 CREATE VIEW calling_object AS
     WITH RECURSIVE climb (path, at) AS (
@@ -51,8 +51,8 @@ CREATE VIEW threads AS
     WHERE thread.image = (SELECT max(other.image) FROM thread AS other WHERE other.tid = thread.tid);
 ";
 
-/// Views of the recorded accounts: `water_mark_start` has the last interval before the water marks start, and
-/// `account_water_marks` the marks of each thread, user, cgroup or tag (`KIND`), which the account has certainly reached.
+/// Views of the recorded accounts. `water_mark_start`: the last interval before the water marks start. `account_water_marks`:
+/// marks that the account of a thread, user, cgroup or tag (`KIND`) has certainly reached.
 const WATER_MARKS: &str = "
 CREATE VIEW water_mark_start AS
     SELECT coalesce(max(interval), 0) AS after_interval FROM mark WHERE text = 'reset' OR text LIKE 'reset#%';
@@ -104,7 +104,7 @@ struct Summary {
     name: &'static str,
     /// Key columns before `EVENT_NAME`.
     keys: &'static [&'static str],
-    /// Kind of accounts with water marks for the rows: that of the only key, or that of the event.
+    /// Kind of the accounts that have the water marks of the rows: the kind of the only key, or of the event.
     accounts: Option<&'static str>,
 }
 
@@ -124,10 +124,10 @@ pub(super) fn views() -> String {
 
 /// Returns the statement that creates a summary view. Memory that a process held at its end counts as freed.
 ///
-/// The water marks are those of the account with the same thread, user, host or event, if it was recorded. An account by tag has
-/// the events of all objects with this tag, and others have all events of their key, so the account must have a single event.
-/// Otherwise a low-water mark is 0, as all accounts are empty at the start of the trace, and a high-water mark is the maximum
-/// over the ends of intervals, the last one before a reset included.
+/// The water marks come from the account with the same thread, user, host or event, if it was recorded and has a single event:
+/// an account by tag has the events of all objects with this tag, and any other account has all events of its key. Without such
+/// an account, low-water marks are 0, because all accounts are empty at the start of the trace, and high-water marks are the
+/// maximum over the ends of intervals, including the last end before a reset.
 fn summary(Summary { name, keys, accounts }: &Summary) -> String {
     let key = keys.iter().map(|key| format!("{key}, ")).collect::<String>() + "EVENT_NAME";
     let account = keys.first().copied().filter(|_| accounts.is_some()).unwrap_or("NULL");

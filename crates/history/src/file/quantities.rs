@@ -77,7 +77,7 @@ pub(super) fn names() -> impl Iterator<Item = (i64, &'static str)> {
     rare.chain(details).chain(values).chain((FIRST_STALL..).zip(STALLS))
 }
 
-/// Returns the index of the first row for which `is_row` returns true; 0 if there is none.
+/// Returns the index of the first row that `is_row` accepts; 0 if there is none.
 fn index_of<T>(table: impl IntoIterator<Item = T>, is_row: impl Fn(&T) -> bool) -> i64 {
     (0..).zip(table).find(|(_, row)| is_row(row)).map_or(0, |(index, _)| index)
 }

@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::interval::Interval;
 
-/// Number of intervals by which the queue can exceed its capacity, to keep intervals that end in a mark. Beyond it,
-/// such intervals are merged too, and their marks become inexact.
+/// Maximum number of intervals beyond the capacity. Up to this number, intervals that end in a mark are not merged with
+/// the next one. Beyond it, they are merged too, and their marks become inexact.
 const MAX_MARKED: usize = 1024;
 
 /// A bounded queue of intervals.
@@ -15,7 +15,7 @@ pub(super) struct Queue {
     state: Mutex<State>,
     changed: Condvar,
     capacity: usize,
-    /// Number of rows of all waiting intervals above which two intervals are merged.
+    /// Maximum number of rows of all waiting intervals. If there are more, two intervals are merged.
     max_rows: usize,
 }
 
@@ -51,8 +51,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Waits for an interval, and takes the oldest. By this call, the writer also reports that it has processed the
-    /// previous interval. Returns `None` if the queue is closed and empty.
+    /// Waits for an interval, and takes the oldest. The call reports that the writer has processed the previous
+    /// interval. Returns `None` if the queue is closed and empty.
     pub(super) fn pop(&self) -> Option<Interval> {
         let is_waiting = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
         let mut state = self.lock();

@@ -65,7 +65,7 @@ impl Recording {
         if metadata.len() < open::HEADER as u64 {
             return Err(Error::NotDatabase);
         }
-        // SQLite has the log beside the file itself.
+        // The log is next to the file itself, not next to a symbolic link.
         let path = &std::fs::canonicalize(path)?;
         let opened = if foreign::is_own(path)? { open::connect(path) } else { foreign::connect(path, MAX_IN_MEMORY) };
         match opened.and_then(Self::read) {
@@ -80,8 +80,8 @@ impl Recording {
     }
 
     /// Opens a recording that this process writes. A damaged recording is not salvaged, because a salvage opens and
-    /// closes the file once more: if a process closes any handle of a file, it loses all its locks on the file,
-    /// including those of SQLite (fcntl(2)).
+    /// closes the file once more. If a process closes any handle of a file, it loses all its locks on the file,
+    /// including SQLite's locks (fcntl(2)).
     ///
     /// # Errors
     ///

@@ -30,7 +30,7 @@ pub(super) fn add_amounts() -> String {
     list_amounts(|column| format!("{column} = {column} + excluded.{column}"))
 }
 
-/// Returns a list for SQL. It contains the result of `item` for the column of each quantity that has one.
+/// Returns a list for SQL: the result of `item` for each quantity that has a column.
 fn list_amounts(item: impl Fn(&str) -> String) -> String {
     Quantity::columns().map(|quantity| item(quantity.facts().column)).collect::<Vec<_>>().join(", ")
 }

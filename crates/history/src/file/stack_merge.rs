@@ -102,7 +102,7 @@ fn choose(transaction: &Transaction<'_>) -> Result<()> {
     transaction.execute_batch("DROP TABLE temp.stack_magnitude")
 }
 
-/// Creates `temp.stack_magnitude`: the quantities by which stacks are compared, one row for each stack.
+/// Creates `temp.stack_magnitude`: one row for each stack, with the quantities that order the stacks.
 fn create_magnitudes(transaction: &Transaction<'_>) -> Result<()> {
     let quantities = [EventClass::Heap, EventClass::Reclaim].map(Magnitude::quantities);
     // Depending on the event class, the quantity with this index is a column of `change` or a row of `detail`.

@@ -130,8 +130,8 @@ impl Store {
         })
     }
 
-    /// Stores an interval in one transaction. `merged`: number of intervals that it consists of. `gap`: gap that it
-    /// fills, if any.
+    /// Stores an interval in one transaction. `merged`: number of original intervals in it. `gap`: gap that the
+    /// interval fills, if any.
     pub(super) fn write(&mut self, interval: &Interval, merged: u64, gap: Option<&Gap>) -> Result<()> {
         self.attempts += 1;
         // One page in 32 is reserved for merges, which use some pages before they free more.
@@ -239,7 +239,7 @@ impl Store {
     }
 }
 
-/// Size in bytes to which the write-ahead log is cut after a checkpoint.
+/// Maximum size of the write-ahead log after a checkpoint, in bytes.
 const WAL_LIMIT: i64 = 16 << 20;
 
 /// Approximate size of a row of changes, of a call path, or of a row of `total`, in bytes.

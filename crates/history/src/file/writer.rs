@@ -23,10 +23,10 @@ use crate::interval::Interval;
 pub struct Settings {
     /// Maximum size of the file, without the write-ahead log. Values below 1 MiB count as 1 MiB.
     pub size_limit: Bytes,
-    /// Number of intervals waiting for the writer above which two of them are merged. More intervals can wait if they
-    /// end in marks.
+    /// Maximum number of intervals that wait for the writer. If there are more, two of them are merged. More intervals
+    /// can wait if they end in marks.
     pub queue: usize,
-    /// Number of rows of all waiting intervals above which two of them are merged.
+    /// Maximum number of rows of all waiting intervals. If there are more, two intervals are merged.
     pub queued_rows: usize,
     /// Approximate maximum number of stacks with remembered row numbers.
     pub known_totals: usize,
@@ -99,16 +99,16 @@ impl Writer {
         Status { merged: self.queue.merged(), ..lock(&self.status).clone() }
     }
 
-    /// Waits until all intervals are stored, so that this process can read them. If the returned state has an open
-    /// gap, its intervals could not be stored. From now on, intervals stay as they are, unless the file reaches its
-    /// size limit.
+    /// Waits until all intervals are stored, so that this process can read them. If the returned state has an open gap,
+    /// the intervals of the gap could not be stored. From now on, intervals stay as they are, unless the file reaches
+    /// its size limit.
     pub fn settle(&self) -> Status {
         self.queue.settle();
         self.status()
     }
 
-    /// Waits until all intervals are stored, and completes the file. If the returned state has an open gap, its
-    /// intervals could not be stored.
+    /// Waits until all intervals are stored, and completes the file. If the returned state has an open gap, the
+    /// intervals of the gap could not be stored.
     #[must_use]
     pub fn finish(self) -> Status {
         self.queue.close();
@@ -123,7 +123,7 @@ const MAGIC: &[u8] = b"SQLite format 3\0";
 
 /// Creates the file or empties an older recording, and locks the file against other writers.
 fn replace_file(path: &Path) -> Result<File, Error> {
-    // The caller has resolved links. Another user of the directory can have made one since.
+    // The caller has resolved links, but another user of the directory may have created a link since.
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW);
     let mut file = options.open(path)?;

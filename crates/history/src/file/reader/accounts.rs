@@ -76,7 +76,7 @@ pub(super) fn account_names(recording: &Recording) -> Result<Vec<AccountNames>, 
     recording.connection.each_row("SELECT * FROM account", [], |row| {
         let names = [row.get::<_, Option<String>>("name")?, row.get("name_2")?];
         let thread = match row.get::<_, Option<u32>>("thread") {
-            // Recordings of earlier versions lack it.
+            // Recordings of earlier versions lack this column.
             Err(rusqlite::Error::InvalidColumnName(_)) => None,
             thread => thread?,
         };

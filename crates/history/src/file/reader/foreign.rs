@@ -1,9 +1,9 @@
-//! Opening of recordings that another user owns, or has in a directory that another user can change.
+//! Opening of recordings that another user can change: as the owner of the file, or in the directory of the file.
 //!
-//! SQLite opens a write-ahead log and its index for writing, even to read a database. As root, it gives both to the owner of the
-//! database, and it truncates the index (`unixOpen`, `unixOpenSharedMemory` and `unixLockSharedMemory`, os_unix.c). It
-//! follows no symbolic links, but a hard link can lead to a file of root, and can replace a file after any check. So SQLite
-//! opens nothing but the database here, and a log is applied in memory.
+//! SQLite opens a write-ahead log and its index for writing, even to read a database. As root, SQLite gives both to the owner
+//! of the database, and it truncates the index (`unixOpen`, `unixOpenSharedMemory` and `unixLockSharedMemory`, os_unix.c).
+//! SQLite follows no symbolic links, but a hard link can lead to a file of root, and can replace a file after any check. So
+//! SQLite opens only the database here, and a log is applied in memory.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
@@ -80,7 +80,7 @@ fn header(log: &File) -> io::Result<Vec<u8>> {
 
 /// Opens a regular file, without following a link at the end of the path.
 fn open(path: &Path) -> Result<File, Error> {
-    // The open of a pipe would wait for a writer.
+    // Without O_NONBLOCK, opening a pipe would wait for a writer.
     let file = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(Error::NotRegular) }
 }

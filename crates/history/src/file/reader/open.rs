@@ -12,7 +12,7 @@ use rusqlite::{Connection, MAIN_DB, OpenFlags};
 use crate::file::error::Error;
 use crate::file::schema::{APPLICATION_ID, PAGE_SIZE, VERSION};
 
-/// Maximum time to wait for a lock of the writer, which excludes readers only while it completes the file.
+/// Maximum time to wait for a lock of the writer. The writer excludes readers only while it completes the file.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Size of the header of a database in bytes (sqlite.org/fileformat.html). SQLite treats a shorter file as an empty
@@ -22,12 +22,12 @@ pub(super) const HEADER: usize = 100;
 /// Maximum length of a value in bytes.
 const MAX_VALUE: i32 = 64 << 20;
 
-/// Number of steps of SQLite's virtual machine after which it counts them.
+/// Number of steps of SQLite's virtual machine between two calls of the handler that counts them.
 const STEPS: i32 = 1 << 16;
 
-/// Maximum number of steps of all queries of a file, and in addition for each of its bytes. A report takes less than a
-/// hundred for each byte.
+/// Maximum number of steps of all queries of an empty file.
 const MAX_STEPS: u64 = 10_000_000_000;
+/// Number of further steps for each byte of the file. A report takes less than a hundred for each byte.
 const MAX_STEPS_PER_BYTE: u64 = 1000;
 
 /// Flags of all opened files.
@@ -86,7 +86,8 @@ pub(super) fn companion(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// Refuses companions that are no regular files: SQLite would wait for the writer of a pipe. It makes no links.
+/// Refuses companions that are not regular files. SQLite creates only regular files, and would wait for the writer of a
+/// pipe.
 pub(super) fn check_companions(path: &Path) -> Result<(), Error> {
     for suffix in ["-journal", "-wal", "-shm"] {
         if std::fs::symlink_metadata(companion(path, suffix)).is_ok_and(|file| !file.is_file()) {

@@ -25,7 +25,7 @@ const BY_INTERVAL: [&str; 16] = [
     "call_histogram",
 ];
 
-/// Returns the ID of the last interval such that all rows up to it can be read; 0 if there is none.
+/// Returns the ID of the last interval before any unreadable row; 0 if there is none.
 pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Error> {
     let paths = readable_paths(connection)?;
     let (images, _) = readable(connection, "SELECT id FROM image ORDER BY id", |_| true)?;
@@ -51,8 +51,7 @@ pub(super) fn last_complete_interval(connection: &Connection) -> Result<i64, Err
     Ok(last.max(0))
 }
 
-/// Returns the highest ID up to which all call paths and their objects can be read. The callers of a path have a lower
-/// ID.
+/// Returns the ID of the last call path before any unreadable path or object. The callers of a path have a lower ID.
 fn readable_paths(connection: &Connection) -> Result<i64, Error> {
     let (objects, _) = readable(connection, "SELECT id FROM object ORDER BY id", |_| true)?;
     let (paths, _) = readable(connection, "SELECT id, object FROM path ORDER BY id", |row| row[1] <= objects)?;

@@ -69,8 +69,8 @@ impl TotalRows {
         &self.0
     }
 
-    /// Returns the index in the list of the row with the number `number`, if it exists. `next` is the most probable
-    /// index, because the changes of an interval are in the order of their totals.
+    /// Returns the list index of the row with this number, if the row exists. `next` is the most probable index,
+    /// because the changes of an interval are in the order of their totals.
     pub(super) fn position(&self, number: i64, next: usize) -> Option<usize> {
         let is_next = self.0.get(next).is_some_and(|row| row.number == number);
         if is_next { Some(next) } else { self.0.binary_search_by_key(&number, |row| row.number).ok() }

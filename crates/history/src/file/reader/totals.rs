@@ -159,8 +159,8 @@ pub(super) fn live_changes(
 
 fn image_values(recording: &Recording, images: &ImageIds, from: Boundary, to: Boundary) -> Result<ImageValues, Error> {
     let mut values: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
-    // 214, 215 and 223 are `demoted_at_ticks`, `demoted_min_bytes` and `shares_memory_of`, which hold since an earlier
-    // interval.
+    // 214, 215 and 223 are `demoted_at_ticks`, `demoted_min_bytes` and `shares_memory_of`. These are states: the row of
+    // an earlier interval still holds.
     let sql = "SELECT image, class, quantity, idx, value FROM image_change
         WHERE interval <= ?2 AND (interval > ?1 OR quantity IN (214, 215, 223))";
     recording.connection.each_row(sql, [from.id, to.id], |row| {

@@ -5,8 +5,9 @@ use std::io;
 use crate::file::error::Error;
 use crate::file::schema::PAGE_SIZE;
 
-/// Sizes of the header of a log, and of the header of a frame, in bytes.
+/// Size of the header of a log in bytes.
 pub(super) const HEADER: usize = 32;
+/// Size of the header of a frame in bytes.
 const FRAME_HEADER: usize = 24;
 
 const PAGE: usize = PAGE_SIZE as usize;
@@ -42,7 +43,8 @@ pub(super) fn apply(database: &mut Vec<u8>, log: &[u8], most: u64) -> Result<(),
         }
         transaction.push((end, page));
         let pages = number(head, 4) as usize;
-        // Only the last frame of a transaction has the number of pages after it.
+        // Only the last frame of a transaction contains the number of pages that the database has after the
+        // transaction.
         if pages == 0 {
             continue;
         }

@@ -129,7 +129,7 @@ impl Store {
         Ok(())
     }
 
-    /// Returns the value of [`Store::attempts`] from which on a merge that did not fit is tried again.
+    /// Returns the lowest value of [`Store::attempts`] that permits another try of a merge that did not fit.
     const fn next_attempt(&self) -> u64 {
         self.attempts + RETRY_ATTEMPTS
     }

@@ -162,7 +162,7 @@ fn shortest_spans_are_removed_at_the_limit() {
     assert_eq!(activity.changes.totals, expected.changes.totals);
     assert_eq!(activity.calls, expected.calls);
 
-    // Most of the file remains for changes of memory, so many intervals remain.
+    // Spans and events take only a part of the file, so many intervals remain.
     let intervals = recording.intervals();
     let totals = recording.totals(Boundary::START, recording.end()).unwrap();
     assert_eq!(totals, super::sum(&all));

@@ -184,7 +184,7 @@ fn only_recordings_are_replaced() {
 #[test]
 fn recording_is_read_while_it_is_written() {
     let directory = Scratch::in_memory();
-    // Others can change the first directory, so that its log is read in another way.
+    // Other users can change the first directory, so the log there is read without SQLite.
     for directory in [directory.path(""), own_directory(&directory)] {
         assert_is_read_while_it_is_written(&directory.join("run.memtrace"));
     }

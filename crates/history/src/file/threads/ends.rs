@@ -23,8 +23,8 @@ impl Ends {
 
     /// Returns the end of a process: the time of its exit event, or the end of the interval if there is none.
     pub(super) fn end_of(&self, pid: Pid) -> Duration {
-        // The end must be after the start of the interval: a merge of the earlier intervals removes threads that ended
-        // within them, but this interval can have rows of the threads.
+        // The end must be after the start of the interval. Otherwise a merge of the earlier intervals would remove the
+        // threads, although this interval can have rows of them.
         let first = (self.span.start + Duration::from_nanos(1)).min(self.span.end);
         self.exits.get(&pid).map_or(self.span.end, |at| (*at).clamp(first, self.span.end))
     }

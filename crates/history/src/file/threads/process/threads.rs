@@ -57,8 +57,9 @@ impl ProcessThreads {
     /// Records the threads of an interval, and the end of missing threads.
     pub(super) fn record(&mut self, process: &ProcessInterval, numbers: &mut NumberedThreads, interval: &mut Interval) {
         self.intervals += 1;
-        // A process that starts many short threads would fill the recording with them, and the usage of a single thread
-        // is that of its process.
+        // A thread that started and ended within the interval is left out: a process with many short threads would fill
+        // the recording. After the exit of a process, such threads are recorded, unless the process has a single
+        // thread: its usage is the usage of the process.
         let has_short_threads = process.has_exited && process.threads.len() > 1;
         for thread in &process.threads {
             if !thread.has_ended() || has_short_threads || self.known.contains_key(&thread.thread) {
@@ -109,8 +110,8 @@ impl ProcessThreads {
         }
     }
 
-    /// Records the end of missing threads. `others`: number of running threads that the interval does not list. The
-    /// same number of missing threads may still run, so the threads that were seen last remain.
+    /// Records the end of missing threads. `others`: number of running threads that the interval does not list. As many
+    /// of the missing threads may still run, so the `others` threads that were seen last remain.
     fn end_missing(&mut self, others: u64, interval: &mut Interval) {
         let now = self.intervals;
         let mut missing: Vec<(u64, ThreadNumber, ThreadIdentity)> = self
@@ -129,8 +130,9 @@ impl ProcessThreads {
     }
 }
 
-/// Returns the start of a thread in nanoseconds since the start of the recording. The result is before `first_end`,
-/// the end of the first interval with the thread: the resolution of the clock could move it after this time.
+/// Returns the start of a thread in nanoseconds since the start of the recording. The result is before `first_end`, the
+/// end of the first interval with the thread. Without this bound, the resolution of the clock could move the start
+/// after `first_end`.
 fn start_of(thread: ThreadIdentity, since_boot: Duration, first_end: Duration) -> i64 {
     let start = i64::try_from(thread.start_ns).unwrap_or(i64::MAX).saturating_sub(nanoseconds(since_boot));
     start.min(nanoseconds(first_end) - 1)
