@@ -222,7 +222,7 @@ impl Ledger {
         self.images.demote(demoted);
     }
 
-    /// Sets the sum of the blocks of a demoted process that the BPF programs have dropped since its demotion.
+    /// Sets the sum of the blocks that the BPF programs have dropped since the demotion of a process.
     pub(crate) fn set_dropped(&mut self, demoted: Demoted, sum: Amount) {
         self.images.set_dropped(demoted, sum);
     }

@@ -23,8 +23,8 @@ pub(super) struct AccountBudget {
     pub(super) parts: PartKeys,
     /// Number of ended threads of each process that keep their accounts. These are the threads that ended last.
     pub(super) kept_threads: usize,
-    /// Maximum number of accounts. Beyond it, further parts share the account of their image. It is also the
-    /// maximum number of such parts.
+    /// Maximum number of accounts. Beyond it, further parts share the account of their image. The number of such parts
+    /// has the same maximum.
     max: u32,
     used: AccountCounts,
     marks: WaterMarks,
@@ -54,7 +54,7 @@ impl AccountBudget {
         }
     }
 
-    /// Includes `live`, the live amount of all images, in the water marks. It has risen at `tick`.
+    /// Includes `live`, the live amount of all images after a rise at `tick`, in the water marks.
     #[inline]
     pub(super) fn raise(&mut self, live: Amount, tick: Tick) {
         if self.marks.raise(live) {
@@ -62,7 +62,7 @@ impl AccountBudget {
         }
     }
 
-    /// Includes `live`, the live amount of all images, in the water marks. It has fallen.
+    /// Includes `live`, the live amount of all images after a fall, in the water marks.
     #[inline]
     pub(super) fn lower(&mut self, live: Amount) {
         self.marks.lower(live);

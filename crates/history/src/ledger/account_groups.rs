@@ -1,4 +1,4 @@
-//! Sums of accounts of several images, with water marks.
+//! Sums of accounts of several images, with water marks since the last take (`Ledger::take_accounts`).
 
 use memtrace_model::{Amount, Tick};
 

@@ -1,4 +1,5 @@
-//! Accounts of images: counters since the start of the trace, and water marks since the last take.
+//! Accounts of images: counters since the start of the trace, and water marks since the last take
+//! (`Ledger::take_accounts`).
 
 use std::collections::VecDeque;
 
@@ -11,8 +12,8 @@ use super::budget::Budget;
 use super::stack_totals::ImageTotals;
 use crate::account_changes::{AccountGroupId, AccountState, WaterMarks};
 
-/// Up to this number of stacks, a merge of ended threads does not wait for more threads. Reading the stacks takes
-/// some ten microseconds.
+/// If an image has at most this number of stacks, a merge of its ended threads does not wait for more threads. Reading
+/// the stacks takes some ten microseconds.
 const FEW_STACKS: usize = 4096;
 
 /// Number of stacks beyond [`FEW_STACKS`] for each further thread that a merge waits for.
@@ -45,8 +46,8 @@ struct Table {
 struct EndedThread {
     tid: Tid,
     at: Tick,
-    /// Number of allocations of the thread's accounts at the first take after its end. If there are more later, a
-    /// new thread with the same ID runs.
+    /// Number of allocations of the thread's accounts at the first take after its end. If the accounts have more
+    /// allocations later, a new thread with the same ID runs.
     allocations: u64,
 }
 
@@ -271,7 +272,7 @@ impl Table {
     }
 
     fn len(&self) -> u32 {
-        // The budget limits the number by a u32.
+        // The maximum number of accounts is a u32.
         (self.all.len() - self.vacant.len()) as u32
     }
 
@@ -408,7 +409,7 @@ impl Table {
             }
             None => {
                 self.all.push(new);
-                // The budget limits the number by a u32.
+                // The maximum number of accounts is a u32.
                 self.all.len() as u32 - 1
             }
         };
@@ -416,8 +417,8 @@ impl Table {
         index
     }
 
-    /// Adds a block to an account, or takes back a free. Returns the group of the account, which keeps its water
-    /// marks.
+    /// Adds a block to an account, or takes back a free. If the account is a member of a group, returns the group,
+    /// which has the water marks.
     #[inline]
     fn raise(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) -> Option<AccountGroupId> {
         let account = self.changing(index, tick)?;
@@ -428,7 +429,8 @@ impl Table {
         account.group
     }
 
-    /// Removes a block from an account. Returns the group of the account, which keeps its water marks.
+    /// Removes a block from an account. If the account is a member of a group, returns the group, which has the water
+    /// marks.
     #[inline]
     fn lower(&mut self, index: u32, tick: Tick, change: impl FnOnce(&mut AccountCounters)) -> Option<AccountGroupId> {
         let account = self.changing(index, tick)?;

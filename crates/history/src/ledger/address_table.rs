@@ -113,8 +113,8 @@ impl<T: Addressed> AddressTable<T> {
     }
 }
 
-/// Returns the hash of an address by folded multiplication: each bit of the address affects each bit of the hash.
-/// The low bits of a plain product, which select the bucket, would depend only on the low bits of the address,
+/// Returns the hash of an address by folded multiplication: each bit of the address affects each bit of the hash. The
+/// low bits of the hash select the bucket. In a plain product, they would depend only on the low bits of the address,
 /// which are often equal. The factor must differ from the factor of `ring_of`, or the hashes of one shard's blocks
 /// would be similar.
 #[inline]

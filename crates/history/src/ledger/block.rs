@@ -35,7 +35,7 @@ impl Block {
         Self { address_and_thread, size, stack, tick }
     }
 
-    /// Returns the key in the address table of the block at an address.
+    /// Returns the address table's key for the block at an address.
     #[inline]
     pub(super) const fn key(address: AbsAddr) -> AbsAddr {
         AbsAddr(address.0 & ((1 << ADDRESS_BITS) - 1))

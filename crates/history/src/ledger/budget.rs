@@ -15,7 +15,7 @@ pub struct Settings {
     /// Maximum number of stacks, counted separately for each image and part. Exceeding it is
     /// [`LossReason::StacksFull`].
     pub stacks: u32,
-    /// Maximum number of running processes together with images that have ended and were not taken. Exceeding it is
+    /// Maximum number of running processes plus ended images that were not taken. Exceeding it is
     /// [`LossReason::ProcessesFull`].
     pub processes: u32,
     /// True to record the high-water mark of each image's live bytes. It is only correct if this ledger receives
@@ -184,8 +184,7 @@ const NODES_PER_STACK: u64 = 16;
 /// stack is missing in the report: two compilers exceed the limit by only an eighth.
 pub(super) const MERGED_PART: u32 = 16;
 
-/// Divisor of the number of stacks. Between two merges, more stacks are requested than the number of stacks divided
-/// by this number.
+/// Divisor of the number of stacks. The next merge waits until more stacks than the quotient were requested.
 const REQUESTS_PER_MERGE: u32 = 64;
 
 /// Returns true if totals of `key` count towards the limit. There are few other keys.

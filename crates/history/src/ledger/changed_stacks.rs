@@ -43,7 +43,7 @@ impl ChangedStacks {
     /// Returns the changes of a new image: all of its stacks are new.
     pub(super) fn of_new(stacks: impl Iterator<Item = (usize, StackKey)>) -> Self {
         let mut all = Self::default();
-        // A u32 limits the number of stacks.
+        // The maximum number of stacks is a u32.
         stacks.for_each(|(index, key)| all.insert(index as u32, key, [Amount::default(); 3], None));
         all
     }

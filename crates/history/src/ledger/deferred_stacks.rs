@@ -1,4 +1,4 @@
-//! Deferred stacks: until their image has a minimum age, deltas have only their sum.
+//! Deferred stacks: until an image has a minimum age, deltas have only the sum of its stacks.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Demoted processes: those with blocks that the ledger does not follow.
+//! Demoted processes: the ledger does not follow their small blocks.
 
 use memtrace_model::{Amount, Bytes, ImageId, Pid, Tick};
 use rustc_hash::FxHashMap;
@@ -6,7 +6,7 @@ use rustc_hash::FxHashMap;
 /// A process that follows only blocks of at least `min_size` from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Demoted {
-    /// Image of the process at the demotion. The process stays demoted until it exits, also if it calls exec.
+    /// Image of the process at the demotion. The process stays demoted until it exits, even if it calls exec.
     pub image: ImageId,
     /// Size of the smallest block that is followed.
     pub min_size: Bytes,
@@ -14,8 +14,8 @@ pub struct Demoted {
     pub at: Tick,
 }
 
-/// Returns the user with whom a process shares the ledger; `None` if it is not known, for example because the process has
-/// exited. All processes without a known user share the room of one.
+/// Returns the user of a process; `None` if the user is not known, for example because the process has exited. Users share the
+/// ledger. All processes without a known user count as one user.
 pub(crate) type UserOf = fn(Pid) -> Option<u32>;
 
 /// Demoted processes, and the limits above which processes are demoted.
@@ -30,7 +30,7 @@ pub(super) struct Demotions {
     pub(super) room: u64,
     /// Number of events between two comparisons.
     interval: u64,
-    /// Number of events at which the next comparison is due.
+    /// Number of applied events that makes the next comparison due.
     next: u64,
 }
 
@@ -47,7 +47,7 @@ impl Demotions {
     /// Returns the limits for at most `blocks` live blocks and `processes` processes. `batch`: number of events that are
     /// applied together.
     pub(super) fn new(blocks: u64, processes: u32, batch: u64) -> Self {
-        // Between two comparisons, the number of live blocks grows by one with each event at most.
+        // Between two comparisons, each event adds at most one live block.
         let interval = blocks / 128;
         Self {
             processes: FxHashMap::default(),
@@ -75,7 +75,8 @@ impl Demotions {
         self.processes.get_mut(&pid)
     }
 
-    /// Demotes a process. Returns false if it is demoted as far already, or if too many processes are.
+    /// Demotes a process. Returns false if the process already has this minimum size or a larger one, or if too many
+    /// processes are demoted.
     pub(super) fn demote(&mut self, Demoted { image, min_size, at }: Demoted) -> bool {
         let is_full = self.processes.len() >= self.most;
         match self.processes.get_mut(&image.pid) {

@@ -50,7 +50,8 @@ pub(super) struct FreeCall {
     pub(super) tick: Tick,
 }
 
-/// Reference to the index of a stack, without a check that it is the right stack. A wrong index costs a cache miss.
+/// Reference to the index of a stack. It is not checked that this is the right stack: a wrong index only costs a cache
+/// miss.
 #[derive(Clone, Copy)]
 pub(super) struct StackPlace<'a> {
     stack: Option<&'a u32>,
@@ -300,8 +301,8 @@ impl Heap {
         self.accounts.end_thread(tid, tick);
     }
 
-    /// Merges the accounts of ended threads, except the last ones, into one account. Merges stacks of these threads
-    /// without live blocks. Returns the merged threads, and the parts that have no account any more.
+    /// Merges the accounts of ended threads, except the last ones, into one account. Merges the stacks of these threads
+    /// that have no live blocks. Returns the merged threads, and the parts that have no account any more.
     pub(super) fn merge_ended_threads(&mut self, budget: &mut Budget) -> (Vec<Tid>, Vec<Part>) {
         let ended = self.accounts.take_ended_threads(self.totals.len(), budget);
         if ended.is_empty() {

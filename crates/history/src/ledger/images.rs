@@ -49,7 +49,7 @@ impl Images {
         }
     }
 
-    /// Returns the pid of the process that has the memory of `pid`, which selects the sampled pages.
+    /// Returns the pid of the process that has the memory of `pid`. The returned pid selects the sampled pages.
     pub(super) fn memory_pid(&self, pid: Pid) -> Pid {
         let slot = self.processes.find_memory(pid);
         slot.and_then(|slot| self.processes.slot(slot)).map_or(pid, |process| process.id.pid)
@@ -232,8 +232,8 @@ impl Images {
         }
     }
 
-    /// Records that `pid`, which reports do not list, does not share the memory of another process any more. `tid`:
-    /// last thread of the process.
+    /// Records that `pid` no longer shares the memory of another process. Reports do not list `pid`. `tid`: last thread
+    /// of the process.
     pub(super) fn unshare(&mut self, pid: Pid, tid: Tid, at: Tick) {
         self.end_thread_of_sharer(pid, tid, at);
         let Some(process) = self.processes.get_mut(pid) else { return };
@@ -245,8 +245,8 @@ impl Images {
         self.leave_memory(memory, at);
     }
 
-    /// Records that a process does not share the memory in a slot any more. If the image there has ended, and no other
-    /// process shares its memory, its totals end.
+    /// Records that a process no longer shares the memory in a slot. If the image in the slot has ended, and no other
+    /// process shares its memory, the totals of the image end.
     fn leave_memory(&mut self, slot: usize, at: Tick) {
         let Some(main) = self.processes.slot_mut(slot) else { return };
         main.sharers = main.sharers.saturating_sub(1);
@@ -258,7 +258,7 @@ impl Images {
         }
     }
 
-    /// Records the end of a thread. Its memory outlasts it.
+    /// Records the end of a thread. The memory of the process outlasts the thread.
     pub(super) fn end_thread(&mut self, pid: Pid, tid: Tid, at: Tick) {
         if let Some((image, _)) = self.running(pid) {
             image.heap.end_thread(tid, at);

@@ -88,7 +88,7 @@ impl Mappings {
                 self.restore(begin, range, budget);
             }
         }
-        // Restored ranges first: damaged records can state addresses that overlap.
+        // The new range must be empty. Restored ranges can overlap it if a record is damaged.
         self.remove(begin, begin + size, budget);
         for (start, range) in ranges {
             let moved = |address: u64| begin + (address - old).min(size);

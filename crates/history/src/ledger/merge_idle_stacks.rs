@@ -10,7 +10,7 @@ use super::deltas::Deltas;
 use super::process::Process;
 use super::processes::Processes;
 
-/// Maximum number of IDs of merged stacks after a merge, divided by the limit of stacks.
+/// Maximum number of IDs of merged stacks after a merge, as a multiple of the limit of stacks.
 const MAX_MERGED: u64 = 4;
 
 /// Merges the totals of stacks without live blocks, the smallest first.
@@ -87,8 +87,8 @@ fn forget_merged_of(process: &mut Process) {
     process.has_forgotten |= process.stacks.merged() < before;
 }
 
-/// Returns the stacks of a process that have frames and no live blocks, with their sizes. `all`: sums over all
-/// stacks, which the sizes are relative to.
+/// Returns the stacks of a process that have frames and no live blocks, with their sizes. `all`: sums over all stacks.
+/// Sizes are relative to these sums.
 fn idle_frames(process: &Process, all: &Magnitudes) -> Vec<(u64, ImageId, StackId)> {
     let live = process.image.as_ref().map(|image| image.live_stacks()).unwrap_or_default();
     let mut sizes: FxHashMap<StackId, u64> = FxHashMap::default();

@@ -5,8 +5,8 @@
 //! event reports the release of pages; resident pages are read from the page tables instead
 //! (`reconcile::residency`).
 //!
-//! Pages can be a sample. Huge pages are not: each is counted when the kernel maps it. A huge page that the kernel has
-//! split continues as the pages of the sample inside of it, because only touches of these pages arrive.
+//! Small pages can be a sample. Huge pages are not sampled: each is counted when the kernel maps it. When the kernel
+//! splits a huge page, its small pages in the sample replace it, because only touches of these pages arrive.
 
 use memtrace_model::{
     AbsAddr, Amount, Bytes, HUGE_PAGE, ImageEnd, ImageUsage, LossReason, PAGE, Pid, Quantities, Quantity, StackKey,
@@ -198,7 +198,8 @@ impl Pages {
             Some(known) => self.release_huge(&known),
             None => budget.pages += 1,
         }
-        // If the page of the fault is in the sample, the last event was this fault too. It must not count twice.
+        // If the page of the fault is in the sample, the previous event was the same fault, as a touch of a small page.
+        // The fault must not count twice.
         if let Some(page) = self.pages.get(fault).copied().filter(|page| page.stack == stack) {
             self.pages.remove(fault);
             budget.pages -= 1;
@@ -328,8 +329,8 @@ impl Pages {
         }
         for huge in self.huge.iter() {
             child.insert_huge(Page { address_and_state: huge.address().0 | HUGE, ..*huge });
-            // The squares are those of the inherited pages, which the totals of an ended image leave out. Forks are
-            // recorded only without sampling, where the squares do not matter.
+            // The totals of an ended image subtract one from the squares for each inherited page, so the squares begin
+            // with the number of pages. They matter only with sampling, and then forks are not recorded.
             child.add_touches(huge.stack, Touches { squares: PAGES_OF_HUGE, ..HUGE_TOUCH });
         }
         Some(Box::new(child))

@@ -15,7 +15,7 @@ pub(super) struct Process {
     pub(super) rusage: RusageBounds,
     /// User and cgroups, just before the end of the image.
     pub(super) owner: Option<Owner>,
-    /// User that shares the room of the ledger, if it was read and is known.
+    /// User of the process, if it was read and is known. Users share the room of the ledger.
     pub(super) user: Option<u32>,
     /// State of the running image; `None` before its first event.
     pub(super) image: Option<Box<Image>>,

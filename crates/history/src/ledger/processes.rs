@@ -92,9 +92,9 @@ impl Processes {
         self.ordinals.current(pid)
     }
 
-    /// Ends the current image of `pid`, and returns its id with the slot of its process, which the caller takes or
-    /// keeps. The ordinal advances even if there is no state: another shard may have the image, and all shards must
-    /// agree on the next ordinal.
+    /// Ends the current image of `pid`. Returns the id of the image and the slot of its process. The caller takes or
+    /// keeps the slot. The ordinal advances even if there is no state: another shard may have the image, and all shards
+    /// must agree on the next ordinal.
     pub(super) fn end_image(&mut self, pid: Pid) -> (ImageId, Option<usize>) {
         let id = self.ordinals.advance(pid);
         (id, self.by_pid.remove(&pid))

@@ -73,7 +73,7 @@ impl Ledger {
     /// Returns the changes since the previous delta. `until`: end of the delta. Takes time in proportion to the
     /// number of changes.
     pub fn take_delta(&mut self, until: Tick) -> Delta {
-        // The next event has to mark its process as changed.
+        // Without a last process, the next event marks its process as changed.
         self.images.last = usize::MAX;
         self.images.deltas.take(until, &mut self.images.processes, &mut self.images.budget)
     }
@@ -98,8 +98,8 @@ impl Ledger {
         }
     }
 
-    /// Returns true if the image has ended, and other processes share its memory. It will be in [`Self::take_ended`]
-    /// after the last of them has ended or called exec.
+    /// Returns true if the image has ended, and other processes share its memory. [`Self::take_ended`] returns the
+    /// image after the last of these processes has ended or called exec.
     pub(crate) fn keeps(&self, id: ImageId) -> bool {
         self.images.processes.keeps(id)
     }

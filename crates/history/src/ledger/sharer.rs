@@ -2,13 +2,13 @@
 
 use memtrace_model::{EventClass, ImageEnd, ImageRusage, ImageUsage, Pid};
 
-/// A process that shares the memory of another process. Reports list it in the classes in which it has events, without
-/// their totals.
+/// A process that shares the memory of another process. Reports list it without totals, in each class with events of
+/// the process.
 #[derive(Debug)]
 pub(super) struct Sharer {
     /// Process that has the memory.
     main: Pid,
-    /// Classes in which the process has events. True if a delta has the entry.
+    /// Classes with events of the process. The flag is true if a delta has the entry.
     classes: Vec<(EventClass, bool)>,
 }
 

@@ -1,5 +1,5 @@
-//! Fair shares of the ledger. If it is nearly full, the user with the most live blocks is cut back to a fair share:
-//! small blocks of its process with the most blocks are dropped, and of the next one.
+//! Fair shares of the ledger. If it is nearly full, the user with the most live blocks is cut back to a fair share: the
+//! ledger drops small blocks of the user's process with the most blocks, and then of the next one.
 //!
 //! Without this, a process that fills the ledger would hide all others, because new blocks of any process would be
 //! dropped. Shares belong to users, since a user can start any number of processes.
@@ -26,7 +26,7 @@ struct UserBlocks {
     processes: BinaryHeap<ProcessBlocks>,
 }
 
-/// Live blocks of a process by class of size, without those that are to be dropped.
+/// Live blocks of a process by class of size, without blocks that will be dropped.
 struct Cut {
     classes: [u64; SIZE_CLASSES],
     /// Size of the smallest block that remains.
@@ -58,7 +58,7 @@ impl Images {
             if excess == 0 {
                 break;
             }
-            // A process may have changed its user since it was read.
+            // A process may have changed its user since the user was read.
             let largest = blocks.processes.peek().map(|process| process.id);
             if changed < MAX_CHANGED && largest.is_some_and(|id| self.read_user(id, user_of) != user) {
                 changed += 1;
@@ -66,7 +66,7 @@ impl Images {
                 shares = users.len() as u64;
                 continue;
             }
-            // Afterwards, the user has a share, or no block that can be dropped.
+            // Afterwards, the user has at most a share, or no block that can be dropped.
             let processes = users.remove(&user).unwrap_or_default().processes;
             all.extend(self.cut(processes, excess, now));
         }
@@ -128,9 +128,9 @@ impl Images {
         process.user
     }
 
-    /// Demotes a process, which may have no events in this ledger yet. Returns false if it is demoted as far, or if this
-    /// ledger has seen its end. A kept image is demoted in this ledger only, because its pid can belong to another
-    /// process.
+    /// Demotes a process, which may have no events in this ledger yet. Returns false if the process already has this minimum
+    /// size or a larger one, or if this ledger has seen its end. A kept image is demoted in this ledger only, because its pid
+    /// can belong to another process.
     pub(super) fn demote(&mut self, demoted: Demoted) -> bool {
         if self.processes.keeps(demoted.image) {
             let slot = self.processes.find_image(demoted.image);
@@ -159,8 +159,8 @@ impl Images {
         }
     }
 
-    /// Sets the sum of the blocks of a demoted process that the BPF programs have dropped since its demotion. Ignores a
-    /// process that has ended.
+    /// Sets the sum of the blocks that the BPF programs have dropped since the demotion of a process. Ignores a process
+    /// that has ended.
     pub(super) fn set_dropped(&mut self, demoted: Demoted, sum: Amount) {
         self.demote(demoted);
         let pid = demoted.image.pid;

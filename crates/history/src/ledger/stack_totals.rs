@@ -142,7 +142,7 @@ impl ImageTotals {
             }
             None => {
                 self.stacks.push(new);
-                // The number of stacks is limited by a u32.
+                // The maximum number of stacks is a u32.
                 self.stacks.len() as u32 - 1
             }
         };

@@ -56,7 +56,7 @@ impl ImageStalls {
 
     /// Returns the number of stacks that count towards the limit.
     pub(super) fn limited(&self) -> u32 {
-        // A u32 limits the number of stacks.
+        // The maximum number of stacks is a u32.
         self.totals.by_stack.keys().filter(|key| is_limited(**key)).count() as u32
     }
 

@@ -8,8 +8,8 @@ use crate::ledger::budget::Budget;
 use crate::ledger::tentative_free::UnknownFree;
 
 impl Heap {
-    /// Returns the number of live blocks in each class of sizes. Blocks below the minimum size, which a failed realloc
-    /// can leave, are in the lowest class that is followed.
+    /// Returns the number of live blocks in each class of sizes. A failed realloc can leave blocks below the minimum
+    /// size. They count in the lowest class that is followed.
     pub(in crate::ledger) fn size_classes(&self) -> [u64; SIZE_CLASSES] {
         let mut counts = [0; SIZE_CLASSES];
         let lowest = size_class(self.demotion.min_size);
@@ -78,7 +78,7 @@ impl Heap {
     /// Takes back the free of an unknown block.
     pub(super) fn undo_unknown_free(&mut self, free: UnknownFree, now: Tick) {
         match free {
-            // The process may be demoted since.
+            // The process may have been demoted since.
             UnknownFree::Unmatched(account) => {
                 self.unmatched_frees -= 1;
                 account.into_iter().for_each(|account| self.accounts.undo_unmatched(account, now));
@@ -97,7 +97,7 @@ impl Heap {
         demotion.since(&before)
     }
 
-    /// Returns the demotion; none as long as the heap has no blocks and no frees, so that it has dropped nothing.
+    /// Returns the demotion. It is empty if the heap has had no blocks and no frees, because then nothing was dropped.
     pub(super) fn effective_demotion(&self) -> Demotion {
         let has_events = self.demotion.frees != 0 || self.totals.iter().next().is_some();
         if has_events { self.demotion } else { Demotion::default() }

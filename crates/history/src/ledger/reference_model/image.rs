@@ -33,7 +33,8 @@ pub(super) struct ReferenceImage {
     pub(super) at_peak: BTreeMap<StackKey, u64>,
     /// True if the memory of the image has had an event.
     pub(super) is_open: bool,
-    /// Process that has the memory, if the process shares its memory and is listed. True if the process has events.
+    /// Process that has the memory, if this process shares the memory of another one and is listed. The flag is true if
+    /// this process has events.
     pub(super) sharer: Option<(Pid, bool)>,
 }
 

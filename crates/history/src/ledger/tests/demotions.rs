@@ -4,7 +4,7 @@ use memtrace_model::Demotion;
 
 use super::*;
 
-/// Limits with a room of 954 blocks, which are shared from 900 live blocks on.
+/// Limits with a room of 954 blocks. Shares are compared from 900 live blocks on.
 const LIMITED: Settings = Settings { blocks: 1000, ..WIDE };
 
 /// Each user has a thousand pids.

@@ -30,7 +30,7 @@ fn live_blocks_are_held_at_exit_and_a_reused_pid_is_a_new_image() {
     assert_eq!(first.total, held.with_amount(Quantity::AllocBytes, Amount { bytes: Bytes(14), count: 2 }));
     assert_eq!(first.by_stack[&S.into()], first.total);
     assert_eq!(story.image(1).total, usage((20, 1), (20, 1), (0, 0)));
-    // The old block does not count as a lost free, and no longer towards the maximum.
+    // The old block does not count as a lost free, and no longer counts towards the maximum.
     assert_eq!(story.lost(LossReason::FreeUnseen), 0);
     assert_eq!(story.0.live(), Amount::one(Bytes(20)));
 }
