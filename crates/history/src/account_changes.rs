@@ -40,10 +40,10 @@ impl WaterMarks {
         is_peak
     }
 
-    /// Corrects the low-water mark after a free of `block` was undone: all amounts since the free were larger by
-    /// `block`. `before` is the mark at the free.
+    /// Corrects the low-water mark after the undo of a free of `block`: each amount included since the free was too
+    /// small by `block`. `before`: mark at the free.
     pub(crate) fn restore_low(&mut self, before: Amount, block: Amount) {
-        // If no amount since the free was lower than `before`, the sum is larger than `before`.
+        // If no amount since the free was lower than `before`, the mark is still `before`, which is less than the sum.
         self.low.bytes = before.bytes.min(Bytes(self.low.bytes.0.saturating_add(block.bytes.0)));
         self.low.count = before.count.min(self.low.count.saturating_add(block.count));
     }

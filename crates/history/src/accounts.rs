@@ -1,15 +1,15 @@
 //! Accounts of groups: sums of counters, and bounds of water marks. Pure.
 //!
-//! For each interval, a ledger has exact water marks of each account of an image, and of the sum of the members of
-//! each group. A group can have further accounts that are not members. The order of changes of different accounts
-//! is not known, so the water marks of such a group lie within bounds. The group has at most the sum of the highest
-//! amounts of its accounts in the interval. Its high-water mark is at least the highest amount of one account plus
-//! the lowest amounts of the others. The members count as one account in these sums. No group has more than the sum
-//! of all groups. The upper and lower bounds are equal for a group of one account, for a group of members only, and
-//! for the sum of all groups.
+//! For each interval, a ledger has exact water marks of each account of an image, and of the sum of the members of each
+//! group. A group can have further accounts that are not members. The order of changes of different accounts is not
+//! known, so the water marks of such a group lie within bounds. The high-water mark is at most the sum of the highest
+//! amounts of the accounts in the interval, and at most the high-water mark of the sum of all groups. It is at least
+//! the highest amount of one account plus the lowest amounts of the others. The members count as one account in these
+//! sums. The upper and lower bounds are equal for a group of one account, for a group of members only, and for the sum
+//! of all groups.
 //!
-//! An account keeps water marks of its own until its image is identified. Then they are merged into the marks of
-//! the group.
+//! Until its image is identified, an account keeps water marks of its own. Then these marks are merged into the marks
+//! of the group.
 
 mod account;
 mod group;
@@ -50,7 +50,7 @@ pub struct AccountGroups {
     named: usize,
     /// Number of accounts and ended processes that were added to the group [`AccountKey::other`].
     others: u64,
-    /// Keys of the groups of one process or one thread, by process image.
+    /// Keys of the groups that belong to a single process or thread, by process image.
     of_images: FxHashMap<ImageId, Vec<AccountKey>>,
     /// Accounts of running images.
     running: FxHashMap<ImageId, RunningAccounts>,
@@ -65,7 +65,8 @@ pub struct AccountGroups {
 
 impl AccountGroups {
     /// Creates an empty collection. `max`: maximum number of groups with final keys. Further accounts are added to
-    /// [`AccountKey::other`]. For ended processes, which [`Self::complete`] renames, the maximum is a tenth higher.
+    /// [`AccountKey::other`]. The maximum is a tenth higher for groups of ended processes, because [`Self::complete`]
+    /// renames these groups.
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self {
@@ -117,9 +118,10 @@ impl AccountGroups {
         self.running.values_mut().flat_map(RunningAccounts::accounts_mut).for_each(Account::reset_marks);
     }
 
-    /// Identifies the accounts of an ended image, which must have no later changes. `identify` returns the key of
+    /// Identifies the accounts of an ended image. The image must have no later changes. `identify` returns the key of
     /// an account's group. `rename` returns the final key of a group of this process or of one of its threads.
-    /// `is_unique`: groups with equal final keys belong to images of one process, which run one after another.
+    /// `is_unique`: true if groups with equal final keys belong to images of one process. These images run one after
+    /// another.
     pub fn complete(
         &mut self,
         id: ImageId,
@@ -128,7 +130,7 @@ impl AccountGroups {
         rename: impl Fn(&AccountKey) -> AccountKey,
         is_unique: bool,
     ) {
-        // The ledger limits the ended images that it reports, so the changes may lack the end of this one.
+        // The ledger reports a limited number of ended images, so the changes may lack the end of this image.
         let mut steps = FxHashMap::default();
         self.end_image(id, end, &mut steps);
         self.add_steps(steps, self.total.high());
@@ -167,7 +169,8 @@ impl AccountGroups {
     }
 
     /// Returns the totals of the groups by name, in no particular order. Groups with equal names are added up.
-    /// `is_unique`: groups with equal names belong to images of one process, which run one after another.
+    /// `is_unique`: true if groups with equal names belong to images of one process. These images run one after
+    /// another.
     pub fn by_name(
         &self,
         name: impl Fn(&AccountKey) -> Vec<String>,
@@ -228,7 +231,7 @@ impl AccountGroups {
             {
                 let is_of_several = key.image().is_none();
                 let group = self.group_of(key);
-                // There are at most as many groups as accounts, and a u32 limits the number of accounts.
+                // There are at most as many groups as accounts, and the maximum number of accounts is a u32.
                 let number = group as u32;
                 if is_of_several && ended.is_none() {
                     self.members.push(GroupMember { image: id, account: part, group: AccountGroupId(number) });

@@ -91,7 +91,8 @@ impl Group {
         self.add(other);
     }
 
-    /// Adds another group. The times of the marks are unknown. `most`: high-water mark of the sum of all groups.
+    /// Adds another group. The order of the changes of the two groups is unknown. `most`: high-water mark of the sum of
+    /// all groups.
     pub(super) fn merge(&mut self, other: &Self, most: Amount) {
         let live = self.live + other.live;
         if let Some(marks) = &mut self.interval {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use memtrace_model::{AllocatorId, ImageId, TagId, Tid};
 
-/// Parts of the key of a group, one for each column. Clones share them.
+/// Key of a group: one part for each column. Clones share the parts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AccountKey(pub Arc<[KeyPart]>);
 

@@ -13,7 +13,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Returns the marks of a time with the constant amount `live`.
+    /// Returns the marks of a period with the constant amount `live`.
     pub(super) fn at(live: Amount) -> Self {
         Self::exact(WaterMarks::at(live), None)
     }
@@ -30,8 +30,8 @@ impl Marks {
         let highest = before + step.rise;
         let lowest = before.saturating_sub(step.fall);
         let reached = [lowest + step.widest, highest.saturating_sub(step.widest)];
-        // The amounts that images held at their ends are not added to `after`: these images may have ended before
-        // others allocated.
+        // `after` does not include the amounts that images held at their ends: these images may have ended before other
+        // images allocated.
         let least_high = reached[0].greater(before).greater(after);
         let most_low = reached[1].lesser(before).lesser(after);
         let MarkBounds { low, high } = &mut self.bounds;
@@ -73,13 +73,13 @@ impl Marks {
             at_least: ours.at_least.greater(theirs.at_least),
             at_most: ours.at_most.greater(theirs.at_most),
         };
-        // One of the groups has ended, so its low-water mark is 0 and the mark of the other group is the greater
-        // one.
+        // The group that has ended has a low-water mark of 0, so the greater low-water mark is the mark of the other
+        // group.
         self.bounds = MarkBounds { low: both(ours.low, theirs.low), high: both(ours.high, theirs.high) };
     }
 
-    /// Includes the marks of another group at unknown times. `live`: live amount of both groups together. `most`:
-    /// high-water mark of the sum of all groups.
+    /// Includes the marks of another group. The order of the changes of the two groups is unknown. `live`: live amount
+    /// of both groups together. `most`: high-water mark of the sum of all groups.
     pub(super) fn merge(&mut self, live: Amount, other: &Self, most: Amount) {
         let (ours, theirs) = (self.bounds, other.bounds);
         if theirs.high.at_least.bytes > ours.high.at_least.bytes {

@@ -7,9 +7,9 @@ use rustc_hash::FxHashMap;
 
 use super::group::Group;
 
-/// Returns the totals by name, in no particular order. Totals with equal names are added up. `is_unique`: totals
-/// with equal names belong to images of one process, which run one after another. `most`: high-water mark of the
-/// sum of all groups.
+/// Returns the totals by name, in no particular order. Totals with equal names are added up. `is_unique`: true if
+/// totals with equal names belong to images of one process. These images run one after another. `most`: high-water mark
+/// of the sum of all groups.
 pub fn add_up(
     totals: impl Iterator<Item = (Vec<String>, AccountTotals)>,
     is_unique: bool,

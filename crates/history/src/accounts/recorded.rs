@@ -13,9 +13,9 @@ pub(super) struct RecordedGroups {
     pub(super) max: u32,
     /// Number of recorded accounts.
     pub(super) accounts: u32,
-    /// Indices of the groups that have changed in the interval. Some of these groups can have been removed since.
+    /// Indices of the groups that have changed in the interval. Some of these groups may have been removed since.
     pub(super) changed: Vec<usize>,
-    /// Indices of the groups with a new key, which the recording lacks.
+    /// Indices of the groups with a new key that the recording lacks.
     pub(super) unnamed: FxHashSet<usize>,
     /// Accounts of groups that were removed in the interval.
     pub(super) removed: Vec<(AccountNumber, AccountTotals)>,

@@ -22,7 +22,7 @@ impl RunningAccounts {
         let index = *by_part.entry(part).or_insert_with(|| {
             vacant.pop().unwrap_or_else(|| {
                 all.push(Account::default());
-                // The ledger limits the number of accounts by a u32.
+                // The ledger's maximum number of accounts is a u32.
                 all.len() as u32 - 1
             })
         });

@@ -81,9 +81,10 @@ fn accounts_beyond_the_limit_of_a_recording_are_counted() {
     assert_eq!((groups.recorded_keys().len(), groups.number_of_unrecorded()), (2, 3));
 }
 
-/// An image with `known_at` = N is identified after N takes. From `AT_COMPLETION` on, it is identified at its
-/// completion instead, and from [`AT_END`] on, at the end of the run.
+/// An image with `known_at` = N is identified after N takes. From this value of N on, it is identified at its completion
+/// instead.
 const AT_COMPLETION: u32 = 20;
+/// From this value of `known_at` on, an image is identified at the end of the run.
 const AT_END: u32 = 25;
 
 proptest! {
@@ -241,7 +242,7 @@ fn ended_processes_with_one_name_are_one_group() {
     let cases = [
         (false, amount(1000, 9), amount(600, 3)),
         (true, amount(1000, 9), amount(300, 1)),
-        // No group has more than all together.
+        // No group exceeds the sum of all groups.
         (false, amount(0, 0), amount(300, 1)),
     ];
     for (is_unique, others, at_most) in cases {
@@ -323,7 +324,7 @@ fn groups_with_equal_names_are_one_row() {
     groups.apply(allocated(image(1), 300, Some(ImageEnd::Exec), amount(0, 0)), process);
     groups.apply(allocated(image(2), 100, None, amount(0, 0)), process);
     groups.reset_marks();
-    // Images of one process do not run at the same time, so that the sum has exact marks too.
+    // Images of one process do not run at the same time, so their sum has exact marks too.
     let rows = groups.by_name(|_| vec![String::from("sh (7)")], true);
     let [(_, account)] = rows.as_slice() else { panic!("{rows:?}") };
     let now = AmountBounds { at_least: amount(100, 1), at_most: amount(100, 1) };
