@@ -1,7 +1,7 @@
-//! Spans, events and totals of threads over time, from the steps of the threads, such as the begin of a call.
+//! Spans, events and totals of threads over time. They are made from steps of the threads, such as the begin of a call.
 //! Pure.
 //!
-//! [`ActivityBuilder`] pairs the steps of a run to spans and returns the changes of each interval.
+//! [`ActivityBuilder`] combines the steps of a run into spans and returns the changes of each interval.
 //! [`ActivityCollector`] adds up the changes of a run or a recording, in bounded memory.
 
 mod builder;

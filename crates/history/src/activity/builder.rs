@@ -1,4 +1,4 @@
-//! Pairs the steps of threads, such as the begin and the end of a call, to spans.
+//! Combines the steps of threads, such as the begin and the end of a call, into spans.
 
 use memtrace_model::{
     AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, FutexUse, LockSums, LossReason, Losses,
@@ -37,7 +37,7 @@ pub enum SiteLabel {
     Text,
 }
 
-/// Pairs the steps of threads to spans. The steps of one thread must be in order.
+/// Combines the steps of threads into spans. The steps of one thread must be in order.
 #[derive(Debug)]
 pub struct ActivityBuilder {
     /// Start of tracing, by the clock of the steps.
@@ -302,8 +302,7 @@ impl ActivityBuilder {
         self.add_span(moment, Span { cpu, allocated, ..span });
     }
 
-    /// Adds a span of this duration that ends at `moment`. The CPU time of `moment` is the CPU time within the
-    /// span.
+    /// Adds a span of this duration that ends at `moment`. `moment.cpu`: CPU time within the span.
     fn complete(&mut self, moment: Moment, kind: SpanKind, duration: Nanoseconds, span: Span) {
         let begin = Nanoseconds(moment.at.0.saturating_sub(duration.0));
         // The CPU time is read after the end of the span, so it can exceed the duration.

@@ -9,8 +9,8 @@ use memtrace_model::{
 };
 use rustc_hash::FxHashSet;
 
-/// Adds up changes of activity. If there are too many spans, the longest are kept. So a span is kept if it contains a
-/// span that is kept.
+/// Adds up changes of activity. If there are too many spans, the longest are kept. So each span that contains a kept
+/// span is kept too.
 #[derive(Clone, Debug, Default)]
 pub struct ActivityCollector {
     names: BTreeMap<u32, String>,
@@ -20,7 +20,7 @@ pub struct ActivityCollector {
     events: Vec<ActivityEvent>,
     totals: BTreeMap<(SpanKind, u32), SpanSums>,
     lock_totals: BTreeMap<u32, LockSums>,
-    /// Duration below which spans are left out at once.
+    /// Spans shorter than this are left out when they are added.
     shortest: Nanoseconds,
     left_out: LeftOut,
 }
@@ -29,8 +29,8 @@ impl ActivityCollector {
     /// Maximum number of spans.
     pub(crate) const MAX_SPANS: usize = 200_000;
 
-    /// Number of spans above which the shortest are left out. The selection takes time for each span, so it is not made
-    /// for each new one.
+    /// If there are more spans than this, the shortest are left out until [`Self::MAX_SPANS`] remain. The limit is
+    /// higher than that number, because the selection reads all spans and must be rare.
     const FULL: usize = Self::MAX_SPANS / 8 * 9;
 
     /// Maximum number of events. Later events are left out.
@@ -120,7 +120,7 @@ impl ActivityCollector {
         let lock_places = places(of_locks.iter().map(|(number, _)| *number));
         // The frames of a stack can be lost.
         let has_frames = |stack: &u32| stacks.get(*stack as usize).is_some_and(|frames| !frames.is_empty());
-        // If spans have the same times, the outer one has ended last.
+        // Of nested spans with the same times, the outer one was added last.
         let mut spans: Vec<(usize, Span)> = spans
             .into_iter()
             .map(|span| Span {
@@ -165,7 +165,7 @@ impl ActivityCollector {
         let excess = durations.len().saturating_sub(most);
         let Some(last) = excess.checked_sub(1) else { return false };
         let (shorter, &mut longest, _) = durations.select_nth_unstable(last);
-        // If spans have the same duration, the first are left out. An inner one ends before the outer one.
+        // Of spans with the same duration, the first in the list are left out: an inner span precedes the outer one.
         let mut equal = excess - shorter.iter().filter(|duration| **duration < longest).count();
         self.spans.retain(|span| {
             let is_equal = !span.is_open && span.duration() == longest && equal > 0;
@@ -186,7 +186,7 @@ impl ActivityCollector {
     }
 }
 
-/// Facts about futexes that the kept waits for them show, by the number of the futex.
+/// Facts about each futex, by its number. They are derived from the kept waits.
 #[derive(Default)]
 struct FutexFacts {
     /// Waiting time by class.

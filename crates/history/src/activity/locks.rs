@@ -8,7 +8,7 @@ use super::names::Names;
 /// Maximum number of locks with rows of their own.
 const MAX_LOCKS: usize = 1 << 14;
 
-/// Maximum number of known holders of a lock, which can have several readers. Further holders are ignored.
+/// Maximum number of known holders of a lock. A lock can have several readers. Further holders are ignored.
 const MAX_HOLDERS: usize = 64;
 
 /// Name of a lock that was acquired without a wait.
@@ -64,7 +64,7 @@ impl Locks {
             return WaitedLock { name, number, holder: None, waiters: 1 };
         }
         let state = self.states.entry((pid, address)).or_insert_with(new);
-        // Another lock may have the memory of an earlier one.
+        // The lock may be a new one at the address of an earlier lock.
         (state.name, state.number) = (name, number);
         state.waiters += 1;
         WaitedLock { name, number, holder: state.holders.last().map(|hold| hold.tid), waiters: state.waiters }
@@ -96,7 +96,7 @@ impl Locks {
             self.states.insert((pid, address), LockState { name, number, holders: Vec::new(), waiters: 0 });
         }
         if let Some(state) = self.states.get_mut(&(pid, address)) {
-            // The thread is a holder already if its release was missed.
+            // If a release by this thread was missed, the thread is still in the list.
             state.holders.retain(|holder| holder.tid != hold.tid);
             if state.holders.len() < MAX_HOLDERS {
                 state.holders.push(hold);

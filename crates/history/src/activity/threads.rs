@@ -60,9 +60,9 @@ pub(super) enum OpenKey {
 }
 
 impl OpenKey {
-    /// Returns true if this is a call of a function that must have ended when the call `next` begins, because the
-    /// new call overwrites its frame. A function that is entered by a jump has the same stack pointer as the
-    /// function before it.
+    /// Returns true if this is a call that must have ended when the call `next` begins, because `next` overwrites its
+    /// frame. A function that is entered by a jump overwrites no frame: it has the same stack pointer as the function
+    /// before it.
     fn is_left_before(self, next: Self) -> bool {
         let (Self::Span(site, frame), Self::Span(next_site, next_frame)) = (self, next) else { return false };
         let is_call = frame != NO_FRAME && next_frame != NO_FRAME;
@@ -174,8 +174,8 @@ impl ThreadState {
         true
     }
 
-    /// Ends the calls that `longjmp` or an exception has left, and the spans inside them. The begin of the call
-    /// `key` shows that they were left. Returns the ended spans, innermost first.
+    /// Ends the calls that `longjmp` or an exception has left, and the spans inside them. The begin of the call `key`
+    /// shows which calls were left. Returns the ended spans, innermost first.
     pub(super) fn end_left(&mut self, key: OpenKey) -> Vec<OpenSpan> {
         self.end_from(self.open.iter().position(|span| span.key.is_left_before(key)))
     }

@@ -96,7 +96,7 @@ fn missed_end_is_that_of_the_outer_span() {
 #[test]
 fn recursive_calls_end_with_their_frame() {
     let mut builder = builder();
-    // An exception has left the call at 80; the return at 60 belongs to no call that was seen.
+    // An exception leaves the call with frame 80. The return with frame 60 belongs to no known call.
     let steps = [call(1, 100), call(1, 90), call(1, 80), ret(1, 60), ret(1, 90), ret(1, 100)];
     (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
     let times: Vec<_> = finish(builder, 9).spans.iter().map(|span| (span.begin.0, span.end.0)).collect();
@@ -115,7 +115,7 @@ fn ret(site: u32, frame: u64) -> StepKind {
 #[test]
 fn calls_that_were_left_end_at_the_next_call() {
     let mut builder = builder();
-    // The calls at 80 and 90 are left, and their caller calls another function.
+    // The second call with frame 90 shows that the first calls with frames 90 and 80 were left.
     let steps = [call(1, 100), call(1, 90), call(1, 80), call(1, 90), ret(1, 90), call(2, 95), ret(2, 95), ret(1, 100)];
     (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
     let activity = finish(builder, 99);
@@ -127,7 +127,7 @@ fn calls_that_were_left_end_at_the_next_call() {
 fn tasks_and_functions_called_by_a_jump_are_not_left() {
     let mut builder = builder();
     let task = begin(0, 0, "task");
-    // Both functions end at one instruction, the outer one first.
+    // The two calls with frame 80 end at the same instruction. The step of the outer call comes first.
     let steps = [call(1, 90), task, call(1, 80), call(2, 80), ret(1, 80), ret(2, 80), end(0), ret(1, 90)];
     (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
     let times: Vec<_> = finish(builder, 99).spans.iter().map(|span| (span.begin.0, span.end.0)).collect();
