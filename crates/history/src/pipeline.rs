@@ -146,7 +146,7 @@ impl Shards {
     /// to the later delta. The caller limits the number of marks.
     pub fn mark(&self, at: Tick) {
         for shard in &self.shards {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::Mark(at));
         }
     }
@@ -156,7 +156,7 @@ impl Shards {
     /// different times.
     pub fn defer_stacks(&self, age: Duration) {
         for shard in &self.shards {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::DeferStacks(age));
         }
     }
@@ -164,7 +164,7 @@ impl Shards {
     /// Requests the changes of accounts. The shard sends them to [`Sinks::accounts`].
     pub fn send_accounts(&self) {
         for shard in &self.shards {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::SendAccounts);
         }
     }
@@ -173,7 +173,7 @@ impl Shards {
     /// Only a single shard has accounts.
     pub fn group_accounts(&self, members: Vec<GroupMember>) {
         if let Some(shard) = self.shards.first() {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::GroupAccounts(members));
         }
     }
@@ -182,7 +182,7 @@ impl Shards {
     /// `number`: number of the split, which must increase. The caller limits the number of splits that wait.
     pub fn split_accounts(&self, number: u64, at: Tick) {
         for shard in &self.shards {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::SplitAccounts(number, at));
         }
     }
@@ -194,7 +194,7 @@ impl Shards {
         if !demoted.is_empty() {
             let processes: Arc<[_]> = demoted.clone().into();
             for shard in &self.shards {
-                // Sending fails if the shard panicked, which `finish` reports.
+                // Sending fails if the shard panicked. `finish` reports the panic.
                 let _ = shard.commands.send(Command::Demote(Arc::clone(&processes)));
             }
         }
@@ -205,18 +205,18 @@ impl Shards {
     /// shard counts them, because it receives the sums at the end of a process.
     pub fn set_dropped(&self, sums: Vec<(Demoted, Amount)>) {
         if let Some(shard) = self.shards.first() {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::SetDropped(sums));
         }
     }
 
-    /// Ends images after the records of their ends were lost in some rings. A shard ends such an image, if the
-    /// image still runs there, as soon as the shard's source is empty. So all records from before this call are
-    /// applied. The images of a pid must be in order. [`Self::take_kept`] returns those that do not end yet.
+    /// Ends images after the records of their ends were lost in some rings. A shard ends such an image, if the image
+    /// still runs there, as soon as the shard's source is empty. So all records from before this call are applied
+    /// first. The images of a pid must be in order. [`Self::take_kept`] returns the images that do not end yet.
     pub fn end_images(&self, images: Vec<(ImageId, ImageEnd, Tick)>) {
         let images: Arc<[_]> = images.into();
         for shard in &self.shards {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::End(Arc::clone(&images)));
         }
     }
@@ -231,7 +231,7 @@ impl Shards {
     /// Makes each shard return free memory of its thread to the kernel, as [`Source::return_memory`] does.
     pub fn return_memory(&self) {
         for shard in &self.shards {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::ReturnMemory);
         }
     }
@@ -239,7 +239,7 @@ impl Shards {
     /// Adds hot and cold bytes to the totals of blocks that [`Shards::finish`] returns.
     pub fn set_touches(&self, touches: &Arc<TouchedProcesses>) {
         for shard in &self.shards {
-            // Sending fails if the shard panicked, which `finish` reports.
+            // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::SetTouches(Arc::clone(touches)));
         }
     }
@@ -247,7 +247,7 @@ impl Shards {
     /// Ends the trace at `now`, the present time: the shards begin to finish, and end no further interval.
     pub fn stop(&self, now: Tick) {
         for shard in &self.shards {
-            // Sending fails if the shard panicked, which `finish` reports, or if it has this command already.
+            // Sending fails if the shard panicked, or if it has this command already. `finish` reports a panic.
             let _ = shard.commands.send(Command::Finish(now));
         }
     }

@@ -1,4 +1,4 @@
-//! Delays of the threads that read the rings, which tell why a ring was full.
+//! Delays of the threads that read the rings. They show why a ring was full.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 pub struct Delays {
     /// Longest time from the end of one read of a source to the next.
     pub gap: Duration,
-    /// Part of `gap` for which the thread waited for a processor; 0 if the kernel does not count it.
+    /// Time within `gap` that the thread waited for a processor; 0 if the kernel does not count this time.
     pub waited: Duration,
     /// Longest time of a read.
     pub read: Duration,
@@ -31,12 +31,12 @@ impl Delays {
 #[derive(Debug, Default)]
 pub(super) struct DelayMeter {
     delays: Delays,
-    /// End of the last read, and the time by then for which the thread had waited for a processor.
+    /// End of the last read, and the total time until then that the thread waited for a processor.
     last: Option<(Instant, Duration)>,
 }
 
 impl DelayMeter {
-    /// Begins a read. `waited`: time so far for which the thread has waited for a processor.
+    /// Begins a read. `waited`: total time so far that the thread has waited for a processor.
     pub(super) fn begin(&mut self, now: Instant, waited: Duration) {
         let Some((end, before)) = self.last else { return };
         let gap = now.saturating_duration_since(end);

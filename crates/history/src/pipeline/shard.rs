@@ -23,10 +23,11 @@ use crate::ledger::{BATCH, Demoted, Ledger, Settings, UserOf};
 /// Maximum number of records between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
 
-/// Bounds of the pause between polls of a source. A source with many records wakes its shard early, so a pause can
-/// be long without a loss. Each poll costs two context switches, and evicts data of other processes from the
-/// caches. The longest pause can delay the end of the trace.
+/// Shortest pause between polls of a source.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// Longest pause between polls of a source. A source with many records wakes its shard early, so a pause can be long
+/// without a loss. Each poll costs two context switches, and evicts data of other processes from the caches. The pause
+/// can delay the end of the trace.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Command to a running shard.
@@ -216,8 +217,8 @@ impl<S: Source> Shard<S> {
         Snapshots(snapshots)
     }
 
-    /// Ends the images of earlier [`Command::End`] commands, and reports those that the ledger keeps. The source must
-    /// be empty.
+    /// Ends the images of earlier [`Command::End`] commands, and reports the images that the ledger keeps. The source
+    /// must be empty.
     fn end_images(&mut self) {
         let images = std::mem::take(&mut self.to_end);
         for &(id, end, at) in &images {

@@ -14,12 +14,13 @@ pub trait Source: Send {
     /// without waiting.
     fn drain<F: FnMut(Event)>(&mut self, limit: usize, sink: F) -> Drained;
 
-    /// Returns the time for which the thread that drains the source has waited for a processor; 0 if it is not known.
+    /// Returns the total time that the thread that drains the source has waited for a processor; 0 if the time is not
+    /// known.
     fn waited(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Returns the user with whom a process shares the ledger; `None` if it is not known.
+    /// Returns the user of a process; `None` if the user is not known. Users share the ledger.
     fn user_of(_pid: Pid) -> Option<u32> {
         None
     }

@@ -73,7 +73,7 @@ impl Source for ChannelSource {
     }
 }
 
-/// Source whose reads end when the test permits it.
+/// Source with reads that end when the test permits it.
 struct Gate(Receiver<()>);
 
 impl Source for Gate {
