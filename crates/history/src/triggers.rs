@@ -1,4 +1,4 @@
-//! Conditions on monitored values, and the times at which they become true. Pure.
+//! Triggers: conditions on monitored values. Pure.
 //!
 //! A [`Condition`] compares a field of each process, thread, cgroup or of the machine with a limit. [`Triggers`] reads the
 //! intervals of the monitor and returns a [`Firing`] when a condition becomes true. [`TraceBudget`] limits the traces that

@@ -60,7 +60,7 @@ impl ProcessState {
         self.reported = self.reported.plus(mixed);
         let has_adopted = step.adopted.plus(mixed) != ThreadUsage::default();
         // A thread that exits during the sampling is missing in the sum until the next sampling. The usage of the
-        // certain rows counts nevertheless.
+        // certain rows still counts.
         let total = counted.max(self.reported.plus(certain));
         let usage = total.since(self.reported);
         let parts = Parts::new(step, usage.since(certain));

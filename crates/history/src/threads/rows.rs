@@ -77,11 +77,12 @@ struct Counters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeapBase {
     Known,
-    /// They could not be read, and no interval contains them.
+    /// The counters could not be read, and no interval contains them.
     Unknown,
-    /// They could not be read. Earlier intervals may contain them.
+    /// The counters could not be read. Earlier intervals may contain them.
     Elsewhere,
-    /// They could not be read. Earlier intervals may contain a part of them, and the time before the baseline another.
+    /// The counters could not be read. Earlier intervals may contain a part of them, and another part may be from the
+    /// time before the baseline.
     Mixed,
 }
 
@@ -102,7 +103,7 @@ pub(super) struct Rows {
     missing: FxHashMap<ThreadKey, Counters>,
     /// Number of threads without rows at the previous sampling, and the sum of their counters.
     others: OtherThreads,
-    /// True if the sum has no counters of the heap of some of them, which no interval contains.
+    /// True if the sum lacks the counters of the heap of some threads. No interval contains these counters.
     others_lack_heap: bool,
 }
 
@@ -118,8 +119,8 @@ pub(super) struct Exits {
 /// Threads of a process at the end of an interval.
 #[derive(Debug, Default)]
 pub(super) struct ThreadStep {
-    /// Rows with a certain usage: of threads with state, and of threads that started in the interval. They run, or have
-    /// ended.
+    /// Rows with a certain usage: rows of threads with state, and of threads that started in the interval. The threads
+    /// run, or have ended.
     pub(super) rows: Vec<ThreadInterval>,
     /// Rows of threads that ran before the interval, but were missing in the previous sampling. If the thread had no
     /// row before, the usage covers the time since its start. If the thread has exited, the previous interval can have
@@ -134,7 +135,7 @@ pub(super) struct ThreadStep {
     /// Counters of the heap that could be read for the first time. They contain the time before the interval, so they
     /// belong to no interval.
     pub(super) adopted: ThreadUsage,
-    /// The same, with counters that earlier intervals may contain.
+    /// Like `adopted`, with counters that earlier intervals may contain.
     pub(super) mixed: ThreadUsage,
 }
 
@@ -179,9 +180,10 @@ impl Rows {
             step.running = step.running.plus(usage);
             let is_fresh = thread.thread.start_ns >= since_ns;
             let base = match (is_fresh, had_others) {
-                // All its counters belong to this interval, and to later ones.
+                // All counters of a new thread belong to this interval and later ones.
                 (true, _) => HeapBase::Known,
-                // It may have been without a row. Then earlier intervals contain its usage in the sum of such threads.
+                // The thread may have been without a row. Then earlier intervals contain its usage in the sum of
+                // threads without rows.
                 (false, true) if !thread.has_heap && self.others_lack_heap => HeapBase::Mixed,
                 (false, true) if !thread.has_heap => HeapBase::Elsewhere,
                 (false, _) => HeapBase::of(thread.has_heap),
@@ -219,7 +221,7 @@ impl Rows {
             left -= 1;
             slots.give_back_later();
             if let Some(earlier) = earlier {
-                // Its counters can be in the sum of exited threads already.
+                // The counters of the thread can be in the sum of exited threads already.
                 let (_, growth) = earlier.with_base(&thread).advance(&thread);
                 step.late.push(row(thread, growth));
             } else {
@@ -321,7 +323,7 @@ impl Counters {
         (Self { usage, ..self }, usage.since(self.usage))
     }
 
-    /// Returns the counters with those of the heap in `sample`, if they had no base.
+    /// Returns the counters. If the counters of the heap had no base, they are taken from `sample`.
     fn with_base(self, sample: &ThreadSample) -> Self {
         if self.base == HeapBase::Known || !sample.has_heap {
             return self;

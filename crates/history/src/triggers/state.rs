@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::condition::Condition;
 use super::window::{Timeline, Window};
 
-/// Time for which a condition must be false before it can fire again.
+/// Time that a condition must be false before it can fire again.
 const REARM_TIME: Duration = Duration::from_secs(60);
 
 /// State of a condition for one subject.
@@ -15,7 +15,7 @@ pub(super) struct State {
     window: Window,
     /// Start of the first interval with this state.
     since: Duration,
-    /// Time for which the condition has been false since it was last true. `None` if it can fire.
+    /// Time that the condition has been false since it was last true. `None` if it can fire.
     unmet: Option<Duration>,
 }
 

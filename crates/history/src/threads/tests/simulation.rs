@@ -28,7 +28,7 @@ struct SimulatedProcess {
     ended: ThreadUsage,
     /// Exits since the last sampling.
     exits: Vec<ThreadSample>,
-    /// One in this number of exits is lost; 0 if none is lost.
+    /// N, if one exit in N is lost; 0 if no exit is lost.
     lost_exits: u64,
     /// Usage of all threads of the process, ended or not: the reference.
     total: ThreadUsage,
@@ -42,9 +42,9 @@ struct Machine {
     random: Random,
     clock: u64,
     processes: Vec<SimulatedProcess>,
-    /// One in this number of reads of heap counters fails; 0 if no read fails.
+    /// N, if one read of heap counters in N fails; 0 if no read fails.
     failing_reads: u64,
-    /// One in this number of exits is lost; 0 if none is lost.
+    /// N, if one exit in N is lost; 0 if no exit is lost.
     lost_exits: u64,
 }
 
@@ -239,8 +239,8 @@ impl Books {
         }
     }
 
-    /// Notes the threads of the baseline without counters of the heap. What such a thread has counted until it can be
-    /// read is in no interval.
+    /// Notes the threads of the baseline without counters of the heap. No interval contains the heap usage of such a
+    /// thread before the first successful read.
     fn note_bases(&mut self, sampling: &Sampling) {
         for thread in &sampling.threads {
             let process = sampling.processes.iter().find(|process| process.pid == thread.thread.pid).unwrap();
@@ -317,7 +317,7 @@ impl Books {
         if self.has_all_rows || !self.lacking.contains(&key) {
             assert_eq!(reported, process.total, "{key:?}");
         } else {
-            // The sum over threads without rows does not tell what of it lacks a base.
+            // The sum over threads without rows does not show how much of it lacks a base.
             assert_eq!(kernel_part(reported), kernel_part(process.total), "{key:?}");
             assert_eq!(reported.since(process.total), ThreadUsage::default(), "{key:?}");
         }
