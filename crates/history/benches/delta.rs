@@ -10,7 +10,7 @@ use memtrace_model::{AbsAddr, AllocatorId, Bytes, Event, EventKind, Pid, StackId
 const STACKS: u64 = 1_000_000;
 const CHANGED: u64 = 10_000;
 
-/// Event of the block number `nth`, which has the stack number `nth`.
+/// Returns an event of block `nth`, which has stack `nth`.
 fn event(nth: u64, kind: impl FnOnce(AbsAddr, StackId) -> EventKind) -> Event {
     let stack = StackId(2 + nth.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     Event { pid: Pid(1), tid: Tid(1), tick: Tick(0), kind: kind(AbsAddr(0x7f00_0000_0000 + nth * 64), stack) }
@@ -31,7 +31,7 @@ fn delta(criterion: &mut Criterion) {
         bencher.iter_custom(|iterations| {
             let mut spent = Duration::ZERO;
             for _ in 0..iterations {
-                // Every interval changes other stacks, spread over the whole table.
+                // Each interval changes other stacks than the previous one, spread over the whole table.
                 first = (first + 1) % (STACKS / CHANGED);
                 for nth in (first..STACKS).step_by((STACKS / CHANGED) as usize) {
                     ledger.apply(&event(nth, |address, _| EventKind::Free { address, is_last: false }));

@@ -74,7 +74,7 @@ impl CallPaths {
         self.calls.len()
     }
 
-    /// Returns the number of distinct paths, beginnings of paths included.
+    /// Returns the number of distinct paths, including the beginnings of longer paths.
     pub(super) const fn len(&self) -> usize {
         self.tree.len()
     }
@@ -118,7 +118,7 @@ impl CallPaths {
     /// Returns the paths after the first `count`: the path, the path of its callers, and its last call. Each path
     /// comes after the path of its callers.
     pub(super) fn paths_after(&self, count: usize) -> impl Iterator<Item = (Node, Node, Call)> + '_ {
-        // A u32 limits the number of paths.
+        // The number of paths fits into a u32.
         let paths = (count as u32 + 1..).map(Node::from_number);
         paths.map_while(|path| self.get(path).map(|(callers, call)| (path, callers, call)))
     }

@@ -21,8 +21,8 @@ pub struct ChangesInParts {
     pub by_stack: LiveChangesByStack,
 }
 
-/// The totals at the end of a run, from its ledgers. They are exact, because they do not depend on the intervals of
-/// the history, which can be merged, or missing because of a full disk.
+/// The totals at the end of a run, from its ledgers. Intervals of the history can be merged, or missing because of a
+/// full disk. These totals do not depend on the intervals, so they are exact.
 #[derive(Debug)]
 pub struct ExactTotals {
     pub(super) stacks: ReportStacks,

@@ -27,7 +27,7 @@ pub(super) struct GeneratedNames {
 }
 
 impl NameId {
-    /// Returns the index. Names have indices ordered by arrival.
+    /// Returns the index. A later name has a higher index.
     pub(super) const fn number(self) -> u32 {
         self.0
     }

@@ -21,7 +21,7 @@ pub struct Header {
     pub interval: Duration,
     /// Traced event classes.
     pub classes: Vec<EventClass>,
-    /// Sampling period of pages: one page in this number is traced; 0 if pages are not traced.
+    /// Sampling period N of pages: one page in N is traced; 0 if pages are not traced.
     pub page_sample: u32,
     /// Minimum age of blocks that count as live; `None` if all blocks count.
     pub older: Option<Duration>,

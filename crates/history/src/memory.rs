@@ -24,8 +24,9 @@ use super::header::Header;
 use super::interval::span_limit::SpanLimit;
 use super::interval::{AccountNames, Interval, Location, Locations, PathNumber, RecordedSymbols, Subject};
 
-/// Divisors of the limit: spans of threads can take a quarter of it, and events a sixteenth.
+/// Divisor of the limit: spans of threads can take a quarter of it.
 const SPANS: u64 = 4;
+/// Divisor of the limit: events of threads can take a sixteenth of it.
 const EVENTS: u64 = 16;
 const SPAN_BYTES: u64 = size_of::<Span>() as u64;
 const EVENT_BYTES: u64 = size_of::<ActivityEvent>() as u64;
@@ -133,7 +134,7 @@ impl MemoryBook {
         for RecordedSymbols { object, offset, frames, .. } in interval.symbols.drain(..) {
             let name = objects.get(&object).and_then(Location::file_name);
             let frames = frames.into_vec().into_iter();
-            // The call path has this flag.
+            // The call path has the flag `by_frame_pointer`.
             let frame = |frame| Frame { object: name.clone(), address: None, by_frame_pointer: false, ..frame };
             symbols.insert((object, offset), frames.map(frame).collect());
         }

@@ -185,7 +185,7 @@ impl MemoryTimelineBuilder {
         }
     }
 
-    /// Returns the index of the moment at which the current interval ends.
+    /// Returns the index of the moment at the end of the current interval.
     fn moment(&self) -> usize {
         if self.last_length < self.length { self.ends.len() - 1 } else { self.ends.len() }
     }

@@ -7,8 +7,8 @@ use memtrace_model::{EventClass, Magnitude, Magnitudes};
 /// Minimum number of stacks, or of images, that a history merges at a time.
 pub(super) const FEWEST: usize = 16;
 
-/// Divisor of the number of ended images. For each size, the quotient is the number of largest images that are not
-/// merged.
+/// Divisor of the number of ended images. For each size, the quotient is the number of images that are not merged: the
+/// largest ones.
 const LARGEST: usize = 32;
 
 /// Sizes of an ended image: bytes held at exit, allocated bytes, and time of stalls. Reports order processes by
@@ -86,7 +86,7 @@ fn weight(all: &Magnitudes, class: EventClass, magnitude: Magnitude) -> Weight {
     Weight::new(all.size(class, magnitude))
 }
 
-/// Number of leading bits of a sum that its weight keeps: the next larger weight is at most 1.6 % larger.
+/// Number of significant bits of a weight: the next larger weight is at most 1.6 % larger.
 const MANTISSA: u32 = 7;
 
 /// Weight of a stack as a floating-point number without sign. There are few different weights, so a threshold can
@@ -125,8 +125,8 @@ impl Distribution {
         self.stacks.iter().sum()
     }
 
-    /// Returns the smallest weight that at least `least` stacks do not exceed, and the number of stacks below this
-    /// weight.
+    /// Returns the smallest weight such that at least `least` stacks have this weight or a lower one, and the number of
+    /// stacks below this weight.
     fn quantile(&self, least: usize) -> (Weight, usize) {
         let mut smaller = 0;
         for (weight, stacks) in (0..).zip(&self.stacks) {

@@ -10,7 +10,7 @@ use memtrace_model::{ImageEnd, Tick};
 pub struct MergedImages {
     /// Number of process images by kind of end.
     pub ends: BTreeMap<ImageEnd, u64>,
-    /// Sum of the times for which the images were traced.
+    /// Sum of the times that the images ran during the trace.
     pub traced: Duration,
     /// Number of frees of inherited blocks. The number of frees of unknown blocks includes it.
     pub inherited_frees: u64,

@@ -128,7 +128,7 @@ impl<'a> NamedClasses<'a> {
     }
 }
 
-/// Maximum number of notes about objects that have cost the names of their functions.
+/// Maximum number of notes about objects with lost names of functions.
 const MAX_LOST_NAMES: usize = 10;
 
 /// Returns at most [`MAX_LOST_NAMES`] of the `notes`, and the number of the others.
@@ -142,8 +142,8 @@ fn notes_of_lost_names(mut notes: Vec<String>) -> Vec<String> {
     notes
 }
 
-/// Returns a note if the file of `object` has cost the names of its functions. The run has noted it for the objects of a
-/// recording.
+/// Returns a note if names of functions in `object` were lost because of its file. For the objects of a recording, the run has
+/// noted this already.
 fn lost_names(object: &PathObject, frames: &[Box<[Frame]>]) -> Option<String> {
     let reason_of = |frames: &[Frame]| {
         Unnamed::LOST_NAMES.into_iter().find(|&lost| frames.iter().any(|frame| frame.name == Err(lost)))

@@ -37,8 +37,8 @@ impl PathUsage {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathTotals {
     len: usize,
-    /// Encoded entries. An entry does not cross chunks. A merge frees the chunks of its inputs while it reads them,
-    /// so that the largest list does not need twice its memory for a moment.
+    /// Encoded entries. An entry does not cross chunks. A merge frees the chunks of its inputs while it reads them, so
+    /// merging the largest list does not need twice its memory.
     chunks: Box<[Chunk]>,
 }
 

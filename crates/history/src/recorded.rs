@@ -117,8 +117,8 @@ impl RecordedProcesses {
     }
 
     /// Adds a group with the stacks of all its members, and the members that are only known by their sums. `group`:
-    /// its image has the executable and the owner of the group, and its usage has the totals of the merged members.
-    /// `merged`: facts of the merged members.
+    /// image with the executable and the owner of the group, totals of the merged members as usage, and stacks of all
+    /// members. `merged`: facts of the merged members.
     pub(super) fn add_group(&mut self, class: EventClass, group: RecordedProcess, merged: MergedImages) {
         let RecordedProcess { image, usage, stacks } = group;
         let entry = |stack: RecordedStack| {

@@ -290,8 +290,8 @@ fn update_metadata(image: &mut ProcessImage, user: Option<User>, cgroup: Option<
 /// overlaps, as the kernel does, and records overlapped mappings of other contents as replaced. `room`: maximum
 /// number of added mappings.
 ///
-/// Returns false if `room` is too small. Then `new` is left out, but the overlapped mappings are removed all the
-/// same: a missing symbol is better than a wrong one.
+/// Returns false if `room` is too small. Then `new` is left out, but the overlapped mappings are still removed: a
+/// missing symbol is better than a wrong one.
 fn insert_mapping(image: &mut ProcessImage, new: Mapping, at: Duration, room: usize) -> bool {
     let mappings = &mut image.mappings;
     let first = mappings.partition_point(|old| old.end <= new.start);
@@ -307,7 +307,7 @@ fn insert_mapping(image: &mut ProcessImage, new: Mapping, at: Duration, room: us
         mappings.splice(first..end, left.into_iter().chain([new]).chain(right));
         replaced.into_iter().for_each(|old| image.replaced.add(old, at));
     } else {
-        // Splitting a mapping in two would add one.
+        // Splitting a mapping in two would add a mapping.
         mappings.splice(first..end, left.into_iter().chain(right).take(end - first));
     }
     has_room

@@ -26,9 +26,9 @@ pub(super) struct StoredInterval {
     pub(super) is_marked: bool,
 }
 
-/// Returns the intervals to merge next: consecutive intervals within the same 10 seconds, minute, ten minutes, hour
-/// or day. Their age must be at least the length of this period. Among all candidates, the merge with the smallest
-/// ratio of length to age loses the least resolution. Returns `None` if there is no candidate.
+/// Returns the intervals to merge next: consecutive intervals within the same 10 seconds, minute, ten minutes, hour or
+/// day. Their age must be at least the length of this period. Chooses the candidate with the smallest ratio of length
+/// to age, because this merge loses the least resolution. Returns `None` if there is no candidate.
 pub(super) fn next_merge(intervals: &[StoredInterval]) -> Option<Range<usize>> {
     let now = intervals.last()?.span.end;
     let mut best: Option<(f64, Range<usize>)> = None;

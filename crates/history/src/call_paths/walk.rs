@@ -103,7 +103,7 @@ impl<'a, 's> Walk<'a, 's> {
             each(key, path);
             (path, quantities, merged)
         });
-        // References are sorted, because a list of the totals would take the same memory again.
+        // The list has references: a copy of the totals would take the same memory again.
         let mut entries: Vec<_> = entries.collect();
         entries.sort_unstable_by_key(|&(path, ..)| path);
         let totals = PathTotals::from_sorted(entries.into_iter().map(|(path, quantities, merged)| {

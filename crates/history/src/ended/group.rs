@@ -190,7 +190,7 @@ impl Group {
         stacks.map(move |(_, totals)| Magnitude::of(class, &totals.usage))
     }
 
-    /// Returns the size of the group, by which groups of `class` are ordered.
+    /// Returns the size of the group: the sort key of groups of `class`.
     pub(super) const fn size(&self, class: EventClass) -> u64 {
         size(class, &self.usage.total)
     }
@@ -220,7 +220,7 @@ impl Group {
             unmatched_frees: self.usage.unmatched_frees,
             inherited_frees: self.inherited_frees,
             repeated_frees: self.usage.repeated_frees,
-            // Each process was demoted at another time.
+            // The processes were demoted at different times.
             demotion: Demotion { at: Tick(0), ..self.usage.demotion },
             user,
             cgroup,
@@ -232,8 +232,8 @@ impl Group {
         }
     }
 
-    /// Returns the name that more than half of the images have, or else the name of the executable. The processes
-    /// of an interpreter have the names of their scripts, and no script stands for the others.
+    /// Returns the name that more than half of the images have, or else the name of the executable. The processes of an
+    /// interpreter have the names of their scripts, and no single script represents the group.
     fn name(&self) -> Comm {
         if !self.key.has_executable() {
             return Comm::from("other programs");
@@ -257,7 +257,7 @@ fn common_stacks(stacks: &PathTotals, has_addresses: bool, paths: &mut CallPaths
     let mut known = FxHashMap::default();
     let common = |(key, mut totals): (PathKey, PathUsage)| {
         let path = if has_addresses { paths.without_addresses(key.path, &mut known) } else { key.path };
-        // Each process has its peak at another time.
+        // The processes have their peaks at different times.
         totals.usage[Quantity::AtPeakBytes] = 0;
         (PathKey { path, part: key.part.without_thread(), ..key }, totals)
     };

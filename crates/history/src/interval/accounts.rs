@@ -23,14 +23,15 @@ impl RecordedAccount {
 pub struct AccountNames {
     /// Number of the account.
     pub number: AccountNumber,
-    /// Names by which blocks are grouped to accounts: one for each of the one or two keys.
+    /// Names of the account: one for each of the one or two keys that group blocks.
     pub names: Vec<String>,
-    /// Thread of the account, if blocks are grouped by thread. Names of a later interval without it do not remove it.
+    /// Thread of the account, if blocks are grouped by thread. If the names of a later interval have no thread, the
+    /// thread remains.
     pub thread: Option<Tid>,
 }
 
 impl AccountNames {
-    /// Replaces the names by those of the same account in a later interval.
+    /// Replaces the names by the names of the same account in a later interval.
     pub fn merge(&mut self, later: Self) {
         *self = Self { thread: later.thread.or(self.thread), ..later };
     }

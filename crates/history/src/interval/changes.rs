@@ -179,8 +179,7 @@ impl ImageValue {
     }
 }
 
-/// Change of the stalls of an image. Only the longest stall is not a change, but the longest since the start of the
-/// trace.
+/// Change of the stalls of an image. `longest` is not a change, but the longest stall since the start of the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallChange {
     /// The process image.

@@ -24,8 +24,8 @@ pub struct RecordedThread {
     /// Start, in nanoseconds since the start of the recording; negative if the thread is older. It is before the
     /// end of the first interval with the thread.
     pub start_ns: i64,
-    /// Time by which the thread had ended, since the start of the recording; `None` while it runs. No later
-    /// interval has the thread.
+    /// Latest possible end of the thread, since the start of the recording; `None` while it runs. No later interval has
+    /// the thread.
     pub end: Option<Duration>,
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Huge pages are counted at their faults, even if pages are sampled. If the page tables show that such a page is not
 //! huge any more, the kernel has split it, or small pages have taken its place. Then only the pages in the sample are
-//! attributed, because only of these all touches are known. A huge page that khugepaged has made of small pages
+//! attributed, because all touches are known only for these pages. A huge page that khugepaged has made of small pages
 //! (`collapse_huge_page`, mm/khugepaged.c) has no fault of its own, so its touched small pages count.
 
 use memtrace_model::{
@@ -31,7 +31,7 @@ pub struct Pages<'a> {
     pub now: &'a [ResidentRange],
     /// Ranges that were resident when tracing began, ordered by address; empty for processes that started later.
     pub before: &'a [ResidentRange],
-    /// Sampling period: one page in this number is in the totals.
+    /// Sampling period N: one page in N is in the totals.
     pub one_in: u32,
     /// True if huge pages of anonymous memory are counted at their faults.
     pub counts_huge: bool,
@@ -114,8 +114,8 @@ pub(crate) fn scale_stack(stack: &mut Quantities, one_in: u64) {
     }
 }
 
-/// Raises the touched pages to the live pages, and to 0. When a huge page is split, an estimate replaces its count, so
-/// the estimated change of the touched pages can be negative.
+/// Raises the number of touched pages to at least the number of live pages, and at least 0. When a huge page is split,
+/// an estimate replaces its count, so the estimated change of the touched pages can be negative.
 pub(crate) fn raise_touches(stack: &mut Quantities) {
     let [live, alloc] = [Quantity::LiveCount, Quantity::AllocCount].map(|count| stack[count].cast_signed());
     let least = live.max(0);
@@ -125,7 +125,7 @@ pub(crate) fn raise_touches(stack: &mut Quantities) {
     }
 }
 
-/// Way in which resident bytes were counted.
+/// Method of counting resident bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Counting {
     /// The pages were touched, and are in the sample.
@@ -240,9 +240,9 @@ impl Attribution<'_> {
             pages.count = pages.count.min(stack.free().count);
             pages.bytes = pages.bytes.min(stack.free().bytes);
         }
-        // The sample chooses touched pages one by one, but all pages that were mapped along with a page at once. Each
-        // of these has an equal share of the square of the number of pages. A huge page that was counted at its fault
-        // is not sampled.
+        // Touched pages are sampled one by one. The pages that were mapped along with a touched page are sampled all at
+        // once, so each of them has an equal share of the square of the number of pages. A huge page that was counted
+        // at its fault is not sampled.
         let squares = match counting {
             Counting::Sampled => pages.count,
             Counting::Huge => 0,
@@ -280,8 +280,8 @@ impl Attribution<'_> {
 
 impl Pages<'_> {
     /// Returns true if the size of a huge page in `range` is estimated from its touched page, because huge pages of
-    /// this kind are not counted at their faults. Those of files and of shared memory are mapped by other functions
-    /// (`do_set_pmd`, mm/memory.c).
+    /// this kind are not counted at their faults. Huge pages of files and of shared memory are mapped by other
+    /// functions (`do_set_pmd`, mm/memory.c).
     const fn estimates_huge(&self, range: &ResidentRange) -> bool {
         range.huge && (!self.counts_huge || matches!(range.kind, MappingKind::File | MappingKind::Shmem))
     }

@@ -16,8 +16,8 @@ fn frame(function: &str, object: &str, source: &str) -> Frame {
     }
 }
 
-/// Returns the profile of one process with two threads. Each stack is a thread ID, or 0 for none, and the indices of its frames,
-/// the outermost first.
+/// Returns the profile of one process with two threads. A stack is a thread ID (0 for none) and the indices of its frames, the
+/// outermost first.
 fn profile(stacks: &[(u32, &[usize])]) -> Profile {
     let frames = vec![
         frame("main", "/bin/server", "src/main.c"),
