@@ -29,8 +29,8 @@ pub use hold::StoppedImage;
 pub use identity::Identity;
 pub use wait::Child;
 
-/// Serializes the creation of the pipes with the fork. A child that is forked in between would inherit the pipe ends,
-/// and keep them open while it waits at its own barrier.
+/// Serializes the creation of the pipes with the fork. Another child that is forked between the two would inherit the pipe
+/// ends, and keep them open while it waits at its own barrier.
 static FORKING: Mutex<()> = Mutex::new(());
 
 /// Child that waits at the barrier. Dropping it ends the child.

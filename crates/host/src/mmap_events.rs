@@ -78,8 +78,9 @@ impl MmapEvents {
     ///
     /// Errors of `clock_gettime(2)`.
     pub fn drain(&mut self, sink: impl FnMut(MmapEvent)) -> io::Result<u64> {
-        // A thread writes a record before its next action, which may happen on another CPU. If a record older than the
-        // horizon is not in its ring yet, its thread has no later record older than the horizon. Younger records wait.
+        // A thread writes a record before its next action, which may happen on another CPU. So if a record older than the
+        // horizon is not in a ring yet, its thread has written no other record between this one and the horizon. Records
+        // younger than the horizon wait.
         let horizon = open::now()?;
         let queue = &mut self.queue;
         for ring in &mut self.rings {

@@ -36,8 +36,8 @@ impl CacheCounters {
     /// The PMU has no such counter, permission is missing, or the processes have too many threads.
     pub fn start(pids: &[Pid]) -> Result<Self, PmuError> {
         if is_intel() {
-            // On Intel processors, these events are about the last-level cache (Intel 64 Software Developer's Manual,
-            // volume 3, "Pre-defined Architectural Performance Events"). On others, they are about other caches
+            // On Intel processors, these events are about the last-level cache (Intel 64 Software Developer's Manual, volume 3,
+            // "Pre-defined Architectural Performance Events"). On other processors, they are about other caches
             // (arch/x86/events/amd/core.c, drivers/perf/arm_pmuv3.c).
             return Self::count(&[Hardware::CACHE_REFERENCES, Hardware::CACHE_MISSES], pids);
         }

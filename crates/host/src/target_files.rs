@@ -1,7 +1,7 @@
 //! Opens files of targets: objects, debug files and the files with the names of generated code.
 //!
-//! A target chooses its paths, and what is at them. A file is looked up once, without opening it (`O_PATH`), then
-//! checked, and then opened by its descriptor, so that nobody can replace it between check and open.
+//! A target chooses its paths and the files there. A file is looked up once, without opening it (`O_PATH`), then checked, and
+//! then opened by its descriptor, so that nobody can replace it between check and open.
 //!
 //! A file system can belong to a process (FUSE) or to another machine (NFS), which may never answer. A thread that waits
 //! for it cannot be interrupted. So if a file system is not known to be local, a *worker*, a process of its own, looks up

@@ -32,7 +32,7 @@ pub fn take() -> BTreeMap<UnreadFile, u64> {
     std::mem::take(&mut counts())
 }
 
-/// Returns the count of `file`. Tests run at once, so none of them may take the counts.
+/// Returns the count of `file`. Tests run in parallel, so none of them may take the counts.
 #[cfg(test)]
 pub(crate) fn count_of(file: &UnreadFile) -> u64 {
     counts().get(file).copied().unwrap_or_default()

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cache_directory;
 use crate::target_files::open_target_file;
 
-/// Directory of `.urls` files with URLs of servers, which packages install.
+/// Directory of `.urls` files with URLs of servers. Packages install these files.
 const LISTS: &str = "/etc/debuginfod";
 
 /// Default of `DEBUGINFOD_TIMEOUT`, as in elfutils.

@@ -52,7 +52,7 @@ pub struct ThreadExit {
     pub comm: Comm,
     /// Counters since the start of the thread. The counters of probes begin when the probes are attached.
     pub usage: ThreadUsage,
-    /// State of the allocator's own counters, at the addresses of [`Kernel::read_counters_at_exit`].
+    /// State of the allocator's own counters, which [`Kernel::read_counters_at_exit`] describes.
     ///
     /// [`Kernel::read_counters_at_exit`]: super::Kernel::read_counters_at_exit
     pub counters: ExitCounters,
@@ -63,9 +63,9 @@ pub struct ThreadExit {
 pub enum ExitCounters {
     /// The BPF programs do not read counters of the process.
     None,
-    /// The usage of the thread, and the sum of the exited threads, contain them.
+    /// The usage of the thread, and the sum of the exited threads, contain the counters.
     Read,
-    /// They could not be read. [`LossReason::CountersUnreadable`] counts the exit.
+    /// The counters could not be read. [`LossReason::CountersUnreadable`] counts the exit.
     ///
     /// [`LossReason::CountersUnreadable`]: memtrace_model::LossReason::CountersUnreadable
     Unreadable,

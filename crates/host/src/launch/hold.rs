@@ -140,9 +140,9 @@ impl ExecHold {
         self.join_thread(thread);
     }
 
-    /// Waits until the kernel has removed the thread. `pthread_join` returns earlier, when the thread has lost its
-    /// memory (`exit_mm`), and the kernel ends the tracing afterwards (`exit_notify`, kernel/exit.c). In between, a wait
-    /// of another thread for the command would take a stop that belongs to this thread (`wait_consider_task`).
+    /// Waits until the kernel has removed the thread. `pthread_join` returns after `exit_mm`, but the kernel ends the tracing
+    /// later (`exit_notify`, kernel/exit.c). If another thread waited for the command in between, it would take a stop that
+    /// belongs to this thread (`wait_consider_task`).
     fn join_thread(&self, thread: JoinHandle<()>) {
         if thread.join().is_err() {
             log::warn!("the thread that stops processes at exec has failed");

@@ -27,7 +27,7 @@ struct Account {
 }
 
 impl Identity {
-    /// Returns the user that called sudo; `None` if memtrace does not run as root, or root or nobody called sudo.
+    /// Returns the user that called sudo; `None` if memtrace does not run as root, if sudo was not used, or if root called it.
     ///
     /// # Errors
     ///

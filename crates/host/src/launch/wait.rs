@@ -9,8 +9,8 @@ use memtrace_model::Pid;
 
 use super::hold::{ExecHold, StoppedImage};
 
-/// Child process of memtrace. Dropping this value lets images run that are stopped at their exec. It has no other effect on the
-/// process.
+/// Child process of memtrace. Dropping this value continues the images that are stopped at their exec. It has no other effect
+/// on the process.
 #[derive(Debug)]
 pub struct Child {
     pid: Pid,

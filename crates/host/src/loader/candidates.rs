@@ -23,8 +23,9 @@ use crate::procfs::{Objects, Opened};
 
 /// Maximum number of examined files.
 const MAX_FILES: usize = 512;
-/// Maximum numbers of library names to search, and of directories from `DT_RUNPATH` and `DT_RPATH`.
+/// Maximum number of library names to search.
 const MAX_NAMES: usize = 4096;
+/// Maximum number of directories from `DT_RUNPATH` and `DT_RPATH`.
 const MAX_DIRECTORIES: usize = 64;
 /// Maximum number of nested script interpreters, as in the kernel (`exec_binprm`, fs/exec.c).
 const MAX_SCRIPTS: usize = 5;

@@ -7,12 +7,15 @@ use std::path::PathBuf;
 
 /// Magic and version at the start of a cache (glibc, sysdeps/generic/dl-cache.h, `struct cache_file_new`).
 const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-/// Magic of the old format, which the new one may follow (`struct cache_file`).
+/// Magic of the old format (`struct cache_file`). A cache in the new format may follow a cache in the old format.
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0\0";
-/// Sizes in bytes of the header and of each entry, in the new and in the old format.
+/// Size of the header in the new format, in bytes.
 const HEADER: usize = 48;
+/// Size of an entry in the new format, in bytes.
 const ENTRY: usize = 24;
+/// Size of the header in the old format, in bytes.
 const OLD_HEADER: usize = 16;
+/// Size of an entry in the old format, in bytes.
 const OLD_ENTRY: usize = 12;
 
 /// Returns the paths of each library by name, for all architectures and capabilities. Damaged entries are left out.

@@ -1,5 +1,5 @@
-//! Allocators that a later image of a command may map. A launcher, such as `env` or a shell, starts other programs: they have
-//! probes from their first instruction only if the probes are there before.
+//! Allocators that a later image of a command may map. A launcher, such as `env` or a shell, starts other programs. Probes
+//! record such a program from its first instruction only if they are attached before its start.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;

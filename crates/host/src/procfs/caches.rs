@@ -89,7 +89,7 @@ fn intel_tlb_entries() -> Option<u64> {
     tlbs.filter_map(|tlb| intel_tlb(tlb.ebx, tlb.ecx, tlb.edx)).max()
 }
 
-/// Returns the number of entries of a TLB; `None` for a TLB that has no data or no small pages.
+/// Returns the number of entries of a TLB; `None` for a TLB that is not for data, or not for small pages.
 #[cfg(target_arch = "x86_64")]
 fn intel_tlb(ebx: u32, ecx: u32, edx: u32) -> Option<u64> {
     const DATA: u32 = 1;

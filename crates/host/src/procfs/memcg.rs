@@ -74,8 +74,8 @@ impl MemoryGroups {
         groups
     }
 
-    /// Returns the ids of a cgroup and its descendants. `path` is a directory, or a path such as `system.slice`. There
-    /// are none if this hierarchy has no such cgroup.
+    /// Returns the ids of a cgroup and its descendants. `path` is a directory, or a path such as `system.slice`. Returns no id
+    /// if this hierarchy has no such cgroup.
     #[must_use]
     pub fn below(&self, path: &Path) -> Vec<CgroupId> {
         let name = self.mount.name(path).unwrap_or_else(|| Path::new("/").join(path));

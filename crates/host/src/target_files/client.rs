@@ -99,8 +99,8 @@ fn number(owner: &Owner) -> u64 {
     hasher.finish()
 }
 
-/// Makes a server look up files that may never answer, from now on. The executable of this process must call [`super::serve`]
-/// if its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file. Reads of files in
+/// From now on, a server looks up the files that may never answer. The executable of this process must call [`super::serve`] if
+/// its first argument is [`NAME`]. As soon as `is_stopped` returns true, nothing waits for a file. Reads of files in
 /// `/proc/PID` get a deadline, too. Threads with at most the capabilities `capabilities` make these reads.
 pub fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
     lock().is_stopped = Some(is_stopped);

@@ -34,7 +34,7 @@ impl TableCache {
         parse(&read.unwrap_or_default())
     }
 
-    /// Records the objects that the command has used in this run, before the ones of earlier runs.
+    /// Puts the objects that the command has used in this run in front of the objects of earlier runs.
     pub fn record_used_objects<'a>(&self, command: &File, objects: impl IntoIterator<Item = &'a Path>) {
         let mut list: Vec<PathBuf> = Vec::new();
         for object in objects.into_iter().map(Path::to_owned).chain(self.used_objects(command)) {
