@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use bpf_artifact::{Artifacts, Freshness, Machine};
 
-/// Name of the environment variable that passes the object's path to the compiler. A packager may set it to an object
-/// built elsewhere, which is used without a freshness check.
+/// Name of the environment variable that passes the object's path to the compiler. A packager may set the variable to an object
+/// that was built elsewhere. Its freshness is not checked.
 const VARIABLE: &str = "MEMTRACE_BPF_OBJECT";
 
 fn main() {

@@ -21,7 +21,7 @@ use memtrace_model::Pid;
 /// Maximum duration of a stop. After it, the image runs without probes.
 const LONGEST_STOP: Duration = Duration::from_secs(2);
 
-/// Interval between two looks for other stops while an image is stopped. The thread cannot wait for stops and for
+/// Interval of the thread's checks for other stops while an image is stopped. The thread cannot wait for stops and for
 /// [`ExecHold::resume`] at the same time.
 const POLL: Duration = Duration::from_micros(200);
 

@@ -60,7 +60,7 @@ pub(super) enum Record {
     Event(MmapEvent),
     /// Number of records that the kernel dropped.
     Lost(u64),
-    /// Record that is not needed, such as the exit of another thread than the main thread.
+    /// Record that is not needed, such as the exit of a thread that is not the main thread.
     Other,
 }
 
@@ -112,7 +112,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Record> {
                 (true, true) => (tid, MmapEventKind::Fork { parent }),
                 (true, false) => (tid, MmapEventKind::ThreadStart { creator }),
                 (false, true) => (tid, MmapEventKind::Exit),
-                // The process continues after the exit of another thread than the main thread.
+                // The process continues after the exit of a thread that is not the main thread.
                 (false, false) => return Some(Record::Other),
             }
         }

@@ -33,8 +33,9 @@ const MEMORY_PER_BYTE: u64 = 3;
 const MAX_MEMORY: u64 = 8 << 30;
 /// Maximum length of any answer in bytes.
 const MAX_ANSWER: usize = 64 << 20;
-/// Maximum length of an answer without addresses, and the length that each address adds.
+/// Part of the maximum length that does not depend on the number of addresses, in bytes.
 const ANSWER: usize = 1 << 20;
+/// Part of the maximum length for each address, in bytes.
 const ANSWER_PER_ADDRESS: usize = 64 << 10;
 
 /// Interval of the checks whether the search is to end.

@@ -1,7 +1,8 @@
 //! Restrictions of the server and of workers.
 //!
 //! The server has no capability, and is the user *nobody* if memtrace is root. A worker has limits of memory and time, and a
-//! seccomp filter that permits only reads. If the kernel has Landlock, a worker can open only the files of its request.
+//! seccomp filter that permits only a few system calls, and opens files only for reading. If the kernel has Landlock, a worker
+//! can open only the files of its request.
 
 use std::collections::BTreeMap;
 use std::fs::File;

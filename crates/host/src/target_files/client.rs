@@ -30,7 +30,7 @@ const MAX_TIME: Duration = Duration::from_secs(60);
 /// Time limit for the start of a worker on a busy machine, including the start of the server.
 const START: Duration = Duration::from_secs(10);
 
-/// Wait for a file system that does not count as slow, without the time for copied bytes.
+/// Maximum duration of a wait for a file system that does not count as slow. The time for copied bytes is added.
 const USUAL: Duration = Duration::from_millis(500);
 /// Rate of a copy that does not count as slow, in bytes per second.
 const BYTES_PER_SECOND: u64 = 32 << 20;
@@ -45,7 +45,7 @@ const MOST_OF_OWNER: u32 = 4;
 const MOST_OF_USER: u32 = 8;
 /// Maximum number of files of all owners without an answer.
 const MOST_OF_ALL: u32 = 32;
-/// Interval at the end of which half of these files are forgiven.
+/// Half of these files are forgiven at this interval.
 const FORGIVEN_EACH: Duration = Duration::from_secs(60);
 
 static STATE: Mutex<State> = Mutex::new(State { is_stopped: None, server: None, timeouts: None });

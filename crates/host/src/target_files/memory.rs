@@ -40,7 +40,8 @@ pub(super) fn read(pid: Pid, address: AbsAddr, length: usize, owner: impl FnOnce
             return None;
         }
         Some((Ok(answer), reader)) if answer.as_ref().is_none_or(|bytes| !bytes.is_empty()) => (answer, reader),
-        // The worker has ended, or reads a memory that is gone: the process has called exec, or another process has its pid.
+        // The worker has ended, or has the memory of an earlier image: the process has called exec, or another process has its
+        // pid.
         Some(_) | None => {
             let reader = Reader::start(pid, owner()).ok()?;
             (reader.ask(range).ok()?, reader)

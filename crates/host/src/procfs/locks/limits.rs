@@ -12,7 +12,7 @@ const TIME_OF_ALL: Duration = Duration::from_secs(64);
 /// Half of the used time is forgiven at this interval.
 const FORGIVEN_EACH: Duration = Duration::from_secs(60);
 
-/// Divisor of the time that is left: a read may take this part of it, so that a few slow processes do not use up the time.
+/// A read may take the time that is left, divided by this number, so that a few slow processes do not use up the time.
 const PART: u32 = 8;
 
 /// Time that each read may take in any case. Nearly all reads need less.
