@@ -52,8 +52,8 @@ pub mod cfa {
     /// The call frame information cannot be expressed as a rule.
     pub const UNTABLED: u8 = 9;
     /// In `runtime.asmcgocall` of Go, which calls a C function on the stack of the thread. The caller is on the stack
-    /// of the goroutine. The goroutine is at stack pointer + `extra`, and the distance from its stack pointer to the
-    /// end of its stack at stack pointer + `cfa_offset`.
+    /// of the goroutine. The word at stack pointer + `extra` is the address of the goroutine. The word at stack pointer +
+    /// `cfa_offset` is the distance from the goroutine's stack pointer to the end of its stack.
     pub const GOROUTINE: u8 = 10;
 }
 
@@ -110,14 +110,14 @@ pub const fn row(address: u64, rule: u32) -> u32 {
     ((address as u32 & ((1 << PAGE_BITS) - 1)) << RULE_BITS) | rule
 }
 
-/// Returns a page with `count` rows from row `first` on. Rows are numbered through all blobs. One blob has all rows of
-/// the page and the row before them, which applies at the start of the page.
+/// Encodes a page: `count` rows from row `first` on. Row numbers continue from one blob to the next. All rows of a page are in
+/// one blob, together with the row before them. That row applies at the start of the page.
 #[must_use]
 pub const fn page(first: u32, count: u32) -> u64 {
     first as u64 | (count as u64) << 32
 }
 
-/// A page with rows that are not written yet. No written page starts at row 0, because a row precedes each page.
+/// Value of a page until its rows are written. No written page starts at row 0, because each page has a row before it.
 pub const PENDING_PAGE: u64 = page(0, 1);
 
 /// An executable address range of a process.
@@ -219,8 +219,8 @@ pub mod mapping {
 pub struct Process {
     /// Process id; 0 if the generation is used for a single stack.
     pub pid: u32,
-    /// Number of the generation, never 0. It is replaced when the executable mappings change, so that lookups cached
-    /// for the old mappings are not used. Until then a forked process has the generation of its parent.
+    /// Number of the generation, never 0. A process gets a new generation when its executable mappings change, so that lookups
+    /// cached for the old mappings are not used. A forked process keeps its parent's generation until then.
     pub generation: u32,
     /// Number of executable pages of the process at the start of the generation.
     pub code_pages: u32,

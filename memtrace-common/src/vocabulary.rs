@@ -19,7 +19,7 @@ pub type Argument = u8;
 
 macro_rules! loss_reasons {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $explanation:literal;)*) => {
-        /// Reason for which an event is not accounted, or not completely.
+        /// Reason that an event is not accounted, or not completely.
         ///
         /// The discriminant is the index in [`LossReason::ALL`] and in the map of counters.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,7 +78,7 @@ loss_reasons! {
     /// The ring of removed cgroups was full.
     RingFullCgroup = "ring_full_cgroup",
         "removed cgroups that found their ring full, so that their processes may be shown without a cgroup";
-    /// The ring of functions that set marks was full, or too many marks waited to be stored.
+    /// The ring of marks was full, or too many marks waited to be stored.
     MarkLost = "mark_lost",
         "entries of --mark-on functions without a mark, because too many marks waited to be stored";
     /// The ring of the activity of threads was full.
@@ -186,7 +186,7 @@ macro_rules! stack_ends {
         of a walk: { $($(#[$doc:meta])* $walk:ident = $number:literal, $name:literal, $words:literal;)* }
         without a walk: { $($(#[$other_doc:meta])* $other:ident = $other_name:literal, $other_words:literal;)* }
     ) => {
-        /// Reason for which a stack walk ended, or for which there is no stack.
+        /// Reason that a stack walk ended, or that there is no stack.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u32)]
         pub enum StackEnd {
@@ -198,7 +198,7 @@ macro_rules! stack_ends {
             /// All ends, ordered as in reports.
             pub const ALL: &[Self] = &[$(Self::$walk,)* $(Self::$other),*];
 
-            /// Returns the end of a walk with this number; `None` if there is none, as for 0.
+            /// Returns the end with this number; `None` if no end has the number. No end has the number 0.
             #[must_use]
             pub const fn from_walk(number: u32) -> Option<Self> {
                 match number {

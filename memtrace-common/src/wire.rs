@@ -131,8 +131,8 @@ record_kinds! {
     Dropped = 24;
     /// A child shares the memory of its parent, in every ring: [`ShareRecord`].
     Share = 25;
-    /// A process that the selection does not include has exited or called exec, and does not share the memory of its
-    /// parent any more, in every ring: [`ProcessRecord`]. For other processes, the record of the exit or exec says so.
+    /// A process that is not selected no longer shares the memory of its parent, because it has exited or called exec, in every
+    /// ring: [`ProcessRecord`]. A selected process has a record of the exit or exec instead.
     Unshare = 26;
 }
 
@@ -231,7 +231,7 @@ impl TaggedSize {
     }
 }
 
-/// A record with an address only. The record kind is the event of the block or page.
+/// A record with an address only. The kind of the record names the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct BlockRecord {
@@ -260,7 +260,7 @@ pub struct StackRecord {
     pub stack: u64,
     /// Number of frames that follow.
     pub frames: u32,
-    /// Reason for which the walk ended: an [`End`].
+    /// Reason that the walk ended: an [`End`].
     pub end: u32,
     /// Time of the walk, in nanoseconds since [`Settings::start_ns`]. A tick is too long, because code can be replaced
     /// within one.

@@ -8,9 +8,9 @@
 pub struct KnownAllocator {
     /// Name in reports.
     pub name: &'static str,
-    /// Prefixes under which the allocator also defines the standard functions.
+    /// Prefixes of the standard functions' additional names, such as `je_` in `je_malloc`.
     pub prefixes: &'static [&'static str],
-    /// True if a build may choose another prefix, or no prefix for the allocator's own functions.
+    /// True if a build may choose the prefix of the allocator's own functions: another prefix, or none.
     pub any_prefix: bool,
     /// Function that no other allocator defines. It has the same prefix as the allocator's malloc.
     pub own_function: Option<&'static str>,
@@ -30,7 +30,7 @@ pub struct KnownAllocator {
     pub debug_packages: Option<&'static str>,
 }
 
-/// Row without properties, from which the other rows derive.
+/// Row without properties. The other rows override its fields.
 const NONE: KnownAllocator = KnownAllocator {
     name: "",
     prefixes: &[],
@@ -58,7 +58,7 @@ pub(super) const JEMALLOC: KnownAllocator = KnownAllocator {
 pub(super) const MIMALLOC: KnownAllocator =
     KnownAllocator { name: "mimalloc", prefixes: &["mi_"], libraries: &["libmimalloc"], ..NONE };
 
-/// All known allocators, in the order of the comparison with an object.
+/// All known allocators. An object is compared with them in this order.
 pub const ALLOCATORS: &[KnownAllocator] = &[
     JEMALLOC,
     MIMALLOC,

@@ -3,7 +3,7 @@
 use super::Signature;
 use super::allocators::{ALLOCATORS, JEMALLOC, KnownAllocator, MIMALLOC};
 
-/// Rule by which a function's symbol is found.
+/// Rule that finds a function's symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Naming {
     /// A name of the C library. Other allocators have it too, some with a prefix.
@@ -60,7 +60,7 @@ pub struct Function {
     pub signature: Signature,
     /// True if an object without this function is not an allocator.
     pub required: bool,
-    /// Rule by which the symbol is found.
+    /// Rule that finds the symbol.
     pub naming: Naming,
     /// True if the function may throw an exception. A uretprobe would keep the exception from reaching its handler.
     pub throws: bool,

@@ -21,16 +21,16 @@ impl ResultCookie {
     /// DWARF numbers of the preserved registers: rbx, rbp, r12 to r15 (System V ABI, AMD64 supplement, figure 3.36).
     pub const PRESERVED_NUMBERS: [usize; Self::PRESERVED] = [3, 6, 12, 13, 14, 15];
 
-    /// Maximum number of words by which the stack pointer is lower than at the entry of the function.
+    /// Maximum distance in words from the stack pointer up to its value at the entry of the function.
     pub const MAX_LOWERED: u64 = 31;
 
-    /// Maximum number of words below the return address at which a register is saved.
+    /// Maximum distance in words from the return address down to a saved register.
     pub const MAX_SAVED: u8 = 7;
 
     /// Returns the cookie of an instruction. `block` and `size` are the DWARF numbers of the registers that hold the
-    /// block and the size. `lowered` is the number of words by which the stack pointer is lower than at the entry of
-    /// the function. `saved` has an entry for each preserved register: the number of words from the return address down
-    /// to the saved value of the caller, or 0 if the register is unchanged.
+    /// block and the size. `lowered` is the number of words from the stack pointer up to its value at the entry of the
+    /// function. `saved` has an entry for each preserved register: the number of words from the return address down to the
+    /// saved value of the caller, or 0 if the register is unchanged.
     #[must_use]
     pub const fn new(block: u8, size: Option<u8>, lowered: u64, saved: [u8; Self::PRESERVED]) -> Self {
         let size = match size {
@@ -69,7 +69,7 @@ impl ResultCookie {
         }
     }
 
-    /// Returns the number of bytes by which the stack pointer is lower than at the entry of the function.
+    /// Returns the number of bytes from the stack pointer up to its value at the entry of the function.
     #[inline(always)]
     #[must_use]
     pub const fn lowered(self) -> u64 {

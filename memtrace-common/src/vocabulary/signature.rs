@@ -13,7 +13,8 @@ pub enum Signature {
         /// Argument with the size in bytes.
         size: Argument,
     },
-    /// Like [`Signature::Alloc`]. The function rounds the size up to whole pages, perhaps to call another function with it.
+    /// Like [`Signature::Alloc`]. The function rounds the size up to whole pages, and may pass the rounded size to another
+    /// function.
     AllocPages {
         /// Argument with the size in bytes.
         size: Argument,
@@ -27,7 +28,7 @@ pub enum Signature {
     },
     /// Returns 0 and stores the block's address through a pointer, or returns an error number.
     AllocOut {
-        /// Argument with the pointer through which the address is stored.
+        /// Argument that points to the variable for the block's address.
         out: Argument,
         /// Argument with the size in bytes.
         size: Argument,
@@ -78,8 +79,8 @@ pub enum Signature {
 /// Name of the BPF program that runs when a hooked function returns.
 pub const RETURN_PROGRAM: &str = "call_return";
 
-/// Name of the BPF program that runs at the return instruction of a hooked function, if its return address must not be
-/// replaced.
+/// Name of the BPF program that runs at the return instruction of a hooked function, if the kernel must not replace the return
+/// address.
 pub const RETURN_SITE_PROGRAM: &str = "call_return_site";
 
 /// Names of the BPF programs that count blocks, for runs without records.
@@ -94,17 +95,17 @@ pub mod counting {
     /// Program at the entry of a function that frees the block in its first argument. The size of the block is in front
     /// of the block.
     pub const SIZED_FREE_PROGRAM: &str = "count_sized_free";
-    /// Program at a later instruction of such a function: a register has the word in front of the block
-    /// ([`SizeCookie`]).
+    /// Program at a later instruction of a function that frees the block in its first argument. A register then has the word in
+    /// front of the block ([`SizeCookie`]).
     pub const LOADED_FREE_PROGRAM: &str = "count_loaded_free";
 
-    /// BPF cookie that names the register with the word in front of a block, which holds its size.
+    /// BPF cookie that names the register with the word in front of a block. This word holds the size of the block.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct SizeCookie(pub u64);
 
     impl SizeCookie {
-        /// Returns the cookie of an instruction. `register` is a DWARF number. `lowered` is the number of bytes by
-        /// which the stack pointer is lower than at the entry of the function.
+        /// Returns the cookie of an instruction. `register` is a DWARF number. `lowered` is the number of bytes from the stack
+        /// pointer up to its value at the entry of the function.
         #[must_use]
         pub const fn new(register: u8, lowered: u8) -> Self {
             Self(register as u64 | (lowered as u64) << 8)
@@ -117,7 +118,7 @@ pub mod counting {
             (self.0 & 0xff) as usize
         }
 
-        /// Returns the number of bytes by which the stack pointer is lower than at the entry of the function.
+        /// Returns the number of bytes from the stack pointer up to its value at the entry of the function.
         #[inline(always)]
         #[must_use]
         pub const fn lowered(self) -> u64 {

@@ -4,8 +4,8 @@ use core::mem::{offset_of, size_of};
 
 use super::Header;
 
-/// Maximum number of demoted processes whose blocks the programs drop. The blocks of further ones are dropped in user
-/// space.
+/// Maximum number of demoted processes in the BPF map. BPF drops the small blocks of these processes; user space drops the
+/// small blocks of further processes.
 pub const MAX_DEMOTED: usize = 4096;
 
 /// Blocks of a process that were not recorded since its demotion, because they are too small.

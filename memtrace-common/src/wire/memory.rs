@@ -30,7 +30,7 @@ pub mod fault {
     /// The access was a write.
     pub const WRITE: u64 = 1 << 1;
     /// The fault has mapped the huge page that contains the address, or made it writable. These records are never
-    /// sampled. The record of the same fault without this flag precedes, if its page is in the sample.
+    /// sampled. If the page is in the sample, a record of the same fault without this flag comes first.
     pub const HUGE: u64 = 1 << 2;
 }
 

@@ -1,13 +1,12 @@
 //! Locks of memory maps (`mm_struct.mmap_lock`) that threads hold while they wait.
 
-/// A thread that waits in the kernel, of a process with a locked memory map. The task iterator reports those that may hold
-/// the lock.
+/// A thread that waits in the kernel and may hold the lock of its memory map. The task iterator reports these threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct MemoryLockRecord {
     /// Address of the memory map's `mm_struct`.
     pub memory: u64,
-    /// Context switches of the thread since its start. A thread that waits has none.
+    /// Context switches of the thread since its start. The number stays the same while the thread waits.
     pub switches: u64,
     /// Process id, in the root pid namespace.
     pub pid: u32,
@@ -17,10 +16,10 @@ pub struct MemoryLockRecord {
 
 /// Words of a `rw_semaphore` (kernel/locking/rwsem.c).
 pub mod rwsem {
-    /// Bits of `count` that are set while the lock is held: `RWSEM_WRITER_LOCKED`, and the number of readers. The others are
-    /// flags of tasks that wait for the lock.
+    /// Bits of `count` that are set while the lock is held: `RWSEM_WRITER_LOCKED`, and the number of readers. The other bits
+    /// are flags of tasks that wait for the lock.
     pub const HELD: u64 = 1 | (u64::MAX >> 1) & !0xff;
-    /// Flags in `owner`: `RWSEM_OWNER_FLAGS_MASK`. The rest is the address of the writer's `task_struct`, or of that of the
+    /// Flags in `owner`: `RWSEM_OWNER_FLAGS_MASK`. The other bits are the address of a `task_struct`: of the writer, or of the
     /// last reader.
     pub const OWNER_FLAGS: u64 = 3;
 }
@@ -29,7 +28,7 @@ pub mod rwsem {
 pub mod task_state {
     /// The thread runs, or waits for a processor.
     pub const RUNNING: u32 = 0;
-    /// The thread waits, and no signal but one that kills it can wake it.
+    /// The thread waits, and only a fatal signal may wake it.
     pub const UNINTERRUPTIBLE: u32 = 2;
     /// The thread has no work (`TASK_IDLE`).
     pub const NO_LOAD: u32 = 0x400;

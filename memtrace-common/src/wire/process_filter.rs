@@ -36,7 +36,7 @@ pub mod decision {
     pub const RECORDED: u32 = 4;
     /// There is no decision yet. It is made at the next event.
     pub const UNDECIDED: u32 = 8;
-    /// The process shares the memory of another process, and is traced as this process is, until it calls exec.
+    /// The process shares the memory of another process. Until its exec, it is traced if that other process is.
     pub const SHARED: u32 = 16;
 }
 

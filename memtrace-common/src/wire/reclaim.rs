@@ -14,7 +14,7 @@ pub struct StallRecord {
     pub stack: u64,
     /// Duration in nanoseconds.
     pub duration: u64,
-    /// Time for which the task was throttled, in nanoseconds. The duration includes it.
+    /// Time that the task was throttled, in nanoseconds. The duration includes this time.
     pub throttled: u64,
     /// Number of inactive pages scanned.
     pub scanned: u64,
@@ -29,7 +29,7 @@ pub struct StallRecord {
     pub memcg: u64,
 }
 
-/// Order of work that is not for an allocation, as in compaction of all memory, or that has an unknown order.
+/// Stands for an unknown order, and for work without an allocation, as in compaction of all memory.
 pub const NO_ORDER: u32 = u32::MAX;
 
 /// The OOM killer has selected a process.

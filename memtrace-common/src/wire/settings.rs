@@ -15,7 +15,7 @@ pub struct Settings {
     pub start_ns: u64,
     /// Size in bytes of the largest recorded allocation.
     pub max_size: u64,
-    /// Backlog of a ring, in bytes, at which BPF wakes the ring's reader.
+    /// Backlog of a ring in bytes. If the backlog reaches this size, BPF wakes the ring's reader.
     pub wake_mark: u64,
     /// Shortest futex wait that is recorded, in nanoseconds; `u64::MAX` if no waits are recorded.
     pub min_wait: u64,

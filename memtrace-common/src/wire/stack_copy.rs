@@ -65,7 +65,7 @@ pub struct CopyEnd {
     pub flags: u32,
     /// Process, in the root pid namespace: the one that had the memory first, if processes share their memory.
     pub pid: u32,
-    /// Address at which the stack of the main thread starts.
+    /// Start address of the main thread's stack.
     pub stack_start: u64,
     /// Registers of the leaf frame, by DWARF number.
     pub leaf: [u64; LEAF_REGISTERS],

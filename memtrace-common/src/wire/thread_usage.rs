@@ -102,7 +102,7 @@ pub const PROCESS_OOM_KILLED: u64 = 2;
 /// Maximum number of processes with [`ProcessUsage`].
 pub const MAX_USED_PROCESSES: usize = 1 << 14;
 
-/// Maximum number of live blocks with a size in a map, because their allocator stores no sizes.
+/// Maximum number of live blocks in the map of sizes. The map is for allocators that store no sizes.
 pub const MAX_SIZES: usize = 1 << 20;
 
 const _: () = {
