@@ -16,7 +16,7 @@ use crate::{atomic, loss};
 #[btf_map]
 static MAIN_PROCESSES: HashMap<u32, u32, MAX_SHARERS> = HashMap::new();
 
-/// Number of sharers. Without any, a record looks up no process.
+/// Number of sharers. If it is 0, records need no look-up in [`MAIN_PROCESSES`].
 #[btf_map]
 static SHARERS: Array<u64, 1> = Array::new();
 

@@ -1,4 +1,4 @@
-//! Counters of allocation calls by size. Before recording starts, user space estimates the overhead from them.
+//! Counters of allocation calls by size. Before recording starts, user space estimates the overhead from these counters.
 
 use aya_ebpf::btf_maps::PerCpuArray;
 use aya_ebpf::macros::btf_map;

@@ -9,7 +9,7 @@ use memtrace_common::wire::{DroppedBlocks, DroppedRecord, MAX_DEMOTED, RecordKin
 use crate::thread::Thread;
 use crate::{address_space, atomic, emit};
 
-/// Number of demotions so far. Without any, an allocation looks up no process.
+/// Number of demotions so far. If it is 0, allocations need no look-up in [`MIN_SIZES`].
 #[btf_map]
 static DEMOTIONS: Array<u64, 1> = Array::new();
 
@@ -17,8 +17,8 @@ static DEMOTIONS: Array<u64, 1> = Array::new();
 #[btf_map]
 static MIN_SIZES: HashMap<u32, u64, MAX_DEMOTED> = HashMap::new();
 
-/// Sums of the dropped blocks by process id. User space inserts a sum before the size, since a block without a sum
-/// would be recorded.
+/// Sums of the dropped blocks by process id. User space inserts the sum of a process before its minimum size: without a sum, a
+/// block is recorded.
 #[btf_map]
 static DROPPED: HashMap<u32, DroppedBlocks, MAX_DEMOTED> = HashMap::new();
 

@@ -47,7 +47,7 @@ static TABLE_REQUESTS: RingBuf<TableRequestRecord, 65536> = RingBuf::new();
 #[btf_map]
 static STACK_COPIES: RingBuf<u64, { 4 << 20 }> = RingBuf::new();
 
-/// Divisor of the ring's size: the reader of [`STACK_COPIES`] is woken when this share of the ring is full.
+/// Divisor of the ring's size. The quotient is the wake mark of [`STACK_COPIES`].
 const COPIES_WAKE_PART: u64 = 4;
 
 /// Paths of removed cgroups. User space polls this ring.
@@ -62,7 +62,7 @@ static MARKS: RingBuf<MarkRecord, 65536> = RingBuf::new();
 #[btf_map]
 static THREAD_EXITS: RingBuf<ThreadRecord, { 4 << 20 }> = RingBuf::new();
 
-/// Range of the backlog above the wake mark, in bytes, within which a record wakes the reader.
+/// Range of the backlog in bytes, from the wake mark on. A record wakes the reader only if the backlog is in this range.
 const WAKE_RANGE: u64 = 512;
 
 /// Like [`WAKE_RANGE`], for the frequent records about blocks, which query the backlog rarely. The range holds about
@@ -102,8 +102,8 @@ fn send<T: 'static>(index: u32, record: T) -> bool {
     send_to(ring, record, wakeup(ring, WAKE_RANGE))
 }
 
-/// Sends a record like [`send`], but queries the backlog rarely: for the frequent records about blocks. `time` is the
-/// time of the record in nanoseconds.
+/// Sends a frequent record, that is, one about a block. Unlike [`send`], queries the backlog rarely. `time` is the time of the
+/// record in nanoseconds.
 #[inline(always)]
 fn send_frequent<T: 'static>(index: u32, record: T, time: u64) -> bool {
     let Some(ring) = RINGS.get(index) else { return false };

@@ -26,7 +26,7 @@ pub fn is_open_for_current() -> bool {
 }
 
 /// Counts a hit of a probe of spans or marks in the current process. Returns true if events of the process are recorded
-/// now. Hits count before that too, because user space estimates the overhead from them.
+/// now. Hits before the recording count too, because user space estimates the overhead from them.
 #[inline(always)]
 pub fn count_hit_for_current() -> bool {
     let state = of(Thread::current());

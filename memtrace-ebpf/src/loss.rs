@@ -65,7 +65,7 @@ pub fn stood_in() {
     add(counter::STOOD_IN, 1);
 }
 
-/// Counts a moment at which all programs of a system call tracepoint are in progress on this CPU.
+/// Counts that all programs of a system call tracepoint are in progress on this CPU at once.
 #[inline(always)]
 pub fn all_busy(tracepoint: u32) {
     add(counter::ALL_BUSY + tracepoint, 1);

@@ -1,4 +1,4 @@
-//! Memory cgroups: the memcg to which a task's memory is charged, and the memcg at its limit.
+//! Memory cgroups: the memcg that a task's memory is charged to, and the memcg at its limit.
 
 use aya_ebpf::btf_maps::LruHashMap;
 use aya_ebpf::macros::btf_map;
@@ -19,7 +19,7 @@ const BATCH: u64 = 64;
 /// Maximum number of levels examined: a memcg and its ancestors.
 const MAX_LEVELS: u32 = 16;
 
-/// Divisor of the limit: a memcg is near its limit if at most this share of the limit is free.
+/// Divisor of the limit. A memcg is near its limit if at most the quotient is free.
 const NEARLY: u64 = 8;
 
 /// Returns the id of the current task's memcg, 0 if it is not known.
@@ -34,8 +34,8 @@ pub fn of_task(task: u64) -> u64 {
     memcg_of_task(task)
 }
 
-/// Returns the id of the memcg at its limit for which the current task reclaims pages; 0 if it is not known. `memcg` is
-/// the address of this memcg, or 0 if the tracepoint has no such argument.
+/// Returns the id of the memcg at its limit: the current task reclaims pages because of this limit. Returns 0 if the memcg is
+/// not known. `memcg` is the address of the memcg, or 0 if the tracepoint has no such argument.
 #[inline(always)]
 pub fn at_limit(memcg: u64) -> u64 {
     if memcg != 0 {
@@ -59,7 +59,8 @@ pub fn add_scanned(memcg: u64, pages: u64) {
     }
 }
 
-/// A function with its own stack frame: the programs at the end of reclaim have little stack left after a walk.
+/// Does the work of [`add_scanned`]. The function is global, because the programs at the end of reclaim have little stack left
+/// after a walk.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn memcg_add_scanned(memcg: u64, pages: u64) -> u64 {
@@ -132,8 +133,8 @@ fn free(counter: u64) -> u64 {
     if free > limit / NEARLY { u64::MAX } else { free }
 }
 
-/// Returns the address of the memcg to which the task's memory is charged; 0 for kernel threads
-/// (`get_mem_cgroup_from_mm`, mm/memcontrol.c).
+/// Returns the address of the memcg that the task's memory is charged to; 0 for kernel threads (`get_mem_cgroup_from_mm`,
+/// mm/memcontrol.c).
 #[inline(always)]
 fn memcg(task: u64) -> u64 {
     let mm = read_word(task, field!(memcg.task_mm));

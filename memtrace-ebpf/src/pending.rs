@@ -51,8 +51,9 @@ impl Call {
 /// Value of [`Pending::extra`] for an allocation with a size that the function rounds up to whole pages.
 pub const ROUNDS_TO_PAGES: u64 = 1;
 
-/// Smallest and largest size of a page in bytes.
+/// Smallest size of a page in bytes.
 const SMALLEST_PAGE: u64 = 4096;
+/// Largest size of a page in bytes.
 const LARGEST_PAGE: u64 = 65536;
 
 /// Arguments of a call.
@@ -91,7 +92,8 @@ pub struct ReturnedCall {
 }
 
 impl ReturnedCall {
-    /// Returns true if a call inside of this one has recorded `block`: after a failure, calls count as outermost ones.
+    /// Returns true if a call inside of this one has recorded `block`: once this call has failed, calls inside of it count as
+    /// outermost calls.
     #[inline(always)]
     pub fn has_recorded(&self, block: u64) -> bool {
         self.pending.extra == interrupted::HAS_FAILED && self.slot.last_block == block
@@ -196,7 +198,7 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     // If functions jump to one another to free a block, its free counts once.
     let same = slot.call == pending.call as u32 && slot.aux == pending.aux && pending.call.is_free();
     let already_freed = entry == Entry::TailCall && same;
-    // The sizes in a chain of jumps remain in whole pages.
+    // If the new function jumps to a third one, it passes the size in whole pages again.
     let (size, extra) = if entry == Entry::TailCall && is_rounded(slot, pending.size) {
         (slot.size, ROUNDS_TO_PAGES)
     } else {
@@ -228,8 +230,8 @@ pub fn begin(context: &impl EbpfContext, thread: Thread, stack_pointer: u64, pen
     Some(EnteredCall { entry: Entry::Outermost, frees_last_block })
 }
 
-/// Returns true if `size`, the size of an allocation by a function that the pending call has jumped to, is the size of
-/// the pending call in whole pages.
+/// Returns true if `size` is the size of the pending call, rounded up to whole pages. `size` is the requested size of a
+/// function that the pending call has jumped to.
 #[inline(always)]
 fn is_rounded(slot: &Slot, size: u64) -> bool {
     slot.call == Call::Alloc as u32
@@ -280,8 +282,8 @@ pub fn fail(thread: Thread, stack_pointer: u64) {
     }
 }
 
-/// Handles the entry, at `stack_pointer`, of a function that an allocating function calls after it has failed. If the
-/// pending call has called it, the pending call is interrupted, because code of the program follows.
+/// Handles the entry, at `stack_pointer`, of a function that an allocating function calls after it has failed. If the pending
+/// call has called this function, the pending call becomes an interrupted call, because code of the program runs next.
 #[inline(always)]
 pub fn interrupt_failed(context: &impl EbpfContext, thread: Thread, stack_pointer: u64) {
     let Some(slot) = find(thread.tid) else { return };

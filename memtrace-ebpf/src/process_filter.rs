@@ -114,8 +114,8 @@ pub fn memory_flags(pid: u32) -> u32 {
 }
 
 /// Handles a fork of a child that shares the memory of its parent. `flags`: the result of [`memory_flags`] for the
-/// parent. The child is traced even if it is not selected, because it may free recorded blocks. In the mode `TREES` it
-/// is selected as any other child.
+/// parent. The child is traced even if it is not selected, because it may free recorded blocks. In the mode `TREES` it is
+/// selected like any other child.
 #[inline(always)]
 pub fn share(child: u32, flags: u32) {
     let shared = match settings::filter_mode() {

@@ -82,8 +82,7 @@ pub fn count(kind: u32, counter: u32, number: u64) {
     }
 }
 
-/// Returns the kind of work for which the current thread scans pages. Without work in progress, the thread's name
-/// decides.
+/// Returns the kind of reclaim by the current thread, which scans pages. Without work in progress, the thread's name decides.
 #[inline(always)]
 pub fn scanning_kind(pending: &Option<&'static mut Pending>) -> u32 {
     match pending {
@@ -114,8 +113,8 @@ pub fn add_to_kernel_thread(kind: u32, time: u64, scanned: u64, reclaimed: u64) 
     reclaim_add_to_kernel_thread(kind, time, scanned, reclaimed) != 0
 }
 
-/// A function with its own stack frame: the programs at the end of reclaim have little stack left after a walk, and
-/// Linux 6.1 limits the sum of nested frames.
+/// Does the work of [`add_to_kernel_thread`]. The function is global, because the programs at the end of reclaim have little
+/// stack left after a walk, and Linux 6.1 limits the sum of nested frames.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn reclaim_add_to_kernel_thread(kind: u32, time: u64, scanned: u64, reclaimed: u64) -> u64 {

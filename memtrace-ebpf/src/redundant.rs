@@ -9,9 +9,9 @@
 //! events is the number of misses of the first program minus this counter.
 //!
 //! Most system calls are irrelevant, and no program leaves a note for them, so this difference does not count the
-//! missed calls. All three programs miss a call almost only while each of them is in progress on that CPU, in three
-//! preempted threads. So each program marks itself busy while it runs, and a program that finds all three busy
-//! increments a counter. The counter omits two cases:
+//! missed calls. If all three programs miss a call, nearly always each of them is in progress on that CPU, in three preempted
+//! threads. So each program marks itself busy while it runs, and a program that finds all three busy increments a counter. The
+//! counter omits two cases:
 //!
 //! - a program is preempted within its first or last few instructions;
 //! - the caller is preempted twice, each time between two programs, while the busy program moves on to the next one.
@@ -198,7 +198,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Slots of `sys_enter`, in the order in which the programs run.
+    /// Slots of `sys_enter`. The programs run in this order.
     pub const ENTER: [Self; PROGRAMS] = Self::at(0);
     /// Slots of `sys_exit`.
     pub const EXIT: [Self; PROGRAMS] = Self::at(1);

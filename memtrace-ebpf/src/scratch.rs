@@ -49,7 +49,7 @@ pub struct WalkState {
     /// VMA that the last look-up in the kernel found.
     pub vma: Vma,
     pub pid: u32,
-    /// Reason for which the walk ended: an `End`.
+    /// Reason that the walk ended: an `End`.
     pub end: u32,
     pub window: Window,
 }
@@ -110,8 +110,8 @@ pub fn release(slot: u32) {
     }
 }
 
-/// Copies a mapping field by field. For a copy of the whole structure, the compiler would emit a loop over bytes,
-/// which takes long to verify, because it cannot exclude that the two overlap.
+/// Copies a mapping field by field. For a copy of the whole structure, the compiler would emit a loop over bytes, because it
+/// cannot exclude that the two mappings overlap. Such a loop takes long to verify.
 #[inline(always)]
 pub fn copy_mapping(into: &mut Mapping, from: &Mapping) {
     let Mapping { begin, end, bias, page_base, pages_and_kind } = *from;

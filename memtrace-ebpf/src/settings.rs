@@ -102,7 +102,7 @@ pub fn never() -> bool {
     field!(rings) == 0
 }
 
-/// Returns the rule by which processes are traced: a constant of [`filter_mode`].
+/// Returns the rule that selects the traced processes: a constant of [`filter_mode`].
 #[inline(always)]
 pub fn filter_mode() -> u32 {
     field!(filter_mode)
@@ -128,7 +128,7 @@ pub fn filters_by_cgroup() -> bool {
     field!(filters_by_cgroup) != 0
 }
 
-/// Returns the rule by which allocations of threads are recorded: a constant of [`thread_filter`].
+/// Returns the rule that selects the threads with recorded allocations: a constant of [`thread_filter`].
 #[inline(always)]
 pub fn thread_filter() -> u32 {
     field!(thread_filter)

@@ -1,4 +1,4 @@
-//! The size filter: smaller blocks than the minimum are not recorded. User space can raise the minimum during a run.
+//! The size filter: blocks below a minimum size are not recorded. User space can raise the minimum during a run.
 
 use aya_ebpf::btf_maps::Array;
 use aya_ebpf::macros::btf_map;

@@ -1,9 +1,10 @@
-//! Calls in which other code of the program runs: a signal handler, or the code that follows a failed allocation.
+//! Interrupted calls: other code of the program runs inside them, a signal handler or the code that follows a failed
+//! allocation.
 //!
 //! A signal can be delivered inside an allocator call. An allocation in its handler is not nested in that call. So when
 //! a handler is about to run, the pending call is moved to a stack of interrupted calls. An interrupted call becomes
-//! pending again when it returns, or when it makes a nested call itself. Such a nested call is recognized by its stack
-//! pointer: no signal frame fits between it and the stack pointer of the interrupted call.
+//! pending again when it returns, or when it makes a nested call itself. The stack pointers show that a call is nested in an
+//! interrupted call: no signal frame fits between them.
 //!
 //! An `operator new` that fails calls the new handler, or throws an exception. The handler may free blocks, and the
 //! exception object is a block that the handler of the exception frees. So a call that fails is interrupted too. It has
@@ -166,8 +167,8 @@ fn word_at(stack_pointer: u64) -> u64 {
     unsafe { bpf_probe_read_user(stack_pointer as *const u64) }.unwrap_or(0)
 }
 
-/// Returns true if a failed call has ended without a return: the function that was entered at `stack_pointer` is not
-/// below its frame, or the return address has been overwritten.
+/// Returns true if a failed call has ended without a return. `stack_pointer` is the value at the entry of another function.
+/// Either it is not below the frame of the failed call, or the return address of the failed call has been overwritten.
 #[inline(always)]
 fn has_ended(call: &Interrupted, stack_pointer: u64) -> bool {
     stack_pointer >= call.stack_pointer || word_at(call.stack_pointer) != call.return_address
@@ -190,7 +191,7 @@ extern "C" fn resume_interrupted(tid: u32, stack_pointer: u64, distance: u64) ->
             continue;
         }
         if distance != AT_RETURN && call.cause == FAILURE {
-            // A later interrupted call has not ended, so neither has this one.
+            // If a later interrupted call has not ended, this one has not ended either.
             if depth as u32 + 1 == slot.interrupted && has_ended(call, stack_pointer) {
                 truncate(slot, tid, depth);
             }

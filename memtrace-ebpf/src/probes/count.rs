@@ -21,7 +21,7 @@ fn has_sizes(cookie: Cookie) -> bool {
     cookie.0 & Cookie::HAS_SIZES != 0
 }
 
-/// Entry of a function that frees a block with its size in front of it: glibc's `free`.
+/// Entry of a function that frees a block: glibc's `free`. The size of the block is in front of the block.
 #[uprobe]
 fn count_sized_free(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);

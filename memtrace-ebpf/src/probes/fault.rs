@@ -15,8 +15,8 @@ use crate::settings::{self, field};
 use crate::thread::Thread;
 use crate::{address_space, emit, gate, kernel, stack};
 
-/// Bits of the error code that records keep: `X86_PF_PROT` and `X86_PF_WRITE` (arch/x86/include/asm/trap_pf.h) have the
-/// values of the flags in [`fault`].
+/// Bits of the error code that records keep. `X86_PF_PROT` and `X86_PF_WRITE` (arch/x86/include/asm/trap_pf.h) have the same
+/// values as the flags in [`fault`].
 const RECORDED_BITS: u64 = fault::PRESENT | fault::WRITE;
 
 /// Increment of `pagefault_disabled` during a read of kernel memory, including the read of that field itself

@@ -7,8 +7,8 @@ use crate::pending::{self, Call, EnteredCall, Entry, Pending};
 use crate::thread::Thread;
 use crate::{arguments, emit, gate, loss, private_stack, registers};
 
-/// Returns true if frees of the current process are recorded now, and counts the hit then. A call with a null pointer
-/// is a hit too.
+/// Returns true if frees of the current process are recorded now. In this case, counts the hit, even if the call has a null
+/// pointer.
 #[inline(always)]
 fn count_hit(thread: Thread) -> bool {
     let is_recorded = gate::recorded(thread).frees();

@@ -19,7 +19,7 @@ use crate::{address_space, emit, gate, kernel, stack};
 /// Flag of `vm_fault.flags`: the access is a write (`FAULT_FLAG_WRITE`, include/linux/mm_types.h).
 const FAULT_FLAG_WRITE: u32 = 1 << 0;
 
-/// Results after which nothing was mapped: `VM_FAULT_ERROR`, which includes `VM_FAULT_FALLBACK`, `VM_FAULT_NOPAGE` and
+/// Results of calls that have mapped nothing: `VM_FAULT_ERROR`, which includes `VM_FAULT_FALLBACK`, `VM_FAULT_NOPAGE` and
 /// `VM_FAULT_RETRY` (`enum vm_fault_reason`, include/linux/mm_types.h).
 const NOT_MAPPED: u32 = 0x873 | 0x100 | 0x400;
 
@@ -84,8 +84,8 @@ fn huge_page_write(context: FExitContext) -> i32 {
     0
 }
 
-/// Returns the address of the page at which the current process has written, if the function has mapped a huge page.
-/// Both functions have the argument `struct vm_fault *vmf`, and return a `vm_fault_t`.
+/// Returns the address of the page that the current process has written to, if the function has mapped a huge page. Both
+/// functions have the argument `struct vm_fault *vmf`, and return a `vm_fault_t`.
 #[inline(always)]
 fn written_page(context: &FExitContext) -> Option<u64> {
     let (mut vmf, mut result) = (0_u64, 0_u64);
@@ -108,8 +108,8 @@ fn written_page(context: &FExitContext) -> Option<u64> {
     Some(address >> PAGE_SHIFT << PAGE_SHIFT)
 }
 
-/// Returns true unless another thread has mapped the huge page during this call, which began at `begin`. In that case
-/// the function finds the page mapped, and returns the same result (`__do_huge_pmd_anonymous_page`, mm/huge_memory.c).
+/// Returns true unless another thread has mapped the huge page during this call, which began at `begin`. If another thread has,
+/// the kernel function finds the page mapped, and returns the same result (`__do_huge_pmd_anonymous_page`, mm/huge_memory.c).
 #[inline(always)]
 fn is_first(thread: Thread, page: u64, begin: Option<u64>) -> bool {
     let key = HugePage { pid: address_space::main_process(thread.pid), reserved: 0, number: page >> HUGE_PAGE_SHIFT };

@@ -196,8 +196,8 @@ fn maps_code(registers: u64) -> bool {
     read_word(registers, offset::THIRD) & PROT_EXEC != 0 && read_word(registers, offset::FOURTH) & MAP_ANONYMOUS == 0
 }
 
-/// Returns the range (address, bytes) by which the program break has grown; `now` is the new break. If the break has
-/// shrunk, records the removed range and returns an empty one.
+/// Returns the range (address, bytes) that the brk call has added; `now` is the new break. If the break has shrunk, records the
+/// removed range and returns an empty one.
 #[inline(always)]
 fn growth_of_break(context: &RawTracePointContext, thread: Thread, now: u64) -> (u64, u64) {
     // SAFETY: the value is one word, which is read as a whole.

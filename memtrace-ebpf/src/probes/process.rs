@@ -58,7 +58,7 @@ fn process_exec_prefetch(context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
     if gate::is_open() && process_filter::may_be_traced(thread.pid) {
         unwind::prefetch_executable(thread.pid, context.arg(2));
-        // A dynamic executable starts in its linker.
+        // A dynamic executable starts in the dynamic linker.
         unwind::add_exec_vma(thread, unwind::next_instruction(), 1);
     }
     0
@@ -96,7 +96,8 @@ impl Event for Exit {
         } else if settings::records_thread_exits()
             && gate::is_open()
             && process_filter::has_records(thread.pid)
-            // The exit of a process ends all its threads, unless their blocks remain in memory that the process shares.
+            // If the whole process exits, the exits of its threads need no records. A sharer needs them, because the blocks of
+            // its threads remain in the shared memory.
             && (!is_process_exiting(context.arg(0)) || address_space::is_sharer(thread.pid))
         {
             emit::process(context, thread, RecordKind::ThreadExit);
@@ -217,7 +218,7 @@ fn share(context: &RawTracePointContext, parent: Thread, child: u32) -> bool {
     true
 }
 
-/// Records that the current process, which the selection does not include, shares no memory any more.
+/// Records that the current process, which is not selected, no longer shares memory.
 #[inline(always)]
 fn emit_end_of_sharer(context: &RawTracePointContext, thread: Thread) {
     if gate::is_open() && address_space::is_sharer(thread.pid) {

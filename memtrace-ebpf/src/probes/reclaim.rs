@@ -205,7 +205,7 @@ fn count(counter: u32, number: u64) -> i32 {
 
 /// Result of [`reclaim_finish`]: nothing is left to do.
 const DONE: u64 = 0;
-/// Result of [`reclaim_finish`]: the work has stalled a traced process, and its record is to be sent.
+/// Result of [`reclaim_finish`]: the work has stalled a traced process, so a record must be sent.
 const STALLED: u64 = 1;
 /// Result of [`reclaim_finish`]: the map with the totals of kernel threads is full.
 const MAP_FULL: u64 = 2;

@@ -12,7 +12,7 @@ use crate::registers::{self, POPPED_BY_RETURN};
 use crate::thread::Thread;
 use crate::{arguments, blocks, call_rate, gate, loss, private_stack};
 
-/// An instruction at which a register has the block, or null if the allocation failed.
+/// An instruction with the block in a register, or null if the allocation failed.
 #[uprobe]
 fn alloc_result(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
@@ -46,8 +46,7 @@ fn alloc_result(context: ProbeContext) -> u32 {
     0
 }
 
-/// An instruction at which a register has the requested size. It is probed if no register has the size at the result
-/// site.
+/// An instruction with the requested size in a register. It is probed if no register has the size at the result site.
 #[uprobe]
 fn alloc_size_site(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);

@@ -110,8 +110,8 @@ fn count_oom_kill(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Writes a [`ThreadRecord`](memtrace_common::wire::ThreadRecord) for each thread of a traced process. A thread that has begun to exit has no record: its
-/// counters are added to the sums of its process.
+/// Writes a [`ThreadRecord`](memtrace_common::wire::ThreadRecord) for each thread of a traced process. A thread that has begun
+/// to exit has no record: its counters are added to the sums of its process.
 #[unsafe(link_section = "iter/task")]
 #[unsafe(no_mangle)]
 extern "C" fn thread_usage(context: *const TaskContext) -> i32 {

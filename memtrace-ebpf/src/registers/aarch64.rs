@@ -10,8 +10,7 @@ pub use aya_ebpf::bindings::user_pt_regs as Registers;
 /// This processor, for stack walks.
 pub const MACHINE: Machine = Machine::Aarch64;
 
-/// Number of bytes by which the stack pointer is higher after a return than at the function's entry: none, because the
-/// return address is in a register.
+/// Number of bytes that a return pops off the stack: none, because the return address is in a register.
 pub const POPPED_BY_RETURN: u64 = 0;
 
 const FRAME_POINTER: usize = 29;

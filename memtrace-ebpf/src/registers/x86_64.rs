@@ -10,8 +10,7 @@ pub use aya_ebpf::bindings::pt_regs as Registers;
 /// This processor, for stack walks.
 pub const MACHINE: Machine = Machine::X86_64;
 
-/// Number of bytes by which the stack pointer is higher after a return than at the function's entry: the return
-/// address.
+/// Number of bytes that a return pops off the stack: the return address.
 pub const POPPED_BY_RETURN: u64 = 8;
 
 #[inline(always)]

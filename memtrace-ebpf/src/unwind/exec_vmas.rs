@@ -42,10 +42,10 @@ static EXEC_VMAS: LruHashMap<Key, Range, 16384> = LruHashMap::new();
 /// time.
 const PREFETCHED: u32 = u32::MAX;
 
-/// Maximum number of addresses, in addition to its start, at which a VMA is looked up.
+/// Maximum number of look-ups inside a VMA, in addition to the look-up of its start.
 const LOOKUPS: u64 = 4;
 
-/// Minimum distance of look-ups in bytes: the middle size of the address ranges for which `vma` caches mappings.
+/// Minimum distance of look-ups in bytes: the middle size of the address ranges in the cache of `vma`.
 const DISTANCE: u64 = 1 << 20;
 
 #[inline(always)]

@@ -2,9 +2,8 @@
 //! different generations are different stacks.
 //!
 //! The programs detect a new generation by the number of executable pages. This number changes as soon as a library
-//! is unmapped. The dynamic linker allocates before it maps another library there, so a stack is taken between the
-//! two. For processes that replace code without an allocation, user space removes the entry when it receives an mmap
-//! event.
+//! is unmapped. The dynamic linker allocates before it maps another library there, so a stack is taken between the unmap and
+//! the map. For processes that replace code without an allocation, user space removes the entry when it receives an mmap event.
 
 use core::ptr::read_volatile;
 

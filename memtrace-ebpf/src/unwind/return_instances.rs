@@ -17,7 +17,8 @@ pub fn original(slot: u64) -> Option<u64> {
     }
 }
 
-/// Returns 0 if the return address was not replaced. The function is global, like [`super::unwind_step`].
+/// Does the work of [`original`]; returns 0 if the return address was not replaced. The function is global, like
+/// [`super::unwind_step`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_original_return(slot: u64) -> u64 {

@@ -27,9 +27,9 @@ const PAGE_SHIFT: u64 = 12;
 /// away from the end of the main thread's stack (`mmap_base`, arch/x86/mm/mmap.c).
 const MAX_STACK: u64 = 128 << 20;
 
-/// Sizes of the address ranges for which a mapping is cached, as powers of two. The entries of the smallest size have
-/// every mapping that was hit. An entry of a larger size has the last mapping in its range, so a large mapping needs
-/// few look-ups in the kernel, and is known at times when such a look-up fails.
+/// Sizes of the address ranges in the cache of mappings, as powers of two. The entries of the smallest size have every mapping
+/// that was hit. An entry of a larger size has the last mapping in its range, so a large mapping needs few look-ups in the
+/// kernel, and is known at times when such a look-up fails.
 const RANGE_BITS: [u32; 3] = [16, 20, 24];
 
 /// Cache key: the 2^`bits`-sized address range that contains an address.
@@ -237,15 +237,15 @@ pub fn executable_range() -> Option<(u64, u64)> {
     Some((read(mm, field!(vma.mm_start_code))?, read(mm, field!(vma.mm_end_code))?))
 }
 
-/// Returns the address at which the stack of the main thread starts, with `argc` (`load_elf_binary`, fs/binfmt_elf.c).
+/// Returns the start address of the main thread's stack, where `argc` is (`load_elf_binary`, fs/binfmt_elf.c).
 #[inline(always)]
 pub fn main_stack_start() -> u64 {
     kernel::read_word(kernel::read_word(kernel::current_task(), field!(vma.task_mm)), field!(vma.mm_start_stack))
 }
 
-/// Returns the address at which the frames of the stack with `sp` end; the highest address if that is not known. The
-/// environment is above the frames of a main thread (`create_elf_tables`, fs/binfmt_elf.c). C libraries place the
-/// thread control block of another thread above its frames; the thread pointer is the address of this block.
+/// Returns the end address of the frames of the stack that contains `sp`; the highest address if the end is not known. The
+/// environment is above the frames of a main thread (`create_elf_tables`, fs/binfmt_elf.c). C libraries place the thread
+/// control block of another thread above its frames; the thread pointer is the address of this block.
 #[inline(always)]
 pub fn stack_limit(sp: u64) -> u64 {
     let main = main_stack_start();

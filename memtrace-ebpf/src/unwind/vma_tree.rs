@@ -30,10 +30,12 @@ const LARGEST_VALUE: u64 = 4096;
 
 /// Position of the node's type in an entry that points to a node (`mte_node_type`, lib/maple_tree.c).
 const TYPE_SHIFT: u64 = 3;
+/// Mask of the node's type after the shift.
 const TYPE_MASK: u64 = 15;
 
-/// Types of nodes (`enum maple_type`).
+/// Type of a leaf (`maple_leaf_64` of `enum maple_type`).
 const LEAF_64: u64 = 1;
+/// Type of a node that also stores the sizes of gaps (`maple_arange_64`).
 const ARANGE_64: u64 = 3;
 
 const WORD: u32 = size_of::<u64>() as u32;

@@ -53,8 +53,8 @@ fn counts(context: &impl EbpfContext) -> Option<&'static mut ThreadCounts> {
     counts
 }
 
-/// Handles the return of an allocating function that calls no other one. The size of `block` is in front of it.
-/// `stack_pointer` is the value at the entry of the function.
+/// Handles the return of an allocating function that calls no other hooked function. The size of `block` is in front of
+/// `block`. `stack_pointer` is the value at the entry of the function.
 #[inline(always)]
 pub fn add_sized(context: &impl EbpfContext, stack_pointer: u64, block: u64) {
     if block == 0 {
@@ -67,7 +67,7 @@ pub fn add_sized(context: &impl EbpfContext, stack_pointer: u64, block: u64) {
     }
 }
 
-/// Handles the entry of a function that frees a block and calls no other one.
+/// Handles the entry of a function that frees a block and calls no other hooked function.
 #[inline(always)]
 pub fn free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_sizes: bool) {
     if block == 0 {
@@ -82,8 +82,8 @@ pub fn free(context: &impl EbpfContext, stack_pointer: u64, block: u64, has_size
     place.remove(context, block);
 }
 
-/// Handles a call of a function that frees a block and calls no other one. `word` is the word in front of the block.
-/// `stack_pointer` is the value at the entry of the function.
+/// Handles a call of a function that frees a block and calls no other hooked function. `word` is the word in front of the
+/// block. `stack_pointer` is the value at the entry of the function.
 #[inline(always)]
 pub fn free_with_word(context: &impl EbpfContext, stack_pointer: u64, word: u64) {
     if let Some(counts) = counts(context)
@@ -143,8 +143,8 @@ pub fn interrupt_failed(context: &impl EbpfContext, stack_pointer: u64) {
     }
 }
 
-/// Handles the return of a call that has failed. It may have tried again, by itself or by a call that has counted the
-/// block.
+/// Handles the return of a call that has failed. The call may have tried again: by itself, or by a nested call that has counted
+/// the block already.
 #[inline(always)]
 fn finish_failed(context: &impl EbpfContext, counts: &mut ThreadCounts, block: u64) {
     counts.failed.stack_pointer = 0;

@@ -33,7 +33,7 @@ pub struct ThreadCounts {
     pub nested: u32,
     /// Requested bytes of the pending call.
     pub size: u64,
-    /// Address of the block that the call frees, or of the pointer through which it returns the new block.
+    /// Address of the block that the call frees, or of the variable for the new block's address.
     pub block: u64,
     /// Size in bytes of the block that a realloc or resize frees.
     pub old_size: u64,
