@@ -1,4 +1,4 @@
-//! Probes by which a program names the parts of its work for memtrace.
+//! Probes for programs that name the parts of their work for memtrace.
 //!
 //! The probes are USDT probes of the provider `memtrace`, which bpftrace, perf and SystemTap see too. On Linux for
 //! x86-64 and aarch64, each probe is one nop and the moves of its arguments. On other systems, a probe has no

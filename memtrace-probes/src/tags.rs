@@ -1,4 +1,4 @@
-//! Tags: names of the parts of a program to which blocks belong.
+//! Tags: names for blocks, such as the name of the part of a program that allocates them.
 
 use core::ffi::CStr;
 use core::fmt;
