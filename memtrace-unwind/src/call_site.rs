@@ -82,9 +82,9 @@ const fn is_jump_through_memory(start: u64) -> bool {
     code & 0xffff == 0x25ff
 }
 
-/// Returns true if code without rows can return to `address`: the instruction before it is a call that can lead to such
-/// code. In JIT code any address can be a return address, because HotSpot's interpreter pushes return addresses and
-/// jumps (`prepare_invoke`, src/hotspot/cpu/x86/templateTable_x86.cpp).
+/// Returns true if code without rows can return to `address`: the instruction before `address` is a call that can lead to such
+/// code. In JIT code any address can be a return address, because HotSpot's interpreter pushes return addresses and jumps
+/// (`prepare_invoke`, src/hotspot/cpu/x86/templateTable_x86.cpp).
 #[inline(always)]
 pub(crate) fn can_return_to(address: u64, memory: &mut impl Memory, table: &mut impl Table) -> bool {
     let Some(before) = memory.code(address.wrapping_sub(8)) else { return false };

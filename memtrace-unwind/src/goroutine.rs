@@ -4,9 +4,9 @@
 const STACK_END: u64 = 8;
 
 /// Returns the stack pointer that `runtime.asmcgocall` had before it changed to the stack of the thread
-/// (src/runtime/asm_amd64.s of Go). `goroutine` is the address where it has stored the goroutine, and `distance` the
-/// address where it has stored the distance from the stack pointer to the end of the goroutine's stack. A goroutine's
-/// stack can move during the call. `word` reads a word of memory.
+/// (src/runtime/asm_amd64.s of Go). The function stores two words on the stack of the thread. The word at `goroutine` is the
+/// goroutine's address. The word at `distance` is the distance from the goroutine's stack pointer to the end of its stack: a
+/// goroutine's stack can move during the call. `word` reads a word of memory.
 #[inline(always)]
 pub fn goroutine_sp(goroutine: u64, distance: u64, mut word: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
     let goroutine = word(goroutine)?;

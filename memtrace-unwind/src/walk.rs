@@ -29,8 +29,9 @@ const CONTEXT_FP: u64 = 80;
 const CONTEXT_SP: u64 = 120;
 const CONTEXT_IP: u64 = 128;
 
-/// DWARF register numbers of x86-64 (System V ABI, AMD64 supplement, figure 3.36).
+/// DWARF number of the frame pointer on x86-64 (System V ABI, AMD64 supplement, figure 3.36).
 const FRAME_POINTER: u32 = 6;
+/// DWARF number of the stack pointer on x86-64.
 const STACK_POINTER: u32 = 7;
 
 /// The instruction pointer is a return address, so the call is before it.
@@ -50,7 +51,7 @@ const WITHOUT_TABLE: u32 = 1 << 6;
 /// The current frame was found by the frame pointer of code without a table. It counts if it is outermost, or if its
 /// caller is found, too.
 const UNPROVEN: u32 = 1 << 7;
-/// The step in progress finds the caller of such a frame.
+/// The step in progress looks for the caller of a frame that needs a proof ([`UNPROVEN`]).
 const PROVING: u32 = 1 << 8;
 
 /// Position of a walk: the registers of the current frame, with flags, and the limit of the walk.
@@ -111,7 +112,7 @@ impl Walk {
         self.flags = FP_KNOWN | LEAF | if from.ip_is_return() { RETURN } else { 0 };
     }
 
-    /// Returns the position at which a walk has ended. [`Self::resume`] continues from there.
+    /// Returns the position of a walk that has ended. [`Self::resume`] continues from this position.
     #[inline(always)]
     #[must_use]
     pub const fn position(&self) -> Position {
@@ -150,9 +151,9 @@ impl Walk {
         mix(self.hash, u64::from(end))
     }
 
-    /// Returns the end of a walk that has ended with [`End::NoRow`]. `stack_start` is the address at which the stack of
-    /// the main thread starts. If the last frame is close to it, only functions of the C library can be missing, which
-    /// start the program: the library has no call frame information there.
+    /// Returns the end of a walk that has ended with [`End::NoRow`]. `stack_start` is the start address of the main thread's
+    /// stack. If the last frame is close to this address, only the C library's functions that start the program can be missing:
+    /// they have no call frame information.
     #[inline(always)]
     #[must_use]
     pub const fn end_without_row(&self, stack_start: u64) -> End {
@@ -345,7 +346,7 @@ impl Walk {
         Ok(Caller::Interrupted { ip, sp })
     }
 
-    /// Returns the caller of Go's `runtime.asmcgocall`. It is on another stack, so its frame can be at any address.
+    /// Returns the caller of Go's `runtime.asmcgocall`. The caller is on another stack, so its frame can be at any address.
     /// Code in C saves the frame pointer, and `runtime.asmcgocall` leaves it as it is.
     #[inline(always)]
     fn on_goroutine(&self, rule: &Rule, memory: &mut impl Memory) -> Result<Caller, End> {
@@ -373,7 +374,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Returns the reason for which the walk ends in code without rows.
+    /// Returns the end of a walk that finds no caller in code without rows.
     #[inline(always)]
     const fn cut_without_row(&self) -> End {
         if self.flags & WITHOUT_TABLE != 0 {

@@ -30,7 +30,7 @@ fn torn_entry_of_consecutive_generations_misses() {
             continue;
         }
         for number in 0..128 {
-            // An address for which the lower bits of the two halves match.
+            // At this address, the lower bits of the two halves match.
             let asked = 0x40_1000;
             let page = (asked >> ENTRY_BITS) ^ u64::from(generation ^ other_generation);
             let first = encode(with_equal_index(asked, page << ENTRY_BITS), generation, numbered(0)).unwrap();
