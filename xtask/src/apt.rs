@@ -14,7 +14,7 @@ use crate::command;
 /// File with the keys of Debian's releases (package debian-archive-keyring), for sources without `signed-by`.
 const DEBIAN_KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Kinds of index files that list no packages. They are not downloaded, even if apt is configured to do so.
+/// Kinds of index files that list no packages. They are not downloaded, even if apt is configured to download them.
 const NEEDLESS: &[&str] = &["DEP-11", "DEP-11-icons", "DEP-11-icons-small", "Contents-deb", "CNF"];
 
 /// Source of Debian packages.

@@ -11,8 +11,8 @@ use crate::privilege::Root;
 use crate::ui;
 use crate::workspace::Workspace;
 
-/// Code name of the Debian release on which the emulator comes from backports. Installing the release's own emulator
-/// would remove a qemu-utils that was installed from backports.
+/// Code name of the Debian release that gets the emulator from backports. Installing the release's own emulator would remove a
+/// qemu-utils that was installed from backports.
 const BACKPORTED: &str = "bookworm";
 
 /// Installs `packages` with apt, or fails with the list of packages to install by hand. `why` completes the message

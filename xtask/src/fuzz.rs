@@ -19,11 +19,12 @@ const INSTRUMENTATION: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=
      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
      -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// Limits of one input: memory in MiB and time in seconds.
+/// Memory limit of one input, in MiB.
 const MEMORY: u32 = 2048;
+/// Time limit of one input, in seconds.
 const TIMEOUT: u32 = 10;
 
-/// Runs all targets, or those of `options`, each for a minute or for `--minutes`.
+/// Runs the targets that `options` names, or all targets: each for a minute, or for `--minutes`.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
     let (time, chosen) = parse(options)?;
     setup::for_building()?;
@@ -37,7 +38,7 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
     if failures.is_empty() { Ok(()) } else { bail!("{}", failures.join("\n")) }
 }
 
-/// Returns the target of the build. If it is named, the programs that the build itself runs have no instrumentation.
+/// Returns the target of the build. With an explicit target, the programs that the build itself runs have no instrumentation.
 fn target() -> String {
     format!("{}-unknown-linux-gnu", std::env::consts::ARCH)
 }
@@ -62,7 +63,7 @@ fn parse(options: &[String]) -> Result<(Duration, Vec<String>)> {
     Ok((time, targets))
 }
 
-/// Returns the names of the targets: a file for each.
+/// Returns the names of the targets. Each target is a file.
 fn names(workspace: &Workspace) -> Result<Vec<String>> {
     let folder = workspace.join("fuzz/fuzz_targets");
     let entries = fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;

@@ -1,7 +1,7 @@
 //! Tests on other kernels, in guests under software emulation.
 //!
-//! A guest has this machine's files below an overlay, which takes its writes. So it runs the test binaries that were
-//! built on this machine. A guest of another architecture ([`arm64`]) has its own files.
+//! A guest has this machine's files below an overlay, which takes the guest's writes. So a guest runs the test binaries that
+//! were built on this machine. A guest of another architecture ([`arm64`]) has its own files.
 
 mod arm64;
 mod boot;

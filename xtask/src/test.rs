@@ -158,7 +158,7 @@ fn run_privileged(
         lanes::run_alone(root, binary, &[], &topics.alone, results)
     })?;
     if tier == Tier::Long {
-        // Their limits of time are those of the program that users have.
+        // The time limits of these tests are for the optimised program that users have.
         let memtrace = steps.time("build with optimisations", || command::build_release(workspace))?;
         let wrapper = [String::from("env"), format!("{MEMTRACE}={}", memtrace.display())];
         steps.time("long privileged tests", || lanes::run_alone(root, binary, &wrapper, &topics.long, results))?;

@@ -21,7 +21,7 @@ pub(crate) enum Verdict {
     Accepted(u64),
     /// End of the verifier's log.
     Refused(String),
-    /// The kernel permits no programs at its functions, so that the verifier did not see the program.
+    /// The kernel permits no programs at its functions, so the verifier did not see the program.
     NotPermitted,
 }
 
@@ -34,7 +34,8 @@ const BASELINE: &str = "xtask/verified-instructions.txt";
 /// Permitted increase over the baseline, in percent. The counts of different kernels differ a little.
 const TOLERANCE: u64 = 25;
 
-/// Function of the kernel for which the programs at huge pages are loaded. All their functions have the same argument.
+/// Kernel function that the fentry and fexit programs are loaded for. In a run, they are loaded for further functions with the
+/// same argument.
 const HUGE_PAGE_FAULT: &str = "do_huge_pmd_anonymous_page";
 
 /// Prints the instruction counts of the running kernel's verifier. Fails if a count is more than [`TOLERANCE`] above
@@ -81,7 +82,7 @@ pub(crate) fn print_verdicts(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Name in the verdicts for the maps of the object. If the kernel refuses a map, no program is loaded.
+/// Name of the verdict on the maps of the object. If the kernel refuses a map, no program is loaded.
 const MAPS: &str = "maps";
 
 /// Text in place of a count, if the kernel permits no programs at its functions.

@@ -24,8 +24,9 @@ const FOLDER: &str = "target/viewers";
 /// Folder below [`FOLDER`] with packages of PyPI.
 const PYTHON: &str = "python";
 
-/// Files with the names of the installed packages. They are written last.
+/// File with the names of the installed packages of npm. It is written after the installation.
 const COMPLETE_NPM: &str = "PACKAGES.npm";
+/// File with the names of the installed packages of PyPI. It is written after the installation.
 const COMPLETE_PYPI: &str = "PACKAGES.pypi";
 
 /// Installs missing viewers. Only the long tier uses the viewers from npm.

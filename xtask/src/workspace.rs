@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// Checkout on which the commands work.
+/// Checkout that the commands work on.
 pub(crate) struct Workspace {
     root: PathBuf,
 }

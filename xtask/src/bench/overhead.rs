@@ -77,7 +77,7 @@ fn cell(result: &Value, mode: &str, name: &str) -> Result<Option<String>> {
     }))
 }
 
-/// Returns the number of processors on which the threads run, as text: `one` or `2`.
+/// Returns the number of processors that the threads run on, as text: `one` or `2`.
 fn threads(result: &Value) -> Result<String> {
     let processors = mode(result, "threads")?["processors"].as_str().context("a mode has no processors")?;
     Ok(match processors.split(',').count() {

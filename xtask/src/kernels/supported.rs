@@ -1,4 +1,4 @@
-//! Kernels on which memtrace is tested, and their selection by options.
+//! Kernels that memtrace is tested on, and their selection by options.
 
 use anyhow::{Result, bail};
 use bpf_artifact::Machine;

@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::tier::Tier;
 
-/// Time during which memory may grow, because programs, libraries and stacks occur for the first time. In a run of half
-/// an hour, the slope was 2.3 MiB per 10 minutes from the fifth minute on, 0.6 from the tenth, and -0.2 from the 15th.
+/// Initial time that memory may grow, because programs, libraries and stacks occur for the first time. In a run of half an
+/// hour, the slope was 2.3 MiB per 10 minutes from the fifth minute on, 0.6 from the tenth, and -0.2 from the 15th.
 const SETTLE: Duration = Duration::from_secs(10 * 60);
 
 /// Duration in the short tier of `cargo xtask test`.

@@ -11,8 +11,9 @@ use crate::workspace::Workspace;
 use crate::{command, ui};
 
 /// Options that make a test binary print the duration of each test. The options are unstable, so the environment
-/// variable [`UNSTABLE`], which enables unstable features, is needed too.
+/// variable [`UNSTABLE`] is needed too.
 pub(crate) const REPORT_TIME: &[&str] = &["-Zunstable-options", "--report-time"];
+/// Environment variable that enables unstable features, and its value.
 pub(crate) const UNSTABLE: (&str, &str) = ("RUSTC_BOOTSTRAP", "1");
 
 /// Time limit of a process that runs privileged tests. It matters only if a target hangs.

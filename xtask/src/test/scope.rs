@@ -5,7 +5,7 @@ use anyhow::Result;
 use crate::kernels::{self, Kernel};
 use crate::tier::Tier;
 
-/// Returns the kernels on which the guest tests of a tier run.
+/// Returns the kernels of the guest tests of a tier.
 pub(super) fn kernels_of(tier: Tier) -> Vec<&'static Kernel> {
     match tier {
         Tier::Short => kernels::default_kernels(),

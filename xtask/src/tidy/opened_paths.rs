@@ -1,5 +1,5 @@
-//! Rule: the crate `object` opens no path and no connection, and reads no environment. Its functions take open files, or
-//! the trait by which the caller opens them.
+//! Rule: the crate `object` opens no path and no connection, and reads no environment. Its functions take open files, or a
+//! trait object that opens files for them.
 
 use syn::ExprMethodCall;
 use syn::visit::{self, Visit};

@@ -1,4 +1,4 @@
-//! Files to which the rules apply.
+//! Files that the rules apply to.
 
 use std::fs;
 use std::path::Path;

@@ -9,8 +9,9 @@ use super::version::ask;
 use crate::workspace::Workspace;
 use crate::{command, ui};
 
-/// Version to build. Versions with the same major and minor number are compatible.
+/// Version to build.
 const VERSION: &str = "0.13.0";
+/// Start of the compatible versions: they have the same major and minor number.
 const COMPATIBLE: &str = "0.13.";
 
 /// Returns a linker in the target folder for LLVM `llvm` or later, or else a linker in `PATH`.

@@ -10,7 +10,7 @@ use anyhow::Result;
 use super::version::{ask, llvm_major};
 use crate::{command, debian};
 
-/// Major versions of LLVM for which bpf-linker has a feature.
+/// Major versions of LLVM that bpf-linker has a feature for.
 pub(super) const SUPPORTED: RangeInclusive<u32> = 21..=23;
 
 /// Packages that the build of the linker needs, except LLVM.
