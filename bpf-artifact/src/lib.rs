@@ -29,7 +29,7 @@ impl Machine {
     /// The machine that this program runs on.
     pub const OWN: Self = if cfg!(target_arch = "aarch64") { Self::Aarch64 } else { Self::X86_64 };
 
-    /// Returns the machine by Rust's name of its architecture.
+    /// Returns the machine with `name` as Rust's name of its architecture.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::X86_64, Self::Aarch64].into_iter().find(|machine| machine.name() == name)
@@ -138,7 +138,7 @@ impl Artifacts {
         Ok(files)
     }
 
-    /// Returns the folders in which a new file would be a new source.
+    /// Returns the folders with sources. A new file in one of them is a new source.
     #[must_use]
     pub fn source_folders(&self) -> Vec<PathBuf> {
         PACKAGES.iter().map(|package| self.root.join(package).join("src")).collect()
