@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Default time limit of every wait. Only a hang reaches it: in an emulated guest, the start of a trace of the whole
-/// machine can take more than a minute.
+/// Default time limit of every wait. It is long, so that only a hang reaches it: in an emulated guest, the start of a trace
+/// of the whole machine can take more than a minute.
 pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Runs `command` and returns its standard output. The command must succeed.
@@ -36,7 +36,7 @@ pub fn wait_until_reading_stdin(pid: u32) {
     wait_for_file(pid, "syscall", |call| call.starts_with(&reading), "read its standard input");
 }
 
-/// Waits until the content of `file` below `/proc/PID` makes `is_reached` return true. `action` completes the message
+/// Waits until `is_reached` accepts the content of the file `/proc/PID/{file}`. `action` completes the message
 /// "process PID does not".
 pub fn wait_for_file(pid: u32, file: &str, is_reached: impl Fn(&str) -> bool, action: &str) {
     let path = format!("/proc/{pid}/{file}");
@@ -161,8 +161,7 @@ impl Process {
         self.wait_for_stderr(|line| line.starts_with(prefix))
     }
 
-    /// Waits for a line on standard error that makes `is_expected` return true. Returns false if standard error ends
-    /// first.
+    /// Waits for a line on standard error that `is_expected` accepts. Returns false if standard error ends first.
     pub fn wait_for_stderr(&mut self, is_expected: impl Fn(&str) -> bool) -> bool {
         let deadline = Instant::now() + self.timeout;
         loop {

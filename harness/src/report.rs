@@ -152,7 +152,7 @@ impl Report {
     }
 }
 
-/// Returns the number of allocated blocks, of freed blocks, and of blocks that are live or held at exit.
+/// Returns three numbers of blocks: allocated, freed, and live or held at exit.
 #[must_use]
 pub fn block_counts(histograms: &Histograms) -> [u64; 3] {
     let Histograms { size_log2, lifetime_log2, age_log2 } = histograms;

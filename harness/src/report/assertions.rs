@@ -19,8 +19,9 @@ impl Report {
         self.assert_nothing_lost();
     }
 
-    /// Asserts that the sums agree: stacks, processes, groups and totals; allocated, freed, live, held at exit and
-    /// discarded. Only processes that run have live blocks, and only those that ended have blocks held at exit.
+    /// Asserts that the stacks of each process and of each group add up to its totals, and that the processes and the groups
+    /// add up to the totals of the report. In each process, the freed, live, held and discarded blocks must add up to the
+    /// allocated blocks. Only running processes may have live blocks, and only ended processes may have blocks held at exit.
     pub fn assert_consistent(&self) {
         assert_eq!(self.totals, self.processes.iter().map(|process| process.totals).sum(), "processes and totals");
         let unmatched: u64 = self.processes.iter().map(|process| process.unmatched_frees).sum();
@@ -75,8 +76,8 @@ impl Report {
         *self.losses.get(reason.name()).unwrap_or_else(|| panic!("{} is not listed", reason.name()))
     }
 
-    /// Asserts that the stacks with the function of `site` as leaf have the totals and the line of the site, and the
-    /// file `source`.
+    /// Asserts that the stacks with the function of `site` as leaf have the totals of the site. Their leaves must be at the
+    /// line of the site in the file `source`.
     pub fn assert_site(&self, source: &str, site: &SiteTotals) {
         let totals: Totals = self.stacks_with_leaf(&site.name).map(|stack| stack.totals).sum();
         let has_ended = self.stacks_with_leaf(&site.name).any(|stack| self.processes[stack.process].ended.is_some());

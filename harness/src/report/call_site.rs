@@ -8,7 +8,7 @@ use super::{Frame, Stack};
 /// Location of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CallSite {
-    /// Offset in an object, relative to the address zero of its symbols.
+    /// Address of the call in an object, in the address space of the object's symbols.
     InObject(PathBuf, u64),
     /// Address outside of all objects.
     Address(u64),

@@ -25,8 +25,8 @@ impl Explanation {
         self.heap.blocks.unwrap_or_else(|| panic!("no blocks: {self:#?}"))
     }
 
-    /// Asserts that the parts add up to the RSS, and differ from the kernel's counters for parts of the RSS by at most
-    /// 3 % of the RSS.
+    /// Asserts that the parts add up to the RSS without its unexplained bytes. The kernel counts anonymous, file and shmem
+    /// pages of the RSS: the parts of each kind must add up to the kernel's counter, within 3 % of the RSS.
     pub fn assert_adds_up(&self) {
         let sum_of = |list: &[NamedMemory<'_>]| list.iter().map(|named| named.sizes.resident_bytes).sum::<u64>();
         let files: u64 = self.files.iter().map(|file| file.sizes.resident_bytes).sum();
