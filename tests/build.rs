@@ -149,7 +149,7 @@ fn main() {
     let fixed = [&c[..], &["-no-pie"]].concat();
     compile("gcc", &fixed, &["deep.c", "ledger.c", "places.c"], &[], &out.join("deep.fixed"));
     compile("musl-gcc", &c, &["deep.c", "ledger.c"], &[], &out.join("deep.musl"));
-    // Without a function that frees, nothing of the program would be traced.
+    // memtrace does not trace a program without a function that frees.
     let in_one_file = [&c[..], &["-static", "-Wl,--undefined=free"]].concat();
     compile("musl-gcc", &in_one_file, &["deep.c", "ledger.c"], &[], &out.join("deep.musl_static"));
     let cpp = [&["-std=c++17"], RELEASED].concat();

@@ -108,7 +108,7 @@ impl Activity {
         })
     }
 
-    /// Returns the spans of a thread with one of these kinds, ordered by begin.
+    /// Returns the spans of a thread that have one of these kinds, ordered by begin.
     #[must_use]
     pub fn spans_of(&self, tid: u32, kinds: &[&str]) -> Vec<&Span> {
         let is_of = |span: &&Span| span.tid == tid && kinds.contains(&span.kind.as_str());
@@ -125,8 +125,7 @@ fn value(value: Option<memtrace_json::Value<'_>>) -> Value {
     }
 }
 
-/// Returns the index of the innermost span around each span. The spans of a thread are nested, and in the order of
-/// their begins.
+/// Returns the index of the innermost span around each span. `spans`: nested spans of one thread, ordered by begin.
 #[must_use]
 pub fn parents(spans: &[&Span]) -> Vec<Option<usize>> {
     let end = |span: &Span| span.begin_ns + span.duration_ns;

@@ -67,7 +67,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A failed test may have left a victim in the cgroup, which is being killed.
+        // A failed test may have left a victim in the cgroup. The victim is being killed.
         let deadline = Instant::now() + TIMEOUT;
         while fs::remove_dir(&self.0).is_err() && self.0.exists() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));

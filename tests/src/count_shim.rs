@@ -1,5 +1,5 @@
-//! Totals of processes that do not count their own allocator calls. The preloaded `libcount_shim.so` counts the calls
-//! in a mapped file.
+//! Totals of processes that do not count their own allocator calls. The preloaded `libcount_shim.so` counts the calls,
+//! and keeps its totals in a mapped file.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use crate::totals::{Totals, VictimTotals};
 use crate::victim;
 
-/// Layout of `struct ledger` in ledger.h: the number of words before the slots, and the slots.
+/// Number of words before the slots in `struct ledger` (ledger.h).
 const WORDS: usize = 13;
 const SLOT_BYTES: u64 = 24;
 const SLOTS: u64 = 1 << 16;
+/// Index of the word `max_size` in `struct ledger`.
 const MAX_SIZE_WORD: u64 = 10;
 
 /// File with the totals that the shim counts.

@@ -3,8 +3,7 @@
 use std::env;
 use std::fs;
 
-/// Release from which BPF programs can look up a VMA (`bpf_find_vma`, include/uapi/linux/bpf.h). Every trace needs
-/// this.
+/// First release that lets BPF programs look up a VMA (`bpf_find_vma`, include/uapi/linux/bpf.h). Every trace needs this.
 pub const FIND_VMA: (u32, u32) = (5, 17);
 
 /// Returns the first two numbers of the kernel's release.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use crate::{Scratch, victim};
 
-/// Returns a file that is longer than `limit`, and the number of times to read it for `length` bytes. Reading the file
-/// fills the page cache.
+/// Returns a file that is longer than `limit`, and the number of reads of the whole file that add up to at least `length`
+/// bytes. Reading the file fills the page cache.
 #[must_use]
 pub fn create(scratch: &Scratch, limit: u64, length: u64) -> (PathBuf, u64) {
     let path = scratch.join("file");
@@ -16,7 +16,7 @@ pub fn create(scratch: &Scratch, limit: u64, length: u64) -> (PathBuf, u64) {
         file.set_len(length).expect("the file can be sparse");
         return (path, 1);
     }
-    // In a guest, the scratch directory is in memory. Files of the host go through the page cache even then.
+    // In a guest, the scratch directory is in memory. So use a file of the host, which goes through the page cache.
     let path = victim::binaries().join("memtrace");
     let size = path.metadata().expect("memtrace is built").len();
     assert!(size > limit, "{} is too short", path.display());

@@ -14,8 +14,7 @@ use crate::scratch::Scratch;
 
 /// A memory cgroup with a limit.
 pub struct MemoryCgroup {
-    // This field is dropped before the hierarchy, which can be unmounted only without cgroups in
-    // it.
+    // This field is dropped before the hierarchy: a hierarchy with cgroups cannot be unmounted.
     cgroup: Cgroup,
     version: Version,
     _hierarchy: Option<MountedHierarchy>,

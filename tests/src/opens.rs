@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-/// Time in milliseconds after which the thread checks whether the observation is to end.
+/// Interval in milliseconds between checks for the end of the observation.
 const INTERVAL: i32 = 20;
 
 /// Observation of the opens in whole file systems.
@@ -76,7 +76,7 @@ fn observe(queue: &OwnedFd, program: &Path, is_done: &AtomicBool) -> OpenedFiles
             add_events(&buffer, length, program, &mut opened);
             continue;
         }
-        // Another error belongs to an event: fanotify cannot open every device.
+        // Any other error concerns a single event: fanotify cannot open every device.
         if io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock {
             continue;
         }

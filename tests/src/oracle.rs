@@ -1,7 +1,7 @@
 //! Reference stacks of libgcc's unwinder, and their comparison with memtrace's stacks.
 //!
 //! The preloaded `libstack_shim.so` unwinds the stack of every n-th allocation, and makes this allocator call from a
-//! function of its own. So memtrace's stacks of the same calls have such a function as leaf.
+//! function of its own. This function is the leaf of memtrace's stack, and marks the stack as sampled.
 
 mod comparison;
 mod samples;
@@ -78,7 +78,7 @@ impl Oracle {
     }
 }
 
-/// Returns true if the leaf is a function in which the shim makes the sampled calls.
+/// Returns true if the leaf is a function of the shim that makes sampled calls.
 fn is_sampled(stack: &Stack, shim: &Path) -> bool {
     stack.leaf().is_some_and(|leaf| {
         let is_shim = leaf.object.as_deref().is_some_and(|object| Path::new(object) == shim);

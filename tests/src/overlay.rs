@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::process;
 use crate::scratch::Scratch;
 
-/// A mounted overlay. Dropping it unmounts the overlay. Its layers are on different file systems, so that its files
-/// have a device and inodes of the overlay.
+/// A mounted overlay. Dropping it unmounts the overlay. The layers are on different file systems, so the files in the
+/// overlay have the overlay's device and inodes instead of a layer's.
 pub struct Overlay(Scratch);
 
 impl Overlay {

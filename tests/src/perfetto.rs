@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use crate::process;
 
-/// Returns the counters and the instants of a trace. Counters are by track and name, with values and their times. Each
-/// instant has its time, track and text.
+/// Returns the contents of a trace. `counters` has the values and their times by track and name. `instants` has the time,
+/// the track and the text of each instant.
 ///
 /// # Panics
 ///
-/// If the file is no trace, or `cargo xtask setup` has not installed the messages.
+/// If the file is not a trace, or `cargo xtask setup` has not installed the messages.
 #[must_use]
 pub fn read(path: &Path) -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

@@ -4,13 +4,13 @@ use std::fs;
 
 use crate::lane;
 
-/// Smallest value that the kernel accepts (`pid_max_min`, kernel/pid.c).
+/// Smallest `kernel.pid_max` that the kernel accepts (`pid_max_min`, kernel/pid.c).
 const SMALLEST: &str = "301";
 
 const LAST: &str = "/proc/sys/kernel/ns_last_pid";
 const MAX: &str = "/proc/sys/kernel/pid_max";
 
-/// Makes the kernel continue with the first unused pid from `pid` on (proc_sys_kernel(5)).
+/// Makes the kernel assign the first unused pid from `pid` on to the next process (proc_sys_kernel(5)).
 pub fn continue_at(pid: u32) {
     lane::require_whole_machine();
     fs::write(LAST, (pid - 1).to_string()).expect("root can set the last pid");

@@ -31,7 +31,7 @@ impl Swap {
 
 impl Drop for Swap {
     fn drop(&mut self) {
-        // If this fails, memory is short. The test must not panic again.
+        // swapoff fails if memory is short. A failed test must not panic again.
         let _ = Command::new("swapoff").arg(&self.0).status();
     }
 }

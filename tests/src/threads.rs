@@ -101,7 +101,7 @@ impl ThreadsRun {
         self.wait()
     }
 
-    /// Waits until the monitor exits. The result also has the intervals that [`Self::next_interval`] has returned.
+    /// Waits until the monitor exits. The result includes the intervals that [`Self::next_interval`] has returned.
     #[must_use]
     pub fn wait(mut self) -> ThreadsOutcome {
         let status = self.process.wait_with_open_stdin();

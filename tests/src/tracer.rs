@@ -17,7 +17,7 @@ pub const DEFAULT_MEMORY_LIMIT: u64 = 256 << 20;
 /// Memory in bytes that a report may take at the end in addition to the limit (`REPORT`, memtrace/src/trace/memory.rs).
 pub const REPORT_MEMORY: u64 = 8 << 20;
 
-/// Number of the system call in which memtrace waits for events. Only x86-64 has `epoll_wait`.
+/// Number of the system call that waits for events in memtrace. Only x86-64 has `epoll_wait`.
 #[cfg(target_arch = "x86_64")]
 const EPOLL_WAIT: i64 = libc::SYS_epoll_wait;
 #[cfg(not(target_arch = "x86_64"))]
@@ -41,7 +41,7 @@ pub struct Trace {
     options: Vec<OsString>,
     command: Vec<OsString>,
     environment: Vec<(OsString, OsString)>,
-    /// True if a trace waits for the processes that it selects: most tests start them when memtrace has attached.
+    /// True if a trace with a selection waits for its first process: most tests start processes after memtrace has attached.
     waits: bool,
 }
 
@@ -90,7 +90,7 @@ impl Trace {
         }
     }
 
-    /// Makes memtrace refuse to select processes if none runs.
+    /// Makes memtrace refuse a selection that no running process matches.
     #[must_use]
     pub const fn without_waiting(mut self) -> Self {
         self.waits = false;
@@ -225,7 +225,7 @@ impl Tracer {
         self.wait_until_idle();
     }
 
-    /// Waits until an allocator that one of these processes has mapped is probed. The trace must have the option `-vv`.
+    /// Waits until memtrace has probed an allocator of one of these processes. The trace must have the option `-vv`.
     pub fn wait_for_probes(&mut self, pids: &[u32]) {
         let lines: Vec<_> = pids.iter().map(|pid| format!("memtrace: debug: process {pid}: malloc ")).collect();
         let is_probe = |line: &str| lines.iter().any(|start| line.starts_with(start));

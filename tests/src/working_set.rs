@@ -16,7 +16,7 @@ pub const HUGE: u64 = 2 << 20;
 /// Maximum number of other pages that a victim touches: of libraries, stacks and variables.
 pub const OTHERS: u64 = 64;
 
-/// Cases in which the bytes that a method finds are exact: kind of memory, touched pages, and pattern.
+/// Victims with exact results: kind of memory, number of touched pages, and pattern.
 pub const EXACT_CASES: [(&str, u64, &str); 5] = [
     ("heap", 2560, "write"),
     ("heap", 25_600, "read"),
@@ -37,8 +37,8 @@ pub type Measured = memtrace_json::MeasuredProcess<'static>;
 /// Memory of a process or of a kind.
 pub type Memory = memtrace_json::WorkingSetMemory;
 
-/// Asserts both bounds of a measurement. In each of `pages` huge pages, one small page was touched, and in addition up
-/// to [`OTHERS`] pages.
+/// Asserts both bounds of a measurement. The victim has touched one small page in each of `pages` huge pages, and up to
+/// [`OTHERS`] other pages.
 pub fn assert_bounds_of_huge_pages(memory: &Memory, pages: u64) {
     let within = |bytes: u64, expected: u64| (expected..=expected + OTHERS * PAGE).contains(&bytes);
     assert!(within(memory.referenced_bytes, pages * HUGE), "{memory:?}");

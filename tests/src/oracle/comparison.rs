@@ -13,7 +13,7 @@ pub struct Comparison {
     pub sampled: u64,
     /// Bytes that the sampled calls allocated.
     pub bytes: u64,
-    /// Number of sampled calls with a stack of memtrace.
+    /// Number of calls in memtrace's stacks of sampled calls.
     pub seen: u64,
     /// Number of sampled calls with equal stacks.
     pub equal: u64,
