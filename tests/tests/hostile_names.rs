@@ -1,4 +1,4 @@
-//! A process that chooses its names cannot control the terminal on which root runs memtrace.
+//! A process that chooses its names cannot control root's terminal through memtrace.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +12,7 @@ use memtrace_tests::{Scratch, Trace, Victim, process, root, tracer, victim};
 /// line. The kernel takes the first 15 bytes of the file name as the name of the process.
 const NAME: &[u8] = b"a\x1b]0;b\x07\x1b[2J\n;\xff<c>\xc2\x9b31m\xe2\x80\xae\nattached to pid 1, 1 probes";
 
-/// Name of the process, which the JSON report contains unchanged.
+/// Name of the process in the JSON report. The report replaces only the invalid byte.
 const COMM: &str = "a\u{1b}]0;b\u{7}\u{1b}[2J\n;\u{fffd}<";
 
 /// Starts a copy of `victim` with a hostile file name.

@@ -1,4 +1,4 @@
-//! A process that chooses what is in its files, and where they lead, costs at most its own names.
+//! Hostile files and links of a process cost at most the names of this process.
 
 mod alone;
 mod long;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use memtrace_tests::process::{Process, run};
 use memtrace_tests::{MemoryCgroup, Report, Scratch, Trace, Victim, VictimTotals, victim};
 
-/// A user without rights. Files of other users than root can change during the trace.
+/// A user without privileges. Files of users other than root can change during the trace.
 const USER: u32 = 65534;
 
-/// Time within which a report must be complete, on a busy machine too.
+/// Time limit for a complete report, even on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
 /// Returns a copy of the victim without debug information and build ID.
@@ -84,7 +84,8 @@ fn supplementary_files_with_paths_are_not_followed() {
     let scratch = Scratch::new();
     let fifo = scratch.pipe("fifo");
     let path = fifo.as_os_str().as_encoded_bytes();
-    // Version 5, not itself a supplementary file; the path; a checksum of 20 bytes.
+    // `.debug_sup` starts with version 5 and a flag: this is not a supplementary file itself. The path and a checksum of 20
+    // bytes follow.
     let sections = [
         (".gnu_debugaltlink", [path, b"\0", &[7; 20]].concat()),
         (".debug_sup", [b"\x05\x00\x00", path, b"\0", &[20], &[7; 20]].concat()),
@@ -109,7 +110,7 @@ fn debug_files_of_a_root_directory_do_not_lead_out_of_it() {
     let notes = run(Command::new("readelf").arg("-n").arg(&program));
     let build_id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: ")).expect("a build ID");
     let (first, rest) = build_id.split_at(2);
-    // A file system over /usr/lib/debug that only the victim sees.
+    // Mounts a file system over /usr/lib/debug that only the victim sees.
     let link = format!(
         "mount -t tmpfs none /usr/lib/debug && mkdir -p /usr/lib/debug/.build-id/{first} && mkdir /usr/lib/debug/{first} \
          && ln -s \"$1\" /usr/lib/debug/.build-id/{first}/{rest}.debug && exec \"$2\""
@@ -124,10 +125,10 @@ fn debug_files_of_a_root_directory_do_not_lead_out_of_it() {
         victim.finish();
         (report, expected)
     };
-    // The root directory of the victim is that of the machine, so this link leads to a file below it.
+    // The victim and the machine have the same root directory, so this link leads to a file below it.
     let (report, expected) = report_with(&debug);
     report.assert_site("exact.c", &expected.sites[0]);
-    // This one leads to it by a link in procfs, which can lead to any root directory.
+    // This link leads to the same file through a link in procfs. Links in procfs can lead to any root directory.
     let magic = Path::new("/proc/1/root").join(debug.strip_prefix("/").expect("an absolute path"));
     let (report, expected) = report_with(&magic);
     assert_named_by_symbols(&report, &expected);
@@ -141,7 +142,7 @@ fn compressed_symbols_of_any_size_cost_names_only() {
     let program = stripped(&scratch, "program");
     run(Command::new("strip").arg("--strip-all").arg(&program));
     add_section(&program, ".gnu_debugdata", &fs::read(&bomb).expect("it was written"));
-    // The limit of the unit in the guide.
+    // The systemd unit in the guide has this limit.
     let group = MemoryCgroup::with_memory(1 << 30);
     let path = group.path().to_str().expect("UTF-8");
     let mut victim = Victim::start(&mut Command::new(&program));
@@ -187,7 +188,7 @@ fn reader_of_names(memtrace: u32) -> Option<u32> {
     child_named("memtrace-names", memtrace)
 }
 
-/// Returns a field of the status of a process.
+/// Returns a field of `/proc/PID/status`.
 fn status_field(pid: u32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a field");
@@ -261,7 +262,7 @@ fn process_that_reads_names_is_unprivileged_and_survives_signals_to_a_service() 
 
 #[test]
 fn file_that_its_owner_truncates_costs_names_only() {
-    // Truncates a file as soon as another process has opened it again.
+    // Program that truncates a file each time that another process opens it.
     const TRUNCATE: &str = r#"
         #include <stdio.h>
         #include <sys/inotify.h>

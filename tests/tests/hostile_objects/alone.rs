@@ -1,4 +1,4 @@
-//! A file system that does not answer costs two seconds for each of a few files, and these files.
+//! If a file system does not answer, memtrace waits for two seconds for each of a few files, and does without these files.
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
@@ -17,15 +17,16 @@ use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, poll, victim};
 
 use super::{USER, child_named, children, status_field};
 
-/// Time from SIGINT to the end of memtrace.
+/// Time limit from SIGINT to the end of memtrace.
 const END: Duration = Duration::from_secs(10);
-/// Time to attach. The files of a user can cost four deadlines of two seconds.
+/// Time limit for attaching. The files of a user can cost four waits of two seconds.
 const ATTACH: Duration = Duration::from_secs(20);
-/// Exit codes of a trace with losses, and of a process that cannot be traced.
+/// Exit code of a trace with losses.
 const LOST: i32 = 20;
+/// Exit code for a process that cannot be traced.
 const UNTRACEABLE: i32 = 8;
 
-/// A process with a mapped file of a file system that it serves itself.
+/// A process that serves a FUSE file system, and has mapped a file of this file system (`victims/fuse.c`).
 struct Serving {
     victim: Victim,
     _scratch: Scratch,
@@ -45,7 +46,7 @@ impl Serving {
         Self { victim, _scratch: scratch }
     }
 
-    /// Stops the server of the file system: no further request is answered.
+    /// Makes the file system hang. `victims/fuse.c` describes the modes.
     fn hang(&mut self) {
         self.victim.work();
     }
@@ -67,8 +68,8 @@ fn end(tracer: Tracer) -> Outcome {
     outcome
 }
 
-/// Traces a process that has mapped a file without an answer, beside one that must stay exact. `trace`: makes the trace of
-/// both pids.
+/// Traces a process that has mapped a file of a hanging file system, and another process that must stay exact. `trace`:
+/// returns a trace of both pids.
 fn assert_other_stays_exact(trace: impl FnOnce([u32; 2]) -> Trace) {
     let mut serving = Serving::start();
     serving.hang();
@@ -116,7 +117,8 @@ fn futex_in_a_page_that_never_arrives_does_not_hold_the_end_of_a_trace() {
     assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
 }
 
-/// Starts a process with a child that hangs in exec, and so holds locks of its memory. Returns the pid of the child too.
+/// Starts a process with a child that hangs in exec. The kernel then holds locks of the child. Returns the pid of the child
+/// too.
 fn start_exec_that_hangs() -> (Serving, u32) {
     let mut serving = Serving::with(|command| command.arg(victim::path("exact")).arg("exec"));
     serving.hang();
@@ -202,7 +204,7 @@ fn process_that_waits_for_file_systems_can_only_read_files() {
     const READS: &str = "0000000000000006";
     let mut serving = Serving::start();
     let mut tracer = attach(Trace::victim(&serving.victim));
-    // Its name is that of memtrace, which traces leave out.
+    // The child has the name of memtrace, because traces leave out processes with this name.
     let child = child_named("memtrace", tracer.process().pid()).expect("a file was served");
     for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
         assert_eq!(status_field(child, set), READS, "{set}");
@@ -231,10 +233,10 @@ fn signal_while_memtrace_waits_for_a_file_ends_it() {
     assert!(report.loss_count(LossReason::FileTimeout) > 0, "{:?}", report.losses);
 }
 
-/// Longest time that a fork may take on a busy machine.
+/// Time limit for a fork on a busy machine.
 const FORK: Duration = Duration::from_secs(1);
 
-/// Does `work` while shells fork. Returns the longest time of a shell.
+/// Calls `work` while shells fork. Returns its result, and the longest run time of a shell.
 fn while_forking<R>(work: impl FnOnce() -> R) -> (R, Duration) {
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -242,7 +244,7 @@ fn while_forking<R>(work: impl FnOnce() -> R) -> (R, Duration) {
             let (begin, mut longest) = (Instant::now(), Duration::ZERO);
             while !is_done.load(Ordering::Relaxed) && begin.elapsed() < ATTACH {
                 let start = Instant::now();
-                // A program that is started shares the memory of its parent until exec, and does not wait. The shell forks.
+                // The start of the shell copies no memory map, so it does not wait (vfork(2)). The shell forks.
                 run(Command::new("sh").args(["-c", "true & wait"]));
                 longest = longest.max(start.elapsed());
             }
@@ -275,8 +277,8 @@ fn file_with_pages_that_never_arrive_gets_no_probes() {
     other.finish();
 }
 
-/// Time after which the server ends and the lock of the memory map is free, in seconds. If memtrace waits for the lock, all
-/// forks of the machine wait for this time.
+/// Time in seconds until the server ends, which releases the lock of the memory map. If memtrace waits for the lock, all
+/// forks of the machine wait too.
 const LOCK: &str = "6";
 
 /// The same for a lock that memtrace does not wait for at its end.
@@ -398,7 +400,7 @@ fn instruction_that_the_kernel_cannot_probe_costs_its_calls_only() {
 fn late_allocator_is_probed_after_the_lock_of_a_memory_map_is_released() {
     const NAME: &str = "mt-late-lock";
     let scratch = Scratch::new();
-    // It has no other allocator, whose probes would record the start of the program.
+    // The executable is static. The probes of a mapped C library would record the start of the program.
     let program = scratch.copy(victim::path("family.static"), NAME);
     let mut serving = start_lock_holder(LOCK);
     let mut tracer = attach(Trace::system_wide().options(&["--comm", NAME]));

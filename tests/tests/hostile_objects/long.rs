@@ -1,4 +1,4 @@
-//! Programs of a user without rights, damaged at random. The loaded parts stay intact, so that they run.
+//! Programs of a user without privileges, damaged at random. The loaded parts stay intact, so the programs run.
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
@@ -19,17 +19,19 @@ use memtrace_tests::{MemoryCgroup, Report, Scratch, Trace, Tracer, Victim, Victi
 
 use super::{USER, add_section, debug_link};
 
-/// Number of programs, and of those that run at the same time.
+/// Number of damaged programs.
 const PROGRAMS: usize = 1000;
+/// Number of programs that run at the same time.
 const TOGETHER: usize = 20;
 /// Maximum time from SIGINT to the end of memtrace.
 const END: Duration = Duration::from_secs(10);
-/// Maximum memory of memtrace while it traces, in KiB.
+/// Maximum RSS of memtrace while it traces, in KiB.
 const MEMORY: u64 = 256 << 10;
-/// Memory of the cgroup of memtrace with its workers, also while it reports, in bytes. The unit in the guide has the same limit.
+/// Memory limit of the cgroup of memtrace and its workers in bytes, even for reports. The systemd unit in the guide has the
+/// same limit.
 const GROUP: u64 = 1 << 30;
 
-/// Start of the names of the damaged programs.
+/// Prefix of the names of the damaged programs.
 const NAME: &str = "mt-hostile-";
 
 /// Directories and files that memtrace opens for any program.
@@ -62,7 +64,7 @@ impl Forbidden {
             // Files that memtrace writes: the cache of unwind tables, and reports, which have no name at first (O_TMPFILE).
             let is_own =
                 text.contains("/.cache/memtrace/") || text.contains("/memtrace-scratch-") && text.contains("/#");
-            // Programs that run beside the test.
+            // Executables of programs that run at the same time as the test.
             let is_executable = fs::metadata(path).is_ok_and(|file| file.is_file() && file.mode() & 0o111 != 0);
             is_own
                 || is_executable
@@ -78,7 +80,7 @@ impl Forbidden {
         assert_eq!(forbidden, None, "a process has opened it, perhaps one of memtrace");
     }
 
-    /// Returns a path that leads to a forbidden file, or to a device without an end.
+    /// Returns a path that leads to a forbidden file, or to an endless device.
     fn path(&self, random: &mut Random) -> Vec<u8> {
         let absolute = |path: &Path| path.as_os_str().as_bytes().to_vec();
         match random.below(5) {
@@ -154,14 +156,14 @@ fn damaged(scratch: &Scratch, forbidden: &Forbidden, random: &mut Random, nth: u
     path
 }
 
-/// A running program, and the files that it leaves.
+/// A running program, its perf map and its executable.
 struct Hostile {
     victim: Victim,
     map: Left,
     program: Left,
 }
 
-/// A file that is removed at the end of its user, even if a test fails: another process can get the same pid.
+/// A file that is removed when this value is dropped, even if a test fails: another process can get the same pid.
 struct Left(PathBuf);
 
 impl Drop for Left {
@@ -178,7 +180,8 @@ struct Ended {
 }
 
 impl Hostile {
-    /// Starts a damaged program, some of them with mounts of their own. Then replaces its file and creates its perf map.
+    /// Starts a damaged program, sometimes in a mount namespace of its own. Then may create its perf map, and may remove its
+    /// executable or replace it with a link.
     fn start(program: &Path, forbidden: &Forbidden, random: &mut Random) -> Self {
         const IN_MOUNTS: &str =
             "mount -t tmpfs none /usr/lib/debug && mkfifo /usr/lib/debug/mt-hostile && exec \"$0\" 40";
@@ -203,7 +206,7 @@ impl Hostile {
             3 => fs::File::create(&map).and_then(|file| file.set_len(1 << 40)).expect("the name is new"),
             _ => {}
         }
-        // The user chose the map.
+        // A perf map must belong to the user of its process. Some programs have no perf map.
         let _ = lchown(&map, Some(USER), Some(USER));
         match random.below(4) {
             0 => fs::remove_file(program).expect("the program exists"),
@@ -237,7 +240,7 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Does `work` while the files of ended programs get other lengths at random.
+/// Calls `work` while a thread changes the lengths of the executables of ended programs at random.
 fn while_truncating<T>(ended: &[Ended], work: impl FnOnce() -> T) -> T {
     let lengths = fs::metadata(victim::path("steady")).expect("it exists").len() as usize;
     let is_done = AtomicBool::new(false);
@@ -246,7 +249,7 @@ fn while_truncating<T>(ended: &[Ended], work: impl FnOnce() -> T) -> T {
             let mut random = Random::new(42);
             while !is_done.load(Ordering::Relaxed) {
                 let Left(program) = &ended[random.below(ended.len())].program;
-                // Some were removed, and some are links to a pipe.
+                // Some executables were removed, and some are links to a pipe.
                 let file = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(program);
                 let _ = file.and_then(|file| file.set_len(random.below(lengths) as u64));
                 // Let memtrace run.
@@ -258,7 +261,7 @@ fn while_truncating<T>(ended: &[Ended], work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Ends the trace of the ended programs, which must be within its limits and exact.
+/// Ends the trace. Asserts that memtrace has kept its limits, and that the totals of the ended programs are exact.
 fn end(mut tracer: Tracer, ended: &[Ended]) {
     let status = fs::read_to_string(format!("/proc/{}/status", tracer.process().pid())).expect("memtrace runs");
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a field");
@@ -272,7 +275,7 @@ fn end(mut tracer: Tracer, ended: &[Ended]) {
     ended.iter().for_each(|program| assert_exact(&report, program.pid, &program.totals));
 }
 
-/// Starts a trace in a cgroup with the memory of the unit.
+/// Starts memtrace in `group`.
 fn start_in(group: &MemoryCgroup, trace: Trace) -> Tracer {
     trace.wrapped_in(&group.enter().each_ref().map(String::as_str)).start()
 }
@@ -281,7 +284,7 @@ fn assert_exact(report: &Report, pid: u32, expected: &VictimTotals) {
     let of_program = |process: &&&memtrace_tests::report::ProcessReport| process.totals.alloc_count != 0;
     let entries = report.entries_of(pid);
     let with_blocks: Vec<_> = entries.iter().filter(of_program).collect();
-    // A program in mounts of its own was a shell before.
+    // A program in a mount namespace of its own was a shell first.
     let last = with_blocks.last().unwrap_or_else(|| panic!("{pid} was not traced: {entries:?}"));
     last.assert_equals(expected);
 }
@@ -291,7 +294,7 @@ fn damaged_programs_of_a_user_cost_a_trace_of_the_machine_their_names_only() {
     let scratch = Scratch::new();
     let forbidden = Forbidden::new(&scratch);
     let mut random = Random::new(40);
-    // Before the trace, so that few other processes take the memory for processes that have ended.
+    // The copies are made before the trace: processes that make copies would use memtrace's memory for ended processes.
     let programs: Vec<_> = (0..PROGRAMS).map(|nth| damaged(&scratch, &forbidden, &mut random, nth)).collect();
     let group = MemoryCgroup::with_memory(GROUP);
     let tracer = start_in(&group, Trace::system_wide().options(&["--keep-ended", "100000"]));
