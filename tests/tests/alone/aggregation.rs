@@ -51,8 +51,8 @@ fn sums_by_executable(report: &Report) -> BTreeMap<String, Sums> {
     all
 }
 
-/// Both traces see the same processes at the same time, since two runs of a compiler differ in the names of its
-/// temporary files.
+/// Both traces run at the same time and see the same processes: two runs of a compiler differ in the names of its temporary
+/// files.
 #[test]
 fn groups_have_the_totals_of_processes_listed_one_by_one() {
     let (scratch, cgroup) = (Scratch::new(), Cgroup::new());

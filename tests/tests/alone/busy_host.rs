@@ -18,14 +18,16 @@ use memtrace_tests::{Scratch, Totals, Trace, Victim, VictimTotals, breakpoints, 
 /// Duration of the trace.
 const SPAN: Duration = Duration::from_secs(12);
 
-/// Sources for the compilers, and a script.
+/// Source for the C++ compiler.
 const CPP: &str = "#include <map>\n#include <string>\n\
     int main(int count, char **words) {\n\
         std::map<std::string, int> seen;\n\
         for (int i = 0; i < count; i++) seen[words[i]]++;\n\
         return seen.size();\n\
     }\n";
+/// Source for the C compiler.
 const C: &str = "#include <stdio.h>\nint main(void) { return puts(\"hello\"); }\n";
+/// Script for Python.
 const SCRIPT: &str = "import json\nprint(sum(len(json.loads(json.dumps(list(range(n))))) for n in range(100)))";
 /// Script that starts 25 processes in a burst.
 const SPAWN: &str = "i=0; while [ $i -lt 25 ]; do /bin/true; i=$((i + 1)); done; echo $i";
@@ -139,7 +141,7 @@ fn busy_host_is_undisturbed_and_totals_are_exact() {
     assert!(server.wait().success());
     assert!(rounds.iter().all(|&rounds| rounds > 0), "{rounds:?}");
 
-    // A process that maps an allocator that was not known before counts as a loss.
+    // A process may map an allocator that no process mapped before. This counts as a loss.
     let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     let lost: BTreeMap<_, _> = report.losses.iter().filter(|(_, count)| **count > 0).collect();
     assert_eq!(outcome.code == Some(20), !lost.is_empty(), "{lost:?}: {}", outcome.stderr);

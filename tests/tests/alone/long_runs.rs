@@ -1,5 +1,5 @@
-//! Conditions of hosts on which memtrace runs for weeks: reused pids, many processes, transient
-//! cgroups, upgraded libraries, changes of the clock, rotated files.
+//! Conditions that memtrace meets when it runs for weeks: reused pids, many processes, transient cgroups, upgraded
+//! libraries, changes of the clock, rotated files.
 
 mod long;
 
@@ -125,8 +125,8 @@ fn wait_for_open_files(directory: &Path, pid: u32, is_reached: impl Fn(&[String]
     }
 }
 
-/// With 512 descriptors, memtrace has at most 256 object files open. Up to an eighth of them may be deleted files, and
-/// as many can be opened before memtrace looks for deleted files again.
+/// With 512 descriptors, memtrace has at most 256 object files open. Up to an eighth of them may be deleted files. memtrace
+/// can open the same number of files before it looks for deleted files again.
 #[test]
 fn deleted_executables_do_not_use_up_descriptors() {
     const RUNS: usize = 140;
@@ -175,8 +175,8 @@ fn libc() -> PathBuf {
 }
 
 /// Replaces the C library of an executable several times. After each replacement, starts some processes at once, and
-/// one after memtrace has seen the library. Each process is a shell at first, which also maps the library, and then
-/// executes the victim. Each process must be traced exactly, or counted as late.
+/// one after memtrace has seen the library. Each process starts as a shell, which maps the library too, and then executes
+/// the victim. Each process must be traced exactly, or counted as late.
 fn assert_upgrades_are_traced(cgroup: &Cgroup, filter: &[&OsStr]) {
     const UPGRADES: usize = 5;
     const AT_ONCE: usize = 4;
@@ -213,8 +213,8 @@ fn assert_upgrades_are_traced(cgroup: &Cgroup, filter: &[&OsStr]) {
     };
     assert!(later.iter().all(is_exact), "{:#?}", report.processes);
     let inexact = at_once.iter().filter(|run| !is_exact(run)).count() as u64;
-    // A shell can be late too. If memtrace reads the mappings of an exited process after the next upgrade, it takes the
-    // process for one of the next copy, which has the same build ID.
+    // A shell can be late too. After the next upgrade, memtrace may read the recorded mappings of an exited process. It then
+    // counts the process for the next copy, which has the same build ID.
     let most = 2 * (at_once.len() + later.len()) as u64;
     assert!((inexact..=most).contains(&late), "{inexact} processes are incomplete, {late} are late");
     assert!(late >= UPGRADES as u64, "the first process maps the library before memtrace can probe it");

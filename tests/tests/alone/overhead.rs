@@ -12,8 +12,8 @@ const LOST: i32 = 20;
 const SIZE: u64 = 48;
 /// Smallest power of two that filters these blocks.
 const RAISED: u64 = 64;
-/// Minimum time above the limit before the minimum size is raised, and before the trace ends, in seconds. The
-/// measurement begins shortly before the time of the report.
+/// Minimum time above the limit until the minimum size is raised, and again until the trace ends, in seconds. memtrace
+/// tolerates 15 seconds, but its measurement begins shortly before the time of the report.
 const TOLERATED_FOR: f64 = 14.0;
 /// Number of live blocks of the thread of `busy_later`.
 const WINDOW: u64 = 16;
@@ -60,7 +60,7 @@ fn blocks_of_before_a_raised_minimum_size_are_freed_after_it() {
     report.assert_nothing_lost();
     let raised = report.raised_min_size.expect("the report marks the raised size");
     assert!(raised.bytes == RAISED && raised.at_s >= TOLERATED_FOR, "{raised:?}");
-    // Each allocation is recorded or filtered, and each free is that of a recorded or of a filtered block.
+    // Each allocation is recorded or filtered. Each free belongs to a recorded or to a filtered block.
     let (totals, filtered) = (report.totals, report.filtered);
     assert!(totals.alloc_count > 0 && filtered.count > 0, "{totals:?}, {filtered:?}");
     assert_eq!(totals.alloc_count + filtered.count, done.alloc_count);

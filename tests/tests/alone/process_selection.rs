@@ -16,8 +16,8 @@ struct ProcessOutput {
     expected: VictimTotals,
 }
 
-/// Returns the outputs of `process_tree`: of three children, with a second output of the second
-/// child after its exec, and of the parent.
+/// Returns the outputs of `process_tree` in this order: first child, second child, second child after its exec, third child,
+/// parent.
 fn read_outputs(victim: &mut Victim) -> [ProcessOutput; 5] {
     victim.process().write_line("");
     [(); 5].map(|()| serde_json::from_str(&victim.process().read_line()).expect("the totals are valid JSON"))
@@ -208,7 +208,7 @@ fn whole_machine_is_traced_except_for_memtrace() {
     let own = tracer.process().pid();
     let expected = victims.each_mut().map(Victim::work);
     let outcome = tracer.stop();
-    // Another process may map an allocator that was not known before. This counts as a loss.
+    // Another process may map an allocator that no process mapped before. This counts as a loss.
     let report = outcome.report_with_code(outcome.code.filter(|code| *code == 20).unwrap_or(0));
     for (victim, expected) in victims.iter().zip(&expected) {
         let entries = report.entries_of(victim.pid());

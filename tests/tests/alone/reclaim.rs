@@ -210,8 +210,9 @@ fn oom_killed_process_keeps_its_last_profile() {
     assert!(stalls.reclaim.as_ref().is_some_and(|machine| machine.vmstat.oom_kills >= 1));
 }
 
-/// Number of bytes that are written repeatedly, and duration of the writes in seconds.
+/// Number of bytes that the victim writes repeatedly.
 const WRITTEN: u64 = LIMIT + LIMIT / 2;
+/// Duration of the writes in seconds.
 const SECONDS: u64 = 7;
 
 #[test]

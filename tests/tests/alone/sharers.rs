@@ -10,7 +10,7 @@ use memtrace_tests::{Report, Scratch, Totals, Trace, Victim, VictimTotals, recor
 /// Number of children in each mode of the victim.
 const CHILDREN: usize = 10;
 
-/// Asserts that the victim has all blocks. Returns the entries of the children with events.
+/// Asserts that all blocks count for the victim. Returns the entries of the children with events.
 fn children<'report>(report: &'report Report, pid: u32, expected: &VictimTotals) -> Vec<&'report ProcessReport> {
     report.assert_nothing_lost();
     report.assert_consistent();

@@ -228,7 +228,8 @@ fn busy_machine_is_monitored() {
 fn target_at_its_memory_limit_is_monitored() {
     const LIMIT: u64 = 16 << 20;
     let cgroup = MemoryCgroup::with_memory(LIMIT);
-    // The file is longer than the limit, so each pass over the file evicts pages of the file. No other cgroup has them.
+    // The file is longer than the limit, so each pass over the file evicts pages of the file. No other cgroup is charged for
+    // pages of the file.
     let scratch = Scratch::new();
     let (file, _) = large_file::create(&scratch, LIMIT, 4 * LIMIT);
     let mut command = Command::new(victim::path("memcg_limit"));
@@ -388,7 +389,7 @@ fn counters_of_jemalloc_are_read_without_probes() {
     victim.finish();
 }
 
-/// A process whose threads start after the first reading and end before the second one.
+/// A process with threads that start after the first reading and end before the second one.
 struct Dying {
     victim: memtrace_tests::Victim,
     directory: Scratch,

@@ -289,7 +289,7 @@ fn process_that_memtrace_may_not_read_is_listed() {
     let dropped = "-sys_ptrace";
     let trace = Trace::system_wide().wrapped_in(&["setpriv", "--bounding-set", dropped, "--inh-caps", dropped]);
     let outcome = trace.options(&["--user", &USER.to_string()]).start().stop();
-    // Some kernels let memtrace read its mappings, since it has CAP_PERFMON.
+    // On some kernels, memtrace can read the mappings of the victim with CAP_PERFMON instead of CAP_SYS_PTRACE.
     let reason = if outcome.code == Some(NO_ALLOCATOR) { "no_allocator" } else { "unreadable" };
     let report = outcome.report_with_code(if reason == "unreadable" { UNTRACEABLE } else { NO_ALLOCATOR });
     assert_listed(&report, vec![UntracedProcess { exe: None, ..entry(&victim, &path, reason) }]);

@@ -99,8 +99,8 @@ fn each_measurement_clears_unless_it_is_cumulative() {
     assert!(each.len() >= 2 && each.iter().all(|pages| (500..3000).contains(pages)), "{each:?}");
 }
 
-/// Returns the memory of a kind before and after the victim has written to some of the pages that it had released.
-/// `words`: options of memtrace.
+/// Returns the memory of a kind before and after the victim writes to some of its released pages. `words`: options of
+/// memtrace.
 fn faulted(victim: &mut Victim, kind: &str, words: &[&str]) -> [Memory; 2] {
     let mut command = Command::new(tracer::binary());
     let words = [&["wss", "--method", "faults", "--cumulative", "50ms", "--format", "json"], words].concat();
@@ -117,7 +117,7 @@ fn faulted(victim: &mut Victim, kind: &str, words: &[&str]) -> [Memory; 2] {
     let (before, _) = next();
     victim.process().write_line("");
     assert_eq!(victim.process().read_line(), "touched");
-    // memtrace started later than this clock, so a reading after this time began after the touches.
+    // memtrace's clock started after this clock. So a reading with a later time began after the touches.
     let touched = start.elapsed().as_secs_f64();
     let (after, _) =
         iter::repeat_with(&mut next).find(|(_, at)| *at > touched).expect("there are readings until the signal");
