@@ -24,8 +24,8 @@ const CALL_TOLERANCE_NS: u64 = 60_000;
 /// Tolerance of CPU time, which the kernel counts with other clocks.
 const CPU_TOLERANCE_NS: u64 = 50_000;
 
-/// Percentage by which the CPU time of all spans may differ. The time of a single span can differ by more: the kernel
-/// counts the time of a context switch for the next thread, and a hypervisor can stop the CPU during the switch.
+/// Tolerance of the CPU time of all spans, in percent. The time of a single span can differ by more: the kernel counts the
+/// time of a context switch for the next thread, and a hypervisor can stop the CPU during the switch.
 const CPU_TOLERANCE_PERCENT: u64 = 10;
 
 /// Traces the victim `name`, while another victim runs. Returns the output of the victim, and the
@@ -181,7 +181,7 @@ fn waits_for_a_mutex_have_the_thread_that_released_it() {
         let is_table = |span: &&&Span| span.lock.is_some_and(|lock| activity.locks[lock].address == expected.table);
         let spans = activity.spans_of(thread.tid, &["futex_wait"]);
         let found: Vec<_> = spans.iter().filter(is_table).map(|span| span.waker_tid).collect();
-        // A wait and the hold after it have the same position. The thread of the previous hold has released the mutex.
+        // A wait has the same index as the hold after it. The thread of the previous hold has released the mutex.
         let slept = thread.waits.iter().zip(&thread.holds).filter(|(Stretch(_, holder, _), _)| holder.is_some());
         let wakers: Vec<_> = slept
             .map(|(_, Stretch(_, _, at))| {
@@ -351,7 +351,7 @@ fn functions_left_by_longjmp_do_not_disturb_later_spans() {
     let options: Vec<_> = options.iter().map(String::as_str).collect();
     let (expected, outcome): (Vec<SpanRecord>, _) = traced("left", &[], &options);
     assert_left(&outcome.activity(), &expected);
-    // Nothing else is traced, so the function that stays cannot be disturbed.
+    // No function that longjmp leaves is traced here, so nothing can disturb the spans of `stays`.
     let (expected, outcome): (Vec<SpanRecord>, _) = traced("left", &[], &options[..1]);
     assert_spans(&outcome.activity(), &expected, |name| name == "stays", false);
 }
@@ -364,7 +364,8 @@ fn functions_left_by_exceptions_do_not_disturb_later_spans() {
     assert_left(&outcome.activity(), &expected);
 }
 
-/// Asserts that the spans that end by a return equal the victim's spans, and that the number of all spans is equal.
+/// Asserts that the names and labels of all spans equal the victim's. Spans that end by a return must have the victim's
+/// duration and parent too.
 fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
     assert_eq!(expected.len(), 1);
     let SpanRecord { tid, spans } = &expected[0];
@@ -380,7 +381,7 @@ fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
         if !has_left(index) {
             assert!(!found_span.open, "{found_span:?}");
             exact.push(is_exact(found_span.duration_ns, bounds(span.at), CALL_TOLERANCE_NS, &span.name));
-            // A function that was left may seem to continue.
+            // A function without a return may seem to continue.
             let mut parent = parents[index];
             while let Some(around) = parent.filter(|parent| has_left(*parent)) {
                 parent = parents[around];

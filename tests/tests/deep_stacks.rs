@@ -80,8 +80,8 @@ fn default_max_depth_truncates_at_128_frames() {
     assert_equal_above_leaf(&stack, &work.places(&victim::path("deep"))[..128]);
 }
 
-/// Debian's musl has no `.eh_frame`, so the musl function that calls `main` is the last frame. It is at the start of
-/// the stack.
+/// Debian's musl has no `.eh_frame`, so the musl function that calls `main` is the outermost frame. The stack counts as
+/// complete, because this frame is at the start of the stack memory.
 #[test]
 fn stack_on_musl_is_complete_at_the_caller_of_main() {
     let (stack, _) = trace("deep.musl", 20, &[]);

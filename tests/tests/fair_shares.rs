@@ -16,14 +16,16 @@ use memtrace_tests::{Report, Scratch, Trace, Tracer, Victim, VictimTotals, recor
 /// Exit code of a trace with a demoted process.
 const INCOMPLETE: i32 = 20;
 const NOBODY: u32 = 65534;
-/// Numbers of small and of large blocks in a step of `hoard`, and the size of the small ones in bytes.
+/// Number of small blocks in a step of `hoard`.
 const SMALL: u64 = 16_000;
+/// Number of large blocks in a step of `hoard`.
 const LARGE: u64 = 200;
+/// Size of a small block in bytes.
 const SMALL_SIZE: u64 = 16;
 /// A limit of live blocks that `hoard` exceeds. It leaves room for all other blocks.
 const LIMIT: [&str; 2] = ["--max-live", "4k"];
 
-/// A process of another user that fills the ledger, and one that has to stay exact.
+/// A process of another user that fills the ledger, and a process that has to stay exact.
 struct Neighbours {
     _scratch: Scratch,
     hoard: Victim,
@@ -124,7 +126,7 @@ fn a_demoted_process_that_exits_keeps_its_numbers() {
     neighbours.fill(&mut tracer);
     let done = neighbours.hoard.work();
     let pid = neighbours.hoard.pid();
-    // The end of its standard input ends the victim, which then holds its blocks.
+    // The victim exits at the end of its standard input, and still holds its blocks.
     let status = neighbours.hoard.process().wait();
     assert!(status.success(), "{status}");
     let expected = neighbours.exact.work();

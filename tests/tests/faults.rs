@@ -48,8 +48,8 @@ fn assert_resident_pages(scenario: &str, options: &[&str]) {
     assert_eq!(process.totals.live_bytes, sum(|kind| kind.with_stack_bytes));
 }
 
-/// Returns true if huge pages were recorded at their faults. A kernel that cannot do so has no kprobes, and the report
-/// has a note.
+/// Returns true if huge pages were recorded at their faults. Otherwise, the kernel must have no kprobes, and the report has
+/// a note.
 fn has_records_of_huge_pages(report: &Report) -> bool {
     let has_note = report.notes.iter().any(|note| note.starts_with("huge pages were not counted at their faults"));
     assert!(!has_note || !Path::new(KPROBES).exists(), "{:?}", report.notes);
@@ -116,7 +116,7 @@ fn the_rest_of_a_split_huge_page_keeps_its_stack() {
     }
 }
 
-/// A thread that finds the huge page mapped by another thread has mapped nothing, but touched a page.
+/// If another thread has mapped the huge page first, a thread maps nothing, but touches a page.
 #[test]
 fn threads_that_race_for_a_huge_page_count_it_once() {
     const TOUCHES: u64 = 8 * 16;
@@ -161,7 +161,7 @@ fn forked_child_has_own_and_inherited_pages() {
     assert_resident_pages("forks", &["--children"]);
 }
 
-/// The kernel does not handle the faults of such reads: the reads fail.
+/// If the stack walk reads a page that is not resident, the kernel handles no fault, and the read fails.
 #[test]
 fn reads_of_the_stack_walk_are_no_faults() {
     assert_resident_pages("context", &[]);

@@ -93,7 +93,7 @@ fn groups_of_short_processes_equal_the_victims_and_the_run() {
             of_members = [of_members, *expected].into_iter().sum();
         }
     }
-    // All stacks of the members belong to their group, and nothing remains of the sums that stood for them.
+    // All stacks of the members belong to their group, and the sums that stood for these stacks are gone.
     assert_eq!(sums(&recording, &format!("{OF_VICTIM} AND pid = 0 AND path <> 0")), Ok(of_members));
     let rest = format!("{OF_VICTIM} AND path = 0 AND (member_of IS NOT NULL OR pid = 0)");
     assert_eq!(sums(&recording, &rest), Ok(Totals::default()));

@@ -63,7 +63,7 @@ fn calls_with(library: &str) -> Command {
     if library == "musl" {
         command.arg(victim::path("calls.musl"));
     } else {
-        // The preloaded library is needed as in `thread_exits`.
+        // `thread_exits` gives the reason for the preloaded library.
         command.args(["--preload", "libpthread.so.0"]).arg(victim::path("calls"));
     }
     command

@@ -209,7 +209,7 @@ fn process_that_never_allocates_has_an_end_with_its_time() {
     let report = outcome.report();
     report.assert_nothing_lost();
     report.assert_consistent();
-    // A shell can start a program by vfork: a row of its own, which shares the memory until exec.
+    // A shell can start a program by vfork. The child has a row of its own until exec, and shares the memory of the shell.
     let own = report.processes.iter().filter(|process| process.shares_memory_of.is_none());
     let idle: Vec<_> = own.clone().filter(|process| process.comm == "true").collect();
     assert_eq!(idle.len(), 2, "{:#?}", report.processes);

@@ -151,7 +151,7 @@ fn locked_pages_are_counted_by_the_idle_method() {
     victim.finish();
 }
 
-/// Number of blocks of the archive, and also of the cache.
+/// Number of blocks of the archive, and of the cache.
 const BLOCKS: u64 = 20;
 const BLOCK_SIZE: u64 = 1 << 20;
 
@@ -237,8 +237,8 @@ fn has_damon() -> bool {
     operations.lines().any(|line| line == "vaddr")
 }
 
-/// Asserts that a measurement leaves DAMON monitors alone that memtrace has not started. A kernel without virtual
-/// addresses in DAMON is named first.
+/// Asserts that a measurement does not change DAMON monitors of other programs. If the kernel has no DAMON for virtual
+/// addresses, memtrace names this reason instead.
 fn assert_damon_is_left_alone(victim: &Victim, monitors: &str) {
     let output = wss(&["--pid", &victim.pid().to_string(), "--method", "damon", "100ms"]);
     let text = String::from_utf8_lossy(&output.stderr);
@@ -255,7 +255,7 @@ fn assert_damon_is_left_alone(victim: &Victim, monitors: &str) {
 fn damon_estimates_the_touched_pages() {
     let victim = start("anonymous", 10_240, "read");
     match fs::read_to_string(KDAMONDS) {
-        // The machine may use DAMON for itself.
+        // Another program of the machine may use DAMON.
         Ok(monitors) if monitors.trim() != "0" => {
             assert_damon_is_left_alone(&victim, &monitors);
             return victim.finish();

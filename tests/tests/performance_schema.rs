@@ -99,7 +99,7 @@ fn water_marks_are_those_of_the_recorded_accounts() {
     let counted: Vec<[u64; 11]> = victim.read_json();
     tracer.stop().assert_code(0);
     victim.finish();
-    // The last row is the sum.
+    // The last row is the sum of all threads.
     let expected: BTreeMap<_, _> = counted[..counted.len() - 1]
         .iter()
         .map(|[tid, .., low, lows, high, highs]| (*tid, [*lows, *highs, *low, *high]))

@@ -11,10 +11,10 @@ use memtrace_tests::{Report, Scratch, Trace, poll, victim};
 
 const GUIDE: &str = include_str!("../../docs/guide/always-on.md");
 
-/// A user without rights.
+/// A user without privileges.
 const NOBODY: u32 = 65534;
 
-/// The end of the capabilities for reports, in the guide's table.
+/// Text in the column `until` of the guide's table, for the capabilities that reports need.
 const REPORT: &str = "the report is written";
 
 /// Threads that have only the capabilities for reports.
@@ -47,7 +47,7 @@ fn number(capability: &str) -> u32 {
     NUMBERS.iter().find(|(name, _)| *name == capability).expect("the guide has known capabilities").1
 }
 
-/// Returns the capabilities in the guide's table that memtrace keeps until then.
+/// Returns the capabilities with one of these texts in the column `until` of the guide's table.
 fn documented(until: &[&str]) -> u64 {
     let (_, section) = GUIDE.split_once("## Privileges").expect("the guide has the section");
     let section = section.split("\n## ").next().unwrap_or_default();
@@ -69,8 +69,8 @@ fn mask(status: &str, set: &str) -> u64 {
     u64::from_str_radix(field(status, set), 16).expect("a number")
 }
 
-/// Returns an error if a thread lacks one of these capabilities, as far as the test has them, or can get others, or if a
-/// `required` thread does not exist. A new thread gets its name when it runs for the first time.
+/// Returns an error if the capabilities of a thread differ from `expected`, or if a `required` thread does not exist.
+/// Capabilities that the test lacks are not expected. A new thread gets its name when it runs for the first time.
 fn compare_threads(pid: u32, expected: u64, required: &[&str]) -> Result<(), String> {
     let own = fs::read_to_string("/proc/thread-self/status").expect("this thread runs");
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("memtrace runs");
@@ -121,7 +121,7 @@ fn threads_have_the_documented_capabilities() {
     let expected = victim.work();
     tracer.process().signal(libc::SIGINT);
     wait_until_full(&pipe);
-    // The threads that remove the probes end.
+    // Threads that remove the probes may still run. They end soon.
     let at_end = documented(&[REPORT]);
     poll::until(|| compare_threads(pid, at_end, &["memtrace"]));
     let reader = std::thread::spawn(move || {
@@ -181,14 +181,14 @@ fn other_processes_of_the_user_cannot_read_memtrace() {
     let pid = tracer.process().pid();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("memtrace runs");
     assert!(status.contains(&format!("Uid:\t{nobody}\t{nobody}")), "{status}");
-    // The files of a process that is not dumpable belong to root (proc_pid(5)).
+    // If a process is not dumpable, its files in `/proc` belong to root (proc_pid(5)).
     assert_eq!(fs::metadata(format!("/proc/{pid}/status")).expect("memtrace runs").uid(), 0);
     let expected = victim.work();
     tracer.stop().report().assert_equals(&expected);
     victim.finish();
 }
 
-/// Returns the scheduling policy and the real-time priority of each thread of memtrace that reads events (proc_pid_stat(5)).
+/// Returns the scheduling policy and the real-time priority of memtrace's threads that read events (proc_pid_stat(5)).
 fn policies(pid: u32) -> Vec<(u32, u32)> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("memtrace runs");
     let stats = threads.map(|thread| thread.expect("a thread").path().join("stat"));

@@ -74,7 +74,7 @@ fn recorded_changes_equal_the_counts_of_the_victim() {
     assert_eq!((sums(&recording).unwrap(), report.totals), (last, last));
 
     let connection = open(&recording).unwrap();
-    // Totals at the ends of the intervals in which blocks were allocated.
+    // Totals at the end of each interval with allocations.
     let mut boundaries = connection
         .prepare("SELECT sum(sum(alloc_bytes)) OVER (ORDER BY interval) FROM change GROUP BY interval HAVING sum(alloc_bytes) > 0")
         .unwrap();
@@ -139,7 +139,7 @@ fn recording_of_a_killed_memtrace_has_the_recorded_totals() {
     victim.finish();
 }
 
-/// Another process in memtrace's cgroup takes all memory of the cgroup. The kernel kills memtrace first, and this
+/// Another process in memtrace's cgroup takes all memory of the cgroup. The kernel kills memtrace first, and the other
 /// process later.
 #[test]
 fn recording_of_memtrace_killed_for_its_memory_has_the_recorded_totals() {

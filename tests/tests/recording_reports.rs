@@ -156,7 +156,7 @@ fn memory_over_time_equals_the_counts_of_the_victim() {
     let trace = Trace::victim(&victim).option("--record").option(&recording).option("-o").option(&page);
     let tracer = trace.options(&["-i", "100ms"]).start();
     let expected = victim.work().totals;
-    // Intervals that end before the start of tracing share the first moment. The work is in a later one.
+    // Intervals that end before the start of tracing share the first moment. The victim works in a later interval.
     wait_for(&recording, expected);
     wait_for_intervals(&recording, 5);
     let status = fs::read_to_string(format!("/proc/{}/status", victim.pid())).expect("the victim runs");

@@ -1,4 +1,4 @@
-//! A second signal ends memtrace, whatever it waits for.
+//! A second signal ends memtrace, even if memtrace waits for something.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::AsRawFd as _;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use memtrace_tests::process::Process;
 use memtrace_tests::{Report, Scratch, Trace, Tracer, victim};
 
-/// Time in which memtrace ends after a second signal: 5 seconds, half a second that two signals are apart, and a delay of a
-/// busy machine.
+/// Time limit for the end of memtrace after two signals. It includes the half second between the signals, memtrace's own
+/// limit of about five seconds, and a margin for a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Sends signals to memtrace until it ends.
@@ -28,7 +28,7 @@ fn stop_names(tracer: &mut Tracer) {
     let start = Instant::now();
     let child = loop {
         let children = fs::read_to_string(&children).expect("memtrace runs");
-        // Until it has this name, it may still be a part of memtrace (vfork(2)).
+        // Until the child has this name, it may still share memtrace's memory (vfork(2)).
         let reads_names = |child: &&str| {
             fs::read_to_string(format!("/proc/{child}/comm")).is_ok_and(|comm| comm == "memtrace-names\n")
         };

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use memtrace_tests::{Scratch, Trace, victim};
 
-/// Limit of a wait for a message.
+/// Time limit for a message.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Interval at which the manager wants a sign of life, in microseconds; and a time with many such intervals.
+/// Watchdog interval of the manager in microseconds: memtrace must send a message in each interval.
 const INTERVAL: &str = "200000";
+/// Time without a message that shows a hang: many watchdog intervals.
 const SILENCE: Duration = Duration::from_secs(3);
 
 /// A service manager, which gets messages.
@@ -33,7 +34,7 @@ impl Manager {
         trace.environment("NOTIFY_SOCKET", self.scratch.path("notify"))
     }
 
-    /// Returns the next message; an error if there is none for this time.
+    /// Returns the next message; an error if no message arrives within `time`.
     fn message_within(&self, time: Duration) -> io::Result<String> {
         self.socket.set_read_timeout(Some(time))?;
         let mut bytes = [0; 100];
@@ -46,7 +47,7 @@ impl Manager {
     }
 }
 
-/// A thread of another process that is stopped, while the other threads of the process run. Dropping this value lets it run.
+/// A stopped thread of another process. The other threads of the process run. Dropping this value lets the thread run.
 struct StoppedThread(i32);
 
 impl StoppedThread {

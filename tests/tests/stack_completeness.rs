@@ -95,7 +95,7 @@ fn runs_of_a_compiler_driver_have_complete_stacks() {
         println!("{name}: {:.3} % complete  {ends:?}", complete(&ends) * 100.0);
         assert!(complete(&ends) >= share, "{name}: {ends:?}");
     };
-    // On a loaded machine, a build without optimizations can need longer for an index than stack copies are kept.
+    // On a loaded machine, an unoptimized memtrace can take longer for an index than it keeps stack copies.
     run(0.0, "first run");
     run(0.999, "second run");
     // This is the state after a first run that ended before the tables were stored.

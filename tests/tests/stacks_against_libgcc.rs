@@ -9,8 +9,9 @@ use std::process::Command;
 use memtrace_tests::process::run;
 use memtrace_tests::{Oracle, Outcome, Scratch, Trace, Victim, victim};
 
-/// Minimum number of compared stacks, and minimum share of equal ones.
+/// Minimum number of compared stacks.
 const SAMPLES: u64 = 1000;
+/// Minimum share of equal stacks.
 const SHARE: f64 = 0.995;
 
 const OPTIONS: &[&str] = &["--max-depth", "256", "--ring-size", "64MiB"];

@@ -90,7 +90,7 @@ fn rules_match_the_names_of_threads() {
     let trace = Trace::victim(&victim).option("--tags").option(&rules).option("--record").option(&recording);
     let tracer = trace.start();
     victim.process().write_line("");
-    // Names that contain the number of the thread, with the thread's live bytes.
+    // Names of threads, each with the live bytes of the thread. Each name contains the number of the thread.
     let expected: Vec<(String, u64)> = victim.read_json();
     let report = tracer.stop().report();
     victim.finish();

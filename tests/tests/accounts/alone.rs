@@ -14,7 +14,7 @@ fn groups_of_processes_have_exact_marks() {
         let tracer = trace.option(&socket).accounts().start();
         victim.process().write_line("");
         let _: Vec<u64> = victim.read_json();
-        // After the first reset, memtrace knows the processes. After the second one, it counts them together.
+        // memtrace learns of the processes at the first reset, and counts them together from the second reset on.
         reset(&socket);
         reset(&socket);
         victim.process().write_line("");

@@ -18,18 +18,19 @@ use memtrace_tests::{Report, Scratch, Trace, Victim, VictimTotals, victim};
 
 use super::{INCOMPLETE, NOBODY};
 
-/// Duration of the trace in seconds; `MEMTRACE_SHARES_SECONDS` gives another one.
+/// Default duration of the trace in seconds; `MEMTRACE_SHARES_SECONDS` sets another duration.
 const SECONDS: u64 = 120;
-/// Users of the databases, of many processes, and of the processes that stay exact.
 const DATABASE_USER: u32 = 54_401;
+/// User with many processes.
 const BUSY_USER: u32 = 54_402;
+/// User of the processes that stay exact.
 const EXACT_USER: u32 = 54_403;
-/// Longest time of the report.
+/// Time limit for the report.
 const REPORT: Duration = Duration::from_secs(5);
 /// Number of processes of the busy user.
 const BUSY: usize = 200;
 
-/// Keeps allocating blocks of 16 bytes, and frees each after five million others.
+/// Program that keeps allocating blocks of 16 bytes. It frees each block after five million further allocations.
 const HOARDER: &str = r"
     #include <stdlib.h>
     #define BLOCKS 5000000
@@ -41,7 +42,7 @@ const HOARDER: &str = r"
         }
     }";
 
-/// Holds more and more blocks, and then replaces one of them now and then.
+/// Program that allocates blocks slowly until it holds 2,000. Then it replaces one block after the other.
 const BUSY_PROGRAM: &str = r"
     #include <stdlib.h>
     #include <unistd.h>
@@ -84,7 +85,7 @@ fn load(socket: &Path, is_done: &AtomicBool) {
     redis.shut_down();
 }
 
-/// Compiles a program again and again until `is_done`.
+/// Compiles a program repeatedly until `is_done`.
 fn compile(scratch: &Scratch, is_done: &AtomicBool) {
     let functions: String =
         (0..300).map(|number| format!("int f{number}(int n) {{ return n * {number}; }}\n")).collect();
@@ -96,9 +97,10 @@ fn compile(scratch: &Scratch, is_done: &AtomicBool) {
     }
 }
 
-/// Steps of a program with known totals, and the number of these programs. They stay until the end: the memory for processes
-/// that have ended is bounded, so that a report of a long trace merges some.
+/// Number of steps of a program with known totals.
 const STEPS: usize = 20;
+/// Number of programs with known totals. They run until the end of the test: memtrace has limited memory for ended
+/// processes, so the report of a long trace merges some of them.
 const EXACT: u32 = 100;
 
 /// Starts a program with known totals at each interval until `is_done`.
@@ -114,7 +116,7 @@ fn run_exact(program: &Path, interval: Duration, is_done: &AtomicBool) -> Vec<(V
     all
 }
 
-/// Returns the entry of a running process. The compilers use up all pids, so that it can be the second with its pid.
+/// Returns the entry of a running process. The compilers use up all pids, so an earlier process can have the same pid.
 fn entry(report: &Report, pid: u32, user: u32) -> &ProcessReport {
     let entries = report.entries_of(pid);
     let found = entries.iter().rfind(|process| process.uid == Some(user));

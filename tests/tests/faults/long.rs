@@ -11,9 +11,10 @@ const TRACES: usize = 20;
 /// Number of runs of the victim in each trace.
 const RUNS: usize = 250;
 
-/// Of a hundred runs, about five may be off by more than the error. In a single hundred, the number varies by two, so
-/// 50 hundreds are averaged: the share then varies by a third of a percent. It is 96 percent for this number of sampled
-/// pages, because the error below the estimate is the larger one above it.
+/// Of a hundred runs, about five may be off by more than the error. In a single hundred, this number varies by two, so
+/// the test averages 50 hundreds: the share then varies by a third of a percent. For this number of sampled pages, 96
+/// percent of the runs are within the error: it is the distance to the upper end of the interval, which is larger than the
+/// distance to the lower end.
 #[test]
 fn intervals_contain_the_rss_in_95_of_100_runs() {
     let scratch = Scratch::new();
