@@ -16,7 +16,7 @@ static MEMORY: Memory = Memory(UnsafeCell::new([0; SIZE]));
 static USED: AtomicUsize = AtomicUsize::new(0);
 static FREED: AtomicUsize = AtomicUsize::new(0);
 
-/// A bump allocator over one static array; it never reuses memory. It has no content, so that no method needs its receiver.
+/// A bump allocator over one static array; it never reuses memory. It has no fields, so no method needs its receiver.
 pub struct Arena;
 
 // SAFETY: blocks have the requested alignment, lie inside the array and never overlap.

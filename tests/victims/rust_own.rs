@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Arena {
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // Code that reads all arguments shows in which registers they are.
+        // memtrace learns the registers of the arguments from code that reads them.
         std::hint::black_box((block, layout));
     }
 }
