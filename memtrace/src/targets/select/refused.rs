@@ -1,5 +1,5 @@
-//! Objects that get no probes, because users serve their files and could hold up the machine, and instructions that the kernel
-//! refuses.
+//! Notes about missing probes: in files that a user serves by FUSE, which could hold up the machine, and at instructions that
+//! the kernel refuses.
 
 use memtrace_host::kernel::{Probes, ProcessFilter};
 use memtrace_model::printable;
@@ -24,10 +24,10 @@ pub(crate) fn note_all(
         if !pids.is_empty() {
             tracker.allocators.set_unattached(object);
         }
-        // An object without an allocator has requested tags, spans or marks.
+        // If the object has no allocator, its probes were requested for tags, spans or marks.
         let selection = Selection::of(filter);
         if pids.is_empty() || pids.into_iter().any(|pid| selection.contains(tracker, tracker.latest_id(pid))) {
-            // The handle of an object that a process has mapped is a descriptor.
+            // The handle of a mapped object is the path of a descriptor, so the note shows the path of the object.
             let found = known.iter().find(|known| known.handle.as_deref() == Some(object));
             let path = printable(found.map_or(object, |found| &found.path));
             targets.add_late_note(&format!("{path} has no probes: {}", refusal.reason()));

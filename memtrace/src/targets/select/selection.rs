@@ -21,12 +21,13 @@ impl<'run> Selection<'run> {
         Self { filter, hierarchies: filter.is_by_cgroup().then(hierarchies) }
     }
 
-    /// Returns true if the filter selects an image by its present properties, or by its properties at its end.
+    /// Returns true if the filter selects an image. Compares the present properties of a running image, or the last properties
+    /// of an ended image.
     pub(crate) fn contains(&self, tracker: &ProcessTracker, id: ImageId) -> bool {
         self.filter.selects(id.pid, || traits::of(tracker, id, self.hierarchies.as_ref()))
     }
 
-    /// Returns true if [`Self::contains`] does, or could for an executable that is unknown.
+    /// Returns true if the filter selects an image, or could select it because its executable is unknown.
     pub(super) fn can_contain(&self, tracker: &ProcessTracker, id: ImageId) -> bool {
         self.filter.can_select(id.pid, || traits::of(tracker, id, self.hierarchies.as_ref()))
     }

@@ -24,14 +24,14 @@ use crate::run_kit::error::{AllocatorUser, Error, from_engines};
 use crate::run_kit::outcome::CommandEnd;
 use crate::targets::track::ProcessTracker;
 
-/// Number of notes at which further notes about late allocators are only counted.
+/// Once there are this many notes, further notes about late allocators are only counted.
 const MAX_NOTES: usize = 200;
 
 /// The processes to trace.
 pub(crate) struct Targets {
     /// Running processes that were selected by their pids.
     processes: Vec<Process>,
-    /// Processes that these had started before the trace, if child processes are traced.
+    /// If child processes are traced: descendants of `processes` that were started before the trace.
     descendants: Descendants,
     command: Command,
     /// Name in reports: `pid 4711 (redis-server)`.
@@ -166,7 +166,7 @@ impl Targets {
             };
             let supported = match survey.supported().map_err(missing) {
                 Ok(supported) => supported,
-                // Its child processes can have one.
+                // The child processes can have an allocator.
                 Err(error @ Error::NoAllocator { .. }) if children => {
                     without_allocator.get_or_insert(error);
                     processes.push(process);
@@ -186,7 +186,7 @@ impl Targets {
         let name = format!("{} {}", if names.len() == 1 { "pid" } else { "pids" }, names.join(", "));
         let mut targets = Self { processes, notes, ..Self::new(name, probe_site, children) };
         if children {
-            // The BPF programs, which follow them, are not loaded yet.
+            // Nothing follows the descendants yet, because the BPF programs are not loaded.
             probes.extend(targets.find_descendants(tracker, |_| Ok(true))?.probes);
         }
         match without_allocator {
@@ -211,8 +211,7 @@ impl Targets {
         Ok(new)
     }
 
-    /// Lets the BPF programs, which follow the targets, follow their descendants too. Returns the probes for the allocators of descendants that
-    /// were not known.
+    /// Lets the BPF programs follow the descendants of the targets. Returns the probes for the allocators of new descendants.
     pub(crate) fn follow_descendants(
         &mut self,
         kernel: &mut Kernel,
@@ -227,8 +226,8 @@ impl Targets {
             is_new.map_err(|error| from_engines::kernel(Some(descendant.pid()), error))
         };
         self.descendants.iter().try_for_each(|descendant| follow(descendant).map(drop))?;
-        // The BPF programs follow the processes that these start from now on. Until the last ones are followed, they can start
-        // others, so the search is repeated.
+        // If a followed process starts a process, the BPF programs follow the new process too. A descendant that is not
+        // followed yet can start processes unnoticed, so the search is repeated until it finds no new descendant.
         loop {
             let new = self.find_descendants(tracker, &mut follow)?;
             probes.extend(new.probes);
@@ -307,7 +306,7 @@ impl Targets {
         Ok(())
     }
 
-    /// Returns the notification of images that have stopped at their exec.
+    /// Returns the notification that is sent when an image has stopped at its exec.
     pub(crate) fn exec_stopped(&self) -> Arc<Notify> {
         Arc::clone(&self.exec_stopped)
     }
@@ -321,8 +320,8 @@ impl Targets {
         }
     }
 
-    /// Lets stopped images run, because the allocators in their executables have probes. An image that runs already
-    /// stays late.
+    /// Lets stopped images run, because the allocators in their executables have probes now. If an image runs already, its
+    /// allocators stay late.
     pub(crate) fn resume(&self, images: &[StoppedImage], tracker: &mut ProcessTracker) {
         let Command::Released(child) = &self.command else { return };
         for &image in images {
@@ -332,7 +331,7 @@ impl Targets {
         }
     }
 
-    /// Stops no image at its exec any more, and lets the stopped ones run.
+    /// Ends the stops at exec, and lets the stopped images run.
     pub(crate) fn end_hold(&mut self) {
         if let Command::Released(child) = &mut self.command {
             child.end_hold();
@@ -378,8 +377,8 @@ impl Targets {
         }
     }
 
-    /// Returns true if the target ran before memtrace, so that its allocation rate can be measured before the trace. It
-    /// is false for a command that memtrace starts.
+    /// Returns true if the target ran before memtrace, so that its allocation rate can be measured before the trace. Returns
+    /// false for a command that memtrace starts.
     pub(crate) fn ran_before(&self) -> bool {
         matches!(self.command, Command::None)
     }
@@ -405,14 +404,14 @@ impl Targets {
     }
 }
 
-/// Lets the BPF programs follow a process. Returns true if they did not before, and the process runs.
+/// Lets the BPF programs follow a process. Returns false if they followed the process already, or if it has exited.
 fn follow_descendant(kernel: &mut Kernel, descendant: &Descendant) -> Result<bool, KernelError> {
     let pid = descendant.pid();
     if kernel.follows(pid)? {
         return Ok(false);
     }
     kernel.follow(pid)?;
-    // The program at its exit may have run before.
+    // If the process exited before it was followed, its exit did not remove it from the followed processes.
     if descendant.has_exited() {
         kernel.unfollow(pid)?;
         return Ok(false);

@@ -58,7 +58,7 @@ impl Allocators {
         }
     }
 
-    /// Records that events count from now on, so that allocators found later count as late.
+    /// Records that events are counted from now on. Allocators that are found later are late.
     pub(super) const fn start(&mut self) {
         self.has_started = true;
     }
@@ -198,8 +198,7 @@ impl Allocators {
         handle.map_or(AllocatorId::UNKNOWN, |handle| self.ids.get(handle))
     }
 
-    /// Counts allocators that images mapped before the allocators had probes. Counts only images for which
-    /// `is_selected` returns true.
+    /// Counts allocators that images mapped before the allocators had probes. Counts only images that `is_selected` accepts.
     pub(super) fn count_late(&self, is_selected: impl Fn(ImageId) -> bool) -> u64 {
         self.late.count(is_selected)
     }

@@ -1,4 +1,4 @@
-//! Finds the paths of cgroups, existing and removed, from the IDs that the BPF programs report.
+//! Paths of existing and removed cgroups, by the cgroup IDs that the BPF programs report.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::iter;
@@ -77,7 +77,7 @@ pub(super) struct CgroupResolver {
 }
 
 impl CgroupResolver {
-    /// Returns the cgroups with these IDs, one for each hierarchy, and their ancestors. Each has its hierarchy number.
+    /// Returns the cgroups with these IDs (one ID for each hierarchy) and their ancestors, each with its hierarchy number.
     pub(super) fn with_ancestors(&self, ids: [Option<CgroupId>; HIERARCHIES]) -> Vec<(u32, CgroupId)> {
         let known = self.hierarchies.numbers().zip(ids).filter_map(|(number, id)| Some((number, id?)));
         known.flat_map(|group| iter::once(group).chain(self.ancestors(group))).collect()

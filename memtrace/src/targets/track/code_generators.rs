@@ -7,8 +7,7 @@ use memtrace_host::procfs;
 use memtrace_host::procfs::CodeGenerator;
 use memtrace_model::Pid;
 
-/// Maximum number of processes that are known to generate code. The functions that further
-/// processes generate have no names.
+/// Maximum number of processes that are known to generate code. Functions that further processes generate have no names.
 const MAX_GENERATORS: usize = 1024;
 
 /// Processes that generate code.

@@ -14,8 +14,7 @@ use memtrace_model::{
 
 use super::tracker::ProcessTracker;
 
-/// Reasons of objects, most specific first. The reason of a process is the first reason in this order that one of its
-/// objects has.
+/// Reasons why objects have no probes, most specific first. A process gets the most specific reason of its objects.
 const PRECEDENCE: [UntracedReason; 8] = [
     UntracedReason::NotAttached,
     UntracedReason::UnsupportedAllocator,
@@ -27,8 +26,8 @@ const PRECEDENCE: [UntracedReason; 8] = [
     UntracedReason::NoAllocator,
 ];
 
-/// Time that the dynamic loader can take to map the C library. A process that is younger and has no allocator does not
-/// count as untraced.
+/// Time that the dynamic loader can take to map the C library. A younger process without an allocator does not count as
+/// untraced.
 const LOADING: Duration = Duration::from_millis(100);
 
 /// Coverage of the processes in scope by probes in allocators.
@@ -36,7 +35,7 @@ const LOADING: Duration = Duration::from_millis(100);
 pub(crate) struct Coverage {
     /// True if a process in scope has an allocator with probes.
     has_probed: bool,
-    /// Processes in scope without an allocator with probes, as far as the registry has their images.
+    /// Processes in scope that have no allocator with probes. Contains only processes with an image in the registry.
     without: Vec<(ImageId, UntracedProcess)>,
     /// Ended processes in scope that were not traced for an event class, by class.
     ended: BTreeMap<EventClass, Untraced>,
@@ -47,8 +46,8 @@ pub(crate) struct Coverage {
 }
 
 impl Coverage {
-    /// Returns the coverage of the images for which `is_selected` returns true. An image that an exec has replaced does
-    /// not count, because nothing of it is left.
+    /// Returns the coverage of the images that `is_selected` accepts. Skips images that an exec has replaced, because nothing
+    /// of them is left.
     pub(crate) fn of(tracker: &mut ProcessTracker, is_selected: &dyn Fn(&ProcessTracker, ImageId) -> bool) -> Self {
         let mut coverage = Self::default();
         let (mut unclear, mut go) = (Vec::new(), Vec::new());
@@ -92,7 +91,7 @@ impl Coverage {
         // A recorded event proves that an allocator has probes, even if memtrace could not open the allocator's file
         // for this process.
         let is_recorded = |id: &ImageId| snapshot.and_then(|snapshot| snapshot.images.get(id)).is_some_and(has_events);
-        // The events of a program made by Go are those of its C code.
+        // The events of a Go program come from its C code only. They do not prove that the Go heap is traced.
         let lacks = |(id, process): &&(ImageId, UntracedProcess)| {
             process.reason.applies_to(class) && (process.reason == UntracedReason::Go || !is_recorded(id))
         };
@@ -176,8 +175,8 @@ impl Coverage {
         idle
     }
 
-    /// Adds the number of late allocators of the images that [`Self::add_late`] has not counted at their end. Counts
-    /// only images for which `is_selected` returns true.
+    /// Adds the late allocators that [`Self::add_late`] has not counted at the end of their image. Counts only images that
+    /// `is_selected` accepts.
     pub(crate) fn add_remaining_late(
         &mut self,
         tracker: &ProcessTracker,
@@ -186,7 +185,7 @@ impl Coverage {
         self.add_late(tracker.allocators.count_late(|id| is_selected(tracker, id)));
     }
 
-    /// Adds `allocators`, a number of allocators that images in scope mapped before the allocators had probes.
+    /// Adds a number of allocators that images in scope mapped before the allocators had probes.
     pub(crate) const fn add_late(&mut self, allocators: u64) {
         self.late += allocators;
     }
@@ -195,7 +194,8 @@ impl Coverage {
         self.late
     }
 
-    /// Returns true if no process was in scope. One that has left the scope, by exec or by a new name, has events.
+    /// Returns true if no process was in scope. A process that has left the scope by an exec or a new name still counts,
+    /// because it has events.
     pub(crate) fn has_no_process(&self, snapshots: &Snapshots) -> bool {
         let is_empty = |snapshot: &Snapshot| !snapshot.images.values().any(has_events);
         !self.has_probed
@@ -216,11 +216,11 @@ fn has_events(usage: &ImageUsage) -> bool {
     usage.total != Quantities::default() || usage.unmatched_frees > 0
 }
 
-/// Returns a program that is made by Go, if it has mapped an allocator too: its C code can use that one, but the heap of Go is
-/// not traced.
+/// Returns the running process of an image if its executable is a Go program. An allocator with probes can serve the C code of
+/// such a program, but the Go heap is not traced.
 fn go_program(tracker: &ProcessTracker, id: ImageId) -> Option<UntracedProcess> {
     let image = tracker.images().get(&id).filter(|image| image.ended.is_none())?;
-    // A library made by Go does not make its program one.
+    // A Go library does not make its executable a Go program.
     let is_executable = |path: &Path| image.exe.as_deref() == Some(path);
     let is_go = image.objects().any(|object| is_executable(&object.path) && tracker.allocators.is_go(object));
     is_go.then(|| UntracedProcess {

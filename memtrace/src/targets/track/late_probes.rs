@@ -16,8 +16,7 @@ const MAX_IMAGES: usize = 1 << 16;
 /// known if the image is in scope.
 #[derive(Debug, Default)]
 pub(super) struct LateProbes {
-    /// Time of the probes by object handle, on the monotonic clock; `None` before the probes are
-    /// placed.
+    /// Time when the probes were placed, on the monotonic clock, by object handle; `None` before.
     probed: HashMap<PathBuf, Option<Duration>>,
     /// Handles of the objects that an image mapped before the objects had probes, by image.
     images: BTreeMap<ImageId, BTreeSet<PathBuf>>,
@@ -31,7 +30,7 @@ impl LateProbes {
         self.probed.insert(handle.to_owned(), None);
     }
 
-    /// Records that the probes of the allocator are in place since `now`.
+    /// Records that the probes of the allocator were placed at `now`.
     pub(super) fn set_probed(&mut self, handle: &Path, now: Duration) {
         if let Some(since) = self.probed.get_mut(handle) {
             since.get_or_insert(now);
@@ -70,7 +69,7 @@ impl LateProbes {
         }
     }
 
-    /// Records that an image, which was stopped since its exec, runs since `time`: its mappings count as made then.
+    /// Records that an image that was stopped at its exec runs since `time`. Its mappings count as made at `time`.
     pub(super) fn set_running(&mut self, image: ImageId, time: Duration) {
         let Some(mut handles) = self.images.remove(&image) else { return };
         handles.retain(|handle| self.is_late(handle, time));
@@ -79,14 +78,13 @@ impl LateProbes {
         }
     }
 
-    /// Returns the number of allocators that `image` mapped before they had probes, and forgets
-    /// them.
+    /// Returns the number of allocators that `image` mapped before the allocators had probes, and forgets the image.
     pub(super) fn take(&mut self, image: ImageId) -> u64 {
         self.images.remove(&image).map_or(0, |handles| handles.len() as u64)
     }
 
-    /// Counts the allocators that the remaining images mapped before the allocators had probes. Counts only images for
-    /// which `is_selected` returns true, and the images beyond [`MAX_IMAGES`].
+    /// Counts the allocators that the remaining images mapped before the allocators had probes. Counts only images that
+    /// `is_selected` accepts, and the images beyond [`MAX_IMAGES`].
     pub(super) fn count(&self, is_selected: impl Fn(ImageId) -> bool) -> u64 {
         let selected = self.images.iter().filter(|&(&id, _)| is_selected(id));
         selected.map(|(_, handles)| handles.len() as u64).sum::<u64>() + self.beyond

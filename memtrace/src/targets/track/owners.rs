@@ -54,8 +54,8 @@ impl Owners {
         self.images.remove(&id);
     }
 
-    /// Returns the cgroups of an image at its end, with their ancestors. If the kernel did not report the cgroups, or
-    /// if one of their paths is not known, adds the cgroups at the path that was read last while the image ran.
+    /// Returns the cgroups of an image at its end, with their ancestors. If the kernel did not report the cgroups, or if one of
+    /// their paths is not known, adds the cgroups at the last path that was read while the image ran.
     pub(super) fn cgroups_of(
         &self,
         id: ImageId,

@@ -40,7 +40,7 @@ impl ProcessTracker {
             Ok(lost) => self.read_again(lost, &mut changes),
             Err(error) => log::warn!("cannot read perf mmap events: {error}"),
         }
-        // One at a time, because a read of a process that still holds its lock can wait.
+        // Each poll reads only one locked process, because the read can wait if the process still holds its lock.
         if let Some(pid) = self.locked.pop_front()
             && matches!(self.read_mappings(pid, &mut changes), Err(ProcessError::Locked(_)))
         {

@@ -54,7 +54,7 @@ pub(crate) struct ProcessTracker {
 pub(super) struct TrackerClock {
     /// Time of tick 0.
     pub(super) origin: Duration,
-    /// Time at which events began to count; `None` before.
+    /// Time when events began to count; `None` before.
     pub(super) start: Option<Duration>,
 }
 
@@ -104,8 +104,8 @@ impl ProcessTracker {
         &mut self.objects
     }
 
-    /// Closes unused files: see [`Objects::close_unused`], also for `deleted` and `named`. Returns the handles of the
-    /// closed files. These handles can belong to other files afterwards.
+    /// Closes unused files. [`Objects::close_unused`] describes `deleted` and `named`. Returns the handles of the closed files.
+    /// These handles can belong to other files afterwards.
     pub(crate) fn close_unused_files<'a>(
         &mut self,
         deleted: bool,
@@ -258,7 +258,7 @@ impl ProcessTracker {
         self.allocators.late().take(id)
     }
 
-    /// Records that the latest image of `pid`, which was stopped since its exec, runs from now on. Its allocators that
+    /// Records that the latest image of `pid`, which was stopped at its exec, runs from now on. Allocators of the image that
     /// have probes are not late.
     pub(crate) fn set_running(&mut self, pid: Pid) {
         let id = self.latest_id(pid);
@@ -377,8 +377,8 @@ impl ProcessTracker {
     pub(crate) fn take_ended(&mut self, id: ImageId, end: ImageEnd, at: Tick) -> Option<ProcessImage> {
         self.owners.remove(id);
         if self.registry.runs(id) {
-            // The mmap events of the image's end were lost, or mmap events are not available. After an exec that the
-            // registry does not know, the image stays there as the running image.
+            // The mmap events of the image's end were lost, or mmap events are not available. After an exec that the registry
+            // does not know, the image stays in the registry as the running image.
             let kind = match end {
                 ImageEnd::Exec => return self.registry.images().get(&id).cloned(),
                 ImageEnd::Exit | ImageEnd::OomKill => ProcessEventKind::Exited { at },
