@@ -14,8 +14,8 @@ use memtrace_host::kernel::stack_copies::{StackCopy, StackCopyReader};
 use memtrace_model::Bytes;
 use tokio::sync::Notify;
 
-/// Number of copies of running processes at which the thread stops reading. Each copy has a stack id of its own in the
-/// ledgers, and the other stacks need ids too.
+/// Maximum number of copies of running processes. At this number, the thread stops reading. Each copy has a stack id of its own
+/// in the ledgers, and the other stacks need ids too.
 const MAX_COPIES: usize = 1 << 18;
 /// Number of records that are read between two checks of the limits.
 const BATCH: usize = 256;
@@ -62,7 +62,7 @@ impl CopyThread {
         mem::take(&mut *self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns those copies of the next call of [`Self::take`] for which `is_wanted` returns true, and removes them.
+    /// Removes and returns the read copies that `is_wanted` accepts. The next call of [`Self::take`] does not return them.
     pub(super) fn take_if(&self, is_wanted: impl FnMut(&mut StackCopy) -> bool) -> Vec<StackCopy> {
         let mut copies = self.shared.copies.lock().unwrap_or_else(PoisonError::into_inner);
         copies.extract_if(.., is_wanted).collect()

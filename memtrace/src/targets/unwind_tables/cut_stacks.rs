@@ -1,5 +1,5 @@
-//! Finishes the walks of stacks that were cut at an object without an unwind table: in a copy of the stack, as soon as
-//! the table exists.
+//! Finishes the walks of stacks that were cut at an object without an unwind table. As soon as the table exists, the walk
+//! continues in a copy of the stack.
 
 use std::collections::HashMap;
 use std::os::unix::fs::FileExt as _;
@@ -50,8 +50,8 @@ impl CutStacks {
         self.reader.take()
     }
 
-    /// Finishes the walks of `new` copies, and of waiting copies if their tables exist by now. Stops after
-    /// [`MAX_TIME`]. Returns the objects without a table for which the first copy began to wait in this call.
+    /// Finishes the walks of `new` copies, and of waiting copies if their tables exist by now. Stops after [`MAX_TIME`].
+    /// Returns the objects without a table that got their first waiting copy in this call.
     pub(super) fn finish_walks(
         &mut self,
         new: Vec<StackCopy>,

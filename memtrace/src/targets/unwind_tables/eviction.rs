@@ -2,9 +2,9 @@
 //!
 //! When a process maps the object of an evicted table, the table is loaded again from the cache on disk.
 //!
-//! BPF programs that looked up the table before the eviction may still read it. So the space of the table is reused
-//! only after two conditions are met. Later mmap events were applied, which invalidates the look-ups. And the BPF
-//! programs that were running have ended. A round is the time between two calls of [`Eviction::end_round`].
+//! BPF programs that looked up the table before the eviction may still read it. So the space of the table is reused only when
+//! two conditions are met: later mmap events were applied, which invalidates the look-ups, and the BPF programs that were
+//! running have ended. A round is the time between two calls of [`Eviction::end_round`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -33,11 +33,11 @@ const MAX_KEYS: usize = 8;
 /// State of the eviction of tables.
 #[derive(Debug, Default)]
 pub(super) struct Eviction {
-    /// Keys under which an object was published, by object handle.
+    /// Keys of each published object, by object handle.
     keys: HashMap<PathBuf, Vec<ObjectKey>>,
     /// Space of evicted tables, with the number of rounds since the eviction.
     retired: Vec<(Space, u32)>,
-    /// Objects with tables that found no space, by object handle.
+    /// Objects without space for their tables, by object handle.
     refused: HashMap<PathBuf, Weak<Object>>,
     /// Number of rounds until the next search for tables to evict.
     pause: u32,
@@ -84,8 +84,8 @@ impl Eviction {
         self.keys.remove(handle).unwrap_or_default()
     }
 
-    /// Chooses objects for the eviction of their tables: the first [`EVICTED_AT_ONCE`] of the `idle` objects for which
-    /// `has_table` returns true. `free`: free share of the space.
+    /// Chooses objects for the eviction of their tables: the first [`EVICTED_AT_ONCE`] of the `idle` objects that `has_table`
+    /// accepts. `free`: free share of the space.
     ///
     /// Chooses none in three cases: no table lacks space and enough is free; the space of evicted tables will be free
     /// soon; or one of the last [`PAUSE`] rounds searched without result.

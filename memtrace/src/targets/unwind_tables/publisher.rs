@@ -24,7 +24,7 @@ use super::placement::{Placement, generated, without_table};
 use crate::targets::bounded_set::BoundedSet;
 
 /// Number of threads that build tables before events count. They are enough for the objects of one process, and leave
-/// processors to this process.
+/// processors for the process itself.
 const THREADS: usize = 2;
 
 /// Maximum size, on disk, of the tables that are loaded before a command runs. They take 16 MiB in the BPF maps, and a
@@ -46,7 +46,7 @@ pub(super) struct TablePublisher {
     /// Keys of the objects with a table in construction, by object handle.
     waiting: HashMap<PathBuf, Vec<ObjectKey>>,
     eviction: Eviction,
-    /// Keys of requested objects with a change time that the file at the path did not have.
+    /// Keys of rejected requests: the file at the path had another change time than the requested object.
     rejected: BoundedSet<ObjectKey>,
 }
 
@@ -124,8 +124,8 @@ impl TablePublisher {
         }
     }
 
-    /// Answers a request of the BPF programs for the object `key`. `object`: the object that the requesting process
-    /// maps there now, if any.
+    /// Answers a request of the BPF programs for the object `key`. `object`: the object that the requesting process maps at the
+    /// requested addresses now, if any.
     pub(super) fn request(&mut self, kernel: &mut Kernel, key: ObjectKey, object: Option<Arc<Object>>) {
         let Some(object) = object else {
             // If another process maps the object, the BPF programs request the object again.
@@ -142,8 +142,8 @@ impl TablePublisher {
             set_object(kernel, key, generated(), &object.path);
             return;
         }
-        // If another file has taken the path, its table would give wrong stacks. Stacked file systems can report a
-        // change time of their own, but then they do so at the second request too.
+        // If another file has taken the path, its table would give wrong stacks. A stacked file system can report a change time
+        // of its own in each request, so the second request with a key is accepted.
         if !has_change_time(&handle, key) && self.rejected.insert(key) {
             kernel.unwind_maps().forget_object(key);
             return;
@@ -239,8 +239,8 @@ impl TablePublisher {
         self.builder.ready()
     }
 
-    /// Evicts the tables of `closed` objects. If space is short, also evicts the tables of the first few `idle`
-    /// objects, which no process may have mapped. All mmap events up to now must be applied.
+    /// Evicts the tables of `closed` objects. If space is short, evicts the tables of the first few `idle` objects too. No
+    /// process may have mapped an idle object. All mmap events up to now must be applied.
     pub(super) fn evict(
         &mut self,
         kernel: &mut Kernel,
@@ -287,8 +287,8 @@ impl TablePublisher {
         }
     }
 
-    /// Publishes an entry without a table for each object with a table that found no space. Until then, stacks through
-    /// the object are copied.
+    /// Publishes an entry without a table for each object without space for its table. Until then, stacks through the object
+    /// are copied.
     fn publish_refused(&mut self, kernel: &mut Kernel) {
         for handle in self.eviction.refused() {
             self.tables.insert_without_table(handle.clone());

@@ -29,8 +29,8 @@ use crate::targets::track::ProcessTracker;
 /// with the most mappings. The background thread builds the others.
 const PREPARED: usize = 48;
 
-/// Time limit at the end of a run: for cut stacks, and then again for the tables of the command's objects. The next run
-/// of the command builds the tables that are missing then, before the command runs.
+/// Time limit at the end of a run: for cut stacks, and then again for the tables of the command's objects. In the next run, the
+/// tables that are still missing are built before the command runs.
 const FINISH_TIME: Duration = Duration::from_secs(10);
 
 /// The unwind tables of a run.

@@ -59,8 +59,8 @@ impl TableWriter {
         Ok(maps.write_pages(placement.page_base + number, &[page])?)
     }
 
-    /// Writes a table to its reserved pages. Afterwards none of these pages is pending, even if `table` is an error. If
-    /// the rows find no space, the pages stay pending.
+    /// Writes a table to its reserved pages. Afterwards none of these pages is pending, even if `table` is an error. The only
+    /// exception: without space for the rows, the pages stay pending.
     pub(super) fn complete(
         &mut self,
         maps: &mut UnwindMaps,
