@@ -57,7 +57,7 @@ pub struct Process {
     timeout: Duration,
 }
 
-/// Lines of a stream, which a thread reads as they arrive.
+/// Lines of a stream. A thread reads the lines as they arrive.
 struct Lines {
     receiver: Receiver<String>,
     received: Vec<String>,

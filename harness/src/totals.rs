@@ -12,8 +12,8 @@ use serde::Deserialize;
 pub struct Totals {
     pub live_bytes: u64,
     pub live_count: u64,
-    /// Bytes that were live when the process ended. Zero in the totals of a victim, which it prints
-    /// while it runs.
+    /// Bytes that were live when the process ended. Zero in the totals that a victim prints, because it prints them while
+    /// it runs.
     #[serde(default)]
     pub exit_bytes: u64,
     #[serde(default)]
