@@ -253,7 +253,7 @@ fn assert_spans(activity: &Activity, expected: &[SpanRecord], is_traced: impl Fn
     let (mut exact, mut exact_cpu) = (Vec::new(), Vec::new());
     let (mut cpu_found, mut cpu_least, mut cpu_most) = (0, 0, 0);
     for SpanRecord { tid, spans } in expected {
-        // Spans that are not traced have no found_spans, and are not parents of found_spans.
+        // Index of each span in `found_spans`; `None` if the span is not traced.
         let mut places: Vec<Option<usize>> = Vec::new();
         let mut next = 0;
         for span in spans {

@@ -195,8 +195,8 @@ fn status_field(pid: u32, name: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Traces the victim, and sends `signal` to the workers that read the names of its objects. Asserts that the report is complete,
-/// and names the loss `reason`.
+/// Traces the victim, and sends `signal` to the workers that read the names of its objects. Asserts that the totals are
+/// exact, and that a note of the report has `reason`.
 fn assert_loss_of_names(signal: i32, reason: &str) {
     let mut victim = Victim::start(&mut Command::new(victim::binaries().join("victim-rust-jemalloc")));
     let mut tracer = Trace::victim(&victim).start();

@@ -210,8 +210,8 @@ impl Hostile {
         let _ = lchown(&map, Some(USER), Some(USER));
         match random.below(4) {
             0 => fs::remove_file(program).expect("the program exists"),
-            // The search for libraries follows links in the root directory of the program, as the dynamic loader does. So a link
-            // to the forbidden file would be opened there.
+            // The search for libraries follows links in the root directory of the program, as the dynamic loader does. So it
+            // would open a link to the forbidden file there.
             1 => {
                 fs::remove_file(program).expect("the program exists");
                 symlink(&forbidden.fifo, program).expect("the name is free");
