@@ -262,8 +262,8 @@ pub struct StackRecord {
     pub frames: u32,
     /// Reason that the walk ended: an [`End`].
     pub end: u32,
-    /// Time of the walk, in nanoseconds since [`Settings::start_ns`]. A tick is too long, because code can be replaced
-    /// within one.
+    /// Time of the walk, in nanoseconds since [`Settings::start_ns`]. A tick is too long, because code can be replaced within a
+    /// tick.
     pub taken: u64,
 }
 

@@ -33,8 +33,8 @@ impl Naming {
         unprefixed.then_some("").into_iter().chain(allocators.iter().flat_map(|allocator| allocator.prefixes).copied())
     }
 
-    /// Returns true for functions of C allocators: an object can have them several times, with different prefixes. A
-    /// prefix may be empty.
+    /// Returns true for functions of C allocators. An object can define such a function several times, with different prefixes.
+    /// A prefix may be empty.
     #[must_use]
     pub const fn has_prefix(self) -> bool {
         matches!(self, Self::Standard | Self::Own(_))

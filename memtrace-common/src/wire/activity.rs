@@ -152,8 +152,8 @@ pub mod futex_use {
     /// The use is not known.
     pub const UNKNOWN: u32 = 0;
 
-    /// Other processes may wake the thread, and the expected value may be the id of a thread. In this way, glibc waits
-    /// for a word that the kernel clears when a thread exits.
+    /// The futex is not private to the process, and its expected value may be a thread id. glibc waits in this way for the exit
+    /// of a thread: the kernel clears the futex word at the exit.
     pub const MAYBE_JOIN: u32 = 1;
 
     /// As [`MAYBE_JOIN`], and a thread that exits has woken the waiting thread.

@@ -86,7 +86,7 @@ pub struct ShareRecord {
     pub traced: u32,
 }
 
-/// Maximum number of processes that share the memory of another process. Further ones are counted apart.
+/// Maximum number of processes that share the memory of another process. Further processes are counted apart.
 pub const MAX_SHARERS: usize = 1 << 13;
 
 /// Returns the index of the ring for records about the pages and mappings of process `pid`. If `forks` are recorded,
