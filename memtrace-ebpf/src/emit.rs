@@ -277,7 +277,7 @@ pub fn rusage(context: &impl EbpfContext, thread: Thread, record: RusageRecord) 
     }
 }
 
-/// Records the blocks of a demoted process that were dropped. These records have one ring, since user space reads the
+/// Records the blocks of a demoted process that were dropped. One ring suffices for these records, because user space reads the
 /// same sum from the map.
 #[inline(always)]
 pub fn dropped(context: &impl EbpfContext, record: DroppedRecord) {

@@ -14,7 +14,7 @@ use crate::atomic;
 #[btf_map]
 static COUNTERS: PerCpuArray<u64, { counter::COUNT as usize }> = PerCpuArray::new();
 
-/// Adds `count` to the losses for this reason. Logs the first one on each CPU.
+/// Adds `count` to the losses for this reason. Logs the first loss on each CPU.
 #[inline(always)]
 pub fn count(context: &impl EbpfContext, reason: LossReason, count: u64) {
     if add(reason as u32, count) == 0 {

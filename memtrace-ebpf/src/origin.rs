@@ -21,8 +21,8 @@ pub struct Caller {
 
 /// Start of a stack walk.
 pub trait Origin {
-    /// Returns the registers of the first frame. `registers` is space for a copy of the registers, `window` for words
-    /// of the stack.
+    /// Returns the registers of the first frame. `registers` is space for a copy of the registers, and `window` is space for
+    /// words of the stack.
     fn begin<'copy>(
         &'copy self,
         registers: &'copy mut MaybeUninit<Registers>,

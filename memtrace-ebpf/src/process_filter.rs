@@ -29,8 +29,8 @@ static FILTERS: HashMap<FilterKey, u32, MAX_FILTERS> = HashMap::new();
 #[btf_map]
 static CHANGES: Array<u64, 1> = Array::new();
 
-/// New names of processes by process id. The kernel sets a name after the tracepoint, so a program may still read the
-/// old one from the task.
+/// New names of processes by process id. The kernel sets a name after the tracepoint, so a program may still read the old name
+/// from the task.
 #[btf_map]
 static NAMES: LruHashMap<u32, [u64; 2], 4096> = LruHashMap::new();
 
@@ -86,8 +86,8 @@ pub fn was_traced_before_exec(pid: u32) -> bool {
 }
 
 /// Returns true if process `pid` is traced or may be traced later. Forks, execs and exits of these processes are
-/// recorded, because user space numbers the images of each process from its start. A process that is not listed, and
-/// shares the memory of a listed one, does not count.
+/// recorded, because user space numbers the images of each process from its start. Returns false for a process that is not
+/// listed itself and shares the memory of a listed process.
 #[inline(always)]
 pub fn may_be_traced(pid: u32) -> bool {
     let is_traced = |known: Decision| known.flags & (decision::TRACED | decision::SHARED) == decision::TRACED;

@@ -54,8 +54,8 @@ extern "C" fn rusage_faults(task: u64, major: u32) -> u64 {
     let mut sequence = read_sequence(signal);
     let mut sum = read_word(signal, in_signal);
     let mut node = read_word(head, 0);
-    // `read_word` returns 0 for memory that cannot be read. The walk of the list does not return to its head from
-    // there.
+    // `read_word` returns 0 for memory that cannot be read. After such a read, the walk never reaches the head of the list, and
+    // the sum is not known.
     for _ in 0..MAX_STEPS {
         if node != head {
             sum += read_word(node - field!(rusage.task_thread_node) as u64, in_task);

@@ -25,7 +25,7 @@ struct ThreadTags {
     reserved: u32,
     /// Stack pointer at the entry of the call that `of_call` belongs to.
     call: u64,
-    /// Id of the tag that was current before each entered tag, by level.
+    /// Ids of the tags that were current before the entered tags, by level.
     outer: [u16; MAX_TAG_LEVELS],
 }
 

@@ -32,8 +32,8 @@ impl ReadMemory for UserMemory {
     }
 }
 
-/// Returns the stack pointer of a goroutine; 0 if a word is unreadable. The function is global, so that its stack frame
-/// is not added to the one of the walk's step.
+/// Returns the stack pointer of a goroutine; 0 if a word is unreadable. The function is global, so that its stack frame is not
+/// added to the frame of the walk's step.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn unwind_goroutine(goroutine: u64, distance: u64) -> u64 {

@@ -143,8 +143,9 @@ fn futex_enter(context: RawTracePointContext) -> i32 {
 /// that the waker has interrupted. It runs for each wake on the machine, so it first looks up the woken thread.
 ///
 /// The current thread is the waker if it belongs to the process of the woken thread, and exits or is in a system call
-/// that wakes threads at the same address. Timers and signals wake from elsewhere. If a timer interrupts such a call
-/// and wakes a thread that waits at its address, the wait ends with an error, and `futex_exit` drops the waker.
+/// that wakes threads at the same address. Timers and signals wake threads from other contexts. If a timer interrupts such a
+/// system call and wakes a thread that waits at the same address, the wait ends with an error, and `futex_exit` drops the
+/// waker.
 #[raw_tracepoint(tracepoint = "sched_waking")]
 fn futex_waking(context: RawTracePointContext) -> i32 {
     let woken: u64 = context.arg(0);

@@ -88,7 +88,7 @@ pub fn prefetch(thread: Thread) {
     }
 }
 
-/// Returns the address at which the current process continues in user mode; 0 if it cannot be read.
+/// Returns the address of the current process's next instruction in user mode; 0 if it cannot be read.
 #[inline(always)]
 pub fn next_instruction() -> u64 {
     kernel::read_word(Interrupted::current().registers, offset::INSTRUCTION)

@@ -39,8 +39,8 @@ pub fn table(pid: u32, object: &ObjectKey, begin: u64, end: u64) -> Option<&'sta
     None
 }
 
-/// Returns true if `table` is still the entry of `object`. The memory of a replaced entry can become another entry's at
-/// once (`htab_lru_push_free`, kernel/bpf/hashtab.c).
+/// Returns true if `table` is still the entry of `object`. The kernel can reuse the memory of a replaced entry for another
+/// entry at once (`htab_lru_push_free`, kernel/bpf/hashtab.c).
 #[inline(always)]
 pub fn is_current(object: &ObjectKey, table: &ObjectTable) -> bool {
     // SAFETY: only the address of the value is used.

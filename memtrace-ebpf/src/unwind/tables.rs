@@ -107,12 +107,14 @@ impl Store for Maps {
     }
 }
 
-/// Results of [`unwind_find_rule`] that do not end the walk. Every other result is an [`End`].
+/// Result of [`unwind_find_rule`]: the rule was cached. Except for this and the next two results, every result is an [`End`].
 ///
 /// A result is one word that always has a value: with a `Result` the compiler could spill an uninitialised error,
 /// which the verifier refuses.
 const CACHED: u64 = 1 << 32;
+/// The rule was found in the tables.
 const FOUND: u64 = 2 << 32;
+/// The address is in JIT code.
 const GENERATED: u64 = 3 << 32;
 
 /// Copies the rule for `pc` into the scratch memory of `slot`. The function is global, like [`super::unwind_step`].

@@ -29,7 +29,7 @@ const MAX_STACK: u64 = 128 << 20;
 
 /// Sizes of the address ranges in the cache of mappings, as powers of two. The entries of the smallest size have every mapping
 /// that was hit. An entry of a larger size has the last mapping in its range, so a large mapping needs few look-ups in the
-/// kernel, and is known at times when such a look-up fails.
+/// kernel, and is known even if such a look-up fails.
 const RANGE_BITS: [u32; 3] = [16, 20, 24];
 
 /// Cache key: the 2^`bits`-sized address range that contains an address.
@@ -50,8 +50,8 @@ impl RangeKey {
 /// Cache of look-ups. A look-up in the kernel takes some hundred nanoseconds, and can fail while another thread
 /// changes the mappings.
 ///
-/// The memory of a replaced entry can become another entry's at once (`htab_lru_push_free`, kernel/bpf/hashtab.c), so a
-/// reader that has copied an entry checks that it is still there.
+/// The kernel can reuse the memory of a replaced entry for another entry at once (`htab_lru_push_free`, kernel/bpf/hashtab.c).
+/// So a reader that has copied an entry checks that the entry is still there.
 #[btf_map]
 static VMA_CACHE: LruHashMap<RangeKey, Mapping, 16384> = LruHashMap::new();
 
