@@ -23,8 +23,8 @@ const fn target(machine: Machine, before: u64, return_address: u64) -> u64 {
     }
 }
 
-/// Decodes a call of x86-64. `call rel32` is E8 and the distance. `call r/m64` is FF and a ModR/M byte with 2 in the
-/// middle. The ModR/M byte determines the length (Intel SDM, volume 2, "CALL" and table 2-2).
+/// Decodes a call of x86-64. `call rel32` is E8 and the distance. `call r/m64` is FF and a ModR/M byte with 2 in its reg field.
+/// The ModR/M byte determines the length (Intel SDM, volume 2, "CALL" and table 2-2).
 #[inline(always)]
 const fn x86_64(before: u64, return_address: u64) -> u64 {
     if byte(before, 5) == 0xe8 {

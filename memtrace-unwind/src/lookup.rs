@@ -102,7 +102,7 @@ pub fn mapping(object: &ObjectTable, vma: &VmaRange, pc: u64) -> Mapping {
         }
     }
     result.pages_and_kind = u32::from(mapping::UNUSABLE) << 24;
-    // There may be code again after `pc`.
+    // The result covers only `pc`, because there may be code after it.
     result.begin = pc;
     result.end = pc.wrapping_add(1);
     result

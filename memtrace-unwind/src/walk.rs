@@ -389,8 +389,8 @@ impl Walk {
     /// Finds the caller in code without rows: the frame pointer points to the caller's saved frame pointer, and the
     /// return address is above that.
     ///
-    /// The register may have any other value, or still be the frame pointer of an outer function. The frame is rejected
-    /// unless a call precedes the return address, and unless this call can have led to code without rows.
+    /// The register may have any other value, or still hold the frame pointer of an outer function. The frame is accepted only
+    /// if a call precedes the return address, and only if this call can have led to code without rows.
     ///
     /// Compilers that write no table for an object may keep no frame pointers either. So a frame that was found from an
     /// object without a table is rejected unless it is outermost, or the next step finds its caller.

@@ -14,7 +14,7 @@ pub struct CachedRule(u32);
 const SIMPLE: u32 = 1 << 28;
 /// Bit: the CFA of a simple rule is at an offset from the frame pointer, not from the stack pointer.
 const FROM_FP: u32 = 1 << 27;
-/// Position of the offset of the CFA, in words.
+/// Lowest bit of the CFA's offset, which is in words.
 const CFA_SHIFT: u32 = 11;
 const CFA_BITS: u32 = 16;
 /// Lowest bits: the distance in words from the CFA down to the saved frame pointer; 0 if the frame pointer is

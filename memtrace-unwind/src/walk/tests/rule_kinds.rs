@@ -64,7 +64,7 @@ fn caller_of_a_c_function_is_on_the_stack_of_its_goroutine() {
     let rule = Rule { cfa_kind: cfa::GOROUTINE, cfa_offset: 40, extra: 48, ..Rule::default() };
     let code = code_with_rules(&[(0x1000, rule), (0x2000, sp(8))]);
     let found = |stack: &Stack| walk(&after_call(0x1010, SP, 0), stack, &code);
-    // The stack of the goroutine is below the one of the thread.
+    // The stack of the goroutine is below the stack of the thread.
     let (goroutine, end) = (0xc000_0000, 0xc010_0000);
     let distance = 0x80;
     let on_goroutine = [
@@ -87,7 +87,7 @@ fn caller_of_a_c_function_is_on_the_stack_of_its_goroutine() {
 fn signal_frame_restores_the_interrupted_registers() {
     let signal = Rule { cfa_kind: cfa::SIGNAL, ..Rule::default() };
     let by_fp = Rule { cfa_kind: cfa::FP, cfa_offset: 16, ..Rule::default() };
-    // The handler runs on an alternate stack above the interrupted one.
+    // The handler runs on an alternate stack above the interrupted stack.
     let (interrupted_sp, interrupted_fp) = (SP - 0x8000, SP - 0x7f00);
     let context = SP + 8 + 40;
     let stack = Stack::from([
