@@ -50,7 +50,7 @@ fn check_dependencies(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// Builds cargo-deny for this user if it is missing. Without optimisations, that takes one minute instead of four, and its
+/// Builds cargo-deny for this user if it is missing. Without optimisations, the build takes one minute instead of four, and the
 /// checks take some seconds.
 fn ensure_cargo_deny() -> Result<()> {
     if command::answer(command::cargo().args(["deny", "--version"])).is_some() {

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 
-/// Time after which the service exits by itself. The demo is shorter.
+/// Maximum run time of the service, which then exits by itself. The demo is shorter.
 const LIMIT: &str = "120s";
 
 /// The running service. Dropping this value kills it.
