@@ -140,9 +140,9 @@ impl Coverage {
         self.without.iter().filter(|(_, process)| applies(process)).count()
     }
 
-    /// Adds a process in scope that has ended. The registry must still have its image. `recorded`: classes with events
-    /// of the process. `classes`: all traced classes. Returns the other classes, if their reports list the process as a
-    /// process without events.
+    /// Adds a process in scope that has ended. The registry must still have its image. `recorded`: classes with events of the
+    /// process. `classes`: all traced classes. Returns the classes that have no events of the process, but list it in their
+    /// reports.
     pub(crate) fn add_ended(
         &mut self,
         tracker: &mut ProcessTracker,

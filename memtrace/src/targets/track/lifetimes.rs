@@ -8,7 +8,7 @@ use memtrace_model::{EventClass, ImageEnd, ImageId, ImageUsage, Pid, Snapshot, T
 use super::coverage::Coverage;
 use super::tracker::ProcessTracker;
 
-/// Adds the image ends that perf has reported up to `now`, and that `snapshot` lacks because rings were full.
+/// Adds the image ends that perf has reported up to `now`, if `snapshot` lacks them because rings were full.
 pub(crate) fn add_missed_ends(tracker: &ProcessTracker, snapshot: &mut Snapshot, now: Tick) {
     let killed: BTreeSet<_> = snapshot.oom_kills.iter().map(|kill| kill.victim).collect();
     for (&id, image) in tracker.registry.images() {

@@ -148,7 +148,7 @@ impl TablePublisher {
             kernel.unwind_maps().forget_object(key);
             return;
         }
-        // An executable is requested before it is mapped, under the inode number of the stacked file system.
+        // An executable is requested before it is mapped. This request has the inode number of the stacked file system.
         let mapped_as = kernel.file_id(&handle).filter(|other| *other != key);
         self.build_later(kernel, object, handle, [key].into_iter().chain(mapped_as));
     }
