@@ -32,8 +32,7 @@ use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::service_manager;
 
-/// Interval at which new mappings are processed. Few processes map an allocator after their start,
-/// so the interval can be long.
+/// Interval between two polls for new mappings. Few processes map an allocator after their start, so the interval can be long.
 const MAPPINGS: Duration = Duration::from_millis(100);
 
 /// Monitors threads according to `config`.

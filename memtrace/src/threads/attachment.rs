@@ -66,7 +66,7 @@ impl Attachment {
         filter::require_match(&config.target, &filter::resolve(&config.target, false)?)?;
         let probe_site = (config.source != SourceChoice::Allocator).then_some(ProbeSite::Best);
         let (mut targets, mut allocators) = match Targets::find(&config.target, probe_site, &mut tracker) {
-            // Without an allocator, the kernel's counters remain.
+            // Without an allocator, the monitor has only the kernel's counters.
             Err(error @ Error::NoAllocator { .. }) => {
                 tracker = new_tracker();
                 let (mut targets, allocators) = Targets::find(&config.target, None, &mut tracker)?;
@@ -160,13 +160,12 @@ impl Attachment {
         self.targets.pidfds().map_err(|error| Error::Failed(format!("cannot wait for the targets: {error}")))
     }
 
-    /// Returns the notification of images that have stopped at their exec.
+    /// Returns the notification that is sent when an image has stopped at its exec.
     pub(super) fn exec_stopped(&self) -> Arc<Notify> {
         self.targets.exec_stopped()
     }
 
-    /// Probes newly mapped allocators, lets the images run that are stopped until then, forgets ended processes, and
-    /// closes unused files.
+    /// Probes newly mapped allocators, then lets stopped images run. Forgets ended processes, and closes unused files.
     pub(super) fn update(&mut self, observer: &mut dyn Observer) {
         let stopped = self.targets.take_stopped_images();
         let Changes { allocators, .. } = self.tracker.poll();
@@ -247,7 +246,7 @@ impl Attachment {
         losses
     }
 
-    /// Stops no image at its exec any more.
+    /// Ends the stops at exec, and lets the stopped images run.
     pub(super) fn end_hold(&mut self) {
         self.targets.end_hold();
     }

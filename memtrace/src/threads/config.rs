@@ -35,7 +35,7 @@ pub(crate) struct ThreadsConfig {
     pub(crate) protect: bool,
     /// Real-time priority (`SCHED_FIFO`) of the sampling thread; `None` for normal scheduling.
     pub(crate) realtime: Option<u8>,
-    /// Column by which tables are sorted.
+    /// Sort column of tables.
     pub(crate) sort: ThreadColumn,
     /// Conditions of triggers.
     pub(crate) conditions: Vec<Condition>,

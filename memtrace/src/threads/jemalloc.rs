@@ -16,27 +16,27 @@ use super::reading::Reading;
 /// Time limit for reading the counters of all processes.
 const DEADLINE: Duration = Duration::from_millis(50);
 
-/// The same for the first reading, without which the first interval has no counters.
+/// Time limit for the first reading. Without this reading, the first interval has no counters.
 const FIRST_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Counters of jemalloc in a process.
 struct JemallocProcess {
     counters: JemallocCounters,
-    /// Offset of jemalloc's state of a thread from the thread pointer, in bytes.
+    /// Offset of a thread's jemalloc state from the thread pointer, in bytes.
     tp_offset: i64,
     remote: RemoteCounters,
     /// Thread and counter at each address of the last request that was sent.
     places: FxHashMap<AbsAddr, (ThreadIdentity, UsageCounter)>,
-    /// Threads that run now. A read that returns late has values of others too, which have ended since.
+    /// Threads that run now. A late read can contain values of threads that have ended since.
     live: FxHashSet<ThreadIdentity>,
     /// Counters of the running threads, as they were last read.
     running: FxHashMap<ThreadIdentity, ThreadUsage>,
-    /// Threads of `running` that the last reading did not have. The exit of such a thread follows.
+    /// Threads of `running` that were missing in the last reading. Their exits are expected before the next reading.
     missing: FxHashSet<ThreadIdentity>,
-    /// Sum of the counters of exited threads that the BPF programs could not read. Each thread counts with the values
-    /// that were read last. The programs' own sum has the counters of the others.
+    /// For exited threads with counters that the BPF programs could not read: sum of the counters from the last reading of each
+    /// thread. The BPF programs sum up the counters of the other exited threads.
     ended: ThreadUsage,
-    /// True after the first reading, which can have failed.
+    /// True after the first reading, even if it failed.
     was_read: bool,
 }
 
@@ -44,7 +44,7 @@ struct JemallocProcess {
 #[derive(Default)]
 pub(super) struct JemallocReader {
     processes: FxHashMap<Pid, JemallocProcess>,
-    /// Number of exits at which the BPF programs could not read the counters, by process.
+    /// Number of threads that exited before the BPF programs could read their counters, by process.
     unreadable: BTreeMap<Pid, u64>,
 }
 
@@ -89,8 +89,8 @@ impl JemallocReader {
         self.processes.is_empty()
     }
 
-    /// Returns the distances in bytes of the counters of allocated and of freed bytes from the thread pointer, by
-    /// process.
+    /// Returns, for each process, the distances of two counters from the thread pointer, in bytes: the counters of allocated
+    /// bytes and of freed bytes.
     pub(super) fn distances(&self) -> impl Iterator<Item = (Pid, [i64; 2])> + '_ {
         self.processes.iter().map(|(pid, process)| {
             let addresses = process.counters.addresses(0, process.tp_offset);
@@ -98,7 +98,7 @@ impl JemallocReader {
         })
     }
 
-    /// Removes a thread that has exited. If the BPF programs could not read its counters, it has those of the last
+    /// Removes a thread that has exited. If the BPF programs could not read its counters, uses the counters of the last
     /// reading.
     pub(super) fn end_thread(&mut self, exit: &mut ThreadExit) {
         let Some(process) = self.processes.get_mut(&exit.thread.pid) else { return };
@@ -160,18 +160,18 @@ impl JemallocProcess {
             places.insert(freed, (thread.thread, UsageCounter::FreeBytes));
         }
         self.forget_missing();
-        // The places of an earlier read that has not returned can be those of other threads.
+        // If an earlier read has not returned, `places` must still match that read. It can contain places of other threads.
         if self.remote.request(places.keys().copied()) {
             self.places = places;
         }
     }
 
-    /// Waits for the counters. Returns true if the values are from an earlier read. Adds threads whose counters cannot be read to
-    /// `unreadable`.
+    /// Waits for the counters. Returns true if the values are from an earlier read, or if the read has failed. Adds threads
+    /// with unreadable counters to `unreadable`.
     fn wait(&mut self, deadline: Instant, unreadable: &mut FxHashSet<ThreadIdentity>) -> bool {
         self.was_read = true;
         let reading = self.remote.wait(deadline);
-        // The values of an earlier read were taken when it returned.
+        // An earlier call has stored the values of the earlier read.
         if reading.is_stale {
             return true;
         }
@@ -188,8 +188,8 @@ impl JemallocProcess {
         reading.error.is_some()
     }
 
-    /// Forgets the threads that two readings did not have. Their exits were lost, but the BPF programs' sum has their
-    /// counters.
+    /// Forgets the threads that were missing in two consecutive readings. Their exits were lost, but the sum of the BPF
+    /// programs contains their counters.
     fn forget_missing(&mut self) {
         let Self { live, running, missing, .. } = self;
         let before = std::mem::take(missing);

@@ -166,7 +166,7 @@ impl Outputs {
             observer.erase_table();
             self.stdout.write(self.last_table);
         }
-        // Standard output is the last one, since its reader may never read it.
+        // Standard output comes last, because its reader may never read it.
         let trace = self.trace.map_or(Ok(()), |trace| trace.finish(observer));
         let skipped = self.stdout.finish();
         if skipped > 0 {

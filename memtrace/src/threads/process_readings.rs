@@ -5,8 +5,7 @@ use memtrace_host::procfs;
 use memtrace_model::{ProcessValue, ProcessValues};
 use rustc_hash::FxHashMap;
 
-/// Number of readings after which an idle process is read again, since reclaim may have taken its
-/// pages.
+/// An idle process is read again after this number of readings, because reclaim may have taken its pages.
 const VALID_READINGS: u32 = 10;
 
 #[derive(Clone, Copy, Default)]

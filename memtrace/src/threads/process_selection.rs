@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::targets::select::RunningSelection;
 
-/// Number of readings for which a decision holds. A process may change its name, user or cgroup.
+/// A decision is valid for this number of readings, because a process may change its name, user or cgroup.
 const VALID_READINGS: u32 = 10;
 
 struct Decision {

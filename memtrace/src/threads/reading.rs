@@ -11,7 +11,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub(super) struct Reading {
     /// Time since the origin of the monitor's times.
     pub(super) at: Duration,
-    /// Time since the boot of the machine, in nanoseconds: after the turnover was read, and before the running threads.
+    /// Time since the boot of the machine, in nanoseconds. It is taken after the turnover is read, and before the running
+    /// threads are read.
     pub(super) boot_ns: u64,
     /// The selected running threads.
     pub(super) threads: Vec<RunningThread>,
@@ -28,6 +29,6 @@ pub(super) struct Reading {
     pub(super) stale: FxHashSet<Pid>,
     /// Running threads with heap counters that could not be read.
     pub(super) without_heap: FxHashSet<ThreadIdentity>,
-    /// Number of exits so far at which the heap counters could not be read, by process.
+    /// Number of threads so far that exited before their heap counters could be read, by process.
     pub(super) unreadable: BTreeMap<Pid, u64>,
 }

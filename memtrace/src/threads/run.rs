@@ -66,7 +66,7 @@ struct Seen {
     has_process: bool,
     /// True if a monitored process has had counters of the heap.
     has_source: bool,
-    /// Number of exits at which the counters of the heap could not be read, by process.
+    /// Number of threads that exited before their counters of the heap could be read, by process.
     unreadable: BTreeMap<Pid, u64>,
 }
 
@@ -145,7 +145,7 @@ impl ThreadsRun {
         Ok((run, pidfds))
     }
 
-    /// Returns the notification of images that have stopped at their exec.
+    /// Returns the notification that is sent when an image has stopped at its exec.
     pub(super) fn exec_stopped(&self) -> Arc<Notify> {
         self.attachment.exec_stopped()
     }

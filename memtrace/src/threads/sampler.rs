@@ -15,7 +15,7 @@ use super::process_selection::ProcessSelection;
 use super::reading::Reading;
 use crate::run_kit::clock;
 
-/// Interval at which the exits of threads are read. Their ring has space for 24,000.
+/// Interval between two reads of thread exits. Their ring has space for 24,000 exits.
 const EXITS: Duration = Duration::from_millis(100);
 
 /// Request to the sampler.
@@ -38,7 +38,7 @@ pub(super) struct Sampler {
     pub(super) jemalloc: JemallocReader,
     /// Exits of threads since the last reading.
     pub(super) exits: Vec<ThreadExit>,
-    /// Maximum number of exits in a reading. More threads get no rows.
+    /// Maximum number of exits in a reading. Further exited threads get no rows.
     pub(super) most_exits: usize,
 }
 
@@ -51,7 +51,8 @@ impl Sampler {
     /// The counters of the BPF programs cannot be read.
     pub(super) fn run(mut self, requests: &Receiver<Request>, readings: &Sender<Reading>) -> io::Result<()> {
         if !self.jemalloc.is_empty() {
-            // The first reading of jemalloc may take a second. All values of the baseline need about the same time.
+            // The first read of jemalloc's counters may take a second. This extra reading keeps the delay out of the baseline:
+            // all values of the baseline should be from about the same time.
             self.read()?;
         }
         let start = Instant::now();
@@ -87,7 +88,7 @@ impl Sampler {
         }
     }
 
-    /// Waits for a request for `time`, and reads the exits of threads.
+    /// Waits at most `time` for a request. Reads the exits of threads during the wait.
     fn wait(&mut self, requests: &Receiver<Request>, time: Duration) -> Result<Request, RecvTimeoutError> {
         let start = Instant::now();
         loop {
@@ -116,7 +117,7 @@ impl Sampler {
     fn read(&mut self) -> io::Result<(Reading, Vec<ProcessStart>)> {
         let mut exited = Vec::new();
         let mut reading = Reading::default();
-        // The exits come first: the turnover that is read after them has counted them.
+        // Read the exits before the turnover, so that the turnover has counted them.
         self.read_exits();
         let mut exits = std::mem::take(&mut self.exits);
         // Read the turnover before the running threads. If a thread exits between the two reads, its counters are
@@ -134,7 +135,7 @@ impl Sampler {
                 reading.turnover.insert(process, turnover);
             }
         }
-        // Exits of a process that has exited are not in a later reading.
+        // Later readings do not contain a process that has exited, so this reading gets the last exits of its threads.
         self.read_exits();
         let turnover = &reading.turnover;
         let last = |exit: &mut ThreadExit| turnover.get(&process_of(exit)).is_some_and(|changes| changes.has_exited);

@@ -11,8 +11,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::reading::Reading;
 
-/// Number of consecutive readings without running or exited threads of a process after which the process is forgotten.
-/// While its last thread exits, a process has neither for a moment.
+/// A process is forgotten after this number of consecutive readings without running or exited threads. While its last thread
+/// exits, a process has neither for a moment.
 const MISSING_READINGS: u32 = 2;
 
 /// State of a process in the last readings.

@@ -14,7 +14,7 @@ use crate::run_kit::observer::Observer;
 use crate::run_kit::outputs::{self, StreamedOutput, Written};
 use crate::run_kit::privileges;
 
-/// Maximum number of intervals that wait to be written. Further intervals are joined to one.
+/// Maximum number of intervals that wait to be written. Further intervals are joined into one.
 const QUEUE: usize = 4;
 
 /// Trace for Perfetto that is being written.
@@ -108,7 +108,7 @@ fn write(file: &File, origin: u64, intervals: &Receiver<ThreadsInterval>) -> Wri
         for interval in intervals {
             trace.add(&interval)?;
             trace.flush()?;
-            // A pipe has no position. It cannot be read again anyway.
+            // A pipe has no position, but it cannot be read again anyway.
             complete = (&mut &*file).stream_position().unwrap_or_default();
         }
         trace.flush()

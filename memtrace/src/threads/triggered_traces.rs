@@ -43,7 +43,7 @@ impl TriggeredTraces {
         for extension in ["svg", "json", "folded"] {
             command.arg("-o").arg(file(extension));
         }
-        // The messages to the service manager are about the monitor.
+        // Only the monitor sends messages to the service manager.
         ["NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC"].iter().for_each(|name| _ = command.env_remove(name));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match command.spawn() {
