@@ -81,7 +81,7 @@ pub(super) struct Recorder {
 
 /// Uses of the history.
 struct Uses {
-    /// True if something shows moments before the end. Then the history needs names and facts.
+    /// True if a recording or another output shows moments before the end. Then the history needs names and facts.
     is_viewed: bool,
     /// True if an output shows memory over time.
     has_timeline: bool,
@@ -110,7 +110,8 @@ struct OfImages {
 struct Next {
     /// Start of the next interval: the end of the last one.
     start: Duration,
-    /// Changes that belong to no delta. They replace the sum of the unsent stacks of an image with these stacks.
+    /// Changes that belong to no delta: if an image has unsent stacks, the changes replace the sum of these stacks by the
+    /// stacks themselves.
     late: Vec<(ImageId, ImageUsage)>,
     /// Losses outside of the ledgers at the end of the last interval.
     losses_before: Losses,
@@ -234,8 +235,8 @@ impl Recorder {
         self.stacks.live_mut()
     }
 
-    /// Returns the age from which an image has stacks of its own in the recording. Returns `Some` only once, when the
-    /// stacks of new images can be deferred.
+    /// Returns the minimum age of an image with stacks of its own in the recording. Returns `Some` only once: when the recorder
+    /// starts to defer the stacks of new images.
     pub(super) fn take_deferral(&mut self) -> Option<Duration> {
         self.of_images.deferral.take()
     }
@@ -322,7 +323,7 @@ impl Recorder {
         self.stacks.forget_files(closed);
     }
 
-    /// Returns true if something shows moments before the end. Then names and facts are kept.
+    /// Returns true if a recording or another output shows moments before the end. Then names and facts are kept.
     pub(super) const fn is_viewed(&self) -> bool {
         self.uses.is_viewed
     }

@@ -22,7 +22,7 @@ impl AccountIntervals {
         self.until = Some(until);
     }
 
-    /// Returns the time up to which all accounts are known, at most `now`.
+    /// Returns `now`, or the end of the last known interval if this is earlier.
     pub(super) fn known_until(&self, now: Tick) -> Tick {
         self.until.map_or(now, |until| until.min(now))
     }

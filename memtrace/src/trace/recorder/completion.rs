@@ -38,8 +38,8 @@ impl Recorder {
         self.push(interval);
     }
 
-    /// Records the high-water marks of images, their RSS, the ages of their blocks, and their hot and cold bytes. An image with a
-    /// recorded end is left out: its last changes contain these values.
+    /// Records the values of images at the end: high-water marks, RSS, ages of blocks, hot and cold bytes. Leaves out images
+    /// with a recorded end, because their last changes contain these values.
     pub(in crate::trace) fn record_values_at_end(&mut self, snapshots: &Snapshots) {
         let values_at_end = |(&id, usage): (&ImageId, &ImageUsage)| {
             if self.of_images.known.has_end(id) {
@@ -131,8 +131,8 @@ impl Recorder {
         finished
     }
 
-    /// Returns a further interval at the end of the run. Tracing is over, so the interval has the length of one
-    /// nanosecond: no two boundaries have the same time.
+    /// Returns a further interval at the end of the run. Tracing is over, so the interval lasts only one nanosecond. It is not
+    /// empty, because two boundaries must not have the same time.
     pub(super) fn last_interval(&mut self) -> Interval {
         let start = self.next.start;
         self.next.start += Duration::from_nanos(1);
@@ -152,8 +152,8 @@ impl Recorder {
     }
 }
 
-/// Returns the high-water mark of an image, its RSS, and the quantities of its stacks that are known only at the end: live bytes
-/// at the time of the mark, hot and cold bytes.
+/// Returns the high-water mark and the RSS of an image, and the quantities of its stacks that are known only at the end: live
+/// bytes at the time of the mark, hot bytes and cold bytes.
 fn peak_and_touches(usage: &ImageUsage) -> ImageUsage {
     let known = [Quantity::AtPeakBytes, Quantity::HotBytes, Quantity::ColdBytes];
     let values = |stack: &Quantities| known.iter().fold(Quantities::ZERO, |sum, &known| sum.with(known, stack[known]));

@@ -6,10 +6,10 @@ use memtrace_model::{EventClass, PartKeys};
 
 use crate::trace::config::Config;
 
-/// Age from which an image has stacks of its own in the recording, if stacks are deferred.
+/// Minimum age of an image with stacks of its own in the recording, if stacks are deferred.
 const AGE: Duration = Duration::from_secs(60);
 
-/// Number of recorded stacks from which the stacks of new images are deferred.
+/// The stacks of new images are deferred once this number of stacks is recorded.
 const MAX_STACKS: usize = 1 << 16;
 
 /// Counters of ended images and recorded stacks, each with a limit. When one reaches its limit, stacks are deferred.

@@ -16,8 +16,7 @@ const SHORTEST: Duration = Duration::from_secs(10);
 /// Maximum time between two recordings of all groups.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// Maximum number of changes in an interval, unless it ends at a mark. The changes are in memory at
-/// once.
+/// Maximum number of changes in an interval, unless it ends at a mark. All changes of an interval are in memory at once.
 const MAX_CHANGES: usize = 8192;
 
 /// Groups of ended images. Until the stacks of a group are recorded, the recording has one sum per
@@ -26,9 +25,9 @@ pub(super) struct GroupedImages {
     stacks: GroupedStacks,
     /// Stacks that are being recorded, up to [`MAX_CHANGES`] in each interval.
     recorded: Option<Box<dyn Iterator<Item = GroupedStack>>>,
-    /// End of the interval at which the last recording of groups started.
+    /// End of the interval that started the last recording of groups.
     last: Duration,
-    /// Number of waiting stacks at which they are recorded without delay.
+    /// Maximum number of waiting stacks. At this number, they are recorded without delay.
     max: usize,
     /// New groups. The next interval describes them.
     new: Vec<RecordedImage>,

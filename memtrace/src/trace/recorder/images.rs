@@ -12,8 +12,8 @@ pub(super) struct RecordedImages {
     described: FxHashSet<ImageId>,
     /// Images that have left the tracker. The recording still lacks their ends.
     ended: BTreeMap<ImageId, RecordedImage>,
-    /// Images that have ended, with a time at which the end was known. After an image has left the tracker, no shard
-    /// has changes of the image from a later time.
+    /// Images that have ended, each with a time when its end was known. After an image has left the tracker, no shard has
+    /// changes of the image from a later time.
     ending: BTreeMap<ImageId, Tick>,
 }
 
@@ -76,8 +76,8 @@ impl RecordedImages {
         self.described.iter().copied().filter(|id| !self.ending.contains_key(id))
     }
 
-    /// Removes and returns the images that cannot change any more. `recorded`: time up to which the changes of all
-    /// shards are recorded.
+    /// Removes and returns the images that cannot change any more. `recorded`: the changes of all shards up to this time are
+    /// recorded.
     pub(super) fn take_old(&mut self, recorded: Tick, images: &BTreeMap<ImageId, ProcessImage>) -> Vec<ImageId> {
         let mut old = Vec::new();
         self.ending.retain(|&id, known| {

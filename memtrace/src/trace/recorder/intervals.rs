@@ -74,7 +74,7 @@ impl OpenIntervals {
         Some(self.close(interval))
     }
 
-    /// Returns a time up to which the changes of all shards have been taken.
+    /// Returns a time. The changes of all shards up to this time have been taken.
     pub(super) fn taken_until(&self) -> Tick {
         self.taken.iter().min().copied().unwrap_or_default()
     }
@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a delta with `lost` losses, by which sums can be recognized.
+    /// Returns a delta with `lost` losses. They identify the deltas in a sum.
     fn delta(until: u32, lost: u64) -> Delta {
         let mut delta = Delta { until: Tick(until), ..Delta::default() };
         delta.losses.add(LossReason::BadRecord, lost);

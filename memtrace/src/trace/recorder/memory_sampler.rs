@@ -1,7 +1,6 @@
 //! Reads the memory of processes, cgroups, the machine and memtrace over time, for recordings.
 //!
-//! The sampler reads no file for which the kernel takes the lock of a target's memory map, such as
-//! `smaps`.
+//! The sampler avoids files such as `smaps`: when they are read, the kernel takes the lock of the target's memory map.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

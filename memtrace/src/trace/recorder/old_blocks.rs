@@ -25,7 +25,7 @@ impl OldBlocks {
         Self { is_limited, held_at_exit: BTreeMap::new() }
     }
 
-    /// Keeps the blocks that an image held at exit until [`Self::take`].
+    /// Stores the blocks that an image held at exit. [`Self::take`] removes them.
     pub(super) fn add_ended(&mut self, ended: &EndedImage) {
         let heap = ended.usage.iter().filter(|(class, _)| self.is_limited && *class == EventClass::Heap);
         for (_, usage) in heap {

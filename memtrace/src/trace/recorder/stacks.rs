@@ -79,7 +79,7 @@ impl RecordedStacks {
         }
     }
 
-    /// Gives the stack `copy` of an image the path of the stack `id`, if this path is known.
+    /// Sets the path of the stack `copy` of an image to the path of the stack `id`, if this path is known.
     pub(super) fn add_alias(&mut self, image: ImageId, copy: StackId, id: StackId) {
         if let Some(&known) = self.known.get(&id) {
             self.known.insert(copy, KnownStack { image, ..known });
