@@ -37,7 +37,7 @@ use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
 use crate::run_kit::observer::Observer;
 
-/// Parts that begin at the same time, as far as they are made before.
+/// Data that is prepared before the parts are created.
 #[derive(Default)]
 pub(super) struct Prepared {
     accounts: Option<RunAccounts>,
@@ -112,7 +112,7 @@ fn boxed<T: Part + 'static>(part: Option<T>) -> Option<Box<dyn Part>> {
 }
 
 impl Prepared {
-    /// Creates the accounts of a run. Also returns the sink for the accounts of the shard; `None` without accounts.
+    /// Creates the accounts of a run, and the sink for the accounts of the shard. The sink is `None` without accounts.
     pub(super) fn with_accounts(config: &Config, plan: &MemoryPlan) -> (Self, Option<AccountSink>) {
         let report = config.accounts.as_ref();
         let accounts = report.map(|report| {
@@ -123,7 +123,7 @@ impl Prepared {
         (Self { accounts, ..Self::default() }, sink)
     }
 
-    /// Returns what the parts need that begin with the events.
+    /// Returns the prepared data of the parts that begin with the events.
     pub(super) fn with_events(meter: Option<OverheadMeter>, plan: &MemoryPlan) -> Self {
         Self { overhead: meter, memory_limit: plan.limit, ..Self::default() }
     }

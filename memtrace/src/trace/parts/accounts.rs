@@ -60,7 +60,7 @@ pub(super) struct RunAccounts {
     resets: Resets,
     /// Losses of the ledger.
     losses: Losses,
-    /// False for accounts that follow from stacks: they have no water marks.
+    /// False for accounts that are derived from stacks: they have no water marks.
     has_marks: bool,
     /// Rules that give other names to the tags that targets set.
     rules: Option<TagRules>,
@@ -173,7 +173,7 @@ impl RunAccounts {
         self.groups.finish(|id, part| key(keys, id, part, tracker.images().get(&id).unwrap_or(&unknown), tracker));
     }
 
-    /// Gives the accounts of a process that has ended their final names. All changes of the process have arrived.
+    /// Sets the final names of the accounts of a process that has ended. All changes of the process have arrived.
     fn complete(&mut self, id: ImageId, end: ImageEnd, image: &ProcessImage, tracker: &ProcessTracker) {
         self.known.remove(&id);
         let (keys, is_full) = (&self.keys, self.groups.number_of_groups() > MAX_GROUPS);
@@ -264,7 +264,7 @@ impl RunAccounts {
         }
     }
 
-    /// Adds changes. `reached`: number of the last reset before their end.
+    /// Adds changes. `reached`: number of the last reset before the end of the changes.
     fn apply_until(&mut self, reached: u64, changes: AccountChanges, tracker: &mut ProcessTracker) {
         self.apply(changes, tracker);
         let resets: Vec<_> = self.resets.waiting.extract_if(.., |reset| reset.number <= reached).collect();

@@ -261,7 +261,7 @@ impl Part for RunActivity {
     }
 }
 
-/// Adds changes to the history, if something shows activity before the end.
+/// Adds changes to the history, if a recording or another output shows moments before the end.
 fn record(changes: RecordedChanges, context: &mut Context) {
     let Context { recorder, tracker, tables, .. } = context;
     if let Some(recorder) = recorder.as_mut().filter(|recorder| recorder.is_viewed()) {
@@ -269,9 +269,9 @@ fn record(changes: RecordedChanges, context: &mut Context) {
     }
 }
 
-/// Removes the futex holder from a step, unless the holder is another thread of the process. The BPF program reads the
-/// holder from memory that may not be a mutex. The holder of a join is the joined thread, which is the waker if the
-/// wait has ended.
+/// Removes the futex holder from a step, unless the holder is another thread of the process. The BPF program reads the holder
+/// from memory that may not be a mutex. For a join, the holder is the joined thread. If the wait has ended, the joined thread
+/// is the waker.
 fn with_checked_threads(mut step: ThreadStep) -> ThreadStep {
     if let StepKind::FutexWait { holder, waker, usage, .. } = &mut step.kind {
         if *usage == FutexUse::Join && waker.is_some() {

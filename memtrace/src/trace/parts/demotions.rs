@@ -17,10 +17,11 @@ const MAX_MESSAGES: usize = 8;
 /// Passes demotions to the BPF programs, and the sums of dropped blocks to the shards.
 #[derive(Default)]
 pub(super) struct Demotions {
-    /// Running processes that the BPF programs know, with the sums that the shards have.
+    /// Demoted running processes, each with the sum of its dropped blocks that the shards have received.
     processes: BTreeMap<Pid, (Demoted, Amount)>,
-    /// Messages that were not shown yet, and the number of all messages.
+    /// Messages that were not shown yet.
     messages: Vec<String>,
+    /// Number of all messages.
     created: usize,
 }
 
@@ -69,7 +70,7 @@ impl Demotions {
                     *sent = sum;
                     changed.push((*demoted, sum));
                 }
-                // The program at the exit removes the sum, but it can have run before the demotion.
+                // The BPF program at the exit of the process removes the sum, unless it ran before the demotion.
                 Some(_) if !procfs::has_ended(pid) => {}
                 Some(_) | None => ended.push(pid),
             }

@@ -19,11 +19,10 @@ use crate::trace::overhead::{OverheadMeter, Reaction, Sample};
 use crate::trace::part::{LeftImage, Part};
 use crate::trace::wait::Stop;
 
-/// Minimum ratio of the time between two samples to the duration of a sample. A selection can have thousands of
-/// processes.
+/// Minimum ratio of the time between two samples to the duration of a sample. A sample of thousands of processes takes long.
 const SAMPLED_FOR: u32 = 100;
 
-/// Measures the overhead during a run, and warns once if it is high. Keeps the limit of the user.
+/// Measures the overhead during a run, and warns once if it is high. Enforces the limit of the user.
 pub(super) struct MeasuredOverhead {
     meter: OverheadMeter,
     time: TargetTime,

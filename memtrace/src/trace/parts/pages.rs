@@ -47,7 +47,7 @@ impl PageReader {
         // A command's pages from before its exec belong to memtrace.
         let running = (follows_pages && context.targets.ran_before()).then(|| context.tracker.running());
         let pids: Vec<Pid> = running.into_iter().flatten().collect();
-        // Read the rusage first, since this takes the least time: later faults are traced.
+        // Read the rusage first, because this takes the least time. Later faults are traced.
         let rusage = pids.iter().filter_map(|&pid| Some((pid, procfs::kernel_counts(pid)?))).collect();
         // A process that has exited has no resident pages.
         let first = pids.iter().filter_map(|&pid| Some((pid, procfs::resident(pid).ok()?))).collect();
@@ -61,7 +61,8 @@ impl PageReader {
         })
     }
 
-    /// Returns the pages that were resident at the start in a process, or in the process from which it was forked.
+    /// Returns the pages of a process that were resident at the start. If the process was forked later, returns the pages of
+    /// its ancestor that ran at the start.
     fn first(&self, mut pid: Pid, parents: &BTreeMap<Pid, Pid>) -> &[ResidentRange] {
         for _ in 0..=parents.len() {
             match (self.first.get(&pid), parents.get(&pid)) {

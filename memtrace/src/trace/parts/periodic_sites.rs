@@ -1,7 +1,7 @@
 //! Top sites, shown during a run.
 //!
-//! Another thread finds the names, since it must read files. It uses symbol tables only, because debug information can
-//! take seconds and much memory.
+//! A thread of its own finds the names, because this reads files. The thread uses symbol tables only, because debug information
+//! can take seconds and much memory.
 
 use std::fmt::Write as _;
 use std::sync::mpsc::{self, Receiver, Sender};

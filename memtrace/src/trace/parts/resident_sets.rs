@@ -1,4 +1,4 @@
-//! RSS of the traced processes at the start and at the end of a run, beside the blocks that the run has seen.
+//! RSS of the traced processes at the start and at the end of a run, for comparison with their traced blocks.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl Part for ResidentSets {
 
     fn finish(self: Box<Self>, context: &mut Context, facts: &mut Facts, _: &mut dyn Observer) {
         let Some(snapshot) = facts.snapshots.0.get_mut(&EventClass::Heap) else { return };
-        // The RSS of a process that shares its memory is the one of the other process.
+        // The RSS of a process that shares its memory belongs to the other process.
         let has_own = |usage: &ImageUsage| usage.ended.is_none() && usage.shares_memory_of.is_none();
         for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| has_own(usage)) {
             let Some(StatusCounters { rss, shmem, .. }) = self.last.get(id).copied() else { continue };
@@ -45,7 +45,7 @@ impl Part for ResidentSets {
     }
 }
 
-/// Reads the RSS of the running processes. A process that exits meanwhile has none.
+/// Reads the RSS of the running processes. A process that exits during the reading has none.
 fn read(context: &Context) -> BTreeMap<ImageId, StatusCounters> {
     let tracker = &context.tracker;
     let pids = tracker.running().into_iter();

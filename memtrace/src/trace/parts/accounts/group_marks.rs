@@ -44,7 +44,7 @@ struct Known {
     marks: WaterMarks,
 }
 
-/// A ledger, the groups of its accounts, and the expected amounts. The groups are by the parity of the pid, or by
+/// A ledger, the groups of its accounts, and the expected amounts. The accounts are grouped by the parity of the pid, or by
 /// allocator.
 struct Run {
     ledger: Ledger,

@@ -17,7 +17,7 @@ use crate::targets::track::ProcessTracker;
 /// place.
 const MAX_OBJECTS: usize = 256;
 
-/// Futexes that may be in variables of objects. Their number is that of the rows of locks, which is bounded.
+/// Futexes that may be in variables of objects. There is at most one futex for each row of locks, so their number is bounded.
 #[derive(Debug, Default)]
 pub(super) struct LockPlaces {
     by_object: BTreeMap<Arc<Object>, Vec<Futex>>,
@@ -32,7 +32,7 @@ struct Futex {
 }
 
 impl LockPlaces {
-    /// Adds new futexes. The objects are those that the processes have mapped now.
+    /// Adds new futexes. Uses the objects that the processes map now.
     pub(super) fn add(&mut self, locks: &[(u32, LockIdentity)], tracker: &ProcessTracker) {
         for &(_, LockIdentity { pid, address, name, place }) in locks {
             if name.is_some() || place.is_some() {
@@ -49,8 +49,8 @@ impl LockPlaces {
         }
     }
 
-    /// Removes all futexes, and returns the places of those in variables: process, address, and the name of the object
-    /// with that of the variable.
+    /// Removes all futexes, and returns the places of the futexes in variables: process, address, and the names of the object
+    /// and the variable.
     pub(super) fn take_names(&mut self) -> Vec<(Pid, AbsAddr, String)> {
         let mut places = Vec::new();
         for (object, futexes) in std::mem::take(&mut self.by_object) {

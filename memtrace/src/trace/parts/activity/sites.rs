@@ -17,7 +17,7 @@ use crate::trace::function_site::find_place;
 use crate::trace::tag_functions::objects;
 use crate::trace::user_probe_sites;
 
-/// Index of the site to which all tasks belong.
+/// Index of the site of all tasks.
 const TASKS: u32 = 0;
 
 /// Functions in all objects of the targets. Each call is an event, and the first argument is the value
