@@ -25,7 +25,7 @@ pub(crate) struct Config {
     pub(crate) outputs: Vec<Output>,
     /// Recording to write, if any.
     pub(crate) recording: Option<Recording>,
-    /// Interval at which the top sites are shown; `None` to show none during the run.
+    /// Interval between two displays of the top sites; `None` to show none during the run.
     pub(crate) every: Option<Duration>,
     /// Interval of the values of memory over time; `None` if no output shows them.
     pub(crate) timeline: Option<Duration>,
@@ -103,7 +103,7 @@ pub(crate) struct AccountReport {
     pub(crate) keys: AccountKeys,
     pub(crate) outputs: Vec<Output>,
     pub(crate) sort: AccountColumn,
-    /// Interval at which the table is shown; `None` to show it only at the end.
+    /// Interval between two displays of the table; `None` to show it only at the end.
     pub(crate) refresh: Option<Duration>,
     /// Path of the socket for requests; `None` selects a socket in the user's directory.
     pub(crate) socket: Option<PathBuf>,

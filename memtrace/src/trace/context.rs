@@ -30,11 +30,11 @@ pub(super) struct Context {
     pub(super) recorder: Option<Recorder>,
     /// Losses of the BPF programs at the last tick.
     pub(super) losses: Losses,
-    /// False if events are missing that no loss counts.
+    /// False if events are missing that are not counted as losses.
     pub(super) complete: bool,
     /// Number of processes with blocks that are not followed.
     pub(super) demoted: u64,
-    /// Reason for which a part ends the run; `None` if it continues.
+    /// Reason that a part ends the run; `None` if the run continues.
     pub(super) stop: Option<Stop>,
 }
 

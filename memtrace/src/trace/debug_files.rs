@@ -20,7 +20,7 @@ use crate::run_kit::observer::Observer;
 /// Time limit for a stopped download to remove its incomplete file.
 const STOP: Duration = Duration::from_millis(200);
 
-/// Interval at which the progress is shown.
+/// Interval between two displays of the progress.
 const SHOW: Duration = Duration::from_millis(100);
 
 /// Reads the settings, and creates the cache directory; `None` if no server is to be contacted.
@@ -36,7 +36,7 @@ pub(super) fn settings(servers: &Servers) -> Result<Option<Settings>, Error> {
         Ok(settings)
     });
     match usable {
-        // The variable may be set for all users of the machine, which is no reason to refuse a trace.
+        // The environment variable may be set for all users of the machine, so an error in it must not prevent a trace.
         Err(error) if *servers == Servers::Environment => {
             log::warn!("debug files are not downloaded: {error}");
             Ok(None)

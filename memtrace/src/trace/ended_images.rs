@@ -23,22 +23,22 @@ use super::stack_copies::find_copy;
 use crate::targets::select::Selection;
 use crate::targets::track::{Coverage, generated_code};
 
-/// Number of batches that the channel holds. A batch has parts of ended images: the totals of an image in one shard are
-/// a part. If the channel is full, the shards keep their parts.
+/// Number of batches that the channel holds. A batch contains parts of ended images. A part is the totals of an image in one
+/// shard. If the channel is full, the shards keep their parts.
 const BATCHES: usize = 256;
 
 /// Delay from the end of an image to its completion. The mmap events of the image are in other buffers than the record
 /// of its end. After this delay, all of them have arrived.
 pub(super) const SETTLED: Duration = Duration::from_millis(200);
 
-/// Time after the end of an image at which a missing part or mmap event is overdue.
+/// A missing part or mmap event is overdue this time after the end of its image.
 const OVERDUE: Duration = Duration::from_secs(5);
 
 /// Interval of the checks for overdue parts.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Time after the end of an image at which stacks that user space finishes are overdue. By then, the unwind tables of
-/// all objects of a new executable are built.
+/// Stacks that user space finishes are overdue this time after the end of their image. By then, the unwind tables of all
+/// objects of a new executable are built.
 const STACKS_OVERDUE: Duration = Duration::from_secs(30);
 
 /// Images that have ended during a run.
@@ -180,8 +180,8 @@ impl EndedImages {
         }
     }
 
-    /// Asks the shards to end the images that lack the record of their end. An image that no shard knows leaves the
-    /// registry without a report. An image with memory that other processes share stays until their end.
+    /// Asks the shards to end the images that lack the record of their end. An image that no shard knows leaves the registry
+    /// without a report. An image with memory that other processes share stays until these processes end.
     fn ask(&mut self, now: Tick, context: &mut Context, parts: &mut Parts) {
         let overdue = earlier(now, OVERDUE);
         for id in context.shards.take_kept() {

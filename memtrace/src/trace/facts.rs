@@ -23,11 +23,11 @@ pub(super) struct Facts {
     pub(super) snapshots: Snapshots,
     /// Number of recorded allocations, by size.
     pub(super) calls: CallsBySize,
-    /// Minimum size of recorded allocations that was raised during the run.
+    /// Minimum size of recorded allocations, if it was raised during the run.
     pub(super) raised: Option<RaisedMinSize>,
-    /// Changes of accounts that the shard did not send, each with the number of the last reset before its end.
+    /// Changes of accounts that the shard did not send, each with the number of the last reset before the end of the changes.
     pub(super) account_changes: Vec<(u64, AccountChanges)>,
-    /// Accounts that do not follow from stacks.
+    /// Accounts that are not derived from stacks.
     pub(super) accounts: Option<AccountTable>,
     /// Accounts since the last recorded interval.
     pub(super) last_accounts: Option<AccountInterval>,

@@ -14,13 +14,13 @@ use crate::targets::select::ProbeSite;
 ///
 /// # Errors
 ///
-/// The reason for which the function is not found.
+/// The reason that the function is not found.
 pub(super) fn find_place(object: &Path, name: &str) -> Result<FunctionPlace, FunctionError> {
     find_function(&open_target_file(object)?, name)
 }
 
-/// Returns the file offset of the instruction to probe in a function of `object`: the cheapest instruction at which the
-/// registers in `needs` still have their values from the entry.
+/// Returns the file offset of the instruction to probe in a function of `object`. Chooses the cheapest instruction that is
+/// executed before a register in `needs` loses its value from the entry.
 pub(super) fn choose(object: &Path, place: FunctionPlace, needs: Needs, probe_site: ProbeSite) -> FileOffset {
     let FunctionPlace { virt, size, offset } = place;
     let function =

@@ -18,7 +18,7 @@ pub(super) struct MarkFunctions {
     /// Texts of the marks, by the index of the function.
     texts: Vec<String>,
     reader: MarkEntryReader,
-    /// Number of entries for which no mark could be set.
+    /// Number of entries without a mark, because the mark was refused.
     lost: u64,
 }
 

@@ -64,7 +64,7 @@ pub(super) struct RecorderLimits {
     pub(super) grouped_stacks: usize,
     /// Maximum number of stacks with rows that the writer of the recording knows.
     pub(super) known_totals: usize,
-    /// Number of rows of waiting intervals above which intervals are merged.
+    /// Maximum number of rows of waiting intervals. Beyond it, intervals are merged.
     pub(super) queued_rows: usize,
     /// Maximum memory of a history that has no file.
     pub(super) book: Bytes,
@@ -76,18 +76,18 @@ pub(super) struct RecorderLimits {
 /// keeps, and the stacks of threads (docs/design/0106).
 const PROGRAM: u64 = 20 << 20;
 
-/// Memory for symbols that the report takes at the end, while the state still exists. It is left free in a memory
-/// cgroup, because the kernel ends a process that exceeds the limit.
+/// Memory that the report needs for symbols at the end, while the state still exists. It is left free in a memory cgroup,
+/// because the kernel ends a process that exceeds the limit.
 const REPORT: u64 = 8 << 20;
 
 /// Default memory limit of a trace that selects processes by their properties. Such a trace may run for weeks.
 const DEFAULT_LIMIT: Bytes = Bytes(256 << 20);
 
-/// Default memory limit of such a trace if something shows moments before the end, such as a recording. The other state
+/// Default memory limit of such a trace if a recording or another output shows moments before the end. The rest of the state
 /// has as much memory as without a history.
 const RECORDED_LIMIT: Bytes = Bytes(352 << 20);
 
-/// Divisors of the memory that [`PROGRAM`] leaves: each item gets one part in this number.
+/// Divisors of the memory that [`PROGRAM`] leaves: an item with divisor 4 gets a quarter.
 const MAPS: u64 = 4;
 const RINGS: u64 = 4;
 const UNWIND_ROWS: u64 = 8;
@@ -127,14 +127,14 @@ mod recorder_ninths {
 const BLOCK: u64 = 80;
 /// Memory of a stack of a running image, in bytes.
 ///
-/// If the maximum number of stacks exists, a stack takes up to twice this memory (`crates/history/tests/stack_memory.rs`). At that
-/// time, the other shares are not full. With half as many stacks, 10 % of the allocations in the soak test would have
-/// merged stacks (docs/design/0062).
+/// With the maximum number of stacks, a stack takes up to twice this memory (`crates/history/tests/stack_memory.rs`). The other
+/// shares are not full then. With half as many stacks, 10 % of the allocations in the soak test would have merged stacks
+/// (docs/design/0062).
 const STACK: u64 = 288;
 /// Additional memory of a stack of a running image if the run has a recorder: its call path, in bytes.
 const RECORDED_STACK: u64 = 48;
-/// Memory of a stack of an ended image, in bytes. Its encoded totals take about ten bytes. While call paths are
-/// removed, a list has the number of each path.
+/// Memory of a stack of an ended image, in bytes. Its encoded totals take about ten bytes. While call paths are removed, a
+/// temporary list contains the number of each path.
 const ENDED_STACK: u64 = 16;
 /// Additional memory of a stack for its histograms, in bytes: two headers, and 8 bytes for each of 26 buckets. Most
 /// stacks have fewer than ten buckets.
@@ -167,7 +167,7 @@ const SMALLEST_RING: u64 = 1 << 18;
 /// Size of the smallest ring of mmap events, in bytes. It has space for 50 mappings between two polls.
 const SMALLEST_MMAP_RING: u64 = 1 << 13;
 
-/// Free memory of a cgroup below which memtrace adapts to it.
+/// If memtrace's cgroup has less free memory than this, memtrace limits itself to the free memory.
 const LOW_LIMIT: Bytes = Bytes(512 << 20);
 
 /// Origin of the memory limit of a run.

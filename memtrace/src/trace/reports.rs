@@ -57,7 +57,7 @@ pub(super) struct Results {
     pub(super) ended: EndedProcesses,
     /// History with all changes, but without names; `None` if nothing reads intervals.
     pub(super) recorder: Option<Recorder>,
-    /// Accounts that do not follow from stacks.
+    /// Accounts that are not derived from stacks.
     pub(super) accounts: Option<AccountTable>,
     /// Activity of threads; `None` if it was not traced.
     pub(super) activity: Option<UnnamedActivity>,
@@ -75,7 +75,7 @@ pub(super) struct FinishedTrace<'run> {
     pub(super) touches: Option<TouchWindow>,
     pub(super) measured: Measured,
     pub(super) reclaim: Option<MeasuredReclaim>,
-    /// Minimum size of recorded allocations that was raised during the run.
+    /// Minimum size of recorded allocations, if it was raised during the run.
     pub(super) raised: Option<RaisedMinSize>,
     /// Number of events of the run.
     pub(super) events: u64,
@@ -269,7 +269,7 @@ impl FinishedTrace<'_> {
         recorder.live_changes(&with_trends, snapshots, &self.measured.window)
     }
 
-    /// Returns a history with one interval, to which the end can be added.
+    /// Returns a history with one interval, so that the end can be added.
     fn only_end(&self, config: &Config) -> MemoryBook {
         let span = Duration::ZERO..self.measured.window.end.since_start();
         let start = wall_time_of_start(|| clock::monotonic().saturating_sub(self.origin));
@@ -299,7 +299,7 @@ fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
     snapshot.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect()
 }
 
-/// Returns the table of accounts of a run. `accounts`: accounts that do not follow from stacks.
+/// Returns the table of accounts of a run. `accounts`: accounts that are not derived from stacks.
 fn account_table(
     config: &Config,
     report: &AccountReport,

@@ -1,4 +1,4 @@
-//! A run in progress: the work of each tick, and the work that is due in between.
+//! A run in progress: the work of each tick, and the work that is due between ticks.
 
 mod finish;
 pub(super) mod start;
@@ -27,7 +27,7 @@ use crate::run_kit::service_manager::Watchdog;
 use crate::targets::select::{LateProbes, PostponedProbes, Selection, count_unread_files};
 use crate::targets::track::{Changes, generated_code};
 
-/// BPF programs are timed during one tick in this number, since timing costs time itself.
+/// BPF programs are timed during one tick in this number, because timing has a cost of its own.
 const TIMED_EVERY: u32 = 10;
 
 /// Perf maps are opened at one tick in this number. They are opened while the process runs, because the perf map of a
@@ -103,7 +103,7 @@ impl Trace {
         &self.context.targets.notes
     }
 
-    /// Does the work that is due. Returns the reason for which the run ends, if a part ends it.
+    /// Does the work that is due. Returns the reason that the run ends, if a part ends it.
     pub(super) fn handle(&mut self, due: Due, observer: &mut dyn Observer) -> Option<Stop> {
         match due {
             Due::Mappings => {
@@ -154,8 +154,8 @@ impl Trace {
         });
     }
 
-    /// Closes files that nothing uses, and evicts unwind tables, if there are too many of them. With `deleted`, also
-    /// closes deleted files that nothing uses. All mmap events must be applied.
+    /// Closes unused files and evicts unwind tables, if there are too many of them. With `deleted`, closes unused deleted files
+    /// too. All mmap events must be applied.
     fn evict_objects(&mut self, deleted: bool) {
         let Context { kernel, probes, tracker, tables, recorder, .. } = &mut self.context;
         // Stacks that wait for unwind tables refer to objects by their handles.
@@ -184,8 +184,7 @@ impl Trace {
         pids.filter(|pid| tracker.is_traced(*pid)).collect()
     }
 
-    /// Probes newly mapped allocators, lets the images run that are stopped until then, and publishes the unwind tables
-    /// of newly mapped objects.
+    /// Probes newly mapped allocators, then lets stopped images run. Publishes the unwind tables of newly mapped objects.
     fn update_mappings(&mut self, observer: &mut dyn Observer) {
         let Context { kernel, tracker, tables, targets, .. } = &mut self.context;
         let stopped = targets.take_stopped_images();
@@ -222,8 +221,7 @@ impl Trace {
         }
     }
 
-    /// Records the intervals that ended some time before `now`. The mmap events up to `now` are
-    /// applied.
+    /// Records the intervals that ended at least [`SETTLED`] before `now`. The mmap events up to `now` are applied.
     fn record(&mut self, now: Tick, observer: &mut dyn Observer) {
         let Context { recorder: Some(recorder), tracker, tables, losses, .. } = &mut self.context else { return };
         let mut losses = losses.clone();

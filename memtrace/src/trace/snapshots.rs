@@ -4,7 +4,7 @@ use memtrace_model::{EventClass, ImageId, ImageUsage, Losses, Snapshot, Snapshot
 
 use crate::targets::track::{Coverage, ProcessTracker, lifetimes};
 
-/// Returns a copy of the totals of pages and mappings from before the comparison with the page tables.
+/// Returns a copy of the totals of pages and mappings, taken before the comparison with the page tables.
 pub(super) fn page_totals(snapshots: &Snapshots) -> Snapshots {
     let totals = |usage: &ImageUsage| ImageUsage {
         total: usage.total,
@@ -20,8 +20,8 @@ pub(super) fn page_totals(snapshots: &Snapshots) -> Snapshots {
     Snapshots(classes.map(of_class).collect())
 }
 
-/// Completes the snapshots of all shards. `end`: time at which the shards ended. Idle processes are added before the
-/// metadata is read, so that they get metadata too.
+/// Completes the snapshots of all shards. `end`: end time of the shards. Idle processes are added before the metadata is read,
+/// so that they get metadata too.
 pub(super) fn complete_snapshots(
     mut snapshots: Snapshots,
     losses: &Losses,

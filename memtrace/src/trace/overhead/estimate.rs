@@ -4,8 +4,7 @@ use memtrace_model::{Bytes, format};
 
 use super::load::{CallCosts, Load};
 
-/// Share of calls at which the search for a minimum size stops. If a size filters this share, a larger size gains
-/// little.
+/// The search for a minimum size stops at a size that filters this share of the calls. A larger size gains little.
 const MOST_CALLS: f64 = 0.9;
 
 /// Estimated overhead of tracing.

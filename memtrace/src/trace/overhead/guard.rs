@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::options::units::Percent;
 
-/// Time for which the overhead may exceed the limit.
+/// Time that the overhead may exceed the limit.
 const TOLERATED_FOR: Duration = Duration::from_secs(15);
 
 /// Action after a period.

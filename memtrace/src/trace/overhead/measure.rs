@@ -17,7 +17,7 @@ use crate::run_kit::probe_cost;
 use crate::targets::select::AllocatorProbes;
 use crate::targets::track::ProcessTracker;
 
-/// Time for which allocator calls are counted.
+/// Duration of the count of allocator calls.
 const COUNT_TIME: Duration = Duration::from_millis(100);
 
 /// Time of the BPF programs for an allocation and its free, without a stack. From `cargo xtask bench overhead`. The
@@ -29,7 +29,7 @@ const STEP: Duration = Duration::from_nanos(250);
 /// Additional time of the BPF programs for the stack of an allocation. From `cargo xtask bench overhead`.
 const STACK: Duration = Duration::from_nanos(500);
 
-/// Allocation rate of the targets and cost of a call, from which the overhead is estimated.
+/// Allocation rate of the targets and cost of a call: the basis of the estimated overhead.
 pub(in crate::trace) struct Overhead {
     load: Load,
     costs: CallCosts,
@@ -126,7 +126,7 @@ pub(in crate::trace) fn call_costs(
         entry: (count + at_entry(free)) / 2,
         exit: probe_cost.at_return(),
         has_exit,
-        // The instruction of a user probe is emulated. That of a function's entry or return can cost more.
+        // The instruction at a user probe is emulated. The instruction at the entry or return of a function can cost more.
         other: probe_cost.without_return(SiteCost::Emulated) + STEP,
         record: RECORD,
         stack: if takes_stacks { STACK } else { Duration::ZERO },

@@ -20,7 +20,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// Minimum length of a period that is compared with the limit.
 const LIMIT_PERIOD: Duration = Duration::from_secs(5);
 
-/// Share of the limit for which a raised minimum size is chosen, because the load varies.
+/// A raised minimum size aims at this share of the limit, because the load varies.
 const AIM: f64 = 0.75;
 
 /// Minimum processor time of the targets in a period. The time of child processes is known in steps of 10 ms.
@@ -115,7 +115,7 @@ impl OverheadMeter {
         }
     }
 
-    /// Returns true if the current period is long enough to end it by a sample at `now`.
+    /// Returns true if the current period is long enough to end with a sample at `now`.
     pub(in crate::trace) fn is_due(&self, now: Instant) -> bool {
         self.start.is_none_or(|start| now.duration_since(start.at) >= PERIOD)
     }
@@ -203,8 +203,8 @@ fn without_cost(load: Load, costs: CallCosts, min_size: Bytes) -> Load {
     Load { own: load.own.max(Duration::from_secs_f64(cost * LEAST_OWN)), ..load }
 }
 
-/// Returns the minimum size to raise `min_size` to: the smallest one with an overhead below the limit or, without any,
-/// the smallest one that filters most of the recorded calls. `None` if no call is recorded.
+/// Returns the minimum size to raise `min_size` to: the smallest size that keeps the overhead below the limit. If there is
+/// none, returns the smallest size that filters most of the recorded calls. `None` if no call is recorded.
 fn raised_size(load: &Load, costs: CallCosts, min_size: Bytes, limit: f64) -> Option<Bytes> {
     let size = min_size_within(load, costs, limit * AIM).or_else(|| min_size_of_few(load, min_size))?;
     (load.calls.total() > 0 && size > min_size).then_some(size)

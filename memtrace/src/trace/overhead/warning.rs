@@ -7,7 +7,7 @@ use memtrace_model::{Bytes, format};
 use super::estimate::{estimate, min_size_of_few, minimum_sizes};
 use super::load::{CallCosts, Load};
 
-/// Share of the target's processor time above which the overhead deserves a warning.
+/// An overhead above this share of the target's processor time deserves a warning.
 const TOLERATED: f64 = 0.25;
 
 /// Maximum share of the overhead that remains with an option. An option that leaves more is not

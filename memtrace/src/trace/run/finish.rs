@@ -210,7 +210,7 @@ impl Trace {
     }
 }
 
-/// Tells why rings were full; `None` if none was.
+/// Returns a note about the reason why rings were full; `None` if no ring was full.
 fn delay_note(losses: &Losses, delays: Delays) -> Option<String> {
     let is_full = |(reason, count): (LossReason, u64)| count > 0 && reason.name().starts_with("ring_full");
     if !losses.iter().any(is_full) {

@@ -54,7 +54,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     }
     filter::require_match(&config.target, &filter::resolve(&config.target, false)?)?;
     let (mut targets, mut allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
-    // A command has the privileges of its user.
+    // The command has started with the privileges of its user, so memtrace can drop its own privileges.
     if is_command {
         privileges::keep_for_tracing();
     }
@@ -129,7 +129,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     })
 }
 
-/// Attaches all probes, and estimates the overhead with those of tags and spans. No event counts yet.
+/// Attaches all probes, and estimates the overhead, which includes the probes of tags and spans. No event counts yet.
 fn attach(
     config: &Config,
     prepared: Prepared,
@@ -185,9 +185,9 @@ pub(super) fn coverage(context: &mut Context) -> Coverage {
 
 struct RingSource {
     reader: RingReader,
-    /// Real-time priority of this thread; `None` for a higher priority than usual.
+    /// Real-time priority of the thread that drains the ring; `None` for a higher priority than usual.
     realtime: Option<u8>,
-    /// Clock of the thread that drains the ring; `None` before it begins.
+    /// Meter of the time that this thread waits for a processor; `None` before the thread begins.
     wait: Option<ProcessorWait>,
 }
 
