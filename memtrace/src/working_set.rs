@@ -158,7 +158,7 @@ async fn measure(
     Ok(is_complete)
 }
 
-/// Cause for which a process cannot be read although memtrace has the permission.
+/// Likely reason that a process cannot be read although memtrace has the permission.
 const WAITS: &str = "perhaps it holds a lock of its memory and waits for a FUSE or NFS server";
 
 /// Returns the error for page cache that cannot be read.

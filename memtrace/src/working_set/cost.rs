@@ -5,7 +5,7 @@ use std::time::Duration;
 use memtrace_model::format::short;
 use memtrace_model::{ProcessWorkingSet, WorkingSets};
 
-/// The estimated time may exceed the requested time by one part in this number without a warning.
+/// The estimated time may exceed the requested time by 1/`TOLERANCE` without a warning.
 const TOLERANCE: u32 = 5;
 
 /// Times of all readings.

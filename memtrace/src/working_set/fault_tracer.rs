@@ -14,7 +14,7 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Target;
 use crate::targets::select::filter;
 
-/// Size of the ring. It has room for the faults of all processors in [`POLL`].
+/// Size of the ring. It has room for the faults of all processors during one [`POLL`].
 const RING: Bytes = Bytes(1 << 24);
 
 /// Memory of the BPF maps.

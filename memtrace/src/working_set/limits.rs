@@ -1,4 +1,4 @@
-//! Memory limits of the measured processes: reclaim at such a limit is not for want of memory of the machine.
+//! Memory limits of the measured processes. Reclaim at such a limit does not mean that the machine lacks memory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use memtrace_host::procfs::{GroupReading, MemoryGroups};
 use memtrace_model::{Bytes, LimitedGroup, PerSecond, Pid, VmCounters};
 
-/// Maximum number of cgroups. A reading of one takes tens of microseconds.
+/// Maximum number of cgroups. Reading one cgroup takes tens of microseconds.
 const MOST: usize = 1024;
 
 /// Reader of the cgroups with limits, once a second.
@@ -93,7 +93,7 @@ impl Group {
         let refaults = growth(reading.refaults, self.last.refaults);
         let reached = match reading.reached {
             Some(_) => growth(reading.reached, self.last.reached),
-            // Reclaim at the limit leaves little below it.
+            // Without this counter, refaults count as reclaim at the limit if the cgroup uses almost the whole limit.
             None => u64::from(refaults > 0 && reading.current.is_some_and(|current| current.0 >= limit.0 / 8 * 7)),
         };
         let refaults = if reached > 0 { refaults } else { 0 };

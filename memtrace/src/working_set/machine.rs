@@ -9,7 +9,7 @@ use super::limits::LimitReader;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Reader of the kernel's counters, and of those of cgroups with limits, once a second.
+/// Reader of the counters of the kernel and of cgroups with limits, once a second.
 pub(super) struct MachineReader {
     pub(super) limits: LimitReader,
     first: VmCounters,

@@ -64,7 +64,7 @@ impl Method {
     ///
     /// The kernel does not have the method, or permission is missing.
     pub(super) fn open(requested: Option<WorkingSetMethod>, target: &Target) -> Result<Self, Error> {
-        // All methods read smaps, which CONFIG_PROC_PAGE_MONITOR provides as well as clear_refs.
+        // All methods read smaps. CONFIG_PROC_PAGE_MONITOR provides both smaps and clear_refs.
         if !procfs::has_clear_refs() {
             return Err(page_tracker::lacks(
                 "accessed bits for user space (CONFIG_PROC_PAGE_MONITOR)",
@@ -97,8 +97,7 @@ impl Method {
         Ok(Prepared { damon, lost_faults: self.lost_faults().unwrap_or_default() })
     }
 
-    /// Returns the reader of page cache in control groups that no process has mapped; `None` if the method cannot read
-    /// it, or without groups.
+    /// Returns the reader of the unmapped page cache of control groups; `None` without groups, or if the method cannot read it.
     ///
     /// # Errors
     ///
