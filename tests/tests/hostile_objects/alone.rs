@@ -199,6 +199,20 @@ fn process_that_locks_its_memory_map_while_it_is_measured_is_named() {
 }
 
 #[test]
+fn touched_pages_of_a_process_that_locks_its_memory_map_are_reported() {
+    let mut serving = Serving::with(|command| command.arg(victim::path("exact")).arg("remap"));
+    let pid = serving.victim.pid();
+    let tracer = attach(Trace::victim(&serving.victim).options(&["--events", "fault"]));
+    serving.hang();
+    let report = end(tracer).report_with_code(LOST);
+    serving.victim.finish();
+    assert!(report.lost().contains_key(LossReason::FileTimeout.name()), "{:?}", report.lost());
+    // The page tables, which show what is resident, cannot be read. The process has touched the stack of a new thread.
+    let [process] = report.entries_of(pid)[..] else { panic!("not one entry: {:#?}", report.processes) };
+    assert!(process.totals.live_bytes > 0, "{process:?}");
+}
+
+#[test]
 fn process_that_waits_for_file_systems_can_only_read_files() {
     // CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH (include/uapi/linux/capability.h).
     const READS: &str = "0000000000000006";
