@@ -18,7 +18,7 @@ impl Walk {
         self.flags & (RETURN | FP_KNOWN | BY_FP) == RETURN | FP_KNOWN
     }
 
-    /// Takes up to [`MAX_STEPS`] steps, while the rule of the frame is cached and simple and the caller is found. The
+    /// Takes up to `MAX_STEPS` steps, while the rule of the frame is cached and simple and the caller is found. The
     /// next [`Walk::step`] continues the walk.
     ///
     /// Each step has the same result as [`Walk::step`], but it looks up nothing in a table, and the position of the

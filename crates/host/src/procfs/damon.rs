@@ -79,7 +79,7 @@ impl Damon {
     ///
     /// # Errors
     ///
-    /// There are more than [`MAX_PROCESSES`] processes, the kernel lacks DAMON for virtual addresses, or another user
+    /// There are more processes than the maximum, the kernel lacks DAMON for virtual addresses, or another user
     /// has DAMON in use.
     pub fn prepare(processes: &[Pid], duration: Duration) -> Result<Self, DamonError> {
         if processes.len() > MAX_PROCESSES {

@@ -9,7 +9,7 @@ pub struct PerSecond {
     pub all: u64,
     /// Number of seconds with scanned pages.
     pub scanning: u64,
-    /// Number of seconds with at least [`PerSecond::PAGED`] pages that were evicted and read again.
+    /// Number of seconds with at least 1 MiB of pages that were evicted and read again.
     pub paging: u64,
 }
 
