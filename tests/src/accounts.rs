@@ -38,11 +38,11 @@ impl Accounts {
         serde_json::from_slice(&output.stdout).expect("memtrace report writes JSON")
     }
 
-    /// Asserts that the accounts are the same, in any order.
+    /// Asserts that two reports have the same keys, total and losses, and the same accounts in any order.
     ///
     /// # Panics
     ///
-    /// If the accounts differ.
+    /// If the reports differ in one of these.
     pub fn assert_same(&self, other: &Self) {
         assert_eq!((&self.keys, self.total, &self.losses), (&other.keys, other.total, &other.losses));
         let sorted = |accounts: &Self| {

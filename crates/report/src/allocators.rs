@@ -5,7 +5,7 @@ use memtrace_model::{Bytes, FUNCTIONS, Naming, Profile, StackProfile};
 /// Prefixes of glibc's internal aliases of allocation functions.
 const OWN_PREFIXES: [&str; 3] = ["__GI_", "__libc_", "__"];
 
-/// Internal functions of glibc that a stack can contain without a hooked function (malloc/malloc.c, malloc/arena.c).
+/// Internal functions of glibc (malloc/malloc.c, malloc/arena.c). A stack can contain one of them and no hooked function.
 const INTERNAL: [&str; 7] =
     ["sysmalloc", "_int_malloc", "_int_realloc", "_int_free", "_mid_memalign", "new_heap", "heap_trim"];
 

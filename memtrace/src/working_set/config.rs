@@ -16,7 +16,7 @@ pub(crate) struct WorkingSetConfig {
     pub(crate) method: Option<WorkingSetMethod>,
     /// True to estimate the memory limit that the processes need.
     pub(crate) fit: bool,
-    /// True to freeze the processes while they are cleared and read.
+    /// True to freeze each process while memtrace clears and reads its references.
     pub(crate) pause: bool,
     pub(crate) mode: WorkingSetMode,
     /// Duration of the measurement; `None` to measure until the end of the schedule, or until a signal.

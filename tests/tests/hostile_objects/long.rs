@@ -180,8 +180,8 @@ struct Ended {
 }
 
 impl Hostile {
-    /// Starts a damaged program, sometimes in a mount namespace of its own. Then may create its perf map, and may remove its
-    /// executable or replace it with a link.
+    /// Starts a damaged program. At random, gives the program its own mount namespace, creates a perf map for it, and removes
+    /// its executable or replaces the executable with a symbolic link.
     fn start(program: &Path, forbidden: &Forbidden, random: &mut Random) -> Self {
         const IN_MOUNTS: &str =
             "mount -t tmpfs none /usr/lib/debug && mkfifo /usr/lib/debug/mt-hostile && exec \"$0\" 40";

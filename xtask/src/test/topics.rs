@@ -20,7 +20,7 @@ const LONG: &str = "long";
 /// Part of the path of each test in a module `long`.
 pub(super) const LONG_PATH: &str = "long::";
 
-/// Tests of a module, which one process runs.
+/// Tests of one module. One process runs all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Topic {
     /// Path of the module.

@@ -1,4 +1,4 @@
-//! Deferred stacks: until an image has a minimum age, deltas have only the sum of its stacks.
+//! Deferred stacks. Until an image reaches a minimum age, its deltas contain only the sum of its stacks, not each stack.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use memtrace_model::{BlockHistograms, EventClass, ImageId, Log2, Node, Quantitie
 use crate::interval::{Change, Detail, DetailKind, PathNumber, TotalKey};
 use crate::path_totals::{PathKey, PathTotals, PathUsage};
 
-/// Approximate memory of a list of changes without its entries, in bytes.
+/// Approximate overhead of the list of one image and event class, without the entries, in bytes.
 const LIST: usize = 96;
 
 /// Changes of stacks, with histograms of sizes, lifetimes and ages of blocks, by image and event class.

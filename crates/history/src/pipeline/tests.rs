@@ -395,7 +395,7 @@ fn a_peak_is_kept_by_a_single_shard_only() {
 
 #[test]
 fn the_limit_of_live_blocks_is_divided_among_shards() {
-    // Half of the blocks are small, so that each shard drops them.
+    // Every second block is small. Each shard exceeds its share of the limit and drops its small blocks.
     let events: Vec<_> = (1..=8000).map(|n| alloc(n * 16, if n % 2 == 0 { 16 } else { 100 })).collect();
     let snapshot = run(&events, 4, Settings { blocks: 6000, ..Settings::UNLIMITED });
     let usage = &snapshot.images[&ImageId { pid: Pid(1), ordinal: 0 }];

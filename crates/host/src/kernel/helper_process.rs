@@ -32,7 +32,7 @@ pub(super) unsafe fn run<W: FnMut()>(mut work: W) {
     let pid = unsafe { libc::clone(process::<W>, top, CLONE_FLAGS, work.cast()) };
     drop(signals);
     if pid < 0 {
-        // SAFETY: the pointer was made from a reference above, and nothing else uses it.
+        // SAFETY: the pointer is to the local `work` above, and nothing else uses it.
         let work = unsafe { &mut *work };
         return work();
     }

@@ -5,7 +5,7 @@
 pub struct Steps(Vec<(usize, u64)>);
 
 impl Steps {
-    /// Sets the value from `moment` on. Moments do not decrease.
+    /// Sets the value from `moment` on. `moment` must not be less than in an earlier call.
     pub fn set(&mut self, moment: usize, value: u64) {
         match self.0.last_mut() {
             Some((last, known)) if *last == moment => *known = value,

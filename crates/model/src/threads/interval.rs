@@ -131,7 +131,7 @@ pub enum ThreadsEventKind {
 /// An event within an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadsEvent {
-    /// Time since the start of the monitor.
+    /// Time since the start of the measurement.
     pub at: Duration,
     /// Kind of event.
     pub kind: ThreadsEventKind,
@@ -140,7 +140,7 @@ pub struct ThreadsEvent {
 /// Usage of all monitored processes within an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ThreadsInterval {
-    /// Begin and end of the interval, since the start of the monitor.
+    /// Begin and end of the interval, since the start of the measurement.
     pub span: Range<Duration>,
     /// Processes, ordered by process id.
     pub processes: Vec<ProcessInterval>,

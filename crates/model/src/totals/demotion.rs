@@ -6,9 +6,9 @@ use crate::{Amount, Bytes, Tick};
 /// minimum size are not followed any more: their frees are not known, and they do not count as live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demotion {
-    /// Time of the first demotion of the process. In a profile, the time since the start of the period; 0 if the
-    /// process was demoted earlier. If several shards demote a process, this is the latest of their first demotions,
-    /// which are milliseconds apart.
+    /// Time of the first demotion of the process. Several shards can demote it, some milliseconds apart. Then this is the time
+    /// of the last of these shards. In a profile, the time is relative to the start of the period, and 0 if the process was
+    /// demoted before the period.
     pub at: Tick,
     /// Size of the smallest block that is followed; 0 if the process was not demoted.
     pub min_size: Bytes,

@@ -10,7 +10,7 @@ pub enum WorkingSetMethod {
     Idle,
     /// The soft-dirty bits of the page tables: writes only.
     Written,
-    /// Samples of the accessed bits by the kernel: an estimate.
+    /// DAMON: the kernel samples the accessed bits of pages. The result is an estimate.
     Damon,
     /// Page faults: a lower bound.
     Faults,

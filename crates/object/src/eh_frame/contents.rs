@@ -104,7 +104,7 @@ impl ObjectContents {
         Ok(contents)
     }
 
-    /// Reads `.eh_frame` and `.debug_frame` if the section headers name one that lies in the file.
+    /// Reads `.eh_frame` and `.debug_frame`, each only if the section headers list it and its contents are in the file.
     ///
     /// The `.debug_frame` of Go is not read: it does not describe the frame pointer, which Go's functions save.
     fn read_by_sections(&mut self, elf: &Elf<impl Source>) {

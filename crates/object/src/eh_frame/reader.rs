@@ -127,7 +127,8 @@ impl<'data, S: UnwindSection<Slice<'data>>> Reader<'data, S> {
         position: usize,
         common: &FxHashMap<usize, CommonInformationEntry<Slice<'data>>>,
     ) -> Option<FrameDescriptionEntry<Slice<'data>>> {
-        // Common entries precede the descriptions that refer to them.
+        // In `.eh_frame`, a common entry precedes the descriptions that refer to it. The format of `.debug_frame` permits a
+        // later one. Such a description counts as unreadable.
         let entry = self.section.fde_from_offset(&self.bases, S::Offset::from(position), |_, _, offset| {
             let offset: usize = UnwindOffset::into(offset);
             common.get(&offset).cloned().ok_or(gimli::Error::NotCiePointer(offset as u64))

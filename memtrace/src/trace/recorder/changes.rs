@@ -1,4 +1,4 @@
-//! Converts changes of totals by stack to changes by call path.
+//! Converts the changes of an interval: from totals keyed by stack to totals keyed by call path.
 
 use std::collections::BTreeMap;
 

@@ -184,7 +184,8 @@ fn only_recordings_are_replaced() {
 #[test]
 fn recording_is_read_while_it_is_written() {
     let directory = Scratch::in_memory();
-    // Other users can change the first directory, so the log there is read without SQLite.
+    // Other users can create files in the first directory. memtrace therefore does not let SQLite open the write-ahead log
+    // there, but reads the log itself.
     for directory in [directory.path(""), own_directory(&directory)] {
         assert_is_read_while_it_is_written(&directory.join("run.memtrace"));
     }

@@ -1,4 +1,4 @@
-//! Times of the ends of processes within an interval.
+//! Exit times of processes within an interval.
 
 use std::ops::Range;
 use std::time::Duration;
