@@ -123,8 +123,10 @@ impl Probes {
     ) -> Result<(), KernelError> {
         match result {
             Ok(()) => self.clear_refusal(path, Refusal::Failed),
-            Err(error @ KernelError::Failed { .. }) if scope == Scope::AllProcesses => {
+            Err(error @ KernelError::NotInserted { .. }) if scope == Scope::AllProcesses => {
                 log::warn!("{error}");
+                // With a part of its probes, an allocator would have allocations without frees.
+                self.remove_objects(&HashSet::from([path.to_owned()]));
                 self.set_refusal(path, Refusal::Failed);
             }
             Err(error) => return Err(error),

@@ -51,6 +51,14 @@ pub enum KernelError {
         /// The failed operation.
         action: String,
     },
+    /// The kernel does not insert probes in this file, perhaps because a user has made the file so.
+    #[error("cannot {action}: {reason}")]
+    NotInserted {
+        /// The failed operation.
+        action: String,
+        /// The kernel's error.
+        reason: String,
+    },
     /// A process holds the lock of its memory map. The insertion of a probe would wait for the lock, and every fork would wait
     /// for the insertion.
     #[error(
@@ -119,7 +127,16 @@ impl KernelError {
     pub(super) fn from_attach(action: &str, error: &(dyn std::error::Error + 'static)) -> Self {
         match system_error(error) {
             Some(code) if REFUSED_INSTRUCTION.contains(&code) => Self::RefusedInstruction { action: action.to_owned() },
-            _ => Self::from_error(action, error),
+            // On arm64, EOPNOTSUPP means that a 32-bit process maps the file (`arch_uprobe_analyze_insn`).
+            Some(libc::EOPNOTSUPP) => match Self::from_error(action, error) {
+                Self::Unsupported { action, reason } => Self::NotInserted { action, reason },
+                other => other,
+            },
+            Some(_) => match Self::from_error(action, error) {
+                Self::Failed { action, reason } => Self::NotInserted { action, reason },
+                other => other,
+            },
+            None => Self::from_error(action, error),
         }
     }
 
@@ -196,6 +213,9 @@ mod tests {
         let codes = [ENOTSUPP, libc::ENOEXEC, libc::EINVAL, libc::EIO];
         assert_eq!(codes.map(is_refused), [true, !is_arm, is_arm, false]);
         assert!(matches!(attach(libc::ESRCH), KernelError::TargetEnded));
+        for number in [libc::EIO, libc::EOPNOTSUPP] {
+            assert!(matches!(attach(number), KernelError::NotInserted { .. }));
+        }
     }
 
     #[test]

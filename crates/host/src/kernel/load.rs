@@ -261,7 +261,7 @@ impl Kernel {
     ///
     /// [`KernelError::TargetEnded`] if the process has exited; [`KernelError::LockedMemory`] if a process holds the lock of
     /// its memory map; otherwise the kernel's error. Probes that were attached before the error stay. With
-    /// [`Scope::AllProcesses`], [`KernelError::Failed`] is no error, but a [`Refusal`] of the object.
+    /// [`Scope::AllProcesses`], [`KernelError::NotInserted`] is no error, but a [`Refusal`] of the object.
     pub fn attach(
         &mut self,
         probes: &mut Probes,

@@ -61,7 +61,7 @@ impl UprobeMulti {
     ) -> Result<Link, KernelError> {
         self.load(name)?;
         let action = || format!("attach {} probes to {}", points.len(), shown(path));
-        let no_file = || KernelError::Failed { action: action(), reason: String::from("there is no such file") };
+        let no_file = || KernelError::NotInserted { action: action(), reason: String::from("there is no such file") };
         let LoadedProgram { program, at_return } = self.programs.get(name).ok_or_else(|| KernelError::missing(name))?;
         let file = CString::new(path.as_os_str().as_bytes()).map_err(|_| no_file())?;
         let offsets: Vec<u64> = points.iter().map(|point| point.offset.0).collect();

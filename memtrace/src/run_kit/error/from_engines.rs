@@ -44,7 +44,10 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
         },
         (KernelError::TargetEnded, Some(pid)) => Error::Ended { pid },
         (
-            error @ (KernelError::TargetEnded | KernelError::RefusedInstruction { .. } | KernelError::Failed { .. }),
+            error @ (KernelError::TargetEnded
+            | KernelError::RefusedInstruction { .. }
+            | KernelError::NotInserted { .. }
+            | KernelError::Failed { .. }),
             _,
         ) => Error::Failed(error.to_string()),
     }

@@ -138,7 +138,7 @@ fn privileged_refused_instruction_costs_no_other_probe() {
 #[test]
 fn failure_for_all_processes_costs_the_object_only() {
     let failed = || -> Result<(), KernelError> {
-        Err(KernelError::Failed { action: String::from("attach"), reason: String::from("no pages") })
+        Err(KernelError::NotInserted { action: String::from("attach"), reason: String::from("no pages") })
     };
     let (mut probes, path) = (Probes::default(), Path::new("/object"));
     assert!(probes.refuse_failed(own(), path, failed()).is_err());
@@ -149,6 +149,18 @@ fn failure_for_all_processes_costs_the_object_only() {
     assert_eq!(probes.refusal(path), Some(Refusal::Failed));
     probes.refuse_failed(Scope::AllProcesses, path, Ok(())).unwrap();
     assert_eq!(probes.refusal(path), None);
+}
+
+#[test]
+fn privileged_refused_object_keeps_no_probes() {
+    let mut kernel = kernel();
+    let mut backend = kernel.attach_backend();
+    let (mut probes, path) = (Probes::default(), Path::new("/proc/self/exe"));
+    let scope = Scope::AllProcesses;
+    probes.attach(&mut backend, scope, path, &[probe(address())]).unwrap();
+    let failed = KernelError::NotInserted { action: String::from("attach"), reason: String::from("no pages") };
+    probes.refuse_failed(scope, path, Err(failed)).unwrap();
+    assert_eq!((probes.len(), probes.refusal(path)), (0, Some(Refusal::Failed)));
 }
 
 #[test]

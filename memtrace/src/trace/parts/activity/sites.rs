@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use memtrace_history::activity::{SiteLabel, SpanSite};
-use memtrace_host::kernel::{Kernel, Probes, Scope, StepSite};
+use memtrace_host::kernel::{Kernel, KernelError, Probes, Scope, StepSite};
 use memtrace_host::target_files::open_target_file;
 use memtrace_model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
 use memtrace_object::allocators::{self, ReturnSites};
@@ -72,7 +72,13 @@ pub(super) fn attach(
                 && !attached.contains(&key)
             {
                 let site = StepSite { offset: place.offset, semaphore: None, step };
-                kernel.attach_steps(probes, key.0, object, &[site]).map_err(failed)?;
+                match kernel.attach_steps(probes, key.0, object, &[site]) {
+                    // Nobody has named the object, and a user may have made it so that the kernel refuses the probe.
+                    Err(error @ KernelError::NotInserted { .. }) if key.0 == Scope::AllProcesses => {
+                        log::warn!("{error}");
+                    }
+                    result => result.map_err(failed)?,
+                }
                 attached.push(key);
             }
         }
