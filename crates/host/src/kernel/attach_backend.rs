@@ -48,7 +48,7 @@ impl<'kernel> AttachBackend<'kernel> {
         file: Option<ProbedFile>,
         locks: Option<Arc<MemoryLocks>>,
     ) -> Self {
-        Self { interface, file, locks, lock_wait: memory_locks::LIMIT }
+        Self { interface, file, locks, lock_wait: memory_locks::ALL_CHECKS }
     }
 
     /// Loads the programs for the entries, returns and result sites of all hooked functions.

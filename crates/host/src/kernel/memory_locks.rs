@@ -27,7 +27,11 @@ use super::task_iterator::TaskIterator;
 const PROGRAM: &str = "memory_locks";
 
 /// Time for which a thread must hold a lock without running. Page faults and reclaim hold locks for shorter times.
-pub(super) const LIMIT: Duration = Duration::from_secs(1);
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Time that all checks of an object may wait together. A process can hold its lock for less than [`LIMIT`] at a time, again
+/// and again.
+pub(super) const ALL_CHECKS: Duration = Duration::from_secs(5);
 
 /// First pause between two samples. Most locks are free after it.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -52,15 +56,18 @@ impl MemoryLocks {
         Ok(Self { iterator: TaskIterator::load(bpf, PROGRAM)?, last: Mutex::new(None) })
     }
 
-    /// Checks that probes can be inserted and removed now. `left`: time for which this check and later ones may wait,
-    /// [`LIMIT`] at first. Each check may wait for a short time, even if none is left, since most locks are held for less.
+    /// Checks that probes can be inserted and removed now. A lock must be held for [`LIMIT`]. `left`: time that this check and later
+    /// ones may wait, [`ALL_CHECKS`] at first. If it is used up, a shorter time suffices.
     ///
     /// # Errors
     ///
     /// [`KernelError::LockedMemory`]; errors of the iterator.
     pub(super) fn require_free(&self, left: &mut Duration) -> Result<(), KernelError> {
-        *left = (*left).max(LONGEST_PAUSE);
-        match self.find_holder_within(left) {
+        let most = (*left).clamp(LONGEST_PAUSE, LIMIT);
+        let mut left_of_check = most;
+        let found = self.find_holder_within(&mut left_of_check);
+        *left = left.saturating_sub(most - left_of_check);
+        match found {
             Ok(None) => Ok(()),
             Ok(Some(holder)) => Err(KernelError::LockedMemory { holder }),
             Err(error) => {
