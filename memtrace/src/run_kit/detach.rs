@@ -19,6 +19,9 @@ const SHOW_DETACH_AFTER: Duration = Duration::from_millis(300);
 /// Maximum wait for a process that holds the lock of its memory map.
 const LONGEST_LOCK: Duration = Duration::from_secs(10);
 
+/// Time for which memtrace waits for all locks together.
+const LONGEST_LOCKS: Duration = Duration::from_secs(30);
+
 /// Removal of the probes in the background.
 pub(crate) struct Detach {
     detaching: kernel::Detach,
@@ -64,7 +67,7 @@ async fn wait_for_detach(
     observer: &mut dyn Observer,
 ) -> bool {
     let mut ticks = interval_at(Instant::now() + SHOW_DETACH_AFTER, SHOW_EVERY);
-    let mut locked_since = None;
+    let (mut locked_since, mut locked_before): (Option<Instant>, _) = (None, Duration::ZERO);
     while !detaching.is_complete() {
         match detaching.lock_holder() {
             Some(holder) => {
@@ -72,12 +75,13 @@ async fn wait_for_detach(
                     observer.note(&lock_note(&holder));
                     Instant::now()
                 });
-                if since.elapsed() >= LONGEST_LOCK {
+                let locked = since.elapsed();
+                if locked >= LONGEST_LOCK || locked_before + locked >= LONGEST_LOCKS {
                     return false;
                 }
             }
             // Another lock can be held later.
-            None => locked_since = None,
+            None => locked_before += locked_since.take().map_or(Duration::ZERO, |since| since.elapsed()),
         }
         tokio::select! {
             () = signals.any() => return false,
