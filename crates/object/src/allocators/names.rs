@@ -8,6 +8,9 @@ use memtrace_model::{ALLOCATORS, FUNCTIONS, Function, Naming};
 use super::rust_methods;
 use crate::elf::{Elf, ElfError, Source, Symbol, dynamic_symbols, symbol_table};
 
+/// Maximum number of hooked symbols of an object. glibc has a few for each function.
+const MAX_HOOKED: usize = 4096;
+
 /// A symbol of a hooked function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HookedSymbol {
@@ -141,6 +144,9 @@ pub(super) fn find<S: Source>(elf: &Elf<S>, user: &UserNames) -> Result<ObjectSy
                 other.symbol.virt == symbol.virt && other.function == *function && other.prefix == *prefix
             };
             if !hooked.iter().any(|(_, other)| is_same(other)) {
+                if hooked.len() >= MAX_HOOKED {
+                    return Err(ElfError::Malformed("the functions of an allocator are defined too often"));
+                }
                 hooked.push((*row, HookedSymbol { function, prefix: prefix.clone(), symbol: symbol.clone() }));
             }
         }

@@ -6,6 +6,7 @@
 //! passes the alignment first, and the code of a method must prove the places of its arguments.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Write};
 
 use memtrace_model::{Function, Naming, Signature};
 
@@ -23,6 +24,9 @@ const MOST: usize = 1024;
 
 /// Maximum number of symbols that are demangled. Few symbols with the name of the trait are no methods.
 const MAX_SYMBOLS: usize = 4 * MOST;
+
+/// Maximum length of a demangled name in bytes.
+const MAX_NAME: usize = 1 << 14;
 
 const TRAIT: &str = "core::alloc::global::GlobalAlloc";
 
@@ -69,7 +73,7 @@ pub(super) fn may_be_method(symbol: &[u8]) -> bool {
 /// Returns the type and the method of a symbol. The type of a method that the trait provides may not be known. The
 /// methods of `System` are left out: they call the functions of the C library.
 pub(super) fn parse(symbol: &str) -> Option<(Option<String>, Method)> {
-    let name = format!("{:#}", rustc_demangle::try_demangle(symbol).ok()?);
+    let name = demangled(symbol)?;
     let (path, method) = name.rsplit_once("::")?;
     let method = match method {
         "alloc" => Method::Alloc,
@@ -90,13 +94,33 @@ pub(super) fn parse(symbol: &str) -> Option<(Option<String>, Method)> {
     (implementer != "std::alloc::System").then_some((Some(implementer), method))
 }
 
+/// Returns the demangled name of a symbol without its hash; `None` if it is too long. A short symbol can stand for a name of a
+/// million bytes.
+fn demangled(symbol: &str) -> Option<String> {
+    struct Bounded(String);
+
+    impl Write for Bounded {
+        fn write_str(&mut self, part: &str) -> fmt::Result {
+            if self.0.len() + part.len() > MAX_NAME {
+                return Err(fmt::Error);
+            }
+            self.0.push_str(part);
+            Ok(())
+        }
+    }
+
+    let mut name = Bounded(String::new());
+    write!(name, "{:#}", rustc_demangle::try_demangle(symbol).ok()?).ok()?;
+    Some(name.0)
+}
+
 /// Returns the name of a method for reports: `<rpmalloc::RpMalloc as GlobalAlloc>::alloc`.
 pub(super) fn display_name(symbol: &str) -> Option<String> {
     if !may_be_method(symbol.as_bytes()) {
         return None;
     }
     parse(symbol)?;
-    Some(format!("{:#}", rustc_demangle::try_demangle(symbol).ok()?).replace(TRAIT, "GlobalAlloc"))
+    Some(demangled(symbol)?.replace(TRAIT, "GlobalAlloc"))
 }
 
 /// Functions to probe with their symbols, and the names of the symbols with arguments at unknown places.

@@ -24,6 +24,12 @@ const MAX_VARIABLES: usize = 1 << 22;
 /// same long name.
 const MAX_NAME: usize = 4096;
 
+/// Maximum length of all names together, in sizes of the tables. Linkers let a name share the end of another one.
+const MOST_SHARED: usize = 8;
+
+/// Maximum memory of the functions that are found, in bytes.
+const MAX_FOUND: usize = 1 << 24;
+
 /// Maximum length of the name of a variable in bytes. Longer names are cut.
 const MAX_VARIABLE_NAME: usize = 512;
 
@@ -121,7 +127,7 @@ fn find_functions_in(
     table: SectionType,
     has_name: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<Vec<(String, Symbol)>>, ElfError> {
-    let mut functions = Vec::new();
+    let (mut functions, mut left) = (Vec::new(), Some(MAX_FOUND));
     let visited = for_each_symbol(elf, table, |full, symbol| {
         let kind = match symbol.st_type() {
             STT_FUNC => SymbolKind::Function,
@@ -130,6 +136,10 @@ fn find_functions_in(
         };
         let name = full.split(|&byte| byte == b'@').next().unwrap_or_default();
         if has_name(name) {
+            left = left.and_then(|left| left.checked_sub(full.len() + size_of::<Symbol>()));
+            if left.is_none() {
+                return;
+            }
             functions.push((
                 String::from_utf8_lossy(name).into_owned(),
                 Symbol {
@@ -141,6 +151,7 @@ fn find_functions_in(
             ));
         }
     })?;
+    left.ok_or(ElfError::Malformed("too many functions have one of these names"))?;
     Ok(visited.map(|()| functions))
 }
 
@@ -154,8 +165,12 @@ fn for_each_symbol(
     let Some((symbols, names)) = symbol_tables(elf, table)? else { return Ok(None) };
     let names = elf.bytes(names.offset, names.size)?;
     let symbols = read_symbols(elf, &symbols)?;
+    let mut left = MOST_SHARED * (names.len() + size_of_val(&symbols[..]));
     for symbol in symbols.iter().filter(|symbol| symbol.st_shndx.get(LE) != SHN_UNDEF) {
-        if let Some(name) = name_at(&names, symbol.st_name.get(LE) as usize) {
+        let name = name_at(&names, symbol.st_name.get(LE) as usize);
+        let length = name.map_or(MAX_NAME, <[u8]>::len);
+        left = left.checked_sub(length).ok_or(ElfError::Malformed("the names of symbols are too long"))?;
+        if let Some(name) = name {
             visit(name, symbol);
         }
     }
