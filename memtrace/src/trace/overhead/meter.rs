@@ -425,17 +425,19 @@ mod tests {
 
     #[test]
     fn time_of_the_machine_replaces_that_of_ended_targets() {
-        let after = |machine_ms: u64| {
+        let after = |machine_ms: u64, [missing, passed]: [usize; 2]| {
             let mut target = LimitedTarget::new(u64::MAX);
             target.target.meter.limit.as_mut().unwrap().start = None;
             let machine_time = |time| Some(Duration::from_millis(time));
             target.react(|sample| Sample { machine_time: machine_time(0), ..sample });
             target.calls = [900_000, 0];
             target.seconds = 15;
-            target.react(|sample| Sample { machine_time: machine_time(machine_ms), missing: 1, ..sample })
+            target.react(|sample| Sample { machine_time: machine_time(machine_ms), missing, passed, ..sample })
         };
         // Tracing takes 3.6 s.
-        assert_eq!(after(10_000), Reaction::Raise(Bytes(128)));
-        assert_eq!(after(60_000), Reaction::None);
+        for ended in [[1, 0], [0, 1]] {
+            assert_eq!(after(10_000, ended), Reaction::Raise(Bytes(128)));
+            assert_eq!(after(60_000, ended), Reaction::None);
+        }
     }
 }
