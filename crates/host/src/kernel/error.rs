@@ -125,18 +125,14 @@ impl KernelError {
 
     /// Same as [`KernelError::from_error`], for a probe that was not attached.
     pub(super) fn from_attach(action: &str, error: &(dyn std::error::Error + 'static)) -> Self {
-        match system_error(error) {
-            Some(code) if REFUSED_INSTRUCTION.contains(&code) => Self::RefusedInstruction { action: action.to_owned() },
+        match (system_error(error), Self::from_error(action, error)) {
+            (Some(code), _) if REFUSED_INSTRUCTION.contains(&code) => {
+                Self::RefusedInstruction { action: action.to_owned() }
+            }
             // On arm64, EOPNOTSUPP means that a 32-bit process maps the file (`arch_uprobe_analyze_insn`).
-            Some(libc::EOPNOTSUPP) => match Self::from_error(action, error) {
-                Self::Unsupported { action, reason } => Self::NotInserted { action, reason },
-                other => other,
-            },
-            Some(_) => match Self::from_error(action, error) {
-                Self::Failed { action, reason } => Self::NotInserted { action, reason },
-                other => other,
-            },
-            None => Self::from_error(action, error),
+            (Some(libc::EOPNOTSUPP), Self::Unsupported { action, reason })
+            | (Some(_), Self::Failed { action, reason }) => Self::NotInserted { action, reason },
+            (_, other) => other,
         }
     }
 
