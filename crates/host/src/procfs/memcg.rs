@@ -10,7 +10,6 @@ use super::pressure;
 use crate::procfs::kernel_files;
 use crate::procfs::memcg_limits as limits;
 use crate::procfs::memcg_limits::{Files, Mount, VERSION_2};
-use crate::procfs::process::proc_path;
 
 /// Cgroup hierarchy with the memory controller.
 #[derive(Debug)]
@@ -85,8 +84,7 @@ impl MemoryGroups {
     /// Returns the path of the cgroup of `pid`; `None` if the process has exited.
     #[must_use]
     pub fn of(&self, pid: Pid) -> Option<PathBuf> {
-        let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).ok()?;
-        limits::controller(&groups).map(|(_, path)| PathBuf::from(path))
+        limits::group_path(pid).map(|(_, path)| PathBuf::from(path))
     }
 
     /// Returns true if the cgroup at `path` has a limit of its own.
@@ -100,13 +98,14 @@ impl MemoryGroups {
     #[must_use]
     pub fn read(&self, path: &Path) -> Option<GroupReading> {
         let (_, reading) = self.usage(path)?;
-        let stat = self.mount.directory(path)?.join("memory.stat");
-        let stat = kernel_files::read_to_string(stat).unwrap_or_default();
-        Some(GroupReading { refaults: sum(&stat, self.files.refaults), ..reading })
+        let directory = self.mount.directory(path)?;
+        let stat = kernel_files::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+        let (reached, refaults) = (self.reached(&directory), sum(&stat, self.files.refaults));
+        Some(GroupReading { reached, refaults, ..reading })
     }
 
-    /// Returns the id and the counters of a cgroup; `None` if it does not exist. Counters in `memory.stat` are left
-    /// out, because the kernel takes long to compute them.
+    /// Returns the id and the counters of a cgroup; `None` if it does not exist. Counters in `memory.stat` are left out,
+    /// because the kernel takes long to compute them. Attempts to exceed a limit are left out, too.
     #[must_use]
     pub fn usage(&self, path: &Path) -> Option<(CgroupId, GroupReading)> {
         let directory = self.mount.directory(path)?;
@@ -115,7 +114,7 @@ impl MemoryGroups {
             limit: limits::limit(&directory.join(self.files.limit)),
             high: self.high(&directory),
             current: limits::bytes(&directory.join(self.files.current)),
-            reached: self.reached(&directory),
+            reached: None,
             refaults: None,
             pressure: pressure::read(&directory.join("memory.pressure")),
         };
@@ -229,7 +228,7 @@ mod tests {
         assert_eq!(two.reached, Some(11));
         let usage = groups.usage(Path::new("/docker/two"));
         let id = id_of(&fs::metadata(scratch.path("root/two")).unwrap()).unwrap();
-        assert_eq!(usage, Some((id, GroupReading { refaults: None, ..two })));
+        assert_eq!(usage, Some((id, GroupReading { reached: None, refaults: None, ..two })));
         assert_eq!(two.pressure.map(|pressure| pressure.some.total.as_micros()), Some(9));
         assert!(groups.is_limited(Path::new("/docker/two")) && groups.is_version_2());
     }

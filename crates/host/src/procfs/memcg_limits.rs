@@ -28,10 +28,15 @@ pub fn memory_high(pid: Pid) -> Option<Bytes> {
 
 /// Returns the hierarchy with the memory controller, and the path of the cgroup of `pid` in it.
 fn group_of(pid: Pid) -> Option<(&'static Files, Mount, String)> {
-    let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).ok()?;
+    let (files, path) = group_path(pid)?;
     let mounts = kernel_files::read("/proc/self/mountinfo").ok()?;
-    let (files, path) = controller(&groups)?;
-    Some((files, mount_of(&mounts, files)?, path.to_owned()))
+    Some((files, mount_of(&mounts, files)?, path))
+}
+
+/// Returns the version with the memory controller, and the path of the cgroup of `pid`; `None` if the process has exited.
+pub(super) fn group_path(pid: Pid) -> Option<(&'static Files, String)> {
+    let groups = kernel_files::read_to_string(proc_path(pid, "cgroup")).ok()?;
+    controller(&groups).map(|(files, path)| (files, path.to_owned()))
 }
 
 /// File and counter names of a cgroup version.
