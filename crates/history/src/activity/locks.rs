@@ -1,5 +1,7 @@
 //! Holders of locks, and the threads that wait for them.
 
+use std::collections::BTreeSet;
+
 use memtrace_model::{AbsAddr, Bytes, LockIdentity, Nanoseconds, Pid, Tid};
 use rustc_hash::FxHashMap;
 
@@ -20,6 +22,8 @@ pub(super) struct Locks {
     numbers: FxHashMap<LockIdentity, u32>,
     /// States of locks. Futexes have no state.
     states: FxHashMap<(Pid, AbsAddr), LockState>,
+    /// Locks that each thread holds.
+    held: FxHashMap<(Pid, Tid), BTreeSet<AbsAddr>>,
     /// Locks that are new, or have a new place, since the last call of [`Self::take_new`].
     new: Vec<(u32, LockIdentity)>,
 }
@@ -100,6 +104,7 @@ impl Locks {
             state.holders.retain(|holder| holder.tid != hold.tid);
             if state.holders.len() < MAX_HOLDERS {
                 state.holders.push(hold);
+                self.held.entry((pid, hold.tid)).or_default().insert(address);
             }
         }
     }
@@ -111,6 +116,12 @@ impl Locks {
         let index = state.holders.iter().position(|hold| hold.tid == tid)?;
         let hold = state.holders.remove(index);
         let found = (state.name, state.number, hold);
+        if let Some(held) = self.held.get_mut(&(pid, tid)) {
+            held.remove(&address);
+            if held.is_empty() {
+                self.held.remove(&(pid, tid));
+            }
+        }
         if state.holders.is_empty() && state.waiters == 0 && self.states.len() >= MAX_LOCKS / 2 {
             self.states.remove(&(pid, address));
         }
@@ -119,23 +130,15 @@ impl Locks {
 
     /// Returns the locks that a thread holds.
     pub(super) fn held_by(&self, pid: Pid, tid: Tid) -> Vec<AbsAddr> {
-        let holds = |state: &LockState| state.holders.iter().any(|hold| hold.tid == tid);
-        let mut held: Vec<_> = self
-            .states
-            .iter()
-            .filter(|((of, _), state)| *of == pid && holds(state))
-            .map(|((_, lock), _)| *lock)
-            .collect();
-        held.sort_unstable();
-        held
+        self.held.get(&(pid, tid)).into_iter().flatten().copied().collect()
     }
 
     /// Returns all locks that are held, with their holders.
     pub(super) fn held(&self) -> Vec<(Pid, AbsAddr, Tid)> {
-        let of_lock = |(&(pid, address), state): (&(Pid, AbsAddr), &LockState)| {
-            state.holders.iter().map(move |hold| (pid, address, hold.tid)).collect::<Vec<_>>()
+        let of_thread = |(&(pid, tid), locks): (&(Pid, Tid), &BTreeSet<AbsAddr>)| {
+            locks.iter().map(move |lock| (pid, *lock, tid)).collect::<Vec<_>>()
         };
-        let mut held: Vec<_> = self.states.iter().flat_map(of_lock).collect();
+        let mut held: Vec<_> = self.held.iter().flat_map(of_thread).collect();
         held.sort_unstable();
         held
     }
