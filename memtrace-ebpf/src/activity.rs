@@ -1,4 +1,4 @@
-//! Activity of threads: their CPU time, allocated bytes, pending waits and timed calls.
+//! Activity of threads: their CPU time, allocated bytes, sequence numbers, pending waits and timed calls.
 //!
 //! The kernel updates the run time of a thread at ticks and context switches only (`update_curr`,
 //! kernel/sched/fair.c), which is too coarse for spans of microseconds. So a program at `sched_switch` adds up the
@@ -12,7 +12,8 @@ use aya_ebpf::btf_maps::{HashMap, PerCpuArray};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
-    FutexWait, MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_USAGE, call_time, futex_use,
+    ActivityStep, FIRST_SEQUENCE, FutexWait, MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_SEQUENCE,
+    UNKNOWN_USAGE, call_time, futex_use, next_sequence,
 };
 
 use crate::limits::BPF_NOEXIST;
@@ -44,27 +45,50 @@ fn of_current(thread: Thread) -> Option<&'static mut ThreadState> {
     if known.is_some() {
         return known;
     }
-    let new = ThreadState { ran: 0, since: since_start(), allocated: 0, wait: NO_WAIT, stall_cpu: 0, call: NO_CALL };
+    let new = ThreadState {
+        ran: 0,
+        since: since_start(),
+        allocated: 0,
+        wait: NO_WAIT,
+        stall_cpu: 0,
+        call: NO_CALL,
+        pid: thread.pid,
+        sequence: FIRST_SEQUENCE,
+    };
     if ACTIVE_THREADS.insert(&thread.tid, &new, BPF_NOEXIST).is_err() {
         loss::count_without_log(LossReason::ActiveThreadsFull);
     }
     of_thread(thread.tid)
 }
 
-/// CPU time and allocated bytes of a thread since its first activity.
+/// CPU time and allocated bytes of a thread between its first activity and a step, and the sequence number of the step.
 #[derive(Clone, Copy)]
-pub struct Usage {
+pub struct StepState {
     pub cpu: u64,
     pub allocated: u64,
+    pub sequence: u32,
 }
 
-/// Returns the usage of the current thread at `now`.
+/// Returns the state of the current thread at a step, and counts the step. `step`: number of the [`ActivityStep`].
+///
+/// The step counts even if the ring has no room for its record, so that user space sees the gap. Only the thread itself
+/// takes its steps, one after the other: their records are in the ring in the order of their sequence numbers.
 #[inline(always)]
-pub fn usage(thread: Thread, now: u64) -> Usage {
-    match of_current(thread) {
-        Some(state) => Usage { cpu: cpu_time(state, now), allocated: state.allocated },
-        None => Usage { cpu: UNKNOWN_USAGE, allocated: UNKNOWN_USAGE },
+pub fn take_step(thread: Thread, now: u64, step: u32) -> StepState {
+    let Some(state) = of_current(thread) else {
+        return StepState { cpu: UNKNOWN_USAGE, allocated: UNKNOWN_USAGE, sequence: UNKNOWN_SEQUENCE };
+    };
+    let sequence = state.sequence;
+    if ActivityStep::is_counted(step) {
+        state.sequence = next_sequence(sequence);
     }
+    StepState { cpu: cpu_time(state, now), allocated: state.allocated, sequence }
+}
+
+/// Returns the sequence number of the next step of a thread.
+#[inline(always)]
+pub fn sequence(tid: u32) -> u32 {
+    of_thread(tid).map_or(UNKNOWN_SEQUENCE, |state| state.sequence)
 }
 
 #[inline(always)]

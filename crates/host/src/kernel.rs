@@ -44,7 +44,7 @@ pub mod unwind_maps;
 mod uprobe_multi;
 mod wire_type;
 
-pub use activity::{ActivityReader, StepSite, ThreadActivity};
+pub use activity::{ActiveThreadState, ActivityReader, StepSite, ThreadActivity};
 pub use attach::{LoadedWordSite, Probe, Probes, ResultProbes, TagSite};
 pub use attach_point::Scope;
 pub use calibrate::CalibrationFunction;

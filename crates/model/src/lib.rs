@@ -35,8 +35,8 @@ mod working_set;
 
 pub use activity::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, FutexUse, LeftOut, LockIdentity,
-    LockRow, LockSums, Span, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe, ThreadStep,
-    WaitClass,
+    LockRow, LockSums, Span, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe, StepSequence,
+    ThreadStep, WaitClass,
 };
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;

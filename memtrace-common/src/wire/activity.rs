@@ -13,6 +13,19 @@ pub const MAX_ACTIVE_THREADS: usize = 1 << 14;
 /// Stands for the CPU time and the allocated bytes of a thread without a [`ThreadState`].
 pub const UNKNOWN_USAGE: u64 = u64::MAX;
 
+/// Sequence number in the record of a thread without a [`ThreadState`].
+pub const UNKNOWN_SEQUENCE: u32 = 0;
+
+/// First sequence number of a thread.
+pub const FIRST_SEQUENCE: u32 = 1;
+
+/// Returns the sequence number after `sequence`. It is never [`UNKNOWN_SEQUENCE`].
+#[inline(always)]
+#[must_use]
+pub const fn next_sequence(sequence: u32) -> u32 {
+    if sequence == u32::MAX { FIRST_SEQUENCE } else { sequence + 1 }
+}
+
 /// A step in the activity of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -42,6 +55,11 @@ pub struct ActivityRecord {
     pub holder: u32,
     /// Thread of the process that ended the futex wait, in the root pid namespace; 0 if it is not known.
     pub waker: u32,
+    /// Sequence number of the step, or [`UNKNOWN_SEQUENCE`]. The number of the thread's next record is the same, or the
+    /// next one after a step that is [counted](ActivityStep::is_counted). Otherwise, records in between were lost.
+    pub sequence: u32,
+    /// Padding: zero.
+    pub reserved: u32,
     /// Name of a task, lock, event or thread, or label of a call.
     pub name: ActivityText,
     /// Text of an event.
@@ -107,6 +125,21 @@ impl ActivityStep {
         Self::Start,
         Self::Exit,
     ];
+
+    /// Steps that begin or end spans: a bit for the number of each.
+    const COUNTED: u32 = 1 << Self::Begin as u32
+        | 1 << Self::End as u32
+        | 1 << Self::LockWait as u32
+        | 1 << Self::LockAcquire as u32
+        | 1 << Self::LockRelease as u32;
+
+    /// Returns true if sequence numbers count the step with the number `step`: it begins or ends a span. The loss of
+    /// another step changes no span but its own.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_counted(step: u32) -> bool {
+        step < u32::BITS && Self::COUNTED >> step & 1 != 0
+    }
 }
 
 /// State of a thread since its first activity. Points in time are in nanoseconds since tick 0.
@@ -125,6 +158,10 @@ pub struct ThreadState {
     pub stall_cpu: u64,
     /// Pending call of an allocator.
     pub call: TimedCall,
+    /// Process of the thread.
+    pub pid: u32,
+    /// Sequence number of the next step.
+    pub sequence: u32,
 }
 
 /// A wait for a futex.
@@ -266,12 +303,13 @@ impl ActivityCookie {
 }
 
 const _: () = {
-    assert!(size_of::<ActivityRecord>() == 224);
+    assert!(size_of::<ActivityRecord>() == 232);
     assert!(offset_of!(ActivityRecord, time) == 16);
     assert!(offset_of!(ActivityRecord, step) == 64);
-    assert!(offset_of!(ActivityRecord, name) == 80);
+    assert!(offset_of!(ActivityRecord, sequence) == 80);
+    assert!(offset_of!(ActivityRecord, name) == 88);
     assert!(ActivityStep::ALL.len() <= 16);
-    assert!(size_of::<ThreadState>() == 96);
+    assert!(size_of::<ThreadState>() == 104);
 };
 
 #[cfg(test)]
@@ -285,6 +323,16 @@ mod tests {
         assert_eq!(buckets, [0, 0, 1, 1, 2, 38, 39, 39]);
         assert_eq!((call_time::sum(1), call_time::bucket(2, 0)), (81, 82));
         assert_eq!(call_time::sum(u32::MAX), call_time::COUNT - 1);
+    }
+
+    #[test]
+    fn sequences_count_begins_and_ends_of_spans() {
+        use ActivityStep::{Begin, End, LockAcquire, LockRelease, LockWait};
+        let counted = ActivityStep::ALL.into_iter().filter(|step| ActivityStep::is_counted(*step as u32));
+        assert!(counted.eq([Begin, End, LockWait, LockAcquire, LockRelease]));
+        assert!(!ActivityStep::is_counted(32) && !ActivityStep::is_counted(u32::MAX));
+        let after = [FIRST_SEQUENCE, 7, u32::MAX - 1, u32::MAX].map(next_sequence);
+        assert_eq!(after, [2, 8, u32::MAX, FIRST_SEQUENCE]);
     }
 
     #[test]

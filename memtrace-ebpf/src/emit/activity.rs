@@ -12,7 +12,7 @@ use memtrace_common::wire::{
 };
 
 use super::flags::NO_WAKEUP;
-use crate::activity;
+use crate::activity::{self, StepState};
 use crate::loss;
 use crate::thread::{Thread, since_start};
 
@@ -23,7 +23,8 @@ pub const ACTIVITY_RING: u32 = MAX_RINGS + 1;
 #[btf_map]
 static ACTIVITY: RingBuf<u64, { 8 << 20 }> = RingBuf::new();
 
-/// A step in the activity of a thread. The fields are the same as in [`ActivityRecord`], without its time and usage.
+/// A step in the activity of a thread. The fields are the same as in [`ActivityRecord`], without its time, usage and
+/// sequence number.
 #[derive(Clone, Copy)]
 pub struct Step {
     /// Value of an [`ActivityStep`].
@@ -64,19 +65,20 @@ impl Step {
 #[inline(always)]
 pub fn activity(thread: Thread, step: Step) {
     let time = since_start();
-    let activity::Usage { cpu, allocated } = activity::usage(thread, time);
-    let cpu = if cpu == UNKNOWN_USAGE { cpu } else { cpu.saturating_sub(step.cpu_before) };
-    send(thread, time, activity::Usage { cpu, allocated }, step, false);
+    let state = activity::take_step(thread, time, step.step);
+    let cpu = if state.cpu == UNKNOWN_USAGE { state.cpu } else { state.cpu.saturating_sub(step.cpu_before) };
+    send(thread, time, StepState { cpu, ..state }, step, false);
 }
 
 /// Records the start of a thread, or the exit of the current one. The record has the name of the current thread.
+/// `sequence` is the sequence number of the step.
 #[inline(always)]
-pub fn lifetime(thread: Thread, step: ActivityStep) {
-    send(thread, since_start(), activity::Usage { cpu: 0, allocated: 0 }, Step::new(step), true);
+pub fn lifetime(thread: Thread, step: ActivityStep, sequence: u32) {
+    send(thread, since_start(), StepState { cpu: 0, allocated: 0, sequence }, Step::new(step), true);
 }
 
 #[inline(always)]
-fn send(thread: Thread, time: u64, usage: activity::Usage, step: Step, has_comm: bool) {
+fn send(thread: Thread, time: u64, state: StepState, step: Step, has_comm: bool) {
     let Some(mut entry) = ACTIVITY.reserve_untyped::<ActivityRecord>(0) else {
         loss::count_without_log(LossReason::RingFullActivity);
         return;
@@ -87,8 +89,8 @@ fn send(thread: Thread, time: u64, usage: activity::Usage, step: Step, has_comm:
     unsafe {
         (*record).header = thread.header(RecordKind::Activity);
         (*record).time = time;
-        (*record).cpu = usage.cpu;
-        (*record).allocated = usage.allocated;
+        (*record).cpu = state.cpu;
+        (*record).allocated = state.allocated;
         (*record).value = value;
         (*record).duration = duration;
         (*record).stack = stack;
@@ -96,6 +98,8 @@ fn send(thread: Thread, time: u64, usage: activity::Usage, step: Step, has_comm:
         (*record).site = site;
         (*record).holder = holder;
         (*record).waker = waker;
+        (*record).sequence = state.sequence;
+        (*record).reserved = 0;
         read_text(&raw mut (*record).name, name);
         read_text(&raw mut (*record).text, text);
         if has_comm {

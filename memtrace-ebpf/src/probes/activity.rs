@@ -3,7 +3,7 @@
 use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::macros::{raw_tracepoint, uprobe, uretprobe};
 use aya_ebpf::programs::{ProbeContext, RawTracePointContext, RetProbeContext};
-use memtrace_common::wire::{ActivityCookie, ActivityStep, futex_use};
+use memtrace_common::wire::{ActivityCookie, ActivityStep, UNKNOWN_SEQUENCE, futex_use};
 
 use crate::activity;
 use crate::emit::{self, ACTIVITY_RING, Step};
@@ -62,7 +62,7 @@ fn activity_thread_start(context: RawTracePointContext) -> i32 {
         && process_filter::is_traced(parent.pid)
         && let Some(tid) = kernel::read(child, field!(thread.task_pid))
     {
-        emit::lifetime(Thread { pid: parent.pid, tid }, ActivityStep::Start);
+        emit::lifetime(Thread { pid: parent.pid, tid }, ActivityStep::Start, UNKNOWN_SEQUENCE);
     }
     0
 }
@@ -72,9 +72,12 @@ fn activity_thread_start(context: RawTracePointContext) -> i32 {
 fn activity_thread_exit(_context: RawTracePointContext) -> i32 {
     let thread = Thread::current();
     if gate::is_open_for_current() {
-        emit::lifetime(thread, ActivityStep::Exit);
+        emit::lifetime(thread, ActivityStep::Exit, activity::sequence(thread.tid));
     }
-    activity::forget(thread.tid);
+    // The states that remain when the gate closes show user space which threads have lost their last records.
+    if gate::is_open() {
+        activity::forget(thread.tid);
+    }
     0
 }
 

@@ -99,7 +99,7 @@ impl ActivityBuilder {
 
     /// Adds a step.
     pub fn add(&mut self, step: ThreadStep) {
-        let ThreadStep { pid, tid, at, cpu, allocated, kind } = step;
+        let ThreadStep { pid, tid, at, cpu, allocated, kind, .. } = step;
         let moment = Moment { pid, tid, at: self.since_start(at), cpu, allocated };
         if self.threads.get(pid, tid).is_none() {
             self.losses.add(LossReason::ActiveThreadsFull, 1);

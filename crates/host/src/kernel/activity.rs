@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use aya::maps::{HashMap, PerCpuArray};
 use memtrace_common::wire::{
     ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, Header, RecordKind, ThreadState,
-    UNKNOWN_USAGE, call_time, futex_use,
+    UNKNOWN_SEQUENCE, UNKNOWN_USAGE, call_time, futex_use, next_sequence,
 };
 use memtrace_model::{
     AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, FutexUse, Log2, Nanoseconds, Pid, Stack, StackId,
-    StepAction, StepKind, StepProbe, ThreadStep, Tid,
+    StepAction, StepKind, StepProbe, StepSequence, ThreadStep, Tid,
 };
 
 use super::attach_point::AttachPoint;
@@ -157,8 +157,15 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
         at: Nanoseconds(record.time),
         cpu: known(record.cpu).map(Nanoseconds),
         allocated: known(record.allocated).map(Bytes),
+        sequence: sequence(&record),
         kind,
     }))
+}
+
+fn sequence(record: &ActivityRecord) -> Option<StepSequence> {
+    let number = record.sequence;
+    let next = if ActivityStep::is_counted(record.step) { next_sequence(number) } else { number };
+    (number != UNKNOWN_SEQUENCE).then_some(StepSequence { number, next })
 }
 
 fn usage(number: u32) -> Option<FutexUse> {
@@ -183,15 +190,25 @@ fn text(pid: Pid, text: &ActivityText) -> String {
     String::from_utf8_lossy(text).into_owned()
 }
 
-/// Returns the begin of each pending futex wait, by thread, as the time since tick 0.
-pub(super) fn pending_waits(bpf: &Bpf) -> BTreeMap<Tid, Nanoseconds> {
+/// State of a thread that has taken steps and has not exited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActiveThreadState {
+    /// Begin of the pending futex wait, as the time since tick 0; `None` if the thread does not wait.
+    pub wait_begin: Option<Nanoseconds>,
+    /// Sequence number of the thread's next step.
+    pub next_sequence: u32,
+}
+
+/// Returns the states of the threads.
+pub(super) fn active_threads(bpf: &Bpf) -> BTreeMap<(Pid, Tid), ActiveThreadState> {
     type Entries<M> = HashMap<M, u32, MapEntry<ThreadState>>;
     let map = bpf.map("ACTIVE_THREADS").and_then(|map| Entries::try_from(map).ok());
     let all = map.iter().flat_map(HashMap::iter).filter_map(Result::ok);
-    let begin = |(tid, MapEntry(state)): (u32, MapEntry<ThreadState>)| {
-        (state.wait.begin != 0).then_some((Tid(tid), Nanoseconds(state.wait.begin)))
-    };
-    all.filter_map(begin).collect()
+    all.map(|(tid, MapEntry(state))| {
+        let wait_begin = (state.wait.begin != 0).then_some(Nanoseconds(state.wait.begin));
+        ((Pid(state.pid), Tid(tid)), ActiveThreadState { wait_begin, next_sequence: state.sequence })
+    })
+    .collect()
 }
 
 /// Returns the count, the total time and the histogram of the timed allocator calls, by the number of the function.
@@ -231,6 +248,7 @@ mod tests {
             record.stack,
             u64::from(record.step) | u64::from(record.site) << 32,
             u64::from(record.holder) | u64::from(record.waker) << 32,
+            u64::from(record.sequence) | u64::from(record.reserved) << 32,
         ];
         let text = |text: ActivityText| text.unread.to_ne_bytes().into_iter().chain(text.bytes);
         words.iter().flat_map(|word| word.to_ne_bytes()).chain(text(record.name)).chain(text(record.text)).collect()
@@ -252,6 +270,8 @@ mod tests {
             site: 2,
             holder: 9,
             waker: 10,
+            sequence: 6,
+            reserved: 0,
             name,
             text: name,
         }
@@ -272,6 +292,10 @@ mod tests {
         let (holder, waker, usage) = (Some(Tid(9)), Some(Tid(10)), FutexUse::Join);
         let wait = StepKind::FutexWait { address, duration, holder, waker, usage, is_open: false, stack: StackId(500) };
         assert_eq!(kind(ActivityStep::FutexWait).kind, wait);
+        let sequences = [begin, kind(ActivityStep::FutexWait)].map(|step| step.sequence);
+        assert_eq!(sequences, [7, 6].map(|next| Some(StepSequence { number: 6, next })));
+        let unknown = ActivityRecord { sequence: UNKNOWN_SEQUENCE, ..record(ActivityStep::End) };
+        assert!(matches!(parse(&bytes(&unknown)), Some(ThreadActivity::Step(ThreadStep { sequence: None, .. }))));
         assert_eq!(kind(ActivityStep::Text).kind, StepKind::Text { name: text.clone(), text: text.clone() });
         assert_eq!(kind(ActivityStep::Exit).kind, StepKind::Exit { name: Comm::from(text) });
         assert_eq!(ActivityStep::ALL.map(|step| kind(step).kind).len(), ActivityStep::ALL.len());

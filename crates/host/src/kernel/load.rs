@@ -10,10 +10,10 @@ use aya::EbpfLoader;
 use aya_log::EbpfLogger;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_model::{
-    Amount, Bytes, CallSums, CgroupId, FileOffset, LossReason, Nanoseconds, Pid, Signature, TagId, TagName, Tid,
+    Amount, Bytes, CallSums, CgroupId, FileOffset, LossReason, Pid, Signature, TagId, TagName, Tid,
 };
 
-use super::activity::{self, ActivityReader, StepSite};
+use super::activity::{self, ActiveThreadState, ActivityReader, StepSite};
 use super::attach::{Probe, Probes, TagSite};
 use super::attach_backend::{AttachBackend, Interface};
 use super::attach_point::Scope;
@@ -373,10 +373,10 @@ impl Kernel {
         self.records_activity.then(|| ActivityReader::take(&mut self.bpf)).transpose()
     }
 
-    /// Returns the begin of each pending futex wait, by thread, as the time since tick 0.
+    /// Returns the states of the threads that have taken steps and have not exited.
     #[must_use]
-    pub fn pending_waits(&self) -> BTreeMap<Tid, Nanoseconds> {
-        activity::pending_waits(&self.bpf)
+    pub fn active_threads(&self) -> BTreeMap<(Pid, Tid), ActiveThreadState> {
+        activity::active_threads(&self.bpf)
     }
 
     /// Returns the count, the total time and the histogram of the timed allocator calls, by the number of the function.

@@ -70,7 +70,7 @@ const MAPS: &[SizedMap] = &[
     map_of_tags("PROCESS_TAGS", 1 << 12, 72),
     map_of_tags("TAGS", 1 << 12, 152),
     SizedMap { name: "ACTIVITY", entries: 1 << 23, entry_bytes: 1, purpose: Purpose::ActivityRing },
-    SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 160, purpose: Purpose::Activity },
+    SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 168, purpose: Purpose::Activity },
 ];
 
 /// Memory of all other maps in bytes. It leaves out maps with entries for each processor or task, and the rings of the

@@ -16,8 +16,20 @@ pub struct ThreadStep {
     pub cpu: Option<Nanoseconds>,
     /// Bytes that the thread has allocated since its first activity, if known.
     pub allocated: Option<Bytes>,
+    /// Sequence number of the step, if known.
+    pub sequence: Option<StepSequence>,
     /// Kind of step, with its arguments.
     pub kind: StepKind,
+}
+
+/// Sequence number of a step among the steps that begin or end spans of the thread. If the number of the thread's next step
+/// is not `next`, the records of steps in between were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StepSequence {
+    /// Number of the step.
+    pub number: u32,
+    /// Number of the thread's next step.
+    pub next: u32,
 }
 
 /// Kind of step. Texts come from the target and have at most 63 bytes.

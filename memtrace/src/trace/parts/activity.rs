@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use memtrace_history::activity::{ActivityBuilder, ActivityCollector};
 use memtrace_history::{Fact, facts, frames_of_calls};
-use memtrace_host::kernel::{ActivityReader, Kernel, ThreadActivity};
+use memtrace_host::kernel::{ActiveThreadState, ActivityReader, Kernel, ThreadActivity};
 use memtrace_host::procfs::{self, FutexWaiter};
 use memtrace_model::{
     Activity, ActivityChanges, CallSums, Comm, EventClass, FUNCTIONS, Frame, FutexUse, LossReason, Losses, Names,
@@ -134,7 +134,7 @@ impl RunActivity {
             self.name_thread((thread, pid, tid));
         }
         if let Some(min_wait) = self.min_wait {
-            self.add_pending_waits(end, min_wait, kernel, tracker);
+            self.add_pending_waits(end, min_wait, &kernel.active_threads(), tracker);
         }
         self.builder.finish(nanoseconds(end));
         all.calls = self.take_calls(kernel);
@@ -178,19 +178,24 @@ impl RunActivity {
 
     /// Adds the futex waits that are not over at the end of the trace, such as the waits of a
     /// deadlock. A wait that began before the trace counts from the start of the trace.
-    fn add_pending_waits(&mut self, end: Duration, min_wait: Duration, kernel: &Kernel, tracker: &ProcessTracker) {
-        let begins = kernel.pending_waits();
+    fn add_pending_waits(
+        &mut self,
+        end: Duration,
+        min_wait: Duration,
+        states: &BTreeMap<(Pid, Tid), ActiveThreadState>,
+        tracker: &ProcessTracker,
+    ) {
         let pids: Vec<Pid> = tracker.images().keys().map(|id| id.pid).filter(|pid| tracker.is_traced(*pid)).collect();
         for (pid, tid) in pids.into_iter().flat_map(|pid| procfs::threads(pid).into_iter().map(move |tid| (pid, tid))) {
             let Some(FutexWaiter { address, holder, usage }) = procfs::futex_wait(pid, tid) else { continue };
-            let begin = begins.get(&tid).copied().unwrap_or(nanoseconds(self.start));
+            let begin = states.get(&(pid, tid)).and_then(|state| state.wait_begin).unwrap_or(nanoseconds(self.start));
             let duration = Nanoseconds(nanoseconds(end).0.saturating_sub(begin.0));
             if duration < nanoseconds(min_wait) {
                 continue;
             }
             let (waker, stack) = (None, StackId::NOT_TAKEN);
             let kind = StepKind::FutexWait { address, duration, holder, waker, usage, is_open: true, stack };
-            let step = ThreadStep { pid, tid, at: nanoseconds(end), cpu: None, allocated: None, kind };
+            let step = ThreadStep { pid, tid, at: nanoseconds(end), cpu: None, allocated: None, sequence: None, kind };
             self.builder.add(with_checked_threads(step));
         }
         self.name_threads();

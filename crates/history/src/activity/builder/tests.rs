@@ -22,7 +22,7 @@ fn builder() -> ActivityBuilder {
 /// time and allocated `at * 2` bytes.
 fn step(tid: u32, at: u64, kind: StepKind) -> ThreadStep {
     let (cpu, allocated) = (Some(Nanoseconds(at / 2)), Some(Bytes(at * 2)));
-    ThreadStep { pid: PID, tid: Tid(tid), at: Nanoseconds(1000 + at), cpu, allocated, kind }
+    ThreadStep { pid: PID, tid: Tid(tid), at: Nanoseconds(1000 + at), cpu, allocated, sequence: None, kind }
 }
 
 fn begin(site: u32, value: u64, text: &str) -> StepKind {
