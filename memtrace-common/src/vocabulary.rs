@@ -83,7 +83,7 @@ loss_reasons! {
         "entries of --mark-on functions without a mark, because too many marks waited to be stored";
     /// The ring of the activity of threads was full.
     RingFullActivity = "ring_full_activity",
-        "begins and ends of spans, waits and events that found their ring full, so that spans are missing or too long";
+        "records of spans, waits and events that found their ring full, so that spans or their ends are missing";
     /// The map of threads with activity was full.
     ActiveThreadsFull = "active_threads_full",
         "records of spans, waits and events without CPU time and bytes, because too many threads have some";

@@ -1,8 +1,10 @@
 //! Combines the steps of threads, such as the begin and the end of a call, into spans.
 
+use std::collections::BTreeMap;
+
 use memtrace_model::{
     AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, FutexUse, LockSums, LossReason, Losses,
-    Nanoseconds, Pid, Span, SpanKind, SpanLabel, StackId, StepKind, ThreadStep, Tid, WaitClass,
+    Nanoseconds, Pid, Span, SpanKind, SpanLabel, StackId, StepKind, StepSequence, ThreadStep, Tid, WaitClass,
 };
 use rustc_hash::FxHashMap;
 
@@ -63,6 +65,24 @@ struct Moment {
     allocated: Option<Bytes>,
 }
 
+impl Moment {
+    /// Returns a moment of a thread with unknown usage.
+    const fn without_usage(pid: Pid, tid: Tid, at: Nanoseconds) -> Self {
+        Self { pid, tid, at, cpu: None, allocated: None }
+    }
+}
+
+/// End of a span.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// A step shows the end.
+    Known,
+    /// The span had not ended at the end of the trace.
+    Open,
+    /// The record of the end may be lost. The end is a lower bound.
+    Lost,
+}
+
 impl ActivityBuilder {
     /// Returns a builder. The site of a step is an index of `sites`.
     #[must_use]
@@ -99,12 +119,16 @@ impl ActivityBuilder {
 
     /// Adds a step.
     pub fn add(&mut self, step: ThreadStep) {
-        let ThreadStep { pid, tid, at, cpu, allocated, kind, .. } = step;
+        let ThreadStep { pid, tid, at, cpu, allocated, sequence, kind } = step;
         let moment = Moment { pid, tid, at: self.since_start(at), cpu, allocated };
+        if matches!(kind, StepKind::Start) {
+            self.end_predecessor(pid, tid);
+        }
         if self.threads.get(pid, tid).is_none() {
             self.losses.add(LossReason::ActiveThreadsFull, 1);
             return;
         }
+        self.check_sequence(moment, sequence, &kind);
         match kind {
             StepKind::Begin { site, value, text, frame } => {
                 let key = self.key(site, frame);
@@ -113,7 +137,7 @@ impl ActivityBuilder {
             StepKind::End { site, frame } => self.end(moment, self.key(site, frame)),
             StepKind::LockWait { lock, name } => self.wait(moment, lock, &name),
             StepKind::LockAcquire { lock } => self.acquire(moment, lock),
-            StepKind::LockRelease { lock } => self.release(moment, lock, false),
+            StepKind::LockRelease { lock } => self.release(moment, lock, End::Known),
             StepKind::Number { name, value } => self.event(moment, &name, EventValue::Number(value)),
             StepKind::Text { name, text } => {
                 let text = self.names.number(&text);
@@ -179,10 +203,21 @@ impl ActivityBuilder {
         changes
     }
 
+    /// Ends the spans of threads that have lost their last records. Call it after the last step, before [`Self::finish`].
+    /// `next`: sequence number of the next step of each thread that has not exited. A thread that is not in `next` has
+    /// exited. If the builder still has it, the record of its exit is lost.
+    pub fn end_lost_threads(&mut self, next: &BTreeMap<(Pid, Tid), u32>) {
+        for (pid, tid, last) in self.threads.last_steps() {
+            if next.get(&(pid, tid)) != Some(&last.next) {
+                self.end_lost(pid, tid, last.at, last.at);
+            }
+        }
+    }
+
     /// Ends all spans at the end of the trace.
     pub fn finish(&mut self, end: Nanoseconds) {
         let at = self.since_start(end);
-        let moment = |pid, tid| Moment { pid, tid, at, cpu: None, allocated: None };
+        let moment = |pid, tid| Moment::without_usage(pid, tid, at);
         let mut open = Vec::new();
         for (pid, tid) in self.threads.with_open_spans() {
             for mut span in self.threads.get(pid, tid).map(ThreadState::end_all).unwrap_or_default() {
@@ -194,15 +229,46 @@ impl ActivityBuilder {
             }
         }
         for (pid, address, tid) in self.locks.held() {
-            self.release(moment(pid, tid), address, true);
+            self.release(moment(pid, tid), address, End::Open);
         }
-        open.into_iter().for_each(|(moment, span)| self.close(moment, span, true));
+        open.into_iter().for_each(|(moment, span)| self.close(moment, span, End::Open));
     }
 
     /// Returns the losses so far.
     #[must_use]
     pub const fn losses(&self) -> &Losses {
         &self.losses
+    }
+
+    /// Compares the sequence number of a step with the last one of the thread. If records in between were lost, the thread's
+    /// spans end.
+    fn check_sequence(&mut self, moment: Moment, sequence: Option<StepSequence>, kind: &StepKind) {
+        let Moment { pid, tid, at, .. } = moment;
+        let lost_after = self.threads.get(pid, tid).zip(sequence).and_then(|(thread, step)| thread.take_step(at, step));
+        let Some(last) = lost_after else { return };
+        self.end_lost(pid, tid, last.at, Nanoseconds(at.0.saturating_sub(duration(kind).0)));
+    }
+
+    /// Ends the spans of a thread that has exited, if the record of its exit is lost. A new thread has its TID.
+    fn end_predecessor(&mut self, pid: Pid, tid: Tid) {
+        if let Some(last) = self.threads.last_step(pid, tid) {
+            self.end_lost(pid, tid, last.at, last.at);
+            self.threads.remove(pid, tid);
+        }
+    }
+
+    /// Ends the spans and holds of a thread, because the records of their ends may be lost. `last`: time of the last step
+    /// before the loss. `next`: begin of the span of the step after the loss, or `last`.
+    fn end_lost(&mut self, pid: Pid, tid: Tid, last: Nanoseconds, next: Nanoseconds) {
+        for span in self.threads.get(pid, tid).map(ThreadState::end_all).unwrap_or_default() {
+            // A call of an allocator can contain the last step. A span around the call ends before it, so that the spans
+            // of the thread nest.
+            let end = if span.begin <= next { last.min(next) } else { last };
+            self.close(Moment::without_usage(pid, tid, end), span, End::Lost);
+        }
+        for address in self.locks.held_by(pid, tid) {
+            self.release(Moment::without_usage(pid, tid, last), address, End::Lost);
+        }
     }
 
     fn since_start(&self, at: Nanoseconds) -> Nanoseconds {
@@ -239,7 +305,7 @@ impl ActivityBuilder {
 
     fn open(&mut self, moment: Moment, span: OpenSpan) {
         let left = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end_left(span.key));
-        left.into_iter().flatten().for_each(|span| self.close(moment, span, false));
+        left.into_iter().flatten().for_each(|span| self.close(moment, span, End::Known));
         let thread = self.threads.get(moment.pid, moment.tid);
         if !thread.is_some_and(|thread| thread.begin(span)) {
             self.losses.add(LossReason::SpanTooDeep, 1);
@@ -248,7 +314,7 @@ impl ActivityBuilder {
 
     fn end(&mut self, moment: Moment, key: OpenKey) {
         let ended = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end(key));
-        ended.into_iter().flatten().for_each(|span| self.close(moment, span, false));
+        ended.into_iter().flatten().for_each(|span| self.close(moment, span, End::Known));
     }
 
     fn wait(&mut self, moment: Moment, address: AbsAddr, name: &str) {
@@ -271,15 +337,15 @@ impl ActivityBuilder {
         self.locks.acquire(pid, address, Hold { tid, begin, cpu, allocated }, &mut self.names);
     }
 
-    fn release(&mut self, moment: Moment, address: AbsAddr, is_open: bool) {
+    fn release(&mut self, moment: Moment, address: AbsAddr, end: End) {
         if let Some((name, lock, hold)) = self.locks.release(moment.pid, address, moment.tid) {
             let Hold { begin, cpu, allocated, .. } = hold;
-            let span = Span { kind: SpanKind::LockHold, name, lock, begin, is_open, ..Span::default() };
-            self.push(moment, span, cpu, allocated);
+            let span = Span { kind: SpanKind::LockHold, name, lock, begin, ..Span::default() };
+            self.push(moment, span, end, (cpu, allocated));
         }
     }
 
-    fn close(&mut self, moment: Moment, span: OpenSpan, is_open: bool) {
+    fn close(&mut self, moment: Moment, span: OpenSpan, end: End) {
         let OpenSpan { key, name, label, begin, cpu, allocated, lock, holder } = span;
         let kind = match key {
             OpenKey::Lock(address) => {
@@ -291,15 +357,18 @@ impl ActivityBuilder {
                 Some(SpanSite { name: None, .. }) | None => SpanKind::Task,
             },
         };
-        let span = Span { kind, name, label, begin, is_open, lock, holder, ..Span::default() };
-        self.push(moment, span, cpu, allocated);
+        let span = Span { kind, name, label, begin, lock, holder, ..Span::default() };
+        self.push(moment, span, end, (cpu, allocated));
     }
 
-    /// Adds a span that ends at `moment`. `cpu` and `allocated`: totals of the thread at the begin of the span.
-    fn push(&mut self, moment: Moment, span: Span, cpu: Option<Nanoseconds>, allocated: Option<Bytes>) {
+    /// Adds a span that ends at `moment`. `usage_before`: CPU time and allocated bytes of the thread at the begin of the
+    /// span.
+    fn push(&mut self, moment: Moment, span: Span, end: End, usage_before: (Option<Nanoseconds>, Option<Bytes>)) {
+        let (cpu, allocated) = usage_before;
         let cpu = moment.cpu.zip(cpu).map(|(now, then)| Nanoseconds(now.0.saturating_sub(then.0)));
         let allocated = moment.allocated.zip(allocated).map(|(now, then)| Bytes(now.0.saturating_sub(then.0)));
-        self.add_span(moment, Span { cpu, allocated, ..span });
+        let (is_open, is_end_lost) = (end == End::Open, end == End::Lost);
+        self.add_span(moment, Span { cpu, allocated, is_open, is_end_lost, ..span });
     }
 
     /// Adds a span of this duration that ends at `moment`. `moment.cpu`: CPU time within the span.
@@ -336,10 +405,10 @@ impl ActivityBuilder {
     fn exit(&mut self, moment: Moment, name: Comm) {
         let Moment { pid, tid, at, .. } = moment;
         for address in self.locks.held_by(pid, tid) {
-            self.release(moment, address, false);
+            self.release(moment, address, End::Known);
         }
         let open = self.threads.get(pid, tid).map(ThreadState::end_all);
-        open.into_iter().flatten().for_each(|span| self.close(moment, span, false));
+        open.into_iter().flatten().for_each(|span| self.close(moment, span, End::Known));
         self.threads.change(pid, tid, |row| {
             row.end = Some(at);
             row.name = name;
@@ -361,6 +430,16 @@ impl ActivityBuilder {
         self.stacks.insert(stack, number);
         self.changes.stacks.push((number, pid, stack));
         Some(number)
+    }
+}
+
+/// Returns the duration of a step that is the end of a wait, a stall or a call.
+const fn duration(kind: &StepKind) -> Nanoseconds {
+    match kind {
+        StepKind::FutexWait { duration, .. }
+        | StepKind::Stall { duration, .. }
+        | StepKind::AllocatorCall { duration, .. } => *duration,
+        _ => Nanoseconds(0),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SpanLabel, Tid};
+use memtrace_model::{AbsAddr, ActiveThread, Bytes, Comm, Nanoseconds, Pid, SpanLabel, StepSequence, Tid};
 use rustc_hash::FxHashMap;
 
 /// Maximum number of threads that run at a time.
@@ -34,6 +34,16 @@ pub(super) struct ThreadState {
     open: Vec<OpenSpan>,
     /// Number of open spans that were left out because they are too deep.
     too_deep: u64,
+    /// Last step with a sequence number.
+    last: Option<LastStep>,
+}
+
+/// Last step of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LastStep {
+    pub(super) at: Nanoseconds,
+    /// Sequence number of the next step, unless records are lost.
+    pub(super) next: u32,
 }
 
 /// A span or a wait that has not ended.
@@ -79,7 +89,8 @@ impl Threads {
             }
             let (process, name) = (Comm::default(), Comm::default());
             let row = ActiveThread { pid, tid, process, name, start: None, end: None };
-            self.running.insert((pid, tid), ThreadState { number: None, row, open: Vec::new(), too_deep: 0 });
+            let state = ThreadState { number: None, row, open: Vec::new(), too_deep: 0, last: None };
+            self.running.insert((pid, tid), state);
         }
         self.running.get_mut(&(pid, tid))
     }
@@ -154,6 +165,19 @@ impl Threads {
         all
     }
 
+    /// Returns the last step of a thread; `None` if the thread is not known, or its sequence numbers are not.
+    pub(super) fn last_step(&self, pid: Pid, tid: Tid) -> Option<LastStep> {
+        self.running.get(&(pid, tid))?.last
+    }
+
+    /// Returns the last steps of the running threads, sorted by pid and tid.
+    pub(super) fn last_steps(&self) -> Vec<(Pid, Tid, LastStep)> {
+        let last = self.running.iter().filter_map(|(&(pid, tid), thread)| Some((pid, tid, thread.last?)));
+        let mut all: Vec<_> = last.collect();
+        all.sort_unstable_by_key(|(pid, tid, _)| (*pid, *tid));
+        all
+    }
+
     /// Returns the running threads with rows, ordered by number.
     pub(super) fn running(&self) -> Vec<(u32, Pid, Tid)> {
         let mut all: Vec<_> =
@@ -164,6 +188,12 @@ impl Threads {
 }
 
 impl ThreadState {
+    /// Sets the last step. Returns the step before it if records of steps in between were lost.
+    pub(super) fn take_step(&mut self, at: Nanoseconds, sequence: StepSequence) -> Option<LastStep> {
+        let StepSequence { number, next } = sequence;
+        self.last.replace(LastStep { at, next }).filter(|before| before.next != number)
+    }
+
     /// Begins a span. Returns false if too many spans are nested.
     pub(super) fn begin(&mut self, span: OpenSpan) -> bool {
         if self.open.len() >= MAX_DEPTH {

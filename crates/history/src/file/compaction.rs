@@ -117,10 +117,12 @@ const TABLES: [Table; 16] = [
         name: "span_total",
         first: Some("name"),
         key: "name, kind",
-        rows: Rows::Groups("sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes)"),
+        rows: Rows::Groups(
+            "sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes), sum(lost_ends)",
+        ),
         add: &["count = count + excluded.count, time_ns = time_ns + excluded.time_ns,
             longest_ns = max(longest_ns, excluded.longest_ns), cpu_ns = cpu_ns + excluded.cpu_ns,
-            allocated_bytes = allocated_bytes + excluded.allocated_bytes"],
+            allocated_bytes = allocated_bytes + excluded.allocated_bytes, lost_ends = lost_ends + excluded.lost_ends"],
     },
     Table {
         name: "lock_total",

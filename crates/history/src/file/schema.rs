@@ -164,7 +164,7 @@ CREATE TABLE span (
     interval INTEGER, idx INTEGER, thread INTEGER NOT NULL, kind INTEGER NOT NULL, name INTEGER NOT NULL,
     label_number INTEGER, label_name INTEGER, begin_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, open INTEGER NOT NULL,
     cpu_ns INTEGER, allocated_bytes INTEGER, lock INTEGER, holder_tid INTEGER, stack INTEGER,
-    waker_tid INTEGER, PRIMARY KEY (interval, idx)) WITHOUT ROWID;
+    waker_tid INTEGER, end_lost INTEGER NOT NULL, PRIMARY KEY (interval, idx)) WITHOUT ROWID;
 CREATE TABLE activity_event (
     interval INTEGER, idx INTEGER, thread INTEGER NOT NULL, at_ns INTEGER NOT NULL, name INTEGER NOT NULL,
     value_number INTEGER, value_name INTEGER, PRIMARY KEY (interval, idx)) WITHOUT ROWID;
@@ -173,7 +173,7 @@ CREATE TABLE activity_left_out (
 CREATE TABLE span_total (
     interval INTEGER, name INTEGER, kind INTEGER, count INTEGER NOT NULL, time_ns INTEGER NOT NULL,
     longest_ns INTEGER NOT NULL, cpu_ns INTEGER NOT NULL, allocated_bytes INTEGER NOT NULL,
-    PRIMARY KEY (interval, name, kind)) WITHOUT ROWID;
+    lost_ends INTEGER NOT NULL, PRIMARY KEY (interval, name, kind)) WITHOUT ROWID;
 CREATE TABLE lock_total (
     interval INTEGER, lock INTEGER, waits INTEGER NOT NULL, wait_ns INTEGER NOT NULL, longest_wait_ns INTEGER NOT NULL,
     holds INTEGER NOT NULL, hold_ns INTEGER NOT NULL, longest_hold_ns INTEGER NOT NULL, most_waiters INTEGER NOT NULL,
@@ -217,7 +217,7 @@ CREATE VIEW span_named AS
         own.name AS name, coalesce(label.name, span.label_number) AS label, span.begin_ns, span.end_ns,
         span.end_ns - span.begin_ns AS duration_ns, span.open, span.cpu_ns, span.allocated_bytes,
         activity_lock.address AS lock_address, lock_name.name AS lock, span.holder_tid, activity_stack.path,
-        stack_end.name AS stack_end, span.waker_tid
+        stack_end.name AS stack_end, span.waker_tid, span.end_lost
     FROM span
         JOIN active_thread AS thread ON thread.id = span.thread
         JOIN span_kind ON span_kind.id = span.kind

@@ -18,7 +18,8 @@ pub struct ActivityChanges {
     /// New stacks of waits: the id in [`Span::stack`], the process, and the id of the call stack.
     pub stacks: Vec<(u32, Pid, StackId)>,
     /// Spans that have ended, and spans that are open at the end of the trace. The spans of a thread are in the
-    /// order of their ends.
+    /// order of their ends. A span with a lost end can have ended before the interval: it counts in the interval that shows
+    /// the loss.
     pub spans: Vec<Span>,
     /// New events.
     pub events: Vec<ActivityEvent>,
@@ -48,6 +49,7 @@ impl ActivityChanges {
                 longest: time,
                 cpu: span.cpu.unwrap_or(Nanoseconds(0)),
                 allocated: span.allocated.map_or(0, |bytes| bytes.0),
+                lost_ends: span.is_end_lost.into(),
             };
             if !span.is_open {
                 *self.totals.entry((span.kind, span.name)).or_default() += sums;

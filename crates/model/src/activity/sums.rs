@@ -18,6 +18,8 @@ pub struct SpanSums {
     pub cpu: Nanoseconds,
     /// Sum of the bytes that the threads allocated in the spans.
     pub allocated: u64,
+    /// Number of spans with a lost end. `time` and `longest` have lower bounds of their durations.
+    pub lost_ends: u64,
 }
 
 impl AddAssign for SpanSums {
@@ -27,6 +29,7 @@ impl AddAssign for SpanSums {
         self.longest = self.longest.max(other.longest);
         self.cpu.0 += other.cpu.0;
         self.allocated += other.allocated;
+        self.lost_ends += other.lost_ends;
     }
 }
 

@@ -201,6 +201,9 @@ pub struct Span {
     pub end: Nanoseconds,
     /// True if the span had not ended at the end of the trace.
     pub is_open: bool,
+    /// True if the record of the end may be lost. `end` is then a lower bound: the time of the thread's last record before
+    /// the loss.
+    pub is_end_lost: bool,
     /// CPU time of the thread in the span, if known.
     pub cpu: Option<Nanoseconds>,
     /// Bytes that the thread allocated in the span, if known.

@@ -117,6 +117,7 @@ fn spans() -> Vec<Span> {
     let held_by = |tid, span| Span { holder: Some(Tid(tid)), ..span };
     let woken_by = |tid, span| Span { waker: Some(Tid(tid)), ..span };
     let at = |stack, span| Span { stack: Some(stack), ..span };
+    let lost = |span| Span { is_end_lost: true, ..span };
     let cache_wait = |thread, times| held_by(4711, of(CACHE, span(thread, LockWait, CACHE_LOCK, times)));
     let cache_hold = |thread, times| of(CACHE, span(thread, LockHold, CACHE_LOCK, times));
     let futex_wait = |thread, times| of(SHARED_FUTEX, span(thread, FutexWait, FUTEX, times));
@@ -127,7 +128,7 @@ fn spans() -> Vec<Span> {
         labelled(SpanLabel::Number(16), span(0, AllocatorCall, MALLOC, [1_500_000, 1_500_000])),
         span(0, Stall, RECLAIM, [2_000_000, 2_250_000]),
         cache_hold(0, [2_500_000, 6_000_000]),
-        labelled(SpanLabel::Text(TENANT), span(0, Function, PARSE, [3_000_000, 5_000_000])),
+        lost(labelled(SpanLabel::Text(TENANT), span(0, Function, PARSE, [3_000_000, 5_000_000]))),
         // The lock is free at 6 s, and passes to the next thread at once.
         used(200_000_000, 0, span(1, Task, REQUEST, [2_800_000, 7_000_000])),
         at(0, cache_wait(1, [3_000_000, 6_000_000])),
@@ -197,6 +198,7 @@ fn totals(spans: &[Span]) -> Vec<SpanRow> {
                 longest: span.duration(),
                 cpu: span.cpu.unwrap_or_default(),
                 allocated: span.allocated.unwrap_or_default().0,
+                lost_ends: span.is_end_lost.into(),
             };
         }
     }

@@ -133,8 +133,11 @@ impl RunActivity {
         for (thread, pid, tid) in self.builder.running() {
             self.name_thread((thread, pid, tid));
         }
+        // Read the states after the last record. A record that arrives in between would look like a lost one.
+        let states = kernel.active_threads();
+        self.builder.end_lost_threads(&states.iter().map(|(thread, state)| (*thread, state.next_sequence)).collect());
         if let Some(min_wait) = self.min_wait {
-            self.add_pending_waits(end, min_wait, &kernel.active_threads(), tracker);
+            self.add_pending_waits(end, min_wait, &states, tracker);
         }
         self.builder.finish(nanoseconds(end));
         all.calls = self.take_calls(kernel);

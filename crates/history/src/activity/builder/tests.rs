@@ -448,3 +448,191 @@ fn spans_and_events_keep_their_threads() {
     // 30,000 spans are left out: all spans of the first 130 threads, and some of the next one.
     assert_eq!(activity.threads.len(), 1001 - 130);
 }
+
+/// Numbers the steps of thread 1 as BPF does. `steps`: time and kind of each step, and true if its record arrives.
+fn numbered(first: u32, steps: &[(u64, StepKind, bool)]) -> Vec<ThreadStep> {
+    let mut number = first;
+    let mut arrived = Vec::new();
+    for (at, kind, arrives) in steps {
+        let is_counted = !matches!(
+            kind,
+            StepKind::FutexWait { .. }
+                | StepKind::Stall { .. }
+                | StepKind::AllocatorCall { .. }
+                | StepKind::Number { .. }
+                | StepKind::Start
+                | StepKind::Exit { .. }
+        );
+        let next = if is_counted { number.checked_add(1).unwrap_or(1) } else { number };
+        let sequence = Some(StepSequence { number, next });
+        if *arrives {
+            arrived.push(ThreadStep { sequence, ..step(1, *at, kind.clone()) });
+        }
+        number = next;
+    }
+    arrived
+}
+
+/// Begin and end of each span, and true if the end is lost.
+fn ends(activity: &Activity) -> Vec<(u64, u64, bool)> {
+    activity.spans.iter().map(|span| (span.begin.0, span.end.0, span.is_end_lost)).collect()
+}
+
+/// Returns the activity of thread 1 with these steps. `next`: sequence number of the thread's next step at the end, at 100 ns;
+/// `None` if the thread has exited.
+fn after_losses(first: u32, steps: &[(u64, StepKind, bool)], next: Option<u32>) -> Activity {
+    let mut builder = builder();
+    numbered(first, steps).into_iter().for_each(|step| builder.add(step));
+    builder.end_lost_threads(&next.map(|next| ((PID, Tid(1)), next)).into_iter().collect());
+    finish(builder, 100)
+}
+
+#[test]
+fn lost_records_end_the_spans_of_their_thread() {
+    let lock = AbsAddr(0x100);
+    let mut steps = [
+        (1, StepKind::LockAcquire { lock }, true),
+        (10, begin(0, 0, "request"), true),
+        (20, begin(1, 0, ""), true),
+        (25, end(1), true),
+        (30, begin(1, 0, ""), true),
+        (40, end(1), true),
+        (50, end(0), true),
+        (55, StepKind::LockRelease { lock }, true),
+        (60, begin(0, 0, "request"), true),
+        (70, end(0), true),
+    ];
+    let exact = [(1, 55, false), (10, 50, false), (20, 25, false), (30, 40, false), (60, 70, false)];
+    for first in [1, u32::MAX - 4] {
+        assert_eq!(ends(&after_losses(first, &steps, Some(first.checked_add(10).unwrap_or(6)))), exact);
+    }
+    // The end of the inner call is lost, so the task and the hold end at its begin. The end of the task has no span.
+    steps[5].2 = false;
+    let activity = after_losses(1, &steps, Some(11));
+    assert_eq!(ends(&activity), [(1, 30, true), (10, 30, true), (20, 25, false), (30, 30, true), (60, 70, false)]);
+    let lost: Vec<_> = activity.totals.iter().map(|row| (row.kind, row.sums.count, row.sums.lost_ends)).collect();
+    assert_eq!(lost, [(SpanKind::Task, 2, 1), (SpanKind::Function, 2, 1), (SpanKind::LockHold, 1, 1)]);
+    assert_eq!((activity.spans[1].cpu, activity.spans[1].allocated), (None, None));
+    assert_eq!((activity.locks[0].sums.holds, activity.locks[0].sums.hold_time.0), (1, 29));
+}
+
+#[test]
+fn lost_begins_do_not_end_the_tasks_around() {
+    let steps =
+        [(10, begin(0, 0, "request"), true), (20, begin(0, 0, "parse"), false), (30, end(0), true), (80, end(0), true)];
+    let activity = after_losses(1, &steps, Some(5));
+    assert_eq!(shown(&activity), [(1, SpanKind::Task, "request", 10, 10, false)]);
+    assert_eq!(ends(&activity), [(10, 10, true)]);
+}
+
+#[test]
+fn lost_events_and_waits_end_no_span() {
+    let event = || StepKind::Number { name: "queue".into(), value: 1 };
+    let steps = [
+        (10, begin(0, 0, "request"), true),
+        (20, event(), false),
+        (30, futex_wait(0x100, 2, FutexUse::Unknown, 1011), false),
+        (40, event(), true),
+        (50, StepKind::Stall { work: ReclaimKind::Direct, duration: Nanoseconds(4) }, false),
+        (60, end(0), true),
+    ];
+    assert_eq!(ends(&after_losses(1, &steps, Some(3))), [(10, 60, false)]);
+}
+
+#[test]
+fn events_show_the_loss_of_earlier_records() {
+    let event = StepKind::Number { name: "queue".into(), value: 1 };
+    let steps = [(10, begin(0, 0, "request"), true), (20, event.clone(), true), (30, end(0), false), (90, event, true)];
+    assert_eq!(ends(&after_losses(1, &steps, Some(3))), [(10, 20, true)]);
+}
+
+#[test]
+fn spans_nest_after_a_loss_in_a_call() {
+    let call = |duration| StepKind::AllocatorCall { function: 0, size: Bytes(8), duration: Nanoseconds(duration) };
+    let steps = [
+        (10, begin(0, 0, "request"), true),
+        // The call from 20 to 60 contains both waits and the task of 35.
+        (30, futex_wait(0x100, 2, FutexUse::Unknown, 1011), true),
+        (35, begin(0, 0, "refill"), true),
+        (45, futex_wait(0x100, 2, FutexUse::Unknown, 1011), true),
+        (50, end(0), false),
+        (60, call(40), true),
+        (70, end(0), true),
+    ];
+    let activity = after_losses(1, &steps, Some(5));
+    let expected = [(10, 20, true), (20, 60, false), (20, 30, false), (35, 45, true), (35, 45, false)];
+    assert_eq!(ends(&activity), expected);
+}
+
+#[test]
+fn last_records_of_a_thread_can_be_lost() {
+    let steps = [(10, begin(0, 0, "first"), true), (20, end(0), true), (30, begin(0, 0, "second"), true)];
+    assert_eq!(ends(&after_losses(1, &steps, Some(4))), [(10, 20, false), (30, 100, false)]);
+    assert_eq!(ends(&after_losses(1, &steps, Some(5))), [(10, 20, false), (30, 30, true)]);
+    // The exit is lost.
+    assert_eq!(ends(&after_losses(1, &steps, None)), [(10, 20, false), (30, 30, true)]);
+}
+
+#[test]
+fn threads_with_the_tid_of_an_exited_one_have_their_own_spans() {
+    let old = [(5, StepKind::Start, true), (10, begin(0, 0, "old"), true)];
+    let new = [(50, StepKind::Start, true), (60, begin(0, 0, "new"), true), (70, end(0), true)];
+    let both = |is_start_lost: bool| {
+        let mut builder = builder();
+        let steps = numbered(1, &old).into_iter().chain(numbered(1, &new).into_iter().skip(is_start_lost.into()));
+        steps.for_each(|step| {
+            let sequence = step.sequence.filter(|_| !matches!(step.kind, StepKind::Start));
+            builder.add(ThreadStep { sequence, ..step });
+        });
+        finish(builder, 100)
+    };
+    let activity = both(false);
+    let starts: Vec<_> = activity.threads.iter().map(|thread| thread.start.map(|start| start.0)).collect();
+    assert_eq!((starts, ends(&activity)), (vec![Some(5), Some(50)], vec![(10, 10, true), (60, 70, false)]));
+    assert_eq!(ends(&both(true)), [(10, 10, true), (60, 70, false)]);
+}
+
+#[test]
+fn waiters_of_a_lock_are_counted_after_a_loss() {
+    let lock = AbsAddr(0x100);
+    let wait = || StepKind::LockWait { lock, name: "table".into() };
+    let mut builder = builder();
+    let steps = [(10, wait(), true), (20, StepKind::LockAcquire { lock }, false), (30, wait(), true)];
+    numbered(1, &steps).into_iter().for_each(|step| builder.add(step));
+    builder.add(step(2, 40, wait()));
+    let activity = finish(builder, 100);
+    assert_eq!(ends(&activity), [(10, 10, true), (30, 100, false), (40, 100, false)]);
+    assert_eq!((activity.locks[0].sums.waits, activity.locks[0].sums.most_waiters), (3, 2));
+}
+
+#[test]
+fn spans_with_lost_records_are_never_too_long() {
+    let mut state = 1_u64;
+    let mut random = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    let (mut exact, mut lost) = (0, 0);
+    for _ in 0..300 {
+        let (mut open, mut steps, mut durations) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for at in 1..90 {
+            let arrives = random(5) > 0;
+            if open.len() < 4 && (open.is_empty() || random(2) == 0) {
+                open.push(at);
+                steps.push((at, begin(0, 0, &at.to_string()), arrives));
+            } else if let Some(since) = open.pop() {
+                durations.insert(since, at - since);
+                steps.push((at, end(0), arrives));
+            }
+        }
+        let activity = after_losses(1, &steps, Some(90));
+        for span in &activity.spans {
+            let name = activity.names[span.name as usize].parse::<u64>().unwrap();
+            let duration = durations.get(&name).copied().unwrap_or(100 - name);
+            assert_eq!(span.begin.0, name);
+            assert!(if span.is_end_lost { span.duration().0 <= duration } else { span.duration().0 == duration });
+            *(if span.is_end_lost { &mut lost } else { &mut exact }) += 1;
+        }
+    }
+    assert!(exact > 300 && lost > 300, "{exact} exact, {lost} lost");
+}

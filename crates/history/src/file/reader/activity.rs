@@ -154,14 +154,14 @@ fn each_identity(
 }
 
 const SPANS: &str = "SELECT thread, kind, name, label_number, label_name, begin_ns, end_ns, open, cpu_ns,
-    allocated_bytes, lock, holder_tid, stack, waker_tid FROM span WHERE interval > ? AND interval <= ?
+    allocated_bytes, lock, holder_tid, stack, waker_tid, end_lost FROM span WHERE interval > ? AND interval <= ?
     ORDER BY interval, idx";
 
 const EVENTS: &str = "SELECT thread, at_ns, name, value_number, value_name FROM activity_event
     WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
 
 const SPAN_TOTALS: &str =
-    "SELECT name, kind, sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes)
+    "SELECT name, kind, sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes), sum(lost_ends)
     FROM span_total WHERE interval > ? AND interval <= ? GROUP BY name, kind";
 
 const LOCK_TOTALS: &str = "SELECT lock, sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns),
@@ -224,6 +224,7 @@ fn span(row: &Row<'_>, kind: SpanKind) -> Result<Span, Error> {
         holder: row.get::<_, Option<u32>>(11)?.map(Tid),
         stack: row.get(12)?,
         waker: row.get::<_, Option<u32>>(13)?.map(Tid),
+        is_end_lost: row.get(14)?,
     })
 }
 
@@ -243,6 +244,7 @@ fn span_sums(row: &Row<'_>) -> Result<SpanSums, Error> {
         longest: nanoseconds(row, 4)?,
         cpu: nanoseconds(row, 5)?,
         allocated: number(row, 6)?,
+        lost_ends: number(row, 7)?,
     })
 }
 

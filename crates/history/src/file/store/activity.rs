@@ -1,6 +1,6 @@
 //! Rows of the activity of threads.
 
-use memtrace_model::{AbsAddr, ActivityEvent, EventValue, LeftOut, Nanoseconds, Span, SpanLabel};
+use memtrace_model::{AbsAddr, ActivityEvent, EventValue, LeftOut, Nanoseconds, Span, SpanLabel, SpanSums};
 use rusqlite::{Result, Transaction, params};
 
 use crate::file::quantities::end_number;
@@ -101,7 +101,7 @@ fn write_identities(transaction: &Transaction<'_>, content: &Interval) -> Result
 /// Stores spans. Returns the number of spans that are left out, and the duration below which they are left out.
 fn write_spans(transaction: &Transaction<'_>, interval: i64, spans: &[Span], limit: &mut SpanLimit) -> Result<LeftOut> {
     limit.add(spans.iter().map(Span::duration));
-    let marks = "?, ".repeat(15);
+    let marks = "?, ".repeat(16);
     let mut row = transaction.prepare_cached(&format!("INSERT INTO span VALUES ({marks}?)"))?;
     let mut kept = 0_u64;
     for span in spans.iter().filter(|span| limit.keeps(span.duration())) {
@@ -126,7 +126,8 @@ fn write_spans(transaction: &Transaction<'_>, interval: i64, spans: &[Span], lim
             span.lock,
             span.holder.map(|tid| tid.0),
             span.stack,
-            span.waker.map(|tid| tid.0)
+            span.waker.map(|tid| tid.0),
+            span.is_end_lost
         ])?;
         kept += 1;
     }
@@ -160,11 +161,12 @@ fn write_left_out(transaction: &Transaction<'_>, interval: i64, left_out: LeftOu
 }
 
 fn write_totals(transaction: &Transaction<'_>, interval: i64, content: &Interval) -> Result<()> {
-    let mut row = transaction.prepare_cached("INSERT INTO span_total VALUES (?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let mut row = transaction.prepare_cached("INSERT INTO span_total VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for ((kind, name), sums) in &content.activity.totals {
-        let numbers = [sums.count, sums.time.0, sums.longest.0, sums.cpu.0, sums.allocated].map(u64::cast_signed);
-        let [count, time, longest, cpu, allocated] = numbers;
-        row.execute(params![interval, name, kind_number(*kind), count, time, longest, cpu, allocated])?;
+        let SpanSums { count, time, longest, cpu, allocated, lost_ends } = *sums;
+        let numbers = [count, time.0, longest.0, cpu.0, allocated, lost_ends].map(u64::cast_signed);
+        let [count, time, longest, cpu, allocated, lost_ends] = numbers;
+        row.execute(params![interval, name, kind_number(*kind), count, time, longest, cpu, allocated, lost_ends])?;
     }
     let mut row = transaction.prepare_cached("INSERT INTO lock_total VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for (lock, sums) in &content.activity.lock_totals {

@@ -29,6 +29,7 @@ pub(super) fn span(second: u64, seed: u64, duration: u64) -> Span {
         begin: Nanoseconds(end.saturating_sub(duration)),
         end: Nanoseconds(end),
         is_open: seed % 7 == 1,
+        is_end_lost: seed % 7 == 3,
         cpu: seed.is_multiple_of(2).then_some(Nanoseconds(duration / 2)),
         allocated: (!seed.is_multiple_of(5)).then_some(Bytes(seed)),
         lock: (seed % 5 == 2).then_some(number),
@@ -91,7 +92,7 @@ pub(super) fn active_second(second: u64, spans: &[u64], events: &[u64]) -> Inter
         let (time, cpu) = (span.duration(), span.cpu.unwrap_or_default());
         let allocated = span.allocated.map_or(0, |bytes| bytes.0);
         *interval.activity.totals.entry((span.kind, span.name)).or_default() +=
-            SpanSums { count: 1, time, longest: time, cpu, allocated };
+            SpanSums { count: 1, time, longest: time, cpu, allocated, lost_ends: span.is_end_lost.into() };
         *interval.activity.lock_totals.entry(span.name).or_default() += LockSums {
             waits: 1,
             wait_time: time,
