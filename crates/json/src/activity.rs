@@ -96,11 +96,14 @@ pub struct Span<'a> {
     pub stack: Option<u32>,
     /// Thread of the same process that ended the wait for a futex; `null` if unknown.
     pub waker_tid: Option<u32>,
+    /// `true` if the record of the end may be lost. `duration_ns` is then a lower bound: the span ends at the last record of
+    /// its thread before the loss. `cpu_ns` and `allocated_bytes` are unknown.
+    pub end_lost: bool,
 }
 
 impl Span<'_> {
     /// Names of the values, in their order.
-    pub const FIELDS: [&'static str; 13] = [
+    pub const FIELDS: [&'static str; 14] = [
         "thread",
         "kind",
         "name",
@@ -114,6 +117,7 @@ impl Span<'_> {
         "holder_tid",
         "stack",
         "waker_tid",
+        "end_lost",
     ];
 }
 
@@ -133,6 +137,7 @@ impl Serialize for Span<'_> {
             self.holder_tid,
             self.stack,
             self.waker_tid,
+            self.end_lost,
         )
             .serialize(serializer)
     }
@@ -234,6 +239,8 @@ pub struct SpanTotals<'a> {
     pub cpu_ns: u64,
     /// Sum of the allocated bytes; `null` if they were not counted.
     pub allocated_bytes: Option<u64>,
+    /// Number of spans with `end_lost`. `time_ns` and `longest_ns` have the lower bounds of their durations.
+    pub lost_ends: u64,
 }
 
 /// Calls of an allocator function.

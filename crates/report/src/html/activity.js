@@ -105,6 +105,12 @@ function spellThreadAt(span, { pid }, tid) {
   return found ? spellThread(found) : `thread ${tid}`;
 }
 
+function spellDuration(span) {
+  const time = spellTime(span[SPAN.duration_ns]);
+  if (span[SPAN.end_lost]) { return `at least ${time}, end lost`; }
+  return span[SPAN.open] ? `${time}, not ended` : time;
+}
+
 // Returns the details of a span or an event: pairs of a title and a text.
 function detailsOf(item) {
   if (item < 0) {
@@ -117,7 +123,7 @@ function detailsOf(item) {
   return [
     [titleOfKind(span[SPAN.kind]), spellItem(item)],
     ['thread', spellThread(thread)],
-    ['duration', `${spellTime(span[SPAN.duration_ns])}${span[SPAN.open] ? ', not ended' : ''}`],
+    ['duration', spellDuration(span)],
     ['begin', spellMoment(span[SPAN.begin_ns])],
     ...known('cpu_ns', 'CPU time', spellTime),
     ...known('allocated_bytes', 'allocated', spellBytes),

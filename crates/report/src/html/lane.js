@@ -146,7 +146,7 @@ class Lane {
       picture.fillStyle = span[SPAN.name] % 3 === 1 ? 'rgb(255 255 255 / 0.22)' : 'rgb(0 0 0 / 0.1)';
       picture.fillRect(left, top, inner, LANE_ROW - 1);
     }
-    if (span[SPAN.open]) {
+    if (span[SPAN.open] || span[SPAN.end_lost]) {
       picture.fillStyle = '#1c1c1c';
       for (let y = 0; y < LANE_ROW - 1; y += 4) { picture.fillRect(left + inner - 2, top + y, 2, 2); }
     }

@@ -253,11 +253,13 @@ function showLanes(onWindow) {
   return lanes;
 }
 
-// Returns a text about spans and events that the lanes lack. `deeper` is the number of spans without a row.
+// Returns a text about spans with lost ends, and about spans and events that the lanes lack. `deeper` is the number of spans without a row.
 function missingSpans(deeper) {
   const { spans, events, shorter_than_ns: shorter } = activity.left_out;
   const number = (count, noun) => count > 0 ? [`${count.toLocaleString('en')} ${noun}`] : [];
   const missing = [...number(spans, `spans shorter than ${spellTime(shorter ?? 0)}`), ...number(events, 'events at the end')];
-  return (missing.length > 0 ? `Left out to save memory: ${missing.join(' and ')}. The tables include these spans. ` : '')
+  const lost = activity.totals.reduce((sum, row) => sum + row.lost_ends, 0);
+  return (lost > 0 ? `Spans with lost ends: ${lost.toLocaleString('en')}. They are drawn up to the last record of their thread before the loss, and may have lasted longer. ` : '')
+    + (missing.length > 0 ? `Left out to save memory: ${missing.join(' and ')}. The tables include these spans. ` : '')
     + (deeper > 0 ? `Not drawn: ${deeper.toLocaleString('en')} spans inside more than ${MOST_ROWS - 1} others.` : '');
 }

@@ -62,6 +62,7 @@ fn span<'a>(activity: &'a Activity, span: &Span) -> schema::Span<'a> {
         holder_tid: span.holder.map(|tid| tid.0),
         stack: span.stack,
         waker_tid: span.waker.map(|tid| tid.0),
+        end_lost: span.is_end_lost,
     }
 }
 
@@ -101,6 +102,7 @@ fn totals<'a>(activity: &'a Activity, row: &SpanRow) -> schema::SpanTotals<'a> {
         longest_ns: row.sums.longest.0,
         cpu_ns: row.sums.cpu.0,
         allocated_bytes: activity.counts_bytes.then_some(row.sums.allocated),
+        lost_ends: row.sums.lost_ends,
     }
 }
 

@@ -17,8 +17,8 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{escape, format};
 
-/// Writes the `top` rows of each table, the sum of the other rows, and a sentence about activity that is left out of
-/// timelines.
+/// Writes the `top` rows of each table, the sum of the other rows, and sentences about spans with lost ends and activity that
+/// is left out of timelines.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let Some(activity) = &profile.run.activity else { return Ok(()) };
     if activity.totals.is_empty() && activity.locks.is_empty() && activity.calls.is_empty() {
@@ -31,9 +31,26 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         waits::longest(activity, &names, options.top, out)?;
         calls(activity, options.top, out)?;
     }
+    lost_ends(activity, out)?;
     let Some(left_out) = format::left_out(&activity.left_out) else { return Ok(()) };
     let totals = if activity.left_out.spans > 0 { " The totals of this report include the spans." } else { "" };
     writeln!(out, "\n{}", wrapped(&format!("Outputs with a timeline: {left_out}.{totals}"), 0))
+}
+
+fn lost_ends(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
+    let text = match activity.totals.iter().map(|row| row.sums.lost_ends).sum::<u64>() {
+        0 => return Ok(()),
+        1 => String::from(
+            "The end of 1 span was lost. The span is shown up to the last record of its thread before the loss; it may have \
+             lasted longer.",
+        ),
+        number => format!(
+            "The ends of {} spans were lost. Each is shown up to the last record of its thread before the loss; it may have \
+             lasted longer.",
+            number::grouped(number)
+        ),
+    };
+    writeln!(out, "\n{}", wrapped(&text, 0))
 }
 
 /// Row of the table of tasks and spans. `kind` is `None` for the sum of the other rows.
@@ -233,6 +250,28 @@ fn others_of(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lost_ends_of_all_names_are_counted() {
+        let activity = |lost: &[u64]| Activity {
+            totals: lost
+                .iter()
+                .map(|&lost_ends| {
+                    let sums = SpanSums { count: 2000, lost_ends, ..SpanSums::default() };
+                    memtrace_model::SpanRow { kind: SpanKind::Task, name: 0, sums }
+                })
+                .collect(),
+            ..Activity::default()
+        };
+        let text = |lost: &[u64]| {
+            let mut text = Vec::new();
+            lost_ends(&activity(lost), &mut text).unwrap();
+            String::from_utf8(text).unwrap().replace('\n', " ")
+        };
+        assert_eq!(text(&[0, 0]), "");
+        assert!(text(&[0, 1]).starts_with(" The end of 1 span was lost. The span is shown up to "));
+        assert!(text(&[1200, 3]).starts_with(" The ends of 1,203 spans were lost. Each is shown up to "));
+    }
 
     #[test]
     fn quantiles_of_calls_are_upper_bounds() {

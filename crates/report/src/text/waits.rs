@@ -69,7 +69,8 @@ pub(super) fn longest(
     for (_, span) in longest.into_iter().take(top) {
         let verb = if span.is_open { "waits" } else { "waited" };
         let waiter = waiter(activity, names, span);
-        let text = format!("{}: {waiter} {}", span.duration(), waits_for(activity, names, span, verb));
+        let bound = if span.is_end_lost { "at least " } else { "" };
+        let text = format!("{bound}{}: {waiter} {}", span.duration(), waits_for(activity, names, span, verb));
         writeln!(out, "{}", wrapped(&text, 2))?;
         stack(activity, span, out)?;
     }

@@ -135,6 +135,7 @@ fn spans_and_events_have_their_fields_in_order() {
         assert_eq!(fields["label"].is_null(), span.label.is_none());
         assert_eq!((&fields["begin_ns"], &fields["duration_ns"]), (&span.begin.0.into(), &span.duration().0.into()));
         assert_eq!(fields["open"], span.is_open);
+        assert_eq!(fields["end_lost"], span.is_end_lost);
         assert_eq!(fields["cpu_ns"].as_u64(), span.cpu.map(|time| time.0));
         assert_eq!(fields["allocated_bytes"].as_u64(), span.allocated.map(|bytes| bytes.0));
         assert_eq!(fields["lock"].as_u64(), span.lock.map(u64::from));

@@ -59,6 +59,9 @@ fn arguments(span: &Span, activity: &Activity) -> Value {
     if span.is_open {
         add("not ended", true.into());
     }
+    if span.is_end_lost {
+        add("end lost", true.into());
+    }
     all.into()
 }
 

@@ -43,6 +43,7 @@ impl<'a> Annotations<'a> {
             span.waker.map(|tid| (ArgumentName::Waker, Value::Text(self.title_of(thread.pid, tid)))),
             span.stack.map(|stack| (ArgumentName::Stack, Value::Interned(Texts::stack(stack)))),
             span.is_open.then_some((ArgumentName::NotEnded, Value::Bool(true))),
+            span.is_end_lost.then_some((ArgumentName::EndLost, Value::Bool(true))),
         ]
         .into_iter()
         .flatten()

@@ -11,11 +11,12 @@ pub(super) enum ArgumentName {
     Waker,
     Stack,
     NotEnded,
+    EndLost,
     Value,
 }
 
 impl ArgumentName {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::CpuTime,
         Self::Allocated,
         Self::Label,
@@ -25,6 +26,7 @@ impl ArgumentName {
         Self::Waker,
         Self::Stack,
         Self::NotEnded,
+        Self::EndLost,
         Self::Value,
     ];
 
@@ -39,6 +41,7 @@ impl ArgumentName {
             Self::Waker => "waker",
             Self::Stack => "stack",
             Self::NotEnded => "not ended",
+            Self::EndLost => "end lost",
             Self::Value => "value",
         }
     }
