@@ -84,7 +84,7 @@ const STACKS: &[&str] =
     &["affinity", "deep", "deep_fork", "generated", "jit", "jumps", "no_rows", "plugins", "signals"];
 
 /// Victims in C, for glibc, with the probes of memtrace.h.
-const PROBES: &[&str] = &["events", "left", "locks", "spans", "thread_lives"];
+const PROBES: &[&str] = &["events", "left", "locks", "nested_tasks", "spans", "thread_lives"];
 
 fn main() {
     println!("cargo::rerun-if-changed=victims");

@@ -26,6 +26,8 @@ pub struct Activity {
     pub calls: BTreeMap<String, Calls>,
     /// Number of spans and events that are left out of the report.
     pub left_out: u64,
+    /// Count of each loss by its name.
+    pub losses: BTreeMap<String, u64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +39,7 @@ pub struct Span {
     pub begin_ns: u64,
     pub duration_ns: u64,
     pub open: bool,
+    pub end_lost: bool,
     pub cpu_ns: Option<u64>,
     pub allocated_bytes: Option<u64>,
     /// Index in [`Activity::locks`].
@@ -56,14 +59,13 @@ pub struct Event {
 }
 
 impl Activity {
-    /// Reads the activity of a report, which must have no losses.
+    /// Reads the activity of a report.
     ///
     /// # Errors
     ///
     /// If `text` is not JSON, or has no activity.
     pub fn read(text: &str) -> serde_json::Result<Self> {
         let report: memtrace_json::Report<'static> = serde_json::from_str(text)?;
-        assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
         let activity = report.activity.ok_or_else(|| serde_json::Error::custom("the report has no activity"))?;
         let memtrace_json::Activity { names, threads, stacks, .. } = activity;
         let name = |index: u32| names[index as usize].to_string();
@@ -75,6 +77,7 @@ impl Activity {
             begin_ns: row.begin_ns,
             duration_ns: row.duration_ns,
             open: row.open,
+            end_lost: row.end_lost,
             cpu_ns: row.cpu_ns,
             allocated_bytes: row.allocated_bytes,
             lock: row.lock.map(|lock| lock as usize),
@@ -104,6 +107,7 @@ impl Activity {
             totals: totals.collect(),
             calls: calls.collect(),
             left_out: activity.left_out.spans + activity.left_out.events,
+            losses: report.losses.into_iter().map(|(name, count)| (name.into_owned(), count)).collect(),
             threads,
         })
     }

@@ -8,6 +8,7 @@ mod alone;
 use std::collections::BTreeMap;
 use std::fs;
 
+use memtrace_common::wire::ActivityRecord;
 use memtrace_tests::activity::{Lock, Span, SpanRecord, bounds, is_exact, parents};
 use memtrace_tests::{Activity, Outcome, Scratch, Trace, victim};
 use serde::Deserialize;
@@ -516,4 +517,65 @@ fn deadlocked_threads_wait_for_each_other_until_the_end() {
     );
     assert!(text.contains(&sentence), "{sentence}: {text}");
     victim.finish();
+}
+
+/// Traces batches of nested tasks. The ring is too small for the first batch, which runs while memtrace is suspended. Returns the
+/// number and the longest duration of the tasks with each name, the activity and the text report.
+fn traced_with_losses(batches: u32) -> (BTreeMap<String, (u64, u64)>, Activity, String) {
+    /// Number of records that fit into the ring. Each has a header of 8 bytes.
+    const FIT: usize = (8 << 20) / (size_of::<ActivityRecord>() + 8);
+    /// Exit code of a trace with losses.
+    const LOST: i32 = 20;
+    // A request has four steps.
+    let requests = (FIT / 4 + 1000).to_string();
+    let mut victim = victim::start_with("nested_tasks", &[&requests]);
+    let scratch = Scratch::new();
+    let text = scratch.join("out.txt");
+    let option = format!("--output={}", text.display());
+    let tracer = Trace::victim(&victim).options(&["--span", "probes", &option]).start();
+    tracer.suspend();
+    victim.process().write_line("");
+    let mut expected = victim.read_json();
+    tracer.resume();
+    for _ in 1..batches {
+        victim.process().write_line("");
+        expected = victim.read_json();
+    }
+    let outcome = tracer.stop();
+    victim.finish();
+    let text = fs::read_to_string(&text).expect("the report was written");
+    (expected, outcome.activity_with_code(LOST), text)
+}
+
+/// Asserts that no task is open, and that none is longer than the longest one of the victim with its name. Returns the number of
+/// tasks with lost ends.
+fn assert_no_longer(activity: &Activity, expected: &BTreeMap<String, (u64, u64)>) -> u64 {
+    for span in &activity.spans {
+        let (_, longest) = expected[&span.name];
+        assert!(!span.open && span.duration_ns <= longest, "at most {longest} ns: {span:?}");
+    }
+    let lost = activity.spans.iter().filter(|span| span.end_lost).count() as u64;
+    assert_eq!((activity.left_out, activity.totals.values().map(|sums| sums.lost_ends).sum::<u64>()), (0, lost));
+    lost
+}
+
+#[test]
+fn tasks_with_lost_ends_are_no_longer_than_they_were() {
+    let (expected, activity, text) = traced_with_losses(1);
+    let lost_ends = assert_no_longer(&activity, &expected);
+    let steps = |counts: u64| 2 * counts;
+    let begun = steps(expected.values().map(|(count, _)| count).sum());
+    let found = steps(activity.totals.values().map(|sums| sums.count).sum());
+    // The first records arrive, all others are lost. The end of a task is lost with its begin, or alone.
+    let lost = activity.losses["ring_full_activity"];
+    assert_eq!((lost > 0, begun - found + lost_ends), (true, lost), "{lost_ends} of {found} ends");
+    assert!(lost_ends > 0, "the batch has no end");
+    let sentence = format!("The ends of {lost_ends} spans were lost.");
+    assert!(lost_ends == 1 || text.contains(&sentence), "{sentence}: {text}");
+}
+
+#[test]
+fn records_after_a_loss_end_no_task_from_before() {
+    let (expected, activity, _) = traced_with_losses(3);
+    assert!(assert_no_longer(&activity, &expected) > 0);
 }
