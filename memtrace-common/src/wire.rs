@@ -24,8 +24,9 @@ mod thread_usage;
 use crate::unwind::ObjectKey;
 pub use crate::vocabulary::StackEnd as End;
 pub use activity::{
-    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, FIRST_SEQUENCE, FutexWait,
-    MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_SEQUENCE, UNKNOWN_USAGE, call_time, futex_use, next_sequence,
+    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, COUNTED_SITES, FIRST_SEQUENCE,
+    FutexWait, MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_SEQUENCE, UNKNOWN_USAGE, call_time, futex_use,
+    next_sequence, step_count,
 };
 pub use counters::{SIZE_CLASSES, counter, size_class};
 pub use demotion::{DroppedBlocks, DroppedRecord, MAX_DEMOTED};

@@ -13,7 +13,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
     ActivityStep, FIRST_SEQUENCE, FutexWait, MAX_ACTIVE_THREADS, ThreadState, TimedCall, UNKNOWN_SEQUENCE,
-    UNKNOWN_USAGE, call_time, futex_use, next_sequence,
+    UNKNOWN_USAGE, call_time, futex_use, next_sequence, step_count,
 };
 
 use crate::limits::BPF_NOEXIST;
@@ -30,6 +30,10 @@ static ACTIVE_THREADS: HashMap<u32, ThreadState, MAX_ACTIVE_THREADS> = HashMap::
 /// Counters of calls by function and duration, at the indices of [`call_time`].
 #[btf_map]
 static CALL_TIMES: PerCpuArray<u64, { call_time::COUNT as usize }> = PerCpuArray::new();
+
+/// Counters of steps, at the indices of [`step_count`].
+#[btf_map]
+static STEP_COUNTS: PerCpuArray<u64, { step_count::COUNT as usize }> = PerCpuArray::new();
 
 #[inline(always)]
 fn of_thread(tid: u32) -> Option<&'static mut ThreadState> {
@@ -83,6 +87,15 @@ pub fn take_step(thread: Thread, now: u64, step: u32) -> StepState {
         state.sequence = next_sequence(sequence);
     }
     StepState { cpu: cpu_time(state, now), allocated: state.allocated, sequence }
+}
+
+/// Counts a step in the totals of all threads. `step`: number of the [`ActivityStep`].
+#[inline(always)]
+pub fn count_step(step: u32, site: u32) {
+    if let Some(word) = STEP_COUNTS.get_ptr_mut(step_count::index(step, site)) {
+        // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
+        unsafe { atomic::add(word, 1) };
+    }
 }
 
 /// Returns the sequence number of the next step of a thread.

@@ -10,6 +10,6 @@ pub use changes::{ActivityChanges, LockIdentity};
 pub use step::{FutexUse, StepAction, StepKind, StepProbe, StepSequence, ThreadStep};
 pub use sums::{CallSums, LockSums, SpanSums};
 pub use timeline::{
-    ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Span, SpanKind, SpanLabel, SpanRow,
+    ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Span, SpanCounts, SpanKind, SpanLabel, SpanRow,
 };
 pub use wait_class::WaitClass;

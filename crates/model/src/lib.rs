@@ -35,8 +35,8 @@ mod working_set;
 
 pub use activity::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, FutexUse, LeftOut, LockIdentity,
-    LockRow, LockSums, Span, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe, StepSequence,
-    ThreadStep, WaitClass,
+    LockRow, LockSums, Span, SpanCounts, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe,
+    StepSequence, ThreadStep, WaitClass,
 };
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;
@@ -98,7 +98,7 @@ pub use memtrace_common::vocabulary::{
 };
 
 /// Limits of the wire format.
-pub use memtrace_common::wire::{DEFAULT_FRAMES, HIERARCHIES, MAX_FRAMES, MAX_RINGS};
+pub use memtrace_common::wire::{COUNTED_SITES, DEFAULT_FRAMES, HIERARCHIES, MAX_FRAMES, MAX_RINGS};
 
 /// The sample of pages, which the BPF programs choose.
 pub use memtrace_common::wire::is_sampled;

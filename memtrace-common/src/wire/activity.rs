@@ -10,6 +10,9 @@ pub const ACTIVITY_TEXT: usize = 64;
 /// Maximum number of threads with a [`ThreadState`] at a time.
 pub const MAX_ACTIVE_THREADS: usize = 1 << 14;
 
+/// Number of sites with a counter of the spans that begin there. The last counter also counts the spans of all further sites.
+pub const COUNTED_SITES: u32 = 1024;
+
 /// Stands for the CPU time and the allocated bytes of a thread without a [`ThreadState`].
 pub const UNKNOWN_USAGE: u64 = u64::MAX;
 
@@ -247,6 +250,27 @@ pub mod call_time {
     }
 }
 
+/// Counters of the steps of all threads. They count the steps whose records are lost too.
+pub mod step_count {
+    use super::{ActivityStep, COUNTED_SITES};
+
+    /// Number of counters: one for each site, and one for each step.
+    pub const COUNT: u32 = COUNTED_SITES + 16;
+
+    /// Returns the index of the counter of a step. `step`: number of the [`ActivityStep`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(step: u32, site: u32) -> u32 {
+        if step != ActivityStep::Begin as u32 {
+            COUNTED_SITES + (step & 0xf)
+        } else if site < COUNTED_SITES {
+            site
+        } else {
+            COUNTED_SITES - 1
+        }
+    }
+}
+
 /// BPF cookie of a probe that records activity. The lower bits are as in [`crate::vocabulary::Cookie`]: the three
 /// places have the indices of the arguments with the value, the name and the text. Name and text are addresses of C
 /// strings.
@@ -333,6 +357,15 @@ mod tests {
         assert!(!ActivityStep::is_counted(32) && !ActivityStep::is_counted(u32::MAX));
         let after = [FIRST_SEQUENCE, 7, u32::MAX - 1, u32::MAX].map(next_sequence);
         assert_eq!(after, [2, 8, u32::MAX, FIRST_SEQUENCE]);
+    }
+
+    #[test]
+    fn begins_are_counted_by_site_and_other_steps_by_kind() {
+        let begins = [0, 7, 1023, u32::MAX].map(|site| step_count::index(ActivityStep::Begin as u32, site));
+        assert_eq!(begins, [0, 7, 1023, 1023]);
+        let others = ActivityStep::ALL[1..].iter().map(|step| step_count::index(*step as u32, 7));
+        assert!(others.eq(1025..1037));
+        assert!(step_count::index(u32::MAX, 0) < step_count::COUNT);
     }
 
     #[test]

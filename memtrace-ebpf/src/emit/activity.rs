@@ -66,6 +66,7 @@ impl Step {
 pub fn activity(thread: Thread, step: Step) {
     let time = since_start();
     let state = activity::take_step(thread, time, step.step);
+    activity::count_step(step.step, step.site);
     let cpu = if state.cpu == UNKNOWN_USAGE { state.cpu } else { state.cpu.saturating_sub(step.cpu_before) };
     send(thread, time, StepState { cpu, ..state }, step, false);
 }

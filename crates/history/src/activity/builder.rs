@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use memtrace_model::{
-    AbsAddr, ActivityChanges, ActivityEvent, Bytes, Comm, EventValue, FutexUse, LockSums, LossReason, Losses,
-    Nanoseconds, Pid, Span, SpanKind, SpanLabel, StackId, StepKind, StepSequence, ThreadStep, Tid, WaitClass,
+    AbsAddr, ActivityChanges, ActivityEvent, Bytes, COUNTED_SITES, Comm, EventValue, FutexUse, LockSums, LossReason,
+    Losses, Nanoseconds, Pid, Span, SpanCounts, SpanKind, SpanLabel, SpanSums, StackId, StepKind, StepSequence,
+    ThreadStep, Tid, WaitClass,
 };
 use rustc_hash::FxHashMap;
 
@@ -17,6 +18,9 @@ const MAX_STACKS: usize = 1 << 13;
 
 /// Name that reports show instead of an unreadable name.
 const UNREADABLE: &str = "[unreadable]";
+
+/// Name of the totals of spans whose names are in lost records.
+const LOST: &str = "[lost record]";
 
 /// A function or user probe that begins spans or records events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +56,8 @@ pub struct ActivityBuilder {
     locks: Locks,
     stacks: FxHashMap<StackId, u32>,
     changes: ActivityChanges,
+    /// Spans with a record of their begin.
+    begun: SpanCounts,
     losses: Losses,
 }
 
@@ -96,6 +102,7 @@ impl ActivityBuilder {
             locks: Locks::default(),
             stacks: FxHashMap::default(),
             changes: ActivityChanges::default(),
+            begun: SpanCounts::default(),
             losses: Losses::default(),
         }
     }
@@ -121,6 +128,7 @@ impl ActivityBuilder {
     pub fn add(&mut self, step: ThreadStep) {
         let ThreadStep { pid, tid, at, cpu, allocated, sequence, kind } = step;
         let moment = Moment { pid, tid, at: self.since_start(at), cpu, allocated };
+        self.count_begin(&kind);
         if matches!(kind, StepKind::Start) {
             self.end_predecessor(pid, tid);
         }
@@ -212,6 +220,48 @@ impl ActivityBuilder {
                 self.end_lost(pid, tid, last.at, last.at);
             }
         }
+    }
+
+    /// Adds the spans whose records are lost to the totals. `begun`: numbers of all spans that have begun.
+    pub fn count_missing(&mut self, begun: &SpanCounts) {
+        for (&site, &count) in &begun.by_site {
+            let missing = count.saturating_sub(self.begun.by_site.get(&site).copied().unwrap_or(0));
+            let is_shared = site + 1 == COUNTED_SITES && self.sites.len() > COUNTED_SITES as usize;
+            match self.site(site).and_then(|site| site.name) {
+                Some(_) if is_shared => self.add_missing(SpanKind::Function, LOST, missing),
+                Some(name) => self.add_missing(SpanKind::Function, &name, missing),
+                None => self.add_missing(SpanKind::Task, LOST, missing),
+            }
+        }
+        for (&kind, &count) in &begun.by_kind {
+            let missing = count.saturating_sub(self.begun.by_kind.get(&kind).copied().unwrap_or(0));
+            self.add_missing(kind, LOST, missing);
+        }
+    }
+
+    fn add_missing(&mut self, kind: SpanKind, name: &str, missing: u64) {
+        if missing > 0 {
+            let key = (kind, self.names.number(name));
+            *self.changes.totals.entry(key).or_default() += SpanSums { missing, ..SpanSums::default() };
+        }
+    }
+
+    /// Counts a step that begins a span, or that is the only record of a span.
+    fn count_begin(&mut self, kind: &StepKind) {
+        let kind = match kind {
+            StepKind::Begin { site, .. } => {
+                *self.begun.by_site.entry((*site).min(COUNTED_SITES - 1)).or_default() += 1;
+                return;
+            }
+            StepKind::LockWait { .. } => SpanKind::LockWait,
+            StepKind::LockAcquire { .. } => SpanKind::LockHold,
+            // A wait that has not ended has no record.
+            StepKind::FutexWait { is_open: false, .. } => SpanKind::FutexWait,
+            StepKind::Stall { .. } => SpanKind::Stall,
+            StepKind::AllocatorCall { .. } => SpanKind::AllocatorCall,
+            _ => return,
+        };
+        *self.begun.by_kind.entry(kind).or_default() += 1;
     }
 
     /// Ends all spans at the end of the trace.

@@ -118,11 +118,12 @@ const TABLES: [Table; 16] = [
         first: Some("name"),
         key: "name, kind",
         rows: Rows::Groups(
-            "sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes), sum(lost_ends)",
+            "sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes), sum(lost_ends), sum(missing)",
         ),
         add: &["count = count + excluded.count, time_ns = time_ns + excluded.time_ns,
             longest_ns = max(longest_ns, excluded.longest_ns), cpu_ns = cpu_ns + excluded.cpu_ns,
-            allocated_bytes = allocated_bytes + excluded.allocated_bytes, lost_ends = lost_ends + excluded.lost_ends"],
+            allocated_bytes = allocated_bytes + excluded.allocated_bytes, lost_ends = lost_ends + excluded.lost_ends,
+            missing = missing + excluded.missing"],
     },
     Table {
         name: "lock_total",

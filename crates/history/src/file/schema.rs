@@ -173,7 +173,7 @@ CREATE TABLE activity_left_out (
 CREATE TABLE span_total (
     interval INTEGER, name INTEGER, kind INTEGER, count INTEGER NOT NULL, time_ns INTEGER NOT NULL,
     longest_ns INTEGER NOT NULL, cpu_ns INTEGER NOT NULL, allocated_bytes INTEGER NOT NULL,
-    lost_ends INTEGER NOT NULL, PRIMARY KEY (interval, name, kind)) WITHOUT ROWID;
+    lost_ends INTEGER NOT NULL, missing INTEGER NOT NULL, PRIMARY KEY (interval, name, kind)) WITHOUT ROWID;
 CREATE TABLE lock_total (
     interval INTEGER, lock INTEGER, waits INTEGER NOT NULL, wait_ns INTEGER NOT NULL, longest_wait_ns INTEGER NOT NULL,
     holds INTEGER NOT NULL, hold_ns INTEGER NOT NULL, longest_hold_ns INTEGER NOT NULL, most_waiters INTEGER NOT NULL,

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use aya::maps::{HashMap, PerCpuArray};
 use memtrace_common::wire::{
-    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, Header, RecordKind, ThreadState,
-    UNKNOWN_SEQUENCE, UNKNOWN_USAGE, call_time, futex_use, next_sequence,
+    ACTIVITY_TEXT, ActivityCookie, ActivityRecord, ActivityStep, ActivityText, COUNTED_SITES, Header, RecordKind,
+    ThreadState, UNKNOWN_SEQUENCE, UNKNOWN_USAGE, call_time, futex_use, next_sequence, step_count,
 };
 use memtrace_model::{
-    AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, FutexUse, Log2, Nanoseconds, Pid, Stack, StackId,
-    StepAction, StepKind, StepProbe, StepSequence, ThreadStep, Tid,
+    AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, FutexUse, Log2, Nanoseconds, Pid, SpanCounts, SpanKind,
+    Stack, StackId, StepAction, StepKind, StepProbe, StepSequence, ThreadStep, Tid,
 };
 
 use super::attach_point::AttachPoint;
@@ -209,6 +209,26 @@ pub(super) fn active_threads(bpf: &Bpf) -> BTreeMap<(Pid, Tid), ActiveThreadStat
         ((Pid(state.pid), Tid(tid)), ActiveThreadState { wait_begin, next_sequence: state.sequence })
     })
     .collect()
+}
+
+/// Returns the numbers of spans that have begun, including those with lost records.
+pub(super) fn begun_spans(bpf: &Bpf) -> SpanCounts {
+    let map = bpf.map("STEP_COUNTS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
+    let count = |index| {
+        let values = map.as_ref().and_then(|map| map.get(&index, 0).ok());
+        values.map_or(0, |values| values.iter().sum::<u64>())
+    };
+    let kinds = [
+        (SpanKind::LockWait, ActivityStep::LockWait),
+        (SpanKind::LockHold, ActivityStep::LockAcquire),
+        (SpanKind::FutexWait, ActivityStep::FutexWait),
+        (SpanKind::Stall, ActivityStep::Stall),
+        (SpanKind::AllocatorCall, ActivityStep::AllocatorCall),
+    ];
+    SpanCounts {
+        by_site: (0..COUNTED_SITES).map(|site| (site, count(site))).filter(|(_, number)| *number > 0).collect(),
+        by_kind: kinds.map(|(kind, step)| (kind, count(step_count::index(step as u32, 0)))).into(),
+    }
 }
 
 /// Returns the count, the total time and the histogram of the timed allocator calls, by the number of the function.

@@ -10,7 +10,7 @@ use aya::EbpfLoader;
 use aya_log::EbpfLogger;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_model::{
-    Amount, Bytes, CallSums, CgroupId, FileOffset, LossReason, Pid, Signature, TagId, TagName, Tid,
+    Amount, Bytes, CallSums, CgroupId, FileOffset, LossReason, Pid, Signature, SpanCounts, TagId, TagName, Tid,
 };
 
 use super::activity::{self, ActiveThreadState, ActivityReader, StepSite};
@@ -377,6 +377,12 @@ impl Kernel {
     #[must_use]
     pub fn active_threads(&self) -> BTreeMap<(Pid, Tid), ActiveThreadState> {
         activity::active_threads(&self.bpf)
+    }
+
+    /// Returns the numbers of spans that have begun, including those with lost records.
+    #[must_use]
+    pub fn begun_spans(&self) -> SpanCounts {
+        activity::begun_spans(&self.bpf)
     }
 
     /// Returns the count, the total time and the histogram of the timed allocator calls, by the number of the function.

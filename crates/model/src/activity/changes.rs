@@ -50,6 +50,7 @@ impl ActivityChanges {
                 cpu: span.cpu.unwrap_or(Nanoseconds(0)),
                 allocated: span.allocated.map_or(0, |bytes| bytes.0),
                 lost_ends: span.is_end_lost.into(),
+                missing: 0,
             };
             if !span.is_open {
                 *self.totals.entry((span.kind, span.name)).or_default() += sums;
@@ -76,9 +77,12 @@ impl ActivityChanges {
             later.count(&spans);
             let before = std::mem::take(&mut self.lock_totals);
             let kept = std::mem::take(&mut self.spans);
-            self.totals.clear();
+            let totals_before = std::mem::take(&mut self.totals);
             self.count(&kept);
             self.spans = kept;
+            for (key, SpanSums { missing, .. }) in totals_before.into_iter().filter(|(_, sums)| sums.missing > 0) {
+                *self.totals.entry(key).or_default() += SpanSums { missing, ..SpanSums::default() };
+            }
             for (lock, sums) in before {
                 let most_waiters = sums.most_waiters;
                 *self.lock_totals.entry(lock).or_default() += LockSums { most_waiters, ..LockSums::default() };
@@ -142,6 +146,9 @@ mod tests {
         let mut whole = ActivityChanges::default();
         whole.count(&spans);
         whole.spans = spans;
+        for (kind, missing) in [(SpanKind::Task, 3), (SpanKind::Stall, 4)] {
+            *whole.totals.entry((kind, 0)).or_default() += SpanSums { missing, ..SpanSums::default() };
+        }
         let mut first = whole.clone();
         let second = first.split_off(Nanoseconds(20));
         assert_eq!((first.spans.len(), second.spans.len()), (2, 2));

@@ -20,6 +20,8 @@ pub struct SpanSums {
     pub allocated: u64,
     /// Number of spans with a lost end. `time` and `longest` have lower bounds of their durations.
     pub lost_ends: u64,
+    /// Number of further spans, whose records are lost.
+    pub missing: u64,
 }
 
 impl AddAssign for SpanSums {
@@ -30,6 +32,7 @@ impl AddAssign for SpanSums {
         self.cpu.0 += other.cpu.0;
         self.allocated += other.allocated;
         self.lost_ends += other.lost_ends;
+        self.missing += other.missing;
     }
 }
 

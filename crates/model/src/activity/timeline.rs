@@ -280,6 +280,16 @@ pub struct LockRow {
     pub sums: LockSums,
 }
 
+/// Numbers of spans that have begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpanCounts {
+    /// Tasks and calls of functions by the id of their site. The last of [`crate::COUNTED_SITES`] also has those of all further
+    /// sites.
+    pub by_site: BTreeMap<u32, u64>,
+    /// Other spans by kind.
+    pub by_kind: BTreeMap<SpanKind, u64>,
+}
+
 /// Totals of the spans with a kind and a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanRow {

@@ -29,6 +29,7 @@ const CONFIG: u32 = 11;
 const CONFIG_TEXT: u32 = 12;
 const TENANT: u32 = 13;
 const FLUSH: u32 = 14;
+const LOST: u32 = 15;
 
 /// Indices in the locks of [`activity`].
 const CACHE: u32 = 0;
@@ -57,6 +58,7 @@ pub(crate) fn activity() -> Activity {
         "loaded \"<b>\u{1b}[2J\"",
         "tenant \"7\"",
         "flush",
+        "[lost record]",
     ];
     let spans = spans();
     Activity {
@@ -199,11 +201,15 @@ fn totals(spans: &[Span]) -> Vec<SpanRow> {
                 cpu: span.cpu.unwrap_or_default(),
                 allocated: span.allocated.unwrap_or_default().0,
                 lost_ends: span.is_end_lost.into(),
+                missing: 0,
             };
         }
     }
     let left_out = SpanSums { count: 12, time: Nanoseconds(12), longest: Nanoseconds(1), ..SpanSums::default() };
     *sums.entry((SpanKind::AllocatorCall, MALLOC)).or_default() += left_out;
+    let missing = |missing| SpanSums { missing, ..SpanSums::default() };
+    *sums.entry((SpanKind::Function, COMPUTE)).or_default() += missing(1_200);
+    *sums.entry((SpanKind::Task, LOST)).or_default() += missing(7);
     let mut rows: Vec<_> = sums.into_iter().map(|((kind, name), sums)| SpanRow { kind, name, sums }).collect();
     rows.sort_by_key(|row| (row.kind, std::cmp::Reverse(row.sums.time)));
     rows

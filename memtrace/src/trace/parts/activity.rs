@@ -136,6 +136,7 @@ impl RunActivity {
         // Read the states after the last record. A record that arrives in between would look like a lost one.
         let states = kernel.active_threads();
         self.builder.end_lost_threads(&states.iter().map(|(thread, state)| (*thread, state.next_sequence)).collect());
+        self.builder.count_missing(&kernel.begun_spans());
         if let Some(min_wait) = self.min_wait {
             self.add_pending_waits(end, min_wait, &states, tracker);
         }

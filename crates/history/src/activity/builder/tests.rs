@@ -636,3 +636,40 @@ fn spans_with_lost_records_are_never_too_long() {
     }
     assert!(exact > 300 && lost > 300, "{exact} exact, {lost} lost");
 }
+
+#[test]
+fn spans_with_lost_records_are_counted() {
+    let mut builder = builder();
+    for (at, kind) in [(10, begin(0, 0, "request")), (20, begin(1, 0, "")), (30, end(1)), (40, end(0))] {
+        builder.add(step(1, at, kind));
+    }
+    builder.add(step(1, 60, futex_wait(0x100, 2, FutexUse::Unknown, 1011)));
+    let begun = SpanCounts {
+        by_site: [(0, 4), (1, 1), (2, 9)].into(),
+        by_kind: [(SpanKind::FutexWait, 1), (SpanKind::LockHold, 2)].into(),
+    };
+    builder.count_missing(&begun);
+    let activity = finish(builder, 100);
+    let row = |row: &memtrace_model::SpanRow| {
+        (row.kind, activity.names[row.name as usize].clone(), row.sums.count, row.sums.missing)
+    };
+    let mut rows: Vec<_> = activity.totals.iter().map(row).collect();
+    rows.sort();
+    let expected = [
+        (SpanKind::Task, "[lost record]", 0, 3),
+        (SpanKind::Task, "request", 1, 0),
+        (SpanKind::Function, "load", 0, 9),
+        (SpanKind::Function, "parse", 1, 0),
+        (SpanKind::LockHold, "[lost record]", 0, 2),
+        (SpanKind::FutexWait, "futex", 1, 0),
+    ];
+    assert_eq!(rows, expected.map(|(kind, name, count, missing)| (kind, name.to_owned(), count, missing)));
+}
+
+#[test]
+fn a_run_without_losses_has_no_name_for_lost_records() {
+    let mut builder = builder();
+    builder.add(step(1, 10, begin(0, 0, "request")));
+    builder.count_missing(&SpanCounts { by_site: [(0, 1)].into(), by_kind: [(SpanKind::Stall, 0)].into() });
+    assert_eq!(finish(builder, 100).names, ["request"]);
+}

@@ -161,7 +161,8 @@ const EVENTS: &str = "SELECT thread, at_ns, name, value_number, value_name FROM 
     WHERE interval > ? AND interval <= ? ORDER BY interval, idx";
 
 const SPAN_TOTALS: &str =
-    "SELECT name, kind, sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes), sum(lost_ends)
+    "SELECT name, kind, sum(count), sum(time_ns), max(longest_ns), sum(cpu_ns), sum(allocated_bytes), sum(lost_ends),
+    sum(missing)
     FROM span_total WHERE interval > ? AND interval <= ? GROUP BY name, kind";
 
 const LOCK_TOTALS: &str = "SELECT lock, sum(waits), sum(wait_ns), max(longest_wait_ns), sum(holds), sum(hold_ns),
@@ -245,6 +246,7 @@ fn span_sums(row: &Row<'_>) -> Result<SpanSums, Error> {
         cpu: nanoseconds(row, 5)?,
         allocated: number(row, 6)?,
         lost_ends: number(row, 7)?,
+        missing: number(row, 8)?,
     })
 }
 

@@ -161,12 +161,13 @@ fn write_left_out(transaction: &Transaction<'_>, interval: i64, left_out: LeftOu
 }
 
 fn write_totals(transaction: &Transaction<'_>, interval: i64, content: &Interval) -> Result<()> {
-    let mut row = transaction.prepare_cached("INSERT INTO span_total VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
+    let mut row = transaction.prepare_cached("INSERT INTO span_total VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for ((kind, name), sums) in &content.activity.totals {
-        let SpanSums { count, time, longest, cpu, allocated, lost_ends } = *sums;
-        let numbers = [count, time.0, longest.0, cpu.0, allocated, lost_ends].map(u64::cast_signed);
-        let [count, time, longest, cpu, allocated, lost_ends] = numbers;
-        row.execute(params![interval, name, kind_number(*kind), count, time, longest, cpu, allocated, lost_ends])?;
+        let SpanSums { count, time, longest, cpu, allocated, lost_ends, missing } = *sums;
+        let [count, time, longest] = [count, time.0, longest.0].map(u64::cast_signed);
+        let [cpu, allocated, lost_ends, missing] = [cpu.0, allocated, lost_ends, missing].map(u64::cast_signed);
+        let kind = kind_number(*kind);
+        row.execute(params![interval, name, kind, count, time, longest, cpu, allocated, lost_ends, missing])?;
     }
     let mut row = transaction.prepare_cached("INSERT INTO lock_total VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     for (lock, sums) in &content.activity.lock_totals {

@@ -92,7 +92,7 @@ pub(super) fn active_second(second: u64, spans: &[u64], events: &[u64]) -> Inter
         let (time, cpu) = (span.duration(), span.cpu.unwrap_or_default());
         let allocated = span.allocated.map_or(0, |bytes| bytes.0);
         *interval.activity.totals.entry((span.kind, span.name)).or_default() +=
-            SpanSums { count: 1, time, longest: time, cpu, allocated, lost_ends: span.is_end_lost.into() };
+            SpanSums { count: 1, time, longest: time, cpu, allocated, lost_ends: span.is_end_lost.into(), missing: 2 };
         *interval.activity.lock_totals.entry(span.name).or_default() += LockSums {
             waits: 1,
             wait_time: time,
