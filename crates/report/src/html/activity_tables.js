@@ -39,7 +39,7 @@ function showActivityTables() {
     numberColumn('longest', 'longest_ns', 'ns'), numberColumn('CPU time', 'cpu_ns', 'ns'),
     ...(hasBytes ? [numberColumn('allocated', 'allocated_bytes', 'bytes')] : []),
     textColumn('kind', (row) => titleOfKind(row.item.kind)), textColumn('name', named('name')),
-  ], totals, 1);
+  ], totals.filter((row) => row.count > 0), 1);
   showTable('locks', [
     numberColumn('waits', 'waits', 'count'), numberColumn('waiting', 'wait_ns', 'ns'), numberColumn('longest wait', 'longest_wait_ns', 'ns'),
     numberColumn('most waiters', 'most_waiters', 'count'), numberColumn('holds', 'holds', 'count'), numberColumn('held', 'hold_ns', 'ns'),

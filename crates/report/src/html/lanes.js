@@ -258,8 +258,10 @@ function missingSpans(deeper) {
   const { spans, events, shorter_than_ns: shorter } = activity.left_out;
   const number = (count, noun) => count > 0 ? [`${count.toLocaleString('en')} ${noun}`] : [];
   const missing = [...number(spans, `spans shorter than ${spellTime(shorter ?? 0)}`), ...number(events, 'events at the end')];
-  const lost = activity.totals.reduce((sum, row) => sum + row.lost_ends, 0);
+  const sumOf = (field) => activity.totals.reduce((sum, row) => sum + row[field], 0);
+  const [lost, lacking] = [sumOf('lost_ends'), sumOf('missing')];
   return (lost > 0 ? `Spans with lost ends: ${lost.toLocaleString('en')}. They are drawn up to the last record of their thread before the loss, and may have lasted longer. ` : '')
+    + (lacking > 0 ? `Spans that are missing because of lost records: ${lacking.toLocaleString('en')}. ` : '')
     + (missing.length > 0 ? `Left out to save memory: ${missing.join(' and ')}. The tables include these spans. ` : '')
     + (deeper > 0 ? `Not drawn: ${deeper.toLocaleString('en')} spans inside more than ${MOST_ROWS - 1} others.` : '');
 }

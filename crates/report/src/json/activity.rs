@@ -103,6 +103,7 @@ fn totals<'a>(activity: &'a Activity, row: &SpanRow) -> schema::SpanTotals<'a> {
         cpu_ns: row.sums.cpu.0,
         allocated_bytes: activity.counts_bytes.then_some(row.sums.allocated),
         lost_ends: row.sums.lost_ends,
+        missing: row.sums.missing,
     }
 }
 

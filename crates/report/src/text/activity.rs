@@ -17,8 +17,8 @@ use crate::table::{self, Column};
 use crate::wrap::wrapped;
 use crate::{escape, format};
 
-/// Writes the `top` rows of each table, the sum of the other rows, and sentences about spans with lost ends and activity that
-/// is left out of timelines.
+/// Writes the `top` rows of each table, the sum of the other rows, and sentences about lost records and activity that is
+/// left out of timelines.
 pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
     let Some(activity) = &profile.run.activity else { return Ok(()) };
     if activity.totals.is_empty() && activity.locks.is_empty() && activity.calls.is_empty() {
@@ -32,6 +32,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         calls(activity, options.top, out)?;
     }
     lost_ends(activity, out)?;
+    missing(activity, out)?;
     let Some(left_out) = format::left_out(&activity.left_out) else { return Ok(()) };
     let totals = if activity.left_out.spans > 0 { " The totals of this report include the spans." } else { "" };
     writeln!(out, "\n{}", wrapped(&format!("Outputs with a timeline: {left_out}.{totals}"), 0))
@@ -44,12 +45,43 @@ fn lost_ends(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
             "The end of 1 span was lost. The span is shown up to the last record of its thread before the loss; it may have \
              lasted longer.",
         ),
-        number => format!(
+        count => format!(
             "The ends of {} spans were lost. Each is shown up to the last record of its thread before the loss; it may have \
              lasted longer.",
-            number::grouped(number)
+            number::grouped(count)
         ),
     };
+    writeln!(out, "\n{}", wrapped(&text, 0))
+}
+
+/// Maximum number of names with missing spans in the sentence about them.
+const MAX_MISSING: usize = 5;
+
+/// Writes a sentence such as `1,207 spans are missing, because of lost records: function compute (1,200), task (7).`
+fn missing(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut rows: Vec<_> = activity.totals.iter().filter(|row| row.sums.missing > 0).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    rows.sort_by_key(|row| Reverse(row.sums.missing));
+    let sum: u64 = rows.iter().map(|row| row.sums.missing).sum();
+    let of_row = |row: &&memtrace_model::SpanRow| {
+        // The names of other spans are in the lost records.
+        let name = match row.kind {
+            SpanKind::Function => format!(" {}", escape::visible(&activity.names[row.name as usize])),
+            _ => String::new(),
+        };
+        format!("{}{name} ({})", row.kind.title(), number::grouped(row.sums.missing))
+    };
+    let mut parts: Vec<String> = rows.iter().take(MAX_MISSING).map(of_row).collect();
+    let rest: u64 = rows.iter().skip(MAX_MISSING).map(|row| row.sums.missing).sum();
+    parts.extend((rest > 0).then(|| format!("others ({})", number::grouped(rest))));
+    let verb = if sum == 1 { "is" } else { "are" };
+    let text = format!(
+        "{} {verb} missing, because of lost records: {}.",
+        number::counted(sum, "span", "spans"),
+        parts.join(", ")
+    );
     writeln!(out, "\n{}", wrapped(&text, 0))
 }
 
@@ -63,7 +95,7 @@ struct SpanRow {
 fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
     // All other spans are waits for locks and futexes, holds of locks, and allocator calls. Other tables show them.
     let is_span = |kind| matches!(kind, SpanKind::Task | SpanKind::Function | SpanKind::Stall);
-    let mut all: Vec<_> = activity.totals.iter().filter(|row| is_span(row.kind)).collect();
+    let mut all: Vec<_> = activity.totals.iter().filter(|row| is_span(row.kind) && row.sums.count > 0).collect();
     if all.is_empty() {
         return Ok(());
     }
@@ -271,6 +303,29 @@ mod tests {
         assert_eq!(text(&[0, 0]), "");
         assert!(text(&[0, 1]).starts_with(" The end of 1 span was lost. The span is shown up to "));
         assert!(text(&[1200, 3]).starts_with(" The ends of 1,203 spans were lost. Each is shown up to "));
+    }
+
+    #[test]
+    fn missing_spans_are_counted_by_function_or_kind() {
+        let text = |rows: &[(SpanKind, u64)]| {
+            let row = |&(kind, missing): &(SpanKind, u64)| {
+                let sums = SpanSums { missing, ..SpanSums::default() };
+                memtrace_model::SpanRow { kind, name: 0, sums }
+            };
+            let totals = rows.iter().map(row).collect();
+            let activity = Activity { names: vec![String::from("parse")], totals, ..Activity::default() };
+            let mut text = Vec::new();
+            missing(&activity, &mut text).unwrap();
+            String::from_utf8(text).unwrap().replace('\n', " ").trim().to_owned()
+        };
+        assert_eq!(text(&[(SpanKind::Task, 0)]), "");
+        assert_eq!(text(&[(SpanKind::Stall, 1)]), "1 span is missing, because of lost records: memory stall (1).");
+        assert_eq!(
+            text(&[(SpanKind::Task, 7), (SpanKind::Function, 1200)]),
+            "1,207 spans are missing, because of lost records: function parse (1,200), task (7)."
+        );
+        let many = text(&[(SpanKind::Function, 2); 7]);
+        assert!(many.starts_with("14 spans are missing") && many.ends_with("parse (2), others (4)."), "{many}");
     }
 
     #[test]

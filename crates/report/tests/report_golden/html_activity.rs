@@ -50,8 +50,8 @@ fn lanes_have_all_spans_and_events() {
     assert_eq!(found["filtered"]["threads"], json!(["redis-server 4722", "redis-server 4720"]));
     assert_eq!(found["filtered"]["count"], "2 of 5 threads");
     let note = "Spans with lost ends: 1. They are drawn up to the last record of their thread before the loss, and may have \
-        lasted longer. Left out to save memory: 12 spans shorter than 1 µs and 3 events at the end. The tables include \
-        these spans. ";
+        lasted longer. Spans that are missing because of lost records: 1,207. Left out to save memory: 12 spans shorter \
+        than 1 µs and 3 events at the end. The tables include these spans. ";
     assert_eq!((&found["note"], &found["sections"]), (&note.into(), &0.into()));
 }
 
@@ -126,7 +126,10 @@ fn keys_select_spans_of_lanes() {
     assert!(below.starts_with("task </script><script>alert(1)</script>\u{fffd}[31m"), "{below}");
     assert!(below.ends_with("duration 4.1 s, begin 3.5 s, CPU time 100 ms, allocated 17 B"), "{below}");
     assert_eq!(found["below"]["hidden"], true);
-    assert_eq!(found["last"], "function parse: tenant \"7\", thread redis-server (4711), duration at least 2 s, end lost, begin 3 s");
+    assert_eq!(
+        found["last"],
+        "function parse: tenant \"7\", thread redis-server (4711), duration at least 2 s, end lost, begin 3 s"
+    );
     assert_eq!(found["zoomed"], "15.13 s from 0 s");
     assert_eq!((&found["window"], &found["item"]), (&"".into(), &Value::Null));
     assert_eq!(found["text"], "Point to a span, or select one with the arrow keys.");
