@@ -133,6 +133,15 @@ static void huge_and_small(void) {
     expect_pages("write_regions", (rss_of(huge, 32 * MIB) + rss_of(small, 16 * MIB)) / PAGE, 0);
 }
 
+static void small(void) {
+    char *const regions[] = {map(16 * MIB)};
+    const size_t bytes[] = {16 * MIB};
+    if (madvise(regions[0], bytes[0], MADV_NOHUGEPAGE))
+        abort();
+    write_regions(regions, bytes, 1);
+    expect_pages("write_regions", rss_of(regions[0], bytes[0]) / PAGE, 0);
+}
+
 NOIPA static char *huge_to_split(void) {
     char *begin = aligned(map(10 * MIB));
     if (madvise(begin, 8 * MIB, MADV_HUGEPAGE))
@@ -392,7 +401,7 @@ int main(int argc, char **argv) {
         {"hole", with_a_hole},          {"back", given_back}, {"moves", moves},             {"files", files},
         {"brk", grow_the_heap},         {"forks", forks},   {"kernel", filled_by_the_kernel}, {"swaps", swaps}, {"disk", disk},
         {"context", contexts},          {"kernel_context", kernel_contexts},
-        {"huge_and_small", huge_and_small}, {"huge_split", huge_split}, {"huge_race", huge_race},
+        {"huge_and_small", huge_and_small}, {"small", small}, {"huge_split", huge_split}, {"huge_race", huge_race},
     };
     /* A further argument lets the scenario run without a harness. */
     int is_alone = argc == 3;

@@ -18,10 +18,13 @@ const RUNS: usize = 250;
 #[test]
 fn intervals_contain_the_rss_in_95_of_100_runs() {
     let scratch = Scratch::new();
+    // A kernel without kprobes does not show the size of a fault in a huge page, and the victims have ended at the report.
+    let (report, ..) = trace("huge_and_small", &["--sample", "4"]);
+    let pages = if has_records_of_huge_pages(&report) { "huge_and_small" } else { "small" };
     let mut verdicts = Vec::new();
     for number in 0..TRACES {
         let printed = scratch.join(format!("printed-{number}"));
-        let command = format!("{} huge_and_small alone >>{}", victim::path("pages").display(), printed.display());
+        let command = format!("{} {pages} alone >>{}", victim::path("pages").display(), printed.display());
         let script = format!("for run in $(seq {RUNS}); do {command}; done");
         let options = ["--events", "fault", "--sample", "4", "--keep-ended", "1000"];
         let report = Trace::command(["sh", "-c", &script]).options(&options).run().report();
