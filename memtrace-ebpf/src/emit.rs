@@ -458,12 +458,12 @@ pub fn mark(context: &impl EbpfContext, record: MarkRecord) {
 
 /// Records the exit of a thread.
 #[inline(always)]
-pub fn thread_exit(context: &impl EbpfContext, record: &ThreadRecord) {
+pub fn thread_exit(record: &ThreadRecord) {
     let ring = from_ref(&THREAD_EXITS).cast_mut().cast();
     let data = from_ref(record).cast_mut().cast();
     // SAFETY: the pointer refers to a ring buffer map, as the helper requires. The helper only reads the record.
     if unsafe { bpf_ringbuf_output(ring, data, size_of::<ThreadRecord>() as u64, NO_WAKEUP) } != 0 {
-        loss::count(context, LossReason::ThreadExitsFull, 1);
+        loss::count_without_log(LossReason::ThreadExitsFull);
     }
 }
 

@@ -31,7 +31,7 @@ fn count_thread_start(context: RawTracePointContext) -> i32 {
     let parent = Thread::current().pid;
     let child: u32 = kernel::read(context.arg(1), field!(task.task_tgid)).unwrap_or(0);
     if child == parent && gate::is_counting() && process_filter::is_traced(parent) {
-        processes::start_thread(&context, &task::process_of(context.arg(1)));
+        processes::start_thread(&task::process_of(context.arg(1)));
     }
     0
 }
@@ -40,25 +40,34 @@ fn count_thread_start(context: RawTracePointContext) -> i32 {
 /// is attached before `process_exit`, which removes the filter decision on a process at the exit of its last thread.
 /// It reads the counters of the allocator if the process still has its memory.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
-fn count_thread_exit(context: RawTracePointContext) -> i32 {
+fn count_thread_exit(_context: RawTracePointContext) -> i32 {
     let pid = Thread::current().pid;
     if gate::is_counting() && process_filter::is_traced(pid) {
-        // SAFETY: the helper takes nothing.
-        let current = unsafe { bpf_get_current_task_btf() };
-        // Since Linux 6.16, the tracepoint is before `exit_mm` (`do_exit`, kernel/exit.c).
-        if kernel::read_word(current as u64, field!(vma.task_mm)) != 0 {
-            allocator_counters::read_current(pid);
-        }
-        let key = task::process_of(current as u64);
-        let mut record = task::record_of(current, key);
-        record.flags = allocator_counters::add_last(pid, current, &mut record.usage);
-        if record.flags & COUNTERS_UNREADABLE != 0 {
-            loss::count(&context, LossReason::CountersUnreadable, 1);
-        }
-        // The sums precede the record, so they contain each exit that user space has read.
-        processes::end_thread(&context, &key, current, &record.usage, thread::is_last(current as u64));
-        emit::thread_exit(&context, &record);
+        usage_end_thread(pid);
     }
+    0
+}
+
+/// Counts the exit of the current thread of process `pid`. The function is global, so that the stack of its record is
+/// not added to that of the filter: a chain of calls has 512 bytes (`check_max_stack_depth`, kernel/bpf/verifier.c).
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn usage_end_thread(pid: u32) -> u64 {
+    // SAFETY: the helper takes nothing.
+    let current = unsafe { bpf_get_current_task_btf() };
+    // Since Linux 6.16, the tracepoint is before `exit_mm` (`do_exit`, kernel/exit.c).
+    if kernel::read_word(current as u64, field!(vma.task_mm)) != 0 {
+        allocator_counters::read_current(pid);
+    }
+    let key = task::process_of(current as u64);
+    let mut record = task::record_of(current, key);
+    record.flags = allocator_counters::add_last(pid, current, &mut record.usage);
+    if record.flags & COUNTERS_UNREADABLE != 0 {
+        loss::count_without_log(LossReason::CountersUnreadable);
+    }
+    // The sums precede the record, so they contain each exit that user space has read.
+    processes::end_thread(&key, current, &record.usage, thread::is_last(current as u64));
+    emit::thread_exit(&record);
     0
 }
 
@@ -104,7 +113,7 @@ fn count_oom_kill(context: RawTracePointContext) -> i32 {
     if victim >= KERNEL_ADDRESSES && gate::is_counting() {
         let key = task::process_of(victim);
         if process_filter::may_be_traced(key.pid as u32) {
-            processes::select_victim(&context, &key);
+            processes::select_victim(&key);
         }
     }
     0

@@ -1,6 +1,5 @@
 //! Usage of the exited threads of each process, as sums.
 
-use aya_ebpf::EbpfContext;
 use aya_ebpf::bindings::{BPF_F_NO_PREALLOC, task_struct};
 use aya_ebpf::btf_maps::HashMap;
 use aya_ebpf::macros::btf_map;
@@ -20,21 +19,21 @@ static PROCESS_USAGE: HashMap<ProcessKey, ProcessUsage, MAX_USED_PROCESSES, { BP
 const EMPTY: ProcessUsage = ProcessUsage { ended: [0; usage::COUNT], started: 0, exited: 0, flags: 0, comm: [0; COMM] };
 
 #[inline(always)]
-fn usage_of(context: &impl EbpfContext, key: &ProcessKey) -> Option<*mut ProcessUsage> {
+fn usage_of(key: &ProcessKey) -> Option<*mut ProcessUsage> {
     if PROCESS_USAGE.get_ptr_mut(key).is_none() {
         let _ = PROCESS_USAGE.insert(key, &EMPTY, BPF_NOEXIST);
     }
     let usage = PROCESS_USAGE.get_ptr_mut(key);
     if usage.is_none() {
-        loss::count(context, LossReason::ProcessesFull, 1);
+        loss::count_without_log(LossReason::ProcessesFull);
     }
     usage
 }
 
 /// Counts a thread that starts in the process `key`.
 #[inline(always)]
-pub fn start_thread(context: &impl EbpfContext, key: &ProcessKey) {
-    if let Some(usage) = usage_of(context, key) {
+pub fn start_thread(key: &ProcessKey) {
+    if let Some(usage) = usage_of(key) {
         // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe { atomic::add(&raw mut (*usage).started, 1) };
     }
@@ -43,14 +42,8 @@ pub fn start_thread(context: &impl EbpfContext, key: &ProcessKey) {
 /// Adds the counters of the exiting thread `ended` to its process. `is_last` is true for the last thread of the
 /// process.
 #[inline(always)]
-pub fn end_thread(
-    context: &impl EbpfContext,
-    key: &ProcessKey,
-    ended: *mut task_struct,
-    counters: &[u64; usage::COUNT],
-    is_last: bool,
-) {
-    let Some(usage) = usage_of(context, key) else { return };
+pub fn end_thread(key: &ProcessKey, ended: *mut task_struct, counters: &[u64; usage::COUNT], is_last: bool) {
+    let Some(usage) = usage_of(key) else { return };
     for (index, &count) in counters.iter().enumerate() {
         // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe { atomic::add(&raw mut (*usage).ended[index], count) };
@@ -68,8 +61,8 @@ pub fn end_thread(
 
 /// Notes that the OOM killer has selected a process.
 #[inline(always)]
-pub fn select_victim(context: &impl EbpfContext, key: &ProcessKey) {
-    if let Some(usage) = usage_of(context, key) {
+pub fn select_victim(key: &ProcessKey) {
+    if let Some(usage) = usage_of(key) {
         // SAFETY: the pointer refers to a map value, and its fields are words.
         unsafe { atomic::or(&raw mut (*usage).flags, PROCESS_OOM_KILLED) };
     }
