@@ -26,7 +26,7 @@ pub(crate) use features::write as write_table;
 pub(crate) use guest::emulator;
 use selection::Share;
 pub(crate) use supported::{Kernel, from_options};
-pub(crate) use verify::build_bpf;
+pub(crate) use verify::{build_bpf, verify};
 
 use crate::test::{Binary, Group, Results};
 use crate::tier::Tier;

@@ -104,6 +104,11 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
         results.add_missing_group(Group::Guests, &format!("{error:#}"));
     }
     if tier == Tier::Long {
+        // The tests of a guest load some of the programs only.
+        match steps.time("verifiers of the kernels", || kernels::verify(workspace, &kernels)) {
+            Ok(()) => results.check(String::from("verifiers of the kernels")),
+            Err(error) => results.problem(format!("verifiers of the kernels: {error:#}")),
+        }
         match steps.time("fuzz targets", || fuzz::run_in_tests(workspace)) {
             Ok(failures) if failures.is_empty() => results.check(String::from("fuzz targets")),
             Ok(failures) => failures.into_iter().for_each(|failure| results.problem(failure)),

@@ -46,7 +46,7 @@ pub(crate) fn build_bpf(workspace: &Workspace, options: &[String]) -> Result<()>
 /// # Errors
 ///
 /// A kernel cannot boot, or a verifier refuses a program or processes too many instructions for it.
-fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
+pub(crate) fn verify(workspace: &Workspace, kernels: &[&'static Kernel]) -> Result<()> {
     let mut problems = Vec::new();
     let mut columns = Vec::new();
     if kernels.iter().any(|kernel| kernel.machine == Machine::Aarch64) {
