@@ -188,13 +188,12 @@ pub fn set_waker(wait: &mut FutexWait, waker: u32, exits: bool) {
     }
 }
 
-/// Ends the pending futex wait of the current thread, and returns it.
+/// Ends the pending futex wait of the current thread.
 #[inline(always)]
-pub fn end_wait(thread: Thread) -> Option<FutexWait> {
-    let state = of_thread(thread.tid)?;
-    let wait = state.wait;
-    state.wait.begin = 0;
-    if wait.begin == 0 { None } else { Some(wait) }
+pub fn end_wait(thread: Thread) {
+    if let Some(state) = of_thread(thread.tid) {
+        state.wait.begin = 0;
+    }
 }
 
 /// Begins a memory stall of the current thread.

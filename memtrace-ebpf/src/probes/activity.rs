@@ -199,16 +199,28 @@ fn futex_exit(context: RawTracePointContext) -> i32 {
         return 0;
     }
     let thread = Thread::current();
-    let Some(wait) = activity::end_wait(thread) else { return 0 };
+    let Some(wait) = activity::pending_wait(thread.tid) else { return 0 };
     let duration = since_start().saturating_sub(wait.begin);
     if duration >= field!(min_wait) && gate::is_open_for_current() {
         let stack = stack::take(&context, &Interrupted::current(), thread, ACTIVITY_RING);
-        let (site, value, holder, cpu_before) = (wait.usage, wait.address, wait.holder, wait.cpu);
-        // A wait that a timer or a signal has ended returns an error.
-        let waker = if context.arg::<u64>(1) == 0 { wait.waker } else { 0 };
-        let step =
-            Step { site, value, holder, waker, duration, cpu_before, stack, ..Step::new(ActivityStep::FutexWait) };
-        emit::activity(thread, step);
+        activity_record_wait(stack, duration, context.arg(1));
     }
+    activity::end_wait(thread);
+    0
+}
+
+/// Records the pending futex wait of the current thread. `result`: result of the system call. The function is global, so
+/// that the stack of the record is not added to that of the walk: a chain of calls has 512 bytes
+/// (`check_max_stack_depth`, kernel/bpf/verifier.c).
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn activity_record_wait(stack: u64, duration: u64, result: u64) -> u64 {
+    let thread = Thread::current();
+    let Some(wait) = activity::pending_wait(thread.tid) else { return 0 };
+    let (site, value, holder, cpu_before) = (wait.usage, wait.address, wait.holder, wait.cpu);
+    // A wait that a timer or a signal has ended returns an error.
+    let waker = if result == 0 { wait.waker } else { 0 };
+    let step = Step { site, value, holder, waker, duration, cpu_before, stack, ..Step::new(ActivityStep::FutexWait) };
+    emit::activity(thread, step);
     0
 }
