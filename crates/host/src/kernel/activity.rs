@@ -14,6 +14,7 @@ use memtrace_model::{
 
 use super::attach_point::AttachPoint;
 use super::bpf::Bpf;
+use super::counters::total;
 use super::decode::{self, reclaim_kind};
 use super::error::KernelError;
 use super::mapped_ring::MappedRing;
@@ -211,13 +212,15 @@ pub(super) fn active_threads(bpf: &Bpf) -> BTreeMap<(Pid, Tid), ActiveThreadStat
     .collect()
 }
 
+/// Returns the function that reads a counter of the map `name`, summed over all CPUs. Without the map, it returns 0.
+fn counters_of(bpf: &Bpf, name: &str) -> impl Fn(u32) -> u64 {
+    let map = bpf.map(name).and_then(|map| PerCpuArray::try_from(map).ok());
+    move |index| map.as_ref().map_or(0, |map| total(map, index))
+}
+
 /// Returns the numbers of spans that have begun, including those with lost records.
 pub(super) fn begun_spans(bpf: &Bpf) -> SpanCounts {
-    let map = bpf.map("STEP_COUNTS").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
-    let count = |index| {
-        let values = map.as_ref().and_then(|map| map.get(&index, 0).ok());
-        values.map_or(0, |values| values.iter().sum::<u64>())
-    };
+    let count = counters_of(bpf, "STEP_COUNTS");
     let kinds = [
         (SpanKind::LockWait, ActivityStep::LockWait),
         (SpanKind::LockHold, ActivityStep::LockAcquire),
@@ -234,11 +237,7 @@ pub(super) fn begun_spans(bpf: &Bpf) -> SpanCounts {
 /// Returns the count, the total time and the histogram of the timed allocator calls, by the number of the function.
 /// Functions without a call are absent.
 pub(super) fn call_times(bpf: &Bpf) -> BTreeMap<u32, CallSums> {
-    let map = bpf.map("CALL_TIMES").and_then(|map| PerCpuArray::<_, u64>::try_from(map).ok());
-    let count = |index| {
-        let values = map.as_ref().and_then(|map| map.get(&index, 0).ok());
-        values.map_or(0, |values| values.iter().sum::<u64>())
-    };
+    let count = counters_of(bpf, "CALL_TIMES");
     let of_function = |function| {
         let time = Nanoseconds(count(call_time::sum(function)));
         if time.0 == 0 {

@@ -92,7 +92,8 @@ pub(super) fn other_hits(map: &PerCpuArray<&MapData, u64>) -> u64 {
     total(map, counter::OTHER_HITS)
 }
 
-fn total(map: &PerCpuArray<&MapData, u64>, index: u32) -> u64 {
+/// Returns a counter, summed over all CPUs; 0 if it cannot be read.
+pub(super) fn total(map: &PerCpuArray<&MapData, u64>, index: u32) -> u64 {
     map.get(&index, 0).map_or(0, |values| values.iter().sum())
 }
 
