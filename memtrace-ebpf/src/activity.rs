@@ -76,7 +76,7 @@ pub struct StepState {
 /// Returns the state of the current thread at a step, and counts the step. `step`: number of the [`ActivityStep`].
 ///
 /// The step counts even if the ring has no room for its record, so that user space sees the gap. Only the thread itself
-/// takes its steps, one after the other: their records are in the ring in the order of their sequence numbers.
+/// takes its steps, one after the other, so the ring has their records by rising sequence number.
 #[inline(always)]
 pub fn take_step(thread: Thread, now: u64, step: u32) -> StepState {
     let Some(state) = of_current(thread) else {

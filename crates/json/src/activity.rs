@@ -241,8 +241,8 @@ pub struct SpanTotals<'a> {
     pub allocated_bytes: Option<u64>,
     /// Number of spans with `end_lost`. `time_ns` and `longest_ns` have the lower bounds of their durations.
     pub lost_ends: u64,
-    /// Number of further spans, whose records are lost. `count` and the other numbers do not include them. Those with names that
-    /// are unknown for this reason have the name `[lost record]`.
+    /// Number of further spans. Their records are lost, and `count` and the other numbers do not include them. If the name was
+    /// in a lost record too, it is `[lost record]`.
     pub missing: u64,
 }
 

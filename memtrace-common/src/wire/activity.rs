@@ -250,7 +250,7 @@ pub mod call_time {
     }
 }
 
-/// Counters of the steps of all threads. They count the steps whose records are lost too.
+/// Counters of the steps of all threads. They count the steps with lost records too.
 pub mod step_count {
     use super::{ActivityStep, COUNTED_SITES};
 

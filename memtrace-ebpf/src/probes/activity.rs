@@ -209,9 +209,9 @@ fn futex_exit(context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Records the pending futex wait of the current thread. `result`: result of the system call. The function is global, so
-/// that the stack of the record is not added to that of the walk: a chain of calls has 512 bytes
-/// (`check_max_stack_depth`, kernel/bpf/verifier.c).
+/// Records the pending futex wait of the current thread. `result`: result of the system call. A chain of calls has 512
+/// bytes of stack (`check_max_stack_depth`, kernel/bpf/verifier.c). In a function of its own, the record needs none of them
+/// during the walk.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn activity_record_wait(stack: u64, duration: u64, result: u64) -> u64 {

@@ -48,8 +48,8 @@ fn count_thread_exit(_context: RawTracePointContext) -> i32 {
     0
 }
 
-/// Counts the exit of the current thread of process `pid`. The function is global, so that the stack of its record is
-/// not added to that of the filter: a chain of calls has 512 bytes (`check_max_stack_depth`, kernel/bpf/verifier.c).
+/// Counts the exit of the current thread of process `pid`. A chain of calls has 512 bytes of stack
+/// (`check_max_stack_depth`, kernel/bpf/verifier.c). In a function of its own, the record needs none of them in the filter.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn usage_end_thread(pid: u32) -> u64 {

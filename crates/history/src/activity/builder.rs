@@ -19,7 +19,7 @@ const MAX_STACKS: usize = 1 << 13;
 /// Name that reports show instead of an unreadable name.
 const UNREADABLE: &str = "[unreadable]";
 
-/// Name of the totals of spans whose names are in lost records.
+/// Name of the totals of spans with unknown names: the names are in lost records.
 const LOST: &str = "[lost record]";
 
 /// A function or user probe that begins spans or records events.
@@ -222,7 +222,7 @@ impl ActivityBuilder {
         }
     }
 
-    /// Adds the spans whose records are lost to the totals. `begun`: numbers of all spans that have begun.
+    /// Adds the spans with lost records to the totals. `begun`: numbers of all spans that have begun.
     pub fn count_missing(&mut self, begun: &SpanCounts) {
         for (&site, &count) in &begun.by_site {
             let missing = count.saturating_sub(self.begun.by_site.get(&site).copied().unwrap_or(0));

@@ -20,7 +20,7 @@ pub struct SpanSums {
     pub allocated: u64,
     /// Number of spans with a lost end. `time` and `longest` have lower bounds of their durations.
     pub lost_ends: u64,
-    /// Number of further spans, whose records are lost.
+    /// Number of further spans. Their records are lost.
     pub missing: u64,
 }
 

@@ -283,7 +283,7 @@ pub struct LockRow {
 /// Numbers of spans that have begun.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanCounts {
-    /// Tasks and calls of functions by the id of their site. The last of [`crate::COUNTED_SITES`] also has those of all further
+    /// Tasks and calls of functions by the id of their site. The last of [`crate::COUNTED_SITES`] also counts for all further
     /// sites.
     pub by_site: BTreeMap<u32, u64>,
     /// Other spans by kind.
