@@ -5,7 +5,6 @@
 //! firings start.
 
 mod budget;
-mod closest;
 mod condition;
 mod error;
 mod field;

@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 mod activity;
+mod closest;
 mod debug_files;
 mod escape;
 mod event;
@@ -38,6 +39,7 @@ pub use activity::{
     LockRow, LockSums, Span, SpanCounts, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe,
     StepSequence, ThreadStep, WaitClass,
 };
+pub use closest::closest;
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};
 pub use escape::Comm;
 pub use escape::{is_not_plain, plain, plain_lines, printable};

@@ -2,9 +2,8 @@
 
 use std::str::FromStr;
 
-use memtrace_model::parse;
+use memtrace_model::{closest, parse};
 
-use super::closest::closest;
 use super::condition::{Comparison, Condition, Period};
 use super::error::ConditionError;
 use super::field::{FIELDS, Field, Unit, field, names_of, subjects_with};

@@ -4,7 +4,8 @@
 const MAX_EDITS: usize = 2;
 
 /// Returns the name that is closest to `text`; `None` if all of them are very different.
-pub(super) fn closest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn closest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let text: Vec<char> = text.to_lowercase().chars().collect();
     // The parser does not limit the length of `text`, so names of other lengths are skipped early.
     let candidates = names.filter(|name| text.len().abs_diff(name.len()) <= MAX_EDITS);
