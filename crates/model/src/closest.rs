@@ -1,6 +1,6 @@
 //! Suggestion for a misspelled name.
 
-/// Maximum Levenshtein distance of a suggested name.
+/// Maximum number of edits between a text and the suggested name.
 const MAX_EDITS: usize = 2;
 
 /// Returns the name that is closest to `text`; `None` if all of them are very different.
@@ -14,16 +14,23 @@ pub fn closest<'a>(text: &str, names: impl Iterator<Item = &'a str>) -> Option<&
     (edits <= MAX_EDITS && 2 * edits < name.len().min(text.len())).then_some(name)
 }
 
-/// Returns the number of characters to insert, remove or replace (Levenshtein distance).
+/// Returns the number of edits: characters to insert, remove or replace, and neighbours to swap. No part of the text is
+/// edited twice (optimal string alignment distance).
 fn edits(text: &[char], name: &str) -> usize {
+    let name: Vec<char> = name.chars().collect();
+    // Rows of the table of distances: the last one, and the one before it.
     let mut previous: Vec<usize> = (0..=text.len()).collect();
-    for (row, wanted) in name.chars().enumerate() {
+    let mut earlier = Vec::new();
+    for (row, wanted) in name.iter().enumerate() {
         let mut current = vec![row + 1];
         for (column, character) in text.iter().enumerate() {
-            let replaced = previous[column] + usize::from(*character != wanted);
-            current.push(replaced.min(previous[column + 1] + 1).min(current[column] + 1));
+            let replaced = previous[column] + usize::from(character != wanted);
+            let one_side = previous[column + 1].min(current[column]) + 1;
+            let is_swapped = row > 0 && column > 0 && text[column - 1] == *wanted && name[row - 1] == *character;
+            let swapped = if is_swapped { earlier[column - 1] + 1 } else { usize::MAX };
+            current.push(replaced.min(one_side).min(swapped));
         }
-        previous = current;
+        earlier = std::mem::replace(&mut previous, current);
     }
     previous[text.len()]
 }
@@ -39,6 +46,7 @@ mod tests {
         assert_eq!(suggestion("Alocc"), Some("alloc"));
         assert_eq!(suggestion("run-delay"), Some("run_delay"));
         assert_eq!(suggestion("nett"), Some("net"));
+        assert_eq!(suggestion("nte"), Some("net"));
         assert_eq!(suggestion("iopressure"), Some("io_pressure"));
         for text in ["", "x", "ab", "heap", "éé", &"x".repeat(1 << 20)] {
             assert_eq!(suggestion(text), None, "{text}");
@@ -51,5 +59,9 @@ mod tests {
         assert_eq!(count("kitten", "sitting"), 3);
         assert_eq!(count("", "abc"), 3);
         assert_eq!(count("flaw", "lawn"), 2);
+        assert_eq!(count("pdi", "pid"), 1);
+        assert_eq!(count("wiat", "wait"), 1);
+        // The swapped neighbours would have to be edited again.
+        assert_eq!(count("ca", "abc"), 3);
     }
 }
