@@ -193,6 +193,42 @@ fn forgotten_pid_or_dash_has_a_tip() {
 }
 
 #[test]
+fn misspelled_command_has_a_suggestion() {
+    let parts = ["unrecognized subcommand 'acounts'", "'accounts'", "tip: to trace a command, write -- before it"];
+    refused("acounts", &[&parts[..], &["memtrace -- acounts", "Usage: memtrace [OPTIONS] --pid"]].concat());
+    refused("-q acounts --all", &parts);
+    refused("dcotor --json", &["a similar subcommand exists: 'doctor'"]);
+    // clap finds no command that is similar to `ls`.
+    let output = run(&["ls"]);
+    assert!(!stderr(&output).contains("similar"), "{}", stderr(&output));
+}
+
+#[test]
+fn misspelled_option_has_a_suggestion() {
+    refused("--pdi 4711", &["unexpected argument '--pdi'", "tip: a similar argument exists: '--pid'"]);
+    refused("--PID 4711", &["tip: a similar argument exists: '--pid'"]);
+    for command in ["faults", "accounts", "threads", "wss", "explain", "doctor"] {
+        refused(&format!("{command} --pdi 4711"), &["tip: a similar argument exists: '--pid'"]);
+    }
+    refused("report --form +15s a.memtrace", &["tip: a similar argument exists: '--from'"]);
+    let output = run(&["report", "--form", "+15s", "a.memtrace"]);
+    assert!(!stderr(&output).contains("memtrace record"), "{}", stderr(&output));
+}
+
+#[test]
+fn options_of_messages_are_refused_by_commands_without_any() {
+    let tip = "tip: remove -q: only commands that trace have progress, a summary and a log";
+    for line in ["report -q a.memtrace", "diff -q a.json b.json", "explain -q --pid 1", "doctor -q"] {
+        refused(line, &["unexpected argument '-q'", tip]);
+    }
+    refused("report --quiet a.memtrace", &["tip: remove --quiet: "]);
+    refused("report -v a.memtrace", &["tip: remove -v: "]);
+    refused("report --version", &["tip: to print the version, write: memtrace --version"]);
+    let output = run(&["report", "-q", "a.memtrace"]);
+    assert!(!stderr(&output).contains("memtrace record"), "{}", stderr(&output));
+}
+
+#[test]
 fn invalid_pids_are_refused() {
     refused("--pid 0", &["invalid value '0' for '--pid <PID>'", "no process has pid 0"]);
     refused("--pid -1", &["invalid value '-1' for '--pid <PID>'", "give a whole number, as in --pid 4711"]);

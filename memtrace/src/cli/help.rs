@@ -1,10 +1,11 @@
 //! Texts of the help and the man page, except the help texts of options.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command};
-use memtrace_model::{ALLOCATORS, FUNCTIONS, Naming};
+use clap::{Arg, ArgAction, Command};
+use memtrace_model::{ALLOCATORS, FUNCTIONS, Naming, closest};
 
 use super::exit::Exit;
+use crate::options::headings::GENERAL;
 
 /// Usage lines of memtrace without a subcommand.
 pub(super) const USAGE: &str = "memtrace [OPTIONS] --pid <PID>...\n       \
@@ -105,32 +106,77 @@ const NAME_A_PROCESS: [&str; 2] = [" explain ", " doctor "];
 /// Subcommands that trace one event class, with the blanks around the name in a usage line.
 const TRACE_ONE_CLASS: [&str; 3] = [" faults ", " maps ", " reclaim "];
 
-/// Adds a tip to the error for an unexpected argument, if the argument looks like a command to trace, a pid, a
-/// subcommand, or an option of another command. `command` is the definition of the command line.
+/// Adds suggestions to the error for an unexpected argument: a similar command or option, or a tip if the argument looks
+/// like a command to trace, a pid, a subcommand, or an option of another command. `command` is the definition of the
+/// command line.
 pub(super) fn with_tip(mut refusal: clap::Error, command: &Command) -> clap::Error {
     let (ErrorKind::UnknownArgument, Some(ContextValue::String(word)), Some(ContextValue::StyledStr(usage))) =
         (refusal.kind(), refusal.get(ContextKind::InvalidArg), refusal.get(ContextKind::Usage))
     else {
         return refusal;
     };
+    let styled_usage = usage.clone();
     let usage = usage.to_string();
+    let is_trace = usage.contains(USAGE);
+    if is_trace && similar_commands(word, command).is_some() {
+        let mut unknown = unknown_command(word, &tip_of_trace(word, command), command);
+        unknown.insert(ContextKind::Usage, ContextValue::StyledStr(styled_usage));
+        return unknown;
+    }
     let is_pid = word.parse::<u32>().is_ok();
-    let is_of_trace = || command.get_arguments().any(|argument| is_named(argument, word));
-    let tip = if usage.contains(USAGE) {
-        tip(word)
+    let of_trace = command.get_arguments().find(|argument| is_named(argument, word));
+    let is_version = of_trace.is_some_and(|argument| matches!(argument.get_action(), ArgAction::Version));
+    let is_general = of_trace.is_some_and(|argument| argument.get_help_heading() == Some(GENERAL));
+    let tip = if is_trace {
+        Some(tip_of_trace(word, command))
     } else if is_pid && NAME_A_PROCESS.iter().any(|name| usage.contains(name)) {
-        format!("to name a process, write: --pid {word}")
-    } else if word.starts_with('-') && usage.contains(" report ") {
-        format!("selections, filters and settings are those of the trace: memtrace record {word}")
-    } else if TRACE_ONE_CLASS.iter().any(|name| usage.contains(name)) && is_of_trace() {
-        format!("{word} is for other event classes, as in: memtrace --events heap,fault {word}")
-    } else if usage.contains(" accounts ") && is_of_trace() {
-        format!("accounts count blocks of any age, without call stacks; for stacks, write: memtrace {word}")
+        Some(format!("to name a process, write: --pid {word}"))
+    } else if is_version {
+        Some(String::from("to print the version, write: memtrace --version"))
+    } else if is_general {
+        Some(format!("remove {word}: only commands that trace have progress, a summary and a log"))
+    } else if of_trace.is_some() && usage.contains(" report ") {
+        Some(format!("selections, filters and settings are those of the trace: memtrace record {word}"))
+    } else if of_trace.is_some() && TRACE_ONE_CLASS.iter().any(|name| usage.contains(name)) {
+        Some(format!("{word} is for other event classes, as in: memtrace --events heap,fault {word}"))
+    } else if of_trace.is_some() && usage.contains(" accounts ") {
+        Some(format!("accounts count blocks of any age, without call stacks; for stacks, write: memtrace {word}"))
     } else {
-        return refusal;
+        None
     };
-    refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    let is_of_usage = |sub: &&Command| usage.contains(&format!("memtrace {} ", sub.get_name()));
+    let refusing = command.get_subcommands().find(is_of_usage).unwrap_or(command);
+    // clap misses swapped letters in short names.
+    let name = word.strip_prefix("--").filter(|_| refusal.get(ContextKind::SuggestedArg).is_none());
+    let similar = name.and_then(|name| closest(name, refusing.get_arguments().filter_map(Arg::get_long)));
+    if let Some(similar) = similar {
+        refusal.insert(ContextKind::SuggestedArg, ContextValue::String(format!("--{similar}")));
+    }
+    if let Some(tip) = tip {
+        refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    }
     refusal
+}
+
+/// Returns the error for a word in the place of a command, with the commands that are similar.
+fn unknown_command(word: &str, tip: &str, command: &Command) -> clap::Error {
+    let mut refusal = clap::Error::new(ErrorKind::InvalidSubcommand).with_cmd(command);
+    refusal.insert(ContextKind::InvalidSubcommand, ContextValue::String(word.to_owned()));
+    if let Some(names) = similar_commands(word, command) {
+        refusal.insert(ContextKind::SuggestedSubcommand, names);
+    }
+    refusal.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.to_owned().into()]));
+    refusal
+}
+
+/// Returns the names of the commands that clap takes for similar to `word`; `None` if there are none, or if `word` is a
+/// command.
+fn similar_commands(word: &str, command: &Command) -> Option<ContextValue> {
+    // clap suggests no commands if there is an argument `last`, which the command to trace is.
+    let commands = Command::new("memtrace").disable_help_subcommand(true);
+    let commands = commands.subcommands(command.get_subcommands().cloned());
+    let refusal = commands.try_get_matches_from(["memtrace", word]).err()?;
+    refusal.get(ContextKind::SuggestedSubcommand).cloned()
 }
 
 /// Returns true if `word` is a name of the option, with its hyphens.
@@ -140,15 +186,15 @@ fn is_named(argument: &Arg, word: &str) -> bool {
     [long, short].into_iter().flatten().any(|name| name == word)
 }
 
-fn tip(word: &str) -> String {
+/// Returns the tip for an unexpected argument of a trace.
+fn tip_of_trace(word: &str, command: &Command) -> String {
     match word {
         option if option.starts_with('-') => {
             format!("an option of a command to trace goes after --, as in: memtrace -- CMD {option}")
         }
         "help" => "to read the help, write: memtrace --help".into(),
-        "accounts" | "completions" | "diff" | "doctor" | "explain" | "faults" | "man" | "maps" | "mark" | "reclaim"
-        | "record" | "report" | "reset" | "threads" | "wss" => {
-            format!("give it as the first argument: memtrace {word}")
+        name if command.find_subcommand(name).is_some() => {
+            format!("give it as the first argument: memtrace {name}")
         }
         pid if pid.parse::<u32>().is_ok() => format!("to trace a running process, write: memtrace --pid {pid}"),
         command => format!("to trace a command, write -- before it: memtrace -- {command}"),
