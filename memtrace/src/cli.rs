@@ -110,6 +110,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 Err(error) => failed(&error, &console).into(),
             }
         }
+        Some(Action::Help { command, .. }) => {
+            refuse(help::page(command.as_deref(), &Arguments::command()), &console).into()
+        }
     }
 }
 

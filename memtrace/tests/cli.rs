@@ -184,7 +184,7 @@ fn forgotten_pid_or_dash_has_a_tip() {
     refused("4711", &["unexpected argument '4711'", "tip: to trace a running process, write: memtrace --pid 4711"]);
     refused("ls -l", &["unexpected argument 'ls'", "tip: to trace a command, write -- before it: memtrace -- ls"]);
     refused("--quiet doctor", &["tip: give it as the first argument: memtrace doctor"]);
-    refused("help", &["tip: to read the help, write: memtrace --help"]);
+    refused("-q help", &["tip: give it as the first argument: memtrace help"]);
     refused("--durtion 5s", &["tip: a similar argument exists: '--duration'"]);
     refused("--port 80", &["unexpected argument '--port'", "memtrace -- CMD --port"]);
     refused("doctor now", &["unexpected argument 'now'", "Usage: memtrace doctor"]);
@@ -197,6 +197,7 @@ fn misspelled_command_has_a_suggestion() {
     let parts = ["unrecognized subcommand 'acounts'", "'accounts'", "tip: to trace a command, write -- before it"];
     refused("acounts", &[&parts[..], &["memtrace -- acounts", "Usage: memtrace [OPTIONS] --pid"]].concat());
     refused("-q acounts --all", &parts);
+    refused("hlep", &["a similar subcommand exists: 'help'"]);
     refused("dcotor --json", &["a similar subcommand exists: 'doctor'"]);
     // clap finds no command that is similar to `ls`.
     let output = run(&["ls"]);
@@ -213,6 +214,27 @@ fn misspelled_option_has_a_suggestion() {
     refused("report --form +15s a.memtrace", &["tip: a similar argument exists: '--from'"]);
     let output = run(&["report", "--form", "+15s", "a.memtrace"]);
     assert!(!stderr(&output).contains("memtrace record"), "{}", stderr(&output));
+}
+
+#[test]
+fn help_command_prints_the_help() {
+    let pairs = [
+        ("help", "--help"),
+        ("help accounts", "accounts --help"),
+        ("help report", "report --help"),
+        ("help man", "man --help"),
+        ("help help", "help --help"),
+    ];
+    for (by_command, by_option) in pairs {
+        let [by_command, by_option] =
+            [by_command, by_option].map(|line| run(&line.split_whitespace().collect::<Vec<_>>()));
+        assert_eq!((by_command.status.code(), stderr(&by_command)), (Some(0), ""));
+        assert!(stdout(&by_command).contains("Usage: memtrace"), "{}", stdout(&by_command));
+        assert_eq!(stdout(&by_command), stdout(&by_option));
+    }
+    refused("help acounts", &["unrecognized subcommand 'acounts'", "'accounts'"]);
+    refused("help ls", &["unrecognized subcommand 'ls'", "tip: `memtrace -h` lists the commands"]);
+    refused("help doctor now", &["unexpected argument 'now'", "Usage: memtrace help"]);
 }
 
 #[test]

@@ -104,4 +104,14 @@ pub(super) enum Action {
         #[command(flatten)]
         help: HelpFlag,
     },
+    // The list of commands is as long as a page permits, and its readers have found the help.
+    /// Print the help, as --help does
+    #[command(hide = true, disable_help_flag = true)]
+    Help {
+        /// The command to print the help of [default: memtrace itself]
+        command: Option<String>,
+
+        #[command(flatten)]
+        help: HelpFlag,
+    },
 }

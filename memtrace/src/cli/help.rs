@@ -106,6 +106,16 @@ const NAME_A_PROCESS: [&str; 2] = [" explain ", " doctor "];
 /// Subcommands that trace one event class, with the blanks around the name in a usage line.
 const TRACE_ONE_CLASS: [&str; 3] = [" faults ", " maps ", " reclaim "];
 
+/// Returns the long help of the command `name`, or of memtrace, as the error with which clap returns help. If there is no
+/// such command, returns the error for it. `command` is the definition of the command line.
+pub(super) fn page(name: Option<&str>, command: &Command) -> clap::Error {
+    if let Some(word) = name.filter(|name| command.find_subcommand(name).is_none()) {
+        return unknown_command(word, "`memtrace -h` lists the commands", command);
+    }
+    let arguments = ["memtrace"].into_iter().chain(name).chain(["--help"]);
+    command.clone().try_get_matches_from(arguments).expect_err("--help ends the parser")
+}
+
 /// Adds suggestions to the error for an unexpected argument: a similar command or option, or a tip if the argument looks
 /// like a command to trace, a pid, a subcommand, or an option of another command. `command` is the definition of the
 /// command line.
@@ -192,7 +202,6 @@ fn tip_of_trace(word: &str, command: &Command) -> String {
         option if option.starts_with('-') => {
             format!("an option of a command to trace goes after --, as in: memtrace -- CMD {option}")
         }
-        "help" => "to read the help, write: memtrace --help".into(),
         name if command.find_subcommand(name).is_some() => {
             format!("give it as the first argument: memtrace {name}")
         }
