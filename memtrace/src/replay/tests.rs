@@ -264,11 +264,38 @@ fn moments_outside_of_the_recording_are_refused() {
         assert_eq!(message, "the recording does not contain this moment");
         assert_eq!(remedy, "it ends 4 s after its start: give a time from +0s to +4s");
     }
-    let (message, _) = refused(Span::Window(Some(after(3)), Some(after(2))));
-    assert_eq!(message, "no interval of the recording ends after 3 s and until 2 s");
+    let (message, remedy) = refused(Span::Window(Some(after(2)), Some(after(2))));
+    assert_eq!(message, "no interval of the recording ends after 2 s and until 2 s");
+    assert_eq!(remedy, "choose a longer window; an interval is 1 s");
     let (message, remedy) = refused(Span::Marks("begin".into(), "other".into()));
     assert_eq!(message, "the recording has no mark \"other\"");
     assert_eq!(remedy, "its marks are \"begin\", \"end\"");
+}
+
+#[test]
+fn windows_that_end_before_their_start_are_refused() {
+    let scratch = Scratch::new();
+    record(&scratch.path("run.memtrace"), true);
+    let refused = |span| match written(&scratch, "run.memtrace", span, Format::Folded) {
+        Err(Error::NotRecorded { message, remedy }) => (message, remedy),
+        other => panic!("{other:?}"),
+    };
+    let message = "--from is after --to: 3 s and 2 s after the start of the recording";
+    let expected = (String::from(message), String::from("exchange them: --from +2s --to +3s"));
+    let clock = Moment::Clock(SystemTime::UNIX_EPOCH + Duration::from_secs(1003));
+    for from in [after(3), Moment::BeforeEnd(SECOND), clock] {
+        assert_eq!(refused(Span::Window(Some(from), Some(after(2)))), expected, "{from:?}");
+    }
+    // Both moments are in the same interval, or outside of the recording.
+    let late = Moment::AfterStart(Duration::from_millis(2900));
+    let (message, remedy) = refused(Span::Window(Some(late), Some(after(2))));
+    assert_eq!(message, "--from is after --to: 2.9 s and 2 s after the start of the recording");
+    assert_eq!(remedy, "exchange them: --from +2s --to +2s900ms");
+    let (message, _) = refused(Span::Window(Some(after(15)), Some(after(5))));
+    assert_eq!(message, "--from is after --to: 15 s and 5 s after the start of the recording");
+    let (message, remedy) = refused(Span::Marks("end".into(), "begin".into()));
+    assert_eq!(message, "the mark \"end\" is after the mark \"begin\"");
+    assert_eq!(remedy, "exchange them: the first mark is the start of the window");
 }
 
 #[test]

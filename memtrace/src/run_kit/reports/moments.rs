@@ -37,6 +37,9 @@ pub(crate) fn find(
         Span::End => moments(None, book.end()),
         Span::At(at) => moments(None, known.boundary(*at)?),
         Span::Window(from, to) => {
+            if let (Some(from), Some(to)) = (*from, *to) {
+                known.check_window(from, to)?;
+            }
             let from = from.map_or(Ok(Boundary::START), |from| known.boundary(from))?;
             let to = to.map_or_else(|| Ok(book.end()), |to| known.boundary(to))?;
             known.check_order(from, to)?;
@@ -44,6 +47,7 @@ pub(crate) fn find(
         }
         Span::Marks(from, to) => {
             let (from, to) = (known.mark(from)?, known.mark(to)?);
+            check_marks(from, to)?;
             known.check_order(from.boundary, to.boundary)?;
             let inexact = [from, to].into_iter().filter(|mark| !mark.is_exact).map(|mark| mark.mark.text.clone());
             moments(Some(from.boundary), to.boundary).with_marks(Epoch(from.mark.epoch), inexact.collect())
@@ -72,13 +76,34 @@ impl<'a> Known<'a> {
     /// Returns the last boundary at or before a moment.
     fn boundary(&self, moment: Moment) -> Result<Boundary, Error> {
         let end = self.book.end().at();
-        let time = match moment {
+        let time = self.time(moment).filter(|time| (self.start..=end).contains(time));
+        Ok(self.book.boundary_at(time.ok_or_else(|| self.outside())?))
+    }
+
+    /// Returns the time of a moment since the start of the history; `None` if the moment is before it.
+    fn time(&self, moment: Moment) -> Option<Duration> {
+        match moment {
             Moment::Clock(time) => time.duration_since(self.book.header().start).ok(),
             Moment::AfterStart(after) => self.start.checked_add(after),
-            Moment::BeforeEnd(before) => end.checked_sub(before),
-        };
-        let time = time.filter(|time| (self.start..=end).contains(time)).ok_or_else(|| self.outside())?;
-        Ok(self.book.boundary_at(time))
+            Moment::BeforeEnd(before) => self.book.end().at().checked_sub(before),
+        }
+    }
+
+    /// Fails if a window ends before its start.
+    fn check_window(&self, from: Moment, to: Moment) -> Result<(), Error> {
+        let (Some(from), Some(to)) = (self.time(from), self.time(to)) else { return Ok(()) };
+        if from <= to {
+            return Ok(());
+        }
+        let argument = |time: Duration| format::duration_argument(time.saturating_sub(self.start));
+        Err(Error::NotRecorded {
+            message: format!(
+                "--from is after --to: {} and {} after the start of the recording",
+                self.after_start(from),
+                self.after_start(to)
+            ),
+            remedy: format!("exchange them: --from +{} --to +{}", argument(to), argument(from)),
+        })
     }
 
     /// Fails if no interval lies between the two boundaries.
@@ -135,6 +160,17 @@ impl<'a> Known<'a> {
     fn after_start(&self, time: Duration) -> String {
         format::duration(time.saturating_sub(self.start))
     }
+}
+
+/// Fails if the first mark of a window is after the second.
+fn check_marks(from: &MarkRow, to: &MarkRow) -> Result<(), Error> {
+    if from.boundary <= to.boundary {
+        return Ok(());
+    }
+    Err(Error::NotRecorded {
+        message: format!("the mark {:?} is after the mark {:?}", from.mark.text, to.mark.text),
+        remedy: String::from("exchange them: the first mark is the start of the window"),
+    })
 }
 
 /// Returns the first of the boundaries with the most live bytes.
