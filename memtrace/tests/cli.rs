@@ -132,6 +132,16 @@ fn trace_without_a_target_is_refused() {
 }
 
 #[test]
+fn working_set_without_a_target_is_refused() {
+    for line in ["wss", "wss 10s", "wss -d 1m", "wss -o a.svg"] {
+        refused(line, &["no target is given", "--pid PID", "--comm", "--all for the whole machine"]);
+    }
+    let output = run(&["wss"]);
+    assert!(!stderr(&output).contains("CMD"), "{}", stderr(&output));
+    refused("wss 4711", &["a unit is missing; write 4711s", "to measure a process, write --pid 4711"]);
+}
+
+#[test]
 fn options_of_other_traces_are_refused_with_a_tip() {
     for line in ["faults --min-size 1k -a", "maps --sample 8 -a", "reclaim --hook a -a", "faults --events heap -a"] {
         let option = line.split_whitespace().nth(1).expect("an option");

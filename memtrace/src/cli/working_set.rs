@@ -56,7 +56,7 @@ pub(super) struct WorkingSetArgs {
     exclude: Vec<Excluded>,
 
     /// Count the memory that is touched in this time, as in 10ms or 1m
-    #[arg(value_name = "DURATION", value_parser = units::duration, default_value = "1s")]
+    #[arg(value_name = "DURATION", value_parser = touch_time, default_value = "1s")]
     wait: Duration,
 
     /// Find touched pages by this method [default: referenced]
@@ -126,6 +126,7 @@ pub(super) fn run(args: WorkingSetArgs, console: &Console) -> Exit {
 
 /// Returns the configuration of the measurement.
 fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
+    check_target(&args)?;
     if args.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_))) {
         return Err(ArgConflict::new("--exclude thread= does not apply to working sets", "exclude processes"));
     }
@@ -168,6 +169,29 @@ fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
         mode,
         duration: args.duration,
         outputs,
+    })
+}
+
+/// Refuses a measurement of no process. Unlike a trace, it has no command as a target.
+fn check_target(args: &WorkingSetArgs) -> Result<(), ArgConflict> {
+    let has_name = [&args.comms, &args.users].iter().any(|given| !given.is_empty());
+    let has_path = [&args.exes, &args.cgroups].iter().any(|given| !given.is_empty());
+    // An exclusion without a selection has an error of its own.
+    if args.all || has_name || has_path || !args.pids.is_empty() || !args.exclude.is_empty() {
+        return Ok(());
+    }
+    Err(ArgConflict::new(
+        "no target is given",
+        "give --pid PID for a running process, --comm, --exe, --cgroup or --user for some processes, or --all for the \
+         whole machine",
+    ))
+}
+
+/// Parses the time of a measurement. A number without a unit can be meant as a pid.
+fn touch_time(text: &str) -> Result<Duration, String> {
+    units::duration(text).map_err(|error| match units::pid(text) {
+        Ok(pid) => format!("{error}; to measure a process, write --pid {pid}"),
+        Err(_) => error,
     })
 }
 
@@ -280,6 +304,31 @@ mod tests {
         assert_eq!(mode(&["--profile", "12"]), Ok(WorkingSetMode::Profile { first: ms, steps: 12 }));
         let profile = WorkingSetMode::Profile { first: second, steps: 3 };
         assert_eq!(mode(&["--profile", "3", "--start", "1s"]), Ok(profile));
+    }
+
+    #[test]
+    fn target_is_required() {
+        let refused = |line: &str| {
+            let words = ["memtrace", "wss"].into_iter().chain(line.split_whitespace());
+            let arguments = Arguments::try_parse_from(words).expect("each argument is valid");
+            let Some(Action::Wss(args)) = arguments.action else { panic!("not wss") };
+            config(*args).expect_err("a conflict")
+        };
+        for line in ["", "10s", "-d 1m", "-o a.svg", "--profile 4", "--method damon --pause"] {
+            let ArgConflict { message, remedy } = refused(line);
+            assert_eq!(message, "no target is given", "{line}");
+            assert!(remedy.starts_with("give --pid PID") && !remedy.contains("CMD"), "{line}: {remedy}");
+        }
+        assert_eq!(refused("--exclude pid=9").message, "--exclude is given without a target");
+    }
+
+    #[test]
+    fn number_without_a_unit_may_be_a_pid() {
+        assert_eq!(touch_time("10ms"), Ok(Duration::from_millis(10)));
+        let refused = touch_time("4711").expect_err("the unit is missing");
+        assert!(refused.starts_with("a unit is missing; write 4711s for seconds"), "{refused}");
+        assert!(refused.ends_with("; to measure a process, write --pid 4711"), "{refused}");
+        assert_eq!(touch_time("5w"), units::duration("5w"));
     }
 
     #[test]
