@@ -274,6 +274,12 @@ fn invalid_pids_are_refused() {
 }
 
 #[test]
+fn output_in_the_place_of_a_report_is_refused() {
+    let tip = "to write the comparison to b.svg, add -o before it";
+    refused("diff b.svg a.json", &["b.svg cannot be compared: memtrace writes svg, but does not read it", tip]);
+}
+
+#[test]
 fn invalid_durations_and_sizes_are_refused_with_an_example() {
     refused("--pid 1 --duration 30", &["invalid value '30' for '--duration <DURATION>'", "write 30s for seconds"]);
     refused("--pid 1 --duration 0.5s", &["fractions are not supported", "500ms"]);

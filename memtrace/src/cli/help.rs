@@ -106,8 +106,8 @@ const NAME_A_PROCESS: [&str; 2] = [" explain ", " doctor "];
 /// Subcommands that trace one event class, with the blanks around the name in a usage line.
 const TRACE_ONE_CLASS: [&str; 3] = [" faults ", " maps ", " reclaim "];
 
-/// Returns the long help of the command `name`, or of memtrace, as the error with which clap returns help. If there is no
-/// such command, returns the error for it. `command` is the definition of the command line.
+/// Returns the long help of the command `name`, or of memtrace. clap returns help as an error. If there is no such
+/// command, returns the error for its name. `command` is the definition of the command line.
 pub(super) fn page(name: Option<&str>, command: &Command) -> clap::Error {
     if let Some(word) = name.filter(|name| command.find_subcommand(name).is_none()) {
         return unknown_command(word, "`memtrace -h` lists the commands", command);
@@ -116,7 +116,7 @@ pub(super) fn page(name: Option<&str>, command: &Command) -> clap::Error {
     command.clone().try_get_matches_from(arguments).expect_err("--help ends the parser")
 }
 
-/// Adds suggestions to the error for an unexpected argument: a similar command or option, or a tip if the argument looks
+/// Adds suggestions to the error for an unexpected argument: a similar command or option, and a tip if the argument looks
 /// like a command to trace, a pid, a subcommand, or an option of another command. `command` is the definition of the
 /// command line.
 pub(super) fn with_tip(mut refusal: clap::Error, command: &Command) -> clap::Error {

@@ -5,7 +5,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use memtrace_model::{EventClass, Metric, printable};
-use memtrace_report::{SavedReport, Side};
+use memtrace_report::{Format, SavedReport, Side};
 
 use crate::replay;
 use crate::run_kit::config::{Moment, Output};
@@ -46,7 +46,8 @@ pub(crate) struct Source {
 pub(crate) fn run(config: &Config) -> Result<(), Error> {
     privileges::keep_for_reports();
     privileges::forbid_dumps();
-    let [before, after] = [&config.before, &config.after].map(|source| read(source, config.events));
+    let read = |source: &Source| read(source, config.events).map_err(|error| of_other_format(source, error));
+    let [before, after] = [&config.before, &config.after].map(read);
     let (before, after) = (before?, after?);
     let metric = comparable_metric(&before, &after, config.metric)?;
     let outputs = Outputs::open(&config.outputs)?;
@@ -57,6 +58,22 @@ pub(crate) fn run(config: &Config) -> Result<(), Error> {
     // A comparison can be made again, so it needs no rescue file.
     let (_, failures) = outputs.fill(content, &[]);
     if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
+}
+
+/// Returns the error for a report that cannot be read. If its name has the extension of a format that memtrace only
+/// writes, the error says so: the user may have meant the name of an output.
+fn of_other_format(source: &Source, error: Error) -> Error {
+    let format = Format::of_path(&source.path).filter(|format| *format != Format::Json);
+    let (Some(format), Error::Recording { .. } | Error::BadReport { .. }) = (format, &error) else { return error };
+    let name = printable(&source.path);
+    let output = match Format::OF_DIFFERENCES.contains(&format) {
+        true => format!("; to write the comparison to {name}, add -o before it"),
+        false => String::new(),
+    };
+    Error::NotComparable {
+        message: format!("{name} cannot be compared: memtrace writes {}, but does not read it", format.name()),
+        remedy: format!("give two reports in JSON, as -o FILE.json writes them, or recordings{output}"),
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the user names the report")]
@@ -118,6 +135,7 @@ fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<M
 
 #[cfg(test)]
 mod tests {
+    use harness::Scratch;
     use memtrace_model::RunFacts;
     use memtrace_model::{EventClass, Profile};
 
@@ -129,6 +147,28 @@ mod tests {
             metric,
             profile: Profile { run: RunFacts { class, ..RunFacts::default() }, ..Profile::default() },
         }
+    }
+
+    #[test]
+    fn report_in_a_format_that_is_only_written_is_refused() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path("a.svg"), "<?xml version=\"1.0\"?>").unwrap();
+        let error = |name: &str| {
+            let source = Source { name: name.to_owned(), path: scratch.path(name), at: None };
+            of_other_format(&source, read(&source, None).err().unwrap())
+        };
+        let formats = [("a.svg", "svg", true), ("b.folded", "folded", true), ("c.html", "html", false)];
+        for (name, format, is_output) in formats {
+            let Error::NotComparable { message, remedy } = error(name) else { panic!("{name}") };
+            let words = format!("/{name} cannot be compared: memtrace writes {format}, but does not read it");
+            assert!(message.ends_with(&words), "{message}");
+            assert!(remedy.starts_with("give two reports in JSON"), "{remedy}");
+            assert_eq!(remedy.ends_with(", add -o before it"), is_output, "{remedy}");
+        }
+        // No name of a format, so that the reason is in the file.
+        fs::write(scratch.path("text"), "text").unwrap();
+        assert!(matches!(error("text"), Error::Recording { .. }));
+        assert!(matches!(error("missing.json"), Error::BadReport { .. }));
     }
 
     #[test]
