@@ -13,8 +13,8 @@ const COLUMNS: usize = 80;
 /// Assumed height of a terminal that does not report its size.
 const LINES: usize = 24;
 
-/// Shows a run on standard error. If quiet, shows only the line `attached`. On a terminal, the progress is one line
-/// that changes. In a log, the progress is a line each minute.
+/// Shows a run on standard error. If quiet, shows only the line `attached` and alerts. On a terminal, the progress is one
+/// line that changes. In a log, the progress is a line each minute.
 pub(super) struct Terminal {
     console: Console,
     quiet: bool,
@@ -95,9 +95,13 @@ impl Observer for Terminal {
 
     fn note(&mut self, text: &str) {
         if !self.quiet {
-            let head = paint("memtrace:", Style::Faint, self.console.has_colour());
-            self.console.styled_line(&format!("{head} {}", plain(text)));
+            self.alert(text);
         }
+    }
+
+    fn alert(&mut self, text: &str) {
+        let head = paint("memtrace:", Style::Faint, self.console.has_colour());
+        self.console.styled_line(&format!("{head} {}", plain(text)));
     }
 
     fn summary(&mut self, text: &str) {
@@ -139,6 +143,7 @@ mod tests {
         progress(Duration::from_secs(5));
         progress(Duration::from_secs(60));
         observer.note("wrote memtrace.svg");
+        observer.alert("trigger at 60.0 s");
         observer.summary("17 B live");
         observer.detaching(3, 12);
         paper.text()
@@ -147,15 +152,15 @@ mod tests {
     #[test]
     fn terminal_shows_progress() {
         let expected = "attached to pid 7\n\r0:05  17 B live  2 events/s  0 lost\x1b[K\r1:00  17 B live  2 events/s  0 \
-                        lost\x1b[K\r\x1b[Kmemtrace: wrote memtrace.svg\n17 B live\n\rdetaching, 3 of 12; Ctrl-C to \
-                        stop waiting\x1b[K";
+                        lost\x1b[K\r\x1b[Kmemtrace: wrote memtrace.svg\nmemtrace: trigger at 60.0 s\n17 B live\n\r\
+                        detaching, 3 of 12; Ctrl-C to stop waiting\x1b[K";
         assert_eq!(shown(true, false), expected);
     }
 
     #[test]
     fn log_gets_a_line_each_minute_without_control_characters() {
         let expected = "attached to pid 7\nmemtrace: 1:00  17 B live  2 events/s  0 lost\nmemtrace: wrote \
-                        memtrace.svg\n17 B live\n";
+                        memtrace.svg\nmemtrace: trigger at 60.0 s\n17 B live\n";
         assert_eq!(shown(false, false), expected);
     }
 
@@ -185,8 +190,9 @@ mod tests {
     }
 
     #[test]
-    fn quiet_leaves_the_attached_line() {
-        assert_eq!(shown(true, true), "attached to pid 7\n");
-        assert_eq!(shown(false, true), "attached to pid 7\n");
+    fn quiet_leaves_the_attached_line_with_alerts() {
+        let expected = "attached to pid 7\nmemtrace: trigger at 60.0 s\n";
+        assert_eq!(shown(true, true), expected);
+        assert_eq!(shown(false, true), expected);
     }
 }

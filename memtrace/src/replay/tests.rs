@@ -39,6 +39,7 @@ impl Observer for Silent {
     fn erase_table(&mut self) {}
 
     fn note(&mut self, _: &str) {}
+    fn alert(&mut self, _: &str) {}
     fn summary(&mut self, _: &str) {}
 }
 

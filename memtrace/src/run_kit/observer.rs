@@ -57,6 +57,9 @@ pub(crate) trait Observer {
     /// Shows a message of one line: `wrote memtrace.svg`.
     fn note(&mut self, text: &str);
 
+    /// Shows a message of one line that the user has asked for, as by `--when`. A quiet display shows it too.
+    fn alert(&mut self, text: &str);
+
     /// Shows a summary of several lines at the end of the run.
     fn summary(&mut self, text: &str);
 }

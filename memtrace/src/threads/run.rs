@@ -157,7 +157,7 @@ impl ThreadsRun {
         self.watchdog.tick(|| true);
         self.marks.answer(self.outputs.stored_until());
         if let Some(line) = self.traces.as_mut().and_then(TriggeredTraces::poll) {
-            observer.note(&line);
+            observer.alert(&line);
         }
     }
 
@@ -203,12 +203,12 @@ impl ThreadsRun {
         };
         let firings = self.triggers.observe(interval, &cgroups);
         if let Some(more) = firings.len().checked_sub(MOST_FIRINGS).filter(|more| *more > 0) {
-            observer.note(&format!("{more} more conditions became true at {:.1} s", interval.span.end.as_secs_f64()));
+            observer.alert(&format!("{more} more conditions became true at {:.1} s", interval.span.end.as_secs_f64()));
         }
         for firing in firings.into_iter().take(MOST_FIRINGS) {
-            observer.note(&format!("trigger at {:.1} s: {firing}", firing.at.as_secs_f64()));
+            observer.alert(&format!("trigger at {:.1} s: {firing}", firing.at.as_secs_f64()));
             if let Some(traces) = &mut self.traces {
-                observer.note(&traces.start(firing.pid, firing.at));
+                observer.alert(&traces.start(firing.pid, firing.at));
             }
             interval.events.push(ThreadsEvent { at: firing.at, kind: ThreadsEventKind::Trigger(firing.to_string()) });
         }

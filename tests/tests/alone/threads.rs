@@ -361,6 +361,20 @@ fn trigger_sets_a_mark_and_starts_a_trace() {
 }
 
 #[test]
+fn quiet_monitor_prints_its_triggers() {
+    let mut victim = victim::start_with("busy_threads", &["2"]);
+    let mut run = ThreadsRun::victim(&victim, &[&OPTIONS[..], &["-q", "--when", "threads > 2"]].concat());
+    victim.process().write_line("");
+    let is_trigger = |line: &str| line.contains("trigger at ") && line.contains("threads > 2: process ");
+    assert!(run.process().wait_for_stderr(is_trigger), "no line of the trigger");
+    let monitored = run.stop();
+    let lines: Vec<&str> = monitored.stderr.lines().collect();
+    let [attached, trigger] = lines[..] else { panic!("two lines, not {lines:?}") };
+    assert!(attached.starts_with("attached to pid ") && is_trigger(trigger), "{lines:?}");
+    victim.finish();
+}
+
+#[test]
 fn invalid_conditions_exit_with_2() {
     for condition in ["nett > 1GiB/min", "net >", "rss > 20%", "rss > 1GiB/min"] {
         let mut command = Command::new(tracer::binary());
