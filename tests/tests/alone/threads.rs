@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use memtrace_tests::process::Process;
 use memtrace_tests::threads::{Interval, ThreadsOutcome, ThreadsRun, Usage, ended_threads, recording_in};
 use memtrace_tests::{Cgroup, MemoryCgroup, Scratch, large_file, perfetto, process, tracer, victim};
 use serde_json::Value;
@@ -507,6 +508,28 @@ fn short_processes_are_selected_by_their_name() {
         ended.iter().all(|process| ended_threads(process) == 1 && Usage::from(&process.usage).get("minor_faults") > 0),
         "{ended:?}"
     );
+}
+
+#[test]
+fn many_exits_have_one_line_in_the_table() {
+    const PROCESSES: usize = 20;
+    let directory = Scratch::new();
+    // No other process has this name.
+    let program = directory.join("short-lived-two");
+    std::fs::copy("/bin/true", &program).expect("the program can be copied");
+    let mut command = Command::new(tracer::binary());
+    let words = ["threads", "--format", "text", "--comm", "short-lived-two", "--wait"];
+    let mut memtrace = Process::start(command.args(words).args(ONE_INTERVAL).env_remove("DEBUGINFOD_URLS"));
+    assert!(memtrace.wait_for_stderr_line("attached "), "memtrace exited: {}", memtrace.remaining_stderr());
+    for _ in 0..PROCESSES {
+        assert!(Command::new(&program).status().expect("the program starts").success());
+    }
+    memtrace.signal(libc::SIGINT);
+    memtrace.wait_with_open_stdin();
+    let table = memtrace.remaining_stdout();
+    let events: Vec<&str> = table.lines().filter(|line| line.starts_with("event ")).collect();
+    let [exits] = events[..] else { panic!("one line, not {events:?}: {table}") };
+    assert!(exits.ends_with("  exits of 20 processes: short-lived-two ×20"), "{exits}");
 }
 
 #[test]

@@ -8,14 +8,18 @@ mod rows;
 
 pub use self::options::ThreadTableOptions;
 
+use std::collections::BTreeMap;
 use std::io;
 
 use memtrace_model::format::{clock, counted, duration, grouped};
-use memtrace_model::{ProcessInterval, ThreadColumn, ThreadsInterval};
+use memtrace_model::{Pid, ProcessInterval, ThreadColumn, ThreadsInterval};
 
 use super::event;
 use super::history::ThreadHistory;
 use crate::format::shortened;
+
+/// Maximum number of exits of processes with a line each.
+const MOST_EXITS: usize = 3;
 
 /// Writes the machine, the processes and the threads of an interval.
 ///
@@ -53,13 +57,19 @@ fn head(interval: &ThreadsInterval, sort: ThreadColumn) -> String {
     format!("{}  {threads} of {processes} in {length}, sorted by {}", clock(interval.span.end), sort.name())
 }
 
-/// Returns a line for each event and for each kind of loss.
+/// Returns a line for each event and for each kind of loss. Many exits have one line together.
 fn notes(interval: &ThreadsInterval) -> Vec<String> {
-    let name = |pid| interval.processes.iter().find(|process| process.pid == pid).map(|process| &process.comm);
-    let event = |at, kind| format!("event     {}  {}", clock(at), event::text(kind, name));
-    let events = interval.events.iter().map(|moment| event(moment.at, &moment.kind));
+    let names = interval.processes.iter().map(|process| (process.pid, &process.comm)).collect::<BTreeMap<_, _>>();
+    let name = |pid: Pid| names.get(&pid).copied();
+    let line = |at, text: String| format!("event     {}  {text}", clock(at));
+    let exits = interval.events.iter().filter_map(|moment| event::exited(&moment.kind)).collect::<Vec<_>>();
+    let has_many = exits.len() > MOST_EXITS;
+    let events = interval.events.iter().filter(|moment| !has_many || event::exited(&moment.kind).is_none());
+    let events = events.map(|moment| line(moment.at, event::text(&moment.kind, name)));
+    let exits = exits.into_iter().map(name);
+    let exits = has_many.then(|| line(interval.span.end, event::exits(exits)));
     let losses = interval.losses.iter().filter(|(_, count)| *count > 0);
     let losses = losses
         .map(|(reason, count)| format!("lost      {} {} ({})", grouped(count), reason.name(), reason.explanation()));
-    events.chain(losses).collect()
+    events.chain(exits).chain(losses).collect()
 }

@@ -40,6 +40,38 @@ fn the_table_has_all_of_the_interval() {
     assert_eq!(table(&interval(), ThreadColumn::Net, 10, None), TABLE);
 }
 
+/// Returns the lines of events and losses.
+fn notes(interval: &ThreadsInterval) -> Vec<String> {
+    let table = table(interval, ThreadColumn::Net, 10, None);
+    let is_note = |line: &&str| ["event ", "lost ", "note "].iter().any(|head| line.starts_with(head));
+    table.lines().filter(is_note).map(String::from).collect()
+}
+
+#[test]
+fn many_exits_have_one_line() {
+    let named = |pid: u32| {
+        let name = if pid < 5 { format!("once{pid}") } else { String::from(["cc1", "as"][pid as usize % 2]) };
+        ProcessInterval { pid: Pid(pid), comm: name.into(), ..process(CounterSource::None, Vec::new()) }
+    };
+    let exits = |pids: std::ops::RangeInclusive<u32>| {
+        let exit = |pid| ThreadsEvent { at: Duration::from_millis(500), kind: ThreadsEventKind::Exit(Pid(pid)) };
+        let kill = ThreadsEvent { at: Duration::from_millis(700), kind: ThreadsEventKind::OomKill(Pid(6)) };
+        ThreadsInterval {
+            span: Duration::ZERO..Duration::from_secs(1),
+            processes: (1..=20).map(named).collect(),
+            events: pids.map(exit).chain([kill]).collect(),
+            ..ThreadsInterval::default()
+        }
+    };
+    let kill = "event     0:00  OOM kill of cc1 (6)";
+    let each = ["event     0:00  exit of as (7)", "event     0:00  exit of cc1 (8)", "event     0:00  exit of as (9)"];
+    assert_eq!(notes(&exits(7..=9)), [&each[..], &[kill]].concat());
+    assert_eq!(notes(&exits(7..=10)), [kill, "event     0:01  exits of 4 processes: as ×2, cc1 ×2"]);
+    // Process 21 has no known name. The names with fewer exits are counted.
+    let many = "event     0:01  exits of 21 processes: as ×8, cc1 ×8, [unknown] ×1, once1 ×1 and 3 other names";
+    assert_eq!(notes(&exits(1..=21)), [kill, many]);
+}
+
 #[test]
 fn lines_fit_in_any_width() {
     for width in 1..160 {
