@@ -50,6 +50,7 @@ const GLIBC: &[&str] = &[
     "jemalloc_threads",
     "memcg_limit",
     "named_threads",
+    "old_blocks",
     "pages",
     "peak",
     "process_tree",

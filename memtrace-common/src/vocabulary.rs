@@ -174,6 +174,14 @@ impl LossReason {
     /// Number of reasons.
     pub const COUNT: usize = Self::ALL.len();
 
+    /// Returns true if monitors of running processes always have the loss, so that it does not make their reports
+    /// incomplete. A free of unknown size is that of a block from before the monitor. If memtrace has missed the
+    /// allocation, another reason counts it.
+    #[must_use]
+    pub const fn is_expected(self) -> bool {
+        matches!(self, Self::SizeUnknown)
+    }
+
     /// Returns the index in [`LossReason::ALL`].
     #[must_use]
     pub const fn index(self) -> usize {

@@ -163,7 +163,7 @@ fn code_of(outcome: &Outcome, pass: bool) -> u8 {
         // 128 plus the signal, as in shells: bash(1), EXIT STATUS. A code has 8 bits (wait(2)).
         Some(CommandEnd::Signal(signal)) if pass => u8::try_from(128 + signal).unwrap_or(u8::MAX),
         Some(CommandEnd::Code(code)) if pass => u8::try_from(code).unwrap_or(u8::MAX),
-        _ if outcome.losses.total() > 0 || !outcome.complete => Exit::Lossy.code(),
+        _ if outcome.losses.unexpected() > 0 || !outcome.complete => Exit::Lossy.code(),
         _ => Exit::Success.code(),
     }
 }
@@ -244,6 +244,8 @@ mod tests {
         outcome.complete = false;
         assert_eq!(code_of(&outcome, false), 20);
         outcome.complete = true;
+        outcome.losses.add(LossReason::SizeUnknown, 1);
+        assert_eq!(code_of(&outcome, false), 0);
         outcome.losses.add(LossReason::RingFullAlloc, 1);
         assert_eq!(code_of(&outcome, false), 20);
     }

@@ -179,7 +179,7 @@ impl Outputs {
 /// Returns true if an interval is long enough for a table, or has events or losses.
 fn is_worth_a_table(interval: &ThreadsInterval, usual: Duration) -> bool {
     let length = interval.span.end.saturating_sub(interval.span.start);
-    length >= usual / SHORTEST_TABLE || !interval.events.is_empty() || interval.losses.total() > 0
+    length >= usual / SHORTEST_TABLE || !interval.events.is_empty() || interval.losses.unexpected() > 0
 }
 
 #[cfg(test)]
@@ -198,6 +198,9 @@ mod tests {
         assert!(is_worth_a_table(&interval(100), second));
         let short = interval(99);
         assert!(!is_worth_a_table(&short, second));
+        let mut freed = short.clone();
+        freed.losses.add(LossReason::SizeUnknown, 1);
+        assert!(!is_worth_a_table(&freed, second));
         let mut lossy = short.clone();
         lossy.losses.add(LossReason::ProcessesFull, 1);
         assert!(is_worth_a_table(&lossy, second));

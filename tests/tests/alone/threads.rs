@@ -533,6 +533,28 @@ fn many_exits_have_one_line_in_the_table() {
 }
 
 #[test]
+fn frees_of_blocks_from_before_the_start_are_no_loss() {
+    const BLOCKS: u64 = 200;
+    let mut command = Command::new(victim::path("old_blocks"));
+    // jemalloc stores no sizes in front of blocks.
+    let mut victim = memtrace_tests::Victim::start(command.arg(BLOCKS.to_string()).env("LD_PRELOAD", JEMALLOC));
+    let pid = victim.pid();
+    let run = ThreadsRun::victim(&victim, &[&OPTIONS[..], &["--source", "bpf"]].concat());
+    let expected = victim.work();
+    let monitored = run.stop();
+    assert_eq!(expected.unmatched_frees, BLOCKS);
+    let all = |interval: &Interval| interval.losses.values().sum::<u64>();
+    let unknown = |interval: &Interval| interval.losses.get("size_unknown").copied().unwrap_or(0);
+    let sum = |of: &dyn Fn(&Interval) -> u64| monitored.intervals.iter().map(of).sum::<u64>();
+    assert_eq!((sum(&all), sum(&unknown)), (BLOCKS, BLOCKS));
+    let totals = expected.totals;
+    let counted = [totals.alloc_bytes, totals.alloc_count, totals.free_bytes, totals.free_count + BLOCKS];
+    assert_eq!(monitored.sums(pid).1.heap(), counted);
+    assert_eq!(monitored.code, Some(0), "{}", monitored.stderr);
+    victim.finish();
+}
+
+#[test]
 fn monitor_that_waits_for_a_process_in_vain_says_so() {
     const NO_PROCESS: i32 = 3;
     let monitored = ThreadsRun::start(&[&OPTIONS[..], &["--comm", "mt-no-such", "--wait"]].concat()).stop();

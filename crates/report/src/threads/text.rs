@@ -69,7 +69,9 @@ fn notes(interval: &ThreadsInterval) -> Vec<String> {
     let exits = exits.into_iter().map(name);
     let exits = has_many.then(|| line(interval.span.end, event::exits(exits)));
     let losses = interval.losses.iter().filter(|(_, count)| *count > 0);
-    let losses = losses
-        .map(|(reason, count)| format!("lost      {} {} ({})", grouped(count), reason.name(), reason.explanation()));
+    let losses = losses.map(|(reason, count)| {
+        let head = if reason.is_expected() { "note" } else { "lost" };
+        format!("{head}      {} {} ({})", grouped(count), reason.name(), reason.explanation())
+    });
     events.chain(exits).chain(losses).collect()
 }

@@ -73,6 +73,14 @@ fn many_exits_have_one_line() {
 }
 
 #[test]
+fn frees_of_old_blocks_are_not_lost() {
+    let mut interval = ThreadsInterval { span: Duration::ZERO..Duration::from_secs(1), ..ThreadsInterval::default() };
+    interval.losses.add(LossReason::SizeUnknown, 1234);
+    let line = format!("note      1,234 size_unknown ({})", LossReason::SizeUnknown.explanation());
+    assert_eq!(notes(&interval), [line]);
+}
+
+#[test]
 fn lines_fit_in_any_width() {
     for width in 1..160 {
         let table = table(&interval(), ThreadColumn::Faults, 10, Some(width));
