@@ -104,7 +104,7 @@ pub(super) enum Action {
         #[command(flatten)]
         help: HelpFlag,
     },
-    // The list of commands is as long as a page permits, and its readers have found the help.
+    // Hidden: the list of commands fills its page, and its readers have found the help.
     /// Print the help, as --help does
     #[command(hide = true, disable_help_flag = true)]
     Help {
