@@ -13,12 +13,13 @@ use memtrace_history::{Book, Moments, Recording, notes_of};
 use memtrace_host::procfs::Objects;
 use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
-use memtrace_model::{EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, ThreadColumn};
+use memtrace_model::{
+    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, ThreadColumn,
+};
 use memtrace_object::symbolize::Symbolizer;
 use memtrace_report::{Format, SavedReport};
 
 use self::threads::RecordedThreads;
-use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::{Moment, Output};
 use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::grouping::Grouping;

@@ -1,7 +1,6 @@
 //! Code that the commands share, apart from `targets`: configuration, outputs, reports, marks, messages, clocks and
 //! errors.
 
-pub(crate) mod account_column;
 pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod descriptors;

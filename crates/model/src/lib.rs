@@ -81,9 +81,9 @@ pub use threads::{
     ThreadsInterval, UsageCounter,
 };
 pub use totals::{
-    AccountCounters, AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTable, AccountTotals, AllocatorId,
-    Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, Demotion, GroupBy, Log2, MarkBounds, Part,
-    PartKey, PartKeys, TagId,
+    AccountColumn, AccountCounters, AccountInterval, AccountKeys, AccountNumber, AccountRow, AccountTable,
+    AccountTotals, AllocatorId, Amount, AmountBounds, BlockHistograms, BlockQuantity, CallsBySize, Demotion, GroupBy,
+    Log2, MarkBounds, Part, PartKey, PartKeys, TagId,
 };
 pub use units::{AbsAddr, Bytes, FileOffset, HUGE_PAGE, Nanoseconds, PAGE, Tick, VirtOffset};
 pub use user_probe::UserProbe;

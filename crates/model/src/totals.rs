@@ -1,6 +1,7 @@
 //! Totals and their keys.
 
 mod account;
+mod account_column;
 mod account_keys;
 mod account_table;
 mod amount;
@@ -11,6 +12,7 @@ mod group_by;
 mod part;
 
 pub use account::{AccountCounters, AccountNumber, AccountTotals, AmountBounds, MarkBounds};
+pub use account_column::AccountColumn;
 pub use account_keys::AccountKeys;
 pub use account_table::{AccountInterval, AccountRow, AccountTable};
 pub use amount::Amount;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValue, TypedValueParser};
-use memtrace_model::{DEFAULT_FRAMES, EventClass, GroupBy};
+use memtrace_model::{AccountColumn, DEFAULT_FRAMES, EventClass, GroupBy};
 use memtrace_report::Format;
 
 use super::console::Console;
@@ -18,7 +18,7 @@ use crate::options::{
     DEFAULT_INTERVAL, DEFAULT_KEEP_ENDED, EndArgs, GeneralArgs, GroupArgs, HeapArgs, HookArgs, OutputArgs,
     RecordingArgs, ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view, tags_without_rules,
 };
-use crate::run_kit::account_column::AccountColumn;
+use crate::options::{possible_values, units};
 use crate::trace::config::{AccountReport, Config};
 
 /// Default interval between two refreshes of the table on a terminal.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use memtrace_model::{GroupBy, Metric, ThreadColumn};
+use memtrace_model::{AccountColumn, GroupBy, Metric, ThreadColumn};
 use memtrace_report::Format;
 
 use super::console::Console;
@@ -16,7 +16,6 @@ use crate::options::possible_values;
 use crate::options::units;
 use crate::options::{DEFAULT_KEEP_ENDED, HelpFlag, check_heap_profiles, resolve_tags, resolve_view};
 use crate::replay::{self, Config, View};
-use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::Moment;
 use crate::run_kit::reports::moments::Span;
 

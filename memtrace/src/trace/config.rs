@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use memtrace_host::debuginfod::Servers;
 use memtrace_host::kernel::{MapUses, ThreadFilter};
-use memtrace_model::{AccountKeys, EventClass, Metric, PartKeys, Requirement};
+use memtrace_model::{AccountColumn, AccountKeys, EventClass, Metric, PartKeys, Requirement};
 use memtrace_object::allocators::UserHooks;
 use memtrace_report::Format;
 
 use crate::options::tag_functions::TagFunction;
 use crate::options::{ActivityConfig, BlockArgs, HeapArgs, PageArgs, ProbesOf, TouchArgs, TuningArgs};
-use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::config::{Destination, Moment, Output, Recording};
 use crate::run_kit::grouping::Grouping;
 use crate::targets::select::Target;

@@ -13,11 +13,10 @@ use memtrace_history::tags::TagRules;
 use memtrace_history::{AccountChanges, AccountNames, Fact, GroupMember, RecordedAccount, facts, tags};
 use memtrace_model::format;
 use memtrace_model::{
-    AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, EndedImage, GroupBy, ImageEnd, ImageId,
-    Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
+    AccountColumn, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, EndedImage, GroupBy,
+    ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
 
-use crate::run_kit::account_column::AccountColumn;
 use crate::run_kit::marks::{MarkRequest, StoredMark};
 use crate::run_kit::observer::Observer;
 use crate::targets::track::ProcessTracker;

@@ -1,10 +1,11 @@
 //! Sort columns of a table of accounts.
 
-use memtrace_model::{AccountRow, AccountTotals};
+use super::account::AccountTotals;
+use super::account_table::AccountRow;
 
 /// Sort column of a table of accounts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum AccountColumn {
+pub enum AccountColumn {
     /// Names of the groups.
     Name,
     /// Live bytes.
@@ -34,7 +35,7 @@ pub(crate) enum AccountColumn {
 
 impl AccountColumn {
     /// Every column, ordered as in the table.
-    pub(crate) const ALL: &[Self] = &[
+    pub const ALL: &[Self] = &[
         Self::Name,
         Self::Current,
         Self::Blocks,
@@ -50,7 +51,8 @@ impl AccountColumn {
     ];
 
     /// Returns the name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Name => "name",
             Self::Current => "current",
@@ -87,7 +89,7 @@ impl AccountColumn {
     }
 
     /// Sorts rows by the column, the largest first, or by name. Rows with equal values are sorted by high-water mark.
-    pub(crate) fn sort_rows(self, rows: &mut [AccountRow]) {
+    pub fn sort_rows(self, rows: &mut [AccountRow]) {
         rows.sort_by(|one, other| {
             let value = |column: Self| [one, other].map(|row| column.value(&row.totals));
             let descending = |[one, other]: [u64; 2]| other.cmp(&one);
@@ -101,9 +103,8 @@ impl AccountColumn {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{Amount, AmountBounds, Bytes, MarkBounds};
-
     use super::*;
+    use crate::{Amount, AmountBounds, Bytes, MarkBounds};
 
     #[test]
     fn rows_are_sorted_by_value_then_by_name() {
