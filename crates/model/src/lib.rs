@@ -28,6 +28,7 @@ mod run_facts;
 mod snapshot;
 mod stack;
 mod tag;
+mod text_width;
 mod threads;
 mod totals;
 mod units;
@@ -75,6 +76,7 @@ pub use run_facts::{RaisedMinSize, RunFacts};
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
 pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};
+pub use text_width::{columns_of, padded, padded_left, shortened, shortened_left};
 pub use threads::{
     CounterSource, MachineUsage, MachineValue, OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState,
     TaskState, ThreadColumn, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent, ThreadsEventKind,

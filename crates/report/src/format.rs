@@ -1,5 +1,7 @@
 //! Phrases about profiles that several formats share.
 
+pub(super) use memtrace_model::{shortened, shortened_left};
+
 use std::time::Duration;
 
 use memtrace_model::format::{counted, grouped, percent};
@@ -142,36 +144,11 @@ pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join(", "))
 }
 
-/// Returns `text` in at most `most` characters. If the end is cut, the last character is an ellipsis.
-pub(super) fn shortened(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
-        return String::from(text);
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
-}
-
-/// Returns the end of `text`, for example of a path, in at most `most` characters. If the start is cut, the first
-/// character is an ellipsis.
-pub(super) fn shortened_left(text: &str, most: usize) -> String {
-    let length = text.chars().count();
-    if length <= most {
-        return String::from(text);
-    }
-    ['…'].into_iter().chain(text.chars().skip(length - most.saturating_sub(1))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use memtrace_model::Nanoseconds;
 
     use super::*;
-
-    #[test]
-    fn a_cut_text_says_so() {
-        assert_eq!((shortened_left("größe", 5), shortened_left("größe", 4)), ("größe".into(), "…öße".into()));
-        assert_eq!(shortened("größer", 6), "größer");
-        assert_eq!(shortened("größeres", 6), "größe…");
-    }
 
     #[test]
     fn losses_beyond_the_room_are_counted() {
