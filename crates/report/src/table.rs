@@ -1,31 +1,73 @@
-//! Text tables. A column is as wide as its widest cell.
+//! Text tables. A column is as wide as its widest cell. Numbers are never cut: a table without enough room leaves out
+//! columns, or has longer lines.
 
 use std::io;
 
+use memtrace_model::{columns_of, padded, padded_left};
+
 use crate::format;
 
-/// Maximum width of a table in characters, unless the last column already has its minimum width.
+/// Maximum width of a table in columns of a terminal, unless the columns with numbers take more.
 pub(super) const COLUMNS: usize = 100;
-/// Minimum width of the last column, in characters. The last column gets the width that the others leave.
+/// Importance of a column that is never left out.
+const ALWAYS: u8 = u8::MAX;
+/// Minimum width of the last column, if it contains text. It gets the width that the others leave.
 const LEAST: usize = 12;
+/// Width to which names are shortened before columns are left out.
+const READABLE: usize = 24;
+/// Minimum width of a column with names.
+const SHORTEST: usize = 12;
 const GAP: &str = "  ";
 
 /// A column of a table.
 pub(super) struct Column {
     head: &'static str,
-    right: bool,
+    kind: Kind,
     cells: Vec<String>,
+    importance: u8,
+    least: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Text,
+    /// Names, which the function shortens if there is not enough room.
+    Names(fn(&str, usize) -> String),
+    Numbers,
 }
 
 impl Column {
     /// Returns a column of text, aligned at the left.
     pub(super) fn text(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
-        Self { head, right: false, cells: cells.into_iter().collect() }
+        Self::new(head, Kind::Text, cells)
+    }
+
+    /// Returns a column of names, aligned at the left. `shorten` returns a name in at most this number of columns.
+    pub(super) fn names(
+        head: &'static str,
+        cells: impl IntoIterator<Item = String>,
+        shorten: fn(&str, usize) -> String,
+    ) -> Self {
+        Self::new(head, Kind::Names(shorten), cells)
     }
 
     /// Returns a column of numbers, aligned at the right.
     pub(super) fn numbers(head: &'static str, cells: impl IntoIterator<Item = String>) -> Self {
-        Self { head, right: true, cells: cells.into_iter().collect() }
+        Self::new(head, Kind::Numbers, cells)
+    }
+
+    fn new(head: &'static str, kind: Kind, cells: impl IntoIterator<Item = String>) -> Self {
+        Self { head, kind, cells: cells.into_iter().collect(), importance: ALWAYS, least: 0 }
+    }
+
+    /// Sets the importance: [`fit`] leaves out the columns with the lowest importance first.
+    pub(super) fn with_importance(self, importance: u8) -> Self {
+        Self { importance, ..self }
+    }
+
+    /// Sets the minimum width. It keeps columns from moving between intervals.
+    pub(super) fn at_least(self, least: usize) -> Self {
+        Self { least, ..self }
     }
 
     pub(super) const fn head(&self) -> &'static str {
@@ -33,28 +75,128 @@ impl Column {
     }
 
     fn width(&self) -> usize {
-        self.cells.iter().map(|cell| cell.chars().count()).chain([self.head.len()]).max().unwrap_or(0)
+        self.cells.iter().map(|cell| columns_of(cell)).chain([self.head.len(), self.least]).max().unwrap_or(0)
+    }
+
+    /// Returns the width for which [`fit`] leaves out other columns, with the gap before the column.
+    fn needed(&self) -> usize {
+        let width = match self.kind {
+            Kind::Names(_) => self.width().min(READABLE.max(self.head.len())),
+            Kind::Text | Kind::Numbers => self.width(),
+        };
+        GAP.len() + width
+    }
+
+    /// Returns the minimum width.
+    fn shortest(&self, is_last: bool) -> usize {
+        match self.kind {
+            Kind::Names(_) => self.width().min(SHORTEST.max(self.head.len())),
+            Kind::Text if is_last => self.width().min(LEAST),
+            Kind::Text | Kind::Numbers => self.width(),
+        }
+    }
+
+    /// Returns a cell of exactly `width` columns, provided that `width` is not below the minimum width.
+    fn cell(&self, text: &str, width: usize) -> String {
+        match self.kind {
+            Kind::Text => padded(&format::shortened(text, width), width),
+            Kind::Names(shorten) => padded(&shorten(text, width), width),
+            Kind::Numbers => padded_left(text, width),
+        }
     }
 }
 
-/// Writes the table. Cells of the last column are cut at the maximum width of a table.
+/// Columns of a table that has a maximum width.
+#[derive(Default)]
+pub(super) struct Fit {
+    pub(super) columns: Vec<Column>,
+    /// Heads of the columns that are left out.
+    pub(super) left_out: Vec<&'static str>,
+}
+
+/// Leaves out the least important columns until the others fit in `width`.
+pub(super) fn fit(columns: Vec<Column>, width: usize) -> Fit {
+    let mut order: Vec<usize> = (0..columns.len()).filter(|&index| columns[index].importance < ALWAYS).collect();
+    order.sort_by_key(|&index| columns[index].importance);
+    let mut excess = columns.iter().map(Column::needed).sum::<usize>().saturating_sub(width);
+    let mut is_left_out = vec![false; columns.len()];
+    for index in order {
+        if excess == 0 {
+            break;
+        }
+        excess = excess.saturating_sub(columns[index].needed());
+        is_left_out[index] = true;
+    }
+    let mut fit = Fit::default();
+    for (column, is_left_out) in columns.into_iter().zip(is_left_out) {
+        if is_left_out {
+            fit.left_out.push(column.head);
+        } else {
+            fit.columns.push(column);
+        }
+    }
+    fit
+}
+
+impl Fit {
+    /// Returns the lines of the table. If even the most important columns need more than `width`, the only line says
+    /// so.
+    pub(super) fn lines(&self, width: usize) -> Vec<String> {
+        let needed: usize = self.columns.iter().map(|column| GAP.len() + column.shortest(false)).sum();
+        if needed > width {
+            return vec![format!("too narrow: {needed} columns are needed, and there are {width}")];
+        }
+        lines(&self.columns, width)
+    }
+}
+
+/// Returns the sentence about columns that a table leaves out. `heads`: their heads.
+pub(super) fn note_of_left_out(heads: &str) -> String {
+    format!("left out: {heads} (to see them: a wider terminal, or --format csv)")
+}
+
+/// Writes the table. Text in the last column is cut at the maximum width of a table.
 pub(super) fn write(columns: &[Column], out: &mut dyn io::Write) -> io::Result<()> {
     lines(columns, COLUMNS).iter().try_for_each(|line| writeln!(out, "{line}"))
 }
 
-/// Returns the lines of the table. Cells of the last column are cut at `width`.
-pub(super) fn lines(columns: &[Column], width: usize) -> Vec<String> {
-    let Some((last, others)) = columns.split_last() else { return Vec::new() };
-    let mut widths: Vec<_> = others.iter().map(Column::width).collect();
-    let taken = total_width(others) + GAP.len();
-    widths.push(last.width().min(width.saturating_sub(taken).max(LEAST)));
+/// Returns the lines of the table. Names, and text in the last column, are shortened so that the lines fit in `width`,
+/// if that is possible.
+fn lines(columns: &[Column], width: usize) -> Vec<String> {
+    let widths = widths(columns, width);
     let rows = columns.iter().map(|column| column.cells.len()).max().unwrap_or(0);
-    let head = line(columns, &widths, columns.iter().map(|column| column.head));
     let row = |row: usize| {
-        let cells = columns.iter().map(|column| column.cells.get(row).map_or("", String::as_str));
-        line(columns, &widths, cells)
+        let cells = columns.iter().zip(&widths);
+        let cell =
+            |(column, &width): (&Column, &usize)| column.cell(column.cells.get(row).map_or("", String::as_str), width);
+        line(cells.map(cell))
     };
+    let head = |(column, &width): (&Column, &usize)| {
+        let head = format::shortened(column.head, width);
+        if matches!(column.kind, Kind::Numbers) { padded_left(&head, width) } else { padded(&head, width) }
+    };
+    let head = line(columns.iter().zip(&widths).map(head));
     std::iter::once(head).chain((0..rows).map(row)).collect()
+}
+
+/// Returns the width of each column in a table of at most `width` columns of a terminal, if that is possible. The
+/// widest columns are narrowed first.
+fn widths(columns: &[Column], width: usize) -> Vec<usize> {
+    let mut widths: Vec<_> = columns.iter().map(Column::width).collect();
+    let shortest: Vec<_> =
+        columns.iter().enumerate().map(|(index, column)| column.shortest(index + 1 == columns.len())).collect();
+    let mut excess = (widths.iter().sum::<usize>() + GAP.len() * columns.len()).saturating_sub(width);
+    while excess > 0 {
+        let mut narrowable: Vec<_> = (0..widths.len()).filter(|&index| widths[index] > shortest[index]).collect();
+        narrowable.sort_by_key(|&index| widths[index]);
+        let Some(widest) = narrowable.pop() else { break };
+        let next = narrowable.last().map_or(0, |&next| widths[next]);
+        let least = shortest[widest].max(next).min(widths[widest] - 1);
+        let step = (widths[widest] - least).min(excess);
+        widths[widest] -= step;
+        excess -= step;
+    }
+    widths
 }
 
 /// Returns the width of columns, each with the gap before it.
@@ -62,12 +204,11 @@ pub(super) fn total_width(columns: &[Column]) -> usize {
     columns.iter().map(|column| column.width() + GAP.len()).sum()
 }
 
-fn line<'cell>(columns: &[Column], widths: &[usize], cells: impl Iterator<Item = &'cell str>) -> String {
+fn line(cells: impl Iterator<Item = String>) -> String {
     let mut line = String::new();
-    for ((column, &width), cell) in columns.iter().zip(widths).zip(cells) {
-        let cell = format::shortened(cell, width);
+    for cell in cells {
         line.push_str(GAP);
-        line.push_str(&if column.right { format!("{cell:>width$}") } else { format!("{cell:<width$}") });
+        line.push_str(&cell);
     }
     line.truncate(line.trim_end().len());
     line
@@ -76,6 +217,7 @@ fn line<'cell>(columns: &[Column], widths: &[usize], cells: impl Iterator<Item =
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::{shortened, shortened_left};
 
     fn written(columns: &[Column]) -> String {
         let mut bytes = Vec::new();
@@ -98,6 +240,16 @@ mod tests {
     }
 
     #[test]
+    fn wide_characters_and_marks_keep_columns_aligned() {
+        let table = [
+            Column::text("COMMAND", cells(["数据库服务器", "gro\u{308}ße", "sh"])),
+            Column::numbers("LIVE", cells(["1,234", "7", "100"])),
+        ];
+        let expected = "  COMMAND        LIVE\n  数据库服务器  1,234\n  gro\u{308}ße             7\n  sh              100\n";
+        assert_eq!(written(&table), expected);
+    }
+
+    #[test]
     fn the_last_column_is_cut_at_the_line_end() {
         let table = |first: usize| {
             [Column::text("A", ["a".repeat(first)]), Column::text("B", ["b".repeat(200)])].map(|column| column)
@@ -107,5 +259,60 @@ mod tests {
         assert!(lines.ends_with("b…\n"), "{lines}");
         let narrow = written(&table(98));
         assert!(narrow.ends_with(&format!("a  {}…\n", "b".repeat(LEAST - 1))), "{narrow}");
+    }
+
+    #[test]
+    fn numbers_in_the_last_column_are_not_cut() {
+        let number = "1,234,567,890,123,456";
+        let table = [Column::text("A", ["a".repeat(98)]), Column::numbers("B", cells([number]))];
+        assert!(written(&table).ends_with(&format!("a  {number}\n")), "{}", written(&table));
+    }
+
+    /// Returns a table with two columns of names, and numbers of which the last one is the least important.
+    fn table() -> Vec<Column> {
+        vec![
+            Column::names("PATH", cells(["/system.slice/a-service-with-a-long-name.service", "/b"]), shortened_left),
+            Column::numbers("LIVE", cells(["1,234,567", "8"])),
+            Column::numbers("ALLOC", cells(["123,456,789", "9"])).with_importance(2),
+            Column::names("USER", cells(["someone", "root"]), shortened),
+            Column::numbers("PEAK", cells(["1.573 s", "-"])).with_importance(1),
+        ]
+    }
+
+    #[test]
+    fn least_important_columns_are_left_out_first() {
+        let left_out = |width| fit(table(), width).left_out;
+        // Names of 24 and 7 columns, numbers of 9, 11 and 7, and five gaps.
+        assert_eq!(left_out(68), [""; 0]);
+        assert_eq!(left_out(67), ["PEAK"]);
+        assert_eq!(left_out(59), ["PEAK"]);
+        assert_eq!(left_out(58), ["ALLOC", "PEAK"]);
+        assert_eq!(left_out(0), ["ALLOC", "PEAK"]);
+        let note = "left out: ALLOC, PEAK (to see them: a wider terminal, or --format csv)";
+        assert_eq!(note_of_left_out(&left_out(0).join(", ")), note);
+    }
+
+    #[test]
+    fn names_are_shortened_and_numbers_are_not() {
+        let expected = [
+            "  PATH                         LIVE        ALLOC  USER        PEAK",
+            "  …h-a-long-name.service  1,234,567  123,456,789  someone  1.573 s",
+            "  /b                              8            9  root           -",
+        ];
+        assert_eq!(lines(&table(), 66), expected);
+        let fitting = |width| fit(table(), width).lines(width);
+        for width in 34..140 {
+            let lines = fitting(width);
+            assert!(lines.iter().all(|line| columns_of(line) <= width), "{width}: {lines:?}");
+            assert!(lines[1].contains("  1,234,567  "), "{width}: {lines:?}");
+        }
+        assert_eq!(fitting(34)[1], "  …ame.service  1,234,567  someone");
+        assert_eq!(fitting(33), ["too narrow: 34 columns are needed, and there are 33"]);
+    }
+
+    #[test]
+    fn minimum_width_keeps_columns_in_place() {
+        let table = [Column::numbers("TID", cells(["7"])).at_least(7), Column::text("NAME", cells(["a"]))];
+        assert_eq!(written(&table), "      TID  NAME\n        7  a\n");
     }
 }

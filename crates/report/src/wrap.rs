@@ -1,26 +1,46 @@
 //! Breaking of text into lines.
 
+use memtrace_model::columns_of;
+
 use super::table::COLUMNS;
 
-/// Breaks `text` into lines of at most a hundred characters, each indented by `indent` spaces. Words are not cut, so
-/// a longer word exceeds its line.
+/// Breaks `text` into lines of at most a hundred columns of a terminal, each indented by `indent` spaces. Words are not
+/// cut, so a longer word exceeds its line.
 pub(super) fn wrapped(text: &str, indent: usize) -> String {
-    let mut lines = String::new();
-    let mut column = COLUMNS;
-    for word in text.split(' ') {
-        let width = word.chars().count();
-        if column + 1 + width > COLUMNS {
-            if !lines.is_empty() {
-                lines.push('\n');
-            }
-            lines.push_str(&" ".repeat(indent));
-            column = indent;
+    broken(text, [indent; 2], COLUMNS)
+}
+
+/// Breaks `text` into lines of at most `width` columns of a terminal. All lines but the first are indented by `indent`
+/// spaces. Words are not cut, so a longer word exceeds its line.
+pub(super) fn hanging(text: &str, indent: usize, width: usize) -> String {
+    broken(text, [0, indent], width)
+}
+
+/// Breaks `text` at blanks. `first`, `others`: indentation of the first line and of the other lines.
+fn broken(text: &str, [first, others]: [usize; 2], width: usize) -> String {
+    let mut lines = " ".repeat(first);
+    let mut column = first;
+    let mut has_word = false;
+    // Number of blanks before the next word.
+    let mut gap = 0;
+    for (position, word) in text.split(' ').enumerate() {
+        gap += usize::from(position > 0);
+        if word.is_empty() {
+            continue;
+        }
+        let length = columns_of(word);
+        if has_word && column + gap + length > width {
+            lines.push('\n');
+            lines.push_str(&" ".repeat(others));
+            column = others;
         } else {
-            lines.push(' ');
-            column += 1;
+            lines.push_str(&" ".repeat(gap));
+            column += gap;
         }
         lines.push_str(word);
-        column += width;
+        column += length;
+        has_word = true;
+        gap = 0;
     }
     lines
 }
@@ -32,8 +52,17 @@ mod tests {
     #[test]
     fn text_is_wrapped_at_a_hundred_columns() {
         let lines = wrapped(&"word ".repeat(40), 4);
-        assert_eq!(lines.lines().map(|line| line.trim_end().len()).collect::<Vec<_>>(), [98, 98, 13]);
+        assert_eq!(lines.lines().map(str::len).collect::<Vec<_>>(), [98, 98, 13]);
         assert!(lines.lines().all(|line| line.starts_with("    word")));
         assert_eq!(wrapped("one", 2), "  one");
+        let wide = wrapped(&"数据 ".repeat(40), 0);
+        assert_eq!(wide.lines().map(columns_of).collect::<Vec<_>>(), [99, 99]);
+    }
+
+    #[test]
+    fn later_lines_hang_and_blanks_remain_within_a_line() {
+        assert_eq!(hanging("  disk  1.00M/s read  2.00M/s written", 4, 23), "  disk  1.00M/s read\n    2.00M/s written");
+        assert_eq!(hanging("a long-word-remains b", 2, 5), "a\n  long-word-remains\n  b");
+        assert_eq!(hanging("one two", 2, usize::MAX), "one two");
     }
 }

@@ -1,6 +1,5 @@
 //! Tables of processes and threads for a terminal.
 
-mod fit;
 mod machine;
 mod options;
 mod processes;
@@ -17,6 +16,11 @@ use memtrace_model::{Pid, ProcessInterval, ThreadColumn, ThreadsInterval};
 use super::event;
 use super::history::ThreadHistory;
 use crate::format::shortened;
+use crate::table;
+use crate::wrap::hanging;
+
+/// Indentation of the continued lines of the machine and of notes.
+const INDENT: usize = 10;
 
 /// Maximum number of exits of processes with a line each.
 const MOST_EXITS: usize = 3;
@@ -38,13 +42,32 @@ pub fn write(
     lines.extend(machine::lines(interval));
     lines.extend(notes(interval));
     lines.push(String::new());
-    lines.extend(processes::lines(&shown, interval.seconds(), width));
+    let processes = processes::fit(&shown, interval.seconds(), width);
+    lines.extend(processes.lines(width));
     if !more.is_empty() {
         lines.push(format!("  … and {}", counted(more.len() as u64, "more process", "more processes")));
     }
     lines.push(String::new());
-    lines.extend(rows::lines([&shown, &more], interval.seconds(), history, options));
-    lines.iter().try_for_each(|line| writeln!(out, "{}", shortened(line, width)))
+    let (threads, hidden) = rows::fit([&shown, &more], interval.seconds(), history, options);
+    lines.extend(threads.lines(width));
+    if hidden > 0 {
+        lines.push(format!("  … and {}", counted(hidden as u64, "more thread", "more threads")));
+    }
+    lines.extend(left_out(&processes.left_out, &threads.left_out));
+    for line in &lines {
+        for line in hanging(line, INDENT.min(width / 2), width).split('\n') {
+            writeln!(out, "{}", shortened(line, width))?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the line about the columns that do not fit; `None` if all do.
+fn left_out(of_processes: &[&str], of_threads: &[&str]) -> Option<String> {
+    let tables = [(of_processes, "processes"), (of_threads, "threads")];
+    let tables = tables.into_iter().filter(|(heads, _)| !heads.is_empty());
+    let heads: Vec<_> = tables.map(|(heads, of)| format!("{} of {of}", heads.join(", "))).collect();
+    (!heads.is_empty()).then(|| table::note_of_left_out(&heads.join("; ")))
 }
 
 /// Returns the first line: `1:30  412 threads of 2 processes in 1 s, sorted by net`.

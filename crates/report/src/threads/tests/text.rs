@@ -99,6 +99,46 @@ fn lines_fit_in_any_width() {
 }
 
 #[test]
+fn columns_without_room_are_named_once() {
+    let table = |width| table(&interval(), ThreadColumn::Net, 10, Some(width)).replace("\n          ", " ");
+    let note = |width| table(width).lines().filter(|line| line.starts_with("left out: ")).collect::<Vec<_>>().join("|");
+    assert_eq!(note(160), "");
+    let see = "(to see them: a wider terminal, or --format csv)";
+    assert_eq!(note(140), format!("left out: MINFLT/s of threads {see}"));
+    let expected = "left out: STARTED, ENDED, SHMEM, FDS of processes; \
+                    BLOCKS/s, DELAY%, CSW/s, READ/s, WRITE/s, MINFLT/s, MAJFLT/s, HISTORY of threads";
+    assert_eq!(note(80), format!("{expected} {see}"));
+}
+
+/// Each number of the table without a maximum width is in a narrow table as a whole, or its column is left out.
+#[test]
+fn no_number_is_cut() {
+    let words = |table: &str| table.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for sort in [ThreadColumn::Net, ThreadColumn::Faults, ThreadColumn::Name] {
+        let all = words(&table(&interval(), sort, 10, None));
+        for width in [45, 60, 80, 100, 140] {
+            let table = table(&interval(), sort, 10, Some(width));
+            let starts_number = |first: char| first.is_ascii_digit() || "+-".contains(first);
+            let is_number = |word: &&String| word.starts_with(starts_number);
+            for word in words(&table).iter().filter(is_number) {
+                assert!(all.contains(word), "{width}: {word} in {table}");
+            }
+            assert!(!table.contains("too narrow"), "{width}: {table}");
+        }
+    }
+}
+
+#[test]
+fn names_in_wide_characters_keep_columns_aligned() {
+    let mut interval = interval();
+    interval.processes[0].comm = Comm::from("数据库");
+    interval.processes[0].threads[0].comm = Comm::from("数据库线");
+    let table = table(&interval, ThreadColumn::Net, 10, None);
+    assert!(table.contains("\n    7  数据库     1,203        5      2  240.0  321M"), "{table}");
+    assert!(table.contains("\n    7        8  数据库线              R    3.00M   1.00M  +4.00M"), "{table}");
+}
+
+#[test]
 fn threads_beyond_the_rows_are_counted() {
     let table = table(&interval(), ThreadColumn::Cpu, 1, None);
     // The head, one thread, two sums, and a line for the other threads.

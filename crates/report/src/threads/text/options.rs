@@ -9,7 +9,7 @@ pub struct ThreadTableOptions {
     pub sort: ThreadColumn,
     /// Maximum number of rows of threads.
     pub rows: usize,
-    /// Maximum width of lines in characters; `None` for no limit. If a table is too wide, its least important columns
-    /// are removed.
+    /// Maximum width of lines in columns of a terminal; `None` for no limit. If a table is too wide, its least important
+    /// columns are left out, and a line names them.
     pub width: Option<usize>,
 }

@@ -3,10 +3,9 @@
 use memtrace_model::format::{compact_bytes, grouped};
 use memtrace_model::{ProcessInterval, ProcessValue, ThreadColumn, ThreadsInterval};
 
-use super::fit::{ALWAYS, fitting};
 use crate::escape;
 use crate::format::shortened;
-use crate::table::{self, Column};
+use crate::table::{self, Column, Fit};
 
 /// Maximum number of processes in the table.
 const PROCESSES: usize = 8;
@@ -21,8 +20,8 @@ pub(super) fn ranked(interval: &ThreadsInterval, sort: ThreadColumn) -> (Vec<&Pr
     (processes, more)
 }
 
-/// Returns the lines of the table.
-pub(super) fn lines(processes: &[&ProcessInterval], seconds: f64, width: usize) -> Vec<String> {
+/// Returns the columns of the table that fit in `width`.
+pub(super) fn fit(processes: &[&ProcessInterval], seconds: f64, width: usize) -> Fit {
     let all = || processes.iter().copied();
     let numbers = |head, cell: &dyn Fn(&ProcessInterval) -> String| Column::numbers(head, all().map(cell));
     let value = |head, value: ProcessValue, cell: fn(u64) -> String| {
@@ -34,24 +33,24 @@ pub(super) fn lines(processes: &[&ProcessInterval], seconds: f64, width: usize) 
     };
     let cpu = |process: &ProcessInterval| format!("{:.1}", ThreadColumn::Cpu.value(&process.usage, seconds) * 100.0);
     let mut columns = vec![
-        (ALWAYS, numbers("PID", &|process| process.pid.to_string())),
-        (ALWAYS, Column::text("PROCESS", all().map(|process| shortened(&escape::visible(process.comm.raw()), NAME)))),
-        (9, value("THREADS", ProcessValue::Threads, grouped)),
-        (4, numbers("STARTED", &|process| grouped(process.started))),
-        (3, numbers("ENDED", &|process| grouped(process.ended_threads()))),
-        (8, numbers("CPU%", &cpu)),
-        (10, numbers("RSS", &rss)),
-        (6, size("ANON", ProcessValue::RssAnon)),
-        (5, size("FILE", ProcessValue::RssFile)),
-        (1, size("SHMEM", ProcessValue::RssShmem)),
-        (7, size("SWAP", ProcessValue::Swap)),
-        (2, value("FDS", ProcessValue::Descriptors, grouped)),
-        (11, Column::text("HEAP", all().map(|process| process.source.source.name().to_owned()))),
+        numbers("PID", &|process| process.pid.to_string()),
+        Column::names("PROCESS", all().map(|process| shortened(&escape::visible(process.comm.raw()), NAME)), shortened),
+        value("THREADS", ProcessValue::Threads, grouped).with_importance(9),
+        numbers("STARTED", &|process| grouped(process.started)).with_importance(4),
+        numbers("ENDED", &|process| grouped(process.ended_threads())).with_importance(3),
+        numbers("CPU%", &cpu).with_importance(8),
+        numbers("RSS", &rss).with_importance(10),
+        size("ANON", ProcessValue::RssAnon).with_importance(6),
+        size("FILE", ProcessValue::RssFile).with_importance(5),
+        size("SHMEM", ProcessValue::RssShmem).with_importance(1),
+        size("SWAP", ProcessValue::Swap).with_importance(7),
+        value("FDS", ProcessValue::Descriptors, grouped).with_importance(2),
+        Column::text("HEAP", all().map(|process| process.source.source.name().to_owned())).with_importance(11),
     ];
     if all().any(|process| !note(process).is_empty()) {
-        columns.push((12, Column::text("NOTE", all().map(|process| note(process).to_owned()))));
+        columns.push(Column::text("NOTE", all().map(|process| note(process).to_owned())).with_importance(12));
     }
-    table::lines(&fitting(columns, width), width)
+    table::fit(columns, width)
 }
 
 const fn note(process: &ProcessInterval) -> &'static str {

@@ -2,20 +2,23 @@
 
 mod columns;
 
-use memtrace_model::format::{counted, grouped};
-use memtrace_model::{CounterSource, OtherThreads, Pid, ProcessInterval, ThreadInterval, ThreadUsage};
+use memtrace_model::format::grouped;
+use memtrace_model::{CounterSource, OtherThreads, Pid, ProcessInterval, ThreadInterval, ThreadUsage, columns_of};
 
 use self::columns::COLUMNS;
-use super::fit::{ALWAYS, fitting};
 use super::options::ThreadTableOptions;
 use crate::escape;
 use crate::format::shortened;
-use crate::table::{self, Column};
+use crate::table::{self, Column, Fit};
 use crate::threads::history::{LENGTH, ThreadHistory};
 
-/// Minimum and maximum width of a name, in characters. The minimum keeps columns from moving between intervals.
+/// Minimum and maximum width of a name, in columns of a terminal. The minimum keeps columns from moving between
+/// intervals.
 const NAME: [usize; 2] = [20, 24];
-/// Minimum width of a sparkline, in characters.
+/// Minimum width of a thread ID, for the same reason: the kernel's limit of IDs has seven digits (`PID_MAX_LIMIT`,
+/// include/linux/threads.h).
+const TID: usize = 7;
+/// Minimum width of a sparkline, in columns of a terminal.
 const SHORTEST: usize = 8;
 /// Importance of the column of sparklines.
 const SPARKLINE: u8 = 8;
@@ -30,14 +33,15 @@ struct Row<'a> {
     usage: ThreadUsage,
 }
 
-/// Returns the lines of the table. `shown`: processes in the table of processes. `more`: the other processes. Threads
-/// of both can have rows, but all processes in `more` share the rows for ended and other threads.
-pub(super) fn lines(
+/// Returns the columns of the table that fit, and the number of threads without rows. `shown`: processes in the table
+/// of processes. `more`: the other processes. Threads of both can have rows, but all processes in `more` share the rows
+/// for ended and other threads.
+pub(super) fn fit(
     [shown, more]: [&[&ProcessInterval]; 2],
     seconds: f64,
     history: &ThreadHistory,
     options: &ThreadTableOptions,
-) -> Vec<String> {
+) -> (Fit, usize) {
     let width = options.width.unwrap_or(usize::MAX);
     let mut rows = threads([shown, more], options);
     let hidden = rows.len().saturating_sub(options.rows);
@@ -46,23 +50,18 @@ pub(super) fn lines(
     rows.extend(sums(None, more));
     let mut columns = leading(&rows, shown.len() + more.len() > 1);
     columns.extend(COLUMNS.iter().map(|column| {
-        let importance = if column.shows(options.sort) { ALWAYS } else { column.importance };
         let cells = rows.iter().map(|row| column.cell(row.source, &row.usage, seconds));
-        (importance, Column::numbers(column.head, cells))
+        let numbers = Column::numbers(column.head, cells);
+        if column.shows(options.sort) { numbers } else { numbers.with_importance(column.importance) }
     }));
-    columns.push((SPARKLINE, Column::text("HISTORY", [" ".repeat(SHORTEST)])));
-    let mut columns = fitting(columns, width);
-    if columns.last().is_some_and(|column| column.head() == "HISTORY") {
-        columns.pop();
-        let room = width.saturating_sub(table::total_width(&columns) + 2).min(LENGTH);
+    columns.push(Column::text("HISTORY", [" ".repeat(SHORTEST)]).with_importance(SPARKLINE));
+    let mut fit = table::fit(columns, width);
+    if fit.columns.pop_if(|column| column.head() == "HISTORY").is_some() {
+        let room = width.saturating_sub(table::total_width(&fit.columns) + 2).min(LENGTH);
         let line = |row: &Row<'_>| row.thread.map_or_else(String::new, |it| history.sparkline(&it.thread, room));
-        columns.push(Column::text("HISTORY", rows.iter().map(line)));
+        fit.columns.push(Column::text("HISTORY", rows.iter().map(line)));
     }
-    let mut lines = table::lines(&columns, width);
-    if hidden > 0 {
-        lines.push(format!("  … and {}", counted(hidden as u64, "more thread", "more threads")));
-    }
-    lines
+    (fit, hidden)
 }
 
 /// Returns a row for each thread, in the order of the sort column.
@@ -101,21 +100,43 @@ fn sums(pid: Option<Pid>, processes: &[&ProcessInterval]) -> Vec<Row<'static>> {
 }
 
 /// Returns the columns before the numbers. `has_processes`: true to include the PID.
-fn leading(rows: &[Row<'_>], has_processes: bool) -> Vec<(u8, Column)> {
-    let tid = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| format!("{:>7}", thread.thread.tid.0));
-    let name = |row: &Row<'_>| {
-        let [least, most] = NAME;
-        format!("{:<least$}", shortened(&row.name, most))
-    };
+fn leading(rows: &[Row<'_>], has_processes: bool) -> Vec<Column> {
+    let [least, most] = NAME;
+    let tid = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| thread.thread.tid.0.to_string());
+    let name = |row: &Row<'_>| shortened_name(&row.name, most);
     let state = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| thread.state.letter().to_string());
     let pid = |row: &Row<'_>| row.pid.map_or_else(|| String::from("more"), |pid| pid.to_string());
     let mut columns = vec![
-        (ALWAYS, Column::numbers("TID", rows.iter().map(tid))),
-        (ALWAYS, Column::text("NAME", rows.iter().map(name))),
-        (14, Column::text("S", rows.iter().map(state))),
+        Column::numbers("TID", rows.iter().map(tid)).at_least(TID),
+        Column::names("NAME", rows.iter().map(name), shortened_name).at_least(least),
+        Column::text("S", rows.iter().map(state)).with_importance(14),
     ];
     if has_processes {
-        columns.insert(0, (13, Column::numbers("PID", rows.iter().map(pid))));
+        columns.insert(0, Column::numbers("PID", rows.iter().map(pid)).with_importance(13));
     }
     columns
+}
+
+/// Returns a name in at most `most` columns of a terminal. The number in the name of a sum is not cut.
+fn shortened_name(name: &str, most: usize) -> String {
+    match name.rsplit_once(" (").filter(|_| name.starts_with('[')) {
+        Some((title, count)) => {
+            let count = format!(" ({count}");
+            shortened(title, most.saturating_sub(columns_of(&count))) + &count
+        }
+        None => shortened(name, most),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn number_of_a_sum_is_not_cut() {
+        let shown = |most| shortened_name("[ended threads] (1,234,567)", most);
+        assert_eq!([shown(27), shown(24)], ["[ended threads] (1,234,567)", "[ended thre… (1,234,567)"]);
+        assert_eq!([shown(12), shown(5)], [" (1,234,567)"; 2]);
+        assert_eq!(shortened_name("worker (1)", 5), "work…");
+    }
 }

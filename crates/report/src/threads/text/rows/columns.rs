@@ -14,7 +14,7 @@ enum Value {
 /// A column with numbers.
 pub(super) struct NumberColumn {
     pub(super) head: &'static str,
-    /// If the table is too wide, the columns with the lowest importance are removed first.
+    /// If the table is too wide, the columns with the lowest importance are left out first.
     pub(super) importance: u8,
     value: Value,
     cell: fn(f64) -> String,
