@@ -17,7 +17,7 @@ use memtrace_model::{
     AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, ThreadColumn,
 };
 use memtrace_object::symbolize::Symbolizer;
-use memtrace_report::{Format, SavedReport};
+use memtrace_report::{AccountTextOptions, Format, SavedReport, ThreadTableOptions};
 
 use self::threads::RecordedThreads;
 use crate::run_kit::config::{Moment, Output};
@@ -237,9 +237,13 @@ fn write_accounts(
     let table = accounts::table(*book, facts, moments, keys.clone(), notes_of(*book, moments));
     let mut table = table.map_err(unreadable)?;
     sort.sort_rows(&mut table.rows);
-    let content = |format: Format, _, out: &mut dyn io::Write| match &over_time {
+    let of_stdout = observer.output_columns();
+    let content = |format: Format, is_stdout: bool, out: &mut dyn io::Write| match &over_time {
         Some(over_time) if format.shows_accounts_over_time() => over_time.write(out),
-        _ => memtrace_report::write_accounts(format, &table, config.top, out),
+        _ => {
+            let options = AccountTextOptions { sort, rows: config.top, width: of_stdout.filter(|_| is_stdout) };
+            memtrace_report::write_accounts(format, &table, &options, out)
+        }
     };
     all_written(fill(outputs, &content, observer))?;
     Ok(Outcome {
@@ -269,7 +273,11 @@ fn write_threads(
     }
     let outputs = Outputs::open(&config.outputs)?;
     let threads = RecordedThreads::read(recording, moments).map_err(unreadable)?;
-    let content = |format, _, out: &mut dyn io::Write| threads.write(format, facts.subject(), config.top, sort, out);
+    let of_stdout = observer.output_columns();
+    let content = |format, is_stdout: bool, out: &mut dyn io::Write| {
+        let options = ThreadTableOptions { sort, rows: config.top, width: of_stdout.filter(|_| is_stdout) };
+        threads.write(format, facts.subject(), &options, out)
+    };
     let failures = fill(outputs, &content, observer);
     for note in notes_of(recording, moments) {
         observer.note(&note);

@@ -23,3 +23,4 @@ pub(crate) mod realtime;
 pub(crate) mod recording_file;
 pub(crate) mod reports;
 pub(crate) mod service_manager;
+pub(crate) mod table_rows;

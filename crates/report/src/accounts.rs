@@ -6,6 +6,7 @@ mod stacks;
 mod text;
 
 pub use stacks::of_stacks;
+pub use text::AccountTextOptions;
 
 use std::io;
 
@@ -13,15 +14,20 @@ use memtrace_model::AccountTable;
 
 use crate::Format;
 
-/// Writes a table of accounts to `out`. The text has only the first `top` rows.
+/// Writes a table of accounts to `out`. `options`: extent of the text; the other formats have all rows and numbers.
 ///
 /// # Errors
 ///
 /// Returns the errors of `out`, and `Unsupported` for formats other than text, CSV and JSON.
-pub fn write(format: Format, table: &AccountTable, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(
+    format: Format,
+    table: &AccountTable,
+    options: &AccountTextOptions,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
     match format {
-        Format::Text => text::write(table, top, &mut out)?,
+        Format::Text => text::write(table, options, &mut out)?,
         Format::Csv => csv::write(table, &mut out)?,
         Format::Json => json::write(table, &mut out)?,
         _ => return Err(io::ErrorKind::Unsupported.into()),

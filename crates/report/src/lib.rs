@@ -3,6 +3,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod account_names;
 mod accounts;
 mod activity_names;
 mod allocators;
@@ -41,7 +42,7 @@ mod trend;
 mod working_set;
 mod wrap;
 
-pub use accounts::{of_stacks as accounts_of_stacks, write as write_accounts};
+pub use accounts::{AccountTextOptions, of_stacks as accounts_of_stacks, write as write_accounts};
 pub use difference::{Side, write as write_difference};
 pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
 pub use file_format::{Format, FormatFacts};

@@ -13,8 +13,9 @@ pub(super) const COLUMNS: usize = 100;
 const ALWAYS: u8 = u8::MAX;
 /// Minimum width of the last column, if it contains text. It gets the width that the others leave.
 const LEAST: usize = 12;
-/// Width to which names are shortened before columns are left out.
-const READABLE: usize = 24;
+/// Width to which names are shortened before columns are left out. The name of a thread with its ID has at most 25
+/// characters.
+const READABLE: usize = 25;
 /// Minimum width of a column with names.
 const SHORTEST: usize = 12;
 const GAP: &str = "  ";
@@ -282,11 +283,11 @@ mod tests {
     #[test]
     fn least_important_columns_are_left_out_first() {
         let left_out = |width| fit(table(), width).left_out;
-        // Names of 24 and 7 columns, numbers of 9, 11 and 7, and five gaps.
-        assert_eq!(left_out(68), [""; 0]);
-        assert_eq!(left_out(67), ["PEAK"]);
-        assert_eq!(left_out(59), ["PEAK"]);
-        assert_eq!(left_out(58), ["ALLOC", "PEAK"]);
+        // Names of 25 and 7 columns, numbers of 9, 11 and 7, and five gaps.
+        assert_eq!(left_out(69), [""; 0]);
+        assert_eq!(left_out(68), ["PEAK"]);
+        assert_eq!(left_out(60), ["PEAK"]);
+        assert_eq!(left_out(59), ["ALLOC", "PEAK"]);
         assert_eq!(left_out(0), ["ALLOC", "PEAK"]);
         let note = "left out: ALLOC, PEAK (to see them: a wider terminal, or --format csv)";
         assert_eq!(note_of_left_out(&left_out(0).join(", ")), note);

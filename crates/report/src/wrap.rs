@@ -1,6 +1,8 @@
 //! Breaking of text into lines.
 
-use memtrace_model::columns_of;
+use std::io;
+
+use memtrace_model::{columns_of, shortened};
 
 use super::table::COLUMNS;
 
@@ -10,9 +12,20 @@ pub(super) fn wrapped(text: &str, indent: usize) -> String {
     broken(text, [indent; 2], COLUMNS)
 }
 
+/// Writes texts in lines of at most `width` columns of a terminal. In each text, all lines but the first are indented by
+/// `indent` spaces. A word that is longer than a line is cut.
+pub(super) fn write(texts: &[String], indent: usize, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
+    for text in texts {
+        for line in hanging(text, indent.min(width / 2), width).split('\n') {
+            writeln!(out, "{}", shortened(line, width))?;
+        }
+    }
+    Ok(())
+}
+
 /// Breaks `text` into lines of at most `width` columns of a terminal. All lines but the first are indented by `indent`
 /// spaces. Words are not cut, so a longer word exceeds its line.
-pub(super) fn hanging(text: &str, indent: usize, width: usize) -> String {
+fn hanging(text: &str, indent: usize, width: usize) -> String {
     broken(text, [0, indent], width)
 }
 
@@ -64,5 +77,13 @@ mod tests {
         assert_eq!(hanging("  disk  1.00M/s read  2.00M/s written", 4, 23), "  disk  1.00M/s read\n    2.00M/s written");
         assert_eq!(hanging("a long-word-remains b", 2, 5), "a\n  long-word-remains\n  b");
         assert_eq!(hanging("one two", 2, usize::MAX), "one two");
+    }
+
+    #[test]
+    fn written_lines_have_the_width_and_blank_lines_remain() {
+        let texts = [String::from("1,234 events 数据 lost"), String::new(), "x".repeat(20)];
+        let mut out = Vec::new();
+        write(&texts, 4, 12, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "1,234 events\n    数据\n    lost\n\nxxxxxxxxxxx…\n");
     }
 }

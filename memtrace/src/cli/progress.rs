@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memtrace_model::{Bytes, format};
+use memtrace_model::{Bytes, format, shortened};
 
 use crate::run_kit::observer::Progress;
 
@@ -11,7 +11,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Formats the progress in at most `width` columns.
 ///
-/// If the line is too long, it omits the event rate, then the time.
+/// If the line is too long, it omits the event rate, then the time. If it is still too long, it ends with an ellipsis.
 pub(super) fn line(elapsed: Duration, live: Bytes, events_per_s: f64, lost: u64, width: usize) -> String {
     let elapsed = format::clock(elapsed);
     let live = format!("{live} live");
@@ -20,7 +20,7 @@ pub(super) fn line(elapsed: Duration, live: Bytes, events_per_s: f64, lost: u64,
     let choices: [&[&str]; 3] = [&[&elapsed, &live, &rate, &lost], &[&elapsed, &live, &lost], &[&live, &lost]];
     let lines = choices.map(|parts| parts.join("  "));
     let fitting = lines.iter().find(|line| line.len() <= width);
-    fitting.cloned().unwrap_or_else(|| lines[2].chars().take(width).collect())
+    fitting.cloned().unwrap_or_else(|| shortened(&lines[2], width))
 }
 
 /// Progress in a log: one line in each [`LOG_INTERVAL`].
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(shown(43), "1:23  3.00 MiB live  41.2k events/s  2 lost");
         assert_eq!(shown(42), "1:23  3.00 MiB live  2 lost");
         assert_eq!(shown(26), "3.00 MiB live  2 lost");
-        assert_eq!(shown(5), "3.00 ");
+        assert_eq!(shown(5), "3.00…");
         assert_eq!(shown(0), "");
     }
 

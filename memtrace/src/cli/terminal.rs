@@ -1,8 +1,10 @@
 //! Display of a run on standard error.
 
+use std::io::{self, IsTerminal as _};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::path::Path;
 
-use memtrace_model::{Bytes, plain, printable};
+use memtrace_model::{Bytes, columns_of, format, plain, printable, shortened};
 
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
@@ -55,9 +57,12 @@ impl Observer for Terminal {
         if !self.quiet && self.console.is_terminal() {
             let of = size.map_or_else(String::new, |size| format!(" of {size}"));
             let name = object.file_name().map(printable).unwrap_or_default();
-            let text = format!("debug file {number} of {total}: {name}, {received}{of}; Ctrl-C to go on without");
             let width = columns().unwrap_or(COLUMNS).saturating_sub(1);
-            self.console.status(&text.chars().take(width).collect::<String>());
+            let text = format!("debug file {number} of {total}: ");
+            let end = format!(", {received}{of}; Ctrl-C to go on without");
+            // The name makes room for the numbers.
+            let name = shortened(&name, width.saturating_sub(columns_of(&text) + columns_of(&end)));
+            self.console.status(&shortened(&format!("{text}{name}{end}"), width));
         }
     }
 
@@ -71,9 +76,14 @@ impl Observer for Terminal {
         if !self.console.is_terminal() || self.shares_terminal {
             return None;
         }
-        let (columns, lines) = size().unwrap_or((COLUMNS, LINES));
+        let (columns, lines) = size(libc::STDERR_FILENO).unwrap_or((COLUMNS, LINES));
         // A line that fills the last column would wrap on some terminals. The last line shows the progress.
         Some(TableSize { columns: columns.saturating_sub(1), lines: lines.saturating_sub(2) })
+    }
+
+    fn output_columns(&self) -> Option<usize> {
+        let out = io::stdout();
+        out.is_terminal().then(|| size(out.as_raw_fd()).map_or(COLUMNS, |(columns, _)| columns).saturating_sub(1))
     }
 
     fn table(&mut self, text: &str) {
@@ -84,9 +94,7 @@ impl Observer for Terminal {
             self.console.line(text);
             return;
         };
-        let cut = |line: &str| line.chars().take(room.columns).collect::<String>();
-        let lines: Vec<_> = text.lines().take(room.lines).map(cut).collect();
-        self.console.table(&lines.join("\n"));
+        self.console.table(&fitting(text, room));
     }
 
     fn erase_table(&mut self) {
@@ -111,16 +119,28 @@ impl Observer for Terminal {
     }
 }
 
-/// Returns the width of the terminal of standard error.
-fn columns() -> Option<usize> {
-    size().map(|(columns, _)| columns)
+/// Returns the lines of a table that fit. If lines are left out, the last line states their number.
+fn fitting(text: &str, room: TableSize) -> String {
+    let all = text.lines().count();
+    let shown = if all > room.lines { room.lines.saturating_sub(1) } else { all };
+    let mut lines: Vec<_> = text.lines().take(shown).map(|line| shortened(line, room.columns)).collect();
+    if all > shown && room.lines > 0 {
+        let more = format::counted((all - shown) as u64, "more line", "more lines");
+        lines.push(shortened(&format!("… {more}"), room.columns));
+    }
+    lines.join("\n")
 }
 
-/// Returns the columns and lines of the terminal of standard error.
-fn size() -> Option<(usize, usize)> {
+/// Returns the width of the terminal of standard error.
+fn columns() -> Option<usize> {
+    size(libc::STDERR_FILENO).map(|(columns, _)| columns)
+}
+
+/// Returns the columns and lines of a terminal.
+fn size(terminal: RawFd) -> Option<(usize, usize)> {
     let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: the pointer is to a `winsize`. TIOCGWINSZ writes one, and does not keep the pointer (ioctl_tty(2)).
-    let status = unsafe { libc::ioctl(libc::STDERR_FILENO, libc::TIOCGWINSZ, &raw mut size) };
+    let status = unsafe { libc::ioctl(terminal, libc::TIOCGWINSZ, &raw mut size) };
     (status == 0 && size.ws_col > 0 && size.ws_row > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
 }
 
@@ -187,6 +207,16 @@ mod tests {
         };
         assert_eq!(shown(false), "one\ntwo\n\x1b[2A\x1b[Jthree\n");
         assert_eq!(shown(true), "one\ntwo\nthree\n");
+    }
+
+    #[test]
+    fn table_has_no_silent_gaps() {
+        let fit = |columns, lines| fitting("1,234,567  a\n1\n2\n3\n", TableSize { columns, lines });
+        assert_eq!(fit(12, 4), "1,234,567  a\n1\n2\n3");
+        assert_eq!(fit(8, 3), "1,234,5…\n1\n… 2 mor…");
+        assert_eq!(fit(12, 1), "… 4 more li…");
+        assert_eq!(fit(12, 0), "");
+        assert_eq!(fitting("数据\n", TableSize { columns: 3, lines: 1 }), "数…");
     }
 
     #[test]

@@ -35,6 +35,9 @@ impl Observer for Silent {
     fn table_size(&self) -> Option<crate::run_kit::observer::TableSize> {
         None
     }
+    fn output_columns(&self) -> Option<usize> {
+        None
+    }
     fn table(&mut self, _text: &str) {}
     fn erase_table(&mut self) {}
 

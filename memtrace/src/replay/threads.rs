@@ -9,7 +9,7 @@ use memtrace_history::{
 };
 use memtrace_model::{
     ImageId, Losses, MachineUsage, OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState, TaskState,
-    ThreadColumn, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent, ThreadsEventKind, ThreadsInterval,
+    ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent, ThreadsEventKind, ThreadsInterval,
 };
 use memtrace_report::{
     Format, ThreadHistory, ThreadTableOptions, ThreadTrace, TimelineBuilder, write_thread_table, write_thread_timeline,
@@ -76,14 +76,13 @@ impl<'a> RecordedThreads<'a> {
         })
     }
 
-    /// Writes the intervals in a format. A text has one table, with the sum of all intervals. `rows`: maximum number of
-    /// threads in the table.
+    /// Writes the intervals in a format. A text has one table, with the sum of all intervals. `options`: extent of the
+    /// table.
     pub(super) fn write(
         &self,
         format: Format,
         title: &str,
-        rows: usize,
-        sort: ThreadColumn,
+        options: &ThreadTableOptions,
         out: &mut dyn io::Write,
     ) -> io::Result<()> {
         match format {
@@ -105,7 +104,7 @@ impl<'a> RecordedThreads<'a> {
                 self.for_each_interval(|interval| trace.add(interval))
             }
             _ => {
-                let mut history = ThreadHistory::new(sort);
+                let mut history = ThreadHistory::new(options.sort);
                 let mut sum: Option<ThreadsInterval> = None;
                 self.for_each_interval(|interval| {
                     history.add(interval);
@@ -115,8 +114,7 @@ impl<'a> RecordedThreads<'a> {
                     }
                     Ok(())
                 })?;
-                let options = ThreadTableOptions { sort, rows, width: None };
-                write_thread_table(&sum.unwrap_or_default(), &history, &options, out)
+                write_thread_table(&sum.unwrap_or_default(), &history, options, out)
             }
         }
     }

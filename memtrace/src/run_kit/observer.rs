@@ -23,7 +23,7 @@ pub(crate) struct Progress {
 /// Space for a table on the display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableSize {
-    /// Width of a line, in characters.
+    /// Width of a line, in columns of a terminal.
     pub(crate) columns: usize,
     pub(crate) lines: usize,
 }
@@ -47,6 +47,10 @@ pub(crate) trait Observer {
 
     /// Returns the space for a table; `None` if it is not limited.
     fn table_size(&self) -> Option<TableSize>;
+
+    /// Returns the width of lines on standard output, in columns of a terminal; `None` if it is not limited, because
+    /// standard output is no terminal.
+    fn output_columns(&self) -> Option<usize>;
 
     /// Shows a table of several lines. It replaces the previous table if the display can do so.
     fn table(&mut self, text: &str);

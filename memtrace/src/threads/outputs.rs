@@ -16,10 +16,8 @@ use super::reading::Reading;
 use super::recording::ThreadsRecording;
 use super::trace_thread::TraceThread;
 use crate::run_kit::error::{Error, NotWritten};
-use crate::run_kit::observer::{Observer, TableSize};
-
-/// Number of lines of a table that are not rows of threads.
-const OTHER_LINES: usize = 10;
+use crate::run_kit::observer::Observer;
+use crate::run_kit::table_rows;
 
 /// Minimum number of threads in a table.
 const FEWEST_ROWS: usize = 3;
@@ -36,9 +34,8 @@ pub(super) struct Outputs {
     /// True if the table is redrawn in place.
     in_place: bool,
     history: ThreadHistory,
+    /// Extent of a table without a limit of its size.
     options: ThreadTableOptions,
-    /// Maximum number of threads in a table. A small terminal lowers it.
-    rows: usize,
     /// The last table that was shown in place.
     last_table: Vec<u8>,
     intervals: u64,
@@ -68,7 +65,6 @@ impl Outputs {
             in_place: is_refreshed && config.output == Some(ThreadsFormat::Table),
             history: ThreadHistory::new(config.sort),
             options: ThreadTableOptions { sort: config.sort, rows: config.rows, width: None },
-            rows: config.rows,
             last_table: Vec::new(),
             intervals: 0,
             interval: config.interval,
@@ -97,11 +93,17 @@ impl Outputs {
         }
         let Some(format) = self.format.filter(|&format| self.shows(format, interval)) else { return marks };
         let mut text = Vec::new();
-        if self.in_place {
-            self.fit(observer.table_size());
-        }
+        let size = if self.in_place { observer.table_size() } else { None };
+        let width = size.map(|size| size.columns).or_else(|| observer.output_columns());
         // Writing to memory does not fail.
-        let _: io::Result<()> = self.format_interval(format, interval, &mut text);
+        let _: io::Result<()> = match format {
+            ThreadsFormat::Json => write_threads_json(interval, &mut text),
+            ThreadsFormat::Csv => self.csv(interval, &mut text),
+            ThreadsFormat::Table => {
+                text = self.table(interval, width, size.map(|size| size.lines)).into_bytes();
+                Ok(())
+            }
+        };
         self.intervals += 1;
         if self.in_place {
             observer.table(&String::from_utf8_lossy(&text));
@@ -118,35 +120,28 @@ impl Outputs {
         format != ThreadsFormat::Table || self.intervals == 0 || is_worth_a_table(interval, self.interval)
     }
 
-    /// Fits the table into the terminal. The size of the terminal may have changed.
-    fn fit(&mut self, size: Option<TableSize>) {
-        let lines = size.map_or(usize::MAX, |size| size.lines.saturating_sub(OTHER_LINES).max(FEWEST_ROWS));
-        self.options.rows = self.rows.min(lines);
-        self.options.width = size.map(|size| size.columns);
+    fn csv(&self, interval: &ThreadsInterval, text: &mut Vec<u8>) -> io::Result<()> {
+        if self.intervals == 0 {
+            write_threads_csv_header(text)?;
+        }
+        write_threads_csv(interval, text)
     }
 
-    fn format_interval(
-        &mut self,
-        format: ThreadsFormat,
-        interval: &ThreadsInterval,
-        text: &mut Vec<u8>,
-    ) -> io::Result<()> {
-        match format {
-            ThreadsFormat::Json => write_threads_json(interval, text),
-            ThreadsFormat::Csv => {
-                if self.intervals == 0 {
-                    write_threads_csv_header(text)?;
-                }
-                write_threads_csv(interval, text)
-            }
-            ThreadsFormat::Table => {
-                if self.intervals > 0 && !self.in_place {
-                    text.push(b'\n');
-                }
-                self.history.add(interval);
-                write_thread_table(interval, &self.history, &self.options, text)
-            }
-        }
+    /// Returns a table of at most `width` columns of a terminal, and of at most this number of lines, if possible. The
+    /// size of the terminal may have changed since the last table.
+    fn table(&mut self, interval: &ThreadsInterval, width: Option<usize>, lines: Option<usize>) -> String {
+        self.history.add(interval);
+        let threads: usize = interval.processes.iter().map(|process| process.threads.len()).sum();
+        let with_rows = |rows| {
+            let mut table = Vec::new();
+            let options = ThreadTableOptions { rows, width, ..self.options };
+            // Writing to memory does not fail.
+            let _ = write_thread_table(interval, &self.history, &options, &mut table);
+            String::from_utf8_lossy(&table).into_owned()
+        };
+        let table = table_rows::fitting_text(self.options.rows.min(threads), FEWEST_ROWS, lines, with_rows);
+        // A blank line separates tables.
+        if self.intervals > 0 && !self.in_place { format!("\n{table}") } else { table }
     }
 
     /// Returns the end of the last stored interval; [`Duration::MAX`] without a recording.

@@ -1,32 +1,30 @@
 //! Tables of accounts as text.
 
 use memtrace_model::AccountTable;
+use memtrace_report::{AccountTextOptions, Format};
 
-/// Returns the first `top` rows of a table as text.
-pub(super) fn text_of_accounts(table: &AccountTable, top: usize) -> String {
+use crate::run_kit::observer::TableSize;
+use crate::run_kit::table_rows;
+
+/// Returns a table as text.
+pub(super) fn text_of_accounts(table: &AccountTable, options: &AccountTextOptions) -> String {
     let mut text = Vec::new();
     // Writing to a vector does not fail.
-    let _ = memtrace_report::write_accounts(memtrace_report::Format::Text, table, top, &mut text);
+    let _ = memtrace_report::write_accounts(Format::Text, table, options, &mut text);
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns a table as text of at most `lines` lines, if possible. It may have fewer rows than `top`, but always has the
-/// total and the losses.
-pub(super) fn fitting_text(table: &AccountTable, top: usize, lines: Option<usize>) -> String {
-    let mut rows = top.min(table.rows.len());
-    loop {
-        let text = text_of_accounts(table, rows);
-        let excess = lines.map_or(0, |lines| text.lines().count().saturating_sub(lines));
-        if excess == 0 || rows == 0 {
-            return text;
-        }
-        rows = rows.saturating_sub(excess);
-    }
+/// Returns a table as text that fits on the display, if possible. It may have fewer rows than those of `options`, but
+/// always has the total and the losses.
+pub(super) fn fitting_text(table: &AccountTable, options: AccountTextOptions, size: Option<TableSize>) -> String {
+    let width = size.map(|size| size.columns);
+    let text = |rows| text_of_accounts(table, &AccountTextOptions { rows, width, ..options });
+    table_rows::fitting_text(options.rows.min(table.rows.len()), 0, size.map(|size| size.lines), text)
 }
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{AccountRow, AccountTotals, GroupBy, LossReason};
+    use memtrace_model::{AccountColumn, AccountRow, AccountTotals, GroupBy, LossReason};
 
     use super::*;
 
@@ -36,13 +34,19 @@ mod tests {
         let (keys, rows) = (vec![GroupBy::User].into(), (0..30).map(row).collect());
         let mut table = AccountTable { keys, rows, ..AccountTable::default() };
         table.losses.add(LossReason::LedgerFull, 7);
-        let all = fitting_text(&table, 40, None);
+        let options = AccountTextOptions { sort: AccountColumn::Current, rows: 40, width: None };
+        let all = fitting_text(&table, options, None);
         assert!(all.contains("accounts of users: 30\n"), "{all}");
         let lines = all.lines().count();
-        let low = fitting_text(&table, 40, Some(lines - 10));
+        let fitting = |lines, columns| fitting_text(&table, options, Some(TableSize { columns, lines }));
+        let low = fitting(lines - 10, 200);
         assert_eq!(low.lines().count(), lines - 10);
         assert!(low.contains("accounts of users: 20 of 30\n") && low.contains("  total"), "{low}");
         assert!(low.contains("lost: 7 events"), "{low}");
-        assert!(fitting_text(&table, 40, Some(1)).contains("lost: 7 events"));
+        assert!(fitting(1, 200).contains("lost: 7 events"));
+        // Notes that are broken into lines take the place of rows.
+        let narrow = fitting(lines - 10, 40);
+        assert_eq!(narrow.lines().count(), lines - 10);
+        assert!(narrow.contains("left out: ") && narrow.contains("lost: 7 events"), "{narrow}");
     }
 }

@@ -19,6 +19,7 @@ use memtrace_model::{
     RunFacts, Snapshot, Snapshots, TouchWindow, printable,
 };
 use memtrace_object::symbolize::{ImageCode, Symbolizer};
+use memtrace_report::AccountTextOptions;
 
 use super::account_text::text_of_accounts;
 use super::cost::cost_so_far;
@@ -191,11 +192,15 @@ impl ReportWriter<'_> {
         let (written, failures, summary) = match self.accounts.take() {
             Some((report, accounts, outputs)) => {
                 let table = account_table(config, report, accounts, &profile);
-                let content = |format, _, out: &mut dyn io::Write| {
-                    memtrace_report::write_accounts(format, &table, config.top, out)
+                let options = |width| AccountTextOptions { sort: report.sort, rows: config.top, width };
+                let of_stdout = self.observer.output_columns();
+                let content = |format, is_stdout: bool, out: &mut dyn io::Write| {
+                    let width = of_stdout.filter(|_| is_stdout);
+                    memtrace_report::write_accounts(format, &table, &options(width), out)
                 };
                 let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
-                (written, failures, (!report.shows_text()).then(|| text_of_accounts(&table, config.top)))
+                let width = self.observer.table_size().map(|size| size.columns);
+                (written, failures, (!report.shows_text()).then(|| text_of_accounts(&table, &options(width))))
             }
             None => {
                 let written = outputs.map(|outputs| outputs.write(&profile, options, &outputs::rescue_directories()));

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use memtrace_model::{
-    AccountCounters, AccountRow, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, LossReason, MarkBounds, Tick,
+    AccountColumn, AccountCounters, AccountRow, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, LossReason,
+    MarkBounds, Tick, columns_of,
 };
 
 use super::*;
@@ -49,10 +50,21 @@ fn table() -> AccountTable {
     table
 }
 
+const OPTIONS: AccountTextOptions = AccountTextOptions { sort: AccountColumn::Current, rows: 40, width: None };
+
 fn written(format: Format) -> String {
+    written_with(format, &table(), OPTIONS)
+}
+
+fn written_with(format: Format, table: &AccountTable, options: AccountTextOptions) -> String {
     let mut bytes = Vec::new();
-    write(format, &table(), 40, &mut bytes).unwrap();
+    write(format, table, &options, &mut bytes).unwrap();
     String::from_utf8(bytes).unwrap()
+}
+
+/// Returns the text in at most `width` columns of a terminal.
+fn text_in(width: usize, table: &AccountTable) -> String {
+    written_with(Format::Text, table, AccountTextOptions { width: Some(width), ..OPTIONS })
 }
 
 #[test]
@@ -69,9 +81,7 @@ lost: 2 events (allocations and pages not counted because the ledger is full; ra
 note: a note
 ";
     assert_eq!(written(Format::Text), expected);
-    let mut top = Vec::new();
-    write(Format::Text, &table(), 1, &mut top).unwrap();
-    let top = String::from_utf8(top).unwrap();
+    let top = written_with(Format::Text, &table(), AccountTextOptions { rows: 1, ..OPTIONS });
     assert!(top.starts_with("1:30  accounts of users and processes: 1 of 2\n") && !top.contains("quoted"), "{top}");
 }
 
@@ -105,7 +115,7 @@ fn json_has_the_same_numbers() {
     assert_eq!(page["accounts"][1]["high_bytes_at_most"], 200);
     assert_eq!(page["accounts"][1]["peak_at_ms"], serde_json::Value::Null);
     assert_eq!(page["total"]["free_by_others_bytes"], 1024);
-    assert!(write(Format::Svg, &table(), 40, &mut Vec::new()).is_err());
+    assert!(write(Format::Svg, &table(), &OPTIONS, &mut Vec::new()).is_err());
 }
 
 #[test]
@@ -119,9 +129,7 @@ fn names_of_control_groups_are_cut_on_the_left() {
     };
     let keys = vec![GroupBy::Cgroup, GroupBy::Comm].into();
     let table = AccountTable { keys, rows: vec![row("7a"), row("8b")], ..AccountTable::default() };
-    let mut text = Vec::new();
-    write(Format::Text, &table, 40, &mut text).unwrap();
-    let text = String::from_utf8(text).unwrap();
+    let text = written_with(Format::Text, &table, OPTIONS);
     for pod in ["7a", "8b"] {
         assert!(text.contains(&format!("  …le.slice/kubepods-burstable-pod{pod}.slice  nginx")), "{text}");
     }
@@ -132,15 +140,138 @@ fn names_of_control_groups_are_cut_on_the_left() {
 fn names_in_csv_are_no_formulas() {
     let name = |name: &str| AccountRow { names: vec![name.to_owned()], totals: AccountTotals::default() };
     let rows = ["=1+1", "+a", "-b", "@c", "d=e"].map(name).into();
-    let mut csv = Vec::new();
-    write(
-        Format::Csv,
-        &AccountTable { keys: vec![GroupBy::Comm].into(), rows, ..AccountTable::default() },
-        40,
-        &mut csv,
-    )
-    .unwrap();
-    let csv = String::from_utf8(csv).unwrap();
+    let table = AccountTable { keys: vec![GroupBy::Comm].into(), rows, ..AccountTable::default() };
+    let csv = written_with(Format::Csv, &table, OPTIONS);
     let names: Vec<_> = csv.lines().skip(1).map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(names, ["'=1+1", "'+a", "'-b", "'@c", "d=e"]);
+}
+
+/// Returns a table by these keys, with the same numbers in each row.
+fn table_of(keys: &[GroupBy], rows: &[&[&str]]) -> AccountTable {
+    let total = table().total;
+    let row = |names: &&[&str]| AccountRow { names: names.iter().map(|&name| name.to_owned()).collect(), totals: total };
+    AccountTable { keys: keys.to_vec().into(), rows: rows.iter().map(row).collect(), total, ..AccountTable::default() }
+}
+
+#[test]
+fn narrow_tables_leave_out_the_least_important_columns() {
+    let at_80 = "1:30  accounts of users and processes: 2
+
+  USER      PROCESS        CURRENT  BLOCKS      HIGH  ALLOCATED     FREED  EXIT
+  www-data  server (7)    4.00 MiB   4,000  4.50 MiB   5.00 MiB  1.00 MiB     -
+  root\u{fffd}[2J  sh, \"quoted\"       0 B       0    ~200 B      300 B     250 B  50 B
+  total                   4.00 MiB   4,000  4.50 MiB   5.00 MiB  1.00 MiB     -
+
+left out: LOW, BY OTHERS, UNMATCHED, PEAK AT (to see them: a wider terminal, or
+  --format csv)
+~ the mark is a bound: the order of changes in the accounts of a group is not
+  known
+lost: 2 events (allocations and pages not counted because the ledger is full;
+  raise --memory-limit or, without one, --max-live)
+note: a note
+";
+    assert_eq!(text_in(80, &table()), at_80);
+    let at_60 = "1:30  accounts of users and processes: 2
+
+  USER      PROCESS        CURRENT  BLOCKS      HIGH  EXIT
+  www-data  server (7)    4.00 MiB   4,000  4.50 MiB     -
+  root\u{fffd}[2J  sh, \"quoted\"       0 B       0    ~200 B  50 B
+  total                   4.00 MiB   4,000  4.50 MiB     -
+
+left out: LOW, ALLOCATED, FREED, BY OTHERS, UNMATCHED, PEAK
+  AT (to see them: a wider terminal, or --format csv)
+~ the mark is a bound: the order of changes in the accounts
+  of a group is not known
+lost: 2 events (allocations and pages not counted because
+  the ledger is full; raise --memory-limit or, without one,
+  --max-live)
+note: a note
+";
+    assert_eq!(text_in(60, &table()), at_60);
+    let left_out = |width| {
+        let text = text_in(width, &table());
+        text.lines().filter_map(|line| line.strip_prefix("left out: ")).collect::<Vec<_>>().join("|")
+    };
+    assert_eq!(left_out(100), "LOW, UNMATCHED (to see them: a wider terminal, or --format csv)");
+    assert_eq!(left_out(140), "");
+    assert_eq!(text_in(140, &table()), written(Format::Text));
+    let at_42 = text_in(42, &table());
+    assert!(at_42.contains("\n  USER      PROCESS        CURRENT  BLOCKS\n"), "{at_42}");
+    assert!(text_in(41, &table()).contains("\ntoo narrow: 42 columns are needed, and\n  there are 41\n"));
+}
+
+#[test]
+fn no_number_is_cut() {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let all = words(&written(Format::Text));
+    let is_number = |word: &&String| word.trim_start_matches('~').starts_with(|first: char| first.is_ascii_digit());
+    for width in [42, 50, 60, 70, 80, 90, 100, 110, 120, 140] {
+        let text = text_in(width, &table());
+        assert!(text.lines().all(|line| columns_of(line) <= width), "{width}: {text}");
+        for word in words(&text).iter().filter(is_number) {
+            assert!(all.contains(word), "{width}: {word} in {text}");
+        }
+        for number in ["4.00 MiB", "4,000"] {
+            assert_eq!(text.matches(&format!(" {number}")).count(), 2, "{width}: {text}");
+        }
+    }
+}
+
+#[test]
+fn sort_column_is_never_left_out() {
+    for (sort, head) in [(AccountColumn::PeakTime, "PEAK AT"), (AccountColumn::Low, "LOW")] {
+        let text = written_with(Format::Text, &table(), AccountTextOptions { sort, width: Some(55), ..OPTIONS });
+        let line = text.lines().find(|line| line.starts_with("  USER")).unwrap();
+        assert!(line.contains(head), "{text}");
+    }
+}
+
+#[test]
+fn process_of_all_rows_is_in_the_title_only() {
+    let threads: [&[&str]; 3] =
+        [&["worker-1 (13) of server (12)"], &["server (12)"], &["[ended threads] of server (12)"]];
+    let by_thread = table_of(&[GroupBy::Thread], &threads);
+    let text = written_with(Format::Text, &by_thread, OPTIONS);
+    assert!(text.starts_with("0:00  accounts of threads of server (12): 3\n\n  THREAD            CURRENT"), "{text}");
+    for name in ["worker-1 (13)  ", "server (12)  ", "[ended threads]  ", "total  "] {
+        assert!(text.contains(&format!("\n  {name}")), "{text}");
+    }
+    assert_eq!(text.matches(" of server (12)").count(), 1, "{text}");
+    let csv = written_with(Format::Csv, &by_thread, OPTIONS);
+    assert!(csv.contains("\nworker-1 (13) of server (12),"), "{csv}");
+
+    let allocators: [&[&str]; 2] = [&["server (12)", "glibc"], &["server (12)", "jemalloc"]];
+    let text = written_with(Format::Text, &table_of(&[GroupBy::Process, GroupBy::Allocator], &allocators), OPTIONS);
+    assert!(text.starts_with("0:00  accounts of allocators of server (12): 2\n\n  ALLOCATOR"), "{text}");
+    assert!(text.contains("\n  total ") && !text.contains("PROCESS"), "{text}");
+    // The only name of a row remains.
+    let text = written_with(Format::Text, &table_of(&[GroupBy::Process], &[&["server (12)"]]), OPTIONS);
+    assert!(text.starts_with("0:00  accounts of processes: 1\n") && text.contains("\n  server (12) "), "{text}");
+}
+
+#[test]
+fn threads_of_several_processes_keep_their_process() {
+    let both: [&[&str]; 2] = [&["a (13) of server (12)"], &["a (15) of sh (14)"]];
+    let text = written_with(Format::Text, &table_of(&[GroupBy::Thread], &both), OPTIONS);
+    assert!(text.contains("\n  a (13) of server (12) ") && text.contains("\n  a (15) of sh (14) "), "{text}");
+    // With a column for the process, the column of the thread need not repeat it.
+    let rows: [&[&str]; 2] = [&["server (12)", "a (13) of server (12)"], &["sh (14)", "a (15) of sh (14)"]];
+    let text = written_with(Format::Text, &table_of(&[GroupBy::Process, GroupBy::Thread], &rows), OPTIONS);
+    assert!(text.contains("\n  server (12)  a (13)  ") && text.contains("\n  sh (14)      a (15)  "), "{text}");
+    // A name that imitates another process, and sums of processes, keep all names complete.
+    let hostile: [&[&str]; 2] = [&["a (1) of b (13) of server (12)"], &["server (12)"]];
+    let text = written_with(Format::Text, &table_of(&[GroupBy::Thread], &hostile), OPTIONS);
+    assert!(text.contains("threads: 2\n") && text.contains("\n  a (1) of b (13) of server (12) "), "{text}");
+    let text = written_with(Format::Text, &table_of(&[GroupBy::Thread], &[&["sh [ended]"]]), OPTIONS);
+    assert!(text.contains("accounts of threads: 1\n"), "{text}");
+}
+
+#[test]
+fn names_in_wide_characters_keep_columns_aligned() {
+    let table = table_of(&[GroupBy::User, GroupBy::Comm], &[&["www-data", "数据库"], &["root", "gro\u{308}ße"]]);
+    let text = written_with(Format::Text, &table, OPTIONS);
+    for row in ["www-data  数据库   4.00 MiB", "root      gro\u{308}ße    4.00 MiB", "total              4.00 MiB"]
+    {
+        assert!(text.contains(&format!("\n  {row}   4,000 ")), "{text}");
+    }
 }

@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use self::names::TrackNames;
 use super::messages::{ProcessDescriptor, TrackDescriptor, Unit};
 use super::track_writer::TrackWriter;
-use crate::escape;
+use crate::{account_names, escape};
 
 const TITLES: [&str; 3] = ["live", "allocated per second", "high-water mark"];
 
@@ -169,7 +169,7 @@ impl<'a> AccountTrace<'a> {
     /// Returns the track of a process, such as `server (4711)`. A sum of several processes has no PID, so its track
     /// has only a name.
     fn process_track(&mut self, process: &str) -> io::Result<u64> {
-        let Some((comm, pid)) = names::process(process) else { return self.named_track(process) };
+        let Some((comm, pid)) = account_names::process(process) else { return self.named_track(process) };
         if let Some(uuid) = self.tracks.get(process) {
             return Ok(*uuid);
         }

@@ -15,9 +15,7 @@ use memtrace_model::{Pid, ProcessInterval, ThreadColumn, ThreadsInterval};
 
 use super::event;
 use super::history::ThreadHistory;
-use crate::format::shortened;
-use crate::table;
-use crate::wrap::hanging;
+use crate::{table, wrap};
 
 /// Indentation of the continued lines of the machine and of notes.
 const INDENT: usize = 10;
@@ -54,12 +52,7 @@ pub fn write(
         lines.push(format!("  … and {}", counted(hidden as u64, "more thread", "more threads")));
     }
     lines.extend(left_out(&processes.left_out, &threads.left_out));
-    for line in &lines {
-        for line in hanging(line, INDENT.min(width / 2), width).split('\n') {
-            writeln!(out, "{}", shortened(line, width))?;
-        }
-    }
-    Ok(())
+    wrap::write(&lines, INDENT, width, out)
 }
 
 /// Returns the line about the columns that do not fit; `None` if all do.

@@ -16,6 +16,7 @@ use memtrace_model::{
     AccountColumn, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, EndedImage, GroupBy,
     ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
 };
+use memtrace_report::AccountTextOptions;
 
 use crate::run_kit::marks::{MarkRequest, StoredMark};
 use crate::run_kit::observer::Observer;
@@ -200,15 +201,15 @@ impl RunAccounts {
         let now = Instant::now();
         let Some(refresh) = self.refresh.as_mut().filter(|refresh| refresh.due <= now) else { return };
         refresh.due = (refresh.due + refresh.every).max(now);
-        let (top, sort) = (refresh.top, refresh.sort);
+        let options = AccountTextOptions { sort: refresh.sort, rows: refresh.top, width: None };
         self.name_tags(&context.kernel.tags());
         let clock = &context.clock;
         let mut table = self.table(clock.start_tick, now.duration_since(clock.start), &context.tracker);
         table.losses.merge(&context.losses);
         table.losses.merge(&context.tracker.losses());
-        sort.sort_rows(&mut table.rows);
-        let lines = observer.table_size().map(|size| size.lines);
-        observer.table(&fitting_text(&table, top, lines));
+        options.sort.sort_rows(&mut table.rows);
+        let size = observer.table_size();
+        observer.table(&fitting_text(&table, options, size));
     }
 
     /// Passes the accounts of the ended intervals to the history.

@@ -1,9 +1,8 @@
 //! Names of the tracks of accounts.
 
-use memtrace_model::{AccountKeys, PartKeys, Pid};
+use memtrace_model::{AccountKeys, PartKeys};
 
-/// Separator between the name of a thread and the name of its process.
-const OF: &str = " of ";
+use crate::account_names::{process_of, split_thread};
 
 /// Names of the tracks of an account.
 #[derive(Debug, PartialEq, Eq)]
@@ -20,39 +19,10 @@ impl<'a> TrackNames<'a> {
         if names.is_empty() {
             return Self { process: None, account: String::from("total") };
         }
-        let mut process = None;
-        let mut others = Vec::new();
-        for (key, name) in keys.iter().zip(names) {
-            if key.is_process() {
-                process = Some(name.as_str());
-            } else if key.parts() == PartKeys::THREAD {
-                let (thread, of) = split_thread(name);
-                process = process.or(Some(of));
-                others.push(thread);
-            } else {
-                others.push(name);
-            }
-        }
-        Self { process, account: others.join(", ") }
+        let others = keys.iter().zip(names).filter(|(key, _)| !key.is_process());
+        let others = others.map(|(key, name)| if key.parts() == PartKeys::THREAD { split_thread(name).0 } else { name.as_str() });
+        Self { process: process_of(keys, names), account: others.collect::<Vec<_>>().join(", ") }
     }
-}
-
-/// Splits `worker (13) of server (12)` into the thread and its process. A name without a separator is the name of
-/// both, as for the main thread.
-fn split_thread(name: &str) -> (&str, &str) {
-    let splits = name.match_indices(OF).map(|(at, _)| (&name[..at], &name[at + OF.len()..]));
-    let is_thread = |thread: &str| {
-        thread.ends_with(']')
-            || process(thread).is_some()
-            || thread.strip_prefix("thread ").is_some_and(|tid| tid.parse::<u32>().is_ok())
-    };
-    splits.into_iter().find(|(thread, _)| is_thread(thread)).unwrap_or((name, name))
-}
-
-/// Splits a name such as `server (4711)` into the command and the PID; `None` for other names.
-pub(super) fn process(name: &str) -> Option<(&str, Pid)> {
-    let (comm, pid) = name.strip_suffix(')')?.rsplit_once(" (")?;
-    Some((comm, Pid(pid.parse().ok()?)))
 }
 
 #[cfg(test)]
@@ -80,11 +50,5 @@ mod tests {
         let none = [GroupBy::User, GroupBy::Comm];
         assert_eq!(names(&none, &["root", "sh"]), (None, String::from("root, sh")));
         assert_eq!(names(&thread, &[]), (None, String::from("total")));
-    }
-
-    #[test]
-    fn sums_of_processes_have_no_pid() {
-        assert_eq!(process("a (b) (12)"), Some(("a (b)", Pid(12))));
-        assert_eq!((process("sh [ended]"), process("[process not known]")), (None, None));
     }
 }
