@@ -8,6 +8,7 @@ use std::process::Command;
 use memtrace_tests::accounts::{Account, Accounts, NamedAccount};
 use memtrace_tests::{Outcome, Scratch, Trace, Victim, perfetto, recording_report, tracer, victim};
 use serde::Deserialize as _;
+use serde_json::Value;
 
 /// An account as `victims/accounts.c` prints it: thread ID; bytes and blocks that were allocated, freed, and freed by
 /// other threads; bytes and blocks of the low and high water marks.
@@ -86,7 +87,43 @@ fn threads_have_the_counters_and_marks_of_the_victim() {
     let peak_at = accounts.total.peak_at_ms.expect("there is a peak");
     assert!(peak_at as f64 <= accounts.elapsed_seconds * 1000.0, "{peak_at} ms of {} s", accounts.elapsed_seconds);
     // The table is shown, since the only output is a file.
-    assert!(outcome.stderr.contains("accounts of threads: 8\n"), "{}", outcome.stderr);
+    let title = format!("accounts of threads of accounts ({pid}): 8\n");
+    assert!(outcome.stderr.contains(&title), "{}", outcome.stderr);
+}
+
+/// Asserts that a CSV has the names and the numbers of a report as JSON, in the same order, and nothing else.
+fn assert_csv(csv: &str, accounts: &Accounts) {
+    let mut lines = csv.lines();
+    let head: Vec<&str> = lines.next().expect("the names of the columns").split(',').collect();
+    let (keys, columns) = head.split_at(accounts.keys.len());
+    assert_eq!(keys.join(","), accounts.keys.join(","));
+    let row = |account: &NamedAccount| {
+        let numbers = serde_json::to_value(account.numbers).expect("the numbers are JSON");
+        let names = numbers.as_object().expect("the numbers have names").keys().map(String::as_str);
+        assert!(names.eq(columns.iter().copied()), "{columns:?}");
+        let cells = columns.iter().map(|&column| match &numbers[column] {
+            Value::Null => String::new(),
+            number => number.to_string(),
+        });
+        account.names.iter().map(ToString::to_string).chain(cells).collect::<Vec<_>>().join(",")
+    };
+    assert_eq!(lines.collect::<Vec<_>>(), accounts.accounts.iter().map(row).collect::<Vec<_>>());
+}
+
+#[test]
+fn csv_on_standard_output_equals_json() {
+    let (pid, outcome, counted) = traced(&["--by", "user,thread", "-o", "-", "--format", "csv"], None);
+    let accounts = outcome.accounts();
+    accounts.assert_consistent();
+    assert_csv(&outcome.stdout, &accounts);
+    for (number, thread) in counted[..counted.len() - 1].iter().enumerate() {
+        let name = format!("worker-{number} ({}) of accounts ({pid})", thread[0]);
+        assert_equals(&accounts.of(&["root", &name]), *thread);
+        assert!(outcome.stdout.contains(&format!("\nroot,{name},{},", thread[1] - thread[3])), "{}", outcome.stdout);
+    }
+    // The table is on standard error, because standard output has another format.
+    let title = format!("accounts of users and threads of accounts ({pid}): 8\n");
+    assert!(outcome.stderr.contains(&title), "{}", outcome.stderr);
 }
 
 #[test]
@@ -116,7 +153,11 @@ fn recordings_have_the_accounts_of_the_run() {
         let accounts = outcome.accounts();
         accounts.assert_consistent();
         assert_eq!(accounts.total.alloc_bytes, counted.last().expect("the victim prints the sum")[1]);
-        Accounts::of_recording(&recording, &[]).assert_same(&accounts);
+        let recorded = Accounts::of_recording(&recording, &[]);
+        recorded.assert_same(&accounts);
+        let csv = recording_report::run(&recording, &["--view", "accounts", "--format", "csv"]);
+        assert!(csv.status.success(), "{csv:?}");
+        assert_csv(&String::from_utf8_lossy(&csv.stdout), &recorded);
     }
 }
 

@@ -43,8 +43,8 @@ pub struct FormatFacts {
 }
 
 impl Format {
-    /// Every format of stacks, ordered as in the help.
-    pub const OF_STACKS: &[Self] = &[
+    /// Every format of a report, ordered as in the help.
+    pub const ALL: &[Self] = &[
         Self::Svg,
         Self::Html,
         Self::Folded,
@@ -55,7 +55,11 @@ impl Format {
         Self::Firefox,
         Self::Speedscope,
         Self::Heaptrack,
+        Self::Csv,
     ];
+
+    /// Every format of stacks, ordered as in the help: all but CSV.
+    pub const OF_STACKS: &[Self] = Self::ALL.split_at(Self::ALL.len() - 1).0;
 
     /// Every format of the difference of two reports, ordered as in the help.
     pub const OF_DIFFERENCES: &[Self] = &[Self::Svg, Self::Folded, Self::Json, Self::Text];
@@ -71,11 +75,6 @@ impl Format {
 
     /// Every format of working sets, ordered as in the help.
     pub const OF_WORKING_SETS: &[Self] = &[Self::Text, Self::Svg, Self::Csv, Self::Json];
-
-    /// Iterates over all formats.
-    fn all() -> impl Iterator<Item = Self> {
-        Self::OF_STACKS.iter().copied().chain([Self::Csv])
-    }
 
     /// Returns the facts about this format.
     #[must_use]
@@ -113,7 +112,7 @@ impl Format {
                 extension: "heaptrack.zst",
                 help: "a file for heaptrack_gui and heaptrack_print",
             },
-            Self::Csv => &FormatFacts { name: "csv", extension: "csv", help: "comma-separated values" },
+            Self::Csv => &FormatFacts { name: "csv", extension: "csv", help: "comma-separated values, for accounts and threads" },
         }
     }
 
@@ -185,7 +184,7 @@ impl Format {
             // A file name that consists of a dot and an extension has no extension: it is a hidden file.
             matches!(before, [_, .., b'.']) && end.eq_ignore_ascii_case(extension)
         };
-        Self::all().filter(ends_name).max_by_key(|format| format.extension().len())
+        Self::ALL.iter().copied().filter(ends_name).max_by_key(|format| format.extension().len())
     }
 }
 
@@ -208,9 +207,9 @@ mod tests {
 
     #[test]
     fn every_format_has_its_own_name_and_extension() {
-        let all: Vec<_> = Format::all().collect();
-        for (index, format) in all.iter().enumerate() {
-            let others = &all[..index];
+        assert!(!Format::OF_STACKS.contains(&Format::Csv));
+        for (index, format) in Format::ALL.iter().enumerate() {
+            let others = &Format::ALL[..index];
             assert!(
                 others.iter().all(|other| other.name() != format.name() && other.extension() != format.extension())
             );

@@ -1,6 +1,7 @@
 //! `memtrace accounts`: its options and its configuration.
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,7 +14,6 @@ use super::console::Console;
 use super::trace::{self, CommonArgs, RunArgs, TraceArgs};
 use crate::options::conflict::{ArgConflict, first_given};
 use crate::options::headings::OUTPUT;
-use crate::options::possible_values;
 use crate::options::{
     DEFAULT_INTERVAL, DEFAULT_KEEP_ENDED, EndArgs, GeneralArgs, GroupArgs, HeapArgs, HookArgs, OutputArgs,
     RecordingArgs, ShardArgs, SpanArgs, StackArgs, TargetArgs, TuningArgs, resolve_view, tags_without_rules,
@@ -34,8 +34,37 @@ pub(super) struct AccountsArgs {
     target: TargetArgs,
     #[command(flatten)]
     end: EndArgs,
-    #[command(flatten)]
-    output: OutputArgs,
+
+    /// Write to this file; '-' is standard output, the default
+    ///
+    /// May be given more than once. The extension determines the format: .txt, .csv, .json or .pftrace (Perfetto). Files are opened before
+    /// tracing starts. A file with the extension .memtrace is a recording, as with --record.
+    #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
+    outputs: Vec<PathBuf>,
+
+    /// Write this format to standard output, as in csv or json [default: txt]
+    ///
+    /// Also the format of files without a known extension. CSV and JSON have all accounts, and more numbers than the table.
+    #[arg(long, value_parser = account_formats(), help_heading = OUTPUT)]
+    format: Option<Format>,
+
+    /// Show the table at this interval, as in 10s; at least 1s [default: 1s on a terminal]
+    ///
+    /// On standard error. It leaves out columns and rows that do not fit into the terminal, and says so. The last table, on standard
+    /// output, has all columns unless standard output is a terminal.
+    #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", hide_short_help = true, help_heading = OUTPUT)]
+    every: Option<Duration>,
+
+    /// List N accounts in the table [default: 40]
+    #[arg(long, value_name = "N", help_heading = OUTPUT)]
+    top: Option<usize>,
+
+    /// Keep separate entries for the N largest processes that have ended
+    ///
+    /// For accounts by object or tag: the stacks of the others are added up. Sums are exact. With 0, all are added up.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_KEEP_ENDED, hide_short_help = true, help_heading = OUTPUT)]
+    keep_ended: usize,
+
     #[command(flatten)]
     recording: RecordingArgs,
     #[command(flatten)]
@@ -69,8 +98,23 @@ pub(super) fn run(args: AccountsArgs, console: &Console) -> ExitCode {
 
 /// Returns the configuration of a run that writes accounts. `is_terminal` is true if standard error is a terminal.
 fn config(args: AccountsArgs, is_terminal: bool) -> Result<Config, ArgConflict> {
-    let AccountsArgs { target, end, hooks, heap, mut output, mut recording, mut grouping, mut tuning, general, sort } =
-        args;
+    let AccountsArgs {
+        target,
+        end,
+        outputs,
+        format,
+        every,
+        top,
+        keep_ended,
+        mut recording,
+        mut grouping,
+        hooks,
+        heap,
+        mut tuning,
+        general,
+        sort,
+    } = args;
+    let mut output = OutputArgs { outputs, format, every, top, keep_ended };
     let socket = recording.socket.take();
     let given_interval = recording.interval;
     let recorded = recording.take(&mut output)?;
@@ -181,6 +225,18 @@ fn keys(given: &[GroupBy], has_rules: bool, has_program_tags: bool) -> Result<Ve
     }
 }
 
+fn account_formats() -> impl TypedValueParser<Value = Format> {
+    possible_values::one_of(Format::OF_ACCOUNTS, |format| {
+        let help = match format {
+            Format::Csv => "comma-separated values, a row for each account",
+            Format::Json => "all data, for scripts",
+            Format::Perfetto => "a trace for Perfetto, with accounts over time",
+            _ => "a table",
+        };
+        PossibleValue::new(format.name()).help(help)
+    })
+}
+
 fn account_columns() -> impl TypedValueParser<Value = AccountColumn> {
     possible_values::one_of(AccountColumn::ALL, |column| {
         let help = match column {
@@ -242,6 +298,17 @@ mod tests {
         assert_eq!(refresh("--by object --pid 7", true), None);
         assert_eq!(refresh("-- ls", true), None);
         assert_eq!(refresh("--every 2s -- ls", true), Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn each_format_goes_to_standard_output() {
+        let outputs = |line| resolved(line, false).map(|config| config.accounts.unwrap().outputs);
+        let stdout = |format| Output { destination: Destination::Stdout, format };
+        assert_eq!(outputs("--pid 7 --format csv"), Ok(vec![stdout(Format::Csv)]));
+        assert_eq!(outputs("--pid 7 -o - --format csv"), Ok(vec![stdout(Format::Csv)]));
+        let file = Output { destination: Destination::File("a.json".into()), format: Format::Json };
+        assert_eq!(outputs("--pid 7 -o - -o a.json --format csv"), Ok(vec![stdout(Format::Csv), file]));
+        assert!(outputs("--pid 7 --format svg").unwrap_err().contains("invalid value 'svg' for '--format <FORMAT>'"));
     }
 
     #[test]

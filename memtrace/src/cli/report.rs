@@ -80,7 +80,7 @@ pub(super) struct ReportArgs {
     outputs: Vec<PathBuf>,
 
     /// Set the format of outputs without a known extension [default: txt]
-    #[arg(long, value_parser = possible_values::formats())]
+    #[arg(long, value_parser = possible_values::report_formats(Format::ALL))]
     format: Option<Format>,
 
     /// Draw this metric, and rank stacks by it [default: that of the trace; net-growth between two times]
@@ -281,6 +281,10 @@ mod tests {
         assert_eq!((config.view, config.top), (View::Accounts(AccountColumn::High), accounts::DEFAULT_TOP));
         let output = Output { destination: Destination::File("b.csv".into()), format: Format::Csv };
         assert_eq!(config.outputs, [output]);
+        for view in ["accounts", "threads"] {
+            let output = Output { destination: Destination::Stdout, format: Format::Csv };
+            assert_eq!(parse(&format!("a --view {view} --format csv")).unwrap().outputs, [output], "{view}");
+        }
         for (line, message) in [
             ("a --sort high", "--sort is for accounts"),
             ("a --view accounts --sort size", "there is no column 'size'"),
@@ -288,6 +292,7 @@ mod tests {
             ("a --view accounts --by thread", "--by does not apply to accounts"),
             ("a --view accounts -m peak-bytes", "--metric does not apply to accounts"),
             ("a --view accounts -o b.svg", "accounts are not written as svg"),
+            ("a --format csv", "stacks are not written as csv"),
         ] {
             let refused = parse(line).expect_err(line);
             assert!(refused.contains(message), "{line}: {refused}");

@@ -22,7 +22,7 @@ const SHORTEST_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct OutputArgs {
     /// Write to this file; '-' is standard output [default: memtrace.svg]
     ///
-    /// May be given more than once. `memtrace accounts` writes to standard output by default. The extension determines the format: .svg, .html, .folded, .json, .txt, .pb.gz (pprof), .pftrace (Perfetto),
+    /// May be given more than once. The extension determines the format: .svg, .html, .folded, .json, .txt, .pb.gz (pprof), .pftrace (Perfetto),
     /// .firefox.json, .speedscope.json or .heaptrack.zst. Files are opened before tracing starts. A file with the extension .memtrace is a recording, as with --record.
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
     pub(crate) outputs: Vec<PathBuf>,
@@ -41,7 +41,7 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", hide_short_help = true, help_heading = OUTPUT)]
     pub(crate) every: Option<Duration>,
 
-    /// List N sites and N processes in the summary [default: 10; 40 accounts]
+    /// List N sites and N processes in the summary [default: 10]
     #[arg(long, value_name = "N", help_heading = OUTPUT)]
     pub(crate) top: Option<usize>,
 
