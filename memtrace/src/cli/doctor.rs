@@ -4,7 +4,7 @@ use std::io;
 
 use clap::Args;
 use memtrace_json::{self as schema, Diagnosis, SCHEMA_VERSION};
-use memtrace_model::Pid;
+use memtrace_model::{Pid, columns_of, padded};
 
 use super::console::{self, Style, paint};
 use super::exit::{self, Exit};
@@ -40,7 +40,7 @@ pub(super) fn run(args: &DoctorArgs) -> (String, Exit) {
 
 /// Formats each finding as a line. If a finding has a remedy, a second line shows the remedy.
 fn text(findings: &[Finding], colour: bool) -> String {
-    let width = findings.iter().map(|finding| finding.subject.chars().count()).max().unwrap_or(0);
+    let width = findings.iter().map(|finding| columns_of(&finding.subject)).max().unwrap_or(0);
     let mut text = String::new();
     for Finding { subject, verdict, detail, remedy, .. } in findings {
         let style = match verdict {
@@ -50,7 +50,7 @@ fn text(findings: &[Finding], colour: bool) -> String {
             Verdict::Fail => Style::Bad,
         };
         let name = paint(&format!("{:<4}", verdict.name()), style, colour);
-        text += &format!("{name}  {subject:<width$}  {detail}\n");
+        text += &format!("{name}  {}  {detail}\n", padded(subject, width));
         if let Some(remedy) = remedy {
             text += &format!("      {:width$}  {} {remedy}\n", "", paint("remedy:", Style::Good, colour));
         }

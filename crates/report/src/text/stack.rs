@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use memtrace_model::{FrameId, StackEnd, StackProfile};
+use memtrace_model::{FrameId, StackEnd, StackProfile, columns_of, padded};
 
 use super::frames::{Frames, Shown, ShownId};
 use crate::escape;
@@ -80,7 +80,7 @@ fn unfolded(frames: &Frames<'_>, run: &[FrameId]) -> impl Iterator<Item = Line> 
 /// Writes the lines, with the locations of frames in a column.
 pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let width = |line: &Line| match line {
-        Line::Frame(id) => frames.shown(*id).name.chars().count(),
+        Line::Frame(id) => columns_of(&frames.shown(*id).name),
         _ => 0,
     };
     let columns = lines.iter().map(width).filter(|width| *width <= NAME_COLUMNS).max().unwrap_or(0);
@@ -88,7 +88,7 @@ pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write
         let text = match line {
             Line::Frame(id) => {
                 let Shown { name, place } = frames.shown(*id);
-                format!("{name:<columns$}  {place}")
+                format!("{}  {place}", padded(name, columns))
             }
             Line::Library(count, libraries) => format!("… {count} frames of the {}", named(libraries)),
             Line::Cut(count) => format!("… {count} more …"),

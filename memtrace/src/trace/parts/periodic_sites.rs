@@ -12,7 +12,7 @@ use memtrace_history::{LiveCall, frames_of_calls};
 use memtrace_host::procfs::Objects;
 use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
-use memtrace_model::{Bytes, Frame, Names, Nanoseconds, format, plain};
+use memtrace_model::{Bytes, Frame, Names, Nanoseconds, format, plain, shortened};
 use memtrace_object::symbolize::Symbolizer;
 
 use crate::run_kit::error::Error;
@@ -27,7 +27,7 @@ use crate::trace::recorder::{ClassSites, Site, SiteTotals};
 /// Maximum number of functions that are shown for a site. The innermost comes first.
 const FUNCTIONS: usize = 6;
 
-/// Maximum number of characters that are shown of a name.
+/// Maximum width of a name, in columns of a terminal.
 const NAME: usize = 60;
 
 /// Shows the top sites at an interval.
@@ -143,7 +143,7 @@ fn text_of_site(frames: &[Frame], site: &Site) -> String {
     if frames.is_empty() {
         return format!("[{}]", site.end.name());
     }
-    let name = |frame: &Frame| plain(&frame.label().chars().take(NAME).collect::<String>()).into_owned();
+    let name = |frame: &Frame| shortened(&plain(&frame.label()), NAME);
     let shown: Vec<String> = frames.iter().take(FUNCTIONS).map(name).collect();
     let more = if site.calls.len() > FUNCTIONS { " < …" } else { "" };
     format!("{}{more}", shown.join(" < "))

@@ -1,4 +1,6 @@
-use memtrace_model::{Frame, FrameId, Name, Part, Profile, StackEnd};
+use std::path::PathBuf;
+
+use memtrace_model::{Frame, FrameId, Location, Name, Part, Profile, StackEnd};
 
 use super::*;
 
@@ -127,6 +129,22 @@ fn a_deep_stack_is_cut_after_folding() {
     assert!(deep(21).iter().all(|line| !line.contains("more")));
     assert_eq!(deep(22).len(), 23);
     assert_eq!(deep(22)[16], "… 2 more …");
+}
+
+#[test]
+fn places_are_aligned_after_names_in_wide_characters() {
+    let frame = |name: &str| Frame {
+        location: Some(Location { file: PathBuf::from("a.c"), line: Some(7) }),
+        ..Frame::new(Ok(Name(String::from(name))))
+    };
+    let profile = Profile { frames: vec![frame("main"), frame("分配"), frame("gro\u{308}w")], ..Profile::default() };
+    let ids = (0..3).map(FrameId::new).collect();
+    let stack = StackProfile::new(0, Part::WHOLE, ids, StackEnd::Complete);
+    let frames = Frames::new(&profile);
+    let mut text = Vec::new();
+    write(&lines(&frames, &stack), &frames, &mut text).unwrap();
+    let expected = "        gro\u{308}w  a.c:7\n        分配  a.c:7\n        main  a.c:7\n";
+    assert_eq!(String::from_utf8(text).unwrap(), expected);
 }
 
 #[test]
