@@ -343,6 +343,8 @@ fn conflicting_outputs_are_refused() {
         &["explanations are not written as svg", "tip: choose one of the formats txt, json"],
     );
     refused("explain --pid 1 --format folded", &["invalid value 'folded'", "txt, json"]);
+    refused("accounts --pid 1 --format svg", &["invalid value 'svg'", "txt, csv, json, perfetto"]);
+    refused("report a.memtrace --format csv", &["stacks are not written as csv", "tip: choose one of the formats svg"]);
 }
 
 #[test]

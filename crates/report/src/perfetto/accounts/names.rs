@@ -20,7 +20,11 @@ impl<'a> TrackNames<'a> {
             return Self { process: None, account: String::from("total") };
         }
         let others = keys.iter().zip(names).filter(|(key, _)| !key.is_process());
-        let others = others.map(|(key, name)| if key.parts() == PartKeys::THREAD { split_thread(name).0 } else { name.as_str() });
+        let others = others.map(
+            |(key, name)| {
+                if key.parts() == PartKeys::THREAD { split_thread(name).0 } else { name.as_str() }
+            },
+        );
         Self { process: process_of(keys, names), account: others.collect::<Vec<_>>().join(", ") }
     }
 }
