@@ -129,6 +129,9 @@ loss_reasons! {
     /// The name of a tag could not be read.
     TagUnreadable = "tag_unreadable",
         "names of tags that could not be read from the target's memory; their blocks have the address as the tag";
+    /// A field with a tag could not be read.
+    TagFieldUnreadable = "tag_field_unreadable",
+        "fields with tags that could not be read from the target's memory; their blocks have no tag";
     /// The allocator's usable sizes are not known.
     SizeRequested = "size_requested",
         "allocations counted with their requested size, because the usable sizes of their allocator are not known";

@@ -52,7 +52,8 @@ pub use rusage::{RusageRecord, UNKNOWN_COUNT};
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 pub use stack_copy::{CopyEnd, CopyPiece, LEAF_REGISTERS, MAX_PIECES, PIECE_BYTES, PIECE_WORDS, copy_kind};
 pub use tag::{
-    MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, OTHER_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED,
+    MAX_TAG_FUNCTIONS, MAX_TAG_LEVELS, MAX_TAG_STEPS, MAX_TAGGED_PROCESSES, MAX_TAGS, OTHER_TAGS, SEEN_VALUES,
+    SeenValue, TAG_NAME, TagCookie, TagEntry, TagFunctionState, TagKey, UNTAGGED,
 };
 pub use thread_usage::{
     COUNTERS_READ, COUNTERS_UNREADABLE, MAX_SIZES, MAX_USED_PROCESSES, PROCESS_EXITED, PROCESS_OOM_KILLED, ProcessKey,

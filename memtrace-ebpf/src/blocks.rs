@@ -10,7 +10,7 @@ use crate::origin::{HasCaller, Inside, Origin};
 use crate::pending::ReturnedCall;
 use crate::registers::POPPED_BY_RETURN;
 use crate::thread::Thread;
-use crate::{demotion, emit, loss, process_filter, settings, size_filter, stack, tags};
+use crate::{demotion, emit, late_tags, loss, process_filter, settings, size_filter, stack, tags};
 
 /// Records `block` at a result site, before the allocating function has returned it.
 #[inline(always)]
@@ -34,8 +34,8 @@ pub fn send(
     if demotion::drops(thread.pid, size) {
         return;
     }
+    let at_entry = origin.caller().stack_pointer.wrapping_sub(POPPED_BY_RETURN);
     let (kind, number) = if settings::records_tags() {
-        let at_entry = origin.caller().stack_pointer.wrapping_sub(POPPED_BY_RETURN);
         (RecordKind::TaggedAlloc, tags::of_allocation(thread, at_entry) as u16)
     } else {
         (RecordKind::Alloc, returned.allocator)
@@ -45,7 +45,11 @@ pub fn send(
     if settings::records_tags() {
         size = TaggedSize::new(size, returned.allocator).0;
     }
-    emit::alloc(context, ring, thread, kind, number, Block { address, size, stack });
+    let block = Block { address, size, stack };
+    if settings::records_late_tags() && late_tags::defer(context, number, block, at_entry) {
+        return;
+    }
+    emit::alloc(context, ring, thread, kind, number, block);
 }
 
 /// Returns the size to record for the block at `address`, or `None` if a filter excludes the block.

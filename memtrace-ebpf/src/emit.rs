@@ -135,12 +135,23 @@ pub struct Block {
 /// [`RecordKind::TaggedAlloc`], else the id of the allocator.
 #[inline(always)]
 pub fn alloc(context: &impl EbpfContext, ring: u32, thread: Thread, kind: RecordKind, number: u16, block: Block) {
+    if !send_alloc(ring, thread, kind, number, block) {
+        loss::count(context, LossReason::RingFullAlloc, 1);
+    }
+}
+
+/// Records that an allocator has returned a block before. `tag` is the id of its tag. Returns false if the ring is full.
+#[inline(always)]
+pub fn late_alloc(thread: Thread, tag: u16, block: Block) -> bool {
+    send_alloc(ring_for(thread, block.address), thread, RecordKind::TaggedAlloc, tag, block)
+}
+
+#[inline(always)]
+fn send_alloc(ring: u32, thread: Thread, kind: RecordKind, number: u16, block: Block) -> bool {
     let Block { address, size, stack } = block;
     let time = since_start();
     let header = thread.header_at(kind.with_number(number), time);
-    if !send_frequent(ring, AllocRecord { header, address, size, stack }, time) {
-        loss::count(context, LossReason::RingFullAlloc, 1);
-    }
+    send_frequent(ring, AllocRecord { header, address, size, stack }, time)
 }
 
 /// Records the free of a block. `is_last` is true if the thread's latest allocation returned this address.

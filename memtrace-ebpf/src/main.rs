@@ -22,6 +22,7 @@ mod emit;
 mod file_id;
 mod gate;
 mod kernel;
+mod late_tags;
 mod limits;
 mod loss;
 mod memcg;

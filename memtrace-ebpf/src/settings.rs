@@ -30,6 +30,7 @@ pub static SETTINGS: Settings = Settings {
     hierarchies: [0; HIERARCHIES],
     records_allocators: 1,
     records_tags: 1,
+    records_late_tags: 1,
     usable_sizes: 1,
     page_sample: 1,
     records_forks: 1,
@@ -51,7 +52,6 @@ pub static SETTINGS: Settings = Settings {
     thread: ThreadLayout::UNRESOLVED,
     thread_io: ThreadIoLayout::UNRESOLVED,
     memory_lock: MemoryLockLayout::UNRESOLVED,
-    reserved: 0,
 };
 
 /// Reads a field of the settings by its path, such as `field!(vma.vm_start)`.
@@ -142,6 +142,12 @@ pub fn records_allocators() -> bool {
 #[inline(always)]
 pub fn records_tags() -> bool {
     field!(records_tags) != 0
+}
+
+/// Returns true if functions can tag a block that was allocated before.
+#[inline(always)]
+pub fn records_late_tags() -> bool {
+    field!(records_late_tags) != 0
 }
 
 /// Returns true if blocks are recorded with their usable size, false if they are recorded with the requested size.

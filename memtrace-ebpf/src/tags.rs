@@ -1,12 +1,17 @@
-//! Tags that target processes set: the current tag of each thread, and the ids of all tags.
+//! Tags that target processes set: the current tag of each thread, the ids of all tags, and the functions that set
+//! them.
+
+use core::ptr::read_volatile;
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{Array, HashMap};
+use aya_ebpf::helpers::bpf_probe_read_user;
 use aya_ebpf::helpers::generated::bpf_probe_read_user_str;
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::{LossReason, TagAction};
 use memtrace_common::wire::{
-    MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, OTHER_TAGS, TAG_NAME, TagCookie, TagEntry, TagKey, UNTAGGED,
+    MAX_TAG_FUNCTIONS, MAX_TAG_LEVELS, MAX_TAGGED_PROCESSES, MAX_TAGS, OTHER_TAGS, SEEN_VALUES, SeenValue, TAG_NAME,
+    TagCookie, TagEntry, TagFunctionState, TagKey, UNTAGGED,
 };
 
 use crate::limits::{BPF_NOEXIST, PENDING_SLOTS};
@@ -45,6 +50,10 @@ static TAGS: HashMap<TagKey, TagEntry, { MAX_TAGS as usize }> = HashMap::new();
 #[btf_map]
 static TAG_COUNT: Array<u64, 1> = Array::new();
 
+/// Functions that change tags, by their index in the cookies.
+#[btf_map]
+static TAG_FUNCTIONS: Array<TagFunctionState, MAX_TAG_FUNCTIONS> = Array::new();
+
 /// Empty name, for a tag that is a number.
 const NO_NAME: [u64; TAG_NAME / 8] = [0; TAG_NAME / 8];
 
@@ -81,16 +90,128 @@ pub fn current(thread: Thread) -> u32 {
     }
 }
 
-/// Handles a call of a function that changes the tag. `value` is the value of the tag or the address of its name;
+#[inline(always)]
+fn function(cookie: TagCookie) -> Option<&'static mut TagFunctionState> {
+    let function = TAG_FUNCTIONS.get_ptr_mut(cookie.function()?)?;
+    // SAFETY: the pointer refers to a map value. User space has written the field with the tag before it attached the
+    // probe. The counts change by atomic instructions only.
+    Some(unsafe { &mut *function })
+}
+
+/// Counts a call of a function. `tested`: the argument that its condition tests.
+#[inline(always)]
+pub fn count_call(cookie: TagCookie, tested: Option<u64>) {
+    let Some(function) = function(cookie) else { return };
+    // SAFETY: the word belongs to a map value, and is aligned.
+    unsafe { atomic::add(&raw mut function.calls, 1) };
+    if let Some(tested) = tested {
+        count_value(function, tested as u32);
+    }
+}
+
+/// Counts a call that has changed a tag.
+#[inline(always)]
+pub fn count_effect(cookie: TagCookie) {
+    if let Some(function) = function(cookie) {
+        // SAFETY: the word belongs to a map value, and is aligned.
+        unsafe { atomic::add(&raw mut function.effective, 1) };
+    }
+}
+
+/// Counts a call by the value of the tested argument. The first values have counts of their own.
+#[inline(always)]
+fn count_value(function: &mut TagFunctionState, value: u32) {
+    let key = value as u64 + 1;
+    // Not a loop: the compiler may compare the address of an entry with the end of the array, and the verifier does not
+    // bound such a loop.
+    macro_rules! count {
+        ($($place:literal)*) => { $(if count_in(&mut function.values[$place], key) { return; })* };
+    }
+    const { assert!(SEEN_VALUES == 8) };
+    count!(0 1 2 3 4 5 6 7);
+    // SAFETY: the word belongs to a map value, and is aligned.
+    unsafe { atomic::add(&raw mut function.others, 1) };
+}
+
+/// Counts a call in `seen`. Returns false if `seen` belongs to another value.
+#[inline(always)]
+fn count_in(seen: &mut SeenValue, key: u64) -> bool {
+    // SAFETY: a word of a map value.
+    let mut found = unsafe { read_volatile(&raw const seen.key) };
+    if found == 0 {
+        // SAFETY: the word belongs to a map value, and is aligned.
+        let _ = unsafe { atomic::lock(&raw mut seen.key, key) };
+        // Another thread may have stored its value first.
+        // SAFETY: as above.
+        found = unsafe { read_volatile(&raw const seen.key) };
+    }
+    if found != key {
+        return false;
+    }
+    // SAFETY: as above.
+    unsafe { atomic::add(&raw mut seen.calls, 1) };
+    true
+}
+
+/// Returns the id of the tag to which `value`, an argument or the result of the function, leads; [`UNTAGGED`] if a
+/// pointer to it is null or cannot be read.
+#[inline(always)]
+pub fn id(context: &impl EbpfContext, cookie: TagCookie, value: u64) -> u32 {
+    let value = match function(cookie) {
+        Some(function) => field(context, function, cookie.is_half(), value),
+        None => Some(value),
+    };
+    match value {
+        Some(address) if cookie.is_name() => number_of_name(context, address),
+        Some(value) => number(context, &TagKey { is_name: 0, value: cookie.cut(value) }, &NO_NAME),
+        None => UNTAGGED,
+    }
+}
+
+/// Returns the value of the field to which `argument` leads; `None` if a pointer to it is null or cannot be read.
+/// `is_half`: true if the field has 32 bits.
+#[inline(always)]
+fn field(context: &impl EbpfContext, function: &TagFunctionState, is_half: bool, argument: u64) -> Option<u64> {
+    let [first, second, third] = function.offsets;
+    match function.steps {
+        0 => Some(add(argument, first)),
+        1 => Some(add(read(context, add(argument, first), is_half)?, second)),
+        _ => {
+            let pointer = read(context, add(argument, first), false)?;
+            Some(add(read(context, add(pointer, second), is_half)?, third))
+        }
+    }
+}
+
+/// Adds an offset to an address. A null pointer remains one.
+#[inline(always)]
+fn add(address: u64, offset: i32) -> u64 {
+    if address == 0 { 0 } else { address.wrapping_add(offset as i64 as u64) }
+}
+
+/// Reads a field of the process; `None` if the address is null, or cannot be read.
+#[inline(always)]
+fn read(context: &impl EbpfContext, address: u64, is_half: bool) -> Option<u64> {
+    if address == 0 {
+        return None;
+    }
+    let value = if is_half {
+        // SAFETY: the helper checks the address.
+        unsafe { bpf_probe_read_user(address as *const u32) }.map(u64::from)
+    } else {
+        // SAFETY: as above.
+        unsafe { bpf_probe_read_user(address as *const u64) }
+    };
+    if value.is_err() {
+        loss::count(context, LossReason::TagFieldUnreadable, 1);
+    }
+    value.ok()
+}
+
+/// Handles a call of a function that changes the tag of a thread, a process or a call. `tag` is the id of the new tag;
 /// `stack_pointer` is the value at the entry of the function.
 #[inline(always)]
-pub fn change(context: &impl EbpfContext, thread: Thread, cookie: TagCookie, value: u64, stack_pointer: u64) {
-    let action = cookie.action();
-    let tag = match action {
-        TagAction::Leave => UNTAGGED,
-        _ if cookie.is_name() => number_of_name(context, value),
-        _ => number(context, &TagKey { is_name: 0, value: cookie.cut(value) }, &NO_NAME),
-    };
+pub fn change(context: &impl EbpfContext, thread: Thread, action: TagAction, tag: u32, stack_pointer: u64) {
     if action == TagAction::SetProcess {
         if PROCESS_TAGS.insert(&thread.pid, &tag, 0).is_err() {
             loss::count(context, LossReason::TagsFull, 1);

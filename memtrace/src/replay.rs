@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use memtrace_history::facts::RecordedFacts;
+use memtrace_history::facts::{self, RecordedFacts};
 use memtrace_history::tags::TagRules;
 use memtrace_history::{Book, Moments, Recording, notes_of};
 use memtrace_host::procfs::Objects;
 use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
-    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, ThreadColumn,
+    AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, TagFormat, ThreadColumn,
 };
 use memtrace_object::symbolize::Symbolizer;
 use memtrace_report::{AccountTextOptions, Format, SavedReport, ThreadTableOptions};
@@ -47,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) by: Option<GroupBy>,
     /// Rules for tags; `None` selects the rules of the run.
     pub(crate) tags: Option<TagRules>,
+    /// Format of tags that are numbers; `None` selects the format of the run.
+    pub(crate) tag_format: Option<TagFormat>,
     /// Number of sites, and of processes, in text reports.
     pub(crate) top: usize,
     /// Number of ended processes with rows of their own. The others are grouped.
@@ -72,6 +74,7 @@ impl Config {
             metric: None,
             by: None,
             tags: None,
+            tag_format: None,
             top: 0,
             keep_ended: LISTED,
             all_stacks: true,
@@ -161,7 +164,9 @@ fn reports_of<'a>(config: &Config, book: &'a dyn Book) -> Result<BookReports<'a>
     if book.intervals().is_empty() {
         return Err(unreadable(memtrace_history::Error::Empty));
     }
-    let facts = RecordedFacts::new(book.facts(book.end()).map_err(unreadable)?);
+    let mut facts = RecordedFacts::new(book.facts(book.end()).map_err(unreadable)?);
+    // The reports take the format from the facts.
+    facts.add(config.tag_format.map(facts::of_tag_format));
     let mut moments = moments::find(book, &facts, &config.span, &unreadable)?;
     if !config.shows(Format::shows_trends) {
         moments = moments.without_parts();
@@ -304,13 +309,19 @@ fn grouping(config: &Config, recorded: &Grouping) -> Result<Grouping, Error> {
             remedy: String::from("give rules with function, object, source or thread"),
         });
     }
+    if config.tag_format.is_some() && !recorded.program_tags {
+        return Err(Error::NotRecorded {
+            message: String::from("--tag-format is given, but the program has set no tags in this recording"),
+            remedy: String::from("remove it, or record tags: `memtrace record --tag-from FUNCTIONS`"),
+        });
+    }
     if by.is_tag() && tags.is_none() && !program_tags {
         return Err(Error::NotRecorded {
             message: String::from("the recording has no rules for tags that this version can read"),
             remedy: String::from("give a file of rules, as in --tags tags.toml"),
         });
     }
-    Ok(Grouping { by, tags: tags.cloned(), program_tags })
+    Ok(Grouping { by, tags: tags.cloned(), program_tags, tag_format: recorded.tag_format })
 }
 
 /// Returns true if the report divides processes into parts. `recorded`: the grouping of the run.
@@ -319,7 +330,7 @@ fn keeps_parts(grouping: &Grouping, recorded: &Grouping) -> Result<bool, Error> 
     if grouping.parts() == PartKeys::NONE {
         return Ok(false);
     }
-    if grouping.parts() == recorded.parts() {
+    if recorded.parts().contains(grouping.parts()) {
         return Ok(true);
     }
     if by.is_tag() {

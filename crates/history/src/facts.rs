@@ -2,6 +2,7 @@
 
 mod reclaim;
 mod row;
+mod tag_functions;
 mod untraced;
 
 use std::collections::BTreeMap;
@@ -9,8 +10,8 @@ use std::time::Duration;
 
 use memtrace_model::{
     AccountKeys, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy,
-    Metric, ProgramCost, Quantity, RaisedMinSize, RunFacts, TagId, TagName, Tick, TouchWindow, Untraced,
-    WorkingSetMethod,
+    Metric, ProgramCost, Quantity, RaisedMinSize, RunFacts, TagFormat, TagFunctionCalls, TagId, TagName, Tick,
+    TouchWindow, Untraced, WorkingSetMethod,
 };
 
 use self::row::{duration, number, text};
@@ -34,6 +35,8 @@ pub struct RecordedGrouping {
     pub tags: Option<String>,
     /// True if blocks have the tags that targets set.
     pub program_tags: bool,
+    /// Format of tags that are numbers, if one was chosen.
+    pub tag_format: Option<TagFormat>,
 }
 
 /// Returns the facts that are known when a run starts.
@@ -45,8 +48,14 @@ pub fn at_start(subject: &str, start: Tick, grouping: &RecordedGrouping, metric:
     ];
     facts.extend(grouping.tags.as_ref().map(|rules| text(RUN, "tags", rules)));
     facts.extend(grouping.program_tags.then(|| text(RUN, "program_tags", "recorded")));
+    facts.extend(grouping.tag_format.map(of_tag_format));
     facts.extend(metric.map(|metric| text(RUN, "metric", metric.name())));
     facts
+}
+
+/// Returns the format of tags that are numbers.
+pub fn of_tag_format(format: TagFormat) -> Fact {
+    text(RUN, "tag_format", format.name())
 }
 
 /// Returns the fact that accounts by `keys` are recorded.
@@ -89,6 +98,7 @@ pub fn of_class(run: &RunFacts) -> Vec<Fact> {
         TagName::Number(value) => number(TAG_NUMBER, id.0.to_string(), *value),
         TagName::Text(name) => text(TAG_NAME, id.0.to_string(), name),
     }));
+    facts.extend(tag_functions::facts(&run.tag_functions));
     facts.extend(run.killed_cgroups.iter().map(|(id, path)| text(KILLED_CGROUP, id.number().to_string(), path)));
     if run.filtered != Amount::default() {
         facts.extend([number(FILTERED, "bytes", run.filtered.bytes.0), number(FILTERED, "count", run.filtered.count)]);
@@ -178,7 +188,12 @@ impl RecordedFacts {
             by: GroupBy::ALL.iter().copied().find(|key| name == Some(key.name())).unwrap_or_default(),
             tags: self.text(RUN, "tags").map(str::to_owned),
             program_tags: self.text(RUN, "program_tags").is_some(),
+            tag_format: self.tag_format(),
         }
+    }
+
+    fn tag_format(&self) -> Option<TagFormat> {
+        self.text(RUN, "tag_format").and_then(TagFormat::from_name)
     }
 
     /// Returns true if spans of threads have allocated bytes.
@@ -208,8 +223,8 @@ impl RecordedFacts {
         notes.collect()
     }
 
-    /// Returns the recorded facts of `class`, except facts that are measured at the end of the run: touches,
-    /// reclaim and memory of cgroups.
+    /// Returns the recorded facts of `class`, except facts that are measured at the end of the run: touches, calls of
+    /// functions that change tags, reclaim and memory of cgroups.
     pub fn of_class(&self, class: EventClass) -> RunFacts {
         let texts = |topic| {
             self.topic(topic).filter_map(|(item, value)| match value {
@@ -235,6 +250,7 @@ impl RecordedFacts {
             from_start: self.text(RUN, "from_start").is_some(),
             allocators: allocators.collect(),
             tags: tags.collect(),
+            tag_format: self.tag_format(),
             killed_cgroups: texts(KILLED_CGROUP).filter_map(|(id, path)| Some((CgroupId::of(id)?, path))).collect(),
             filtered: Amount { bytes: Bytes(filtered("bytes")), count: filtered("count") },
             raised: self.raised().filter(|_| class.probes_allocators()),
@@ -248,7 +264,8 @@ impl RecordedFacts {
     /// Returns the facts of [`Self::of_class`], and the facts that are measured when the run ends.
     pub(crate) fn of_class_at_end(&self, class: EventClass) -> RunFacts {
         let touches = self.touches().filter(|_| Quantity::ColdBytes.is_of(class));
-        let facts = RunFacts { touches, ..self.of_class(class) };
+        let tag_functions = if class.probes_allocators() { self.tag_functions() } else { Vec::new() };
+        let facts = RunFacts { touches, tag_functions, ..self.of_class(class) };
         if !class.counts_stalls() {
             return facts;
         }
@@ -259,6 +276,16 @@ impl RecordedFacts {
             cgroups: topic(reclaim::CGROUP).map(reclaim::cgroups).unwrap_or_default(),
             ..facts
         }
+    }
+
+    /// Returns the calls of the functions that change tags.
+    pub fn tag_functions(&self) -> Vec<TagFunctionCalls> {
+        // Items are sorted as text, and their numbers have leading zeros.
+        let functions = self.topic(tag_functions::TOPIC).filter_map(|(_, value)| match value {
+            FactValue::Text(text) => tag_functions::read(text),
+            FactValue::Number(_) => None,
+        });
+        functions.collect()
     }
 
     fn raised(&self) -> Option<RaisedMinSize> {
@@ -339,7 +366,7 @@ impl RecordedFacts {
 mod tests {
     use memtrace_model::{
         Comm, KernelThread, MachineReclaim, MemcgMemory, Nanoseconds, PerSecond, Pid, PressureTime, ReclaimActivity,
-        ReclaimKind, UntracedProcess, UntracedReason, VmCounters,
+        ReclaimKind, TestedArgument, UntracedProcess, UntracedReason, VmCounters,
     };
 
     use super::*;
@@ -354,8 +381,16 @@ mod tests {
         let mut counts = DebugFileCounts::default();
         counts.downloaded.0 += 7;
         counts.add(DebugFileOutcome::NotFound);
+        let tested = TestedArgument { argument: 1, values: vec![(0, 5), (u32::MAX, 6)], others: 7 };
+        let function = |rule: &str, tested| TagFunctionCalls { rule: rule.into(), calls: 18, effective: 3, tested };
         let run = RunFacts {
             class: EventClass::Heap,
+            tag_format: Some(TagFormat::Hex),
+            tag_functions: vec![
+                function("set=ns::f(int, char)(id=arg0,if=arg1==7)", Some(tested)),
+                function("set=g(id=arg0,if=arg0==1)", Some(TestedArgument::default())),
+                function("leave=h", None),
+            ],
             allocators: BTreeMap::from([(AllocatorId(3), String::from("libpool.so"))]),
             killed_cgroups: CgroupId::of(99).map(|id| (id, String::from("/a"))).into_iter().collect(),
             filtered: Amount { bytes: Bytes(64), count: 2 },
@@ -378,7 +413,8 @@ mod tests {
         };
         let (start, end) = (Tick(1000), Tick(5000));
         let rules = String::from("[[rule]]\ntag = 'a'\nfunction = 'f'");
-        let grouping = RecordedGrouping { by: GroupBy::Tag, tags: Some(rules), program_tags: true };
+        let tag_format = Some(TagFormat::Hex);
+        let grouping = RecordedGrouping { by: GroupBy::Tag, tags: Some(rules), program_tags: true, tag_format };
         let mut facts = at_start("pid 7 (a)", start, &grouping, Some(Metric::AllocBytes));
         facts.extend(at_end(end, Duration::from_secs(4)));
         facts.extend(of_class(&run));
@@ -392,6 +428,8 @@ mod tests {
         assert_eq!((read.run(), read.metric()), (Some(Duration::from_secs(4)), Some(Metric::AllocBytes)));
         assert_eq!((read.of_class_at_end(EventClass::Heap), read.notes()), (run, notes));
         assert_eq!(read.of_class(EventClass::Heap).touches, None, "touches are measured when the run ends");
+        assert!(read.of_class(EventClass::Heap).tag_functions.is_empty(), "calls are counted until the run ends");
+        assert!(read.of_class_at_end(EventClass::Fault).tag_functions.is_empty(), "only blocks have these tags");
         assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");
         assert_eq!(read.of_class(EventClass::Fault).raised, None, "only blocks have a minimum size");
     }

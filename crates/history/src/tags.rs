@@ -5,25 +5,29 @@ mod rules;
 
 use std::collections::{BTreeMap, HashMap};
 
-use memtrace_model::{LabelId, Part, ProcessProfile, Profile, StackLabels, StackProfile, TagId, TagName, Tid};
+use memtrace_model::{
+    LabelId, Part, ProcessProfile, Profile, StackLabels, StackProfile, TagFormat, TagId, TagName, Tid,
+};
 
 pub use self::rules::TagRules;
 
 use self::rules::Rule;
 
-/// Returns the name of a tag that a target has set. `rules` can name tags that are numbers.
-pub fn name(tag: &TagName, rules: Option<&TagRules>) -> String {
-    match (tag, rules) {
-        (TagName::Number(number), Some(rules)) => rules.name_of(*number).map_or_else(|| tag.to_string(), str::to_owned),
-        _ => tag.to_string(),
-    }
+/// Returns the name of a tag that a target has set. `rules` can name tags that are numbers; other numbers have `format`.
+pub fn name(tag: &TagName, rules: Option<&TagRules>, format: Option<TagFormat>) -> String {
+    let by_rule = match (tag, rules) {
+        (TagName::Number(number), Some(rules)) => rules.name_of(*number),
+        _ => None,
+    };
+    by_rule.map_or_else(|| tag.text(format), str::to_owned)
 }
 
 /// Returns the label of each stack: its tag. A tag that the target has set takes precedence over tags by rule.
 pub fn labels(profile: &Profile, rules: Option<&TagRules>) -> StackLabels {
     let mut labels = Labels::default();
+    let format = profile.run.tag_format;
     let of_programs: BTreeMap<TagId, LabelId> =
-        profile.run.tags.iter().map(|(id, tag)| (*id, labels.number(&name(tag, rules)))).collect();
+        profile.run.tags.iter().map(|(id, tag)| (*id, labels.number(&name(tag, rules, format)))).collect();
     let mut of_stacks = match rules {
         Some(rules) => rules.labels(profile, &mut labels),
         None => vec![None; profile.stacks.len()],

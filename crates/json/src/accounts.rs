@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Object, Text, Tool};
+use crate::{Object, TagFunction, Text, Tool};
 
 /// `memtrace accounts --format json` writes this object.
 ///
@@ -26,6 +26,10 @@ pub struct Accounts<'a> {
     pub total: AccountNumbers,
     /// Number of lost events by [reason](#json-of-a-report), without zeros.
     pub losses: Object<'a, u64>,
+    /// Only with functions that set tags, at the end of the trace: the calls of each function, in the order of the command
+    /// line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tag_functions: Vec<TagFunction<'a>>,
     /// Notes for the reader.
     pub notes: Vec<Text<'a>>,
     /// The groups.

@@ -18,6 +18,7 @@ mod process;
 mod reclaim;
 mod report;
 mod stack;
+mod tag_function;
 mod threads;
 mod working_set;
 
@@ -37,6 +38,7 @@ pub use reclaim::{
 };
 pub use report::{Cost, Group, Mark, ProcessTimeline, RaisedMinSize, Report, Timeline, TouchWindow, Window};
 pub use stack::{Frame, Stack};
+pub use tag_function::{TagFunction, TestedValue};
 pub use threads::{
     Interval, IntervalEvent, MachineUsage, MonitoredProcess, MonitoredThread, OtherThreads, ThreadUsage,
 };

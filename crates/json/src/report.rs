@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Activity, Blocks, Cgroup, Frame, Histograms, KernelCounts, MachineReclaim, Numbers, Object, OomKill, Process,
-    Stack, Text, Tool, Untraced,
+    Stack, TagFunction, Text, Tool, Untraced,
 };
 
 /// `memtrace … -o FILE.json` writes this object.
@@ -114,6 +114,10 @@ pub struct Report<
     pub losses: Object<'a, u64>,
     /// Processes in scope that this event class does not trace.
     pub untraced: Untraced<'a>,
+    /// Only with functions that set tags, at the end of the trace: the calls of each function, in the order of the command
+    /// line.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tag_functions: Vec<TagFunction<'a>>,
     /// Further facts for the reader: parts of the target that were not traced, a high cost of tracing.
     pub notes: Vec<Text<'a>>,
     /// Only if debuginfod servers are allowed: number of objects without debug information by outcome of the search for

@@ -75,7 +75,9 @@ pub use reclaim::{
 pub use run_facts::{RaisedMinSize, RunFacts};
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
 pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
-pub use tag::{TagAction, TagEffect, TagName, TagSource, TagValue};
+pub use tag::{
+    TagAction, TagEffect, TagField, TagFormat, TagFunctionCalls, TagName, TagSource, TagValue, TestedArgument,
+};
 pub use text_width::{columns_of, padded, padded_left, shortened, shortened_left};
 pub use threads::{
     CounterSource, MachineUsage, MachineValue, OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState,
@@ -102,7 +104,9 @@ pub use memtrace_common::vocabulary::{
 };
 
 /// Limits of the wire format.
-pub use memtrace_common::wire::{COUNTED_SITES, DEFAULT_FRAMES, HIERARCHIES, MAX_FRAMES, MAX_RINGS};
+pub use memtrace_common::wire::{
+    COUNTED_SITES, DEFAULT_FRAMES, HIERARCHIES, MAX_FRAMES, MAX_RINGS, MAX_TAG_FUNCTIONS, MAX_TAG_STEPS,
+};
 
 /// The sample of pages, which the BPF programs choose.
 pub use memtrace_common::wire::is_sampled;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     Activity, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory,
-    MemoryTimeline, TagId, TagName, TouchWindow, Untraced, format,
+    MemoryTimeline, TagFormat, TagFunctionCalls, TagId, TagName, TouchWindow, Untraced, format,
 };
 
 /// Facts of a run for the profile of one event class.
@@ -37,6 +37,11 @@ pub struct RunFacts {
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Names of tags that processes have set, if blocks are grouped by them.
     pub tags: BTreeMap<TagId, TagName>,
+    /// Format of tags that are numbers, if one was chosen.
+    pub tag_format: Option<TagFormat>,
+    /// Calls of the functions that change tags, in the order of the command line. Only a profile at the end of the run has
+    /// them.
+    pub tag_functions: Vec<TagFunctionCalls>,
     /// Paths of the control groups with OOM kills, if they still exist.
     pub killed_cgroups: BTreeMap<CgroupId, String>,
     /// Reclaim activity of the whole machine, if it was traced.

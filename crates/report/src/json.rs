@@ -16,7 +16,7 @@ pub use self::reader::{ReadError, SavedReport, read};
 use std::io;
 
 use memtrace_json::{self as schema, Object, Stream};
-use memtrace_model::{DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd};
+use memtrace_model::{DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, TagFunctionCalls};
 
 use crate::groups::{Group, Groups};
 use crate::json_lines;
@@ -74,6 +74,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         oom_kills: profile.oom_kills.iter().map(|kill| reclaim::oom_kill(profile, kill)).collect(),
         losses: losses(&profile.losses),
         untraced: processes::untraced(&profile.run.untraced),
+        tag_functions: profile.run.tag_functions.iter().map(tag_function).collect(),
         notes: profile.run.notes.iter().map(Into::into).collect(),
         debug_files: profile.run.debug_files.as_ref().map(debug_files),
         stack_quality: stack_quality(&StackQuality::of(profile)),
@@ -98,6 +99,20 @@ fn group<'a>(profile: &Profile, root: &'a Group) -> schema::Group<'a> {
         totals: numbers::of(profile, root.usage, root.known),
         kernel: root.known.map(numbers::kernel_counts),
         peak_bytes: root.at_peak().map(|bytes| bytes.0),
+    }
+}
+
+/// Returns the calls of a function that sets tags.
+pub(super) fn tag_function(function: &TagFunctionCalls) -> schema::TagFunction<'_> {
+    let TagFunctionCalls { rule, calls, effective, tested } = function;
+    let value = |&(value, calls): &(u32, u64)| schema::TestedValue { value, calls };
+    schema::TagFunction {
+        rule: rule.as_str().into(),
+        calls: *calls,
+        effective_calls: *effective,
+        tested_argument: tested.as_ref().map(|tested| tested.argument),
+        tested_values: tested.as_ref().map(|tested| tested.values.iter().map(value).collect()),
+        other_values_calls: tested.as_ref().map(|tested| tested.others),
     }
 }
 

@@ -16,6 +16,21 @@ pub enum TagAction {
     SetCall = 4,
     /// Moves a block to the current thread and tag.
     Claim = 5,
+    /// Sets the tag of a block of the current call of a wrapper: the last block without a tag, else the next one.
+    SetLast = 6,
+    /// Begins a call of a wrapper: a function that allocates a block and asks for the tag of the block.
+    EnterWrapper = 7,
+    /// Ends a call of a wrapper.
+    LeaveWrapper = 8,
+}
+
+impl TagAction {
+    /// Returns true if the action sets a new tag.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has_tag(self) -> bool {
+        matches!(self, Self::Set | Self::Enter | Self::SetProcess | Self::SetCall | Self::SetLast)
+    }
 }
 
 /// Value of a tag.

@@ -43,6 +43,8 @@ pub struct Settings {
     pub records_allocators: u32,
     /// 1 if allocation records have the tag of the block, else 0.
     pub records_tags: u32,
+    /// 1 if functions can tag a block that was allocated before, else 0.
+    pub records_late_tags: u32,
     /// 1 if usable sizes are recorded for allocators that store them, 0 if requested sizes are recorded.
     pub usable_sizes: u32,
     /// N, if one page in N is recorded; 1 records every page.
@@ -85,8 +87,6 @@ pub struct Settings {
     pub thread_io: ThreadIoLayout,
     /// Offsets of the members for the locks of memory maps.
     pub memory_lock: MemoryLockLayout,
-    /// Padding: zero.
-    pub reserved: u32,
 }
 
 /// Number of programs at a tracepoint, if the kernel can preempt a program. For each event, the kernel runs at least

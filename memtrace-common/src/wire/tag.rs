@@ -20,6 +20,15 @@ pub const UNTAGGED: u32 = 0;
 /// Common id of all tags beyond [`MAX_TAGS`].
 pub const OTHER_TAGS: u32 = MAX_TAGS + 1;
 
+/// Maximum number of functions of a run that change tags and have a [`TagFunctionState`].
+pub const MAX_TAG_FUNCTIONS: usize = 64;
+
+/// Maximum number of pointers between an argument and the tag.
+pub const MAX_TAG_STEPS: usize = 2;
+
+/// Number of distinct values of an argument that are counted separately.
+pub const SEEN_VALUES: usize = 8;
+
 /// Identity of a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
@@ -42,6 +51,35 @@ pub struct TagEntry {
     pub name: [u8; TAG_NAME],
 }
 
+/// Function that changes tags: the field with the tag, and counts of its calls. User space writes the field before it
+/// attaches the probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct TagFunctionState {
+    /// Number of pointers between the argument and the tag: 0 to [`MAX_TAG_STEPS`].
+    pub steps: u32,
+    /// Numbers that are added to the argument and to each pointer.
+    pub offsets: [i32; MAX_TAG_STEPS + 1],
+    /// Number of calls.
+    pub calls: u64,
+    /// Number of calls that changed a tag.
+    pub effective: u64,
+    /// First distinct values of the argument that the condition tests.
+    pub values: [SeenValue; SEEN_VALUES],
+    /// Number of calls with other values.
+    pub others: u64,
+}
+
+/// A value of the argument that a condition tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SeenValue {
+    /// The lower 32 bits of the argument, plus 1; 0 if the entry is not used.
+    pub key: u64,
+    /// Number of calls with this value.
+    pub calls: u64,
+}
+
 /// BPF cookie of a function that changes the current tag. The lower bits are as in [`crate::vocabulary::Cookie`]: the
 /// first place has the index of the argument with the tag, the second place the index of the argument that a condition
 /// tests.
@@ -52,6 +90,8 @@ impl TagCookie {
     const ACTION_SHIFT: u32 = 8;
     const IS_NAME: u64 = 1 << 12;
     const IS_HALF: u64 = 1 << 13;
+    const FUNCTION_SHIFT: u32 = 16;
+    const FUNCTION_MASK: u64 = 0xff;
     const CONDITION_SHIFT: u32 = 32;
 
     /// Encodes an effect. `tag` is the index of the argument with the tag; `None` if the tag is the function's result,
@@ -76,6 +116,23 @@ impl TagCookie {
         Self(tag | tested << 4 | (action as u64) << Self::ACTION_SHIFT | kind | expected << Self::CONDITION_SHIFT)
     }
 
+    /// Returns the cookie of the function with this index in the map of [`TagFunctionState`]s, which has
+    /// [`MAX_TAG_FUNCTIONS`] entries. The cookie must have no index yet.
+    #[must_use]
+    pub const fn with_function(self, index: u8) -> Self {
+        Self(self.0 | (index as u64 + 1) << Self::FUNCTION_SHIFT)
+    }
+
+    /// Returns the index of the function in the map of [`TagFunctionState`]s; `None` if the function has none.
+    #[inline(always)]
+    #[must_use]
+    pub const fn function(self) -> Option<u32> {
+        match self.0 >> Self::FUNCTION_SHIFT & Self::FUNCTION_MASK {
+            0 => None,
+            number => Some(number as u32 - 1),
+        }
+    }
+
     /// Returns the effect.
     #[inline(always)]
     #[must_use]
@@ -86,7 +143,10 @@ impl TagCookie {
             2 => TagAction::Leave,
             3 => TagAction::SetProcess,
             4 => TagAction::SetCall,
-            _ => TagAction::Claim,
+            5 => TagAction::Claim,
+            6 => TagAction::SetLast,
+            7 => TagAction::EnterWrapper,
+            _ => TagAction::LeaveWrapper,
         }
     }
 
@@ -97,11 +157,18 @@ impl TagCookie {
         self.0 & Self::IS_NAME != 0
     }
 
+    /// Returns true if the tag is a number of 32 bits.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_half(self) -> bool {
+        self.0 & Self::IS_HALF != 0
+    }
+
     /// Returns the value without an undefined upper half.
     #[inline(always)]
     #[must_use]
     pub const fn cut(self, value: u64) -> u64 {
-        if self.0 & Self::IS_HALF != 0 { value & u32::MAX as u64 } else { value }
+        if self.is_half() { value & u32::MAX as u64 } else { value }
     }
 
     /// Returns the value that the condition expects.
@@ -115,7 +182,10 @@ impl TagCookie {
 const _: () = {
     assert!(size_of::<TagKey>() == 16);
     assert!(size_of::<TagEntry>() == 72);
+    assert!(size_of::<SeenValue>() == 16);
+    assert!(size_of::<TagFunctionState>() == 168);
     assert!(MAX_TAGS <= u16::MAX as u32);
+    assert!((MAX_TAG_FUNCTIONS as u64) <= TagCookie::FUNCTION_MASK);
 };
 
 #[cfg(test)]
@@ -132,11 +202,19 @@ mod tests {
             TagAction::SetProcess,
             TagAction::SetCall,
             TagAction::Claim,
+            TagAction::SetLast,
+            TagAction::EnterWrapper,
+            TagAction::LeaveWrapper,
         ];
         for action in all {
             let cookie = TagCookie::new(action, Some(1), TagValue::Name, Some((0, u32::MAX)));
-            assert_eq!((cookie.action(), cookie.is_name(), cookie.condition()), (action, true, u32::MAX));
-            assert_eq!([0, 1].map(|place| Cookie(cookie.0).argument(place)), [1, 0]);
+            assert_eq!(cookie.function(), None);
+            for function in [0, MAX_TAG_FUNCTIONS as u8 - 1] {
+                let cookie = cookie.with_function(function);
+                assert_eq!((cookie.action(), cookie.is_name(), cookie.condition()), (action, true, u32::MAX));
+                assert_eq!(cookie.function(), Some(u32::from(function)));
+                assert_eq!([0, 1].map(|place| Cookie(cookie.0).argument(place)), [1, 0]);
+            }
         }
         let cookie = TagCookie::new(TagAction::Set, None, TagValue::Word, None);
         assert_eq!(cookie.cut(u64::MAX), u64::MAX);

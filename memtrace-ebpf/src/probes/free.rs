@@ -5,7 +5,7 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, EnteredCall, Entry, Pending};
 use crate::thread::Thread;
-use crate::{arguments, emit, gate, loss, private_stack, registers};
+use crate::{arguments, emit, gate, late_tags, loss, private_stack, registers};
 
 /// Returns true if frees of the current process are recorded now. In this case, counts the hit, even if the call has a null
 /// pointer.
@@ -27,10 +27,17 @@ fn enter(context: &ProbeContext, address: u64) {
     let stack_pointer = registers::stack_pointer(registers::of(context));
     let EnteredCall { entry, frees_last_block } = pending::enter_free(context, thread, stack_pointer, address);
     match entry {
-        Entry::Outermost | Entry::TailCall => emit::free(context, thread, address, frees_last_block),
+        Entry::Outermost | Entry::TailCall => free(context, thread, address, frees_last_block),
         Entry::Repeated => emit::repeated_free(context, thread, address),
         Entry::Nested => {}
     }
+}
+
+/// Records the free of a block, after its allocation.
+#[inline(always)]
+fn free(context: &ProbeContext, thread: Thread, address: u64, frees_last_block: bool) {
+    late_tags::before_free(context, thread, address);
+    emit::free(context, thread, address, frees_last_block);
 }
 
 /// Does the same as [`enter`], for a function that may call another function that frees. The return of the function is
@@ -45,11 +52,11 @@ fn enter_around(context: &ProbeContext, address: u64) {
     let pending = Pending { call: Call::Free, size: 0, aux: address, extra: 0 };
     match pending::begin(context, thread, stack_pointer, pending) {
         Some(EnteredCall { entry: Entry::Outermost, frees_last_block }) => {
-            emit::free(context, thread, address, frees_last_block);
+            free(context, thread, address, frees_last_block);
         }
         Some(_) => {}
         // The thread has no slot. The free is recorded anyway, and nested frees will be recorded too.
-        None => emit::free(context, thread, address, false),
+        None => free(context, thread, address, false),
     }
 }
 

@@ -10,8 +10,8 @@ use crate::settings::field;
 use crate::thread::Thread;
 use crate::usage::allocator_counters;
 use crate::{
-    address_space, cgroup, demotion, emit, gate, kernel, owner, pending, process_filter, rusage, settings, tags,
-    thread, unwind,
+    address_space, cgroup, demotion, emit, gate, kernel, late_tags, owner, pending, process_filter, rusage, settings,
+    tags, thread, unwind,
 };
 
 redundant::programs!(Exec at "sched_process_exec": process_exec process_exec_2 process_exec_3);
@@ -32,8 +32,8 @@ impl Event for Exec {
     fn handle(context: &RawTracePointContext) {
         let thread = Thread::current();
         // If a thread other than the leader calls exec, it takes the leader's id. `old_pid` is its previous id.
-        forget_thread(context.arg::<u64>(1) as u32);
-        forget_thread(thread.tid);
+        forget_thread(context, context.arg::<u64>(1) as u32);
+        forget_thread(context, thread.tid);
         tags::forget_process(thread.pid);
         unwind::forget_process(thread.pid);
         allocator_counters::forget(thread.pid);
@@ -77,7 +77,7 @@ impl Event for Exit {
     #[inline(always)]
     fn handle(context: &RawTracePointContext) {
         let thread = Thread::current();
-        forget_thread(thread.tid);
+        forget_thread(context, thread.tid);
         if thread::is_last(context.arg(0)) {
             tags::forget_process(thread.pid);
             unwind::forget_process(thread.pid);
@@ -200,7 +200,8 @@ fn cgroup_rmdir(context: RawTracePointContext) -> i32 {
 
 /// Removes the state of a thread that exits or has called exec.
 #[inline(always)]
-fn forget_thread(tid: u32) {
+fn forget_thread(context: &RawTracePointContext, tid: u32) {
+    late_tags::forget(context, tid);
     tags::forget(tid);
     pending::forget(tid);
 }

@@ -8,7 +8,7 @@ use aya_ebpf::programs::ProbeContext;
 
 use crate::pending::{self, Call, EnteredCall, Entry, Pending};
 use crate::thread::Thread;
-use crate::{arguments, emit, gate, loss, private_stack, registers};
+use crate::{arguments, emit, gate, late_tags, loss, private_stack, registers};
 
 #[inline(always)]
 fn enter(context: &ProbeContext, old: u64, size: u64) {
@@ -27,6 +27,7 @@ fn begin(context: &ProbeContext, pending: Pending) {
         pending::begin(context, thread, stack_pointer, pending)
         && pending.aux != 0
     {
+        late_tags::before_free(context, thread, pending.aux);
         emit::tentative_free(context, thread, pending.aux, frees_last_block);
     }
 }

@@ -115,6 +115,7 @@ impl From<&Error> for Exit {
             | Error::SpanProbes { .. }
             | Error::SpanFunction { .. }
             | Error::SpanReturns { .. }
+            | Error::TagReturns { .. }
             | Error::NotRecorded { .. }
             | Error::NotComparable { .. }
             | Error::NotInFormat { .. } => Self::Usage,

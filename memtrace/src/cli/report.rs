@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use memtrace_model::{AccountColumn, GroupBy, Metric, ThreadColumn};
+use memtrace_model::{AccountColumn, GroupBy, Metric, TagFormat, ThreadColumn};
 use memtrace_report::Format;
 
 use super::console::Console;
@@ -95,6 +95,10 @@ pub(super) struct ReportArgs {
     #[arg(long, value_name = "FILE")]
     tags: Option<PathBuf>,
 
+    /// Write tags that are numbers in this format [default: that of the trace]
+    #[arg(long, value_name = "FORMAT", value_parser = possible_values::tag_formats())]
+    tag_format: Option<TagFormat>,
+
     /// List N sites and N processes, or N accounts, in texts [default: 10; 40 accounts]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
@@ -168,6 +172,7 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
         metric: args.metric,
         by,
         tags,
+        tag_format: args.tag_format,
         top: args.top.unwrap_or(default_top),
         keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
@@ -179,6 +184,7 @@ fn view(args: &ReportArgs) -> Result<View, ArgConflict> {
         ("--metric", args.metric.is_some()),
         ("--by", args.by.is_some()),
         ("--tags", args.tags.is_some()),
+        ("--tag-format", args.tag_format.is_some()),
         ("--all-stacks", args.all_stacks),
     ];
     let of_stacks = of_stacks.iter().find(|(_, is_given)| *is_given).map(|(option, _)| *option);
@@ -245,6 +251,7 @@ mod tests {
             metric: None,
             by: None,
             tags: None,
+            tag_format: None,
             top: 10,
             keep_ended: 1000,
             all_stacks: false,
@@ -266,12 +273,14 @@ mod tests {
             metric: Some(Metric::AllocBytes),
             by: Some(GroupBy::Thread),
             tags: None,
+            tag_format: Some(TagFormat::Hex),
             top: 3,
             keep_ended: 0,
             all_stacks: true,
             heap_profiles: Vec::new(),
         };
-        let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --top 3 --keep-ended 0 --all-stacks";
+        let line = "a --from +90s --to -5m -o b.svg -m alloc-bytes --by thread --tag-format hex --top 3 --keep-ended 0 \
+                    --all-stacks";
         assert_eq!(parse(line), Ok(expected));
     }
 
@@ -290,6 +299,7 @@ mod tests {
             ("a --view accounts --sort size", "there is no column 'size'"),
             ("a --view threads --by thread", "--by does not apply to threads"),
             ("a --view accounts --by thread", "--by does not apply to accounts"),
+            ("a --view accounts --tag-format hex", "--tag-format does not apply to accounts"),
             ("a --view accounts -m peak-bytes", "--metric does not apply to accounts"),
             ("a --view accounts -o b.svg", "accounts are not written as svg"),
             ("a --format csv", "stacks are not written as csv"),

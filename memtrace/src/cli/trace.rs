@@ -65,7 +65,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     let needs_report = !has_outputs || !output.outputs.is_empty();
     let timeline = recording.timeline(&output, recorded.as_ref());
     let every = output.resolve_every(recorded.as_ref().map(|recorded| recorded.interval).or(timeline))?;
-    let grouping = grouping.resolve(hooks.has_program_tags())?;
+    let grouping = grouping.resolve(hooks.has_program_tags(), hooks.tag_format()?, recorded.is_some())?;
     let (tag_functions, tag_probes) = hooks.take_tags(&target)?;
     let activity = spans.resolve(blocks.allocator_latency, &target)?.or_else(|| stalls_as_spans(&output, &events));
     let threads = hooks.thread_filter(&target);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memtrace_history::tags::TagRules;
-use memtrace_model::{GroupBy, printable};
+use memtrace_model::{GroupBy, TagFormat, printable};
 
 use crate::options::conflict::ArgConflict;
 use crate::options::headings::OUTPUT;
@@ -36,8 +36,14 @@ pub(crate) struct GroupArgs {
 }
 
 impl GroupArgs {
-    /// Returns the grouping of stacks. `program_tags` is true if blocks have tags that the traced process sets.
-    pub(crate) fn resolve(&self, program_tags: bool) -> Result<Grouping, ArgConflict> {
+    /// Returns the grouping of stacks. `program_tags` is true if blocks have tags that the traced process sets; the tags have
+    /// the format `tag_format`. `is_recorded` is true if the stacks are recorded.
+    pub(crate) fn resolve(
+        &self,
+        program_tags: bool,
+        tag_format: Option<TagFormat>,
+        is_recorded: bool,
+    ) -> Result<Grouping, ArgConflict> {
         if self.by.len() > 1 {
             return Err(ArgConflict::new(
                 "--by has more than one key",
@@ -52,18 +58,19 @@ impl GroupArgs {
             ));
         }
         if program_tags {
-            check_program_tags(by, tags.as_ref())?;
+            check_program_tags(by, tags.as_ref(), is_recorded)?;
         }
-        Ok(Grouping { by, tags, program_tags })
+        Ok(Grouping { by, tags, program_tags, tag_format })
     }
 }
 
-/// Checks that `by` and the rules can be combined with tags that the traced process sets.
-fn check_program_tags(by: GroupBy, rules: Option<&TagRules>) -> Result<(), ArgConflict> {
-    if !by.is_tag() {
+/// Checks that `by` and the rules can be combined with tags that the traced process sets. A recording has the tags too if
+/// the stacks are grouped by another key.
+fn check_program_tags(by: GroupBy, rules: Option<&TagRules>, is_recorded: bool) -> Result<(), ArgConflict> {
+    if !by.is_tag() && !is_recorded {
         return Err(ArgConflict::new(
             format!("tags of the program are given with --by {}", by.name()),
-            "remove one of them; --tag-from, and a tag of --hook, group by tag",
+            "remove one of them, because --tag-from, and a tag of --hook, group by tag; or record both: `memtrace record`",
         ));
     }
     if rules.is_some_and(TagRules::tests_threads) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValue, TypedValueParser};
 use memtrace_host::kernel::ThreadFilter;
-use memtrace_model::{Bytes, Metric, Requirement, format};
+use memtrace_model::{Bytes, MAX_TAG_FUNCTIONS, Metric, Requirement, TagFormat, format};
 use memtrace_object::allocators::{NamedAllocator, UserHooks};
 
 use super::target::{TargetArgs, thread};
@@ -52,11 +52,16 @@ pub(crate) struct HookArgs {
     /// May be given more than once, and with several functions: set=FUNC(id=argN) sets the tag of the thread to an
     /// argument, enter=FUNC(id=argN),leave=FUNC nest, get=FUNC()->ret sets it to a result, and process=FUNC(id=argN)
     /// sets that of threads without one. name=argN is a C string, id=argN:32 a number of 32 bits, and if=argN==VALUE a
-    /// condition. A file can precede the function, as in set=/usr/bin/server:set_module(id=arg0). `probes` takes the tags
-    /// from the probes of memtrace.h in all objects of the targets, and FILE:probes from those of a file. A block keeps the
-    /// tag with which it was allocated.
+    /// condition. name=*(argN+0x18) is a field of a structure. get=FUNC()->ret,within=FUNC2 tags the last block that FUNC2 has
+    /// allocated when it calls FUNC. A file can precede the function, as in set=/usr/bin/server:set_module(id=arg0). `probes`
+    /// takes the tags from the probes of memtrace.h in all objects of the targets, and FILE:probes from those of a file. A
+    /// block keeps the tag with which it was allocated. The report states the calls of each function.
     #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, hide_short_help = true, help_heading = OUTPUT)]
     pub(crate) tag_from: Vec<TagFrom>,
+
+    /// Write tags that are numbers in this format [default: dec up to 32 bits, hex for longer numbers]
+    #[arg(long, value_name = "FORMAT", value_parser = possible_values::tag_formats(), hide_short_help = true, help_heading = OUTPUT)]
+    pub(crate) tag_format: Option<TagFormat>,
 }
 
 impl HookArgs {
@@ -67,7 +72,19 @@ impl HookArgs {
             ("--hook", !self.hooks.is_empty()),
             ("--thread", !self.threads.is_empty()),
             ("--tag-from", !self.tag_from.is_empty()),
+            ("--tag-format", self.tag_format.is_some()),
         ])
+    }
+
+    /// Returns the format of tags that are numbers, if one is given.
+    pub(crate) fn tag_format(&self) -> Result<Option<TagFormat>, ArgConflict> {
+        if self.tag_format.is_some() && !self.has_program_tags() {
+            return Err(ArgConflict::new(
+                "--tag-format is given, but the program sets no tags",
+                "remove it, or give the functions that set tags, as in --tag-from 'set=set_module(id=arg0)'",
+            ));
+        }
+        Ok(self.tag_format)
     }
 
     /// Returns the filter of the threads that may allocate traced blocks.
@@ -94,6 +111,12 @@ impl HookArgs {
             }
         }
         functions.extend(self.hooks.iter_mut().flat_map(|hooks| std::mem::take(&mut hooks.tags)));
+        if functions.len() > MAX_TAG_FUNCTIONS {
+            return Err(ArgConflict::new(
+                format!("{} functions set tags, but {MAX_TAG_FUNCTIONS} are possible", functions.len()),
+                "give fewer functions",
+            ));
+        }
         let has_target = target.names_processes();
         if let Some(function) = functions.iter().find(|function| function.object.is_none() && !has_target) {
             return Err(ArgConflict::new(
@@ -333,6 +356,11 @@ mod tests {
         let refused = |line: &[&str]| resolved(line).expect_err("a conflict");
         assert!(refused(&["--all", "--hook", hook]).contains("no file is given for the tags of take"));
         assert!(refused(&["--all", "--tag-from", set, "--by", "user"]).contains("given with --by user"));
+        let recorded = ["--all", "--tag-from", set, "--by", "thread", "--record", "a.memtrace"];
+        let both = PartKeys::THREAD.union(PartKeys::TAG);
+        assert_eq!(resolved(&recorded), Ok((GroupBy::Thread, both, 1)), "a recording has the tags too");
+        assert!(refused(&["--pid", "7", "--tag-format", "hex"]).contains("the program sets no tags"));
+        assert!(refused(&["--pid", "7", "--tag-from", &[set; 65].join(",")]).contains("65 functions set tags"));
         assert!(refused(&["--pid", "7", "--by", "tag"]).contains("needs rules for tags, or functions"));
         assert!(refused(&["--pid", "7", "--tag-from", set, "--events", "fault"]).contains("--tag-from"));
     }

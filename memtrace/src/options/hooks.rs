@@ -78,6 +78,7 @@ fn hook(text: &str) -> Result<(&'static Function, Option<TagFunction>), String> 
             value,
             condition: None,
         },
+        rule: text.to_owned(),
     });
     let signature = match (role.trim(), result) {
         ("alloc", Some(result)) => args.alloc(result),
@@ -201,14 +202,15 @@ mod tests {
 
     #[test]
     fn functions_that_allocate_can_have_a_tag() {
-        let hooks = hooks("alloc=take(size=arg0,tagname=arg1)->ret,free=give(arg0)").expect("a hook with a tag");
+        let rule = String::from("alloc=take(size=arg0,tagname=arg1)->ret");
+        let hooks = hooks(&format!("{rule},free=give(arg0)")).expect("a hook with a tag");
         let effect = TagEffect {
             action: TagAction::SetCall,
             source: Some(TagSource::Argument(1)),
             value: TagValue::Name,
             condition: None,
         };
-        assert_eq!(hooks.tags, [TagFunction { object: None, name: "take".into(), effect }]);
+        assert_eq!(hooks.tags, [TagFunction { object: None, name: "take".into(), effect, rule }]);
         assert_eq!(hooks.hooks.functions.len(), 2);
     }
 

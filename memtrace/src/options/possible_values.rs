@@ -1,7 +1,7 @@
 //! Parsers of options with a fixed set of values. The help lists the values.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use memtrace_model::{EventClass, GroupBy, Metric};
+use memtrace_model::{EventClass, GroupBy, Metric, TagFormat};
 use memtrace_report::Format;
 
 use crate::targets::select::ProbeSite;
@@ -41,6 +41,16 @@ pub(crate) fn group_keys() -> impl TypedValueParser<Value = GroupBy> {
             GroupBy::Tag => "tag, by the rules of --tags or the functions of --tag-from",
         };
         PossibleValue::new(key.name()).help(help)
+    })
+}
+
+pub(crate) fn tag_formats() -> impl TypedValueParser<Value = TagFormat> {
+    one_of(TagFormat::ALL, |format| {
+        let help = match format {
+            TagFormat::Hex => "hexadecimal, as in 0xa000001",
+            TagFormat::Dec => "decimal",
+        };
+        PossibleValue::new(format.name()).help(help)
     })
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use memtrace_model::{TagAction, TagEffect, TagSource, TagValue};
+use memtrace_model::{MAX_TAG_STEPS, TagAction, TagEffect, TagField, TagSource, TagValue};
 
-use super::arguments_of_functions::{argument, number, split};
+use super::arguments_of_functions::{argument, split};
 use crate::options::ProbesOf;
 
 /// Argument of one `--tag-from`.
@@ -31,10 +31,23 @@ pub(crate) fn tag_from(text: &str) -> Result<TagFrom, String> {
 
 /// Parses a list of functions: `set=FUNC(id=argN)`, `set=FUNC(id=argN:32)`, `set=FUNC(name=argN)`,
 /// `enter=FUNC(id=argN)` with `leave=FUNC`, `get=FUNC()->ret`, `get=FUNC()->name` and `process=FUNC(id=argN)`. All
-/// except `get` can have a condition, as in `set=FUNC(id=argN,if=argM==7)`. A file can precede the function, as in
+/// except `get` can have a condition, as in `set=FUNC(id=argN,if=argM==7)`. A field of a structure can replace the
+/// argument, as in `set=FUNC(name=*(argN+0x18))`. `within=FUNC` can follow `get`. A file can precede the function, as in
 /// `set=/usr/bin/server:FUNC(id=arg0)`.
 fn tag_functions(text: &str) -> Result<Vec<TagFunction>, String> {
-    let functions = split(text).into_iter().map(tag_function).collect::<Result<Vec<_>, _>>()?;
+    let mut functions: Vec<TagFunction> = Vec::new();
+    for part in split(text) {
+        let function = tag_function(part)?;
+        if function.is_wrapper() {
+            let is_getter = |getter: &&mut TagFunction| getter.effect.source == Some(TagSource::Result);
+            let getter = functions.iter_mut().rfind(|function| !function.is_wrapper());
+            let getter = getter.filter(is_getter).ok_or_else(|| {
+                format!("`{part}` follows no get=FUNC()->ret, as in get=current_module()->ret,within=server_malloc")
+            })?;
+            getter.effect.action = TagAction::SetLast;
+        }
+        functions.push(function);
+    }
     let has = |action| functions.iter().any(|function| function.effect.action == action);
     if has(TagAction::Enter) != has(TagAction::Leave) {
         return Err(String::from("enter and leave belong together, as in enter=push(id=arg0),leave=pop"));
@@ -45,7 +58,7 @@ fn tag_functions(text: &str) -> Result<Vec<TagFunction>, String> {
 fn tag_function(text: &str) -> Result<TagFunction, String> {
     let malformed = || {
         format!(
-            "`{text}` is none of set=FUNC(id=argN), enter=FUNC(id=argN), leave=FUNC, get=FUNC()->ret, process=FUNC(id=argN), probes and FILE:probes"
+            "`{text}` is none of set=FUNC(id=argN), enter=FUNC(id=argN), leave=FUNC, get=FUNC()->ret, within=FUNC, process=FUNC(id=argN), probes and FILE:probes"
         )
     };
     let (role, rest) = text.split_once('=').ok_or_else(malformed)?;
@@ -57,20 +70,21 @@ fn tag_function(text: &str) -> Result<TagFunction, String> {
             let Some(arguments) = arguments else {
                 let nothing = TagEffect { action, source: None, value: TagValue::Word, condition: None };
                 return match action {
-                    TagAction::Leave => located(function, nothing).ok_or_else(malformed),
+                    TagAction::Leave | TagAction::EnterWrapper => {
+                        located(text, function, nothing).ok_or_else(malformed)
+                    }
                     _ => Err(malformed()),
                 };
             };
             let TagArgs { tag, condition } = TagArgs::parse(arguments)?;
-            if tag.is_none() != (action == TagAction::Leave) {
+            if action == TagAction::EnterWrapper || tag.is_none() != (action == TagAction::Leave) {
                 return Err(malformed());
             }
             let (source, value) = tag.unzip();
-            let source = source.map(TagSource::Argument);
             (function, TagEffect { action, source, value: value.unwrap_or(TagValue::Word), condition })
         }
     };
-    located(function, effect).ok_or_else(malformed)
+    located(text, function, effect).ok_or_else(malformed)
 }
 
 fn action(role: &str) -> Option<TagAction> {
@@ -79,6 +93,7 @@ fn action(role: &str) -> Option<TagAction> {
         "enter" => Some(TagAction::Enter),
         "leave" => Some(TagAction::Leave),
         "process" => Some(TagAction::SetProcess),
+        "within" => Some(TagAction::EnterWrapper),
         _ => None,
     }
 }
@@ -100,7 +115,7 @@ fn getter(text: &str) -> Option<(&str, TagEffect)> {
 /// Splits the text into the function and its arguments. The arguments have an equals sign. Other parentheses belong to
 /// a demangled name.
 fn arguments(text: &str) -> (&str, Option<&str>) {
-    let inside = text.strip_suffix(')').and_then(|text| text.rsplit_once('('));
+    let inside = last_parenthesis(text).map(|(function, inside)| (function, &inside[1..inside.len() - 1]));
     match inside {
         Some((function, arguments)) if arguments.contains('=') => (function, Some(arguments)),
         Some((function, "")) => (function, None),
@@ -108,22 +123,38 @@ fn arguments(text: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// Splits the text before its last pair of outer parentheses; returns `None` if the text does not end with a pair.
+fn last_parenthesis(text: &str) -> Option<(&str, &str)> {
+    let mut depth = 0_u32;
+    let begins = |letter: char| {
+        match letter {
+            ')' => depth += 1,
+            '(' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == '(' && depth == 0
+    };
+    let begin = text.strip_suffix(')').and_then(|_| text.rfind(begins))?;
+    Some(text.split_at(begin))
+}
+
 /// Splits the text into the file and the function; returns `None` if the name of the function is empty. The text before
-/// the first colon is a file only if it contains a slash, because a demangled name can have colons.
-fn located(function: &str, effect: TagEffect) -> Option<TagFunction> {
+/// the first colon is a file only if it contains a slash, because a demangled name can have colons. `rule`: the function
+/// with its effect.
+fn located(rule: &str, function: &str, effect: TagEffect) -> Option<TagFunction> {
     let function = function.trim();
     let (object, name) = match function.split_once(':') {
         Some((object, name)) if object.contains('/') => (Some(PathBuf::from(object)), name),
         _ => (None, function),
     };
-    (!name.is_empty()).then(|| TagFunction { object, name: name.to_owned(), effect })
+    (!name.is_empty()).then(|| TagFunction { object, name: name.to_owned(), effect, rule: rule.to_owned() })
 }
 
 /// Arguments in the parentheses of one function.
 #[derive(Default)]
 struct TagArgs {
-    /// Index of the argument with the tag, and the kind of its value.
-    tag: Option<(u8, TagValue)>,
+    /// Source of the tag, and the kind of its value.
+    tag: Option<(TagSource, TagValue)>,
     condition: Option<(u8, u32)>,
 }
 
@@ -133,7 +164,7 @@ impl TagArgs {
         for part in text.split(',').map(str::trim) {
             let is_duplicate = match part.split_once('=') {
                 Some(("id", value)) => args.tag.replace(number(value)?).is_some(),
-                Some(("name", value)) => args.tag.replace((argument(value)?, TagValue::Name)).is_some(),
+                Some(("name", value)) => args.tag.replace((field(value, true)?, TagValue::Name)).is_some(),
                 Some(("if", value)) => args.condition.replace(condition(value)?).is_some(),
                 _ => return Err(format!("`{part}` is none of id=argN, name=argN and if=argN==VALUE")),
             };
@@ -143,6 +174,64 @@ impl TagArgs {
         }
         Ok(args)
     }
+}
+
+/// Parses `argN` or a field, or one of these with the suffix `:32`.
+fn number(text: &str) -> Result<(TagSource, TagValue), String> {
+    match text.trim().strip_suffix(":32") {
+        Some(text) => Ok((field(text, false)?, TagValue::Half)),
+        None => Ok((field(text, false)?, TagValue::Word)),
+    }
+}
+
+/// Largest offset of a field. Few structures are larger.
+const MAX_OFFSET: i32 = (1 << 20) - 1;
+
+/// Parses `argN` or a field, such as `*(argN+0x18)` or `*(*(argN+0x18)+8)`. `can_be_inside`: true if the tag can be inside
+/// of the last structure, as a C string is in `argN+8`.
+fn field(text: &str, can_be_inside: bool) -> Result<TagSource, String> {
+    let malformed = || format!("`{}` is no argument and no field: use argN, *(argN+8) or *(*(argN+8)+8)", text.trim());
+    let mut rest = text.trim();
+    let mut steps = 0_u8;
+    // The offset after each word, the last word first.
+    let mut offsets = Vec::new();
+    let argument = loop {
+        let (inner, offset) = offset(rest)?;
+        offsets.push(offset);
+        let Some(pointer) = inner.strip_prefix('*') else { break argument(inner)? };
+        rest = pointer.strip_prefix('(').and_then(|pointer| pointer.strip_suffix(')')).ok_or_else(malformed)?.trim();
+        steps += 1;
+        if usize::from(steps) > MAX_TAG_STEPS {
+            return Err(format!("`{}` has more than {MAX_TAG_STEPS} pointers", text.trim()));
+        }
+    };
+    if offsets[0] != 0 && !can_be_inside {
+        return Err(format!("`{}` is the address of a field: use *({})", text.trim(), text.trim()));
+    }
+    if offsets == [0] {
+        return Ok(TagSource::Argument(argument));
+    }
+    offsets.reverse();
+    offsets.resize(MAX_TAG_STEPS + 1, 0);
+    let offsets: [i32; MAX_TAG_STEPS + 1] = offsets.try_into().map_err(|_| malformed())?;
+    Ok(TagSource::Field(TagField { argument, steps, offsets }))
+}
+
+/// Splits an expression into the pointer and the offset that is added to it: 0 if there is none.
+fn offset(text: &str) -> Result<(&str, i32), String> {
+    let after = text.rfind(')').map_or(0, |end| end + 1);
+    let Some(sign) = text[after..].find(['+', '-']) else { return Ok((text, 0)) };
+    let (pointer, offset) = text.split_at(after + sign);
+    let (sign, digits) = offset.split_at(1);
+    let digits = digits.trim();
+    let number = match digits.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    let number = number.ok().filter(|_| !digits.contains('+')).and_then(|number| i32::try_from(number).ok());
+    let number = number.filter(|number| *number <= MAX_OFFSET);
+    let number = number.ok_or_else(|| format!("`{digits}` is no offset: use a number of at most {MAX_OFFSET:#x}"))?;
+    Ok((pointer.trim(), if sign == "-" { -number } else { number }))
 }
 
 fn condition(text: &str) -> Result<(u8, u32), String> {
@@ -163,6 +252,8 @@ pub(crate) struct TagFunction {
     /// Symbol or demangled name of the function.
     pub(crate) name: String,
     pub(crate) effect: TagEffect,
+    /// The function with its effect, as the user gave it.
+    pub(crate) rule: String,
 }
 
 impl TagFunction {
@@ -173,6 +264,11 @@ impl TagFunction {
             None => self.name.clone(),
         }
     }
+
+    /// Returns true for a function that allocates a block and asks for the tag of the block.
+    pub(crate) fn is_wrapper(&self) -> bool {
+        self.effect.action == TagAction::EnterWrapper
+    }
 }
 
 #[cfg(test)]
@@ -181,7 +277,7 @@ mod tests {
 
     fn parsed(text: &str) -> Vec<(Option<PathBuf>, String, TagEffect)> {
         let functions = tag_functions(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-        functions.into_iter().map(|TagFunction { object, name, effect }| (object, name, effect)).collect()
+        functions.into_iter().map(|TagFunction { object, name, effect, .. }| (object, name, effect)).collect()
     }
 
     const fn by(action: TagAction, argument: u8) -> TagEffect {
@@ -220,6 +316,48 @@ mod tests {
     }
 
     #[test]
+    fn functions_keep_the_text_of_the_user() {
+        let text = "set=f(int)(id=arg0, if=arg1==2), leave=/bin/a:g,enter=h(name=*(arg1))";
+        let functions = tag_functions(text).unwrap();
+        let rules: Vec<_> = functions.iter().map(|function| function.rule.as_str()).collect();
+        assert_eq!(rules, ["set=f(int)(id=arg0, if=arg1==2)", "leave=/bin/a:g", "enter=h(name=*(arg1))"]);
+    }
+
+    #[test]
+    fn fields_are_parsed_with_their_offsets() {
+        let source = |text: &str| parsed(&format!("set=f({text})"))[0].2.source;
+        let field = |argument, steps, offsets| Some(TagSource::Field(TagField { argument, steps, offsets }));
+        assert_eq!(source("name=*(arg1+0x18)"), field(1, 1, [0x18, 0, 0]));
+        assert_eq!(source("name=*(*(arg1+0x18)+8)"), field(1, 2, [0x18, 8, 0]));
+        assert_eq!(source("name=*(*(arg0 - 16)) + 4"), field(0, 2, [-16, 0, 4]));
+        assert_eq!(source("name=*( arg2 )"), field(2, 1, [0, 0, 0]));
+        assert_eq!(source("name=arg3+40"), field(3, 0, [40, 0, 0]));
+        assert_eq!(source("id=*(arg5+0xfffff):32"), field(5, 1, [0xf_ffff, 0, 0]));
+        assert_eq!(source("id=*(arg4+8),if=arg1==3"), field(4, 1, [8, 0, 0]));
+        assert_eq!(source("name=arg0+0"), Some(TagSource::Argument(0)));
+        assert_eq!(parsed("set=f(id=*(arg5+8):32)")[0].2.value, TagValue::Half);
+        assert_eq!(parsed("set=ns::f(char (*)(int))(name=*(arg1+8))")[0].1, "ns::f(char (*)(int))");
+    }
+
+    #[test]
+    fn getters_inside_a_wrapper_tag_its_last_block() {
+        let effect = |action, source| TagEffect { action, source, value: TagValue::Word, condition: None };
+        let getter = effect(TagAction::SetLast, Some(TagSource::Result));
+        let wrapper = effect(TagAction::EnterWrapper, None);
+        assert_eq!(
+            parsed("get=handle()->ret, within=my_malloc, within=/bin/a:my_realloc()"),
+            [
+                (None, "handle".into(), getter),
+                (None, "my_malloc".into(), wrapper),
+                (Some("/bin/a".into()), "my_realloc".into(), wrapper)
+            ]
+        );
+        let half = parsed("set=g(id=arg0),get=f()->ret:32,within=m");
+        assert_eq!(half[1].2, TagEffect { value: TagValue::Half, ..getter });
+        assert_eq!(half[0].2.action, TagAction::Set);
+    }
+
+    #[test]
     fn probes_are_those_of_all_objects_or_of_a_file() {
         let probes = |object: Option<&str>| Ok(TagFrom::Probes(ProbesOf { object: object.map(PathBuf::from) }));
         assert_eq!(tag_from("probes"), probes(None));
@@ -245,6 +383,20 @@ mod tests {
             ("enter=f(id=arg0)", "enter and leave belong together"),
             ("leave=f", "enter and leave belong together"),
             ("enter=f(id=arg0),leave=g(id=arg0)", "is none of set=FUNC"),
+            ("set=f(id=arg0+8)", "is the address of a field: use *(arg0+8)"),
+            ("set=f(id=*(arg0+8)+8)", "is the address of a field: use *(*(arg0+8)+8)"),
+            ("set=f(name=*arg0)", "is no argument and no field"),
+            ("set=f(name=*(arg6+8))", "`arg6` is not an argument"),
+            ("set=f(name=*(*(*(arg0))))", "has more than 2 pointers"),
+            ("set=f(name=*(arg0+0x100000))", "`0x100000` is no offset"),
+            ("set=f(name=*(arg0+x))", "`x` is no offset"),
+            ("set=f(name=*(arg0+-8))", "`-8` is no offset"),
+            ("set=f(name=arg0++8)", "`+8` is no offset"),
+            ("set=f(name=arg0+)", "`` is no offset"),
+            ("within=f", "follows no get=FUNC()->ret"),
+            ("set=f(id=arg0),within=g", "follows no get=FUNC()->ret"),
+            ("get=f()->ret,within=g(id=arg0)", "is none of set=FUNC"),
+            ("get=f()->ret,within=", "is none of set=FUNC"),
         ] {
             let refused = tag_functions(text).expect_err(text);
             assert!(refused.contains(message), "{text}: {refused}");

@@ -165,6 +165,7 @@ fn config(path: &Path, span: Span, output: &Path, format: Format) -> Config {
         metric: None,
         by: None,
         tags: None,
+        tag_format: None,
         top: 10,
         keep_ended: 1000,
         all_stacks: false,
@@ -311,6 +312,7 @@ fn options_that_the_recording_cannot_answer_are_refused() {
     let usual = || config(&path, Span::End, &output, Format::Folded);
     for config in [
         Config { by: Some(GroupBy::Thread), ..usual() },
+        Config { tag_format: Some(TagFormat::Hex), ..usual() },
         Config { metric: Some(Metric::PeakBytes), ..usual() },
         Config { metric: Some(Metric::ColdBytes), ..usual() },
         Config { metric: Some(Metric::NetGrowth), ..usual() },

@@ -77,6 +77,12 @@ pub(crate) enum Error {
         function: String,
         source: FunctionError,
     },
+    /// The returns of a function after `within` cannot be probed. Detected before tracing starts.
+    #[error(
+        "cannot take tags within {}: its return instructions cannot all be found, and a uretprobe would disturb exceptions or the runtime of the program",
+        printable(std::path::Path::new(function))
+    )]
+    TagReturns { function: String },
     /// The objects have no user probes that change the current tag. Detected before tracing starts.
     #[error("cannot take tags from the probes of {}: {source}", probed(object.as_deref()))]
     TagProbes {
@@ -243,6 +249,9 @@ impl Error {
             }
             Self::TagFunction { .. } => {
                 "name a function of the target's executable or libraries, or give its file, as in set=/usr/bin/server:set_module(id=arg0): `nm -C FILE` and `nm -DC FILE` list the functions of a file".into()
+            }
+            Self::TagReturns { .. } => {
+                "name a function without a jump table that allocates the blocks, such as one that calls it".into()
             }
             Self::TagProbes { .. } => {
                 "build the program with memtrace.h or the crate memtrace-probes, and do not strip its section headers: `readelf -n FILE` lists the probes of a file".into()

@@ -3,7 +3,7 @@
 use memtrace_history::facts::RecordedGrouping;
 use memtrace_history::tags;
 use memtrace_history::tags::TagRules;
-use memtrace_model::{GroupBy, PartKeys, Profile, StackLabels};
+use memtrace_model::{GroupBy, PartKeys, Profile, StackLabels, TagFormat};
 
 /// Grouping key of the stacks in reports, and the sources of their tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,25 +13,30 @@ pub(crate) struct Grouping {
     pub(crate) tags: Option<TagRules>,
     /// True if targets set the tags of their blocks.
     pub(crate) program_tags: bool,
+    /// Format of tags that are numbers, if one was chosen.
+    pub(crate) tag_format: Option<TagFormat>,
 }
 
 impl Grouping {
     /// Returns the grouping of a recorded run. Rules that this version cannot parse are left out.
     pub(crate) fn of_recorded(recorded: RecordedGrouping) -> Self {
-        let RecordedGrouping { by, tags, program_tags } = recorded;
-        Self { by, tags: tags.and_then(|text| TagRules::parse(&text).ok()), program_tags }
+        let RecordedGrouping { by, tags, program_tags, tag_format } = recorded;
+        Self { by, tags: tags.and_then(|text| TagRules::parse(&text).ok()), program_tags, tag_format }
     }
 
     /// Returns the grouping in the form that a recording stores.
     pub(crate) fn to_recorded(&self) -> RecordedGrouping {
-        let tags = self.tags.as_ref().map(|rules| rules.text().to_owned());
-        RecordedGrouping { by: self.by, tags, program_tags: self.program_tags }
+        let Self { by, ref tags, program_tags, tag_format } = *self;
+        let tags = tags.as_ref().map(|rules| rules.text().to_owned());
+        RecordedGrouping { by, tags, program_tags, tag_format }
     }
 
-    /// Returns the keys of the parts that the grouping needs.
+    /// Returns the keys of the parts that the grouping needs, and the tags that targets set.
     pub(crate) fn parts(&self) -> PartKeys {
+        if self.program_tags {
+            return self.by.parts().union(PartKeys::TAG);
+        }
         match (self.by, &self.tags) {
-            (GroupBy::Tag, _) if self.program_tags => PartKeys::TAG,
             (GroupBy::Tag, Some(rules)) if rules.tests_threads() => PartKeys::THREAD,
             (by, _) => by.parts(),
         }

@@ -9,7 +9,7 @@ use memtrace_history::AccountChanges;
 use memtrace_host::kernel::{Counters, ProgramTime};
 use memtrace_model::{
     AccountTable, Activity, CallsBySize, CgroupId, Losses, MachineReclaim, MemcgMemory, Names, RaisedMinSize,
-    Snapshots, TagId, TagName, Tick,
+    Snapshots, TagFunctionCalls, TagId, TagName, Tick,
 };
 
 use super::account_interval::AccountInterval;
@@ -53,6 +53,8 @@ pub(super) struct Measured {
     pub(super) hits: u64,
     /// Tags that targets have set, by ID.
     pub(super) tags: BTreeMap<TagId, TagName>,
+    /// Calls of the functions that change tags.
+    pub(super) tag_functions: Vec<TagFunctionCalls>,
 }
 
 /// Reclaim during a run.

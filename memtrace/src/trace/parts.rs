@@ -116,8 +116,7 @@ impl Prepared {
     pub(super) fn with_accounts(config: &Config, plan: &MemoryPlan) -> (Self, Option<AccountSink>) {
         let report = config.accounts.as_ref();
         let accounts = report.map(|report| {
-            let (tags, history) = (config.grouping.tags.as_ref(), plan.history_limit(config));
-            RunAccounts::new(report, tags, config.top, history)
+            RunAccounts::new(report, &config.grouping, config.top, plan.history_limit(config))
         });
         let (accounts, sink) = accounts.unzip();
         (Self { accounts, ..Self::default() }, sink)

@@ -248,6 +248,7 @@ impl FinishedTrace<'_> {
             class,
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             tags: if probes_allocators { measured.tags.clone() } else { BTreeMap::new() },
+            tag_functions: if probes_allocators { measured.tag_functions.clone() } else { Vec::new() },
             killed_cgroups: paths_of(&killed),
             reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
@@ -315,6 +316,7 @@ fn account_table(
         || memtrace_report::accounts_of_stacks(profile, &report.keys, |by| config.grouping.labels_by(by, profile));
     let mut table = accounts.unwrap_or_else(of_stacks);
     table.losses.clone_from(&profile.losses);
+    table.tag_functions.clone_from(&profile.run.tag_functions);
     table.notes.extend(profile.run.raised.map(|raised| raised.to_string()));
     table.notes.extend(profile.run.notes.iter().cloned());
     if table.rows.is_empty() {

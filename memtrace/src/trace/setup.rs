@@ -7,6 +7,7 @@ use memtrace_host::kernel::{self, ActivityOptions, Kernel, Probes, ProcessFilter
 use memtrace_model::{Bytes, EventClass, Nanoseconds, PartKeys, Pid};
 
 use super::memory::MemoryPlan;
+use crate::options::tag_functions::TagFunction;
 use crate::options::{ActivityConfig, BlockSizes};
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::{AllocatorProbes, Targets, filter, running_processes};
@@ -160,6 +161,7 @@ fn options(
         threads: config.threads.clone(),
         records_allocators: config.parts().contains(PartKeys::ALLOCATOR),
         records_tags: config.parts().contains(PartKeys::TAG),
+        records_late_tags: config.tag_functions.iter().any(TagFunction::is_wrapper),
         records_thread_exits: config.accounts.as_ref().is_some_and(|accounts| !accounts.needs_stacks()),
         usable_sizes: config.heap.size.unwrap_or_default() == BlockSizes::Usable,
         page_sample: config.follows(EventClass::counts_pages).then_some(config.pages.one_in()),

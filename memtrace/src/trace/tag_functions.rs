@@ -1,9 +1,11 @@
-//! Functions that change the current tag of a thread (`--tag-from`).
+//! Functions that change the current tag of a thread, or the tag of a block (`--tag-from`).
 
 use std::path::{Path, PathBuf};
 
-use memtrace_host::kernel::{Kernel, Probes, Scope, TagSite};
-use memtrace_model::{Pid, ProcessImage, TagAction, TagEffect, TagSource, printable};
+use memtrace_host::kernel::{Kernel, Probes, Scope, TagProbe, TagSite};
+use memtrace_host::target_files::open_target_file;
+use memtrace_model::{FileOffset, Pid, ProcessImage, TagAction, TagEffect, TagFunctionCalls, TagSource, printable};
+use memtrace_object::allocators::{self, ReturnSites};
 use memtrace_object::probe_site::Needs;
 use memtrace_object::symbolize::{FunctionError, FunctionPlace};
 
@@ -27,8 +29,10 @@ pub(super) fn attach(
     targets: &Targets,
     tracker: &ProcessTracker,
 ) -> Result<(), Error> {
-    for function in &config.tag_functions {
+    // The command line has at most 64 functions.
+    for (index, function) in (0_u8..).zip(&config.tag_functions) {
         let failed = |source| Error::TagFunction { function: function.text(), source };
+        kernel.add_tag_function(index, function.effect).map_err(|error| from_engines::kernel(None, error))?;
         let places = match &function.object {
             Some(object) => {
                 let place = function_site::find_place(object, &function.name).map_err(failed)?;
@@ -38,25 +42,53 @@ pub(super) fn attach(
         };
         for (scope, object, place) in places {
             let offset = function_site::choose(&object, place, needs(function.effect), config.heap.probe_site);
-            let site = TagSite { offset, semaphore: None, effect: function.effect };
-            kernel.attach_tags(probes, scope, &object, &[site]).map_err(|error| from_engines::kernel(None, error))?;
+            let mut sites = if function.is_wrapper() { ends(function, &object, place)? } else { Vec::new() };
+            sites.push(TagSite { offset, function: Some(index), ..site(offset, function.effect) });
+            kernel.attach_tags(probes, scope, &object, &sites).map_err(|error| from_engines::kernel(None, error))?;
         }
     }
     Ok(())
 }
 
+/// Returns the sites at the returns of a wrapper. They come before the site at its entry, so that the end of each call is
+/// seen if its begin is seen.
+fn ends(function: &TagFunction, object: &Path, place: FunctionPlace) -> Result<Vec<TagSite>, Error> {
+    let failed = |source| Error::TagFunction { function: function.text(), source };
+    let file = open_target_file(object).map_err(|error| failed(error.into()))?;
+    let effect = TagEffect { action: TagAction::LeaveWrapper, ..function.effect };
+    match allocators::returns_of(&file, place.virt) {
+        ReturnSites::At(offsets) => Ok(offsets.into_iter().map(|offset| site(offset, effect)).collect()),
+        ReturnSites::Uretprobe => Ok(vec![TagSite { probe: TagProbe::Return, ..site(place.offset, effect) }]),
+        ReturnSites::Unknown => Err(Error::TagReturns { function: function.text() }),
+    }
+}
+
+/// Returns a site without counts of calls.
+fn site(offset: FileOffset, effect: TagEffect) -> TagSite {
+    let probe = match effect.source {
+        Some(TagSource::Result) => TagProbe::Return,
+        Some(TagSource::Argument(_) | TagSource::Field(_)) | None => TagProbe::Instruction,
+    };
+    TagSite { offset, semaphore: None, effect, function: None, probe }
+}
+
+/// Returns the calls of the functions so far. The functions must be attached.
+pub(super) fn calls(kernel: &Kernel, functions: &[TagFunction]) -> Vec<TagFunctionCalls> {
+    let calls = (0_u8..).zip(functions);
+    calls.filter_map(|(index, function)| kernel.tag_function_calls(index, function.effect, &function.rule)).collect()
+}
+
 /// Returns the registers that the probe reads.
 fn needs(effect: TagEffect) -> Needs {
-    let tested = effect.condition.map(|(argument, _)| argument);
-    match effect.source {
-        Some(TagSource::Result) => Needs::STACK,
-        // The stack pointer identifies the call.
-        Some(TagSource::Argument(argument)) if effect.action == TagAction::SetCall => {
-            Needs::of_arguments(&[argument]).with_stack()
-        }
-        Some(TagSource::Argument(argument)) => Needs::of_arguments(&[argument, tested.unwrap_or(argument)]),
-        None => Needs::of_arguments(tested.as_slice()),
+    // The stack pointer identifies the call of a wrapper.
+    if effect.source == Some(TagSource::Result) || effect.action == TagAction::EnterWrapper {
+        return Needs::STACK;
     }
+    let tested = effect.condition.map(|(argument, _)| argument);
+    let arguments: Vec<u8> = effect.source.and_then(TagSource::argument).into_iter().chain(tested).collect();
+    let needs = Needs::of_arguments(&arguments);
+    // The stack pointer identifies the call here, too.
+    if effect.action == TagAction::SetCall { needs.with_stack() } else { needs }
 }
 
 /// Finds a function in the objects of the targets. Returns its place in each object, with the scope of the probe.

@@ -1,6 +1,6 @@
 //! USDT probes that change the current tag (`--tag-from probes`).
 
-use memtrace_host::kernel::{Kernel, Probes, TagSite};
+use memtrace_host::kernel::{Kernel, Probes, TagProbe, TagSite};
 use memtrace_model::{TagAction, TagEffect, TagSource, TagValue, UserProbe};
 
 use crate::options::ProbesOf;
@@ -50,7 +50,8 @@ fn site(probe: &UserProbe) -> Option<TagSite> {
     };
     let source = if has_argument { Some(TagSource::Argument((*probe.arguments.first()?)?)) } else { None };
     let effect = TagEffect { action, source, value, condition: None };
-    Some(TagSite { offset: probe.offset, semaphore: probe.semaphore, effect })
+    let (offset, semaphore) = (probe.offset, probe.semaphore);
+    Some(TagSite { offset, semaphore, effect, function: None, probe: TagProbe::Instruction })
 }
 
 #[cfg(test)]

@@ -22,10 +22,10 @@ pub use self::probe::{LoadedWordSite, Probe, ResultProbes};
 /// Program at the entry of a function that sets a mark.
 const MARK_PROGRAM: &str = "mark_entry";
 
-/// Program at an instruction that changes the current tag, unless the new tag is the result of a function.
+/// Program at an instruction that changes the current tag.
 const TAG_PROGRAM: &str = "tag_entry";
 
-/// Program at the return of a function that returns the new tag.
+/// Program at the return of a function that changes the current tag.
 const TAG_RETURN_PROGRAM: &str = "tag_return";
 
 /// Instruction with a probe that changes the current tag.
@@ -38,6 +38,19 @@ pub struct TagSite {
     pub semaphore: Option<FileOffset>,
     /// Change of the tag.
     pub effect: TagEffect,
+    /// Number of the function whose calls are counted, from 0; `None` if the hits of the probe are no calls of a function.
+    pub function: Option<u8>,
+    /// Kind of the probe.
+    pub probe: TagProbe,
+}
+
+/// Kind of a probe that changes the current tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TagProbe {
+    /// The probe is hit at the instruction.
+    Instruction,
+    /// The probe is hit when the function that begins at the instruction returns.
+    Return,
 }
 
 /// BPF program at an instruction of an object.
@@ -322,12 +335,12 @@ fn attach_each(
 /// Returns the program and the attach point for a change of the tag.
 fn tag_point(site: &TagSite) -> (&'static str, AttachPoint) {
     let TagEffect { action, source, value, condition } = site.effect;
-    let (program, argument) = match source {
-        Some(TagSource::Result) => (TAG_RETURN_PROGRAM, None),
-        Some(TagSource::Argument(argument)) => (TAG_PROGRAM, Some(argument)),
-        None => (TAG_PROGRAM, None),
+    let program = match site.probe {
+        TagProbe::Instruction => TAG_PROGRAM,
+        TagProbe::Return => TAG_RETURN_PROGRAM,
     };
-    let TagCookie(cookie) = TagCookie::new(action, argument, value, condition);
+    let cookie = TagCookie::new(action, source.and_then(TagSource::argument), value, condition);
+    let TagCookie(cookie) = site.function.map_or(cookie, |function| cookie.with_function(function));
     (program, AttachPoint { offset: site.offset, cookie: Some(cookie), semaphore: site.semaphore })
 }
 

@@ -10,7 +10,8 @@ use aya::EbpfLoader;
 use aya_log::EbpfLogger;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_model::{
-    Amount, Bytes, CallSums, CgroupId, FileOffset, LossReason, Pid, Signature, SpanCounts, TagId, TagName, Tid,
+    Amount, Bytes, CallSums, CgroupId, FileOffset, LossReason, Pid, Signature, SpanCounts, TagEffect, TagFunctionCalls,
+    TagId, TagName, Tid,
 };
 
 use super::activity::{self, ActiveThreadState, ActivityReader, StepSite};
@@ -395,6 +396,23 @@ impl Kernel {
     #[must_use]
     pub fn tags(&self) -> BTreeMap<TagId, TagName> {
         tags::read(&self.bpf)
+    }
+
+    /// Prepares the counts of a function that changes tags, and the field with its tag. `index`: number of the function, from
+    /// 0. The probe must not be attached yet.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError::Failed`] if there are more than [`memtrace_model::MAX_TAG_FUNCTIONS`] functions.
+    pub fn add_tag_function(&mut self, index: u8, effect: TagEffect) -> Result<(), KernelError> {
+        tags::add_function(&mut self.bpf, index, effect)
+    }
+
+    /// Returns the calls so far of a function that changes tags; `None` if they cannot be read. `rule`: the function with its
+    /// effect, as the user gave it.
+    #[must_use]
+    pub fn tag_function_calls(&self, index: u8, effect: TagEffect, rule: &str) -> Option<TagFunctionCalls> {
+        tags::calls(&self.bpf, index, effect, rule)
     }
 
     /// Returns the reader of the entries of functions that set marks.

@@ -53,6 +53,8 @@ pub struct Options {
     pub records_allocators: bool,
     /// True if allocation events have the current tag.
     pub records_tags: bool,
+    /// True if functions can tag a block that was allocated before. Only if `records_tags` is true.
+    pub records_late_tags: bool,
     /// True if allocations are recorded with the usable size of the block instead of the requested size.
     pub usable_sizes: bool,
     /// True to record exits of threads.
@@ -88,6 +90,7 @@ impl Default for Options {
             threads: ThreadFilter::default(),
             records_allocators: false,
             records_tags: false,
+            records_late_tags: false,
             usable_sizes: false,
             records_thread_exits: false,
             page_sample: None,
@@ -174,6 +177,7 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         }),
         records_allocators: options.records_allocators.into(),
         records_tags: options.records_tags.into(),
+        records_late_tags: (options.records_tags && options.records_late_tags).into(),
         usable_sizes: options.usable_sizes.into(),
         page_sample: options.page_sample.map_or(1, u32::from),
         // With sampled pages, the pages of a child cannot be derived from the pages of its parent.
@@ -197,7 +201,6 @@ pub(super) fn settings(options: &Options) -> Result<Settings, KernelError> {
         thread: if needs_threads { ThreadLayout::resolve(offset_of)? } else { ThreadLayout::default() },
         thread_io: ThreadIoLayout::resolve(offset_of).unwrap_or_default(),
         memory_lock,
-        reserved: 0,
     };
     has_find_vma(&types).map(|()| settings)
 }

@@ -5,7 +5,8 @@ use memtrace_common::wire::{
     ActivityRecord, AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, DroppedBlocks, DroppedRecord, FaultRecord,
     FilterKey, ForkRecord, Header, KernelThread, KernelThreadTotals, MarkRecord, MemoryLockRecord, MoveRecord,
     OomRecord, OwnerRecord, ProcessKey, ProcessUsage, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings,
-    ShareRecord, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagKey, ThreadRecord, ThreadState,
+    ShareRecord, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagFunctionState, TagKey, ThreadRecord,
+    ThreadState,
 };
 
 /// Type without padding. Any bytes are a valid value of it.
@@ -58,6 +59,7 @@ wire_types!(
     StallRecord,
     TableRequestRecord,
     TagEntry,
+    TagFunctionState,
     TagKey,
     ThreadRecord,
     ThreadState,

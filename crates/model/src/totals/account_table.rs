@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use crate::{AccountKeys, AccountTotals, Losses, Tick};
+use crate::{AccountKeys, AccountTotals, Losses, TagFunctionCalls, Tick};
 
 /// Table of accounts, grouped by keys.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +20,8 @@ pub struct AccountTable {
     pub elapsed: Duration,
     /// Losses since the start of the trace.
     pub losses: Losses,
+    /// Calls of the functions that change tags. Only the table at the end of the trace has them.
+    pub tag_functions: Vec<TagFunctionCalls>,
     /// Notes for the reader.
     pub notes: Vec<String>,
 }

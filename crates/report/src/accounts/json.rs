@@ -5,7 +5,7 @@ use std::io;
 use memtrace_json::{Account, AccountNumbers, Accounts, SCHEMA_VERSION};
 use memtrace_model::{AccountTable, AccountTotals, Amount, MarkBounds};
 
-use crate::json::{TOOL, occurred};
+use crate::json::{TOOL, occurred, tag_function};
 use crate::json_lines;
 
 /// Returns the numbers of a group. If water marks were not kept, the marks, the frees by other threads and the
@@ -55,6 +55,7 @@ pub(super) fn write(table: &AccountTable, out: &mut dyn io::Write) -> io::Result
         elapsed_seconds: table.elapsed.as_secs_f64(),
         total: numbers(table, &table.total),
         losses: occurred(&table.losses),
+        tag_functions: table.tag_functions.iter().map(tag_function).collect(),
         notes: table.notes.iter().map(Into::into).collect(),
         accounts: accounts.collect(),
     };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memtrace_model::{
     AccountColumn, AccountCounters, AccountRow, AccountTotals, Amount, AmountBounds, Bytes, GroupBy, LossReason,
-    MarkBounds, Tick, columns_of,
+    MarkBounds, TagFunctionCalls, Tick, columns_of,
 };
 
 use super::*;
@@ -43,6 +43,7 @@ fn table() -> AccountTable {
         total: server,
         start: Tick(1000),
         elapsed: Duration::from_secs(90),
+        tag_functions: vec![TagFunctionCalls { rule: "leave=f".into(), calls: 7, effective: 7, tested: None }],
         notes: vec![String::from("a note")],
         ..AccountTable::default()
     };
@@ -78,6 +79,7 @@ fn text_has_a_row_for_each_group_and_the_total() {
 
 ~ the mark is a bound: the order of changes in the accounts of a group is not known
 lost: 2 events (allocations and pages not counted because the ledger is full; raise --memory-limit or, without one, --max-live)
+tags: leave=f had an effect in 7 calls
 note: a note
 ";
     assert_eq!(written(Format::Text), expected);
@@ -110,6 +112,8 @@ fn json_has_the_same_numbers() {
     let page: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(page["keys"], serde_json::json!(["user", "process"]));
     assert_eq!(page["losses"], serde_json::json!({ "ledger_full": 2 }));
+    let function = serde_json::json!({ "rule": "leave=f", "calls": 7, "effective_calls": 7 });
+    assert_eq!(page["tag_functions"], serde_json::json!([function]));
     assert_eq!(page["accounts"][1]["names"][0], "root\x1b[2J");
     assert!(json.contains("root\\u001b[2J"), "control characters are escaped: {json}");
     assert_eq!(page["accounts"][1]["high_bytes_at_most"], 200);

@@ -60,6 +60,7 @@ pub(super) fn write(table: &AccountTable, options: &AccountTextOptions, out: &mu
     for (reason, count) in table.losses.iter().filter(|(_, count)| *count > 0) {
         lines.push(format!("lost: {} ({})", counted(count, "event", "events"), reason.explanation()));
     }
+    lines.extend(table.tag_functions.iter().map(|function| format!("tags: {function}")));
     lines.extend(table.notes.iter().map(|note| format!("note: {}", plain(note))));
     wrap::write(&lines, INDENT, width, out)
 }

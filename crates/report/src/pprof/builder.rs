@@ -199,7 +199,7 @@ impl<'a> ProfileBuilder<'a> {
         if let Some(label) = stack.label {
             labels.push(self.text_label(self.key, &profile.labels[label.index()]));
         } else if let Some(tag) = stack.part.tag().and_then(|id| profile.run.tags.get(&id)) {
-            labels.push(self.text_label("tag", &tag.to_string()));
+            labels.push(self.text_label("tag", &tag.text(profile.run.tag_format)));
         }
         labels
     }

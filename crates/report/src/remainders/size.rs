@@ -23,6 +23,8 @@ const FRAME: usize = 210;
 const PROCESS: usize = 1500;
 /// Bytes for a process in the list `largest_runs` of a group.
 const RUN: usize = 360;
+/// Bytes for the keys and numbers of a function that sets tags.
+const TAG_FUNCTION: usize = 640;
 /// Bytes for the other keys of the report, without `timeline` and `activity`.
 const HEAD: usize = 64 << 10;
 /// Bytes for an untraced process, a control group, an OOM kill, or a group of stacks with a label.
@@ -82,9 +84,11 @@ impl Sizes {
     /// Returns the size of the report without stacks, frames, processes, `timeline` and `activity`.
     pub(super) fn head(&self, profile: &Profile) -> usize {
         let notes: usize = profile.run.notes.iter().map(|note| text(note.as_bytes())).sum();
+        let functions = profile.run.tag_functions.iter();
+        let functions: usize = functions.map(|function| TAG_FUNCTION + text(function.rule.as_bytes())).sum();
         let labels: usize = profile.labels.iter().map(|label| ENTRY + text(label.as_bytes())).sum();
         let entries = profile.run.untraced.listed().len() + profile.cgroups.len() + profile.oom_kills.len();
-        HEAD + notes + labels + ENTRY * entries
+        HEAD + notes + functions + labels + ENTRY * entries
     }
 }
 

@@ -83,6 +83,7 @@ fn left_out(profile: &Profile) -> Vec<String> {
     if discarded != Amount::default() {
         sentences.push(format!("Discarded: {}, live at exec.", format::amount(profile.run.class, discarded)));
     }
+    sentences.extend(profile.run.tag_functions.iter().map(|function| format!("Tags: {function}.")));
     sentences.extend(profile.run.notes.iter().map(|note| format!("Note: {}.", plain(note))));
     sentences
 }
@@ -175,7 +176,7 @@ fn cost(profile: &Profile) -> String {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{Pid, RunFacts};
+    use memtrace_model::{Pid, RunFacts, TagFunctionCalls};
 
     use super::*;
 
@@ -188,5 +189,19 @@ mod tests {
         };
         assert_eq!(sentence(false), "Unmatched: 3 frees of unknown blocks, allocated before tracing began.");
         assert_eq!(sentence(true), "Unmatched: 3 frees of unknown blocks; their allocations were not traced.");
+    }
+
+    #[test]
+    fn functions_that_set_tags_have_a_sentence_each() {
+        let function = |calls| TagFunctionCalls { rule: "leave=f".into(), calls, effective: calls, tested: None };
+        let run = RunFacts { tag_functions: [0, 7].map(function).into(), ..RunFacts::default() };
+        let sentences = left_out(&Profile { run, ..Profile::default() });
+        assert_eq!(
+            sentences,
+            [
+                "Tags: leave=f had no effect: the function was never called; inlined calls have no probe.",
+                "Tags: leave=f had an effect in 7 calls."
+            ]
+        );
     }
 }

@@ -42,6 +42,7 @@ pub(crate) fn table(
         start: facts.span().0,
         elapsed: moments.after_start(moments.times().end),
         losses: book.losses(Boundary::START, to)?,
+        tag_functions: if moments.is_at_end() { facts.tag_functions() } else { Vec::new() },
         notes,
     })
 }

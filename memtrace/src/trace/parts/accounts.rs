@@ -14,10 +14,11 @@ use memtrace_history::{AccountChanges, AccountNames, Fact, GroupMember, Recorded
 use memtrace_model::format;
 use memtrace_model::{
     AccountColumn, AccountKeys, AccountNumber, AccountRow, AccountTable, AllocatorId, Bytes, EndedImage, GroupBy,
-    ImageEnd, ImageId, Losses, Part, ProcessImage, TagId, TagName, Tick, Tid, User,
+    ImageEnd, ImageId, Losses, Part, ProcessImage, TagFormat, TagId, TagName, Tick, Tid, User,
 };
 use memtrace_report::AccountTextOptions;
 
+use crate::run_kit::grouping::Grouping;
 use crate::run_kit::marks::{MarkRequest, StoredMark};
 use crate::run_kit::observer::Observer;
 use crate::targets::track::ProcessTracker;
@@ -64,6 +65,8 @@ pub(super) struct RunAccounts {
     has_marks: bool,
     /// Rules that give other names to the tags that targets set.
     rules: Option<TagRules>,
+    /// Format of tags that are numbers, if one was chosen.
+    tag_format: Option<TagFormat>,
     /// Names of the tags that targets have set.
     tags: BTreeMap<TagId, String>,
     /// Accounts for the recording; `None` if they are not recorded.
@@ -110,11 +113,11 @@ struct Refresh {
 }
 
 impl RunAccounts {
-    /// Returns the accounts, and the sink of the shard. `rules`: other names for tags that targets set. `history`: size
+    /// Returns the accounts, and the sink of the shard. `grouping`: names of the tags that targets set. `history`: size
     /// limit of the history that gets the accounts of each interval, if there is one.
     pub(super) fn new(
         report: &AccountReport,
-        rules: Option<&TagRules>,
+        grouping: &Grouping,
         top: usize,
         history: Option<Bytes>,
     ) -> (Self, AccountSink) {
@@ -135,7 +138,8 @@ impl RunAccounts {
             resets: Resets::default(),
             losses: Losses::default(),
             has_marks: !report.needs_stacks(),
-            rules: rules.cloned(),
+            rules: grouping.tags.clone(),
+            tag_format: grouping.tag_format,
             tags: BTreeMap::new(),
             recorded: history.map(|_| Recorded::default()),
             demoted: 0,
@@ -145,7 +149,8 @@ impl RunAccounts {
 
     /// Names the tags that targets have set so far.
     fn name_tags(&mut self, tags: &BTreeMap<TagId, TagName>) {
-        self.tags = tags.iter().map(|(id, tag)| (*id, tags::name(tag, self.rules.as_ref()))).collect();
+        let name = |tag| tags::name(tag, self.rules.as_ref(), self.tag_format);
+        self.tags = tags.iter().map(|(id, tag)| (*id, name(tag))).collect();
     }
 
     /// Adds the changes that have arrived.
@@ -257,6 +262,7 @@ impl RunAccounts {
             start,
             elapsed,
             losses: self.losses.clone(),
+            tag_functions: Vec::new(),
             notes: [self.note_of_others(), self.note_of_unrecorded(), self.note_of_dropped()]
                 .into_iter()
                 .flatten()
@@ -541,7 +547,7 @@ mod tests {
             has_program_tags: false,
             interval: Duration::ZERO,
         };
-        RunAccounts::new(&report, None, 10, None).0
+        RunAccounts::new(&report, &Grouping::default(), 10, None).0
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::trace::recorder::Recorder;
 use crate::trace::reports::{FinishedTrace, Reports, Results};
 use crate::trace::snapshots::{complete_snapshots, page_totals};
 use crate::trace::stack_copies::find_copy;
+use crate::trace::tag_functions;
 use crate::trace::touch_meter::Touches;
 
 /// Changes that the shards have not sent.
@@ -143,6 +144,7 @@ impl Trace {
                 programs: kernel.probe_time(),
                 hits,
                 tags: if config.parts().contains(PartKeys::TAG) { kernel.tags() } else { BTreeMap::new() },
+                tag_functions: tag_functions::calls(kernel, &config.tag_functions),
             },
             snapshots: Snapshots::default(),
             calls: CallsBySize::default(),
