@@ -4,6 +4,7 @@ mod alone;
 
 use std::collections::BTreeMap;
 
+use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::totals_by_tag::{self, roots};
 use memtrace_tests::{Outcome, Scratch, Totals, Trace, Victim, recording_report, victim};
 
@@ -46,6 +47,108 @@ fn usable_sizes_by_handle_equal_those_of_the_victim() {
 #[test]
 fn results_of_getters_are_tags() {
     assert_equal("getter", &["--tag-from", "get=current_module()->ret"], 200);
+}
+
+/// Functions of the victim that allocate a block and ask for its module.
+const WRAPPERS: &str = "get=current_module()->ret,within=server_malloc,within=server_calloc,within=server_realloc,\
+                        within=server_retry";
+
+#[test]
+fn getters_in_a_wrapper_tag_the_block_of_the_call() {
+    let (expected, outcome) = traced("late", &["--tag-from", WRAPPERS]);
+    let report = outcome.report();
+    assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
+    assert_eq!((roots(&report), expected.len()), (expected, 201));
+    let [getter, wrappers @ ..] = report.tag_functions.as_slice() else { panic!("no functions: {report:?}") };
+    // The victim also asks once for each step outside of the wrappers.
+    assert_eq!((&*getter.rule, getter.calls - getter.effective_calls), ("get=current_module()->ret", 160_000));
+    let nested = wrappers[3].calls;
+    assert_eq!(wrappers[3].rule, "within=server_retry");
+    let outermost: u64 = wrappers.iter().map(|wrapper| wrapper.calls).sum::<u64>() - nested;
+    assert_eq!(getter.effective_calls, outermost, "each outermost call asks once");
+}
+
+#[test]
+fn accounts_with_late_tags_have_exact_marks() {
+    let mut victim = start("late", "5000");
+    let tracer = Trace::victim(&victim).options(&["--tag-from", WRAPPERS, "--by", "tag"]).accounts().start();
+    victim.process().write_line("");
+    let expected: BTreeMap<String, Totals> = victim.read_json();
+    let accounts = tracer.stop().accounts();
+    victim.finish();
+    accounts.assert_consistent();
+    assert_eq!(accounts.accounts.len(), expected.len());
+    for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. }) in expected {
+        let account = accounts.of(&[&name]);
+        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
+        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+        assert_eq!(account.high_bytes_at_least, account.high_bytes_at_most, "{name}");
+    }
+}
+
+#[test]
+fn fields_of_structures_are_tags() {
+    let (expected, outcome) = traced("field", &["--tag-from", "set=set_request(id=*(*(arg0+0x10)+32):32)"]);
+    assert_eq!((roots(&outcome.report()), expected.len()), (expected.clone(), 200));
+    let (expected, outcome) = traced("field", &["--tag-from", "set=set_request(name=*(*(arg0+16)+0x18))"]);
+    let named = expected.into_iter().map(|(id, totals)| (format!("module {id}"), totals));
+    assert_eq!(roots(&outcome.report()), named.collect::<BTreeMap<_, _>>());
+}
+
+#[test]
+fn unreadable_fields_are_counted() {
+    let untagged = |expected: &BTreeMap<String, Totals>| {
+        BTreeMap::from([(String::from("[no tag]"), expected.values().copied().sum::<Totals>())])
+    };
+    // The first word of a request is the address 8.
+    let (expected, outcome) = traced("field", &["--tag-from", "set=set_request(id=*(*(arg0)))"]);
+    let report = outcome.report_with_code(20);
+    report.assert_only_lost(LossReason::TagFieldUnreadable, 160_000);
+    assert_eq!(roots(&report), untagged(&expected));
+    // The second word is a null pointer: the request has no module.
+    let (expected, outcome) = traced("field", &["--tag-from", "set=set_request(name=*(*(arg0+8)+16))"]);
+    assert_eq!(roots(&outcome.report()), untagged(&expected));
+}
+
+#[test]
+fn functions_without_an_effect_are_reported_with_the_tested_values() {
+    let wrong_key = "set=pthread_setspecific(id=arg1,if=arg0==7)";
+    let (_, outcome) = traced("specific", &["--tag-from", wrong_key, "--tag-from", "set=set_phase(id=arg0)"]);
+    let report = outcome.report();
+    let [with_key, never] = report.tag_functions.as_slice() else { panic!("not two functions: {report:?}") };
+    assert_eq!((&*with_key.rule, with_key.calls, with_key.effective_calls), (wrong_key, 160_000, 0));
+    let values: Vec<_> = with_key.tested_values.iter().flatten().map(|seen| (seen.value, seen.calls)).collect();
+    assert_eq!((with_key.tested_argument, values, with_key.other_values_calls), (Some(0), vec![(2, 160_000)], Some(0)));
+    assert_eq!((&*never.rule, never.calls, never.effective_calls), ("set=set_phase(id=arg0)", 0, 0));
+    assert_eq!((never.tested_argument, &never.tested_values), (None, &None));
+    for sentence in ["had no effect in 160,000 calls; arg0 = 2 (160,000 calls)", "the function was never called"] {
+        let words = outcome.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.contains(sentence), "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn recordings_by_thread_have_tags_too() {
+    let scratch = Scratch::new();
+    let recording = scratch.path("run.memtrace");
+    let recording_text = recording.to_str().expect("the path is text");
+    let options = ["--tag-from", "set=set_module(id=arg0)", "--by", "thread", "--record", recording_text];
+    let (expected, outcome) = traced("set", &options);
+    let report = outcome.report();
+    assert_eq!(report.by, "thread");
+    assert_eq!(report.tag_functions.iter().map(|function| function.calls).collect::<Vec<_>>(), [160_000]);
+    let by_thread = recording_report::read(&recording, &[]);
+    assert_eq!((by_thread.by.as_ref(), roots(&by_thread)), ("thread", roots(&report)));
+    assert_eq!(by_thread.tag_functions, report.tag_functions);
+    let sum = |totals: &BTreeMap<String, Totals>| -> Totals { totals.values().copied().sum() };
+    assert_eq!(sum(&roots(&report)), sum(&expected));
+    assert_eq!(roots(&recording_report::read(&recording, &["--by", "tag"])), expected);
+    let hexadecimal = expected.into_iter().map(|(id, totals)| {
+        let id: u64 = id.parse().expect("the victim numbers its modules");
+        (format!("{id:#x}"), totals)
+    });
+    let in_hex = recording_report::read(&recording, &["--by", "tag", "--tag-format", "hex"]);
+    assert_eq!(roots(&in_hex), hexadecimal.collect::<BTreeMap<_, _>>());
 }
 
 #[test]

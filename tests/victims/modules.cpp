@@ -7,6 +7,8 @@
 //   getter    current_module() returns it
 //   process   set_phase(id) for all threads, and set_module(id) in some
 //   hook      take(size, id) allocates, and give(block) frees
+//   late      server_malloc(size) and similar functions allocate, and then ask current_module(); some blocks have no module
+//   field     set_request(request) sets the module in a field of a structure of the request: its name, and its number
 // Prints the modules with their allocated and live bytes and blocks as one line of JSON.
 extern "C" {
 #include "ledger.h"
@@ -44,9 +46,24 @@ std::atomic<int> phase{-1};
 pthread_barrier_t begin, end;
 pthread_key_t key;
 int steps;
-enum class Mode { set, nested, specific, getter, process, hook } mode;
+enum class Mode { set, nested, specific, getter, process, hook, late, field } mode;
 
 thread_local int module_of_thread = -1;
+// Module that current_module() has returned for the last block; -1 if nobody has asked.
+thread_local int asked_module = -1;
+
+struct Session {
+    long padding[3];
+    const char *name;
+    int id, other;
+};
+
+struct Request {
+    long padding[2];
+    Session *session;
+};
+
+Session sessions[MODULES];
 
 } // namespace
 
@@ -73,6 +90,34 @@ __attribute__((noinline)) void *take(size_t size, int id) {
 }
 
 __attribute__((noinline)) void give(void *block) { free(block); }
+
+__attribute__((noinline)) void set_request(const Request *request) { asm volatile("" : : "r"(request) : "memory"); }
+
+// Asks for the module of the block after it has allocated the block.
+__attribute__((noinline)) void *server_malloc(size_t size) {
+    void *block = malloc(size);
+    asked_module = static_cast<int>(current_module());
+    return block;
+}
+
+// Asks before.
+__attribute__((noinline)) void *server_calloc(size_t size) {
+    asked_module = static_cast<int>(current_module());
+    return calloc(1, size);
+}
+
+__attribute__((noinline)) void *server_realloc(void *block, size_t size) {
+    block = realloc(block, size);
+    asked_module = static_cast<int>(current_module());
+    return block;
+}
+
+// Frees a block before it has asked for its module, and allocates the next one in another wrapper.
+__attribute__((noinline)) void *server_retry(size_t size) {
+    void *unsuitable = malloc(size);
+    free(unsuitable);
+    return server_malloc(size);
+}
 }
 
 namespace {
@@ -94,7 +139,8 @@ Counters &counters_of(int module) { return counters[module < 0 ? MODULES : modul
 size_t size_of(void *block, size_t requested) { return mode == Mode::specific ? malloc_usable_size(block) : requested; }
 
 void count_alloc(Header *block, size_t requested) {
-    int module = module_of_thread;
+    int module = mode == Mode::late ? asked_module : module_of_thread;
+    asked_module = -1;
     if (module < 0 && mode == Mode::process)
         module = phase;
     size_t size = size_of(block, requested);
@@ -108,10 +154,31 @@ void count_free(Header block) {
     counters_of(block.module).free_count++;
 }
 
+// Counts a block that is freed before the program asks for its module.
+void count_unsuitable(size_t size) {
+    counters_of(-1).alloc_bytes += size;
+    counters_of(-1).alloc_count++;
+    counters_of(-1).free_bytes += size;
+    counters_of(-1).free_count++;
+}
+
 void *allocate(uint32_t random, size_t size) {
     void *block = nullptr;
     if (mode == Mode::hook)
         return take(size, module_of_thread);
+    if (mode == Mode::late) {
+        switch (random % 4) {
+        case 0:
+            return server_malloc(size);
+        case 1:
+            return server_calloc(size);
+        case 2:
+            count_unsuitable(size);
+            return server_retry(size);
+        default:
+            return malloc(size);
+        }
+    }
     switch (random % 4) {
     case 0:
         return calloc(1, size);
@@ -150,7 +217,7 @@ void replace(uint32_t random) {
             if (random % 5 == 0 && realloc(block, SIZE_MAX / 2))
                 abort();
             count_free(*block);
-            block = static_cast<Header *>(realloc(block, size));
+            block = static_cast<Header *>(mode == Mode::late ? server_realloc(block, size) : realloc(block, size));
             count_alloc(block, size);
             break;
         }
@@ -197,6 +264,19 @@ void step(uint32_t &random, size_t self) {
             set_module(id);
         }
         break;
+    case Mode::late:
+        // This call is in no wrapper.
+        module_of_thread = (id + 1) % MODULES;
+        current_module();
+        module_of_thread = id;
+        break;
+    case Mode::field: {
+        // The first word is an address at which nothing is mapped, and the second one is a null pointer.
+        Request request = {{8, 0}, &sessions[id]};
+        module_of_thread = id;
+        set_request(&request);
+        break;
+    }
     case Mode::hook:
         module_of_thread = id;
         break;
@@ -243,8 +323,8 @@ void print_modules() {
 }
 
 Mode mode_of(const char *name) {
-    const char *modes[] = {"set", "nested", "specific", "getter", "process", "hook"};
-    for (int i = 0; i < 6; i++)
+    const char *modes[] = {"set", "nested", "specific", "getter", "process", "hook", "late", "field"};
+    for (int i = 0; i < 8; i++)
         if (strcmp(name, modes[i]) == 0)
             return static_cast<Mode>(i);
     abort();
@@ -262,8 +342,10 @@ int main(int argc, char **argv) {
         pthread_key_create(&key, nullptr);
     if (key != 2)
         abort();
-    for (int i = 0; i < MODULES; i++)
+    for (int i = 0; i < MODULES; i++) {
         snprintf(names[i], sizeof names[i], "module %d", i);
+        sessions[i] = {{0, 0, 0}, names[i], i, -1};
+    }
     pthread_t threads[THREADS];
     pthread_barrier_init(&begin, nullptr, THREADS + 1);
     pthread_barrier_init(&end, nullptr, THREADS + 1);
