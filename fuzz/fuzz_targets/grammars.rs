@@ -11,7 +11,14 @@ use memtrace_history::triggers::Condition;
 fuzz_target!(|text: &str| {
     let _ = TagRules::parse(text);
     let _ = Condition::from_str(text);
-    for option in ["--hook", "--tag-from", "--span", "--size", "--older"] {
+    let accepts = |option: &str, text: &str| {
         let _ = memtrace::cli::accepts(["memtrace", "--pid", "1", option, text].map(Into::into));
+    };
+    for option in ["--hook", "--tag-from", "--span", "--size", "--older"] {
+        accepts(option, text);
     }
+    for argument in ["id", "name", "if"] {
+        accepts("--tag-from", &format!("set=f({argument}={text})"));
+    }
+    accepts("--tag-from", &format!("get=f()->ret,within={text}"));
 });
