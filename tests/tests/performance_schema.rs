@@ -121,16 +121,26 @@ fn water_marks_are_those_of_the_recorded_accounts() {
 
 #[test]
 fn events_have_the_tags_of_the_program() {
+    assert_events(&[], |id| id.to_string());
+}
+
+#[test]
+fn events_have_the_chosen_format_of_tags() {
+    assert_events(&["--tag-format", "hex"], |id| format!("{id:#x}"));
+}
+
+/// Asserts that the events of a recorded victim have its totals by module. `name`: returns the name of the tag of a module.
+fn assert_events(options: &[&str], name: fn(u64) -> String) {
     let scratch = Scratch::new();
     let recording = scratch.path("run.memtrace");
     let mut victim = victim::start_with("modules", &["set", "5000"]);
-    let options = ["--tag-from", "set=set_module(id=arg0)", "--record"];
-    let tracer = Trace::victim(&victim).options(&options).option(&recording).start();
+    let trace = Trace::victim(&victim).options(&["--tag-from", "set=set_module(id=arg0)"]).options(options);
+    let tracer = trace.option("--record").option(&recording).start();
     victim.process().write_line("");
-    let expected: BTreeMap<String, Totals> = victim.read_json();
+    let expected: BTreeMap<u64, Totals> = victim.read_json();
     tracer.stop().assert_code(0);
     victim.finish();
     let expected: BTreeMap<_, _> =
-        expected.iter().map(|(name, totals)| (format!("memory/modules/{name}"), numbers(totals))).collect();
+        expected.iter().map(|(&id, totals)| (format!("memory/modules/{}", name(id)), numbers(totals))).collect();
     assert_eq!(summary(&recording, "memory_summary_global_by_event_name", "EVENT_NAME"), expected);
 }

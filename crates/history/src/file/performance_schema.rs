@@ -17,9 +17,11 @@ CREATE VIEW calling_object AS
         AND symbol.offset = coalesce(path.offset, -1) AND symbol.library);
 CREATE VIEW tag AS
     SELECT CAST(item AS INTEGER) AS id,
-        CASE WHEN topic = 'tag_name' OR value BETWEEN 0 AND 4294967295 THEN CAST(value AS TEXT)
+        CASE WHEN topic = 'tag_name' THEN CAST(value AS TEXT)
+            WHEN tag_format = 'dec' OR tag_format IS NULL AND value BETWEEN 0 AND 4294967295 THEN printf('%u', value)
             ELSE printf('0x%x', value) END AS name
-    FROM fact WHERE topic IN ('tag_name', 'tag_number');
+    FROM fact, (SELECT max(value) AS tag_format FROM fact WHERE topic = 'run' AND item = 'tag_format')
+    WHERE topic IN ('tag_name', 'tag_number');
 CREATE VIEW memory_change AS
     SELECT change.interval,
         coalesce(total.thread, image.pid) AS THREAD_ID,
