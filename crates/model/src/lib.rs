@@ -78,7 +78,7 @@ pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, 
 pub use tag::{
     TagAction, TagEffect, TagField, TagFormat, TagFunctionCalls, TagName, TagSource, TagValue, TestedArgument,
 };
-pub use text_width::{columns_of, padded, padded_left, shortened, shortened_left};
+pub use text_width::{columns_of, padded, padded_left, shortened, shortened_left, shortened_middle};
 pub use threads::{
     CounterSource, MachineUsage, MachineValue, OtherThreads, ProcessInterval, ProcessValue, ProcessValues, SourceState,
     TaskState, ThreadColumn, ThreadIdentity, ThreadInterval, ThreadUsage, ThreadsEvent, ThreadsEventKind,

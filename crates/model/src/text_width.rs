@@ -38,6 +38,20 @@ pub fn shortened_left(text: &str, most: usize) -> String {
     ellipsis(most).into_iter().chain(end.into_iter().rev()).collect()
 }
 
+/// Returns `text` in at most `most` columns. If it is longer, an ellipsis replaces its middle: a qualified name starts with its
+/// namespace and ends with its function.
+#[must_use]
+pub fn shortened_middle(text: &str, most: usize) -> String {
+    if fits(text, most) {
+        return String::from(text);
+    }
+    let kept = most.saturating_sub(1);
+    // Each half has room for its own ellipsis.
+    let end: Vec<char> = start(text.chars().rev(), kept / 2 + 1).collect();
+    let beginning = start(text.chars(), kept.div_ceil(2) + 1);
+    beginning.chain(ellipsis(most)).chain(end.into_iter().rev()).collect()
+}
+
 fn fits(text: &str, most: usize) -> bool {
     text.chars().nth(most.saturating_mul(CHARACTERS)).is_none() && columns_of(text) <= most
 }
@@ -90,6 +104,9 @@ mod tests {
         assert_eq!(shortened("größeres", 6), "größe…");
         assert_eq!((shortened("ab", 1), shortened("ab", 0)), ("…".into(), "".into()));
         assert_eq!((shortened_left("ab", 1), shortened_left("ab", 0)), ("…".into(), "".into()));
+        assert_eq!((shortened_middle("größer", 6), shortened_middle("größer", 5)), ("größer".into(), "gr…er".into()));
+        assert_eq!((shortened_middle("größer", 4), shortened_middle("größer", 1)), ("gr…r".into(), "…".into()));
+        assert_eq!((shortened_middle("数据库数据库", 6), shortened_middle("ab", 0)), ("数…库".into(), "".into()));
     }
 
     #[test]

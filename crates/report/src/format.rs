@@ -1,6 +1,6 @@
 //! Phrases about profiles that several formats share.
 
-pub(super) use memtrace_model::{shortened, shortened_left};
+pub(super) use memtrace_model::{shortened, shortened_left, shortened_middle};
 
 use std::time::Duration;
 

@@ -80,9 +80,10 @@ impl Column {
     }
 
     /// Returns the width for which [`fit`] leaves out other columns, with the gap before the column.
-    fn needed(&self) -> usize {
+    fn needed(&self, is_last: bool) -> usize {
         let width = match self.kind {
             Kind::Names(_) => self.width().min(READABLE.max(self.head.len())),
+            Kind::Text if is_last => self.width().min(LEAST),
             Kind::Text | Kind::Numbers => self.width(),
         };
         GAP.len() + width
@@ -119,13 +120,14 @@ pub(super) struct Fit {
 pub(super) fn fit(columns: Vec<Column>, width: usize) -> Fit {
     let mut order: Vec<usize> = (0..columns.len()).filter(|&index| columns[index].importance < ALWAYS).collect();
     order.sort_by_key(|&index| columns[index].importance);
-    let mut excess = columns.iter().map(Column::needed).sum::<usize>().saturating_sub(width);
+    let needed = |index: usize| columns[index].needed(index + 1 == columns.len());
+    let mut excess = (0..columns.len()).map(needed).sum::<usize>().saturating_sub(width);
     let mut is_left_out = vec![false; columns.len()];
     for index in order {
         if excess == 0 {
             break;
         }
-        excess = excess.saturating_sub(columns[index].needed());
+        excess = excess.saturating_sub(needed(index));
         is_left_out[index] = true;
     }
     let mut fit = Fit::default();
@@ -143,7 +145,9 @@ impl Fit {
     /// Returns the lines of the table. If even the most important columns need more than `width`, the only line says
     /// so.
     pub(super) fn lines(&self, width: usize) -> Vec<String> {
-        let needed: usize = self.columns.iter().map(|column| GAP.len() + column.shortest(false)).sum();
+        let last = self.columns.len().saturating_sub(1);
+        let shortest = |(index, column): (usize, &Column)| GAP.len() + column.shortest(index == last);
+        let needed: usize = self.columns.iter().enumerate().map(shortest).sum();
         if needed > width {
             return vec![format!("too narrow: {needed} columns are needed, and there are {width}")];
         }
@@ -238,6 +242,24 @@ mod tests {
             Column::text("USER", cells(["", "root"])),
         ];
         assert_eq!(written(&table), "   PID  COMMAND  USER\n     7  größe\n  4711  sh       root\n");
+    }
+
+    #[test]
+    fn text_in_the_last_column_is_narrowed_before_columns_are_left_out() {
+        let heads = |width| {
+            let columns = vec![
+                Column::numbers("PID", cells(["4711"])),
+                Column::numbers("ALLOC/s", cells(["54.8"])).with_importance(2),
+                Column::numbers("B/s", cells(["93.1K"])).with_importance(1),
+                Column::text("CGROUP", cells(["redis-server.service"])),
+            ];
+            fit(columns, width).columns.iter().map(Column::head).collect::<Vec<_>>()
+        };
+        // The last column needs 12 characters of its 20.
+        assert_eq!(heads(36), ["PID", "ALLOC/s", "B/s", "CGROUP"]);
+        assert_eq!(heads(35), ["PID", "ALLOC/s", "CGROUP"]);
+        assert_eq!(heads(28), ["PID", "CGROUP"]);
+        assert_eq!(heads(0), ["PID", "CGROUP"]);
     }
 
     #[test]

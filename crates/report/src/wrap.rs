@@ -9,7 +9,12 @@ use super::table::COLUMNS;
 /// Breaks `text` into lines of at most a hundred columns of a terminal, each indented by `indent` spaces. Words are not
 /// cut, so a longer word exceeds its line.
 pub(super) fn wrapped(text: &str, indent: usize) -> String {
-    broken(text, [indent; 2], COLUMNS)
+    wrapped_to(text, indent, COLUMNS)
+}
+
+/// Breaks `text` into lines of at most `width` columns of a terminal, as [`wrapped`] does.
+pub(super) fn wrapped_to(text: &str, indent: usize, width: usize) -> String {
+    broken(text, [indent; 2], width)
 }
 
 /// Writes texts in lines of at most `width` columns of a terminal. In each text, all lines but the first are indented by
@@ -68,6 +73,7 @@ mod tests {
         assert_eq!(lines.lines().map(str::len).collect::<Vec<_>>(), [98, 98, 13]);
         assert!(lines.lines().all(|line| line.starts_with("    word")));
         assert_eq!(wrapped("one", 2), "  one");
+        assert_eq!(wrapped_to("one two three", 1, 8), " one two\n three");
         let wide = wrapped(&"数据 ".repeat(40), 0);
         assert_eq!(wide.lines().map(columns_of).collect::<Vec<_>>(), [99, 99]);
     }
