@@ -17,7 +17,7 @@ use memtrace_model::{
     AccountColumn, EventClass, GroupBy, Losses, Metric, PartKeys, Profile, Requirement, TagFormat, ThreadColumn,
 };
 use memtrace_object::symbolize::Symbolizer;
-use memtrace_report::{AccountTextOptions, Format, SavedReport, ThreadTableOptions};
+use memtrace_report::{AccountTextOptions, DEFAULT_ROWS, Format, SavedReport, ThreadTableOptions};
 
 use self::threads::RecordedThreads;
 use crate::run_kit::config::{Moment, Output};
@@ -25,11 +25,12 @@ use crate::run_kit::error::{Error, NotWritten};
 use crate::run_kit::grouping::Grouping;
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
-use crate::run_kit::outputs::Outputs;
+use crate::run_kit::outputs::{Content, Outputs};
 use crate::run_kit::privileges;
 use crate::run_kit::reports::accounts_over_time::AccountsOverTime;
 use crate::run_kit::reports::moments::Span;
 use crate::run_kit::reports::{BookReports, ReportOptions, accounts, fill, moments, no_facts, unreadable};
+use crate::run_kit::text_layout;
 
 /// Configuration of `memtrace report`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +50,8 @@ pub(crate) struct Config {
     pub(crate) tags: Option<TagRules>,
     /// Format of tags that are numbers; `None` selects the format of the run.
     pub(crate) tag_format: Option<TagFormat>,
-    /// Number of sites, and of processes, in text reports.
-    pub(crate) top: usize,
+    /// Number of rows in lists of text reports; `None` if the user has not given it.
+    pub(crate) top: Option<usize>,
     /// Number of ended processes with rows of their own. The others are grouped.
     pub(crate) keep_ended: usize,
     /// True if every stack and process is written, even if the report becomes large.
@@ -61,6 +62,11 @@ impl Config {
     /// Returns true if at least one output has a format that `is_shown` accepts.
     fn shows(&self, is_shown: fn(Format) -> bool) -> bool {
         self.outputs.iter().any(|output| is_shown(output.format))
+    }
+
+    /// Returns the number of rows in lists.
+    fn rows(&self) -> usize {
+        self.top.unwrap_or(DEFAULT_ROWS)
     }
 
     /// Returns the configuration of a report at the end of the recording, with all stacks and without outputs.
@@ -75,7 +81,7 @@ impl Config {
             by: None,
             tags: None,
             tag_format: None,
-            top: 0,
+            top: None,
             keep_ended: LISTED,
             all_stacks: true,
         }
@@ -201,7 +207,7 @@ fn write_stacks(
     let earlier = reports.earlier_profiles(&names)?;
     reports.for_each_class(reports.views(&names)?, earlier, no_facts, |class, profile, options| {
         if let Some(outputs) = outputs.remove(&class) {
-            failures.extend(write(outputs, &profile, &options, observer));
+            failures.extend(write(outputs, &profile, &options, reports.options.top.is_some(), observer));
         }
         if profile.losses.total() > losses.total() {
             losses = profile.losses;
@@ -215,9 +221,12 @@ fn write(
     outputs: Outputs,
     profile: &Profile,
     options: &memtrace_report::Options,
+    has_number: bool,
     observer: &mut dyn Observer,
 ) -> Vec<NotWritten> {
-    fill(outputs, &|format, _, out| memtrace_report::write(format, profile, options, out), observer)
+    let content: &Content<'_> =
+        &|format, to_stdout, out| text_layout::write(format, profile, options, has_number, to_stdout, out);
+    fill(outputs, content, observer)
 }
 
 fn all_written(failures: Vec<NotWritten>) -> Result<(), Error> {
@@ -246,7 +255,7 @@ fn write_accounts(
     let content = |format: Format, is_stdout: bool, out: &mut dyn io::Write| match &over_time {
         Some(over_time) if format.shows_accounts_over_time() => over_time.write(out),
         _ => {
-            let options = AccountTextOptions { sort, rows: config.top, width: of_stdout.filter(|_| is_stdout) };
+            let options = AccountTextOptions { sort, rows: config.rows(), width: of_stdout.filter(|_| is_stdout) };
             memtrace_report::write_accounts(format, &table, &options, out)
         }
     };
@@ -280,7 +289,7 @@ fn write_threads(
     let threads = RecordedThreads::read(recording, moments).map_err(unreadable)?;
     let of_stdout = observer.output_columns();
     let content = |format, is_stdout: bool, out: &mut dyn io::Write| {
-        let options = ThreadTableOptions { sort, rows: config.top, width: of_stdout.filter(|_| is_stdout) };
+        let options = ThreadTableOptions { sort, rows: config.rows(), width: of_stdout.filter(|_| is_stdout) };
         threads.write(format, facts.subject(), &options, out)
     };
     let failures = fill(outputs, &content, observer);

@@ -24,3 +24,4 @@ pub(crate) mod recording_file;
 pub(crate) mod reports;
 pub(crate) mod service_manager;
 pub(crate) mod table_rows;
+pub(crate) mod text_layout;

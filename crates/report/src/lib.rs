@@ -48,7 +48,7 @@ pub use explain::{PageOptions, write_json as write_explanation_json, write_text 
 pub use file_format::{Format, FormatFacts};
 pub use json::{ReadError, SavedReport, read as read_json};
 pub use objects::{is_library, object_labels};
-pub use options::Options;
+pub use options::{DEFAULT_ROWS, ListedSites, Options, TextLayout};
 pub use perfetto::{AccountTrace, ThreadTrace};
 pub use threads::{
     ThreadHistory, ThreadTableOptions, ThreadTimeline, TimelineBuilder, write_csv as write_threads_csv,
@@ -82,7 +82,7 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
         Format::Html => html::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Folded => folded::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Json => json::write(&bounded(Limits::FILE), options, &mut out)?,
-        Format::Text => text::write(profile, options, &mut out)?,
+        Format::Text => text::write(profile, options, TextLayout::default(), &mut out)?,
         Format::Pprof => pprof::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Perfetto => perfetto::write(&bounded(Limits::FILE), &mut out)?,
         Format::Firefox => firefox::write(&bounded(Limits::FILE), options, &mut out)?,
@@ -90,5 +90,16 @@ pub fn write(format: Format, profile: &Profile, options: &Options, out: &mut dyn
         Format::Heaptrack => heaptrack::write(&bounded(Limits::FILE), options, &mut out)?,
         Format::Csv => return Err(io::ErrorKind::Unsupported.into()),
     }
+    out.flush()
+}
+
+/// Writes the text report of `profile` to `out` in a layout. [`write`] writes it in the default layout.
+///
+/// # Errors
+///
+/// Returns the errors of `out`.
+pub fn write_text(profile: &Profile, options: &Options, layout: TextLayout, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut out = io::BufWriter::new(out);
+    text::write(profile, options, layout, &mut out)?;
     out.flush()
 }

@@ -2,6 +2,11 @@
 
 use memtrace_model::{GroupBy, Metric};
 
+use crate::table::COLUMNS;
+
+/// Number of rows in lists of the text report, unless the user gives it.
+pub const DEFAULT_ROWS: usize = 10;
+
 /// Options of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -16,6 +21,33 @@ pub struct Options {
     pub all_stacks: bool,
     /// Traced target, for titles: `pid 4711 (redis-server)`.
     pub subject: String,
+}
+
+/// Layout of the text report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TextLayout {
+    /// Maximum width of a line, in characters.
+    pub columns: usize,
+    /// Sites in the list.
+    pub sites: ListedSites,
+}
+
+/// Sites in the list of the text report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListedSites {
+    /// As many sites as the list has rows.
+    Rows,
+    /// Sites with at least 1 % of the metric's total, as many as the list has rows.
+    Large,
+    /// Sites with at least 1 % of the metric's total, as many as fit if the report has this number of lines.
+    Fitting(usize),
+}
+
+impl Default for TextLayout {
+    /// Returns the layout of a file with as many sites as the list has rows.
+    fn default() -> Self {
+        Self { columns: COLUMNS, sites: ListedSites::Rows }
+    }
 }
 
 impl Options {

@@ -289,7 +289,7 @@ mod tests {
         };
         assert_eq!(*accounts, expected);
         assert_eq!((config.outputs.len(), config.tuning.max_depth, config.shards), (0, 0, Some(NonZeroU32::MIN)));
-        assert_eq!(config.top, DEFAULT_TOP);
+        assert_eq!(config.top, Some(DEFAULT_TOP));
         assert_eq!((config.parts(), accounts.parts()), (PartKeys::THREAD, PartKeys::NONE));
         let refresh = |line, is_terminal| resolved(line, is_terminal).unwrap().accounts.unwrap().refresh;
         assert_eq!(refresh("--pid 7", true), Some(REFRESH));

@@ -99,7 +99,7 @@ pub(super) struct ReportArgs {
     #[arg(long, value_name = "FORMAT", value_parser = possible_values::tag_formats())]
     tag_format: Option<TagFormat>,
 
-    /// List N sites and N processes, or N accounts, in texts [default: 10; 40 accounts]
+    /// List N sites and N processes, or N accounts, in texts [default: sites of at least 1 % that fit in the terminal, and 10 processes; 40 accounts]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 
@@ -140,9 +140,6 @@ pub(super) fn run(args: ReportArgs, console: &Console) -> ExitCode {
     }
 }
 
-/// Default number of sites and of processes in text reports.
-const DEFAULT_TOP: usize = 10;
-
 fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     let view = view(&args)?;
     let span = match (args.at, args.from, args.to, <[String; 2]>::try_from(args.between)) {
@@ -154,12 +151,12 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
     };
     let (by, tags) = resolve_tags(args.tags.as_deref(), args.by)?;
     let (outputs, default_top) = match view {
-        View::Stacks => (resolve_view(args.outputs, args.format, "stacks", Format::OF_STACKS)?, DEFAULT_TOP),
+        View::Stacks => (resolve_view(args.outputs, args.format, "stacks", Format::OF_STACKS)?, None),
         View::Accounts(_) => {
-            (resolve_view(args.outputs, args.format, "accounts", Format::OF_ACCOUNTS)?, accounts::DEFAULT_TOP)
+            (resolve_view(args.outputs, args.format, "accounts", Format::OF_ACCOUNTS)?, Some(accounts::DEFAULT_TOP))
         }
         View::Threads(_) => {
-            (resolve_view(args.outputs, args.format, "threads", Format::OF_THREADS)?, accounts::DEFAULT_TOP)
+            (resolve_view(args.outputs, args.format, "threads", Format::OF_THREADS)?, Some(accounts::DEFAULT_TOP))
         }
     };
     check_heap_profiles(&args.heap_profiles, &outputs)?;
@@ -173,7 +170,7 @@ fn config(args: ReportArgs) -> Result<Config, ArgConflict> {
         by,
         tags,
         tag_format: args.tag_format,
-        top: args.top.unwrap_or(default_top),
+        top: args.top.or(default_top),
         keep_ended: args.keep_ended,
         all_stacks: args.all_stacks,
     })
@@ -252,7 +249,7 @@ mod tests {
             by: None,
             tags: None,
             tag_format: None,
-            top: 10,
+            top: None,
             keep_ended: 1000,
             all_stacks: false,
             heap_profiles: Vec::new(),
@@ -274,7 +271,7 @@ mod tests {
             by: Some(GroupBy::Thread),
             tags: None,
             tag_format: Some(TagFormat::Hex),
-            top: 3,
+            top: Some(3),
             keep_ended: 0,
             all_stacks: true,
             heap_profiles: Vec::new(),
@@ -287,7 +284,7 @@ mod tests {
     #[test]
     fn accounts_have_options_of_their_own() {
         let config = parse("a --view accounts --sort high -o b.csv").unwrap();
-        assert_eq!((config.view, config.top), (View::Accounts(AccountColumn::High), accounts::DEFAULT_TOP));
+        assert_eq!((config.view, config.top), (View::Accounts(AccountColumn::High), Some(accounts::DEFAULT_TOP)));
         let output = Output { destination: Destination::File("b.csv".into()), format: Format::Csv };
         assert_eq!(config.outputs, [output]);
         for view in ["accounts", "threads"] {

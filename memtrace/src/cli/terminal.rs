@@ -1,7 +1,6 @@
 //! Display of a run on standard error.
 
 use std::io::{self, IsTerminal as _};
-use std::os::fd::{AsRawFd as _, RawFd};
 use std::path::Path;
 
 use memtrace_model::{Bytes, columns_of, format, plain, printable, shortened};
@@ -9,11 +8,10 @@ use memtrace_model::{Bytes, columns_of, format, plain, printable, shortened};
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
 use crate::run_kit::observer::{Observer, Progress, TableSize};
+use crate::run_kit::text_layout::terminal_size;
 
-/// Assumed width of a terminal that does not report its size.
-const COLUMNS: usize = 80;
-/// Assumed height of a terminal that does not report its size.
-const LINES: usize = 24;
+/// Assumed size of a terminal that does not report its size.
+const ASSUMED: TableSize = TableSize { columns: 80, lines: 24 };
 
 /// Shows a run on standard error. If quiet, shows only the line `attached` and alerts. On a terminal, the progress is one
 /// line that changes. In a log, the progress is a line each minute.
@@ -48,7 +46,7 @@ impl Observer for Terminal {
             return;
         }
         // A line that fills the last column would wrap on some terminals.
-        let width = columns().unwrap_or(COLUMNS).saturating_sub(1);
+        let width = size().columns.saturating_sub(1);
         let Progress { elapsed, live, events_per_second, lost, .. } = *progress;
         self.console.status(&progress::line(elapsed, live, events_per_second, lost, width));
     }
@@ -57,7 +55,7 @@ impl Observer for Terminal {
         if !self.quiet && self.console.is_terminal() {
             let of = size.map_or_else(String::new, |size| format!(" of {size}"));
             let name = object.file_name().map(printable).unwrap_or_default();
-            let width = columns().unwrap_or(COLUMNS).saturating_sub(1);
+            let width = size().columns.saturating_sub(1);
             let text = format!("debug file {number} of {total}: ");
             let end = format!(", {received}{of}; Ctrl-C to go on without");
             // The name makes room for the numbers.
@@ -76,14 +74,18 @@ impl Observer for Terminal {
         if !self.console.is_terminal() || self.shares_terminal {
             return None;
         }
-        let (columns, lines) = size(libc::STDERR_FILENO).unwrap_or((COLUMNS, LINES));
+        let TableSize { columns, lines } = size();
         // A line that fills the last column would wrap on some terminals. The last line shows the progress.
         Some(TableSize { columns: columns.saturating_sub(1), lines: lines.saturating_sub(2) })
     }
 
+    fn summary_size(&self) -> Option<TableSize> {
+        self.console.is_terminal().then(size)
+    }
+
     fn output_columns(&self) -> Option<usize> {
         let out = io::stdout();
-        out.is_terminal().then(|| size(out.as_raw_fd()).map_or(COLUMNS, |(columns, _)| columns).saturating_sub(1))
+        out.is_terminal().then(|| terminal_size(&out).unwrap_or(ASSUMED).columns.saturating_sub(1))
     }
 
     fn table(&mut self, text: &str) {
@@ -131,17 +133,9 @@ fn fitting(text: &str, room: TableSize) -> String {
     lines.join("\n")
 }
 
-/// Returns the width of the terminal of standard error.
-fn columns() -> Option<usize> {
-    size(libc::STDERR_FILENO).map(|(columns, _)| columns)
-}
-
-/// Returns the columns and lines of a terminal.
-fn size(terminal: RawFd) -> Option<(usize, usize)> {
-    let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the pointer is to a `winsize`. TIOCGWINSZ writes one, and does not keep the pointer (ioctl_tty(2)).
-    let status = unsafe { libc::ioctl(terminal, libc::TIOCGWINSZ, &raw mut size) };
-    (status == 0 && size.ws_col > 0 && size.ws_row > 0).then_some((usize::from(size.ws_col), usize::from(size.ws_row)))
+/// Returns the size of the terminal of standard error.
+fn size() -> TableSize {
+    terminal_size(&io::stderr()).unwrap_or(ASSUMED)
 }
 
 #[cfg(test)]

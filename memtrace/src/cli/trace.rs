@@ -19,9 +19,6 @@ use crate::options::{OutputArgs, check_heap_profiles, resolve_outputs};
 use crate::targets::select::Target;
 use crate::trace::config::Config;
 
-/// Default number of entries in lists of the summary.
-const DEFAULT_TOP: usize = 10;
-
 /// Runs a trace.
 pub(super) fn run(args: TraceArgs, console: &Console) -> ExitCode {
     let verbose = args.run.general.verbose;
@@ -90,7 +87,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         pages,
         touches,
         tuning,
-        top: output.top.unwrap_or(DEFAULT_TOP),
+        top: output.top,
         keep_ended: output.keep_ended,
         all_stacks: stacks.all_stacks,
         shards,
@@ -149,7 +146,7 @@ mod tests {
             pages: PageArgs::default(),
             touches: TouchArgs::default(),
             tuning: parsed_trace("").run.tuning,
-            top: 10,
+            top: None,
             keep_ended: 1000,
             all_stacks: false,
             shards: None,
@@ -191,7 +188,7 @@ mod tests {
             pages: PageArgs { sample: NonZeroU32::new(64) },
             touches: TouchArgs::default(),
             tuning: TuningArgs { protect: true, ..parsed_trace("").run.tuning },
-            top: 3,
+            top: Some(3),
             keep_ended: 0,
             all_stacks: true,
             shards: NonZeroU32::new(16),

@@ -41,7 +41,9 @@ pub(crate) struct OutputArgs {
     #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", hide_short_help = true, help_heading = OUTPUT)]
     pub(crate) every: Option<Duration>,
 
-    /// List N sites and N processes in the summary [default: 10]
+    /// List N sites and N processes in the summary [default: it fits the terminal]
+    ///
+    /// By default, the summary has the sites of at least 1 % that fit in the terminal, and 10 processes.
     #[arg(long, value_name = "N", help_heading = OUTPUT)]
     pub(crate) top: Option<usize>,
 

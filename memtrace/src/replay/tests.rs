@@ -38,6 +38,9 @@ impl Observer for Silent {
     fn output_columns(&self) -> Option<usize> {
         None
     }
+    fn summary_size(&self) -> Option<crate::run_kit::observer::TableSize> {
+        None
+    }
     fn table(&mut self, _text: &str) {}
     fn erase_table(&mut self) {}
 
@@ -166,7 +169,7 @@ fn config(path: &Path, span: Span, output: &Path, format: Format) -> Config {
         by: None,
         tags: None,
         tag_format: None,
-        top: 10,
+        top: Some(10),
         keep_ended: 1000,
         all_stacks: false,
     }

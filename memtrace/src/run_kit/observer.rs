@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     pub(crate) lost: u64,
 }
 
-/// Space for a table on the display.
+/// Size of a terminal, or of the space for a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableSize {
     /// Width of a line, in columns of a terminal.
@@ -51,6 +51,9 @@ pub(crate) trait Observer {
     /// Returns the width of lines on standard output, in columns of a terminal; `None` if it is not limited, because
     /// standard output is no terminal.
     fn output_columns(&self) -> Option<usize>;
+
+    /// Returns the size of the terminal that shows the summary; `None` if the summary goes to a file or a pipe.
+    fn summary_size(&self) -> Option<TableSize>;
 
     /// Shows a table of several lines. It replaces the previous table if the display can do so.
     fn table(&mut self, text: &str);

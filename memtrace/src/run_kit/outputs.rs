@@ -27,6 +27,7 @@ pub(crate) use self::streamed::{StreamedOutput, Written};
 use self::file_writer::FileWriter;
 use self::sink::Sink;
 use super::error::{Error, NotWritten};
+use super::text_layout;
 use crate::run_kit::config::{Destination, Output};
 
 /// Function that writes the content of an output in a format. The flag is true for standard output.
@@ -71,15 +72,18 @@ impl Outputs {
         classes.iter().map(open).collect()
     }
 
-    /// Writes the profile to every output. If an output fails, writes a rescue file in one of `rescue_directories`.
-    /// Returns the paths of the written files, and the failures.
+    /// Writes the profile to every output. `has_number`: true if the user gave the number of sites. If an output fails,
+    /// writes a rescue file in one of `rescue_directories`. Returns the paths of the written files, and the failures.
     pub(crate) fn write(
         self,
         profile: &Profile,
         options: &memtrace_report::Options,
+        has_number: bool,
         rescue_directories: &[PathBuf],
     ) -> (Vec<PathBuf>, Vec<NotWritten>) {
-        self.fill(&|format, _, out| memtrace_report::write(format, profile, options, out), rescue_directories)
+        let content: &Content<'_> =
+            &|format, to_stdout, out| text_layout::write(format, profile, options, has_number, to_stdout, out);
+        self.fill(content, rescue_directories)
     }
 
     /// Writes `content` to every output; see [`Self::write`].
@@ -197,7 +201,7 @@ mod tests {
         let path = directory.join("report.folded");
         let outputs = Outputs::open(&to_file(&path)).unwrap();
         assert_eq!(names(&directory), [""; 0]);
-        let (written, failures) = outputs.write(&Profile::default(), &options(), &[]);
+        let (written, failures) = outputs.write(&Profile::default(), &options(), false, &[]);
         assert!(failures.is_empty());
         assert_eq!(written, [path]);
         assert_eq!(names(&directory), ["report.folded"]);

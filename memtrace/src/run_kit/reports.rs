@@ -14,6 +14,7 @@ use std::time::Duration;
 use memtrace_history::facts::RecordedFacts;
 use memtrace_history::{Book, Fact, Moments, ViewOptions, Views, counts_growth, has_epochs};
 use memtrace_model::{EventClass, Metric, Names, Profile, Quantity, printable};
+use memtrace_report::DEFAULT_ROWS;
 
 use self::moments::Span;
 use super::config::Moment;
@@ -47,8 +48,8 @@ pub(crate) struct ReportOptions {
     pub(crate) metric: Option<Metric>,
     /// Moments of heap profiles, in addition to the marks; `None` if no output shows several heap profiles.
     pub(crate) heap_profiles: Option<Vec<Moment>>,
-    /// Number of sites, and of processes, in text reports.
-    pub(crate) top: usize,
+    /// Number of rows in lists of text reports; `None` if the user has not given it.
+    pub(crate) top: Option<usize>,
     /// Number of ended processes with rows of their own.
     pub(crate) keep_ended: usize,
     /// True if every stack and process is written.
@@ -109,7 +110,7 @@ impl BookReports<'_> {
             let options = memtrace_report::Options {
                 metric: metric_of(&profile, *metric),
                 by: grouping.by,
-                top: *top,
+                top: top.unwrap_or(DEFAULT_ROWS),
                 all_stacks: *all_stacks,
                 subject: facts.subject().to_owned(),
             };

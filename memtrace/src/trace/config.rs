@@ -8,7 +8,7 @@ use memtrace_host::debuginfod::Servers;
 use memtrace_host::kernel::{MapUses, ThreadFilter};
 use memtrace_model::{AccountColumn, AccountKeys, EventClass, Metric, PartKeys, Requirement};
 use memtrace_object::allocators::UserHooks;
-use memtrace_report::Format;
+use memtrace_report::{DEFAULT_ROWS, Format};
 
 use crate::options::tag_functions::TagFunction;
 use crate::options::{ActivityConfig, BlockArgs, HeapArgs, PageArgs, ProbesOf, TouchArgs, TuningArgs};
@@ -45,8 +45,8 @@ pub(crate) struct Config {
     pub(crate) pages: PageArgs,
     pub(crate) touches: TouchArgs,
     pub(crate) tuning: TuningArgs,
-    /// Maximum number of sites, and of processes, in the summary.
-    pub(crate) top: usize,
+    /// Number of rows in lists of the summary; `None` if the user has not given it.
+    pub(crate) top: Option<usize>,
     /// Maximum number of ended processes with rows of their own; the others are merged into groups.
     pub(crate) keep_ended: usize,
     /// True to write every stack and process, instead of the largest ones and sums of the others.
@@ -87,6 +87,11 @@ impl Config {
     /// Returns the optional features of the run that have BPF maps of their own.
     pub(crate) fn map_uses(&self) -> MapUses {
         MapUses { tags: self.parts().contains(PartKeys::TAG), activity: self.activity.is_some() }
+    }
+
+    /// Returns the number of rows in lists.
+    pub(crate) fn rows(&self) -> usize {
+        self.top.unwrap_or(DEFAULT_ROWS)
     }
 
     /// Returns true if `fact` holds for one of the traced event classes.

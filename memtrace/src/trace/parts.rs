@@ -115,9 +115,8 @@ impl Prepared {
     /// Creates the accounts of a run, and the sink for the accounts of the shard. The sink is `None` without accounts.
     pub(super) fn with_accounts(config: &Config, plan: &MemoryPlan) -> (Self, Option<AccountSink>) {
         let report = config.accounts.as_ref();
-        let accounts = report.map(|report| {
-            RunAccounts::new(report, &config.grouping, config.top, plan.history_limit(config))
-        });
+        let accounts =
+            report.map(|report| RunAccounts::new(report, &config.grouping, config.rows(), plan.history_limit(config)));
         let (accounts, sink) = accounts.unzip();
         (Self { accounts, ..Self::default() }, sink)
     }

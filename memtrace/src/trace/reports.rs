@@ -37,6 +37,7 @@ use crate::run_kit::observer::Observer;
 use crate::run_kit::outputs::{self, Outputs};
 use crate::run_kit::own_allocator;
 use crate::run_kit::reports::fail;
+use crate::run_kit::text_layout;
 use crate::targets::select::Targets;
 use crate::targets::track::{Coverage, ProcessTracker};
 use crate::trace::config::{AccountReport, Config};
@@ -192,7 +193,7 @@ impl ReportWriter<'_> {
         let (written, failures, summary) = match self.accounts.take() {
             Some((report, accounts, outputs)) => {
                 let table = account_table(config, report, accounts, &profile);
-                let options = |width| AccountTextOptions { sort: report.sort, rows: config.top, width };
+                let options = |width| AccountTextOptions { sort: report.sort, rows: config.rows(), width };
                 let of_stdout = self.observer.output_columns();
                 let content = |format, is_stdout: bool, out: &mut dyn io::Write| {
                     let width = of_stdout.filter(|_| is_stdout);
@@ -203,11 +204,14 @@ impl ReportWriter<'_> {
                 (written, failures, (!report.shows_text()).then(|| text_of_accounts(&table, &options(width))))
             }
             None => {
-                let written = outputs.map(|outputs| outputs.write(&profile, options, &outputs::rescue_directories()));
+                let has_number = config.top.is_some();
+                let written =
+                    outputs.map(|outputs| outputs.write(&profile, options, has_number, &outputs::rescue_directories()));
                 let (written, failures) = written.unwrap_or_default();
+                let layout = text_layout::layout(self.observer.summary_size(), has_number);
                 let mut summary = Vec::new();
                 // Writing to a vector does not fail.
-                let _ = memtrace_report::write(memtrace_report::Format::Text, &profile, options, &mut summary);
+                let _ = memtrace_report::write_text(&profile, options, layout, &mut summary);
                 (written, failures, Some(String::from_utf8_lossy(&summary).into_owned()))
             }
         };

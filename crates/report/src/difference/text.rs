@@ -10,6 +10,7 @@ use super::sites::{Compared, Kind, STABLE_PARTS, Site, sum_of};
 use crate::metrics::MetricView;
 use crate::table::{self, Column};
 use crate::text::stack;
+use crate::text::text_writer::TextWriter;
 use crate::{escape, format};
 
 /// Maximum number of stable sites in the list.
@@ -107,6 +108,7 @@ fn write_sites<'a>(
             escape::visible(&site.process)
         )?;
         let (report, example) = site.example(compared);
+        let out = &mut TextWriter::new(out, table::COLUMNS);
         stack::write(&stack::lines(&report.frames, example), &report.frames, out)?;
     }
     Ok(())

@@ -10,16 +10,16 @@ use memtrace_model::{
 };
 
 use super::processes::COMMAND_COLUMNS;
+use super::text_writer::TextWriter;
 use super::waits;
 use crate::activity_names::ActivityNames;
 use crate::options::Options;
-use crate::table::{self, Column};
-use crate::wrap::wrapped;
+use crate::table::Column;
 use crate::{escape, format};
 
 /// Writes the `top` rows of each table, the sum of the other rows, and sentences about lost records and activity that is
 /// left out of timelines.
-pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut TextWriter<'_>) -> io::Result<()> {
     let Some(activity) = &profile.run.activity else { return Ok(()) };
     if activity.totals.is_empty() && activity.locks.is_empty() && activity.calls.is_empty() {
         writeln!(out, "\nActivity of threads: no task, span or wait was recorded.")?;
@@ -35,10 +35,10 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     missing(activity, out)?;
     let Some(left_out) = format::left_out(&activity.left_out) else { return Ok(()) };
     let totals = if activity.left_out.spans > 0 { " The totals of this report include the spans." } else { "" };
-    writeln!(out, "\n{}", wrapped(&format!("Outputs with a timeline: {left_out}.{totals}"), 0))
+    writeln!(out, "\n{}", out.wrapped(&format!("Outputs with a timeline: {left_out}.{totals}"), 0))
 }
 
-fn lost_ends(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
+fn lost_ends(activity: &Activity, out: &mut TextWriter<'_>) -> io::Result<()> {
     let text = match activity.totals.iter().map(|row| row.sums.lost_ends).sum::<u64>() {
         0 => return Ok(()),
         1 => String::from(
@@ -51,14 +51,14 @@ fn lost_ends(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
             number::grouped(count)
         ),
     };
-    writeln!(out, "\n{}", wrapped(&text, 0))
+    writeln!(out, "\n{}", out.wrapped(&text, 0))
 }
 
 /// Maximum number of names with missing spans in the sentence about them.
 const MAX_MISSING: usize = 5;
 
 /// Writes a sentence such as `1,207 spans are missing, because of lost records: function compute (1,200), task (7).`
-fn missing(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
+fn missing(activity: &Activity, out: &mut TextWriter<'_>) -> io::Result<()> {
     let mut rows: Vec<_> = activity.totals.iter().filter(|row| row.sums.missing > 0).collect();
     if rows.is_empty() {
         return Ok(());
@@ -82,7 +82,7 @@ fn missing(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
         number::counted(sum, "span", "spans"),
         parts.join(", ")
     );
-    writeln!(out, "\n{}", wrapped(&text, 0))
+    writeln!(out, "\n{}", out.wrapped(&text, 0))
 }
 
 /// Row of the table of tasks and spans. `kind` is `None` for the sum of the other rows.
@@ -92,7 +92,7 @@ struct SpanRow {
     sums: SpanSums,
 }
 
-fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
+fn spans(activity: &Activity, top: usize, out: &mut TextWriter<'_>) -> io::Result<()> {
     // All other spans are waits for locks and futexes, holds of locks, and allocator calls. Other tables show them.
     let is_span = |kind| matches!(kind, SpanKind::Task | SpanKind::Function | SpanKind::Stall);
     let mut all: Vec<_> = activity.totals.iter().filter(|row| is_span(row.kind) && row.sums.count > 0).collect();
@@ -118,17 +118,18 @@ fn spans(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
     let mut columns = vec![
         time("TIME", |sums| sums.time),
         Column::numbers("COUNT", rows.iter().map(|row| number::compact(row.sums.count))),
-        time("MEAN", |sums| mean(sums.time, sums.count)),
-        time("LONGEST", |sums| sums.longest),
-        time("CPU TIME", |sums| sums.cpu),
+        time("MEAN", |sums| mean(sums.time, sums.count)).with_importance(1),
+        time("LONGEST", |sums| sums.longest).with_importance(4),
+        time("CPU TIME", |sums| sums.cpu).with_importance(2),
     ];
     if activity.counts_bytes {
-        columns.push(Column::numbers("ALLOCATED", rows.iter().map(|row| Bytes(row.sums.allocated).to_string())));
+        let allocated = Column::numbers("ALLOCATED", rows.iter().map(|row| Bytes(row.sums.allocated).to_string()));
+        columns.push(allocated.with_importance(3));
     }
     columns.push(Column::text("KIND", rows.iter().map(|row| row.kind.map_or("", SpanKind::title).to_owned())));
     columns.push(Column::text("NAME", rows.iter().map(|row| row.name.clone())));
     writeln!(out, "\nTasks and spans by time\n")?;
-    table::write(&columns, out)
+    out.table(columns)
 }
 
 /// Table of the locks and futexes of a class.
@@ -164,7 +165,7 @@ fn locks(
     names: &ActivityNames<'_>,
     of_class: &LockTable,
     top: usize,
-    out: &mut dyn io::Write,
+    out: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let all: Vec<&LockRow> = activity.locks.iter().filter(|lock| lock.class == of_class.class).collect();
     if all.is_empty() {
@@ -203,23 +204,23 @@ fn locks(
         time("LONGEST", |sums| sums.longest_wait),
     ];
     if of_class.class == WaitClass::Lock {
-        columns.push(of_holds("HELD", |sums| sums.hold_time.to_string()));
-        columns.push(of_holds("HOLDS", |sums| number::compact(sums.holds)));
+        columns.push(of_holds("HELD", |sums| sums.hold_time.to_string()).with_importance(3));
+        columns.push(of_holds("HOLDS", |sums| number::compact(sums.holds)).with_importance(1));
     }
-    columns.push(count("WAITERS", |sums| sums.most_waiters));
+    columns.push(count("WAITERS", |sums| sums.most_waiters).with_importance(2));
     let pid = |row: &Lock| row.pid.map_or_else(String::new, |pid| pid.to_string());
     columns.push(Column::numbers("PID", rows.iter().map(pid)));
-    columns.push(Column::text("COMMAND", rows.iter().map(process)));
+    columns.push(Column::text("COMMAND", rows.iter().map(process)).with_importance(4));
     columns.push(Column::text(of_class.head, rows.iter().map(|row| row.name.clone())));
     writeln!(out, "\n{}\n", of_class.title)?;
-    table::write(&columns, out)?;
+    out.table(columns)?;
     if of_class.class != WaitClass::Lock {
         return Ok(());
     }
-    writeln!(out, "\n{}", wrapped("WAITERS is the largest number of threads that waited for the lock at once.", 0))
+    writeln!(out, "\n{}", out.wrapped("WAITERS is the largest number of threads that waited for the lock at once.", 0))
 }
 
-fn calls(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
+fn calls(activity: &Activity, top: usize, out: &mut TextWriter<'_>) -> io::Result<()> {
     if activity.calls.is_empty() {
         return Ok(());
     }
@@ -235,18 +236,15 @@ fn calls(activity: &Activity, top: usize, out: &mut dyn io::Write) -> io::Result
         Column::numbers(head, rows.iter().map(cell))
     };
     writeln!(out, "\nAllocator calls by time\n")?;
-    table::write(
-        &[
-            Column::numbers("TIME", rows.iter().map(|(_, sums)| sums.time.to_string())),
-            Column::numbers("CALLS", rows.iter().map(|(_, sums)| number::compact(sums.count))),
-            Column::numbers("MEAN", rows.iter().map(|(_, sums)| mean(sums.time, sums.count).to_string())),
-            below("50%", 0.5),
-            below("99%", 0.99),
-            below("LONGEST", 1.0),
-            Column::text("FUNCTION", rows.iter().map(|(name, _)| name.clone())),
-        ],
-        out,
-    )
+    out.table(vec![
+        Column::numbers("TIME", rows.iter().map(|(_, sums)| sums.time.to_string())),
+        Column::numbers("CALLS", rows.iter().map(|(_, sums)| number::compact(sums.count))),
+        Column::numbers("MEAN", rows.iter().map(|(_, sums)| mean(sums.time, sums.count).to_string())),
+        below("50%", 0.5).with_importance(1),
+        below("99%", 0.99).with_importance(3),
+        below("LONGEST", 1.0).with_importance(2),
+        Column::text("FUNCTION", rows.iter().map(|(name, _)| name.clone())),
+    ])
 }
 
 fn sum<'a>(all: impl Iterator<Item = &'a CallSums>) -> CallSums {
@@ -282,6 +280,7 @@ fn others_of(number: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table::COLUMNS;
 
     #[test]
     fn lost_ends_of_all_names_are_counted() {
@@ -297,7 +296,7 @@ mod tests {
         };
         let text = |lost: &[u64]| {
             let mut text = Vec::new();
-            lost_ends(&activity(lost), &mut text).unwrap();
+            lost_ends(&activity(lost), &mut TextWriter::new(&mut text, COLUMNS)).unwrap();
             String::from_utf8(text).unwrap().replace('\n', " ")
         };
         assert_eq!(text(&[0, 0]), "");
@@ -315,7 +314,7 @@ mod tests {
             let totals = rows.iter().map(row).collect();
             let activity = Activity { names: vec![String::from("parse")], totals, ..Activity::default() };
             let mut text = Vec::new();
-            missing(&activity, &mut text).unwrap();
+            missing(&activity, &mut TextWriter::new(&mut text, COLUMNS)).unwrap();
             String::from_utf8(text).unwrap().replace('\n', " ").trim().to_owned()
         };
         assert_eq!(text(&[(SpanKind::Task, 0)]), "");

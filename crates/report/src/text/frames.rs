@@ -7,7 +7,8 @@ use memtrace_model::{Frame, FrameId, Location, Profile, plain};
 use crate::library::{self, Library};
 use crate::{escape, format};
 
-const NAME_CHARACTERS: usize = 100;
+/// Maximum length of a name. Names of C++ templates can have thousands of characters.
+const NAME_CHARACTERS: usize = 240;
 
 /// Text of a frame. Frames with the same text are equal, for example two calls in one source line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -70,7 +71,7 @@ impl<'profile> Frames<'profile> {
 }
 
 fn name(frame: &Frame) -> String {
-    format::shortened(&escape::visible(&frame.label()), NAME_CHARACTERS)
+    format::shortened_middle(&escape::visible(&frame.label()), NAME_CHARACTERS)
 }
 
 /// Returns the source line. Without a source line, returns the reason for a missing name, or else the object.

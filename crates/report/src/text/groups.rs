@@ -8,15 +8,16 @@ use memtrace_model::format as number;
 use memtrace_model::{Amount, Bytes, ClassColumns, Profile, Quantities};
 
 use super::page_columns::{self, Memory};
+use super::text_writer::TextWriter;
 use crate::groups::{self, Group, Groups};
 use crate::kernel_reported::KernelReported;
 use crate::metrics::MetricView;
 use crate::options::Options;
-use crate::table::{self, Column};
+use crate::table::Column;
 use crate::{escape, format};
 
 /// Writes the `top` groups by the metric, and the sum of the other groups.
-pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut TextWriter<'_>) -> io::Result<()> {
     if options.top == 0 || options.by.is_process() || roots.all().is_empty() {
         return Ok(());
     }
@@ -46,12 +47,12 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if layout == ClassColumns::Amounts {
-        columns.push(sums(alloc, Quantities::alloc));
-        columns.push(sums(free, Quantities::free));
+        columns.push(sums(alloc, Quantities::alloc).with_importance(2));
+        columns.push(sums(free, Quantities::free).with_importance(1));
     }
     columns.push(Column::text(groups::head(options.by), rows.iter().map(|row| escape::visible(&row.label))));
     writeln!(out, "\n{} by {}\n", format::capitalised(options.by.plural()), view.title())?;
-    table::write(&columns, out)
+    out.table(columns)
 }
 
 fn rest(others: &[&Group]) -> Option<Group> {

@@ -5,13 +5,14 @@ use std::io;
 use memtrace_model::format as number;
 use memtrace_model::{BlockHistograms, BlockQuantity, Bytes, Log2, Nanoseconds, Profile};
 
-use crate::table::{self, Column};
+use super::text_writer::TextWriter;
+use crate::table::Column;
 
 /// Length of the longest bar, in characters.
 const BAR: u64 = 40;
 
 /// Writes the histograms of the blocks of all stacks, if they were counted.
-pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, out: &mut TextWriter<'_>) -> io::Result<()> {
     let all = profile.histograms();
     for quantity in BlockQuantity::ALL {
         let counts: Vec<_> = all.of(quantity).collect();
@@ -21,14 +22,14 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
         let total = all.total(quantity);
         let largest = counts.iter().map(|(_, count)| *count).max().unwrap_or(1);
         let bar = |count: u64| "#".repeat((u128::from(count) * u128::from(BAR)).div_ceil(largest.into()) as usize);
-        let columns = [
+        let columns = vec![
             Column::numbers("BELOW", counts.iter().map(|(log2, _)| end(quantity, *log2))),
             Column::numbers("BLOCKS", counts.iter().map(|(_, count)| number::grouped(*count))),
             Column::numbers("SHARE", counts.iter().map(|(_, count)| number::percent(*count as f64 / total as f64))),
             Column::text("", counts.iter().map(|(_, count)| bar(*count))),
         ];
         writeln!(out, "\n{}", title(quantity))?;
-        table::write(&columns, out)?;
+        out.table(columns)?;
     }
     Ok(())
 }
@@ -77,6 +78,7 @@ mod tests {
     use memtrace_model::{Part, StackEnd, StackProfile};
 
     use super::*;
+    use crate::table::COLUMNS;
 
     fn histograms(counts: &[(BlockQuantity, u32, u64)]) -> BlockHistograms {
         counts.iter().map(|&(quantity, log2, count)| (quantity, Log2::from_number(log2).unwrap(), count)).collect()
@@ -102,11 +104,11 @@ mod tests {
             stack(&[(BlockQuantity::Size, 4, 300), (BlockQuantity::Size, 10, 500)]),
         ];
         let mut out = Vec::new();
-        write(&Profile { stacks, ..Profile::default() }, &mut out).unwrap();
+        write(&Profile { stacks, ..Profile::default() }, &mut TextWriter::new(&mut out, COLUMNS)).unwrap();
         let expected = "\nAllocated blocks by size\n     BELOW  BLOCKS  SHARE\n      32 B   1,500  75.0%  ########################################\n  2.00 KiB     500  25.0%  ##############\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
         let mut out = Vec::new();
-        write(&Profile::default(), &mut out).unwrap();
+        write(&Profile::default(), &mut TextWriter::new(&mut out, COLUMNS)).unwrap();
         assert!(out.is_empty());
     }
 

@@ -9,9 +9,9 @@ use memtrace_model::{MemcgMemory, MemcgProfile, Nanoseconds, Profile, ReclaimKin
 
 use super::assessment;
 use super::stall_columns::{pressure_time, quantile, times};
+use super::text_writer::TextWriter;
 use crate::options::Options;
-use crate::table::{self, Column};
-use crate::wrap::wrapped;
+use crate::table::Column;
 use crate::{escape, format};
 
 /// Maximum width of the path of a control group, in characters: the space that the columns of numbers leave.
@@ -29,7 +29,7 @@ struct Row<'a> {
 }
 
 /// Writes a table of the stalls of groups, a table of their memory, and assessments of their memory.
-pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut TextWriter<'_>) -> io::Result<()> {
     if options.top == 0 || profile.cgroups.iter().all(|group| group.id.is_none()) {
         return Ok(());
     }
@@ -39,10 +39,10 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     rows.truncate(options.top);
     let of_all = if all > rows.len() { format!(", the first {} of {all}", rows.len()) } else { String::new() };
     writeln!(out, "\nControl groups by time stalled for memory{of_all}\n")?;
-    table::write(&waits(&rows), out)?;
+    out.table(waits(&rows))?;
     let meaning =
         "Waits FOR LIMIT count for the group that reached its limit, all others for the group of the waiting task.";
-    writeln!(out, "\n{}", wrapped(meaning, 0))?;
+    writeln!(out, "\n{}", out.wrapped(meaning, 0))?;
     memory(&rows, profile.run.duration, out)
 }
 
@@ -70,15 +70,15 @@ fn waits(rows: &[Row<'_>]) -> Vec<Column> {
         stalled,
         Column::numbers("FOR LIMIT", rows.iter().map(|row| for_limit(row).to_string())),
         times,
-        quantile("50%", stalls(), 0.5),
-        quantile("99%", stalls(), 0.99),
-        Column::numbers("LONGEST", stalls().map(|stats| stats.longest.to_string())),
-        Column::numbers("SCANNED", stalls().map(|stats| number::compact(stats.scanned))),
+        quantile("50%", stalls(), 0.5).with_importance(1),
+        quantile("99%", stalls(), 0.99).with_importance(3),
+        Column::numbers("LONGEST", stalls().map(|stats| stats.longest.to_string())).with_importance(4),
+        Column::numbers("SCANNED", stalls().map(|stats| number::compact(stats.scanned))).with_importance(2),
         Column::text("CGROUP", rows.iter().map(Row::shown)),
     ]
 }
 
-fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::Result<()> {
+fn memory(rows: &[Row<'_>], duration: Duration, out: &mut TextWriter<'_>) -> io::Result<()> {
     let known: Vec<_> = rows.iter().filter_map(|row| Some((row, row.group.memory.as_ref()?))).collect();
     if known.is_empty() {
         return Ok(());
@@ -92,31 +92,28 @@ fn memory(rows: &[Row<'_>], duration: Duration, out: &mut dyn io::Write) -> io::
     let pressure =
         |memory: &MemcgMemory| memory.pressure.map_or_else(dash, |found| pressure_time(found.some, memory.watched));
     writeln!(out, "\nMemory of these groups\n")?;
-    table::write(
-        &[
-            Column::numbers("LIMIT", memories().map(limit)),
-            Column::numbers("USED", memories().map(|memory| memory.current.map_or_else(dash, |used| used.to_string()))),
-            Column::numbers("REFAULTED", memories().map(|memory| memory.refaults.map_or_else(dash, number::compact))),
-            Column::numbers("PRESSURE (PSI)", memories().map(pressure)),
-            Column::numbers("SCANNING", memories().map(|memory| of_all(memory.seconds.scanning, memory))),
-            Column::numbers(
-                "PAGING",
-                memories().map(|memory| match memory.refaults {
-                    Some(_) => of_all(memory.seconds.paging, memory),
-                    None => dash(),
-                }),
-            ),
-            Column::text("CGROUP", known.iter().map(|(row, _)| row.shown())),
-        ],
-        out,
-    )?;
+    let refaulted = memories().map(|memory| memory.refaults.map_or_else(dash, number::compact));
+    let paging = memories().map(|memory| match memory.refaults {
+        Some(_) => of_all(memory.seconds.paging, memory),
+        None => dash(),
+    });
+    out.table(vec![
+        Column::numbers("LIMIT", memories().map(limit)),
+        Column::numbers("USED", memories().map(|memory| memory.current.map_or_else(dash, |used| used.to_string()))),
+        Column::numbers("REFAULTED", refaulted).with_importance(1),
+        Column::numbers("PRESSURE (PSI)", memories().map(pressure)).with_importance(2),
+        Column::numbers("SCANNING", memories().map(|memory| of_all(memory.seconds.scanning, memory)))
+            .with_importance(4),
+        Column::numbers("PAGING", paging).with_importance(3),
+        Column::text("CGROUP", known.iter().map(|(row, _)| row.shown())),
+    ])?;
     let missing = missing_values(memories());
     let late = memories().any(|memory| memory.watched + SLACK < duration);
     let late = late.then(|| String::from(LATE));
     let assessments = known.iter().filter_map(|(row, memory)| assessment::of_group(&row.name, memory));
     for (nth, text) in missing.into_iter().chain(late).chain(assessments).enumerate() {
         let gap = if nth == 0 { "\n" } else { "" };
-        writeln!(out, "{gap}{}", wrapped(&text, 0))?;
+        writeln!(out, "{gap}{}", out.wrapped(&text, 0))?;
     }
     Ok(())
 }

@@ -5,17 +5,17 @@ use std::io;
 use memtrace_model::format as number;
 use memtrace_model::{CgroupId, ImageEnd, OomKill, Profile};
 
+use super::text_writer::TextWriter;
 use crate::escape;
-use crate::wrap::wrapped;
 
 /// Writes a sentence for each kill.
-pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, out: &mut TextWriter<'_>) -> io::Result<()> {
     if profile.oom_kills.is_empty() {
         return Ok(());
     }
     writeln!(out, "\nKilled by the OOM killer\n")?;
     for kill in &profile.oom_kills {
-        writeln!(out, "{}", wrapped(&sentence(profile, kill), 2))?;
+        writeln!(out, "{}", out.wrapped(&sentence(profile, kill), 2))?;
     }
     Ok(())
 }

@@ -38,14 +38,15 @@ pub(super) fn columns(rows: &[Memory], view: MetricView<'_>) -> Vec<Column> {
     if rows.iter().any(|row| row.known.is_some_and(|known| known.resident.is_some())) {
         let resident = |row: &Memory| row.known.and_then(|known| known.resident);
         let cell = |row| resident(row).map_or_else(dash, Bytes::compact);
-        columns.push(Column::numbers("RSS", rows.iter().map(cell)));
+        columns.push(Column::numbers("RSS", rows.iter().map(cell)).with_importance(8));
     }
     if rows.iter().any(|row| row.faults().is_some()) {
         let number = |head, of: fn(&PageFaults) -> u64| {
             let cell = |row: &Memory| row.faults().map_or_else(dash, |faults| number::compact(of(&faults)));
             Column::numbers(head, rows.iter().map(cell))
         };
-        columns.extend([number("FAULTS", PageFaults::total), number("MAJOR", |faults| faults.major)]);
+        let major = number("MAJOR", |faults| faults.major);
+        columns.extend([number("FAULTS", PageFaults::total).with_importance(7), major.with_importance(6)]);
     }
     let estimated = |head, of: fn(&Quantities) -> Amount, error: fn(&Profile, &Memory) -> Option<u64>| {
         let cell = |row: &Memory| {
@@ -62,7 +63,7 @@ pub(super) fn columns(rows: &[Memory], view: MetricView<'_>) -> Vec<Column> {
     // If columns have errors, there is no room for the released amount. It is the difference of the other two
     // amounts.
     if profile.run.page_sample < 2 {
-        columns.push(estimated(free, Quantities::free, |_, _| None));
+        columns.push(estimated(free, Quantities::free, |_, _| None).with_importance(5));
     }
     columns
 }

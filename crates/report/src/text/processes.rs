@@ -9,10 +9,11 @@ use memtrace_model::format as number;
 use memtrace_model::{Amount, Bytes, Cgroup, ClassColumns, ImageEnd, ProcessProfile, Profile, Quantities, StallStats};
 
 use super::page_columns::{self, Memory};
+use super::text_writer::TextWriter;
 use crate::kernel_reported::KernelReported;
 use crate::metrics::MetricView;
 use crate::options::Options;
-use crate::table::{self, Column};
+use crate::table::Column;
 use crate::{escape, format, stalls};
 
 /// Maximum length of a short name (`TASK_COMM_LEN`, include/linux/sched.h), without the terminating NUL.
@@ -49,7 +50,7 @@ struct Sums {
 }
 
 /// Writes the `top` processes by the metric, and the sum of the other processes.
-pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut TextWriter<'_>) -> io::Result<()> {
     if options.top == 0 {
         return Ok(());
     }
@@ -64,7 +65,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let rows: Vec<_> = shown.iter().map(|process| row(process, duration)).chain(rest(&others, duration)).collect();
 
     writeln!(out, "\nProcesses by {}\n", view.title())?;
-    table::write(&columns(&rows, view), out)
+    out.table(columns(&rows, view))
 }
 
 fn row(process: &ProcessProfile, duration: Duration) -> Row {
@@ -123,7 +124,7 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
         Column::text("COMMAND", rows.iter().map(|row| row.command.clone())),
     ];
     if rows.iter().any(|row| is_known(&row.user)) {
-        columns.push(Column::text("USER", rows.iter().map(|row| known(&row.user))));
+        columns.push(Column::text("USER", rows.iter().map(|row| known(&row.user))).with_importance(4));
     }
     match layout {
         ClassColumns::Stalls => columns.extend(of_waits(rows)),
@@ -135,25 +136,26 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
     }
     if rows.iter().any(|row| row.peak.is_some()) {
         let peak = |row: &Row| row.peak.map_or_else(dash, Bytes::compact);
-        columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
+        columns.push(Column::numbers("PEAK", rows.iter().map(peak)).with_importance(6));
     }
     if layout == ClassColumns::Amounts {
-        columns.push(sums(alloc, Quantities::alloc));
+        columns.push(sums(alloc, Quantities::alloc).with_importance(8));
         // If the table has columns for live memory and for memory held at exit, there is no room for the freed amount.
         // It is the allocated amount minus the amounts in these two columns.
         if !(format::shows_live(profile) && format::shows_exit(profile)) {
-            columns.push(sums(free, Quantities::free));
+            columns.push(sums(free, Quantities::free).with_importance(5));
         }
-        columns.push(Column::numbers(rate, rows.iter().map(|row| number::compact_rate(row.sums.blocks_a_second))));
+        let blocks = |row: &Row| number::compact_rate(row.sums.blocks_a_second);
+        columns.push(Column::numbers(rate, rows.iter().map(blocks)).with_importance(2));
         let bytes = |row: &Row| number::compact_bytes(row.sums.bytes_a_second);
-        columns.push(Column::numbers("B/s", rows.iter().map(bytes)));
+        columns.push(Column::numbers("B/s", rows.iter().map(bytes)).with_importance(1));
     }
     if rows.iter().any(|row| row.threads.is_some()) {
         let threads = |row: &Row| row.threads.map_or_else(dash, |count| count.to_string());
-        columns.push(Column::numbers("THR", rows.iter().map(threads)));
+        columns.push(Column::numbers("THR", rows.iter().map(threads)).with_importance(3));
     }
     if rows.iter().any(|row| !row.ended.is_empty()) {
-        columns.push(Column::text("ENDED", rows.iter().map(|row| row.ended.to_owned())));
+        columns.push(Column::text("ENDED", rows.iter().map(|row| row.ended.to_owned())).with_importance(7));
     }
     if rows.iter().any(|row| is_known(&row.followed)) {
         let all = |row: &Row| row.followed.clone().unwrap_or_else(|| String::from("all"));
@@ -172,9 +174,13 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
 /// Returns the columns of stalls.
 fn of_waits(rows: &[Row]) -> Vec<Column> {
     let mut columns = Vec::from(cells::stalls(rows.iter().map(|row| row.sums.waits.stalls)));
-    columns.push(Column::numbers("LONGEST", rows.iter().map(|row| row.sums.waits.longest.to_string())));
-    columns.push(Column::numbers("SCANNED", rows.iter().map(|row| number::compact(row.sums.waits.scanned))));
-    columns.push(Column::numbers("FREED", rows.iter().map(|row| number::compact(row.sums.waits.reclaimed))));
+    let count = |head, of: fn(&StallStats) -> u64| {
+        Column::numbers(head, rows.iter().map(|row| number::compact(of(&row.sums.waits))))
+    };
+    let longest = Column::numbers("LONGEST", rows.iter().map(|row| row.sums.waits.longest.to_string()));
+    columns.push(longest.with_importance(6));
+    columns.push(count("SCANNED", |waits| waits.scanned).with_importance(2));
+    columns.push(count("FREED", |waits| waits.reclaimed).with_importance(1));
     columns
 }
 

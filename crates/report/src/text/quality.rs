@@ -9,38 +9,38 @@ use memtrace_model::{
 };
 
 use super::stack_advice;
-use crate::wrap::wrapped;
+use super::text_writer::TextWriter;
 use crate::{escape, format};
 
 /// Maximum number of demoted processes with a sentence.
 const MAX_DEMOTED: usize = 5;
 
-pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, out: &mut TextWriter<'_>) -> io::Result<()> {
     writeln!(out)?;
     losses(profile, out)?;
     if let Some(quality) = format::quality(profile, StackEnd::ALL.len()) {
-        writeln!(out, "{}", wrapped(&format!("Stacks: {quality}."), 0))?;
+        writeln!(out, "{}", out.wrapped(&format!("Stacks: {quality}."), 0))?;
     }
     for sentence in stack_advice::sentences(profile) {
-        writeln!(out, "{}", wrapped(&sentence, 0))?;
+        writeln!(out, "{}", out.wrapped(&sentence, 0))?;
     }
     if let Some(counts) = &profile.run.debug_files {
-        writeln!(out, "{}", wrapped(&debug_files(counts), 0))?;
+        writeln!(out, "{}", out.wrapped(&debug_files(counts), 0))?;
     }
     for sentence in left_out(profile) {
-        writeln!(out, "{}", wrapped(&sentence, 0))?;
+        writeln!(out, "{}", out.wrapped(&sentence, 0))?;
     }
-    writeln!(out, "{}", wrapped(&cost(profile), 0))
+    writeln!(out, "{}", out.wrapped(&cost(profile), 0))
 }
 
-fn losses(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+fn losses(profile: &Profile, out: &mut TextWriter<'_>) -> io::Result<()> {
     if profile.losses.total() == 0 {
         return writeln!(out, "Nothing was lost.");
     }
     writeln!(out, "Lost:")?;
     for (reason, count) in profile.losses.iter().filter(|(_, count)| *count > 0) {
         writeln!(out, "{:>14}  {}", number::grouped(count), reason.name())?;
-        writeln!(out, "{}", wrapped(reason.explanation(), 16))?;
+        writeln!(out, "{}", out.wrapped(reason.explanation(), 16))?;
     }
     writeln!(out)
 }

@@ -6,12 +6,12 @@ use std::io;
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, MappingKind, Measure, Profile, Residency, ResidentKind};
 
-use crate::table::{self, Column};
-use crate::wrap::wrapped;
+use super::text_writer::TextWriter;
+use crate::table::Column;
 use crate::{estimate, format};
 
 /// Writes a table by kind of memory, and a sentence with the shares of the total.
-pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, out: &mut TextWriter<'_>) -> io::Result<()> {
     let mut all = Residency::default();
     for (kind, resident) in profile.processes.iter().filter_map(|process| process.resident.as_ref()).flat_map(|r| &r.0)
     {
@@ -38,14 +38,14 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
         };
         Column::numbers(head, rows.iter().map(cell))
     };
-    let columns = [
+    let columns = vec![
         Column::text("MEMORY", rows.iter().map(|(name, _)| (*name).to_owned())),
         column("RESIDENT", |resident| resident.total),
         estimated("WITH STACK", ResidentKind::explained, estimate::kind_error),
         column("BEFORE", |resident| resident.before),
         estimated("OTHER", ResidentKind::other, estimate::other_error),
     ];
-    table::write(&columns, out)?;
+    out.table(columns)?;
     let parts = [total.explained(), total.before, total.other()];
     let [with_stack, before, other] = number::percents(parts.map(|part| part.0));
     let error = estimate::kind_error(profile, &total).map(estimate::size_of_pages);
@@ -60,5 +60,5 @@ pub(super) fn write(profile: &Profile, out: &mut dyn io::Write) -> io::Result<()
     if total.other() != Bytes(0) {
         sentence.push_str(&format!(", {other} became resident without a recorded touch"));
     }
-    writeln!(out, "\n{}", wrapped(&format!("{}.", format::capitalised(&sentence)), 0))
+    writeln!(out, "\n{}", out.wrapped(&format!("{}.", format::capitalised(&sentence)), 0))
 }

@@ -12,11 +12,11 @@ use memtrace_model::{
 use rustc_hash::FxBuildHasher;
 
 use super::frames::Frames;
+use super::text_writer::{TextWriter, line_count};
 use super::{histograms, stack};
 use crate::groups::Groups;
 use crate::metrics::MetricView;
 use crate::options::Options;
-use crate::table;
 use crate::trend::Trend;
 use crate::{allocators, escape, estimate, format};
 
@@ -25,6 +25,24 @@ const MIN_GROUP_WIDTH: usize = 24;
 
 /// Indentation of the lines below the heading of a site: they start at the column of its share.
 const INDENT: usize = 5;
+
+/// Minimum share of a site in a list of large sites.
+const LARGE: f64 = 0.01;
+
+/// Number of lines of a list without its sites: the heading, the number of sites that are left out, and a blank line before
+/// each.
+const LINES_OF_LIST: usize = 4;
+
+/// Bounds of a list of sites.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Maximum number of sites.
+    pub(super) most: usize,
+    /// True to leave out sites with a share of less than [`LARGE`].
+    pub(super) only_large: bool,
+    /// Number of lines that the list should fit in; `None` without a limit.
+    pub(super) lines: Option<usize>,
+}
 
 /// All stacks of a group with the same lines.
 #[derive(Debug, PartialEq)]
@@ -41,8 +59,14 @@ struct Site {
     by_allocator: bool,
 }
 
-/// Writes the `top` largest sites.
-pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &mut dyn io::Write) -> io::Result<()> {
+/// Writes the largest sites within the bounds.
+pub(super) fn write(
+    profile: &Profile,
+    options: &Options,
+    bounds: Bounds,
+    roots: &Groups,
+    out: &mut TextWriter<'_>,
+) -> io::Result<()> {
     let view = MetricView::new(profile, options.metric);
     let frames = Frames::new(profile);
     let sites = ranked(view, &frames, roots);
@@ -50,34 +74,83 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     if sites.is_empty() {
         return writeln!(out, "\nNo sites to list: {}.", view.empty_reason());
     }
-    if options.top == 0 {
+    if bounds.most == 0 {
         return Ok(());
     }
-    let all = sites.iter().fold(0_u64, |sum, site| sum.saturating_add(site.value));
-    match sites.len() {
-        1 => writeln!(out, "\nThe one site by {what}")?,
-        many if many <= options.top => writeln!(out, "\nAll {} sites by {what}", number::grouped(many as u64))?,
-        many => writeln!(
-            out,
-            "\nTop {} of {} sites by {what}",
-            number::grouped(options.top as u64),
-            number::grouped(many as u64)
-        )?,
-    }
+    let all = sum(&sites);
     let names_roots = !options.by.is_process() || !profile.is_of_one_image();
-    for (index, site) in sites.iter().take(options.top).enumerate() {
+    let write_site = |index: usize, site: &Site, out: &mut TextWriter<'_>| {
         let share = site.value as f64 / all as f64;
         let root = names_roots.then(|| roots.all()[site.root].label.as_str());
-        writeln!(out, "\n{}", heading(view, index + 1, site, share, root))?;
+        writeln!(out, "\n{}", heading(view, index + 1, site, share, root, out.columns()))?;
         if let Some(times) = histograms::times(&site.histograms) {
-            writeln!(out, "{:INDENT$}{times}", "")?;
+            writeln!(out, "{}", out.wrapped(&times, INDENT))?;
         }
         if let Some(trend) = trend(view, site) {
-            writeln!(out, "{:INDENT$}{}", "", trend.text())?;
+            writeln!(out, "{}", out.wrapped(&trend.text(), INDENT))?;
         }
-        stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)?;
+        stack::write(&stack::lines(&frames, &profile.stacks[site.stack]), &frames, out)
+    };
+    let shown = bounds.shown(&sites, out.columns(), write_site)?;
+    match sites.len() {
+        1 => writeln!(out, "\nThe one site by {what}")?,
+        many if many == shown => writeln!(out, "\nAll {} sites by {what}", number::grouped(many as u64))?,
+        many => {
+            let (shown, many) = (number::grouped(shown as u64), number::grouped(many as u64));
+            writeln!(out, "\nTop {shown} of {many} sites by {what}")?;
+        }
     }
-    Ok(())
+    for (index, site) in sites.iter().take(shown).enumerate() {
+        write_site(index, site, out)?;
+    }
+    bounds.write_rest(&sites, shown, out)
+}
+
+impl Bounds {
+    /// Returns the number of sites to list, at least one. `sites`: all sites, the largest first, at least one. `write`: function
+    /// that writes a site with this index.
+    fn shown(
+        self,
+        sites: &[Site],
+        columns: usize,
+        write: impl Fn(usize, &Site, &mut TextWriter<'_>) -> io::Result<()>,
+    ) -> io::Result<usize> {
+        let all = sum(sites);
+        let is_large = |site: &&Site| site.value as f64 / all as f64 >= LARGE;
+        let sites = &sites[..self.most.min(sites.len())];
+        let sites = match self.only_large {
+            true => &sites[..sites.iter().take_while(is_large).count().max(1)],
+            false => sites,
+        };
+        let Some(lines) = self.lines else { return Ok(sites.len()) };
+        let mut room = lines.saturating_sub(LINES_OF_LIST);
+        for (index, site) in sites.iter().enumerate() {
+            let mut text = Vec::new();
+            write(index, site, &mut TextWriter::new(&mut text, columns))?;
+            let height = line_count(&text);
+            if height > room && index > 0 {
+                return Ok(index);
+            }
+            room = room.saturating_sub(height);
+        }
+        Ok(sites.len())
+    }
+
+    /// Writes the number and the share of the sites after the first `shown`, unless the user has given the number of sites.
+    fn write_rest(self, sites: &[Site], shown: usize, out: &mut TextWriter<'_>) -> io::Result<()> {
+        let rest = &sites[shown..];
+        if rest.is_empty() || !self.only_large {
+            return Ok(());
+        }
+        let share = number::percent(sum(rest) as f64 / sum(sites) as f64);
+        let rest = number::counted(rest.len() as u64, "smaller site", "smaller sites");
+        writeln!(out, "\n{:INDENT$}{rest} with {share}; --top N lists N sites", "")
+    }
+}
+
+/// Returns the sum of the values of sites.
+fn sum(sites: &[Site]) -> u64 {
+    sites.iter().fold(0, |sum, site| sum.saturating_add(site.value))
 }
 
 /// Returns the trend of the live memory of a site; `None` if the metric is not live memory, or counts only blocks
@@ -87,15 +160,16 @@ fn trend(view: MetricView<'_>, site: &Site) -> Option<Trend> {
     is_shown.then(|| Trend::of(&view.profile().run.parts, &site.live_changes)).flatten()
 }
 
-/// Writes the `top` sites with the largest decreases of live memory in a window of a recording.
+/// Writes the sites with the largest decreases of live memory in a window of a recording, within the bounds.
 pub(super) fn write_shrunk(
     profile: &Profile,
     options: &Options,
+    bounds: Bounds,
     roots: &Groups,
-    out: &mut dyn io::Write,
+    out: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let view = MetricView::new(profile, options.metric);
-    if !view.is_net_growth() || options.top == 0 {
+    if !view.is_net_growth() || bounds.most == 0 {
         return Ok(());
     }
     let shrunk = negated(profile);
@@ -104,22 +178,25 @@ pub(super) fn write_shrunk(
     if sites.is_empty() {
         return Ok(());
     }
-    let shown = options.top.min(sites.len());
-    writeln!(out, "\nSites that shrank: {} of {}", number::grouped(shown as u64), number::grouped(sites.len() as u64))?;
-    for (index, site) in sites.iter().take(shown).enumerate() {
+    let write_site = |index: usize, site: &Site, out: &mut TextWriter<'_>| {
         let live = Amount::default() - site.usage.live();
         let blocks = format::change_in_blocks(profile.run.class, live.count);
         let rank = index + 1;
         let root = &roots.all()[site.root].label;
         let root = if !options.by.is_process() || !profile.is_of_one_image() {
-            format!(", {}", format::shortened(&escape::visible(root), MIN_GROUP_WIDTH))
+            format!(", {}", format::shortened_middle(&escape::visible(root), MIN_GROUP_WIDTH))
         } else {
             String::new()
         };
         writeln!(out, "\n{rank:>3}. {} in {blocks}{root}", format::change(live.bytes))?;
-        stack::write(&stack::lines(&frames, &shrunk.stacks[site.stack]), &frames, out)?;
+        stack::write(&stack::lines(&frames, &shrunk.stacks[site.stack]), &frames, out)
+    };
+    let shown = bounds.shown(&sites, out.columns(), write_site)?;
+    writeln!(out, "\nSites that shrank: {} of {}", number::grouped(shown as u64), number::grouped(sites.len() as u64))?;
+    for (index, site) in sites.iter().take(shown).enumerate() {
+        write_site(index, site, out)?;
     }
-    Ok(())
+    bounds.write_rest(&sites, shown, out)
 }
 
 /// Returns the profile with the decreases of live memory in place of its growth.
@@ -182,8 +259,8 @@ fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site
     sites
 }
 
-/// Returns the heading of a site: rank, share, value, related numbers, and group.
-fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Option<&str>) -> String {
+/// Returns the heading of a site: rank, share, value, related numbers, and group. `columns`: width of the line.
+fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Option<&str>, columns: usize) -> String {
     let usage = &site.usage;
     let class = view.class();
     let error = estimate::format_error(view.error(usage), view.measure());
@@ -197,8 +274,8 @@ fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Opt
     let heading = format!("{rank:>3}. {:>6}  {}{error}{aside}", number::percent(share), view.text(site.value));
     let Some(root) = root else { return heading };
     // The name of a group has at least this space, even if the line gets too long.
-    let room = table::COLUMNS.saturating_sub(heading.chars().count() + 2).max(MIN_GROUP_WIDTH);
-    format!("{heading}, {}", format::shortened(&escape::visible(root), room))
+    let room = columns.saturating_sub(heading.chars().count() + 2).max(MIN_GROUP_WIDTH);
+    format!("{heading}, {}", format::shortened_middle(&escape::visible(root), room))
 }
 
 /// Returns the numbers that follow the value of a site: the paired number of the same blocks, or the live amount.

@@ -6,8 +6,9 @@ use std::io;
 use memtrace_model::{FrameId, StackEnd, StackProfile, columns_of, padded};
 
 use super::frames::{Frames, Shown, ShownId};
-use crate::escape;
+use super::text_writer::TextWriter;
 use crate::library::Library;
+use crate::{escape, format};
 
 /// Number of innermost lines of a deep stack that are kept.
 const LEAF_LINES: usize = 16;
@@ -15,6 +16,10 @@ const LEAF_LINES: usize = 16;
 const ROOT_LINES: usize = 6;
 /// Maximum width of the column of names. Longer names exceed the column.
 const NAME_COLUMNS: usize = 48;
+/// Minimum space for the location of a frame, in characters.
+const PLACE_COLUMNS: usize = 24;
+/// Indentation of lines, in characters.
+const INDENT: usize = 8;
 
 /// A line of a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,18 +82,25 @@ fn unfolded(frames: &Frames<'_>, run: &[FrameId]) -> impl Iterator<Item = Line> 
     run.iter().rev().map(|id| Line::Frame(frames.id(*id)))
 }
 
-/// Writes the lines, with the locations of frames in a column.
-pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+/// Writes the lines, with the locations of frames in a column. If a line is too long, the middle of the name and the start
+/// of the location are left out.
+pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut TextWriter<'_>) -> io::Result<()> {
     let width = |line: &Line| match line {
         Line::Frame(id) => columns_of(&frames.shown(*id).name),
         _ => 0,
     };
-    let columns = lines.iter().map(width).filter(|width| *width <= NAME_COLUMNS).max().unwrap_or(0);
+    // The width of a line without its indentation, and without the gap before the location.
+    let room = out.columns().saturating_sub(INDENT + 2);
+    let most = NAME_COLUMNS.min(room.saturating_sub(PLACE_COLUMNS));
+    let columns = lines.iter().map(width).filter(|width| *width <= most).max().unwrap_or(0);
     for line in lines {
         let text = match line {
             Line::Frame(id) => {
                 let Shown { name, place } = frames.shown(*id);
-                format!("{}  {place}", padded(name, columns))
+                let name = format::shortened_middle(name, room.saturating_sub(columns_of(place)).max(most));
+                let left = room.saturating_sub(columns_of(&name).max(columns));
+                let place = format::shortened_left(place, left);
+                format!("{}  {place}", padded(&name, columns))
             }
             Line::Library(count, libraries) => format!("… {count} frames of the {}", named(libraries)),
             Line::Cut(count) => format!("… {count} more …"),
@@ -96,7 +108,7 @@ pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut dyn io::Write
             Line::Other(stacks) => escape::other_stacks(*stacks),
             Line::Truncated => String::from("… (truncated: outer frames were not recorded)"),
         };
-        writeln!(out, "        {}", text.trim_end())?;
+        writeln!(out, "{:INDENT$}{}", "", text.trim_end())?;
     }
     Ok(())
 }

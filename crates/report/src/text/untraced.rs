@@ -6,8 +6,9 @@ use memtrace_model::format as number;
 use memtrace_model::{Bytes, ProcessMemory, Profile, Untraced, UntracedProcess, UntracedReason};
 
 use super::processes::COMMAND_COLUMNS;
+use super::text_writer::TextWriter;
 use crate::options::Options;
-use crate::table::{self, Column};
+use crate::table::Column;
 use crate::{escape, format};
 
 /// Row: a process, or the sum of the processes with the same reason that are not shown.
@@ -19,7 +20,7 @@ struct Row {
 }
 
 /// Writes a heading with the sums, the `top` processes by RSS, and the sums of the other processes by reason.
-pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(profile: &Profile, options: &Options, out: &mut TextWriter<'_>) -> io::Result<()> {
     let Some(sentence) = format::untraced(profile) else { return Ok(()) };
     writeln!(out, "\n{}", format::capitalised(&sentence))?;
     if options.top == 0 {
@@ -29,15 +30,12 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     let shown = &untraced.listed()[..untraced.listed().len().min(options.top)];
     let rows: Vec<_> = shown.iter().map(row).chain(others(untraced, shown)).collect();
     writeln!(out)?;
-    table::write(
-        &[
-            Column::numbers("PID", rows.iter().map(|row| row.pid.clone())),
-            Column::text("COMMAND", rows.iter().map(|row| row.command.clone())),
-            Column::numbers("RSS", rows.iter().map(|row| row.rss.map_or_else(|| String::from("-"), Bytes::compact))),
-            Column::text("REASON", rows.iter().map(|row| String::from(row.reason.explanation()))),
-        ],
-        out,
-    )
+    out.table(vec![
+        Column::numbers("PID", rows.iter().map(|row| row.pid.clone())),
+        Column::text("COMMAND", rows.iter().map(|row| row.command.clone())),
+        Column::numbers("RSS", rows.iter().map(|row| row.rss.map_or_else(|| String::from("-"), Bytes::compact))),
+        Column::text("REASON", rows.iter().map(|row| String::from(row.reason.explanation()))),
+    ])
 }
 
 fn row(process: &UntracedProcess) -> Row {

@@ -7,8 +7,8 @@ use std::io;
 use memtrace_model::format as number;
 use memtrace_model::{Activity, LockRow, Span, WaitClass};
 
+use super::text_writer::TextWriter;
 use crate::activity_names::ActivityNames;
-use crate::wrap::wrapped;
 use crate::{escape, format};
 
 /// Maximum number of frames of a wait. The other frames are counted.
@@ -17,14 +17,14 @@ const MAX_FRAMES: usize = 12;
 /// Maximum number of deadlocks, and of threads in one.
 const MAX_DEADLOCKS: usize = 10;
 
-/// Maximum length of the name of a lock or a function in characters.
+/// Maximum length of the name of a lock in characters.
 const NAME_CHARACTERS: usize = 90;
 
 /// Writes a sentence about each deadlock.
-pub(super) fn deadlocks(activity: &Activity, names: &ActivityNames<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn deadlocks(activity: &Activity, names: &ActivityNames<'_>, out: &mut TextWriter<'_>) -> io::Result<()> {
     let cycles = activity.deadlocks();
     for cycle in cycles.iter().take(MAX_DEADLOCKS) {
-        writeln!(out, "\n{}", wrapped(&deadlock(activity, names, cycle), 0))?;
+        writeln!(out, "\n{}", out.wrapped(&deadlock(activity, names, cycle), 0))?;
     }
     match cycles.len().saturating_sub(MAX_DEADLOCKS) {
         0 => Ok(()),
@@ -50,7 +50,7 @@ pub(super) fn longest(
     activity: &Activity,
     names: &ActivityNames<'_>,
     top: usize,
-    out: &mut dyn io::Write,
+    out: &mut TextWriter<'_>,
 ) -> io::Result<()> {
     let mut longest: BTreeMap<u32, &Span> = BTreeMap::new();
     for span in activity.spans.iter().filter(|span| span.kind.is_lock_wait()) {
@@ -71,16 +71,17 @@ pub(super) fn longest(
         let waiter = waiter(activity, names, span);
         let bound = if span.is_end_lost { "at least " } else { "" };
         let text = format!("{bound}{}: {waiter} {}", span.duration(), waits_for(activity, names, span, verb));
-        writeln!(out, "{}", wrapped(&text, 2))?;
+        writeln!(out, "{}", out.wrapped(&text, 2))?;
         stack(activity, span, out)?;
     }
     Ok(())
 }
 
-fn stack(activity: &Activity, span: &Span, out: &mut dyn io::Write) -> io::Result<()> {
+fn stack(activity: &Activity, span: &Span, out: &mut TextWriter<'_>) -> io::Result<()> {
     let frames = span.stack.and_then(|stack| activity.stacks.get(stack as usize)).map_or(&[][..], Vec::as_slice);
+    let room = out.columns().saturating_sub(4);
     for frame in frames.iter().take(MAX_FRAMES) {
-        writeln!(out, "    {}", format::shortened(&escape::visible(frame), NAME_CHARACTERS))?;
+        writeln!(out, "    {}", format::shortened_middle(&escape::visible(frame), room))?;
     }
     match frames.len().saturating_sub(MAX_FRAMES) {
         0 => Ok(()),
@@ -114,6 +115,7 @@ mod tests {
     use memtrace_model::{AbsAddr, ActiveThread, Comm, LockSums, Nanoseconds, Pid, SpanKind, Tid};
 
     use super::*;
+    use crate::table::COLUMNS;
 
     const PID: Pid = Pid(7);
 
@@ -149,9 +151,12 @@ mod tests {
         }
     }
 
-    fn written(write: impl FnOnce(&ActivityNames<'_>, &mut Vec<u8>) -> io::Result<()>, activity: &Activity) -> String {
+    fn written(
+        write: impl FnOnce(&ActivityNames<'_>, &mut TextWriter<'_>) -> io::Result<()>,
+        activity: &Activity,
+    ) -> String {
         let mut out = Vec::new();
-        write(&ActivityNames::new(activity), &mut out).unwrap();
+        write(&ActivityNames::new(activity), &mut TextWriter::new(&mut out, COLUMNS)).unwrap();
         String::from_utf8(out).unwrap()
     }
 

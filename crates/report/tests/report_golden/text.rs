@@ -1,11 +1,12 @@
 //! Properties of the text report.
 
 use memtrace_model::{Activity, GroupBy, Metric, Profile, RunFacts};
-use memtrace_report::{Format, Options};
+use memtrace_report::{Format, ListedSites, Options, TextLayout, write_text};
 
 use super::activity_sample::{activity, with_activity};
 use super::host::host;
 use super::sample::sample;
+use super::sampled::sampled;
 use super::waits::{of_seconds, waits};
 use super::{options, report};
 
@@ -37,6 +38,56 @@ fn no_line_is_longer_than_a_hundred_columns() {
         Profile { run: RunFacts { activity: with_activity(activity()).run.activity, ..host().run }, ..host() };
     let text = report(Format::Text, &profile, &options(Metric::LiveBytes));
     assert!(text.contains("Tasks and spans") && text.lines().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+fn in_layout(profile: &Profile, options: &Options, layout: TextLayout) -> String {
+    let mut bytes = Vec::new();
+    write_text(profile, options, layout, &mut bytes).expect("a vector takes everything");
+    String::from_utf8(bytes).expect("the report is UTF-8")
+}
+
+#[test]
+fn the_text_adapts_to_the_width_of_a_terminal() {
+    let profiles = [
+        (sample(), Metric::LiveBytes),
+        (host(), Metric::LiveBytes),
+        (sampled(), Metric::LiveBytes),
+        (waits(), Metric::StallTime),
+        (with_activity(activity()), Metric::LiveBytes),
+    ];
+    for (profile, metric) in profiles {
+        for columns in [80, 100, 132] {
+            let layout = TextLayout { columns, sites: ListedSites::Fitting(60) };
+            let text = in_layout(&profile, &options(metric), layout);
+            let long = text.lines().find(|line| line.chars().count() > columns);
+            assert_eq!(long, None, "{columns} columns\n{text}");
+        }
+    }
+}
+
+#[test]
+fn the_text_fits_in_the_lines_of_a_terminal() {
+    let shown = |lines| {
+        let layout = TextLayout { columns: 80, sites: ListedSites::Fitting(lines) };
+        let text = in_layout(&sample(), &options(Metric::LiveBytes), layout);
+        let sites = text.lines().filter(|line| line.contains("%  ")).count();
+        (text.lines().count() <= lines, sites)
+    };
+    assert_eq!(shown(10), (false, 1), "the totals and the largest site are always there");
+    let sites = [60, 80, 200].map(shown);
+    assert!(sites.iter().all(|(fits, _)| *fits), "{sites:?}");
+    assert!(sites[0].1 < sites[1].1 && sites[1].1 < sites[2].1, "{sites:?}");
+    // Two of the eleven sites have less than 1 %.
+    assert_eq!(sites[2].1, 9);
+}
+
+#[test]
+fn the_text_begins_and_ends_with_the_totals() {
+    let text = in_layout(&host(), &options(Metric::LiveBytes), TextLayout { columns: 80, sites: ListedSites::Large });
+    let mut lines = text.lines().skip(2);
+    assert_eq!(lines.next(), Some("  live          1.88 GiB in 20,225,926 blocks"));
+    let last = "Total: live 1.88 GiB in 20,225,926 blocks, at exit 2.00 KiB, allocated 1.88 GiB.";
+    assert_eq!((lines.next_back(), last.len()), (Some(last), 80));
 }
 
 #[test]

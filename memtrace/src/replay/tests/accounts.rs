@@ -45,7 +45,8 @@ fn trace(recording: &Path, output: &Path, span: Span) -> (usize, Vec<u8>) {
         metric: None,
         by: None,
         tags: None,
-        top: 10,
+        tag_format: None,
+        top: Some(10),
         keep_ended: 1000,
         all_stacks: false,
     };

@@ -69,7 +69,7 @@ impl PeriodicSites {
         };
         let thread = thread::Builder::new().name(String::from("memtrace-sites")).spawn(name_all);
         thread.map_err(|error| Error::Failed(format!("cannot start the thread of --every: {error}")))?;
-        Ok(Some(Self { every, due: Instant::now() + every, top: config.top, requests, texts, is_waiting: false }))
+        Ok(Some(Self { every, due: Instant::now() + every, top: config.rows(), requests, texts, is_waiting: false }))
     }
 
     /// Returns the text of the last request, once it is ready.

@@ -3,13 +3,14 @@ use std::time::Duration;
 use memtrace_model::{Container, GroupBy, Metric, Pid, Quantity, RunFacts, User};
 
 use super::*;
+use crate::table::COLUMNS;
 
 const ID: &str = "3f4b8e1c9d7a65200f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
 
 fn written(profile: &Profile, top: usize, metric: Metric) -> String {
     let options = Options { metric, by: GroupBy::Process, top, all_stacks: false, subject: String::new() };
     let mut bytes = Vec::new();
-    write(profile, &options, &mut bytes).unwrap();
+    write(profile, &options, &mut TextWriter::new(&mut bytes, COLUMNS)).unwrap();
     String::from_utf8(bytes).unwrap()
 }
 

@@ -1,11 +1,13 @@
 use std::path::PathBuf;
+use std::time::Duration;
 
 use memtrace_model::{
-    Amount, Frame, FrameId, GroupBy, Location, Metric, Name, Part, Pid, ProcessProfile, StackEnd, StackProfile,
-    VirtOffset,
+    Amount, Frame, FrameId, GroupBy, Location, Metric, Name, Part, PartChange, Pid, ProcessProfile, StackEnd,
+    StackProfile, VirtOffset,
 };
 
 use super::*;
+use crate::table::COLUMNS;
 
 /// Returns a frame with the offset and the source line of its call.
 fn frame(name: &str, offset: u64, line: u32) -> Frame {
@@ -39,6 +41,14 @@ fn sites(profile: &Profile, metric: Metric) -> Vec<(usize, u64, u64)> {
     let view = MetricView::new(profile, metric);
     let sites = ranked(view, &Frames::new(profile), &Groups::of(profile, GroupBy::Process));
     sites.iter().map(|site| (site.root, site.value, site.usage.live().count)).collect()
+}
+
+/// Returns the list of sites within `bounds`, with lines of at most a hundred characters.
+fn written(profile: &Profile, options: &Options, bounds: Bounds) -> String {
+    let mut text = Vec::new();
+    let roots = Groups::of(profile, options.by);
+    write(profile, options, bounds, &roots, &mut TextWriter::new(&mut text, COLUMNS)).unwrap();
+    String::from_utf8(text).unwrap()
 }
 
 const MAIN: usize = 0;
@@ -113,11 +123,63 @@ fn the_heading_counts_joined_sites() {
     let profile = Profile { processes: vec![process(1)], stacks, frames: frames(), ..Profile::default() };
     let options =
         Options { metric: Metric::LiveBytes, by: GroupBy::Process, top: 1, all_stacks: false, subject: String::new() };
-    let mut text = Vec::new();
-    write(&profile, &options, &Groups::of(&profile, GroupBy::Process), &mut text).unwrap();
+    let bounds = Bounds { most: 1, only_large: false, lines: None };
     assert_eq!(
-        String::from_utf8(text).unwrap(),
+        written(&profile, &options, bounds),
         "\nTop 1 of 2 sites by live bytes\n\n  1.  80.0%  400 B in 2 blocks\n        \
          serve  src/serve.c:7\n        main   src/serve.c:1\n"
     );
+}
+
+/// Returns a profile of one process with a site of two lines for each number of live bytes.
+fn profile_of_sites(live: &[u64]) -> Profile {
+    let mut frames = vec![frame("main", 0x10, 1)];
+    frames.extend((0..live.len()).map(|site| frame(&format!("site_{site}"), 0x20, 2)));
+    let stacks = live.iter().enumerate().map(|(site, &live)| stack(0, &[MAIN, site + 1], live, None)).collect();
+    Profile { processes: vec![process(1)], stacks, frames, ..Profile::default() }
+}
+
+fn by_live_bytes(top: usize) -> Options {
+    Options { metric: Metric::LiveBytes, by: GroupBy::Process, top, all_stacks: false, subject: String::new() }
+}
+
+#[test]
+fn small_sites_are_counted_unless_a_number_is_given() {
+    let profile = profile_of_sites(&[9_700, 150, 90, 60]);
+    let bounds = |only_large| Bounds { most: 10, only_large, lines: None };
+    let text = written(&profile, &by_live_bytes(10), bounds(true));
+    assert!(text.starts_with("\nTop 2 of 4 sites by live bytes\n\n  1.  97.0%  "), "{text}");
+    assert!(text.contains("site_1 ") && !text.contains("site_2 "), "{text}");
+    assert!(text.ends_with("\n\n     2 smaller sites with 1.5%; --top N lists N sites\n"), "{text}");
+    let text = written(&profile, &by_live_bytes(10), bounds(false));
+    assert!(text.starts_with("\nAll 4 sites") && text.contains("site_3 ") && !text.contains("--top"), "{text}");
+    // If all sites are small, the largest one is listed.
+    let text = written(&profile_of_sites(&[1; 200]), &by_live_bytes(10), bounds(true));
+    assert!(text.starts_with("\nTop 1 of 200 sites") && text.contains("199 smaller sites with 99.5%"), "{text}");
+}
+
+#[test]
+fn as_many_sites_as_fit_are_listed() {
+    let profile = profile_of_sites(&[100; 20]);
+    // The heading takes two lines, each site four, and the number of the others two.
+    for (lines, sites) in [(0, 1), (4, 1), (11, 1), (12, 2), (15, 2), (16, 3), (80, 19), (84, 20), (200, 20)] {
+        let bounds = Bounds { most: usize::MAX, only_large: true, lines: Some(lines) };
+        let text = written(&profile, &by_live_bytes(10), bounds);
+        assert_eq!(text.lines().filter(|line| line.contains(" 100 B in 1 block")).count(), sites, "{lines}: {text}");
+        assert!(text.lines().count() <= lines.max(8), "{lines}: {text}");
+    }
+}
+
+#[test]
+fn sites_state_their_trend() {
+    let mut profile = profile_of_sites(&[800, 100]);
+    profile.run.parts = (0..8).map(|second| Duration::from_secs(second)..Duration::from_secs(second + 1)).collect();
+    for part in 0..8 {
+        profile.stacks[0].live_changes.add(part, 8, PartChange { live: 100, alloc: 100 });
+    }
+    let bounds = Bounds { most: 10, only_large: true, lines: None };
+    let text = written(&profile, &by_live_bytes(10), bounds);
+    let expected =
+        "800 B in 1 block\n     steady growth: +5.86 KiB/min in 8 of 8 parts from +0 s to +8 s\n        site_0";
+    assert!(text.contains(expected) && text.matches("growth").count() == 1, "{text}");
 }

@@ -1,19 +1,34 @@
 use std::path::PathBuf;
 
-use memtrace_model::{Frame, FrameId, Location, Name, Part, Profile, StackEnd};
+use memtrace_model::{Frame, FrameId, Location, Name, ObjectName, Part, Profile, StackEnd};
 
 use super::*;
+use crate::table::COLUMNS;
 
-/// Returns the lines of a stack. `names`: functions, the outermost first.
-fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
-    let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
-    let profile = Profile { frames: names.iter().map(frame).collect(), ..Profile::default() };
-    let ids = (0..names.len()).map(FrameId::new).collect();
+/// Returns the lines of a stack of `frames`, the outermost first, with at most `columns` characters.
+fn written(frames: Vec<Frame>, end: StackEnd, columns: usize) -> Vec<String> {
+    let ids = (0..frames.len()).map(FrameId::new).collect();
+    let profile = Profile { frames, ..Profile::default() };
     let stack = StackProfile::new(0, Part::WHOLE, ids, end);
     let frames = Frames::new(&profile);
     let mut text = Vec::new();
-    write(&lines(&frames, &stack), &frames, &mut text).unwrap();
-    String::from_utf8(text).unwrap().lines().map(|line| String::from(line.trim_start())).collect()
+    write(&lines(&frames, &stack), &frames, &mut TextWriter::new(&mut text, columns)).unwrap();
+    String::from_utf8(text).unwrap().lines().map(String::from).collect()
+}
+
+/// Returns the lines of a stack without their indentation. `names`: functions, the outermost first.
+fn shown(names: &[&str], end: StackEnd) -> Vec<String> {
+    let frame = |name: &&str| Frame::new(Ok(Name(String::from(*name))));
+    let lines = written(names.iter().map(frame).collect(), end, COLUMNS);
+    lines.iter().map(|line| String::from(line.trim_start())).collect()
+}
+
+fn frame(name: &str, object: &str, line: Option<u32>) -> Frame {
+    Frame {
+        object: Some(ObjectName { path: PathBuf::from(object), build_id: None }),
+        location: line.map(|line| Location { file: PathBuf::from("src/storage/cache.c"), line: Some(line) }),
+        ..Frame::new(Ok(Name(String::from(name))))
+    }
 }
 
 fn complete(names: &[&str]) -> Vec<String> {
@@ -137,14 +152,26 @@ fn places_are_aligned_after_names_in_wide_characters() {
         location: Some(Location { file: PathBuf::from("a.c"), line: Some(7) }),
         ..Frame::new(Ok(Name(String::from(name))))
     };
-    let profile = Profile { frames: vec![frame("main"), frame("分配"), frame("gro\u{308}w")], ..Profile::default() };
-    let ids = (0..3).map(FrameId::new).collect();
-    let stack = StackProfile::new(0, Part::WHOLE, ids, StackEnd::Complete);
-    let frames = Frames::new(&profile);
-    let mut text = Vec::new();
-    write(&lines(&frames, &stack), &frames, &mut text).unwrap();
-    let expected = "        gro\u{308}w  a.c:7\n        分配  a.c:7\n        main  a.c:7\n";
-    assert_eq!(String::from_utf8(text).unwrap(), expected);
+    let lines = written(vec![frame("main"), frame("分配"), frame("gro\u{308}w")], StackEnd::Complete, COLUMNS);
+    assert_eq!(lines, ["gro\u{308}w  a.c:7", "分配  a.c:7", "main  a.c:7"].map(|line| format!("        {line}")));
+}
+
+#[test]
+fn lines_fit_in_the_width() {
+    let long = format!("demo::Map<{}>::insert", "std::pair<int, std::string>, ".repeat(6));
+    let frames = || {
+        vec![
+            frame("main", "/usr/bin/demo", Some(7)),
+            frame("demo::a_function_with_a_name_of_forty_letters", "/usr/bin/demo", Some(1234)),
+            frame(&long, "/usr/bin/demo", Some(1)),
+        ]
+    };
+    for columns in [40, 60, 80, 100, 132] {
+        let lines = written(frames(), StackEnd::Complete, columns);
+        assert!(lines.iter().all(|line| columns_of(line) <= columns), "{columns}: {lines:#?}");
+        assert!(lines[0].contains("demo::Map<") && lines[0].contains(">::insert") || columns < 60, "{lines:#?}");
+        assert!(lines[0].ends_with("cache.c:1") && lines[1].ends_with("cache.c:1234"), "{lines:#?}");
+    }
 }
 
 #[test]
