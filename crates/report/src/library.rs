@@ -53,32 +53,53 @@ const OBJECTS: &[(&str, Library)] = &[
 /// Prefixes of file names of the C library, for glibc and musl.
 const C_OBJECTS: &[&str] = &["libc.so", "libc-2.", "libpthread.so", "libpthread-2.", "libc.musl-", "ld-musl-"];
 
-/// Functions of glibc and musl that start processes, constructors and threads. `pthread_once` is in the list because
+/// Directories of the system's libraries. A distribution can also have them in a subdirectory for the architecture, such as
+/// `x86_64-linux-gnu`, and in one for a processor below `glibc-hwcaps`.
+const SYSTEM_DIRECTORIES: &[&str] = &["/lib", "/lib32", "/lib64", "/usr/lib", "/usr/lib32", "/usr/lib64"];
+
+/// Prefixes of file names of language runtimes. They are in directories of any name.
+const RUNTIMES: &[&str] = &[
+    "libjvm.so",
+    "libpython",
+    "libruby",
+    "libperl.so",
+    "libnode.so",
+    "libcoreclr.so",
+    "libclrjit.so",
+    "libmonosgen",
+];
+
+/// Functions of glibc and musl that start processes, constructors and threads. `__pthread_once` is in the list because
 /// `std::call_once` of libstdc++ passes through it. Other functions of the C library, such as `strdup`, stay visible,
-/// because their allocations are of interest.
+/// because their allocations are of interest. The names begin with an underscore, which the C standard reserves.
 const C_START: &[&str] = &[
     "_start",
     "_start_c",
     "__libc_start_main",
     "__libc_start_main_impl",
     "__libc_start_call_main",
-    "libc_start_main_stage2",
     "_dl_start_user",
     "_dl_init",
-    "start_thread",
-    "clone",
     "__clone",
-    "clone3",
     "__clone3",
-    "pthread_once",
     "__pthread_once",
     "__pthread_once_slow",
 ];
 
-/// Functions that start threads and constructors, but have names that user functions can have too. They count only in
-/// objects of the C library: `thread_start` of glibc on aarch64, `start` and `start_c11` of musl, and `call_init` of
-/// glibc.
-const C_START_IN_OBJECT: &[&str] = &["thread_start", "start", "start_c11", "call_init"];
+/// Functions that start processes, threads and constructors, but have names that user functions can have too. They
+/// count only in objects of the C library, or in an unknown object: `thread_start` of glibc on aarch64, `start`,
+/// `start_c11` and `libc_start_main_stage2` of musl, and functions of glibc.
+const C_START_IN_OBJECT: &[&str] = &[
+    "libc_start_main_stage2",
+    "start_thread",
+    "clone",
+    "clone3",
+    "pthread_once",
+    "thread_start",
+    "start",
+    "start_c11",
+    "call_init",
+];
 
 /// Returns the Rust or C++ library that contains `frame`; `None` for other code.
 pub(super) fn of(frame: &Frame) -> Option<Library> {
@@ -95,10 +116,32 @@ pub(super) fn starts_in_c(frame: &Frame) -> bool {
         // A symbol may carry its version: `__libc_start_main@@GLIBC_2.34`.
         Some(name) => {
             let name = name.split_once('@').map_or(name, |(name, _)| name);
-            C_START.contains(&name) || (C_START_IN_OBJECT.contains(&name) && is_in_c_library(frame))
+            let has_other_object = frame.object.is_some() && !is_in_c_library(frame);
+            C_START.contains(&name) || C_START_IN_OBJECT.contains(&name) && !has_other_object
         }
         None => is_in_c_library(frame),
     }
+}
+
+/// Returns true if `frame` is a function of the program: code of its executable, of a library that is not the system's,
+/// or generated code with a name. Code of libraries and runtimes of languages is none, wherever it is.
+pub(super) fn is_of_program(frame: &Frame) -> bool {
+    let is_known = frame.name.is_ok() || frame.object.is_some();
+    is_known && of(frame).is_none() && !is_in_c_library(frame) && !frame.object.as_ref().is_some_and(is_of_system)
+}
+
+/// Returns true for a library of the system, and for the runtime of a language.
+fn is_of_system(object: &ObjectName) -> bool {
+    let file = file(object);
+    if RUNTIMES.iter().any(|start| file.starts_with(start)) {
+        return true;
+    }
+    let directory = object.path.parent().unwrap_or(&object.path).to_string_lossy();
+    let directory = directory.split_once("/glibc-hwcaps/").map_or(&*directory, |(above, _)| above);
+    let is_of_architecture =
+        |(above, name): (&str, &str)| SYSTEM_DIRECTORIES.contains(&above) && name.contains("-linux-");
+    file.contains(".so")
+        && (SYSTEM_DIRECTORIES.contains(&directory) || directory.rsplit_once('/').is_some_and(is_of_architecture))
 }
 
 /// Returns true if `frame` is code of the C library.

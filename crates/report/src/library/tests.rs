@@ -59,8 +59,12 @@ fn object_names_identify_libraries() {
 fn only_start_up_frames_of_the_c_library_are_folded() {
     let libc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
     let starts = |name, object| starts_in_c(&frame(name, object, None));
-    for name in ["start_thread", "clone3", "__clone3", "clone", "__pthread_once_slow"] {
+    for name in ["__clone3", "__libc_start_main", "__pthread_once_slow"] {
         assert!(starts(name, libc) && starts(name, SERVICE), "{name}");
+    }
+    for name in ["start_thread", "clone3", "clone", "pthread_once"] {
+        assert!(starts(name, libc) && !starts(name, SERVICE), "{name}");
+        assert!(starts_in_c(&Frame { object: None, ..frame(name, libc, None) }), "{name}");
     }
     assert!(starts("thread_start", libc) && !starts("thread_start", SERVICE));
     assert!(starts("start", "/lib/ld-musl-x86_64.so.1") && !starts("start", SERVICE));
@@ -73,6 +77,37 @@ fn only_start_up_frames_of_the_c_library_are_folded() {
     assert!(!starts("", SERVICE));
     assert!(!starts("", "/opt/demo/libcache.so"));
     assert!(!starts("start_thread_pool", SERVICE));
+}
+
+#[test]
+fn functions_of_the_program_are_not_in_libraries_of_the_system() {
+    let is_own = |name, object| is_of_program(&frame(name, object, None));
+    for object in [
+        SERVICE,
+        "/usr/bin/redis-server",
+        "/opt/demo/libcache.so",
+        "/usr/local/lib/libcache.so.1",
+        "/usr/lib/firefox/libxul.so",
+        "/usr/lib/postgresql/15/bin/postgres",
+    ] {
+        assert!(is_own("grow", object) && is_own("", object), "{object}");
+    }
+    for object in [
+        "/usr/lib/x86_64-linux-gnu/libglib-2.0.so.0.7400.6",
+        "/usr/lib/x86_64-linux-gnu/glibc-hwcaps/x86-64-v3/libz.so.1",
+        "/usr/lib64/libz.so.1",
+        "/usr/lib64/glibc-hwcaps/x86-64-v3/libz.so.1",
+        "/lib/ld-musl-x86_64.so.1",
+        "/nix/store/abc-glibc-2.40/lib/libc.so.6",
+        "/usr/lib/jvm/java-17-openjdk-amd64/lib/server/libjvm.so",
+        "/home/me/.pyenv/versions/3.12.1/lib/libpython3.12.so.1.0",
+    ] {
+        assert!(!is_own("grow", object) && !is_own("", object), "{object}");
+    }
+    assert!(!is_own("std::thread::Builder::spawn", SERVICE) && !is_own("operator new(unsigned long)", SERVICE));
+    let without_object = |name| Frame { object: None, ..frame(name, SERVICE, None) };
+    // Generated code: a name from a perf map, and an address.
+    assert!(is_of_program(&without_object("LazyCompile:~serve app.js:7")) && !is_of_program(&without_object("")));
 }
 
 #[test]

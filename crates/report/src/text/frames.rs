@@ -15,6 +15,8 @@ const NAME_CHARACTERS: usize = 240;
 pub(crate) struct Shown {
     pub name: String,
     pub place: String,
+    /// True for a function of the program, which no line may hide ([`library::is_of_program`]).
+    pub is_of_program: bool,
 }
 
 /// An index into [`Frames::shown`].
@@ -35,7 +37,8 @@ impl<'profile> Frames<'profile> {
         let mut ids = HashMap::new();
         let mut shown = Vec::new();
         let known = profile.frames.iter().map(|frame| {
-            let text = Shown { name: name(frame), place: place(frame) };
+            let is_of_program = library::is_of_program(frame);
+            let text = Shown { name: name(frame), place: place(frame), is_of_program };
             let id = *ids.entry(text).or_insert_with_key(|text| {
                 shown.push(text.clone());
                 ShownId(shown.len() - 1)

@@ -1,6 +1,6 @@
 //! Lines of a stack, the innermost first. Library frames are folded, and deep stacks are cut.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 
 use memtrace_model::{FrameId, StackEnd, StackProfile, columns_of, padded};
@@ -12,7 +12,7 @@ use crate::{escape, format};
 
 /// Number of innermost lines of a deep stack that are kept.
 const LEAF_LINES: usize = 16;
-/// Number of outermost lines of a deep stack that are kept. The lines between are cut.
+/// Number of outermost lines of a deep stack that are kept. Of the lines between, those of libraries are cut.
 const ROOT_LINES: usize = 6;
 /// Maximum width of the column of names. Longer names exceed the column.
 const NAME_COLUMNS: usize = 48;
@@ -62,13 +62,46 @@ pub(crate) fn lines(frames: &Frames<'_>, stack: &StackProfile) -> Vec<Line> {
     lines.extend(unfolded(frames, own));
     lines.extend(folded(frames, callers, &root));
     if lines.len() > LEAF_LINES + ROOT_LINES + 1 {
-        let cut = LEAF_LINES..lines.len() - ROOT_LINES;
-        lines.splice(cut.clone(), [Line::Cut(cut.len())]);
+        lines = without_middle(frames, lines);
     }
     if stack.end == StackEnd::Truncated {
         lines.push(Line::Truncated);
     }
     lines
+}
+
+/// Cuts lines between the innermost and the outermost ones. Each function of the program keeps at least one line.
+fn without_middle(frames: &Frames<'_>, lines: Vec<Line>) -> Vec<Line> {
+    let middle = LEAF_LINES..lines.len() - ROOT_LINES;
+    let function = |line: &Line| match line {
+        Line::Frame(id) => Some(frames.shown(*id)).filter(|shown| shown.is_of_program).map(|shown| shown.name.as_str()),
+        _ => None,
+    };
+    let at_ends = lines[..middle.start].iter().chain(&lines[middle.end..]);
+    let mut functions: HashSet<&str> = at_ends.filter_map(function).collect();
+    let mut kept = Vec::new();
+    let mut cut = Vec::new();
+    for (index, line) in lines.into_iter().enumerate() {
+        let is_new = function(&line).is_some_and(|name| functions.insert(name));
+        if middle.contains(&index) && !is_new {
+            cut.push(line);
+        } else {
+            close_cut(&mut cut, &mut kept);
+            kept.push(line);
+        }
+    }
+    kept
+}
+
+/// Moves the lines of `cut` to `kept`: a single line as it is, and more lines as their number.
+fn close_cut(cut: &mut Vec<Line>, kept: &mut Vec<Line>) {
+    match cut.len() {
+        0 | 1 => kept.append(cut),
+        many => {
+            cut.clear();
+            kept.push(Line::Cut(many));
+        }
+    }
 }
 
 fn folded(frames: &Frames<'_>, run: &[FrameId], libraries: &[Library]) -> Vec<Line> {
@@ -96,7 +129,7 @@ pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut TextWriter<'_
     for line in lines {
         let text = match line {
             Line::Frame(id) => {
-                let Shown { name, place } = frames.shown(*id);
+                let Shown { name, place, .. } = frames.shown(*id);
                 let name = format::shortened_middle(name, room.saturating_sub(columns_of(place)).max(most));
                 let left = room.saturating_sub(columns_of(&name).max(columns));
                 let place = format::shortened_left(place, left);

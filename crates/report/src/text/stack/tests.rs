@@ -157,6 +157,28 @@ fn places_are_aligned_after_names_in_wide_characters() {
 }
 
 #[test]
+fn a_cut_hides_no_function_of_the_program() {
+    const GLIB: &str = "/usr/lib/x86_64-linux-gnu/libglib-2.0.so.0";
+    let mut frames = vec![frame("main", "/usr/bin/demo", None)];
+    frames.extend((0..5).map(|_| frame("serve", "/usr/bin/demo", None)));
+    // The middle: a function, three calls of a library, a function of a plugin, and two calls of `serve`.
+    frames.push(frame("load", "/usr/bin/demo", None));
+    frames.extend((0..3).map(|_| frame("g_signal_emit", GLIB, None)));
+    frames.push(frame("on_load", "/opt/demo/plugin.so", None));
+    frames.extend((0..2).map(|_| frame("serve", "/usr/bin/demo", None)));
+    frames.push(frame("parse", "/usr/bin/demo", None));
+    frames.push(frame("g_list_foreach", GLIB, None));
+    frames.extend((0..16).map(|_| frame("step", "/usr/bin/demo", None)));
+    let lines = written(frames, StackEnd::Complete, COLUMNS);
+    let names: Vec<_> = lines.iter().map(|line| line.trim_start().split("  ").next().unwrap_or_default()).collect();
+    assert_eq!(names[..16], ["step"; 16]);
+    // A single line is not cut.
+    let middle = ["g_list_foreach", "parse", "… 2 more …", "on_load", "… 3 more …", "load"];
+    assert_eq!(names[16..22], middle);
+    assert_eq!(names[22..], ["serve", "serve", "serve", "serve", "serve", "main"]);
+}
+
+#[test]
 fn lines_fit_in_the_width() {
     let long = format!("demo::Map<{}>::insert", "std::pair<int, std::string>, ".repeat(6));
     let frames = || {
