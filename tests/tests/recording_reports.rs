@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memtrace_tests::{
     Report, Scratch, Totals, Trace, Tracer, Victim, killed_recording, mark, poll, recording_report, victim,
@@ -201,6 +201,50 @@ fn runs_with_periodic_sites_have_trends() {
     let run = tracer.stop().report();
     victim.finish();
     assert_single_growth(&run, expected);
+}
+
+#[test]
+fn runs_without_a_history_have_trends() {
+    let mut victim = victim::start_with("steady", &["5000"]);
+    // A trace with a duration has 32 intervals, of at least 250 ms.
+    let tracer = Trace::victim(&victim).options(&["-d", "5s"]).start();
+    let expected = victim.work().totals;
+    let outcome = tracer.wait();
+    victim.finish();
+    assert_single_growth(&outcome.report(), expected);
+    assert!(outcome.stderr.contains("     single growth: +"), "{}", outcome.stderr);
+}
+
+#[test]
+fn trend_of_a_run_equals_the_counts_of_the_victim() {
+    // Maximum difference between the times of the test and of the trace, in seconds.
+    const SLACK: f64 = 0.5;
+    let mut victim = victim::start_with("steady", &["5000"]);
+    let tracer = Trace::victim(&victim).options(&["-d", "12s"]).start();
+    let start = Instant::now();
+    let mut steps = Vec::new();
+    for _ in 0..30 {
+        let live = victim.work().totals.live_bytes;
+        steps.push((start.elapsed().as_secs_f64(), live));
+        // The growth has to take as long as eight intervals.
+        thread::sleep(Duration::from_millis(200));
+    }
+    let outcome = tracer.stop();
+    victim.finish();
+    let run = outcome.report();
+    let stacks: Vec<_> = run.stacks_with_leaf("work").collect();
+    assert_eq!(stacks.len(), 1, "{stacks:?}");
+    assert_eq!(stacks[0].live_changes.len(), run.parts.len());
+    let counted = |time: f64| steps.iter().take_while(|(at, _)| *at <= time).last().map_or(0, |(_, live)| *live);
+    let mut live = 0_i64;
+    for (part, change) in run.parts.iter().zip(&stacks[0].live_changes) {
+        live += change;
+        let bounds = counted(part.to_s - SLACK)..=counted(part.to_s + SLACK);
+        assert!(bounds.contains(&live.cast_unsigned()), "{live} is not in {bounds:?} at {part:?}: {steps:?}");
+    }
+    assert_eq!(Some(live.cast_unsigned()), steps.last().map(|(_, live)| *live));
+    assert_eq!(stacks[0].trend.as_deref(), Some("steady_growth"));
+    assert!(outcome.stderr.contains("     steady growth: +"), "{}", outcome.stderr);
 }
 
 #[test]

@@ -157,6 +157,30 @@ mod tests {
     }
 
     #[test]
+    fn trends_have_intervals_if_nothing_else_has_them() {
+        let interval = |line: &str| {
+            let config = resolved(line).expect("a valid configuration");
+            config.trend_interval().map(|interval| interval.as_millis())
+        };
+        for (line, expected) in [
+            ("--pid 7", Some(1000)),
+            ("--all", Some(1000)),
+            ("--pid 7 -d 1s", Some(250)),
+            ("--pid 7 -d 64s", Some(2000)),
+            ("--pid 7 -d 1h", Some(10_000)),
+            ("--pid 7 --record a", None),
+            ("--pid 7 -o a.html", None),
+            ("--pid 7 --every 10s", None),
+            ("--pid 7 --older 1m", None),
+            ("--pid 7 --events fault", None),
+            ("--pid 7 -q", None),
+            ("--pid 7 -q -o a.json", Some(1000)),
+        ] {
+            assert_eq!(interval(line), expected, "{line}");
+        }
+    }
+
+    #[test]
     fn options_of_each_group_reach_the_configuration() {
         let expected = Config {
             user_hooks: UserHooks::default(),

@@ -1,9 +1,11 @@
 //! Configuration of a run: resolved, without conflicts.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use memtrace_history::has_trends;
 use memtrace_host::debuginfod::Servers;
 use memtrace_host::kernel::{MapUses, ThreadFilter};
 use memtrace_model::{AccountColumn, AccountKeys, EventClass, Metric, PartKeys, Requirement};
@@ -15,6 +17,13 @@ use crate::options::{ActivityConfig, BlockArgs, HeapArgs, PageArgs, ProbesOf, To
 use crate::run_kit::config::{Destination, Moment, Output, Recording};
 use crate::run_kit::grouping::Grouping;
 use crate::targets::select::Target;
+
+/// Number of intervals of a trace with a duration that has intervals for its trends only. A trend needs eight.
+const TREND_INTERVALS: u32 = 32;
+/// Limits of such an interval. A trace completes intervals at most ten times a second, and each costs time.
+const TREND_INTERVAL: Range<Duration> = Duration::from_millis(250)..Duration::from_secs(10);
+/// Such an interval of a trace without a duration.
+const DEFAULT_TREND_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -92,6 +101,25 @@ impl Config {
     /// Returns the number of rows in lists.
     pub(crate) fn rows(&self) -> usize {
         self.top.unwrap_or(DEFAULT_ROWS)
+    }
+
+    /// Returns true if the report of this class has trends. Trends of blocks are for blocks of any age, so they do not fit
+    /// `--older`.
+    pub(crate) fn has_trends(&self, class: EventClass) -> bool {
+        has_trends(class) && !(self.blocks.older.is_some() && class.probes_allocators())
+    }
+
+    /// Returns the length of an interval if the run has intervals for trends only; `None` if it needs none, or has others.
+    pub(crate) fn trend_interval(&self) -> Option<Duration> {
+        let has_others = self.views_moments() || self.every.or(self.timeline).is_some();
+        let is_shown = !self.quiet || self.outputs.iter().any(|output| output.format.shows_trends());
+        let has_trends = self.accounts.is_none() && self.events.iter().any(|&class| self.has_trends(class));
+        if has_others || !is_shown || !has_trends {
+            return None;
+        }
+        let Range { start: shortest, end: longest } = TREND_INTERVAL;
+        let of_duration = self.duration.map(|duration| (duration / TREND_INTERVALS).clamp(shortest, longest));
+        Some(of_duration.unwrap_or(DEFAULT_TREND_INTERVAL))
     }
 
     /// Returns true if `fact` holds for one of the traced event classes.

@@ -171,7 +171,7 @@ impl EndedImages {
             let completed = CompletedImage { id, end, at, image, usage, stacks };
             let mut code = ImageCode::new(&completed.image, generated, &TargetFiles);
             match &mut context.recorder {
-                Some(recorder) if has_group => {
+                Some(recorder) if has_group && recorder.groups_images() => {
                     let (image, stacks) = self.processes.add_recorded(completed, &mut code, recorder.live_paths());
                     recorder.group_image(id, (end, at), now, &image, stacks);
                 }

@@ -70,6 +70,8 @@ pub(super) struct RecorderLimits {
     pub(super) book: Bytes,
     /// Maximum number of stacks in deltas that wait for the recorder. One delta of each shard can exceed it.
     pub(super) waiting_stacks: usize,
+    /// Divisor of the memory that [`PROGRAM`] leaves: the recorder gets this part.
+    divisor: u64,
 }
 
 /// Memory of memtrace without its state: its executable, the kernel's type information, the BPF programs that aya
@@ -94,6 +96,8 @@ const UNWIND_ROWS: u64 = 8;
 const FRAME_DATA: u64 = 32;
 const GENERATED_NAMES: u64 = 64;
 const RECORDER: u64 = 8;
+/// Divisor for a recorder of trends only.
+const RECORDER_OF_TRENDS: u64 = 48;
 
 /// Shares, in sixteenths, of the memory that [`PROGRAM`] and the divisors above leave.
 mod sixteenths {
@@ -188,6 +192,7 @@ impl MemoryPlan {
             Some(_) => RecorderLimits::FULL,
             None => RecorderLimits::WITHOUT_FILE,
         });
+        let recorder = recorder.or(config.trend_interval().map(|_| RecorderLimits::OF_TRENDS));
         Self {
             limit: None,
             maps: MapSizes::FULL.with(config.map_uses()),
@@ -218,8 +223,9 @@ impl MemoryPlan {
         let frame_data = full.unwinding.frame_data.min(Bytes(rest / FRAME_DATA));
         let generated_names = full.generated_names.min(Bytes(rest / GENERATED_NAMES));
         let tables = u64::from(maps.rows) * ROWS + frame_data.0;
-        let recorder = full.recorder.map(|full| full.within(Bytes(rest / RECORDER)));
-        let (of_recorder, recorded_stack) = if recorder.is_some() { (rest / RECORDER, RECORDED_STACK) } else { (0, 0) };
+        let recorder = full.recorder.map(|full| full.within(Bytes(rest / full.divisor)));
+        let (of_recorder, recorded_stack) =
+            recorder.map_or((0, 0), |recorder| (rest / recorder.divisor, RECORDED_STACK));
         let taken = maps.memory().0 + tables + ring_size.0 * rings + of_recorder;
         // A recorder has its own names of generated code.
         let taken = taken + generated_names.0 * if recorder.is_some() { 2 } else { 1 };
@@ -291,11 +297,22 @@ impl RecorderLimits {
         queued_rows: 1 << 20,
         book: Bytes(0),
         waiting_stacks: 1 << 20,
+        divisor: RECORDER,
     };
 
     /// Limits of a run with its history in memory. In ten minutes, 100 busy accounts take 4 MiB, and 100 busy threads
     /// 10 MiB.
     const WITHOUT_FILE: Self = Self { known_totals: 0, queued_rows: 0, book: Bytes(128 << 20), ..Self::FULL };
+
+    /// Limits of a run with a history for trends only: 41 MiB together. Ended images have no groups.
+    const OF_TRENDS: Self = Self {
+        call_paths: 1 << 18,
+        grouped_stacks: 0,
+        book: Bytes(16 << 20),
+        waiting_stacks: 1 << 16,
+        divisor: RECORDER_OF_TRENDS,
+        ..Self::WITHOUT_FILE
+    };
 
     /// Returns the largest limits within `memory`, none larger than in `self`.
     fn within(self, memory: Bytes) -> Self {
@@ -309,6 +326,7 @@ impl RecorderLimits {
             // shares.
             book: self.book.min(Bytes(memory.0 / 9 * (recorder_ninths::KNOWN_TOTALS + recorder_ninths::QUEUED_ROWS))),
             waiting_stacks: self.waiting_stacks.min(entries(recorder_ninths::WAITING_STACKS, WAITING_STACK)),
+            divisor: self.divisor,
         }
     }
 }

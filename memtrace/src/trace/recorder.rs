@@ -85,6 +85,8 @@ struct Uses {
     is_viewed: bool,
     /// True if an output shows memory over time.
     has_timeline: bool,
+    /// True if the history serves the trends of running images only.
+    is_of_trends: bool,
     /// True if a mark starts new water marks of accounts.
     has_resets: bool,
 }
@@ -132,8 +134,12 @@ impl Recorder {
         let recording = config.recording.as_ref();
         let of_accounts = config.accounts.as_ref().filter(|accounts| accounts.is_over_time());
         let of_accounts = of_accounts.map(|accounts| accounts.interval);
-        let interval =
-            recording.map(|recording| recording.interval).or(of_accounts).or(config.timeline).or(config.every);
+        let interval = recording
+            .map(|recording| recording.interval)
+            .or(of_accounts)
+            .or(config.timeline)
+            .or(config.every)
+            .or(config.trend_interval());
         let Some(interval) = interval else { return Ok(None) };
         let max_paths = plan.history_limit(config).map(|limit| limit.0 / BYTES_PER_PATH);
         let max_paths = max_paths.map_or(usize::MAX, |max| usize::try_from(max).unwrap_or(usize::MAX));
@@ -147,6 +153,7 @@ impl Recorder {
             uses: Uses {
                 is_viewed: config.views_moments(),
                 has_timeline: config.timeline.is_some(),
+                is_of_trends: config.trend_interval().is_some(),
                 has_resets: config.accounts.is_some(),
             },
             sites: config.every.map(|_| LiveSites::default()),
@@ -199,10 +206,14 @@ impl Recorder {
         tracker: &mut ProcessTracker,
         find_copy: &FindCopy<'_>,
     ) {
+        let id = ended.id;
         if ended.unsent == UnsentStacks::All {
+            // Otherwise, `group_image` records the end.
+            if self.uses.is_of_trends {
+                self.of_images.known.end(id, (ended.end, ended.at), now, tracker.images().get(&id), None);
+            }
             return;
         }
-        let id = ended.id;
         self.of_images.deferral.add_ended();
         self.next.late.extend(ended.unsent_change().map(|change| (id, change)));
         let generated = generated_code::of_image(tracker, id);
@@ -214,6 +225,11 @@ impl Recorder {
         self.add_copies(copies, tracker, find_copy);
         self.of_images.known.end(id, (ended.end, ended.at), now, tracker.images().get(&id), None);
         self.of_images.old_blocks.add_ended(ended);
+    }
+
+    /// Returns true if the stacks of ended images are recorded by group, if no delta has them. Trends have no ended images.
+    pub(super) const fn groups_images(&self) -> bool {
+        !self.uses.is_of_trends
     }
 
     /// Adds the stacks of an image to its group. No delta has any of these stacks. Their paths are

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use memtrace_history::{
     ChangesInParts, EndedProcesses, ExactTotals, Fact, FramesByObject, Interval, MemoryBook, NameTable, Status, facts,
-    has_trends,
 };
 use memtrace_host::debuginfod;
 use memtrace_host::procfs::Objects;
@@ -275,7 +274,7 @@ impl FinishedTrace<'_> {
         if recorder.is_viewed() {
             recorder.record_images(snapshots, self.tracker.images());
         }
-        let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| shows_trends(config, class)).collect();
+        let with_trends: Vec<_> = config.events.iter().copied().filter(|&class| config.has_trends(class)).collect();
         recorder.live_changes(&with_trends, snapshots, &self.measured.window)
     }
 
@@ -287,12 +286,6 @@ impl FinishedTrace<'_> {
         book.append(Interval { span, ..Interval::default() });
         book
     }
-}
-
-/// Returns true if the report of this class has trends. Trends of blocks are for blocks of any age,
-/// so they do not fit `--older`.
-fn shows_trends(config: &Config, class: EventClass) -> bool {
-    has_trends(class) && !(config.blocks.older.is_some() && class.probes_allocators())
 }
 
 /// Notes the path of the complete recording. Returns false if intervals could not be recorded.

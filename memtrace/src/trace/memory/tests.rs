@@ -45,8 +45,15 @@ fn memory(plan: MemoryPlan, rings: u32, processors: u64) -> u64 {
         ..RecorderLimits::WITHOUT_FILE
     };
     let stack = if recorder.is_some() { stack + RECORDED_STACK } else { stack };
-    let RecorderLimits { call_paths: recorded_paths, grouped_stacks, known_totals, queued_rows, book, waiting_stacks } =
-        recorder.unwrap_or(none);
+    let RecorderLimits {
+        call_paths: recorded_paths,
+        grouped_stacks,
+        known_totals,
+        queued_rows,
+        book,
+        waiting_stacks,
+        divisor: _,
+    } = recorder.unwrap_or(none);
     let rings = u64::from(rings);
     let entries = [
         (live, BLOCK),
@@ -82,6 +89,10 @@ fn everything_fits_into_every_limit_from_the_smallest_on() {
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, without_file).unwrap();
             assert!(memory(plan, rings, processors) <= limit, "{limit}: {plan:?}");
             assert!(plan.recorder.unwrap().book > Bytes(1 << 20), "{limit}: {plan:?}");
+            let of_trends = MemoryPlan { recorder: Some(RecorderLimits::OF_TRENDS), ..FULL };
+            let plan = MemoryPlan::within(Bytes(limit), rings, processors, of_trends).unwrap();
+            assert!(memory(plan, rings, processors) <= limit, "{limit}: {plan:?}");
+            assert!(plan.recorder.unwrap().book > Bytes(1 << 17), "{limit}: {plan:?}");
             let plan = MemoryPlan::within(Bytes(limit), rings, processors, FULL).unwrap();
             let used = memory(plan, rings, processors);
             assert!(used <= limit, "{used} of {limit} bytes, {rings} rings: {plan:?}");
@@ -103,6 +114,18 @@ fn the_smallest_limit_is_the_first_that_suffices() {
         assert!(MemoryPlan::within(least, rings, processors, with_uses).is_some());
         assert_eq!(MemoryPlan::within(Bytes(least.0 - (1 << 20)), rings, processors, with_uses), None);
     }
+}
+
+#[test]
+fn a_history_for_trends_is_small() {
+    let full = MemoryPlan::full(&config(Target::Pids { pids: vec![Pid(1)], children: false }, None));
+    assert_eq!(full.recorder, Some(RecorderLimits::OF_TRENDS));
+    assert_eq!(full.history_limit(&config(Target::Pids { pids: vec![Pid(1)], children: false }, None)), None);
+    let without = MemoryPlan { recorder: None, ..full };
+    let used = |plan| memory(plan, 2, 2) - memory(without, 2, 2);
+    // 2^20 stacks of running images in each of two shards have a path each, and there is a second table of generated names.
+    let of_stacks = 2 * (1 << 20) * RECORDED_STACK + full.generated_names.0;
+    assert!(used(full) - of_stacks <= 42 << 20, "{}", used(full));
 }
 
 #[test]
@@ -140,7 +163,8 @@ fn shares_add_up_to_the_whole() {
 /// The machine has 5,000 processes with ten executable mappings each, 350,000 live blocks, and 4,000 open object files.
 #[test]
 fn the_default_suffices_for_a_busy_machine() {
-    for (limit, full) in [(DEFAULT_LIMIT, MemoryPlan { recorder: None, ..FULL }), (RECORDED_LIMIT, FULL)] {
+    let of_trends = MemoryPlan { recorder: Some(RecorderLimits::OF_TRENDS), ..FULL };
+    for (limit, full) in [(DEFAULT_LIMIT, of_trends), (RECORDED_LIMIT, FULL)] {
         let plan = MemoryPlan::within(limit, 4, 16, full).unwrap();
         assert!(plan.registry.images >= 5000 && plan.registry.mappings >= 50_000, "{plan:?}");
         assert!(plan.live >= 350_000 && plan.files >= 4000, "{plan:?}");

@@ -23,7 +23,7 @@ impl Deferral {
     /// Starts to count. Stacks can only be deferred if blocks of any age are traced, without histograms, peaks, touches
     /// and parts of processes. Top sites during the run need all stacks.
     pub(super) fn new(config: &Config) -> Self {
-        let is_possible = config.views_moments()
+        let is_possible = (config.views_moments() || config.trend_interval().is_some())
             && config.events == [EventClass::Heap]
             && config.parts() == PartKeys::NONE
             && !config.keeps_peaks()

@@ -55,6 +55,10 @@ fn changes_of(
     let mut live_bytes: FxHashMap<TotalKey, (StackKey, u64)> = FxHashMap::default();
     for (&key, stack) in &usage.by_stack {
         let (path, end) = stacks.find(key.stack).unwrap_or((PathNumber::ROOT, StackEnd::FramesLost));
+        // Beyond the maximum number of call paths, stacks have one sum, which is no change of any of them.
+        if end == StackEnd::Merged && key.stack.has_frames() {
+            continue;
+        }
         let key_of_total = TotalKey { image, class, path, end, part: key.part };
         let (_, sum) = live_bytes.entry(key_of_total).or_insert((key, 0));
         *sum = sum.wrapping_add(stack.live().bytes.0);
