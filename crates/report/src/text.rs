@@ -58,8 +58,8 @@ pub(super) fn write(
     after.extend_from_slice(totals_in_one_line(view, columns).as_bytes());
     after.push(b'\n');
     // In a window of a recording, growth and decreases have a list each.
-    let number = if view.is_net_growth() { 2 } else { 1 };
-    let room = |lines: usize| lines.saturating_sub(line_count(&before) + line_count(&after)) / number;
+    let site_lists = if view.is_net_growth() { 2 } else { 1 };
+    let room = |lines: usize| lines.saturating_sub(line_count(&before) + line_count(&after)) / site_lists;
     let bounds = match sites {
         ListedSites::Rows => Bounds { most: options.top, only_large: false, lines: None },
         ListedSites::Large => Bounds { most: options.top, only_large: true, lines: None },
@@ -84,7 +84,9 @@ fn write_before_sites(
         }
         None => format!("traced for {}", number::duration(profile.run.duration)),
     };
-    writeln!(out, "{}\n", out.wrapped(&format!("memtrace: {}, {time}", plain(&options.subject)), 0))?;
+    // Further lines are indented, so that none begins with a text from the target.
+    let head = out.wrapped(&format!("memtrace: {}, {time}", plain(&options.subject)), 2);
+    writeln!(out, "{}\n", head.trim_start())?;
     totals(MetricView::new(profile, options.metric), out)?;
     oom_kills::write(profile, out)?;
     residency::write(profile, out)?;
