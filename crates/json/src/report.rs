@@ -53,9 +53,8 @@ pub struct Report<
     /// changes; `live_bytes` and `live_count` are negative if live memory decreased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<Window>,
-    /// Only in a report with [trends](guide/recordings.md#trends), of a recording, a recorded run, a run with `--every`,
-    /// or with an output that needs memory over time (`.html`, `.pftrace`, `.firefox.json`): at most 16 consecutive
-    /// parts, to which `live_changes` of [stacks](#stack) refer.
+    /// Only in a report with [trends](guide/recordings.md#trends): at most 16 consecutive parts, to which `live_changes` of
+    /// [stacks](#stack) refer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Window>,
     /// Only in a report of a recording, a recorded run, a run with `--every`, or a run with an output that needs memory

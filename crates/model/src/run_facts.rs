@@ -26,7 +26,7 @@ pub struct RunFacts {
     /// Period of a recording, as times since the start of the trace. The numbers are the changes in this period; `None`
     /// if the numbers are totals.
     pub window: Option<Range<Duration>>,
-    /// Periods of a recorded run, as times since the start of the trace. Each stack has its [`crate::LiveChanges`] in
+    /// Consecutive periods of a run, as times since the start of the trace. Each stack has its [`crate::LiveChanges`] in
     /// these periods.
     pub parts: Vec<Range<Duration>>,
     /// Memory over time, if an output shows it.
