@@ -4,6 +4,9 @@
 //! decision holds until the process calls exec, or until one of its properties may have changed. To detect such a
 //! change, each hit compares the user and the count of cgroup and name changes with the values stored in the
 //! decision.
+//!
+//! Processes of memtrace are not matched again before their exec: they are recognized by their executable and their user at the
+//! exec, and can give up the user later. A name does not suffice, because a process could hide behind it.
 
 use aya_ebpf::btf_maps::{Array, HashMap, LruHashMap};
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_uid_gid};
@@ -11,7 +14,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::{
     Decision, FilterKey, HIERARCHIES, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode,
-    thread_filter,
+    thread_filter, tracer_value,
 };
 
 use crate::settings::{self, field};
@@ -126,9 +129,9 @@ pub fn share(child: u32, flags: u32) {
     let _ = DECISIONS.insert(&child, &Decision { flags: flags | shared, user: 0, changes: 0 }, 0);
 }
 
-/// Handles any other fork. In the mode `TREES` the child inherits the decision. If rusage is recorded, the child is
-/// matched against the filters at once, because it may call exec before it hits a probe. `task` is the address of the
-/// child's `task_struct`.
+/// Handles any other fork. In the mode `TREES` the child inherits the decision. In the mode `MATCHING` the child of a process of
+/// memtrace belongs to memtrace too. If rusage is recorded, any other child is matched against the filters at once, because it
+/// may call exec before it hits a probe. `task` is the address of the child's `task_struct`.
 #[inline(always)]
 pub fn fork(parent: u32, child: u32, task: u64) {
     if settings::filter_mode() == filter_mode::TREES
@@ -137,6 +140,13 @@ pub fn fork(parent: u32, child: u32, task: u64) {
         let _ = DECISIONS.insert(&child, &known, 0);
     }
     if settings::filter_mode() != filter_mode::MATCHING {
+        return;
+    }
+    if let Some(known) = decision(parent)
+        && known.flags & decision::TRACER != 0
+    {
+        let flags = known.flags & (decision::TRACER | decision::UNDECIDED);
+        let _ = DECISIONS.insert(&child, &Decision { flags, user: known.user, changes: 0 }, 0);
         return;
     }
     // The child has copies of the recorded memory.
@@ -150,7 +160,8 @@ pub fn fork(parent: u32, child: u32, task: u64) {
 }
 
 /// Handles an exec: removes the decision, so that the next probe hit decides again. A process that is not listed is not
-/// traced any more, because it shares no memory.
+/// traced any more, because it shares no memory. If the process belongs to memtrace, the user at the exec is kept for the new
+/// decision.
 #[inline(always)]
 pub fn exec(pid: u32) {
     if settings::filter_mode() == filter_mode::LISTED
@@ -161,8 +172,15 @@ pub fn exec(pid: u32) {
     if settings::filter_mode() != filter_mode::MATCHING {
         return;
     }
-    if decision(pid).is_some_and(|known| known.flags & decision::FIXED == 0) {
-        let _ = DECISIONS.remove(&pid);
+    if let Some(known) = decision(pid)
+        && known.flags & decision::FIXED == 0
+    {
+        if known.flags & decision::TRACER != 0 {
+            let flags = decision::TRACER | decision::UNDECIDED;
+            let _ = DECISIONS.insert(&pid, &Decision { flags, user: current_user(), changes: 0 }, 0);
+        } else {
+            let _ = DECISIONS.remove(&pid);
+        }
     }
     if settings::filters_by_comm() {
         let _ = NAMES.remove(pid);
@@ -211,7 +229,8 @@ fn decision(pid: u32) -> Option<Decision> {
 /// Returns true if the decision on the current process still holds.
 #[inline(always)]
 fn is_current(known: &Decision) -> bool {
-    if known.flags & decision::FIXED != 0 {
+    let is_tracer = known.flags & (decision::TRACER | decision::UNDECIDED) == decision::TRACER;
+    if is_tracer || known.flags & decision::FIXED != 0 {
         return true;
     }
     let has_user = !settings::filters_by_user() || known.user == current_user();
@@ -243,18 +262,28 @@ extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
     }
     // These values are read before the properties, so that a later change makes the decision out of date.
     let (user, changes) = (current_user(), changes());
-    let actions = matching_actions(pid, task, user);
-    let traced = actions & filter_action::EXCLUDE == 0 && (settings::is_traced_by_default() || actions != 0);
-    let recorded = decision(pid).map_or(0, |before| before.flags & decision::RECORDED);
-    let flags = if traced { decision::TRACED | decision::RECORDED } else { recorded };
+    let before = decision(pid);
+    // A process that inherits the flag has the user of its exec in the decision.
+    let inherited = before.filter(|before| before.flags & decision::TRACER != 0);
+    let actions = matching_actions(pid, task, user, inherited.map_or(user, |before| before.user));
+    let is_tracer = actions & filter_action::TRACER != 0
+        || inherited.is_some() && actions & filter_action::TRACER_CHILD != 0;
+    let is_included = settings::is_traced_by_default() || actions & filter_action::INCLUDE != 0;
+    let flags = if is_tracer {
+        decision::TRACER
+    } else if is_included && actions & filter_action::EXCLUDE == 0 {
+        decision::TRACED | decision::RECORDED
+    } else {
+        before.map_or(0, |before| before.flags & decision::RECORDED)
+    };
     // If the map is full, each event matches the filters again.
     let _ = DECISIONS.insert(&pid, &Decision { flags, user, changes }, 0);
     flags as u64
 }
 
-/// Returns the actions of all filters that match the process.
+/// Returns the actions of all filters that match the process. `tracer_user`: user that processes of memtrace are recognized by.
 #[inline(always)]
-fn matching_actions(pid: u32, task: u64, user: u32) -> u32 {
+fn matching_actions(pid: u32, task: u64, user: u32, tracer_user: u32) -> u32 {
     let mut actions = action(filter_key::USER, [user as u64, 0]);
     // A process has the name and the cgroup of its first thread.
     let leader = kernel::read_word(task, field!(task.task_group_leader));
@@ -265,6 +294,8 @@ fn matching_actions(pid: u32, task: u64, user: u32) -> u32 {
         && file_id::read(file, &mut executable).is_some()
     {
         actions |= action(filter_key::EXE, [executable.inode, executable.device as u64]);
+        let tracer = tracer_value(executable.device, tracer_user);
+        actions |= action(filter_key::TRACER, [executable.inode, tracer]);
     }
     if settings::filters_by_cgroup() {
         for hierarchy in 0..HIERARCHIES as u32 {

@@ -20,7 +20,7 @@ pub mod filter_mode {
 pub struct Decision {
     /// Flags of [`decision`].
     pub flags: u32,
-    /// Real user id of the current thread at the decision.
+    /// Real user id of the current thread at the decision. With [`decision::TRACER`] and [`decision::UNDECIDED`], that at the exec.
     pub user: u32,
     /// Number of changes of cgroups and names, in all processes, before the decision.
     pub changes: u64,
@@ -38,6 +38,9 @@ pub mod decision {
     pub const UNDECIDED: u32 = 8;
     /// The process shares the memory of another process. Until its exec, it is traced if that other process is.
     pub const SHARED: u32 = 16;
+    /// The process belongs to a memtrace, and is not traced. Its children inherit the flag. After an exec, the flag stays together
+    /// with [`UNDECIDED`] until the next event, which compares the new executable.
+    pub const TRACER: u32 = 32;
 }
 
 /// Key of a filter: a property of processes and its value. The value in the map is a [`filter_action`].
@@ -62,6 +65,16 @@ pub mod filter_key {
     pub const CGROUP: u64 = 4;
     /// Name of the current thread, in the encoding of [`COMM`]. It selects allocations, not processes.
     pub const THREAD: u64 = 5;
+    /// Executable of a memtrace and real user id: inode, then the result of [`super::tracer_value`]. The user id is that of the
+    /// process at its exec, if its parent belonged to a memtrace.
+    pub const TRACER: u64 = 6;
+}
+
+/// Returns the second word of a filter by [`filter_key::TRACER`]: the device of the executable in the kernel's encoding, and the
+/// user id.
+#[must_use]
+pub const fn tracer_value(device: u32, user: u32) -> u64 {
+    device as u64 | (user as u64) << 32
 }
 
 /// Rules that select threads. Allocations of other threads are not recorded.
@@ -74,12 +87,16 @@ pub mod thread_filter {
     pub const NOT_EXCLUDED: u32 = 2;
 }
 
-/// Actions of filters. If several filters match, [`filter_action::EXCLUDE`] wins.
+/// Actions of filters. If several filters match, [`filter_action::INCLUDE`] has the lowest precedence.
 pub mod filter_action {
     /// Trace the process.
     pub const INCLUDE: u32 = 1;
     /// Do not trace the process.
     pub const EXCLUDE: u32 = 2;
+    /// The process belongs to a memtrace. Do not trace it.
+    pub const TRACER: u32 = 4;
+    /// The process belongs to a memtrace if its parent does. Do not trace it in this case.
+    pub const TRACER_CHILD: u32 = 8;
 }
 
 /// Maximum number of filters.

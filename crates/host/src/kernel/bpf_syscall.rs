@@ -1,13 +1,18 @@
 //! bpf(2) calls that aya lacks or does not export.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, OsStr, c_char};
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
 use aya_obj::generated::bpf_attach_type::{BPF_TRACE_ITER, BPF_TRACE_UPROBE_MULTI};
+use aya_obj::generated::bpf_link_type::{BPF_LINK_TYPE_PERF_EVENT, BPF_LINK_TYPE_UPROBE_MULTI};
+use aya_obj::generated::bpf_perf_event_type::{BPF_PERF_EVENT_UPROBE, BPF_PERF_EVENT_URETPROBE};
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
-use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, bpf_attr, bpf_cmd, bpf_insn, bpf_prog_info};
+use aya_obj::generated::{BPF_F_UPROBE_MULTI_RETURN, bpf_attr, bpf_cmd, bpf_insn, bpf_link_info, bpf_prog_info};
+use memtrace_model::Pid;
 
 use super::helper_process;
 use crate::bpf_call::{bpf, zeroed_attributes};
@@ -160,13 +165,148 @@ pub(super) fn create_iterator(link: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 pub(super) fn program_info(program: BorrowedFd<'_>) -> io::Result<bpf_prog_info> {
     // SAFETY: the members are integers, so 0 is valid.
     let mut info: bpf_prog_info = unsafe { zeroed() };
-    let mut attributes = zeroed_attributes();
-    attributes.info.bpf_fd = fd_field(program.as_raw_fd());
-    attributes.info.info_len = size_of::<bpf_prog_info>() as u32;
-    attributes.info.info = (&raw mut info) as u64;
-    // SAFETY: the kernel writes at most `info_len` bytes to `info`, and no arrays, because their lengths are 0.
-    unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attributes) }?;
+    // SAFETY: the kernel writes no arrays, because their lengths are 0.
+    unsafe { read_info(program, &mut info) }?;
     Ok(info)
+}
+
+/// Returns the first id after `id` of a program or a link of the machine; `None` if there is none. `command` is
+/// `BPF_PROG_GET_NEXT_ID` or `BPF_LINK_GET_NEXT_ID`.
+pub(super) fn next_id(command: bpf_cmd, id: u32) -> io::Result<Option<u32>> {
+    let mut attributes = zeroed_attributes();
+    // SAFETY: the variant consists of integers, so any bytes are valid.
+    let request = unsafe { &mut attributes.__bindgen_anon_6 };
+    request.__bindgen_anon_1.start_id = id;
+    // SAFETY: there are no addresses.
+    match unsafe { bpf(command, &mut attributes) } {
+        // SAFETY: as above.
+        Ok(_) => Ok(Some(unsafe { attributes.__bindgen_anon_6.next_id })),
+        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Opens the program or the link with an id. `command` is `BPF_PROG_GET_FD_BY_ID` or `BPF_LINK_GET_FD_BY_ID`.
+pub(super) fn open_by_id(command: bpf_cmd, id: u32) -> io::Result<OwnedFd> {
+    let mut attributes = zeroed_attributes();
+    // SAFETY: the variant consists of integers, so any bytes are valid.
+    let request = unsafe { &mut attributes.__bindgen_anon_6 };
+    // The ids of programs and links are in the same word.
+    request.__bindgen_anon_1.link_id = id;
+    // SAFETY: there are no addresses, and the command returns a new descriptor.
+    unsafe { create(command, &mut attributes) }
+}
+
+/// Uprobes of a BPF link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum LinkProbes {
+    /// The link has no uprobes.
+    None,
+    /// The link has uprobes, and the kernel does not show where (before Linux 6.8).
+    Hidden,
+    Known {
+        /// The only process with the probes; `None` for all processes, or if the kernel does not show it.
+        pid: Option<Pid>,
+        /// Path of the probed file, as memtrace sees it.
+        path: PathBuf,
+        /// File offsets.
+        offsets: Vec<u64>,
+    },
+}
+
+/// Returns the uprobes of a link, at most `most` of them. Links of perf events show their probes since Linux 6.6
+/// (`bpf_perf_link_fill_uprobe`, kernel/bpf/syscall.c), uprobe_multi links since Linux 6.8
+/// (`bpf_uprobe_multi_link_fill_link_info`, kernel/trace/bpf_trace.c).
+pub(super) fn link_probes(link: BorrowedFd<'_>, most: usize) -> io::Result<LinkProbes> {
+    let mut info = zeroed_link_info();
+    // SAFETY: there are no addresses, so the kernel writes no arrays.
+    unsafe { read_info(link, &mut info) }?;
+    if info.type_ == BPF_LINK_TYPE_UPROBE_MULTI as u32 {
+        // SAFETY: the variant consists of integers, so any bytes are valid.
+        let probes = unsafe { info.__bindgen_anon_1.uprobe_multi };
+        let pid = (probes.pid != 0).then_some(Pid(probes.pid));
+        match probes.count as usize {
+            0 => Ok(LinkProbes::Hidden),
+            count => multi_link_probes(link, pid, count.min(most)),
+        }
+    } else if info.type_ == BPF_LINK_TYPE_PERF_EVENT as u32 {
+        // SAFETY: as above.
+        let event = unsafe { info.__bindgen_anon_1.perf_event }.type_;
+        match [BPF_PERF_EVENT_UPROBE as u32, BPF_PERF_EVENT_URETPROBE as u32].contains(&event) {
+            true => perf_link_probe(link),
+            false => Ok(LinkProbes::None),
+        }
+    } else {
+        Ok(LinkProbes::None)
+    }
+}
+
+/// Returns the first `count` probes of a uprobe_multi link.
+fn multi_link_probes(link: BorrowedFd<'_>, pid: Option<Pid>, count: usize) -> io::Result<LinkProbes> {
+    let mut path = path_buffer();
+    let mut offsets = vec![0_u64; count];
+    let mut info = zeroed_link_info();
+    // SAFETY: the variant consists of integers, so any bytes are valid.
+    let probes = unsafe { &mut info.__bindgen_anon_1.uprobe_multi };
+    probes.path = path.as_mut_ptr() as u64;
+    probes.path_size = path.len() as u32;
+    probes.offsets = offsets.as_mut_ptr() as u64;
+    probes.count = offsets.len() as u32;
+    // SAFETY: addresses and lengths belong to two vectors that live until the call has returned.
+    match unsafe { read_info(link, &mut info) } {
+        // The link has more probes. The kernel has written those for which there is room.
+        Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {}
+        result => result?,
+    }
+    Ok(LinkProbes::Known { pid, path: path_in(&path), offsets })
+}
+
+/// Returns the probe of a link to a perf event.
+fn perf_link_probe(link: BorrowedFd<'_>) -> io::Result<LinkProbes> {
+    let mut path = path_buffer();
+    let mut info = zeroed_link_info();
+    // SAFETY: the variant consists of integers, so any bytes are valid.
+    let event = unsafe { &mut info.__bindgen_anon_1.perf_event };
+    // SAFETY: as above.
+    let probe = unsafe { &mut event.__bindgen_anon_1.uprobe };
+    probe.file_name = path.as_mut_ptr() as u64;
+    probe.name_len = path.len() as u32;
+    // SAFETY: address and length belong to a vector that lives until the call has returned.
+    unsafe { read_info(link, &mut info) }?;
+    // SAFETY: as above.
+    let event = unsafe { info.__bindgen_anon_1.perf_event };
+    // SAFETY: as above.
+    let offset = unsafe { event.__bindgen_anon_1.uprobe }.offset;
+    Ok(LinkProbes::Known { pid: None, path: path_in(&path), offsets: vec![offset.into()] })
+}
+
+fn zeroed_link_info() -> bpf_link_info {
+    // SAFETY: the members of all variants are integers, so 0 is valid.
+    unsafe { zeroed() }
+}
+
+fn path_buffer() -> Vec<u8> {
+    vec![0; libc::PATH_MAX as usize]
+}
+
+/// Returns the path that the kernel has written to `buffer`, which ends with a zero byte.
+fn path_in(buffer: &[u8]) -> PathBuf {
+    let path = CStr::from_bytes_until_nul(buffer).map_or(buffer, CStr::to_bytes);
+    PathBuf::from(OsStr::from_bytes(path))
+}
+
+/// Reads the kernel's information about a BPF object.
+///
+/// # Safety
+///
+/// `T` is the kernel's type for the information about the object. Each address in `info` is valid for the length in `info`.
+unsafe fn read_info<T>(object: BorrowedFd<'_>, info: &mut T) -> io::Result<()> {
+    let mut attributes = zeroed_attributes();
+    attributes.info.bpf_fd = fd_field(object.as_raw_fd());
+    attributes.info.info_len = size_of::<T>() as u32;
+    attributes.info.info = (&raw mut *info) as u64;
+    // SAFETY: the kernel writes at most `info_len` bytes to `info`. The caller guarantees the addresses in it.
+    unsafe { bpf(bpf_cmd::BPF_OBJ_GET_INFO_BY_FD, &mut attributes) }.map(drop)
 }
 
 fn address<T>(slice: &[T]) -> u64 {

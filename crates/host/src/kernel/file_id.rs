@@ -21,8 +21,8 @@ use crate::bpf_call;
 use crate::own_mapping::OwnMapping;
 use crate::target_files::{LinkedFile, open_local};
 
-/// Program that looks up an address of the calling process.
-const MAPPED: &str = "file_id_mapped";
+/// Program that looks up an address of the calling process. [`super::memtraces`] recognizes memtrace by it.
+pub(super) const MAPPED: &str = "file_id_mapped";
 /// Program that looks up a descriptor of the calling process.
 const OPENED: &str = "file_id_opened";
 

@@ -8,12 +8,15 @@ use std::path::Path;
 
 use aya::maps::{HashMap, MapData, MapError};
 use memtrace_common::unwind::ObjectKey;
-use memtrace_common::wire::{self, Decision, decision, filter_action, filter_key, filter_mode, thread_filter};
+use memtrace_common::wire::{
+    self, Decision, decision, filter_action, filter_key, filter_mode, thread_filter, tracer_value,
+};
 use memtrace_model::{CgroupId, FilterRule, Pid, ProcessAttribute, Traits};
 
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::file_id;
+use super::memtraces::{MemtraceExecutable, MemtraceProcess, Memtraces};
 use super::wire_type::MapEntry;
 use crate::procfs::{self, Hierarchies};
 
@@ -66,11 +69,21 @@ impl ThreadFilter {
     }
 }
 
-/// Filter rule with the id of its user, executable or control group.
+/// Filter rule with the id of its user, executable or control group, or a rule that leaves out processes of memtrace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    rule: FilterRule,
+    subject: Subject,
     key: wire::FilterKey,
+}
+
+/// Processes that a condition selects or leaves out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Subject {
+    Rule(FilterRule),
+    /// Processes of memtrace that run this executable. They are left out.
+    Memtrace(MemtraceExecutable),
+    /// A running process of memtrace. It is left out until its next exec.
+    MemtraceProcess(MemtraceProcess),
 }
 
 impl Condition {
@@ -93,15 +106,42 @@ impl Condition {
             ProcessAttribute::User(user) => {
                 by_user(procfs::user_id(user)?.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?)
             }
-            // `write` stores a decision for an excluded pid, so the pid needs no key.
-            ProcessAttribute::Pid(_) => wire::FilterKey { property: 0, value: [0; 2] },
+            ProcessAttribute::Pid(_) => NO_KEY,
         };
-        Ok(Self { rule, key })
+        Ok(Self { subject: Subject::Rule(rule), key })
     }
 
-    /// Returns true if process `pid`, which has these traits, matches the rule. An unknown trait matches no rule.
+    /// Returns the conditions that leave out the processes of memtraces.
+    pub fn of_memtraces(memtraces: &Memtraces) -> impl Iterator<Item = Self> + '_ {
+        let executables = memtraces.executables().iter().map(|executable| {
+            let (device, inode) = executable.file;
+            let key = by_tracer(inode, encoded(device), executable.user);
+            Self { subject: Subject::Memtrace(executable.clone()), key }
+        });
+        let processes = memtraces.processes().iter();
+        let processes =
+            processes.map(|process| Self { subject: Subject::MemtraceProcess(process.clone()), key: NO_KEY });
+        executables.chain(processes)
+    }
+
+    /// Returns true if the condition leaves out the processes that match it.
+    fn excludes(&self) -> bool {
+        match &self.subject {
+            Subject::Rule(rule) => rule.exclude,
+            Subject::Memtrace(_) | Subject::MemtraceProcess(_) => true,
+        }
+    }
+
+    /// Returns true if process `pid`, which has these traits, matches the condition. An unknown trait matches no condition.
     fn matches(&self, pid: Pid, traits: &Traits) -> bool {
-        match &self.rule.attribute {
+        let rule = match &self.subject {
+            Subject::Rule(rule) => rule,
+            Subject::Memtrace(MemtraceExecutable { file, user, needs_parent, .. }) => {
+                return !needs_parent && traits.exe == Some(*file) && traits.user == Some(*user);
+            }
+            Subject::MemtraceProcess(process) => return process.pid == pid && process.is_latest(),
+        };
+        match &rule.attribute {
             ProcessAttribute::Pid(excluded) => *excluded == pid,
             ProcessAttribute::Comm(_) => traits.comm.as_deref().is_some_and(|comm| by_comm(comm) == self.key),
             ProcessAttribute::User(_) => traits.user.is_some_and(|user| by_user(user) == self.key),
@@ -128,7 +168,7 @@ impl ProcessFilter {
 
     /// Returns true if processes that match no condition are traced.
     pub(super) fn by_default(&self) -> bool {
-        self.conditions().iter().all(|condition| condition.rule.exclude)
+        self.conditions().iter().all(Condition::excludes)
     }
 
     /// Returns true if a condition is about `property`, a constant of [`filter_key`].
@@ -149,8 +189,8 @@ impl ProcessFilter {
         let Self::Matching(conditions) = self else { return true };
         let traits = traits();
         let mut matching = conditions.iter().filter(|condition| condition.matches(pid, &traits));
-        let is_included = self.by_default() || matching.clone().any(|condition| !condition.rule.exclude);
-        is_included && !matching.any(|condition| condition.rule.exclude)
+        let is_included = self.by_default() || matching.clone().any(|condition| !condition.excludes());
+        is_included && !matching.any(Condition::excludes)
     }
 
     /// Returns true if the filter selects process `pid`, or could select it because its executable is unknown. `traits` is
@@ -159,9 +199,9 @@ impl ProcessFilter {
     pub fn can_select(&self, pid: Pid, traits: impl FnOnce() -> Traits) -> bool {
         let Self::Matching(conditions) = self else { return true };
         let traits = traits();
-        let excludes = |condition: &Condition| condition.rule.exclude && condition.matches(pid, &traits);
+        let excludes = |condition: &Condition| condition.excludes() && condition.matches(pid, &traits);
         let can_include = |condition: &Condition| {
-            !condition.rule.exclude && traits.exe.is_none() && condition.key.property == filter_key::EXE
+            !condition.excludes() && traits.exe.is_none() && condition.key.property == filter_key::EXE
         };
         conditions.iter().any(can_include) && !conditions.iter().any(excludes) || self.selects(pid, || traits.clone())
     }
@@ -176,25 +216,45 @@ impl ProcessFilter {
     /// Writes the filter to the maps of the BPF programs. memtrace itself, `own`, is never traced.
     pub(super) fn write(&self, bpf: &mut Bpf, own: Pid) -> Result<(), KernelError> {
         let mut verdicts = BTreeMap::new();
-        for Condition { rule, key } in self.conditions() {
-            let key = match &rule.attribute {
-                ProcessAttribute::Pid(pid) => {
-                    decide(bpf, *pid, false)?;
+        for Condition { subject, key } in self.conditions() {
+            let (key, verdict) = match subject {
+                Subject::Rule(rule) => {
+                    let key = match &rule.attribute {
+                        ProcessAttribute::Pid(pid) => {
+                            decide(bpf, *pid, false)?;
+                            continue;
+                        }
+                        ProcessAttribute::Exe(path) => {
+                            let file_id = |file: &File| file_id::of_open_file(bpf, file);
+                            kernel_key(path, *key, file_id, |id| by_exe(id.inode, id.device))
+                        }
+                        _ => *key,
+                    };
+                    (key, if rule.exclude { filter_action::EXCLUDE } else { filter_action::INCLUDE })
+                }
+                Subject::Memtrace(MemtraceExecutable { path, user, needs_parent, .. }) => {
+                    let file_id = |file: &File| file_id::of_open_file(bpf, file);
+                    let key = kernel_key(path, *key, file_id, |id| by_tracer(id.inode, id.device, *user));
+                    (key, if *needs_parent { filter_action::TRACER_CHILD } else { filter_action::TRACER })
+                }
+                Subject::MemtraceProcess(process) => {
+                    leave_out(bpf, process)?;
                     continue;
                 }
-                ProcessAttribute::Exe(path) => exe_key(path, *key, |file| file_id::of_open_file(bpf, file)),
-                _ => *key,
             };
-            let verdict = if rule.exclude { filter_action::EXCLUDE } else { filter_action::INCLUDE };
             *verdicts.entry(key).or_insert(0) |= verdict;
         }
         let mut filters: HashMap<&mut MapData, MapEntry<wire::FilterKey>, u32> = map(bpf, "FILTERS")?;
         for (key, verdict) in verdicts {
             filters.insert(MapEntry(key), verdict, 0).map_err(|error| failed(&error))?;
         }
-        decide(bpf, own, false)
+        // The children of memtrace inherit the flag.
+        insert_decision(bpf, own, decision::FIXED | decision::TRACER)
     }
 }
+
+/// Key of a condition about a pid. It is no filter: a decision about the process is stored.
+const NO_KEY: wire::FilterKey = wire::FilterKey { property: 0, value: [0; 2] };
 
 /// Returns the key for a comm. The kernel keeps at most 15 bytes of a name.
 fn by_comm(name: &str) -> wire::FilterKey {
@@ -218,11 +278,21 @@ fn by_cgroup(hierarchy: u32, id: CgroupId) -> wire::FilterKey {
     wire::FilterKey { property: filter_key::CGROUP, value: [id.number(), u64::from(hierarchy)] }
 }
 
+/// Returns the key for the executable of a memtrace that a user runs.
+const fn by_tracer(inode: u64, device: u32, user: u32) -> wire::FilterKey {
+    wire::FilterKey { property: filter_key::TRACER, value: [inode, tracer_value(device, user)] }
+}
+
 /// Returns the key with the kernel's id of an executable, or `by_stat` if `file_id` returns no id. The id of stat(2)
 /// differs from the kernel's on overlayfs and on file systems with subvolumes.
-fn exe_key(path: &Path, by_stat: wire::FilterKey, file_id: impl FnOnce(&File) -> Option<ObjectKey>) -> wire::FilterKey {
+fn kernel_key(
+    path: &Path,
+    by_stat: wire::FilterKey,
+    file_id: impl FnOnce(&File) -> Option<ObjectKey>,
+    key: impl FnOnce(ObjectKey) -> wire::FilterKey,
+) -> wire::FilterKey {
     let file = File::options().read(true).custom_flags(libc::O_PATH).open(path);
-    file.ok().and_then(|file| file_id(&file)).map_or(by_stat, |id| by_exe(id.inode, id.device))
+    file.ok().and_then(|file| file_id(&file)).map_or(by_stat, key)
 }
 
 /// Converts `st_dev` to the kernel's own `dev_t`. User space sees another encoding of it (`new_encode_dev`,
@@ -233,8 +303,18 @@ fn encoded(device: u64) -> u32 {
 
 /// Stores the decision to trace the process `pid`, or not to trace it, for each executable that it runs.
 pub(super) fn decide(bpf: &mut Bpf, pid: Pid, traced: bool) -> Result<(), KernelError> {
+    insert_decision(bpf, pid, decision::FIXED | if traced { decision::TRACED } else { 0 })
+}
+
+/// Stores the decision not to trace a process of memtrace, and its children, until they call exec.
+fn leave_out(bpf: &mut Bpf, process: &MemtraceProcess) -> Result<(), KernelError> {
+    insert_decision(bpf, process.pid, decision::TRACER)?;
+    // If the process exited before, its exit did not remove the decision, and a later process with the pid would be left out.
+    if process.runs() { Ok(()) } else { forget(bpf, process.pid) }
+}
+
+fn insert_decision(bpf: &mut Bpf, pid: Pid, flags: u32) -> Result<(), KernelError> {
     let mut decisions: HashMap<&mut MapData, u32, MapEntry<Decision>> = map(bpf, "DECISIONS")?;
-    let flags = decision::FIXED | if traced { decision::TRACED } else { 0 };
     decisions.insert(pid.0, MapEntry(Decision { flags, user: 0, changes: 0 }), 0).map_err(|error| failed(&error))
 }
 
@@ -269,6 +349,8 @@ fn failed(error: &MapError) -> KernelError {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn condition(attribute: ProcessAttribute, exclude: bool) -> Condition {
@@ -314,9 +396,36 @@ mod tests {
     fn kernel_ids_of_executables_replace_those_of_stat() {
         let file_id = |_: &File| Some(ObjectKey { inode: 9, device: 44, ..ObjectKey::default() });
         let by_stat = by_exe(7, 8 << 20 | 1);
-        assert_eq!(exe_key("/proc/self/exe".as_ref(), by_stat, file_id), by_exe(9, 44));
-        assert_eq!(exe_key("/proc/self/exe".as_ref(), by_stat, |_| None), by_stat);
-        assert_eq!(exe_key("/no/such/file".as_ref(), by_stat, file_id), by_stat);
+        let key = |id: ObjectKey| by_exe(id.inode, id.device);
+        assert_eq!(kernel_key("/proc/self/exe".as_ref(), by_stat, file_id, key), by_exe(9, 44));
+        assert_eq!(kernel_key("/proc/self/exe".as_ref(), by_stat, |_| None, key), by_stat);
+        assert_eq!(kernel_key("/no/such/file".as_ref(), by_stat, file_id, key), by_stat);
+    }
+
+    #[test]
+    fn name_of_memtrace_does_not_hide_a_process() {
+        let file = fs::metadata("/proc/self/exe").unwrap();
+        let filter = ProcessFilter::Matching(Condition::of_memtraces(&Memtraces::find()).collect());
+        let own = Traits {
+            comm: Some(String::from("memtrace")),
+            user: Some(0),
+            exe: Some((file.dev(), file.ino())),
+            cgroups: Vec::new(),
+        };
+        // No process has the largest pid.
+        let selects = |traits: Traits| filter.selects(Pid(u32::MAX), || traits);
+        assert!(filter.by_default());
+        assert!(!selects(own.clone()));
+        assert!(selects(Traits { exe: Some((file.dev(), file.ino() + 1)), ..own.clone() }));
+        assert!(selects(Traits { exe: None, ..own.clone() }));
+        assert!(selects(Traits { user: Some(1000), ..own }), "a user can run the executable with other code");
+    }
+
+    #[test]
+    fn keys_of_memtraces_contain_the_device_and_the_user() {
+        let keys = [by_tracer(7, 8, 0), by_tracer(7, 8, 1000), by_tracer(7, 9, 0), by_tracer(8, 8, 0), by_exe(7, 8)];
+        assert_eq!(BTreeSet::from(keys).len(), keys.len());
+        assert_eq!(by_tracer(7, u32::MAX, 1).value, [7, u64::from(u32::MAX) | 1 << 32]);
     }
 
     #[test]

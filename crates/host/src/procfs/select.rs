@@ -63,7 +63,7 @@ pub fn descendants(roots: &[Pid]) -> io::Result<Vec<Pid>> {
 }
 
 /// Lists the processes in `/proc`.
-fn pids() -> io::Result<Vec<Pid>> {
+pub(super) fn pids() -> io::Result<Vec<Pid>> {
     let mut pids = Vec::new();
     for entry in fs::read_dir("/proc")? {
         pids.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()).map(Pid));
