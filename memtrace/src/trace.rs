@@ -82,6 +82,7 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     for note in trace.notes() {
         observer.note(note);
     }
+    trace.count_down(config.duration);
     let handle = |due| trace.handle(due, observer);
     let stop = wait::wait(&mut signals, config.duration, &mut wakeups, &mut marks, handle).await;
     observer.note(match stop {
@@ -94,6 +95,7 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     if let Some(meter) = meter.filter(|_| !matches!(stop, Stop::TargetsExited | Stop::OverheadLimit)) {
         observer.note(&meter.description());
         let cleared = meter.clear(&trace.running());
+        trace.count_down(Some(meter.window()));
         let handle = |due| trace.handle(due, observer);
         wait::wait(&mut signals, Some(meter.window()), &mut wakeups, &mut marks, handle).await;
         touches = meter.read(&cleared);

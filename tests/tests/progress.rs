@@ -41,6 +41,36 @@ fn log_has_a_line_for_each_minute() {
     assert_eq!(Some(lines.len() as u32), minutes, "{lines:#?}");
 }
 
+/// Returns the seconds of a time such as `1:59`.
+fn seconds(time: &str) -> Option<u64> {
+    let (minutes, seconds) = time.split_once(':')?;
+    Some(minutes.parse::<u64>().ok()? * 60 + seconds.parse::<u64>().ok()?)
+}
+
+#[test]
+fn progress_counts_down_the_duration() {
+    let mut victim = victim::start_with("steady", &["100"]);
+    let trace = Trace::victim(&victim).environment("LD_PRELOAD", victim::path("libclock_shim.so"));
+    let mut tracer = trace.options(&["-d", "1h"]).start();
+    victim.work();
+    // The clock advances by a minute at each signal, and by the time that passes.
+    for passed in 1..=3 {
+        tracer.process().signal(libc::SIGUSR1);
+        let written = RefCell::new(String::new());
+        let is_progress = |line: &str| {
+            line.clone_into(&mut written.borrow_mut());
+            line.contains(" left  ")
+        };
+        assert!(tracer.process().wait_for_stderr(is_progress), "memtrace exited before minute {passed}");
+        let line = written.into_inner();
+        let left = line.strip_prefix("memtrace: ").and_then(|line| seconds(line.split_once(" left  ")?.0));
+        let most = (60 - passed) * 60;
+        assert!(left.is_some_and(|left| (most - 59..=most).contains(&left)), "{line}");
+    }
+    let _ = tracer.stop();
+    victim.finish();
+}
+
 #[test]
 fn top_sites_are_shown_during_the_trace() {
     let mut victim = victim::start_with("steady", &["5000"]);

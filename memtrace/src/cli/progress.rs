@@ -2,25 +2,31 @@
 
 use std::time::Duration;
 
-use memtrace_model::{Bytes, format, shortened};
+use memtrace_model::{format, shortened};
 
 use crate::run_kit::observer::Progress;
 
 /// Interval of the progress lines in a log.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Formats the progress in at most `width` columns.
+/// Formats the progress in at most `width` columns. The time is that until the end of the run, or else that since its start.
 ///
 /// If the line is too long, it omits the event rate, then the time. If it is still too long, it ends with an ellipsis.
-pub(super) fn line(elapsed: Duration, live: Bytes, events_per_s: f64, lost: u64, width: usize) -> String {
-    let elapsed = format::clock(elapsed);
+pub(super) fn line(progress: &Progress, events_per_s: f64, width: usize) -> String {
+    let Progress { elapsed, left, live, lost, .. } = *progress;
+    let time = left.map_or_else(|| format::clock(elapsed), |left| format!("{} left", format::clock(rounded_up(left))));
     let live = format!("{live} live");
     let rate = format!("{} events/s", format::compact_decimal(events_per_s.max(0.0)));
     let lost = format!("{lost} lost");
-    let choices: [&[&str]; 3] = [&[&elapsed, &live, &rate, &lost], &[&elapsed, &live, &lost], &[&live, &lost]];
+    let choices: [&[&str]; 3] = [&[&time, &live, &rate, &lost], &[&time, &live, &lost], &[&live, &lost]];
     let lines = choices.map(|parts| parts.join("  "));
     let fitting = lines.iter().find(|line| line.len() <= width);
     fitting.cloned().unwrap_or_else(|| shortened(&lines[2], width))
+}
+
+/// Rounds up to seconds, so that a run does not go on after 0 s are left.
+fn rounded_up(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 
 /// Progress in a log: one line in each [`LOG_INTERVAL`].
@@ -41,20 +47,26 @@ impl LogLines {
         self.last = (progress.elapsed, progress.events);
         let seconds = progress.elapsed.saturating_sub(before).as_secs_f64();
         let rate = progress.events.saturating_sub(events_before) as f64 / seconds;
-        Some(line(progress.elapsed, progress.live, rate, progress.lost, usize::MAX))
+        Some(line(progress, rate, usize::MAX))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::Bytes;
+
     use super::*;
+
+    fn progress(elapsed: Duration, left: Option<Duration>, live: u64, lost: u64) -> Progress {
+        Progress { elapsed, left, live: Bytes(live), events: 0, events_per_second: 0.0, lost }
+    }
 
     #[test]
     fn log_gets_a_line_each_minute() {
         let mut log = LogLines::default();
         let mut at = |milliseconds, events| {
             let elapsed = Duration::from_millis(milliseconds);
-            log.next(&Progress { elapsed, live: Bytes(3 << 20), events, events_per_second: 0.0, lost: 2 })
+            log.next(&Progress { events, ..progress(elapsed, None, 3 << 20, 2) })
         };
         assert_eq!(at(100, 7), None);
         assert_eq!(at(59_999, 6_000), None);
@@ -69,7 +81,7 @@ mod tests {
 
     #[test]
     fn line_shows_time_live_bytes_rate_and_losses() {
-        let shown = |width| line(Duration::from_millis(83_900), Bytes(3 << 20), 41_234.0, 2, width);
+        let shown = |width| line(&progress(Duration::from_millis(83_900), None, 3 << 20, 2), 41_234.0, width);
         assert_eq!(shown(80), "1:23  3.00 MiB live  41.2k events/s  2 lost");
         assert_eq!(shown(43), "1:23  3.00 MiB live  41.2k events/s  2 lost");
         assert_eq!(shown(42), "1:23  3.00 MiB live  2 lost");
@@ -79,8 +91,19 @@ mod tests {
     }
 
     #[test]
+    fn time_of_a_run_with_a_duration_counts_down() {
+        let shown = |elapsed, left| {
+            let (elapsed, left) = (Duration::from_millis(elapsed), Duration::from_millis(left));
+            line(&progress(elapsed, Some(left), 0, 0), 0.0, 80)
+        };
+        assert_eq!(shown(100, 89_900), "1:30 left  0 B live  0 events/s  0 lost");
+        assert_eq!(shown(30_000, 60_000), "1:00 left  0 B live  0 events/s  0 lost");
+        assert_eq!(shown(89_999, 1), "0:01 left  0 B live  0 events/s  0 lost");
+    }
+
+    #[test]
     fn unknown_rate_is_shown_as_zero() {
-        let shown = line(Duration::ZERO, Bytes(0), f64::NAN, 0, 80);
+        let shown = line(&progress(Duration::ZERO, None, 0, 0), f64::NAN, 80);
         assert_eq!(shown, "0:00  0 B live  0 events/s  0 lost");
     }
 }

@@ -45,17 +45,14 @@ impl Observer for Terminal {
             }
             return;
         }
-        // A line that fills the last column would wrap on some terminals.
-        let width = size().columns.saturating_sub(1);
-        let Progress { elapsed, live, events_per_second, lost, .. } = *progress;
-        self.console.status(&progress::line(elapsed, live, events_per_second, lost, width));
+        self.console.status(&progress::line(progress, progress.events_per_second, width()));
     }
 
     fn downloading(&mut self, object: &Path, number: usize, total: usize, received: Bytes, size: Option<Bytes>) {
         if !self.quiet && self.console.is_terminal() {
             let of = size.map_or_else(String::new, |size| format!(" of {size}"));
             let name = object.file_name().map(printable).unwrap_or_default();
-            let width = size().columns.saturating_sub(1);
+            let width = width();
             let text = format!("debug file {number} of {total}: ");
             let end = format!(", {received}{of}; Ctrl-C to go on without");
             // The name makes room for the numbers.
@@ -133,6 +130,11 @@ fn fitting(text: &str, room: TableSize) -> String {
     lines.join("\n")
 }
 
+/// Returns the width of a line. A line that fills the last column of the terminal would wrap on some terminals.
+fn width() -> usize {
+    size().columns.saturating_sub(1)
+}
+
 /// Returns the size of the terminal of standard error.
 fn size() -> TableSize {
     terminal_size(&io::stderr()).unwrap_or(ASSUMED)
@@ -152,7 +154,8 @@ mod tests {
         let mut observer = Terminal::new(paper.console(terminal, false), quiet, false);
         observer.attached("to pid 7");
         let mut progress = |elapsed| {
-            observer.progress(&Progress { elapsed, live: Bytes(17), events: 120, events_per_second: 2.0, lost: 0 });
+            let left = None;
+            observer.progress(&Progress { elapsed, left, live: Bytes(17), events: 120, events_per_second: 2.0, lost: 0 });
         };
         progress(Duration::from_secs(5));
         progress(Duration::from_secs(60));

@@ -10,6 +10,8 @@ use memtrace_model::Bytes;
 pub(crate) struct Progress {
     /// Time since all probes were in place.
     pub(crate) elapsed: Duration,
+    /// Time until the end of the run; `None` without a duration.
+    pub(crate) left: Option<Duration>,
     /// Live bytes of all targets: allocated since all probes were in place, and not freed.
     pub(crate) live: Bytes,
     /// Number of events since all probes were in place.

@@ -61,6 +61,8 @@ pub(super) struct Trace {
     ticks: u32,
     /// Time and number of events of the last progress report.
     shown: (Instant, u64),
+    /// Time that the progress counts down to; `None` if the run has no duration.
+    deadline: Option<Instant>,
     watchdog: Watchdog,
 }
 
@@ -101,6 +103,11 @@ impl Trace {
 
     pub(super) fn notes(&self) -> &[String] {
         &self.context.targets.notes
+    }
+
+    /// Lets the progress count down `duration`; without one, it counts up.
+    pub(super) fn count_down(&mut self, duration: Option<Duration>) {
+        self.deadline = duration.and_then(|duration| Instant::now().checked_add(duration));
     }
 
     /// Does the work that is due. Returns the reason that the run ends, if a part ends it.
@@ -147,6 +154,7 @@ impl Trace {
         self.shown = (now, progress.events);
         observer.progress(&Progress {
             elapsed: now.duration_since(self.context.clock.start),
+            left: self.deadline.map(|deadline| deadline.saturating_duration_since(now)),
             live: progress.live,
             events: progress.events,
             events_per_second: progress.events.saturating_sub(events) as f64 / passed,

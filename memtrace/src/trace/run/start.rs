@@ -125,6 +125,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         untraced,
         ticks: 0,
         shown: (start, 0),
+        deadline: None,
         watchdog: Watchdog::of_environment(),
     })
 }
