@@ -23,5 +23,6 @@ pub(crate) mod realtime;
 pub(crate) mod recording_file;
 pub(crate) mod reports;
 pub(crate) mod service_manager;
+pub(crate) mod start_progress;
 pub(crate) mod table_rows;
 pub(crate) mod text_layout;

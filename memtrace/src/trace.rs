@@ -44,6 +44,7 @@ use crate::run_kit::own_allocator;
 use crate::run_kit::privileges;
 use crate::run_kit::protection;
 use crate::run_kit::service_manager;
+use crate::run_kit::start_progress::StartProgress;
 
 /// Traces according to `config`, and writes the reports.
 ///
@@ -62,7 +63,9 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     let meter = config.touches.cold_after.map(TouchMeter::open).transpose()?;
     let mut marks = MarkSources::listen(config, observer)?;
     forced_end::set_attaching(true);
-    let mut trace = start(config, observer)?;
+    let progress = StartProgress::start("checking the kernel", observer.step_display());
+    let mut trace = start(config, &progress, observer)?;
+    drop(progress);
     forced_end::set_attaching(false);
     let mut wakeups = Wakeups::listen(trace.wakeup_sources()?)
         .map_err(|error| Error::Failed(format!("cannot wait for the BPF programs: {error}")))?;

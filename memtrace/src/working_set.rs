@@ -32,6 +32,8 @@ use crate::run_kit::error::Error;
 use crate::run_kit::event_loop::{Signals, event_loop, until};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::privileges;
+use crate::run_kit::start_progress::StartProgress;
+use crate::targets::select::LeftOut;
 
 /// Duration of the `thread::sleep` at the end of a wait. The timer of the event loop has a resolution of only a
 /// millisecond.
@@ -44,13 +46,18 @@ const SHORT: Duration = Duration::from_millis(20);
 /// No process can be measured, or an output cannot be written.
 pub(crate) fn measure_working_sets(config: &WorkingSetConfig, observer: &mut dyn Observer) -> Result<bool, Error> {
     privileges::keep_for_tracing();
-    let method = Method::open(config.method, &config.target)?;
+    let progress = StartProgress::start("looking for other memtraces", observer.step_display());
+    let left_out = LeftOut::find(&config.target);
+    progress.begin("preparing the measurement");
+    let method = Method::open(config.method, &config.target, &left_out)?;
+    drop(progress);
     privileges::forbid_dumps();
     // The measurement holds a pidfd for each process.
     descriptors::raise_limit();
-    let selection = Selection::resolve(&config.target)?;
+    let selection = Selection::resolve(&config.target, &left_out)?;
     let mut outputs = WorkingSetOutputs::open(config)?;
     observer.note(&format!("method {}: {}", method.kind().name(), method.kind().side_effects()));
+    left_out.note().iter().for_each(|note| observer.note(note));
     let mut cost = Cost::default();
     let measured = event_loop()?.block_on(measure(config, &method, &selection, &mut outputs, &mut cost, observer));
     if cost.is_empty() {

@@ -7,7 +7,7 @@ use memtrace_model::{Bytes, columns_of, format, plain, printable, shortened};
 
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
-use crate::run_kit::observer::{Observer, Progress, TableSize};
+use crate::run_kit::observer::{Observer, Progress, StepDisplay, TableSize};
 use crate::run_kit::text_layout::terminal_size;
 
 /// Assumed size of a terminal that does not report its size.
@@ -30,7 +30,32 @@ impl Terminal {
     }
 }
 
+/// Shows a long step before the trace begins. On a terminal, the step is a line that changes and is erased. In a log, the step
+/// has one line.
+struct StepLine(Console);
+
+impl StepDisplay for StepLine {
+    fn show(&mut self, text: &str, is_new: bool) {
+        let Self(console) = self;
+        if console.is_terminal() {
+            console.status(&cut(text));
+        } else if is_new {
+            write_note(console, text);
+        }
+    }
+
+    fn clear(&mut self) {
+        if self.0.is_terminal() {
+            self.0.clear();
+        }
+    }
+}
+
 impl Observer for Terminal {
+    fn step_display(&self) -> Option<Box<dyn StepDisplay>> {
+        (!self.quiet).then(|| Box::new(StepLine(self.console.clone())) as Box<dyn StepDisplay>)
+    }
+
     fn attached(&mut self, description: &str) {
         self.console.line(&format!("attached {}", plain(description)));
     }
@@ -107,8 +132,7 @@ impl Observer for Terminal {
     }
 
     fn alert(&mut self, text: &str) {
-        let head = paint("memtrace:", Style::Faint, self.console.has_colour());
-        self.console.styled_line(&format!("{head} {}", plain(text)));
+        write_note(&self.console, text);
     }
 
     fn summary(&mut self, text: &str) {
@@ -128,6 +152,16 @@ fn fitting(text: &str, room: TableSize) -> String {
         lines.push(shortened(&format!("… {more}"), room.columns));
     }
     lines.join("\n")
+}
+
+fn write_note(console: &Console, text: &str) {
+    let head = paint("memtrace:", Style::Faint, console.has_colour());
+    console.styled_line(&format!("{head} {}", plain(text)));
+}
+
+/// Cuts a line at the width of the terminal.
+fn cut(line: &str) -> String {
+    shortened(line, width())
 }
 
 /// Returns the width of a line. A line that fills the last column of the terminal would wrap on some terminals.
@@ -191,6 +225,24 @@ mod tests {
             paper.text(),
             "attached to pid 7 (a\u{fffd}attached to pid 1\u{fffd}[2J)\n\x1b[2mmemtrace:\x1b[0m wrote a\u{fffd}\u{fffd}b\u{fffd}\n"
         );
+    }
+
+    #[test]
+    fn steps_are_erased_on_a_terminal_and_stay_in_a_log() {
+        let shown = |terminal, quiet| {
+            let paper = Paper::default();
+            let observer = Terminal::new(paper.console(terminal, false), quiet, false);
+            if let Some(mut display) = observer.step_display() {
+                display.show("building unwind tables, 3 of 40", true);
+                display.show("building unwind tables, 4 of 40", false);
+                display.clear();
+            }
+            paper.text()
+        };
+        let expected = "\rbuilding unwind tables, 3 of 40\x1b[K\rbuilding unwind tables, 4 of 40\x1b[K\r\x1b[K";
+        assert_eq!(shown(true, false), expected);
+        assert_eq!(shown(false, false), "memtrace: building unwind tables, 3 of 40\n");
+        assert_eq!([shown(true, true), shown(false, true)], ["", ""]);
     }
 
     #[test]

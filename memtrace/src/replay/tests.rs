@@ -28,6 +28,9 @@ const IMAGE: ImageId = ImageId { pid: Pid(7), ordinal: 0 };
 struct Silent;
 
 impl Observer for Silent {
+    fn step_display(&self) -> Option<Box<dyn crate::run_kit::observer::StepDisplay>> {
+        None
+    }
     fn attached(&mut self, _: &str) {}
     fn progress(&mut self, _: &crate::run_kit::observer::Progress) {}
     fn downloading(&mut self, _: &Path, _: usize, _: usize, _: Bytes, _: Option<Bytes>) {}

@@ -30,8 +30,21 @@ pub(crate) struct TableSize {
     pub(crate) lines: usize,
 }
 
+/// Display of a step before a trace begins. A thread of its own calls it.
+pub(crate) trait StepDisplay: Send {
+    /// Shows a step that takes long, such as `building unwind tables, 12 of 40`. `is_new` is false if the step was shown before
+    /// with other numbers.
+    fn show(&mut self, text: &str, is_new: bool);
+
+    /// Erases the step, because it has ended.
+    fn clear(&mut self);
+}
+
 /// Receiver of the messages of a run.
 pub(crate) trait Observer {
+    /// Returns the display of the steps before the trace begins; `None` if they are not shown.
+    fn step_display(&self) -> Option<Box<dyn StepDisplay>>;
+
     /// Called when all probes are in place. `description` continues the word "attached": `to pid 4711 (redis-server),
     /// 12 probes`.
     fn attached(&mut self, description: &str);

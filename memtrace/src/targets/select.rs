@@ -5,6 +5,8 @@ mod coverage_gaps;
 mod descendants;
 pub(crate) mod filter;
 mod late;
+mod left_out;
+pub(crate) mod other_tracers;
 mod postponed;
 mod probes;
 pub(crate) mod refused;
@@ -15,6 +17,7 @@ mod unread_files;
 
 pub(crate) use config::{ProbeSite, Target};
 pub(crate) use late::LateProbes;
+pub(crate) use left_out::LeftOut;
 pub(crate) use postponed::PostponedProbes;
 pub(crate) use probes::AllocatorProbes;
 pub(crate) use running::RunningSelection;

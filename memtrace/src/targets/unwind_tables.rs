@@ -10,4 +10,4 @@ mod publisher;
 mod requests;
 mod table_writer;
 
-pub(crate) use requests::UnwindTables;
+pub(crate) use requests::{UnwindLimits, UnwindTables};

@@ -24,10 +24,11 @@ use crate::run_kit::error::{Error, from_engines};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::CommandEnd;
 use crate::run_kit::privileges;
+use crate::run_kit::start_progress::StartProgress;
 use crate::targets::select::ProbeSite;
 use crate::targets::select::Selection;
 use crate::targets::select::{
-    AllocatorProbes, LateProbes, PostponedProbes, Targets, count_unread_files, filter, refused,
+    AllocatorProbes, LateProbes, LeftOut, PostponedProbes, Targets, count_unread_files, filter, other_tracers, refused,
 };
 use crate::targets::track::{Changes, Coverage, ProcessTracker};
 
@@ -42,6 +43,8 @@ pub(super) struct Attachment {
     postponed: PostponedProbes,
     tracker: ProcessTracker,
     targets: Targets,
+    /// Notes about other memtraces and other tracers.
+    tracer_notes: Vec<String>,
     filter: ProcessFilter,
     /// Processes with readable counters of jemalloc.
     jemalloc: BTreeSet<Pid>,
@@ -52,10 +55,11 @@ pub(super) struct Attachment {
 }
 
 impl Attachment {
-    /// Finds the targets, attaches the probes and starts to count.
+    /// Finds the targets, attaches the probes and starts to count. `progress` gets each step.
     pub(super) fn start(
         config: &ThreadsConfig,
         clock_start: Duration,
+        progress: &StartProgress,
     ) -> Result<(Self, ThreadUsageReader, JemallocReader), Error> {
         kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
         let new_tracker = || {
@@ -63,13 +67,16 @@ impl Attachment {
             ProcessTracker::new(clock_start, PartKeys::NONE, config.user_hooks.clone(), MMAP_RING, limits)
         };
         let mut tracker = new_tracker();
-        filter::require_match(&config.target, &filter::resolve(&config.target, false)?)?;
+        progress.begin("looking for other memtraces");
+        let left_out = LeftOut::find(&config.target);
+        let filter = filter::resolve(&config.target, false, left_out.memtraces())?;
+        filter::require_match(&config.target, &filter)?;
         let probe_site = (config.source != SourceChoice::Allocator).then_some(ProbeSite::Best);
-        let (mut targets, mut allocators) = match Targets::find(&config.target, probe_site, &mut tracker) {
+        let (mut targets, mut allocators) = match Targets::find(&config.target, probe_site, &mut tracker, progress) {
             // Without an allocator, the monitor has only the kernel's counters.
             Err(error @ Error::NoAllocator { .. }) => {
                 tracker = new_tracker();
-                let (mut targets, allocators) = Targets::find(&config.target, None, &mut tracker)?;
+                let (mut targets, allocators) = Targets::find(&config.target, None, &mut tracker, progress)?;
                 targets.notes.push(format!("no counters of the heap: {error}"));
                 (targets, allocators)
             }
@@ -84,7 +91,7 @@ impl Attachment {
         if config.source == SourceChoice::Allocator && jemalloc.is_empty() {
             targets.notes.push(String::from("no counters of the heap: no allocator of --pid has counters of its own"));
         }
-        let filter = filter::resolve(&config.target, false)?;
+        progress.begin("loading BPF programs");
         let (mut kernel, readers) =
             Kernel::load(&options(clock_start, filter.clone())).map_err(|error| from_engines::kernel(None, error))?;
         drop(readers);
@@ -93,12 +100,13 @@ impl Attachment {
         }
         allocators.extend(targets.follow_descendants(&mut kernel, &mut tracker)?);
         let reader = kernel.take_thread_usage().map_err(|error| from_engines::kernel(None, error))?;
+        progress.begin("looking for the probes of other tracers");
+        let others = other_tracers::find(&allocators, &targets);
+        let tracer_notes = left_out.note().into_iter().chain(other_tracers::note(&others)).collect();
+        progress.begin(other_tracers::attach_step(&others));
         let mut probes = Probes::default();
-        for allocator in allocators.iter().filter(|probes| !counted.iter().any(|counted| counted.replaces(probes))) {
-            allocator
-                .place(&mut kernel, &mut probes)
-                .map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
-        }
+        let is_needed = |probes: &&AllocatorProbes| !counted.iter().any(|counted| counted.replaces(probes));
+        AllocatorProbes::place_all(allocators.iter().filter(is_needed), &mut kernel, &mut probes, progress)?;
         kernel.read_counters_at_exit(jemalloc.distances()).map_err(|error| from_engines::kernel(None, error))?;
         let complete = !refused::note_all(&probes, &allocators, &mut targets, &mut tracker, &filter);
         kernel.count_threads().map_err(|error| from_engines::kernel(None, error))?;
@@ -116,6 +124,7 @@ impl Attachment {
             postponed: PostponedProbes::default(),
             tracker,
             targets,
+            tracer_notes,
             filter,
             jemalloc: jemalloc.pids().collect(),
             late: 0,
@@ -150,6 +159,11 @@ impl Attachment {
 
     pub(super) fn notes(&self) -> &[String] {
         &self.targets.notes
+    }
+
+    /// Returns the notes about other memtraces and other tracers.
+    pub(super) fn tracer_notes(&self) -> &[String] {
+        &self.tracer_notes
     }
 
     pub(super) const fn filter(&self) -> &ProcessFilter {

@@ -30,6 +30,7 @@ use crate::run_kit::marks::{LastAnswers, MarkRequest};
 use crate::run_kit::observer::Observer;
 use crate::run_kit::outcome::Outcome;
 use crate::run_kit::service_manager::{self, Watchdog};
+use crate::run_kit::start_progress::StartProgress;
 use crate::run_kit::{clock, own_allocator, privileges, protection, realtime};
 
 /// Maximum number of triggers in an interval that get a line and an event each.
@@ -92,7 +93,9 @@ impl ThreadsRun {
         let trace = config.trace.as_deref().map(TraceThread::open).transpose()?;
         let marks = Marks::listen(config.recording.as_ref(), observer)?;
         let traces = config.then.clone().map(TriggeredTraces::create).transpose()?;
-        let (attachment, reader, jemalloc) = Attachment::start(config, clock_start)?;
+        let progress = StartProgress::start("checking the kernel", observer.step_display());
+        let (attachment, reader, jemalloc) = Attachment::start(config, clock_start, &progress)?;
+        drop(progress);
         let outputs = Outputs::create(config, trace, attachment.name(), clock_start, observer)?;
         if config.protect {
             own_allocator::reserve();
@@ -139,7 +142,7 @@ impl ThreadsRun {
         run.attachment.release_command()?;
         service_manager::ready();
         observer.attached(&run.attachment.description());
-        for note in run.attachment.notes() {
+        for note in run.attachment.notes().iter().chain(run.attachment.tracer_notes()) {
             observer.note(note);
         }
         Ok((run, pidfds))

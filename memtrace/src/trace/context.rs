@@ -9,7 +9,7 @@ use memtrace_model::{EventClass, Losses, Tick};
 use super::recorder::Recorder;
 use super::wait::Stop;
 use crate::run_kit::clock;
-use crate::targets::select::Targets;
+use crate::targets::select::{LeftOut, Targets};
 use crate::targets::track::ProcessTracker;
 use crate::targets::unwind_tables::UnwindTables;
 
@@ -23,6 +23,8 @@ pub(super) struct Context {
     pub(super) tables: UnwindTables,
     pub(super) targets: Targets,
     pub(super) filter: ProcessFilter,
+    /// Processes of memtraces, which `filter` leaves out.
+    pub(super) left_out: LeftOut,
     pub(super) clock: RunClock,
     /// The traced event classes.
     pub(super) classes: Vec<EventClass>,

@@ -9,6 +9,7 @@ use memtrace_model::{Bytes, Pid, Tick};
 
 use crate::run_kit::error::Error;
 use crate::targets::select::Target;
+use crate::targets::unwind_tables::UnwindLimits;
 use crate::trace::config::Config;
 
 /// Limits of all state of a run.
@@ -44,15 +45,6 @@ pub(super) struct EndedLimits {
     pub(super) stacks: usize,
     /// Maximum number of distinct call paths of ended images.
     pub(super) call_paths: usize,
-}
-
-/// Limits of the state of unwinding in user space.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct UnwindLimits {
-    /// Maximum memory of stack copies.
-    pub(super) copies: Bytes,
-    /// Maximum size of the call frame information that waits to be built into unwind tables. One object can exceed it.
-    pub(super) frame_data: Bytes,
 }
 
 /// Limits of the state of a recorder.

@@ -10,7 +10,7 @@ use super::memory::MemoryPlan;
 use crate::options::tag_functions::TagFunction;
 use crate::options::{ActivityConfig, BlockSizes};
 use crate::run_kit::error::{Error, from_engines};
-use crate::targets::select::{AllocatorProbes, Targets, filter, running_processes};
+use crate::targets::select::{AllocatorProbes, Targets, running_processes};
 use crate::targets::track::ProcessTracker;
 use crate::trace::config::Config;
 use crate::trace::context::Context;
@@ -32,20 +32,17 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Loads the BPF programs, and measures the cost of a probe hit on this machine.
+    /// Loads the BPF programs, and measures the cost of a probe hit on this machine. `filter` selects the processes.
     pub(super) fn load(
         config: &Config,
         plan: &MemoryPlan,
         clock_start: Duration,
+        filter: ProcessFilter,
         targets: &mut Targets,
         allocators: &mut Vec<AllocatorProbes>,
         tracker: &mut ProcessTracker,
     ) -> Result<Self, Error> {
         tracker.objects().limit_files(plan.files);
-        // Programs at tracepoints, such as those for page faults and for the activity of threads, run for all
-        // processes.
-        let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
-        let filter = filter::resolve(&config.target, only_probes)?;
         let options = options(config, clock_start, filter, rings(config), plan);
         let mut own_probes = Probes::default();
         let pids: Vec<_> = targets.pids().collect();

@@ -11,8 +11,7 @@ use memtrace_host::procfs::{self, PageReading, ProcessError};
 use memtrace_model::{Bytes, Event, EventKind, FaultedPages, Pid};
 
 use crate::run_kit::error::{Error, from_engines};
-use crate::targets::select::Target;
-use crate::targets::select::filter;
+use crate::targets::select::{LeftOut, Target, filter};
 
 /// Size of the ring. It has room for the faults of all processors during one [`POLL`].
 const RING: Bytes = Bytes(1 << 24);
@@ -53,14 +52,14 @@ impl FaultTracer {
     /// # Errors
     ///
     /// The kernel cannot trace page faults, or permission is missing.
-    pub(super) fn start(target: &Target) -> Result<Self, Error> {
+    pub(super) fn start(target: &Target, left_out: &LeftOut) -> Result<Self, Error> {
         let failed = |error| from_engines::kernel(None, error);
         kernel::features::require().map_err(failed)?;
         let options = kernel::Options {
             ring_size: RING,
             map_sizes: MapSizes::within(MAPS, 1, MapUses::default()).unwrap_or(MapSizes::SMALLEST),
             page_sample: Some(NonZeroU32::MIN),
-            filter: filter::resolve(target, false)?,
+            filter: filter::resolve(target, false, left_out.memtraces())?,
             ..kernel::Options::default()
         };
         let (mut kernel, mut readers) = Kernel::load(&options).map_err(failed)?;

@@ -13,7 +13,7 @@ use memtrace_model::{
 use super::fault_tracer::FaultTracer;
 use crate::run_kit::error::Error;
 use crate::run_kit::page_tracker;
-use crate::targets::select::Target;
+use crate::targets::select::{LeftOut, Target};
 
 /// A method, ready for use.
 pub(super) struct Method {
@@ -58,12 +58,16 @@ pub(super) struct Reading {
 }
 
 impl Method {
-    /// Prepares a method.
+    /// Prepares a method for the processes of a target, without those in `left_out`.
     ///
     /// # Errors
     ///
     /// The kernel does not have the method, or permission is missing.
-    pub(super) fn open(requested: Option<WorkingSetMethod>, target: &Target) -> Result<Self, Error> {
+    pub(super) fn open(
+        requested: Option<WorkingSetMethod>,
+        target: &Target,
+        left_out: &LeftOut,
+    ) -> Result<Self, Error> {
         // All methods read smaps. CONFIG_PROC_PAGE_MONITOR provides both smaps and clear_refs.
         if !procfs::has_clear_refs() {
             return Err(page_tracker::lacks(
@@ -77,7 +81,7 @@ impl Method {
             WorkingSetMethod::Damon => Damon::find().map(|()| Source::Damon).map_err(|error| without_damon(&error))?,
             WorkingSetMethod::Idle => Source::Pages(page_tracker::idle()?),
             WorkingSetMethod::Written => Source::Pages(page_tracker::written()?),
-            WorkingSetMethod::Faults => Source::Faults(Box::new(FaultTracer::start(target)?)),
+            WorkingSetMethod::Faults => Source::Faults(Box::new(FaultTracer::start(target, left_out)?)),
         };
         Ok(Self { kind, source })
     }

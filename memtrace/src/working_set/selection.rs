@@ -7,7 +7,7 @@ use memtrace_model::{CgroupId, FilterRule, Pid, ProcessAttribute, UnmeasuredProc
 
 use crate::run_kit::error::{Error, from_engines};
 use crate::targets::select::Target;
-use crate::targets::select::{RunningSelection, filter};
+use crate::targets::select::{LeftOut, RunningSelection, filter};
 
 /// Selection of processes.
 pub(super) enum Selection {
@@ -23,14 +23,14 @@ impl Selection {
     /// # Errors
     ///
     /// A process, a user, an executable or a cgroup does not exist, or a named process cannot be read.
-    pub(super) fn resolve(target: &Target) -> Result<Self, Error> {
+    pub(super) fn resolve(target: &Target, left_out: &LeftOut) -> Result<Self, Error> {
         if let Target::Pids { pids, .. } = target {
             let mut pids = pids.clone();
             pids.sort_unstable();
             let open = |pid| procfs::inspect(pid).map(Rc::new).map_err(|error| from_engines::process(pid, error));
             return pids.into_iter().map(open).collect::<Result<_, _>>().map(Self::Named);
         }
-        Ok(Self::Matching(RunningSelection::new(filter::resolve(target, false)?)))
+        Ok(Self::Matching(RunningSelection::new(filter::resolve(target, false, left_out.memtraces())?)))
     }
 
     /// Returns the processes, and the numbers of processes that cannot be opened. A named process may have exited.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io;
 
-use memtrace_host::kernel::{Condition, ProcessFilter};
+use memtrace_host::kernel::{Condition, Memtraces, ProcessFilter};
 use memtrace_host::procfs::{self, ProcessError};
 use memtrace_model::{FilterRule, ProcessAttribute};
 
@@ -11,14 +11,12 @@ use super::config::Target;
 use super::running::RunningSelection;
 use crate::run_kit::error::{Error, from_engines};
 
-/// Short name of memtrace's processes.
-const OWN_NAME: &str = env!("CARGO_PKG_NAME");
-
-/// Returns the filter of the BPF programs for `target`.
+/// Returns the filter of the BPF programs for `target`. Without selected pids, the processes of `memtraces` are left out: their
+/// allocations say nothing about the machine.
 ///
 /// `only_probes`: true if all events come from probes in allocators. A target without child processes then needs no
 /// filter, because the probes are attached to its processes only.
-pub(crate) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilter, Error> {
+pub(crate) fn resolve(target: &Target, only_probes: bool, memtraces: &Memtraces) -> Result<ProcessFilter, Error> {
     Ok(match target {
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } if only_probes => {
             ProcessFilter::Probed
@@ -26,12 +24,11 @@ pub(crate) fn resolve(target: &Target, only_probes: bool) -> Result<ProcessFilte
         Target::Pids { children: false, .. } | Target::Command { children: false, .. } => ProcessFilter::Listed,
         Target::Pids { .. } | Target::Command { .. } => ProcessFilter::Families,
         Target::Selected { rules, .. } => {
-            // Allocations of memtrace itself say nothing about the machine. `--pid` can still select memtrace.
-            let own = FilterRule { attribute: ProcessAttribute::Comm(String::from(OWN_NAME)), exclude: true };
             let condition =
                 |rule: &FilterRule| Condition::resolve(rule.clone()).map_err(|error| unknown(&rule.attribute, &error));
-            let rules = rules.iter().chain([&own]);
-            ProcessFilter::Matching(rules.map(condition).collect::<Result<_, _>>()?)
+            let mut conditions = rules.iter().map(condition).collect::<Result<Vec<_>, _>>()?;
+            conditions.extend(Condition::of_memtraces(memtraces));
+            ProcessFilter::Matching(conditions)
         }
     })
 }
@@ -123,7 +120,7 @@ mod tests {
     fn selection_without_a_process_is_refused() {
         let require = |name: &str| {
             let target = selected(ProcessAttribute::Comm(String::from(name)));
-            require_match(&target, &resolve(&target, true).unwrap())
+            require_match(&target, &resolve(&target, true, &Memtraces::default()).unwrap())
         };
         let error = require("no-such-name").unwrap_err();
         assert_eq!(error.to_string(), "the processes of command no-such-name do not run");
@@ -132,9 +129,9 @@ mod tests {
             rules: vec![rule(ProcessAttribute::Comm(String::from("no-such-name")), false)],
             waits: true,
         };
-        assert!(require_match(&waiting, &resolve(&waiting, true).unwrap()).is_ok());
+        assert!(require_match(&waiting, &resolve(&waiting, true, &Memtraces::default()).unwrap()).is_ok());
         let others = Target::Selected { rules: vec![rule(ProcessAttribute::Pid(Pid(7)), true)], waits: false };
-        assert!(require_match(&others, &resolve(&others, true).unwrap()).is_ok());
+        assert!(require_match(&others, &resolve(&others, true, &Memtraces::default()).unwrap()).is_ok());
     }
 
     #[test]
@@ -156,7 +153,7 @@ mod tests {
             ProcessAttribute::Exe("/no/such".into()),
             ProcessAttribute::Cgroup("no.slice".into()),
         ] {
-            let error = resolve(&selected(attribute.clone()), true).unwrap_err();
+            let error = resolve(&selected(attribute.clone()), true, &Memtraces::default()).unwrap_err();
             assert!(matches!(error, Error::NothingSelected { .. }), "{attribute:?}: {error}");
             assert!(error.remedy().is_some());
         }

@@ -1,5 +1,6 @@
 //! Probes of one allocator.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use memtrace_host::kernel::{Kernel, KernelError, LoadedWordSite, Probe, Probes, ResultCookie, ResultProbes, Scope};
@@ -8,6 +9,8 @@ use memtrace_object::allocators::{Allocator, FunctionResult, FunctionResults, Ho
 use memtrace_object::probe_site::{self, Cost as SiteCost, GeneralRegister, LoadedWord};
 
 use super::config::ProbeSite;
+use crate::run_kit::error::{Error, from_engines};
+use crate::run_kit::start_progress::StartProgress;
 
 /// Probes of one allocator in one process, or in all processes.
 pub(crate) struct AllocatorProbes {
@@ -17,6 +20,8 @@ pub(crate) struct AllocatorProbes {
     pub(crate) object: PathBuf,
     /// Probe of each hooked function, with the cost of a hit.
     pub(crate) probes: Vec<(Probe, SiteCost)>,
+    /// File offsets of each hooked function.
+    pub(crate) functions: Vec<Range<u64>>,
 }
 
 impl AllocatorProbes {
@@ -70,7 +75,29 @@ impl AllocatorProbes {
             };
             (probe, cost)
         };
-        Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect() })
+        let extent = |found: &HookedFunction| {
+            let start = found.file_offset.0;
+            start..start.saturating_add(found.size.0.max(1))
+        };
+        let functions = allocator.functions.iter().map(extent).collect();
+        Some(Self { pid, scope, object, probes: allocator.functions.iter().map(probe).collect(), functions })
+    }
+
+    /// Attaches the probes of `allocators`, except those that are already attached.
+    pub(crate) fn place_all<'a>(
+        allocators: impl Iterator<Item = &'a Self> + Clone,
+        kernel: &mut Kernel,
+        probes: &mut Probes,
+        progress: &StartProgress,
+    ) -> Result<(), Error> {
+        let functions: usize = allocators.clone().map(|allocator| allocator.probes.len()).sum();
+        let mut done = 0;
+        for allocator in allocators {
+            progress.set(done, functions);
+            allocator.place(kernel, probes).map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
+            done += allocator.probes.len();
+        }
+        Ok(())
     }
 
     /// Attaches the probes, except those that are already attached.

@@ -22,6 +22,7 @@ use super::probes::AllocatorProbes;
 use crate::run_kit::descriptors;
 use crate::run_kit::error::{AllocatorUser, Error, from_engines};
 use crate::run_kit::outcome::CommandEnd;
+use crate::run_kit::start_progress::StartProgress;
 use crate::targets::track::ProcessTracker;
 
 /// Once there are this many notes, further notes about late allocators are only counted.
@@ -68,12 +69,17 @@ impl Targets {
         target: &Target,
         probe_site: Option<ProbeSite>,
         tracker: &mut ProcessTracker,
+        progress: &StartProgress,
     ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
+        progress.begin(match target {
+            Target::Command { .. } => "reading the executable and its libraries",
+            Target::Pids { .. } | Target::Selected { .. } => "reading processes",
+        });
         // A descriptor is kept open for each process. A command must start with the limit that memtrace was started with.
         if !matches!(target, Target::Command { .. }) {
             descriptors::raise_limit();
         }
-        let found = Self::find_within_limit(target, probe_site, tracker);
+        let found = Self::find_within_limit(target, probe_site, tracker, progress);
         descriptors::raise_limit();
         found
     }
@@ -82,6 +88,7 @@ impl Targets {
         target: &Target,
         probe_site: Option<ProbeSite>,
         tracker: &mut ProcessTracker,
+        progress: &StartProgress,
     ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
         match target {
             Target::Pids { pids, children } => Self::find_pids(pids, *children, probe_site, tracker),
@@ -90,7 +97,7 @@ impl Targets {
                 targets.holds_execs = *holds_execs && probe_site.is_some();
                 Ok((targets, probes))
             }
-            Target::Selected { rules, .. } => Self::find_selected(rules, probe_site, tracker),
+            Target::Selected { rules, .. } => Self::find_selected(rules, probe_site, tracker, progress),
         }
     }
 
@@ -241,10 +248,12 @@ impl Targets {
         rules: &[FilterRule],
         probe_site: Option<ProbeSite>,
         tracker: &mut ProcessTracker,
+        progress: &StartProgress,
     ) -> Result<(Self, Vec<AllocatorProbes>), Error> {
         tracker.allocators.share_probes();
         let failed = |error| Error::Failed(format!("cannot list the running processes: {error}"));
-        let allocators = tracker.track_all(&procfs::all_processes().map_err(failed)?);
+        let pids = procfs::all_processes().map_err(failed)?;
+        let allocators = tracker.track_all(&pids, |done| progress.set(done, pids.len()));
         let probes = |(pid, allocator)| {
             AllocatorProbes::new(pid, Scope::AllProcesses, &allocator, tracker.allocators.id(&allocator), probe_site?)
         };

@@ -137,16 +137,17 @@ impl ProcessTracker {
         }
     }
 
-    /// Tracks all processes from now on, and reads the mappings of `pids`. Returns the allocators in these mappings,
-    /// each with one process that maps it.
-    pub(crate) fn track_all(&mut self, pids: &[Pid]) -> Vec<(Pid, Allocator)> {
+    /// Tracks all processes from now on, and reads the mappings of `pids`. Calls `on_read` with the number of processes so far.
+    /// Returns the allocators in these mappings, each with one process that maps it.
+    pub(crate) fn track_all(&mut self, pids: &[Pid], on_read: impl Fn(usize)) -> Vec<(Pid, Allocator)> {
         self.traced = None;
         if let Some(events) = &mut self.events {
             events.follow_all();
         }
         let mut allocators = Vec::new();
-        for &pid in pids {
+        for (number, &pid) in (1..).zip(pids) {
             self.see(pid, &mut allocators);
+            on_read(number);
         }
         allocators
     }

@@ -21,6 +21,7 @@ use super::builder::{Builder, Progress};
 use super::eviction::{Eviction, Space};
 use super::placed_tables::{PlacedTables, VDSO};
 use super::placement::{Placement, generated, without_table};
+use crate::run_kit::start_progress::StartProgress;
 use crate::targets::bounded_set::BoundedSet;
 
 /// Number of threads that build tables before events count. They are enough for the objects of one process, and leave
@@ -77,11 +78,22 @@ impl TablePublisher {
 
     /// Builds and publishes the tables of `objects` before it returns. Errors are logged: stacks through an object
     /// without a table are cut, and the report counts them.
-    pub(super) fn build_now<'a>(&mut self, kernel: &mut Kernel, objects: impl Iterator<Item = &'a Arc<Object>>) {
+    pub(super) fn build_now<'a>(
+        &mut self,
+        kernel: &mut Kernel,
+        objects: impl Iterator<Item = &'a Arc<Object>>,
+        progress: &StartProgress,
+    ) {
         let jobs = self.jobs(objects);
         let handles: Vec<_> = jobs.iter().filter_map(|job| job.object.handle.clone()).collect();
         let cache = self.cache.clone();
-        build_all(jobs, THREADS, cache.as_deref(), |built| self.insert_built(kernel, built));
+        let (mut done, tables) = (0, jobs.len());
+        progress.set(done, tables);
+        build_all(jobs, THREADS, cache.as_deref(), |built| {
+            self.insert_built(kernel, built);
+            done += 1;
+            progress.set(done, tables);
+        });
         for handle in &handles {
             if self.eviction.is_refused(handle) {
                 continue;
@@ -95,7 +107,7 @@ impl TablePublisher {
 
     /// Publishes the tables of `objects` in order, except the tables that would exceed [`MAX_PRELOADED_BYTES`]. Builds
     /// the tables that the cache lacks, because an earlier run did not wait for them.
-    pub(super) fn preload(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>]) {
+    pub(super) fn preload(&mut self, kernel: &mut Kernel, objects: &[Arc<Object>], progress: &StartProgress) {
         let Some(cache) = self.cache.clone() else { return };
         let mut left = MAX_PRELOADED_BYTES;
         let chosen = objects.iter().filter(|object| {
@@ -109,7 +121,7 @@ impl TablePublisher {
             rest.is_some()
         });
         let chosen: Vec<_> = chosen.collect();
-        self.build_now(kernel, chosen.into_iter());
+        self.build_now(kernel, chosen.into_iter(), progress);
     }
 
     /// Returns the objects that `command` has used in earlier runs.

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use super::cut_stacks::CutStacks;
 use super::publisher::TablePublisher;
 use crate::run_kit::error::{Error, from_engines};
+use crate::run_kit::start_progress::StartProgress;
 use crate::targets::finished_stacks::FinishedStacks;
 use crate::targets::select::Target;
 use crate::targets::select::Targets;
@@ -32,6 +33,15 @@ const PREPARED: usize = 48;
 /// Time limit at the end of a run: for cut stacks, and then again for the tables of the command's objects. In the next run, the
 /// tables that are still missing are built before the command runs.
 const FINISH_TIME: Duration = Duration::from_secs(10);
+
+/// Limits of the state of unwinding in user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnwindLimits {
+    /// Maximum memory of the stack copies with unfinished walks.
+    pub(crate) copies: Bytes,
+    /// Maximum size of the call frame information that waits to be built into unwind tables. One object can exceed it.
+    pub(crate) frame_data: Bytes,
+}
 
 /// The unwind tables of a run.
 pub(crate) struct UnwindTables {
@@ -50,37 +60,38 @@ const MAX_USED: usize = 1024;
 
 impl UnwindTables {
     /// Publishes the tables of the objects that the targets have mapped or may load at their start. Without
-    /// `takes_stacks`, publishes no tables. `copy_memory`: memory limit of the stack copies with unfinished walks.
-    /// `frame_data`: memory limit of the call frame information of the tables in construction.
+    /// `takes_stacks`, publishes no tables.
     pub(crate) fn prepare(
         target: &Target,
         takes_stacks: bool,
         kernel: &mut Kernel,
         targets: &Targets,
         tracker: &mut ProcessTracker,
-        copy_memory: Bytes,
-        frame_data: Bytes,
+        limits: UnwindLimits,
+        progress: &StartProgress,
     ) -> Result<Self, Error> {
+        progress.begin("building unwind tables");
+        let UnwindLimits { copies: copy_memory, frame_data } = limits;
         let maps = kernel.unwind_maps();
-        let limits = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
-        let mut publisher = TablePublisher::new(open_cache(), limits, frame_data);
+        let space = Limits { blobs: maps.max_blobs(), pages: maps.max_pages() };
+        let mut publisher = TablePublisher::new(open_cache(), space, frame_data);
         let command = if takes_stacks { open_command(target) } else { None };
         if takes_stacks {
             publisher.publish_vdso(kernel);
-            publisher.build_now(kernel, targets.objects.iter());
+            publisher.build_now(kernel, targets.objects.iter(), progress);
             if let Some(command) = &command {
                 let used = tracker.open_objects(&publisher.used_objects(command));
-                publisher.preload(kernel, &used);
+                publisher.preload(kernel, &used, progress);
             }
             for pid in targets.family() {
                 if let Some(image) = tracker.image(pid) {
-                    publisher.build_now(kernel, image.objects());
+                    publisher.build_now(kernel, image.objects(), progress);
                 }
             }
             if matches!(target, Target::Selected { .. }) {
                 let objects = tracker.objects_by_use();
                 let (first, others) = objects.split_at(objects.len().min(PREPARED));
-                publisher.build_now(kernel, first.iter());
+                publisher.build_now(kernel, first.iter(), progress);
                 publisher.prefetch(kernel, others);
             }
         }

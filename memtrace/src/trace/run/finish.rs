@@ -69,6 +69,8 @@ impl Trace {
         let mut probes = mem::take(&mut context.probes);
         probes.merge(own_probes);
         let detach = Detach::start(probes);
+        context.left_out.update();
+        context.targets.notes.extend(context.left_out.note());
         let generated_code = generated_code::all(&mut context.tracker);
         let stacks = context.tables.finish(&mut context.kernel, &context.tracker);
         // The parts have read page tables, and the tables objects.

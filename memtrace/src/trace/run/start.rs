@@ -17,7 +17,10 @@ use crate::run_kit::own_allocator;
 use crate::run_kit::privileges;
 use crate::run_kit::realtime;
 use crate::run_kit::service_manager::Watchdog;
-use crate::targets::select::{AllocatorProbes, PostponedProbes, Selection, Target, Targets, filter, refused};
+use crate::run_kit::start_progress::StartProgress;
+use crate::targets::select::{
+    AllocatorProbes, LeftOut, PostponedProbes, Selection, Target, Targets, filter, other_tracers, refused,
+};
 use crate::targets::track::{Coverage, ProcessTracker, generated_code};
 use crate::targets::unwind_tables::UnwindTables;
 use crate::trace::config::{AccountReport, Config};
@@ -25,7 +28,7 @@ use crate::trace::context::{Context, RunClock};
 use crate::trace::cost::processor_time;
 use crate::trace::ended_images::{self, EndedImages};
 use crate::trace::mark_functions::MarkFunctions;
-use crate::trace::memory::{MemoryPlan, UnwindLimits};
+use crate::trace::memory::MemoryPlan;
 use crate::trace::overhead::CallCosts;
 use crate::trace::parts::{Parts, Prepared};
 use crate::trace::recorder::Recorder;
@@ -35,12 +38,17 @@ use crate::trace::{memory, tag_functions, tag_probes};
 /// Maximum number of processes in each shard.
 const MAX_PROCESSES: u32 = 1 << 18;
 
-/// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead.
+/// Finds the targets, attaches the probes and starts to count events. `observer` gets the estimated overhead, and `progress` each
+/// step.
 ///
 /// # Errors
 ///
 /// The targets cannot be traced. Probes that are already in place are removed.
-pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> Result<Trace, Error> {
+pub(in crate::trace) fn start(
+    config: &Config,
+    progress: &StartProgress,
+    observer: &mut dyn Observer,
+) -> Result<Trace, Error> {
     kernel::features::require().map_err(|error| from_engines::kernel(None, error))?;
     config.tuning.realtime.map_or(Ok(()), realtime::check)?;
     let (origin, clock_instant) = (clock::monotonic(), Instant::now());
@@ -52,15 +60,21 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     if !is_command {
         privileges::keep_for_tracing();
     }
-    filter::require_match(&config.target, &filter::resolve(&config.target, false)?)?;
-    let (mut targets, mut allocators) = Targets::find(&config.target, probe_site, &mut tracker)?;
+    progress.begin("looking for other memtraces");
+    let left_out = LeftOut::find(&config.target);
+    filter::require_match(&config.target, &filter::resolve(&config.target, false, left_out.memtraces())?)?;
+    let (mut targets, mut allocators) = Targets::find(&config.target, probe_site, &mut tracker, progress)?;
     // The command has started with the privileges of its user, so memtrace can drop its own privileges.
     if is_command {
         privileges::keep_for_tracing();
     }
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
     let (recorder, deltas) = recorder.unzip();
-    let setup = Setup::load(config, &plan, origin, &mut targets, &mut allocators, &mut tracker)?;
+    progress.begin("loading BPF programs");
+    // Programs at tracepoints, such as those for page faults and for the activity of threads, run for all processes.
+    let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
+    let filter = filter::resolve(&config.target, only_probes, left_out.memtraces())?;
+    let setup = Setup::load(config, &plan, origin, filter, &mut targets, &mut allocators, &mut tracker)?;
     let Setup { own_probes, mut kernel, readers, filter, costs } = setup;
     let (prepared, accounts) = Prepared::with_accounts(config, &plan);
     let sources: Vec<_> = readers.into_iter().map(|reader| RingSource::new(reader, config.tuning.realtime)).collect();
@@ -72,9 +86,9 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
     let removed = kernel.take_removed_cgroups().map_err(|error| from_engines::kernel(None, error))?;
     tracker.owners.name_cgroups(removed);
     let takes_stacks = config.tuning.max_depth > 0;
-    let UnwindLimits { copies, frame_data } = plan.unwinding;
+    let limits = plan.unwinding;
     let tables =
-        UnwindTables::prepare(&config.target, takes_stacks, &mut kernel, &targets, &mut tracker, copies, frame_data)?;
+        UnwindTables::prepare(&config.target, takes_stacks, &mut kernel, &targets, &mut tracker, limits, progress)?;
     let mut context = Context {
         kernel,
         probes: Probes::default(),
@@ -83,6 +97,7 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         tables,
         targets,
         filter,
+        left_out,
         // The clock starts again when all probes are in place.
         clock: RunClock::start(origin),
         classes: config.events.clone(),
@@ -92,12 +107,13 @@ pub(in crate::trace) fn start(config: &Config, observer: &mut dyn Observer) -> R
         demoted: 0,
         stop: None,
     };
-    let (mut parts, overhead, mark_functions) = attach(config, prepared, costs, &allocators, &mut context)?;
+    let (mut parts, overhead, mark_functions) = attach(config, prepared, costs, &allocators, &mut context, progress)?;
+    progress.begin("examining processes");
     begin(&mut context)?;
     let hits_at_start = context.kernel.counters().hits;
     let ExpectedOverhead { lines, meter } = overhead;
     parts.begin(config, Prepared::with_events(meter, &plan), &mut context)?;
-    for line in note.iter().chain(&lines) {
+    for line in note.iter().chain(&context.left_out.note()).chain(&lines) {
         observer.note(line);
     }
     let untraced = match context.targets.ran_before() {
@@ -137,16 +153,19 @@ fn attach(
     costs: Option<CallCosts>,
     allocators: &[AllocatorProbes],
     context: &mut Context,
+    progress: &StartProgress,
 ) -> Result<(Parts, ExpectedOverhead, Option<MarkFunctions>), Error> {
+    progress.begin("looking for the probes of other tracers");
+    let others = other_tracers::find(allocators, &context.targets);
+    context.targets.notes.extend(other_tracers::note(&others));
+    progress.begin(other_tracers::attach_step(&others));
     let Context { kernel, probes, targets, tracker, .. } = context;
     tag_functions::attach(kernel, probes, config, targets, tracker)?;
     tag_probes::attach(kernel, probes, &config.tag_probes, targets, tracker)?;
     let parts = Parts::attach(config, prepared, context)?;
     let overhead = ExpectedOverhead::estimate(config, costs, allocators, context)?;
     let Context { kernel, probes, targets, tracker, filter, complete, .. } = context;
-    for allocator in allocators {
-        allocator.place(kernel, probes).map_err(|error| from_engines::kernel(Some(allocator.pid), error))?;
-    }
+    AllocatorProbes::place_all(allocators.iter(), kernel, probes, progress)?;
     let mark_functions = config.recording.iter().flat_map(|recording| &recording.mark_functions);
     let mark_functions = MarkFunctions::attach(kernel, probes, mark_functions, targets)?;
     *complete &= !refused::note_all(probes, allocators, targets, tracker, filter);
