@@ -5,6 +5,7 @@ mod busy_host;
 mod containers;
 mod long_runs;
 mod measured_overhead;
+mod other_tracers;
 mod overhead;
 mod process_selection;
 mod reclaim;

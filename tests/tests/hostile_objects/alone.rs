@@ -218,7 +218,6 @@ fn process_that_waits_for_file_systems_can_only_read_files() {
     const READS: &str = "0000000000000006";
     let mut serving = Serving::start();
     let mut tracer = attach(Trace::victim(&serving.victim));
-    // The child has the name of memtrace, because traces leave out processes with this name.
     let child = child_named("memtrace", tracer.process().pid()).expect("a file was served");
     for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
         assert_eq!(status_field(child, set), READS, "{set}");
@@ -226,6 +225,21 @@ fn process_that_waits_for_file_systems_can_only_read_files() {
     assert_eq!(status_field(child, "NoNewPrivs:"), "1");
     serving.hang();
     assert_eq!(end(tracer).code, Some(0));
+    serving.victim.finish();
+}
+
+#[test]
+fn work_of_more_than_a_second_before_the_trace_is_shown() {
+    let mut serving = Serving::start();
+    serving.hang();
+    let is_shown = |options: &[&str]| {
+        let outcome = end(attach(Trace::victim(&serving.victim).options(options)));
+        let mut lines = outcome.stderr.lines().take_while(|line| !line.starts_with("attached "));
+        lines.any(|line| line == "memtrace: reading processes")
+    };
+    // Each wait for a file takes two seconds.
+    assert!(is_shown(&[]));
+    assert!(!is_shown(&["-q"]));
     serving.victim.finish();
 }
 
