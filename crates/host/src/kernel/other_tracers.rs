@@ -41,7 +41,7 @@ pub struct OtherTracer {
 pub struct OtherTracers {
     /// Processes that hold BPF links with such probes.
     pub processes: Vec<OtherTracer>,
-    /// Number of BPF links with such probes that no process holds: pinned links.
+    /// Number of BPF links with such probes that no visible process holds, such as pinned links.
     pub pinned: u64,
     /// Number of such uprobes that tracefs defines. They cost only while they are enabled.
     pub events: u64,
@@ -78,8 +78,9 @@ impl OtherTracers {
         let start = Instant::now();
         // The processes are shown without it, but not as memtraces.
         let programs = programs().unwrap_or_default();
-        let mut free = links.clone();
         let own = Pid(std::process::id());
+        let held_here = HeldObjects::of(own)?.links;
+        let mut free: BTreeSet<_> = links.difference(&held_here).copied().collect();
         for process in procfs::all_credentials()?.iter().filter(|process| process.pid != own && is_privileged(process)) {
             if start.elapsed() > TIME {
                 self.is_cut = true;

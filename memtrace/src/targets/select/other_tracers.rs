@@ -39,7 +39,7 @@ pub(crate) fn note(tracers: &OtherTracers) -> Option<String> {
         parts.push(format!("{more} more"));
     }
     if *pinned > 0 {
-        parts.push(counted(*pinned, "pinned BPF link", "pinned BPF links"));
+        parts.push(format!("{} without a process", counted(*pinned, "BPF link", "BPF links")));
     }
     if *events > 0 {
         parts.push(format!("{} of tracefs, if enabled", counted(*events, "uprobe event", "uprobe events")));
@@ -83,10 +83,10 @@ mod tests {
         let many = OtherTracers { processes, pinned: 1, events: 2, hidden: 3, is_cut: true };
         let text = note(&many).unwrap();
         assert!(text.starts_with("at least 10 other tracers have probes in the same functions, "), "{text}");
-        let end = "bpftrace 8, 2 more, 1 pinned BPF link, 2 uprobe events of tracefs, if enabled";
+        let end = "bpftrace 8, 2 more, 1 BPF link without a process, 2 uprobe events of tracefs, if enabled";
         assert!(text.ends_with(end), "{text}");
         let pinned = OtherTracers { pinned: 2, ..OtherTracers::default() };
-        let text = "other probes are in the same functions, so that calls cost more: 2 pinned BPF links";
+        let text = "other probes are in the same functions, so that calls cost more: 2 BPF links without a process";
         assert_eq!(note(&pinned).as_deref(), Some(text));
     }
 
