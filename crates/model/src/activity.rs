@@ -7,7 +7,7 @@ mod timeline;
 mod wait_class;
 
 pub use changes::{ActivityChanges, LockIdentity};
-pub use step::{FutexUse, StepAction, StepKind, StepProbe, StepSequence, ThreadStep};
+pub use step::{FutexUse, JumpCondition, StepAction, StepKind, StepProbe, StepSequence, ThreadStep};
 pub use sums::{CallSums, LockSums, SpanSums};
 pub use timeline::{
     ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Span, SpanCounts, SpanKind, SpanLabel, SpanRow,

@@ -36,9 +36,9 @@ mod user_probe;
 mod working_set;
 
 pub use activity::{
-    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, FutexUse, LeftOut, LockIdentity,
-    LockRow, LockSums, Span, SpanCounts, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind, StepProbe,
-    StepSequence, ThreadStep, WaitClass,
+    ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, FutexUse, JumpCondition, LeftOut,
+    LockIdentity, LockRow, LockSums, Span, SpanCounts, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind,
+    StepProbe, StepSequence, ThreadStep, WaitClass,
 };
 pub use closest::closest;
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};

@@ -109,11 +109,13 @@ pub enum ActivityStep {
     Start = 11,
     /// The thread has exited.
     Exit = 12,
+    /// The call of a function ends: the function jumps to another one.
+    TailCall = 13,
 }
 
 impl ActivityStep {
     /// All steps, by number.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Begin,
         Self::End,
         Self::LockWait,
@@ -127,6 +129,7 @@ impl ActivityStep {
         Self::AllocatorCall,
         Self::Start,
         Self::Exit,
+        Self::TailCall,
     ];
 
     /// Steps that begin or end spans: a bit for the number of each.
@@ -134,7 +137,8 @@ impl ActivityStep {
         | 1 << Self::End as u32
         | 1 << Self::LockWait as u32
         | 1 << Self::LockAcquire as u32
-        | 1 << Self::LockRelease as u32;
+        | 1 << Self::LockRelease as u32
+        | 1 << Self::TailCall as u32;
 
     /// Returns true if sequence numbers count the step with the number `step`: it begins or ends a span. The loss of
     /// another step changes no span but its own.
@@ -280,6 +284,8 @@ pub struct ActivityCookie(pub u64);
 impl ActivityCookie {
     const STEP_SHIFT: u32 = 12;
     const IS_HALF: u64 = 1 << 16;
+    const IS_CONDITIONAL: u64 = 1 << 17;
+    const CONDITION_SHIFT: u32 = 18;
     const SITE_SHIFT: u32 = 32;
 
     /// Encodes a step of the function or user probe with the id `site`. `arguments` are the indices of the arguments
@@ -302,6 +308,20 @@ impl ActivityCookie {
     #[must_use]
     pub const fn with_half(self) -> Self {
         Self(self.0 | Self::IS_HALF)
+    }
+
+    /// Returns the cookie for a step that takes place only if a conditional jump is taken. `condition`: condition of
+    /// the jump, as its opcode contains it. The lowest four bits count.
+    #[must_use]
+    pub const fn with_condition(self, condition: u8) -> Self {
+        Self(self.0 | Self::IS_CONDITIONAL | (condition as u64 & 0xf) << Self::CONDITION_SHIFT)
+    }
+
+    /// Returns the condition of the step; `None` if the step always takes place.
+    #[inline(always)]
+    #[must_use]
+    pub const fn condition(self) -> Option<u32> {
+        if self.0 & Self::IS_CONDITIONAL == 0 { None } else { Some((self.0 >> Self::CONDITION_SHIFT & 0xf) as u32) }
     }
 
     /// Returns the step: an [`ActivityStep`].
@@ -351,9 +371,9 @@ mod tests {
 
     #[test]
     fn sequences_count_begins_and_ends_of_spans() {
-        use ActivityStep::{Begin, End, LockAcquire, LockRelease, LockWait};
+        use ActivityStep::{Begin, End, LockAcquire, LockRelease, LockWait, TailCall};
         let counted = ActivityStep::ALL.into_iter().filter(|step| ActivityStep::is_counted(*step as u32));
-        assert!(counted.eq([Begin, End, LockWait, LockAcquire, LockRelease]));
+        assert!(counted.eq([Begin, End, LockWait, LockAcquire, LockRelease, TailCall]));
         assert!(!ActivityStep::is_counted(32) && !ActivityStep::is_counted(u32::MAX));
         let after = [FIRST_SEQUENCE, 7, u32::MAX - 1, u32::MAX].map(next_sequence);
         assert_eq!(after, [2, 8, u32::MAX, FIRST_SEQUENCE]);
@@ -364,7 +384,7 @@ mod tests {
         let begins = [0, 7, 1023, u32::MAX].map(|site| step_count::index(ActivityStep::Begin as u32, site));
         assert_eq!(begins, [0, 7, 1023, 1023]);
         let others = ActivityStep::ALL[1..].iter().map(|step| step_count::index(*step as u32, 7));
-        assert!(others.eq(1025..1037));
+        assert!(others.eq(1025..1038));
         assert!(step_count::index(u32::MAX, 0) < step_count::COUNT);
     }
 
@@ -376,6 +396,10 @@ mod tests {
             assert_eq!([0, 1, 2].map(|place| Cookie(cookie.0).argument(place)), [2, COOKIE_NONE, 1]);
             assert_eq!(cookie.cut(u64::MAX), u64::MAX);
             assert_eq!(cookie.with_half().cut(u64::MAX), u64::from(u32::MAX));
+            let conditional = cookie.with_condition(0xf);
+            assert_eq!((cookie.condition(), conditional.condition()), (None, Some(0xf)));
+            assert_eq!((conditional.step(), conditional.site()), (number, 70_000));
+            assert_eq!(conditional.cut(u64::MAX), u64::MAX);
         }
     }
 }

@@ -19,12 +19,17 @@ use crate::{arguments, gate, private_stack, process_filter, registers, stack};
 fn activity_entry(context: ProbeContext) -> u32 {
     private_stack::opt_out(&context);
     if gate::count_hit_for_current() {
-        let cookie = arguments::cookie(&context);
-        let argument = |place| arguments::argument(&context, cookie, place).unwrap_or(0);
+        let registers = registers::of(&context);
+        let places = arguments::cookie(&context);
+        let cookie = ActivityCookie(places.0);
+        // A conditional jump leaves the function only if it is taken.
+        if cookie.condition().is_some_and(|condition| !registers::is_taken(registers, condition)) {
+            return 0;
+        }
+        let argument = |place| arguments::argument(&context, places, place).unwrap_or(0);
         let (value, name, text) = (argument(0), argument(1), argument(2));
-        let cookie = ActivityCookie(cookie.0);
         let (step, site, value) = (cookie.step(), cookie.site(), cookie.cut(value));
-        let stack = registers::stack_pointer(registers::of(&context));
+        let stack = registers::stack_pointer(registers);
         let step = Step { step, site, value, stack, name, text, ..Step::new(ActivityStep::Begin) };
         emit::activity(Thread::current(), step);
     }

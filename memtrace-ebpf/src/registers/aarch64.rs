@@ -27,6 +27,12 @@ pub fn instruction(registers: &Registers) -> u64 {
     registers.pc
 }
 
+/// Returns true: no probe is at a conditional jump of arm64.
+#[inline(always)]
+pub fn is_taken(_registers: &Registers, _condition: u32) -> bool {
+    true
+}
+
 /// Returns the result of a function.
 #[inline(always)]
 pub fn result(registers: &Registers) -> u64 {

@@ -3,6 +3,7 @@
 use core::ptr::read_volatile;
 
 use aya_ebpf::helpers::bpf_probe_read_user;
+use memtrace_common::branch;
 use memtrace_unwind::Machine;
 
 pub use aya_ebpf::bindings::pt_regs as Registers;
@@ -22,6 +23,12 @@ pub fn stack_pointer(registers: &Registers) -> u64 {
 #[inline(always)]
 pub fn instruction(registers: &Registers) -> u64 {
     registers.rip
+}
+
+/// Returns true if the thread takes the conditional jump at a probe. `condition`: the lowest four bits of its opcode.
+#[inline(always)]
+pub fn is_taken(registers: &Registers, condition: u32) -> bool {
+    branch::is_taken(condition, registers.eflags)
 }
 
 /// Returns the result of a function.

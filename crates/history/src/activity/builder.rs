@@ -22,6 +22,9 @@ const UNREADABLE: &str = "[unreadable]";
 /// Name of the totals of spans with unknown names: the names are in lost records.
 const LOST: &str = "[lost record]";
 
+/// Addition to the name of a call that ended with a jump to another function.
+const UNTIL_TAIL_CALL: &str = "[until its tail call]";
+
 /// A function or user probe that begins spans or records events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanSite {
@@ -87,6 +90,8 @@ enum End {
     Open,
     /// The record of the end may be lost. The end is a lower bound.
     Lost,
+    /// The function jumped to another one, which returned to its caller. The span has no time of that function.
+    TailCall,
 }
 
 impl ActivityBuilder {
@@ -142,7 +147,8 @@ impl ActivityBuilder {
                 let key = self.key(site, frame);
                 self.begin(moment, key, self.site(site), value, &text);
             }
-            StepKind::End { site, frame } => self.end(moment, self.key(site, frame)),
+            StepKind::End { site, frame } => self.end(moment, self.key(site, frame), End::Known),
+            StepKind::TailCall { site, frame } => self.end(moment, self.key(site, frame), End::TailCall),
             StepKind::LockWait { lock, name } => self.wait(moment, lock, &name),
             StepKind::LockAcquire { lock } => self.acquire(moment, lock),
             StepKind::LockRelease { lock } => self.release(moment, lock, End::Known),
@@ -362,9 +368,12 @@ impl ActivityBuilder {
         }
     }
 
-    fn end(&mut self, moment: Moment, key: OpenKey) {
-        let ended = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end(key));
-        ended.into_iter().flatten().for_each(|span| self.close(moment, span, End::Known));
+    /// Ends the last span with this key, and the spans inside it. `end`: end of the span with this key.
+    fn end(&mut self, moment: Moment, key: OpenKey, end: End) {
+        let mut ended = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end(key)).unwrap_or_default();
+        let span = ended.pop();
+        ended.into_iter().for_each(|inner| self.close(moment, inner, End::Known));
+        span.into_iter().for_each(|span| self.close(moment, span, end));
     }
 
     fn wait(&mut self, moment: Moment, address: AbsAddr, name: &str) {
@@ -382,7 +391,7 @@ impl ActivityBuilder {
     }
 
     fn acquire(&mut self, moment: Moment, address: AbsAddr) {
-        self.end(moment, OpenKey::Lock(address));
+        self.end(moment, OpenKey::Lock(address), End::Known);
         let Moment { pid, tid, at: begin, cpu, allocated } = moment;
         self.locks.acquire(pid, address, Hold { tid, begin, cpu, allocated }, &mut self.names);
     }
@@ -396,7 +405,13 @@ impl ActivityBuilder {
     }
 
     fn close(&mut self, moment: Moment, span: OpenSpan, end: End) {
-        let OpenSpan { key, name, label, begin, cpu, allocated, lock, holder } = span;
+        let OpenSpan { key, mut name, label, begin, cpu, allocated, lock, holder } = span;
+        if end == End::TailCall
+            && let OpenKey::Span(site, _) = key
+            && let Some(SpanSite { name: Some(function), .. }) = self.sites.get(site as usize)
+        {
+            name = self.names.number(&format!("{function} {UNTIL_TAIL_CALL}"));
+        }
         let kind = match key {
             OpenKey::Lock(address) => {
                 self.locks.end_wait(moment.pid, address);

@@ -8,8 +8,8 @@ use memtrace_common::wire::{
     ThreadState, UNKNOWN_SEQUENCE, UNKNOWN_USAGE, call_time, futex_use, next_sequence, step_count,
 };
 use memtrace_model::{
-    AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, FutexUse, Log2, Nanoseconds, Pid, SpanCounts, SpanKind,
-    Stack, StackId, StepAction, StepKind, StepProbe, StepSequence, ThreadStep, Tid,
+    AbsAddr, Bytes, CallSums, Comm, EventKind, FileOffset, FutexUse, JumpCondition, Log2, Nanoseconds, Pid, SpanCounts,
+    SpanKind, Stack, StackId, StepAction, StepKind, StepProbe, StepSequence, ThreadStep, Tid,
 };
 
 use super::attach_point::AttachPoint;
@@ -62,6 +62,7 @@ pub(super) fn point(site: &StepSite) -> (&'static str, AttachPoint) {
         StepAction::Begin => ("activity_entry", ActivityStep::Begin),
         StepAction::End => ("activity_entry", ActivityStep::End),
         StepAction::EndAtReturn => ("activity_return", ActivityStep::End),
+        StepAction::TailCall(_) => ("activity_entry", ActivityStep::TailCall),
         StepAction::LockWait => ("activity_entry", ActivityStep::LockWait),
         StepAction::LockAcquire => ("activity_entry", ActivityStep::LockAcquire),
         StepAction::LockRelease => ("activity_entry", ActivityStep::LockRelease),
@@ -70,7 +71,11 @@ pub(super) fn point(site: &StepSite) -> (&'static str, AttachPoint) {
         StepAction::Call => ("activity_entry", ActivityStep::Call),
     };
     let cookie = ActivityCookie::new(step, number, [value, name, text]);
-    let ActivityCookie(cookie) = if is_half { cookie.with_half() } else { cookie };
+    let cookie = if is_half { cookie.with_half() } else { cookie };
+    let ActivityCookie(cookie) = match action {
+        StepAction::TailCall(Some(JumpCondition(condition))) => cookie.with_condition(condition),
+        _ => cookie,
+    };
     (program, AttachPoint { offset: site.offset, cookie: Some(cookie), semaphore: site.semaphore })
 }
 
@@ -132,6 +137,7 @@ fn parse(record: &[u8]) -> Option<ThreadActivity> {
     let kind = match step {
         ActivityStep::Begin => StepKind::Begin { site, value, text: text(pid, &record.name), frame },
         ActivityStep::End => StepKind::End { site, frame },
+        ActivityStep::TailCall => StepKind::TailCall { site, frame },
         ActivityStep::LockWait => StepKind::LockWait { lock, name: text(pid, &record.name) },
         ActivityStep::LockAcquire => StepKind::LockAcquire { lock },
         ActivityStep::LockRelease => StepKind::LockRelease { lock },
@@ -333,7 +339,7 @@ mod tests {
     fn damaged_records_are_refused() {
         let whole = bytes(&record(ActivityStep::Begin));
         assert!((0..whole.len()).all(|length| parse(&whole[..length]).is_none()));
-        assert_eq!(parse(&bytes(&ActivityRecord { step: 13, ..record(ActivityStep::Begin) })), None);
+        assert_eq!(parse(&bytes(&ActivityRecord { step: 14, ..record(ActivityStep::Begin) })), None);
         assert_eq!(parse(&bytes(&ActivityRecord { site: 99, ..record(ActivityStep::Stall) })), None);
         assert_eq!(parse(&bytes(&ActivityRecord { site: 4, ..record(ActivityStep::FutexWait) })), None);
     }
@@ -351,9 +357,20 @@ mod tests {
         let (program, point) = point(&StepSite { offset: FileOffset(7), semaphore: Some(FileOffset(9)), step });
         let cookie = ActivityCookie(point.cookie.unwrap());
         assert_eq!((program, cookie.step(), cookie.site()), ("activity_return", ActivityStep::End as u32, 3));
+        assert_eq!(cookie.condition(), None);
         assert_eq!(
             (point.offset, point.semaphore, cookie.cut(u64::MAX)),
             (FileOffset(7), Some(FileOffset(9)), u64::from(u32::MAX))
         );
+        let jump = |condition| {
+            let action = StepAction::TailCall(condition);
+            let step = StepProbe { action, site: 3, value: None, is_half: false, name: None, text: None };
+            let (program, point) = super::point(&StepSite { offset: FileOffset(7), semaphore: None, step });
+            let cookie = ActivityCookie(point.cookie.unwrap());
+            (program, cookie.step(), cookie.condition())
+        };
+        let step = ActivityStep::TailCall as u32;
+        assert_eq!(jump(None), ("activity_entry", step, None));
+        assert_eq!(jump(Some(JumpCondition(5))), ("activity_entry", step, Some(5)));
     }
 }

@@ -53,6 +53,13 @@ pub enum StepKind {
         /// Stack pointer at the entry of the function.
         frame: AbsAddr,
     },
+    /// A span of the function ends: the function jumps to another one, which returns to its caller.
+    TailCall {
+        /// Id of the function, assigned by user space.
+        site: u32,
+        /// Stack pointer at the entry of the function.
+        frame: AbsAddr,
+    },
     /// A wait for a lock begins.
     LockWait {
         /// Address of the lock.
@@ -165,6 +172,10 @@ pub struct StepProbe {
     pub text: Option<u8>,
 }
 
+/// Condition of a conditional jump of x86-64: the lowest four bits of its opcode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JumpCondition(pub u8);
+
 /// Step that the entry or the return of a function stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepAction {
@@ -174,6 +185,8 @@ pub enum StepAction {
     End,
     /// The span of the function ends at its return.
     EndAtReturn,
+    /// The span of the function ends at a jump to another function. The condition is that of a conditional jump.
+    TailCall(Option<JumpCondition>),
     /// A wait for a lock begins.
     LockWait,
     /// The thread has acquired the lock.

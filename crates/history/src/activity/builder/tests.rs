@@ -103,6 +103,22 @@ fn recursive_calls_end_with_their_frame() {
     assert_eq!(times, [(1, 6), (2, 5), (3, 5)]);
 }
 
+#[test]
+fn calls_that_end_with_a_jump_have_a_name_of_their_own() {
+    let mut builder = builder();
+    // The outer call ends with its return. The inner calls end with a jump, and so does an unknown call.
+    let jump = |frame| StepKind::TailCall { site: 1, frame: AbsAddr(frame) };
+    let steps = [call(1, 100), call(1, 90), call(2, 80), jump(90), jump(70), call(1, 90), jump(90), ret(1, 100)];
+    (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
+    let activity = finish(builder, 99);
+    let until_jump = "parse [until its tail call]";
+    let expected = [("parse", 1, 8), (until_jump, 2, 4), ("load", 3, 4), (until_jump, 6, 7)];
+    let spans = shown(&activity).into_iter().map(|(_, _, name, begin, end, _)| (name, begin, end));
+    assert_eq!(spans.collect::<Vec<_>>(), expected);
+    let totals = activity.totals.iter().map(|row| (activity.names[row.name as usize].as_str(), row.sums.count));
+    assert_eq!(totals.collect::<BTreeMap<_, _>>(), [("parse", 1), (until_jump, 2), ("load", 1)].into());
+}
+
 /// Begin of a call. `frame`: stack pointer at the entry of the function.
 fn call(site: u32, frame: u64) -> StepKind {
     StepKind::Begin { site, value: 0, text: "x".into(), frame: AbsAddr(frame) }
