@@ -28,6 +28,10 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = elf::is_go(bytes);
     let _ = elf::is_stripped(bytes);
     let _ = symbolize::find_function(bytes, "main");
+    if let Ok(functions) = symbolize::find_functions(bytes, "*a*") {
+        let addresses: Vec<_> = functions.iter().map(|function| function.place.virt).collect();
+        let _ = allocators::exits_of(bytes, &addresses);
+    }
     let _ = symbolize::user_probes(bytes, "memtrace");
     if let (_, Some(candidates)) = allocators::examine(bytes, Path::new("/usr/lib/libfuzz.so"), &UserHooks::default()) {
         let _ = candidates.choose_sites(bytes);

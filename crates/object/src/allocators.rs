@@ -5,6 +5,7 @@
 
 mod alloc_failures;
 mod error;
+mod function_exits;
 mod function_results;
 mod function_sites;
 mod functions;
@@ -26,13 +27,14 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use memtrace_model::{AbsAddr, FileOffset, Mapping, Object, ProcessImage, Signature, VirtOffset};
+use memtrace_model::{AbsAddr, Mapping, Object, ProcessImage, Signature, VirtOffset};
 
-use crate::elf::{Elf, ElfError, Sections, Source, notes, virt_offset};
+use crate::elf::{Elf, ElfError, Source, notes, virt_offset};
 use crate::object_files::ObjectFiles;
 use crate::probe_site::{ResultRefusal, Site};
 
 pub use error::AllocatorError;
+pub use function_exits::{ExitSites, exits_of};
 pub use function_results::{FunctionResult, FunctionResults};
 use function_sites::FunctionSites;
 use functions::Candidate;
@@ -155,38 +157,6 @@ pub fn survey(image: &ProcessImage, user_hooks: &UserHooks, files: &dyn ObjectFi
 /// Returns the best instruction for a probe that runs at each entry of `function` in the file `source`.
 pub fn entry_site<S: Source>(source: S, function: ProbedFunction) -> Option<Site> {
     sites::choose(source, &[function]).pop().map(|sites| sites.entry)
-}
-
-/// Result of [`returns_of`]: sites for probing the returns of a function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReturnSites {
-    /// File offsets of all return instructions of the function.
-    At(Vec<FileOffset>),
-    /// Not all return instructions are known. A uretprobe may replace the return address, because the object has
-    /// neither exception handlers nor a Go runtime.
-    Uretprobe,
-    /// Not all return instructions are known, and the return address must not be replaced; or the object is
-    /// unreadable.
-    Unknown,
-}
-
-/// Finds the returns of the function at `virt` in the file `source`. A uretprobe would be faster, because the kernel
-/// single-steps return instructions. But a thread with 64 pending uretprobes gets no further one
-/// (`MAX_URETPROBE_DEPTH`, kernel/events/uprobes.c), and a longjmp can leave pending ones behind.
-pub fn returns_of<S: Source>(source: S, virt: VirtOffset) -> ReturnSites {
-    let Ok(elf) = Elf::parse(source) else { return ReturnSites::Unknown };
-    match wrappers::return_offsets(&elf, virt) {
-        Some(offsets) => ReturnSites::At(offsets.into_iter().map(|(_, offset)| offset).collect()),
-        None if may_unwind(&elf) => ReturnSites::Unknown,
-        None => ReturnSites::Uretprobe,
-    }
-}
-
-/// Returns true if an object may have exception handlers or a Go runtime, which moves stacks. Both need the original
-/// return addresses on the stack.
-fn may_unwind<S: Source>(elf: &Elf<S>) -> bool {
-    Sections::read(elf)
-        .is_none_or(|sections| [".gcc_except_table", ".gopclntab"].iter().any(|name| sections.named(name).is_some()))
 }
 
 /// Functions of an allocator before the choice of their probe sites.

@@ -10,6 +10,7 @@
 
 mod aarch64;
 mod argument_use;
+mod exits;
 mod instruction;
 mod loaded_word;
 mod machine;
@@ -22,6 +23,8 @@ pub mod window;
 mod x86_64;
 
 pub(crate) use argument_use::{ArgumentUse, use_of};
+pub use exits::ExitRefusal;
+pub(crate) use exits::{Exits, exits};
 pub use loaded_word::LoadedWord;
 pub use loaded_word::find as find_loaded_word;
 pub(crate) use paths::always_calls_hooked;

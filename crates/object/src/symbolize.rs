@@ -11,6 +11,7 @@ mod expanded_sections;
 mod find_function;
 mod find_in_process;
 mod find_variables;
+mod function_name;
 mod functions;
 mod generated_code;
 mod headers;
@@ -32,7 +33,7 @@ use memtrace_model::{
 use crate::elf::{Elf, Source, user_probes};
 use crate::object_files::ObjectFiles;
 
-pub use find_function::{FunctionError, FunctionPlace, find_function};
+pub use find_function::{FunctionError, FunctionPlace, NamedFunction, find_function, find_functions};
 pub use find_in_process::FindInProcess;
 pub use find_variables::{DataAddress, Variable, find_variables};
 pub use functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles, NamesToRead};

@@ -114,7 +114,7 @@ impl From<&Error> for Exit {
             | Error::TagProbes { .. }
             | Error::SpanProbes { .. }
             | Error::SpanFunction { .. }
-            | Error::SpanReturns { .. }
+            | Error::SpanExits { .. }
             | Error::TagReturns { .. }
             | Error::NotRecorded { .. }
             | Error::NotComparable { .. }

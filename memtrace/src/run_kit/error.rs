@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use memtrace_host::procfs::ReadRefusal;
 use memtrace_model::{Bytes, EventClass, Pid, UntracedProcess, format, printable};
+use memtrace_object::probe_site::ExitRefusal;
 use memtrace_object::symbolize::FunctionError;
 use memtrace_report::Format;
 
@@ -100,11 +101,11 @@ pub(crate) enum Error {
     /// A function of `--span` is not found. Detected before tracing starts.
     #[error("cannot trace calls of {function}: {source}")]
     SpanFunction { function: String, source: FunctionError },
-    /// The returns of a function of `--span` cannot be probed. Detected before tracing starts.
+    /// The ends of the calls of a function of `--span` cannot be probed. Detected before tracing starts.
     #[error(
-        "cannot trace calls of {function}: its return instructions cannot all be found, and a uretprobe would disturb exceptions or the runtime of the program"
+        "cannot trace the ends of calls of {function}: {source}; a uretprobe would disturb exceptions or the runtime of the program"
     )]
-    SpanReturns { function: String },
+    SpanExits { function: String, source: ExitRefusal },
     /// The pid belongs to a kernel thread, to a thread other than the main thread, or to a process without its main
     /// thread.
     #[error("{pid} cannot be traced: {reason}")]
@@ -259,10 +260,20 @@ impl Error {
             Self::SpanProbes { .. } => {
                 "build the program with memtrace.h or the crate memtrace-probes, and do not strip its section headers: `readelf -n FILE` lists the probes of a file; or name functions, as in --span /usr/bin/server:handle_request".into()
             }
+            Self::SpanFunction { source: FunctionError::Unmatched { similar }, .. } if !similar.is_empty() => {
+                let names: Vec<_> = similar.iter().map(|name| format!("`{}`", printable(name))).collect();
+                format!("did you mean {}?", names.join(" or "))
+            }
+            Self::SpanFunction { source: FunctionError::TooMany(_), .. } => {
+                "give more of the name, such as its namespace or its parameters".into()
+            }
+            Self::SpanFunction { source: FunctionError::Cloned, .. } => {
+                "leave out the label, as in --span /usr/bin/server:handle_request".into()
+            }
             Self::SpanFunction { .. } => {
                 "name a function with its file, as in --span /usr/bin/server:handle_request: `nm -C FILE` and `nm -DC FILE` list the functions of a file".into()
             }
-            Self::SpanReturns { .. } => "name a function without a jump table, such as one that calls it".into(),
+            Self::SpanExits { .. } => "name a function that calls it, or one that it calls".into(),
             Self::BadReport { .. } => "give a report that memtrace wrote with `-o FILE.json`, or a recording".into(),
             Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {
                 format!(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use memtrace_host::kernel::{Kernel, Probes, Scope, TagProbe, TagSite};
 use memtrace_host::target_files::open_target_file;
 use memtrace_model::{FileOffset, Pid, ProcessImage, TagAction, TagEffect, TagFunctionCalls, TagSource, printable};
-use memtrace_object::allocators::{self, ReturnSites};
+use memtrace_object::allocators::{self, ExitSites};
 use memtrace_object::probe_site::Needs;
 use memtrace_object::symbolize::{FunctionError, FunctionPlace};
 
@@ -56,10 +56,13 @@ fn ends(function: &TagFunction, object: &Path, place: FunctionPlace) -> Result<V
     let failed = |source| Error::TagFunction { function: function.text(), source };
     let file = open_target_file(object).map_err(|error| failed(error.into()))?;
     let effect = TagEffect { action: TagAction::LeaveWrapper, ..function.effect };
-    match allocators::returns_of(&file, place.virt) {
-        ReturnSites::At(offsets) => Ok(offsets.into_iter().map(|offset| site(offset, effect)).collect()),
-        ReturnSites::Uretprobe => Ok(vec![TagSite { probe: TagProbe::Return, ..site(place.offset, effect) }]),
-        ReturnSites::Unknown => Err(Error::TagReturns { function: function.text() }),
+    match allocators::exits_of(&file, &[place.virt]).pop() {
+        Some(Ok(ExitSites::At { returns, jumps })) if jumps.is_empty() => {
+            Ok(returns.into_iter().map(|offset| site(offset, effect)).collect())
+        }
+        Some(Ok(ExitSites::Uretprobe)) => Ok(vec![TagSite { probe: TagProbe::Return, ..site(place.offset, effect) }]),
+        // The call goes on in a function that this one jumps to.
+        Some(Ok(ExitSites::At { .. }) | Err(_)) | None => Err(Error::TagReturns { function: function.text() }),
     }
 }
 

@@ -118,10 +118,6 @@ fn remove_throwing<S: Source>(elf: &Elf<S>, candidates: &mut Vec<Candidate>) -> 
 
 /// Returns the addresses and file offsets of the return instructions of the function at `virt`; `None` if some are
 /// not known, or if there are too many.
-pub(super) fn return_offsets<S: Source>(elf: &Elf<S>, virt: VirtOffset) -> Option<Vec<(VirtOffset, FileOffset)>> {
-    returns_of(elf, &CachedCode::new(elf, []), virt)
-}
-
 fn returns_of<S: Source>(
     elf: &Elf<S>,
     code: &CachedCode<'_, S>,

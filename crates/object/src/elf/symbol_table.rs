@@ -33,6 +33,9 @@ const MAX_FOUND: usize = 1 << 24;
 /// Maximum length of the name of a variable in bytes. Longer names are cut.
 const MAX_VARIABLE_NAME: usize = 512;
 
+/// Part of the name of a function's rarely executed code, if the compiler has moved it away from the function.
+const COLD: &[u8] = b".cold";
+
 /// Location of a table in the file.
 #[derive(Clone, Copy, Debug)]
 struct Table {
@@ -194,6 +197,22 @@ pub(crate) fn function_starts(elf: &Elf<impl Source>) -> Result<Option<Vec<u64>>
     let mut starts: Vec<u64> = symbols.iter().filter(function).map(|symbol| symbol.st_value.get(LE)).collect();
     starts.sort_unstable();
     Ok(Some(starts))
+}
+
+/// Returns the addresses of the functions with names, sorted. Parts of functions that the compiler has moved away, such as
+/// `f.cold`, are left out.
+pub(crate) fn named_functions(elf: &Elf<impl Source>) -> Result<Vec<u64>, ElfError> {
+    let mut addresses = Vec::new();
+    for table in [SHT_SYMTAB, SHT_DYNSYM] {
+        for_each_symbol(elf, table, |name, symbol| {
+            if symbol.st_type() == STT_FUNC && !name.windows(COLD.len()).any(|part| part == COLD) {
+                addresses.push(symbol.st_value.get(LE));
+            }
+        })?;
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    Ok(addresses)
 }
 
 fn read_symbols(elf: &Elf<impl Source>, table: &Table) -> Result<Vec<Sym64<LittleEndian>>, ElfError> {

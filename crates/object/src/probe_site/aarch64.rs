@@ -201,6 +201,11 @@ pub(super) fn slot(code: &[u8], address: u64) -> Option<u64> {
     Some(base.wrapping_add(u64::from(bits(load, 10, 12)) * 8))
 }
 
+/// Matches `nop`.
+pub(super) fn is_padding(code: &[u8]) -> bool {
+    word(code) == Some(0xd503_201f)
+}
+
 /// Disassembles the first instruction of `code` if it can be a probe site. Returns any other instruction as its bits.
 pub(super) fn text(code: &[u8], address: u64) -> String {
     let Some(word) = word(code) else { return String::from("(bad)") };

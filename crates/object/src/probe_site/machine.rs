@@ -1,5 +1,7 @@
 //! Dispatch to the decoder of each architecture.
 
+use memtrace_model::JumpCondition;
+
 use super::instruction::{Arguments, Effects, Instruction};
 use super::{aarch64, x86_64};
 use crate::elf::Machine;
@@ -127,6 +129,23 @@ impl Machine {
     pub(crate) fn is_padding(self, code: &[u8]) -> bool {
         match self {
             Self::X86_64 => x86_64::is_padding(code),
+            Self::Aarch64 => aarch64::is_padding(code),
+        }
+    }
+
+    /// Returns the condition of the conditional jump at the start of `code`; `None` if BPF cannot evaluate it.
+    pub(super) fn jump_condition(self, code: &[u8]) -> Option<JumpCondition> {
+        match self {
+            Self::X86_64 => x86_64::jump_condition(code),
+            Self::Aarch64 => None,
+        }
+    }
+
+    /// Returns true if the indirect jump at the start of `code` reads its target from a table, or is marked as such a
+    /// jump.
+    pub(super) fn jumps_by_table(self, code: &[u8]) -> bool {
+        match self {
+            Self::X86_64 => x86_64::jumps_by_table(code),
             Self::Aarch64 => false,
         }
     }

@@ -65,6 +65,20 @@ pub fn return_sites(object: &impl ObjectCode, entry: u64) -> Option<Vec<u64>> {
     (!walk.incomplete && !walk.returns.is_empty()).then_some(walk.returns)
 }
 
+/// Returns true if all instructions from `first` to before `end` are padding.
+pub(super) fn is_padding(object: &impl ObjectCode, first: u64, end: u64) -> bool {
+    let machine = object.machine();
+    let mut at = first;
+    while at < end {
+        let code = object.code(at);
+        match machine.decode(&code, at) {
+            Some(instruction) if machine.is_padding(&code) => at = at.wrapping_add(instruction.length as u64),
+            _ => return false,
+        }
+    }
+    true
+}
+
 struct Walk<'a, A> {
     object: &'a A,
     /// Number of instructions that may still be analysed.
@@ -176,23 +190,10 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
     fn go_on(&mut self, at: u64, next: u64, after_call: bool) {
         match self.object.function_end(at) {
             // The last instruction of a function may be a call that does not return, followed by padding.
-            Some(end) if after_call && self.is_padding(next, end) => {}
+            Some(end) if after_call && is_padding(self.object, next, end) => {}
             Some(end) if next < end => self.waiting.push(next),
             _ => self.incomplete = true,
         }
-    }
-
-    fn is_padding(&self, first: u64, end: u64) -> bool {
-        let machine = self.object.machine();
-        let mut at = first;
-        while at < end {
-            let code = self.object.code(at);
-            match machine.decode(&code, at) {
-                Some(instruction) if machine.is_padding(&code) => at = at.wrapping_add(instruction.length as u64),
-                _ => return false,
-            }
-        }
-        true
     }
 
     fn jump(&mut self, target: Target) {

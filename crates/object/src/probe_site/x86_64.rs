@@ -4,6 +4,7 @@ use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Formatter, GasFormatter, Instruction as Decoded,
     InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedRegister,
 };
+use memtrace_model::JumpCondition;
 
 use super::instruction::{Arguments, Effects, Flow, Instruction, Stack};
 use super::site::Cost;
@@ -237,6 +238,23 @@ pub(super) fn tests_for_null(code: &[u8], argument: u8) -> bool {
 /// Matches `nop` of any length and `int3`.
 pub(super) fn is_padding(code: &[u8]) -> bool {
     decoded(code, 0).is_some_and(|found| matches!(found.mnemonic(), Mnemonic::Nop | Mnemonic::Int3))
+}
+
+/// Matches a conditional jump without a prefix, other than `jrcxz` and `loop`.
+pub(super) fn jump_condition(code: &[u8]) -> Option<JumpCondition> {
+    match code {
+        [opcode @ 0x70..=0x7f, ..] | [0x0f, opcode @ 0x80..=0x8f, ..] => Some(JumpCondition(opcode & 0xf)),
+        _ => None,
+    }
+}
+
+/// Matches an indirect jump with an index register, such as `jmp *table(,%rax,8)`, or with the prefix `notrack`, which
+/// compilers write for jump tables only.
+pub(super) fn jumps_by_table(code: &[u8]) -> bool {
+    decoded(code, 0).is_some_and(|found| {
+        found.flow_control() == FlowControl::IndirectBranch
+            && (found.memory_index() != Register::None || is_refused(code))
+    })
 }
 
 /// Returns true for `je`, false for `jne`, and `None` for any other instruction.

@@ -1,11 +1,23 @@
-//! Look-up of a function by its name.
+//! Look-up of functions by a name.
 
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use memtrace_model::{Bytes, FileOffset, VirtOffset};
 
 use super::demangle::demangle;
+use super::function_name::FunctionName;
 use crate::elf::{Elf, ElfError, Source, Symbol, SymbolKind, dynamic_symbols, symbol_table};
+
+/// Maximum number of functions that a part of a name or a pattern may match.
+const MAX_FUNCTIONS: usize = 64;
+
+/// Maximum number of matching symbols that are kept. Several symbols can have the same address.
+const MAX_SYMBOLS: usize = 1024;
+
+/// Maximum number of similar names.
+const MAX_SIMILAR: usize = 3;
 
 /// Reason that a function is not found.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +31,18 @@ pub enum FunctionError {
     /// No symbol has the name.
     #[error("its symbols have no such function")]
     Missing,
+    /// No symbol has the name, ends with it or matches it.
+    #[error("its symbols have no such function")]
+    Unmatched {
+        /// Similar names, the most similar first.
+        similar: Vec<String>,
+    },
+    /// Too many functions match a part of a name or a pattern.
+    #[error("{0} functions match, and at most {max} can be traced", max = MAX_FUNCTIONS)]
+    TooMany(usize),
+    /// The compiler has copied the function and may have changed the order of its arguments.
+    #[error("the compiler has copied it with other arguments, so its calls cannot have a label")]
+    Cloned,
     /// The file has no USDT note of the provider.
     #[error("no probe of memtrace.h was found")]
     NoProbe,
@@ -47,20 +71,51 @@ pub struct FunctionPlace {
     pub offset: FileOffset,
 }
 
+/// A function with its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFunction {
+    /// Name as the user has written it, or the complete name of a function that matches a part of a name or a pattern.
+    pub name: String,
+    /// True if the compiler has copied the function, as in `f.constprop.0`. Its arguments can differ from those of the
+    /// function with the name.
+    pub is_clone: bool,
+    /// Location of the function.
+    pub place: FunctionPlace,
+}
+
 /// Finds a function in the file `source`. `name` is the name of its symbol, or the demangled name.
 ///
 /// # Errors
 ///
 /// The reason that the function is not found.
 pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, FunctionError> {
+    find_in(&Elf::parse(source)?, name)
+}
+
+/// Finds all functions in the file `source` that have a name or match it: the function of [`find_function`]; else, if
+/// `name` contains `*`, the functions that it matches; else those with a name that ends with the components of `name`.
+/// Functions are ordered by address.
+///
+/// # Errors
+///
+/// The reason that no function is found, or that too many match.
+pub fn find_functions<S: Source>(source: S, name: &str) -> Result<Vec<NamedFunction>, FunctionError> {
     let elf = Elf::parse(source)?;
-    let dynamic = dynamic_symbols::definitions(&elf, name)?.into_iter().find(|symbol| symbol.kind != SymbolKind::Other);
+    match find_in(&elf, name) {
+        Ok(place) => Ok(vec![NamedFunction { name: name.to_owned(), is_clone: false, place }]),
+        Err(FunctionError::Missing) => find_matching(&elf, name),
+        Err(error) => Err(error),
+    }
+}
+
+fn find_in<S: Source>(elf: &Elf<S>, name: &str) -> Result<FunctionPlace, FunctionError> {
+    let dynamic = dynamic_symbols::definitions(elf, name)?.into_iter().find(|symbol| symbol.kind != SymbolKind::Other);
     let Symbol { kind, virt, size, .. } = match dynamic {
         Some(symbol) => symbol,
         None => {
             let has_name = |symbol: &[u8]| has_name(symbol, name);
-            let all = symbol_table::find_functions(&elf, has_name)?.into_iter().flatten();
-            let dynamic = symbol_table::find_dynamic_functions(&elf, has_name)?.into_iter().flatten();
+            let all = symbol_table::find_functions(elf, has_name)?.into_iter().flatten();
+            let dynamic = symbol_table::find_dynamic_functions(elf, has_name)?.into_iter().flatten();
             all.chain(dynamic).next().map(|(_, symbol)| symbol).ok_or(FunctionError::Missing)?
         }
     };
@@ -69,6 +124,73 @@ pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, 
     }
     let offset = elf.code_offset(virt, size).ok_or(FunctionError::NoCode)?;
     Ok(FunctionPlace { virt, size: Bytes(size), offset })
+}
+
+/// Finds the functions with names that end with `wanted`, or that match it if it contains `*`.
+fn find_matching<S: Source>(elf: &Elf<S>, wanted: &str) -> Result<Vec<NamedFunction>, FunctionError> {
+    let matching = Cell::new(0);
+    let is_kept = |symbol: &[u8]| {
+        let name = std::str::from_utf8(symbol).ok().and_then(FunctionName::parse);
+        let is_match = |name: FunctionName<'_>| {
+            if wanted.contains('*') { name.matches(wanted) } else { name.ends_with(wanted) }
+        };
+        if !name.is_some_and(is_match) {
+            return false;
+        }
+        matching.set(matching.get() + 1);
+        matching.get() <= MAX_SYMBOLS
+    };
+    // The symbol table has the dynamic symbols too.
+    let symbols = match symbol_table::find_functions(elf, is_kept)? {
+        Some(symbols) => symbols,
+        None => symbol_table::find_dynamic_functions(elf, is_kept)?.unwrap_or_default(),
+    };
+    if symbols.is_empty() {
+        return Err(FunctionError::Unmatched { similar: find_similar(elf, wanted)? });
+    }
+    let mut functions = BTreeMap::new();
+    let mut reason = FunctionError::NoCode;
+    for (symbol, Symbol { kind, virt, size, .. }) in symbols {
+        if kind == SymbolKind::Indirect {
+            reason = FunctionError::Indirect;
+        } else if let Some(offset) = elf.code_offset(virt, size) {
+            let place = FunctionPlace { virt, size: Bytes(size), offset };
+            let is_clone = [".constprop.", ".isra."].iter().any(|clone| symbol.contains(clone));
+            let function = NamedFunction { name: demangle(&symbol).into_owned(), is_clone, place };
+            functions.entry(virt).or_insert(function);
+        }
+    }
+    if functions.is_empty() {
+        return Err(reason);
+    }
+    let count = if matching.get() > MAX_SYMBOLS { matching.get() } else { functions.len() };
+    if count > MAX_FUNCTIONS { Err(FunctionError::TooMany(count)) } else { Ok(functions.into_values().collect()) }
+}
+
+/// Returns the qualified names of functions that are similar to `wanted`, the most similar first.
+fn find_similar<S: Source>(elf: &Elf<S>, wanted: &str) -> Result<Vec<String>, FunctionError> {
+    let wanted = wanted.split('(').next().unwrap_or_default().replace('*', "").to_ascii_lowercase();
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    // Ordered by distance and length.
+    let similar: RefCell<BTreeSet<(usize, usize, String)>> = RefCell::default();
+    let consider = |symbol: &[u8]| {
+        let name = std::str::from_utf8(symbol).ok().and_then(FunctionName::parse);
+        if let Some((name, distance)) = name.and_then(|name| name.distance(&wanted).map(|distance| (name, distance))) {
+            let name = name.qualified();
+            let mut similar = similar.borrow_mut();
+            similar.insert((distance, name.len(), name.to_owned()));
+            if similar.len() > MAX_SIMILAR {
+                similar.pop_last();
+            }
+        }
+        false
+    };
+    if symbol_table::find_functions(elf, consider)?.is_none() {
+        symbol_table::find_dynamic_functions(elf, consider)?;
+    }
+    Ok(similar.into_inner().into_iter().map(|(.., name)| name).collect())
 }
 
 fn has_name(symbol: &[u8], name: &str) -> bool {
@@ -112,6 +234,56 @@ mod tests {
         let library = scratch.compile("g++", "library.so", SOURCE, &["-x", "c++", "-shared", "-fPIC", "-s"]);
         assert!(find(&library, "begin").is_ok(), "it is a dynamic symbol");
         assert!(find(&library, "service::handle(int)").is_ok(), "it is a dynamic symbol");
+    }
+
+    #[test]
+    fn parts_of_names_match_all_functions_with_them() {
+        fn names(object: &Path, name: &str) -> Vec<String> {
+            let found = find_functions(&File::open(object).unwrap(), name).unwrap();
+            let mut names: Vec<_> = found.into_iter().map(|function| function.name).collect();
+            names.sort_unstable();
+            names
+        }
+
+        let source = r#"
+            namespace one { void handle(int) {} void reset() {} }
+            namespace two { struct Server { void handle(int) const; void handle(long); }; }
+            void two::Server::handle(int) const {}
+            void two::Server::handle(long) {}
+            template <class T> __attribute__((noinline)) void fill(T) { __asm__(""); }
+            extern "C" void begin() {}
+            int main() { fill(1); fill('a'); }"#;
+        let scratch = Scratch::new();
+        let program = scratch.compile("g++", "program", source, &[]);
+        assert_eq!(names(&program, "begin"), ["begin"]);
+        assert_eq!(names(&program, "one::reset"), ["one::reset"], "the user has written the whole name");
+        assert_eq!(names(&program, "Server::handle(int) const"), ["two::Server::handle(int) const"]);
+        assert_eq!(names(&program, "Server::handle"), ["two::Server::handle(int) const", "two::Server::handle(long)"]);
+        let all = ["one::handle(int)", "two::Server::handle(int) const", "two::Server::handle(long)"];
+        assert_eq!(names(&program, "handle"), all);
+        assert_eq!(names(&program, "*::handle"), all);
+        assert_eq!(names(&program, "fill"), ["void fill<char>(char)", "void fill<int>(int)"]);
+        assert_eq!(names(&program, "one::*"), ["one::handle(int)", "one::reset()"]);
+    }
+
+    #[test]
+    fn too_many_and_similar_functions_are_stated() {
+        use std::fmt::Write as _;
+
+        let mut source = String::from("int main(void) { return 0; }\n");
+        (0..70).for_each(|number| writeln!(source, "void handle_{number}(void) {{}}").unwrap());
+        let scratch = Scratch::new();
+        let program = scratch.compile("gcc", "program", &source, &[]);
+        let find = |name: &str| find_functions(&File::open(&program).unwrap(), name);
+        assert!(matches!(find("handle_*"), Err(FunctionError::TooMany(70))));
+        assert_eq!(find("handle_6*").unwrap().len(), 11);
+        let similar = |name: &str| match find(name) {
+            Err(FunctionError::Unmatched { similar }) => similar,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(similar("hanle_12"), ["handle_12", "handle_1", "handle_2"]);
+        assert_eq!(similar("handle_7*x"), ["handle_7", "handle_0", "handle_1"]);
+        assert_eq!(similar("unlike"), Vec::<String>::new());
     }
 
     #[test]

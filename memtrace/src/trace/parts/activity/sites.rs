@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use memtrace_history::activity::{SiteLabel, SpanSite};
 use memtrace_host::kernel::{Kernel, KernelError, Probes, Scope, StepSite};
 use memtrace_host::target_files::open_target_file;
-use memtrace_model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe};
-use memtrace_object::allocators::{self, ReturnSites};
-use memtrace_object::symbolize::find_function;
+use memtrace_model::{FileOffset, StepAction, StepProbe, TagValue, UserProbe, plain};
+use memtrace_object::allocators::{self, ExitSites};
+use memtrace_object::symbolize::{FunctionError, FunctionPlace, find_functions};
 
 use crate::options::{ActivityConfig, SpanFunction};
 use crate::run_kit::error::{Error, from_engines};
@@ -50,8 +50,9 @@ pub(super) fn attach(
         }
     }
     let mut all = vec![SpanSite { name: None, label: SiteLabel::None }];
-    for (number, function) in (TASKS + 1..).zip(&config.functions) {
-        let sites = function_sites(function, number)?;
+    for function in &config.functions {
+        // There are far fewer than 2^32 sites.
+        let FunctionSites { names, sites } = function_sites(function, all.len() as u32)?;
         for scope in targets.scopes() {
             kernel.attach_steps(probes, scope, &function.object, &sites).map_err(failed)?;
         }
@@ -60,10 +61,9 @@ pub(super) fn attach(
             Some((_, TagValue::Name)) => SiteLabel::Text,
             Some((_, TagValue::Word | TagValue::Half)) => SiteLabel::Number,
         };
-        all.push(SpanSite { name: Some(function.name.clone()), label });
+        all.extend(names.into_iter().map(|name| SpanSite { name: Some(name), label }));
     }
     for name in EVENTS {
-        // There are far fewer than 2^32 sites.
         let step = StepProbe { action: StepAction::Call, site: all.len() as u32, value: Some(0), ..NO_STEP };
         let mut attached: Vec<(Scope, PathBuf)> = Vec::new();
         for (pid, object) in objects(targets, tracker) {
@@ -87,34 +87,86 @@ pub(super) fn attach(
     Ok(all)
 }
 
-/// Returns the sites at the returns and at the entry of a function. `number`: index of the span site. The returns come
-/// first, so that the end of a span is recorded if its begin is recorded.
-fn function_sites(function: &SpanFunction, number: u32) -> Result<Vec<StepSite>, Error> {
+/// Probes of the functions that one option names.
+struct FunctionSites {
+    /// Names of the functions, in the order of their span sites.
+    names: Vec<String>,
+    /// The exits come first, so that the end of a span is recorded if its begin is recorded.
+    sites: Vec<StepSite>,
+}
+
+/// Returns the sites at the exits and at the entries of the functions that match `function`. `first`: index of the first span
+/// site. If several functions match, those that cannot be traced are left out with a warning.
+fn function_sites(function: &SpanFunction, first: u32) -> Result<FunctionSites, Error> {
     let SpanFunction { object, name, label } = function;
     let failed = |source| Error::SpanFunction { function: function.text(), source };
     let file = open_target_file(object).map_err(|error| failed(error.into()))?;
-    let place = find_function(&file, name).map_err(failed)?;
+    let mut found = find_functions(&file, name).map_err(failed)?;
+    let count = found.len();
+    // The arguments of a copy may be in other registers.
+    found.retain(|function| label.is_none() || !function.is_clone);
+    if found.is_empty() {
+        return Err(failed(FunctionError::Cloned));
+    }
+    let addresses: Vec<_> = found.iter().map(|function| function.place.virt).collect();
+    let (mut names, mut ends, mut begins, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for (found, exits) in found.into_iter().zip(allocators::exits_of(&file, &addresses)) {
+        let number = first + names.len() as u32;
+        match exits {
+            Ok(exits) => {
+                ends.extend(end_sites(exits, found.place, number));
+                begins.push(begin_site(found.place, *label, number));
+                names.push(found.name);
+            }
+            Err(refusal) => refused.push((found.name, refusal)),
+        }
+    }
+    if names.is_empty()
+        && let Some(&(_, source)) = refused.first()
+    {
+        return Err(Error::SpanExits { function: function.text(), source });
+    }
+    if let Some((name, refusal)) = refused.first() {
+        let (refused, function, name) = (refused.len(), function.text(), plain(name));
+        log::warn!("{refused} of {count} functions that match {function} are not traced, such as {name}: {refusal}");
+    }
+    if count > names.len() + refused.len() {
+        let copies = count - names.len() - refused.len();
+        let function = function.text();
+        log::warn!("{copies} of {count} functions that match {function} are not traced: {}", FunctionError::Cloned);
+    }
+    Ok(FunctionSites { names, sites: [ends, begins].concat() })
+}
+
+/// Returns the sites at the exits of a function. `number`: index of the span site.
+fn end_sites(exits: ExitSites, place: FunctionPlace, number: u32) -> Vec<StepSite> {
     let site = |offset: FileOffset, action| StepSite {
         offset,
         semaphore: None,
         step: StepProbe { action, site: number, ..NO_STEP },
     };
-    let mut sites = match allocators::returns_of(&file, place.virt) {
-        ReturnSites::At(offsets) => offsets.into_iter().map(|offset| site(offset, StepAction::End)).collect(),
-        ReturnSites::Uretprobe => vec![site(place.offset, StepAction::EndAtReturn)],
-        ReturnSites::Unknown => return Err(Error::SpanReturns { function: function.text() }),
-    };
-    let entry = site(place.offset, StepAction::Begin);
-    let step = match *label {
-        None => entry.step,
-        Some((argument, TagValue::Name)) => StepProbe { name: Some(argument), ..entry.step },
-        Some((argument, value)) => StepProbe { value: Some(argument), is_half: value == TagValue::Half, ..entry.step },
-    };
-    sites.push(StepSite { step, ..entry });
-    Ok(sites)
+    match exits {
+        ExitSites::At { returns, jumps } => {
+            let returns = returns.into_iter().map(|offset| site(offset, StepAction::End));
+            let jumps = jumps.into_iter().map(|(offset, condition)| site(offset, StepAction::TailCall(condition)));
+            returns.chain(jumps).collect()
+        }
+        ExitSites::Uretprobe => vec![site(place.offset, StepAction::EndAtReturn)],
+    }
 }
 
-/// Returns the sites of the user probes that record steps. Ends come first, as in [`function_sites`].
+/// Returns the site at the entry of a function. `number`: index of the span site.
+fn begin_site(place: FunctionPlace, label: Option<(u8, TagValue)>, number: u32) -> StepSite {
+    let entry = StepProbe { action: StepAction::Begin, site: number, ..NO_STEP };
+    let step = match label {
+        None => entry,
+        Some((argument, TagValue::Name)) => StepProbe { name: Some(argument), ..entry },
+        Some((argument, value)) => StepProbe { value: Some(argument), is_half: value == TagValue::Half, ..entry },
+    };
+    StepSite { offset: place.offset, semaphore: None, step }
+}
+
+/// Returns the sites of the user probes that record steps. Ends come first, as in [`FunctionSites`].
 fn sites(probes: &[UserProbe]) -> Vec<StepSite> {
     let mut sites: Vec<_> = probes.iter().filter_map(site).collect();
     sites.sort_by_key(|site| site.step.action != StepAction::End);

@@ -1,0 +1,234 @@
+//! Exits of a function: the instructions at which its calls end.
+//!
+//! A call ends with a return. A function can also end with a jump to another function, which then returns to the caller
+//! (a tail call). If the jump leads to code of the same object, the call ends at a return of the other function, so the
+//! analysis follows the jump. A jump to another object, or by a pointer, is an exit itself: the code that it leads to
+//! is not known, or belongs to all users of another object.
+
+use std::collections::BTreeSet;
+
+use memtrace_model::JumpCondition;
+
+use super::instruction::Flow;
+use super::paths::{ObjectCode, PointerTarget, is_padding};
+
+/// Maximum number of instructions that are analysed for one function, with the functions that it jumps to.
+const MAX_INSTRUCTIONS: u32 = 8192;
+
+/// Maximum number of instructions in the function around a jump by a pointer.
+const MAX_COVERED: u32 = 2 * MAX_INSTRUCTIONS;
+
+/// Maximum number of exits of a function.
+const MAX_EXITS: usize = 32;
+
+/// Exits of a function, by their addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Exits {
+    /// Return instructions, of the function and of functions that it jumps to.
+    pub(crate) returns: Vec<u64>,
+    /// Jumps to code that is not analysed. The condition is that of a conditional jump.
+    pub(crate) jumps: Vec<(u64, Option<JumpCondition>)>,
+}
+
+impl Exits {
+    fn addresses(&self) -> impl Iterator<Item = u64> {
+        self.returns.iter().copied().chain(self.jumps.iter().map(|(address, _)| *address))
+    }
+}
+
+/// Reason that the exits of a function are not known, or cannot be probed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExitRefusal {
+    /// The file cannot be read.
+    #[error("its code cannot be read")]
+    Unreadable,
+    /// A jump may lead to code in the function that was not analysed.
+    #[error("the jump at {0:#x} may be that of a jump table, so not all of its returns are known")]
+    JumpTable(u64),
+    /// A conditional jump of a kind that BPF cannot evaluate leaves the function.
+    #[error("the conditional jump at {0:#x} leaves it")]
+    Conditional(u64),
+    /// A system call may not return.
+    #[error("there is a system call at {0:#x}, so not all of its returns are known")]
+    SystemCall(u64),
+    /// The bytes at this address are no instruction.
+    #[error("the bytes at {0:#x} are no instruction")]
+    Undecodable(u64),
+    /// The path at this address leads out of the known functions.
+    #[error("the end of its code after {0:#x} is not known")]
+    NoEnd(u64),
+    /// The kernel refuses a probe at the exit at this address.
+    #[error("the kernel refuses a probe at its exit at {0:#x}")]
+    Unprobeable(u64),
+    /// The function has too many instructions.
+    #[error("it is too long to analyse")]
+    TooLong,
+    /// The function has too many exits.
+    #[error("it has {0} exits, and at most {max} can be probed", max = MAX_EXITS)]
+    TooManyExits(usize),
+    /// No path leads to an exit.
+    #[error("it does not return")]
+    NoExit,
+}
+
+/// Returns the exits of the function at `entry`. If the exits of functions that it jumps to are not known, the jumps to
+/// them are exits. `is_function` returns true for the address of a function that has a name. Code at other addresses may
+/// be a part of the analysed function.
+pub(crate) fn exits(
+    object: &impl ObjectCode,
+    entry: u64,
+    is_function: &dyn Fn(u64) -> bool,
+) -> Result<Exits, ExitRefusal> {
+    let followed = Walk::new(object, &|_: u64| false).run(entry);
+    followed.or_else(|_| Walk::new(object, &|target: u64| target != entry && is_function(target)).run(entry))
+}
+
+struct Walk<'a, A> {
+    object: &'a A,
+    /// Returns true if a jump to this address is an exit.
+    is_outside: &'a dyn Fn(u64) -> bool,
+    /// Number of instructions that may still be analysed.
+    left: u32,
+    seen: BTreeSet<u64>,
+    waiting: Vec<u64>,
+    exits: Exits,
+    /// Jumps by a pointer in a register or in memory at a register.
+    by_pointer: Vec<u64>,
+}
+
+/// Target of a jump.
+#[derive(Clone, Copy)]
+enum Target {
+    Code(u64),
+    /// Code that is not analysed.
+    Outside,
+    NeverReturns,
+}
+
+impl<'a, A: ObjectCode> Walk<'a, A> {
+    fn new(object: &'a A, is_outside: &'a dyn Fn(u64) -> bool) -> Self {
+        let (seen, waiting, by_pointer) = (BTreeSet::new(), Vec::new(), Vec::new());
+        Self { object, is_outside, left: MAX_INSTRUCTIONS, seen, waiting, exits: Exits::default(), by_pointer }
+    }
+
+    fn run(mut self, entry: u64) -> Result<Exits, ExitRefusal> {
+        self.waiting.push(entry);
+        while let Some(at) = self.waiting.pop() {
+            if self.seen.insert(at) {
+                self.left = self.left.checked_sub(1).ok_or(ExitRefusal::TooLong)?;
+                self.step(at)?;
+            }
+        }
+        // If all code of the function was reached by other paths, a jump by a pointer leads to no unknown return.
+        if let Some(&at) = self.by_pointer.iter().find(|at| !self.reaches_all_around(**at)) {
+            return Err(ExitRefusal::JumpTable(at));
+        }
+        let Self { object, mut exits, by_pointer, .. } = self;
+        exits.jumps.extend(by_pointer.into_iter().map(|at| (at, None)));
+        exits.returns.sort_unstable();
+        exits.jumps.sort_unstable();
+        if let Some(at) = exits.addresses().find(|at| object.machine().is_refused(&object.code(*at))) {
+            return Err(ExitRefusal::Unprobeable(at));
+        }
+        match exits.addresses().count() {
+            0 => Err(ExitRefusal::NoExit),
+            1..=MAX_EXITS => Ok(exits),
+            count => Err(ExitRefusal::TooManyExits(count)),
+        }
+    }
+
+    fn step(&mut self, at: u64) -> Result<(), ExitRefusal> {
+        let machine = self.object.machine();
+        let code = self.object.code(at);
+        let instruction = machine.decode(&code, at).ok_or(ExitRefusal::Undecodable(at))?;
+        let next = at.wrapping_add(instruction.length as u64);
+        match instruction.flow {
+            Flow::Next => self.go_on(at, next, false)?,
+            Flow::Branch(target) => {
+                match self.target(target) {
+                    Target::Code(address) => self.waiting.push(address),
+                    Target::Outside => {
+                        let condition = machine.jump_condition(&code).ok_or(ExitRefusal::Conditional(at))?;
+                        self.exits.jumps.push((at, Some(condition)));
+                    }
+                    Target::NeverReturns => {}
+                }
+                self.go_on(at, next, false)?;
+            }
+            Flow::Jump(target) => self.jump(at, self.target(target)),
+            Flow::Indirect => match machine.pointer_of(&code, at) {
+                Some(slot) => self.jump(at, self.target_of_slot(slot)),
+                None if machine.jumps_by_table(&code) => return Err(ExitRefusal::JumpTable(at)),
+                None => self.by_pointer.push(at),
+            },
+            Flow::Call(_) => self.go_on(at, next, true)?,
+            Flow::Return => self.exits.returns.push(at),
+            Flow::Trap => {}
+            Flow::Away => return Err(ExitRefusal::SystemCall(at)),
+        }
+        Ok(())
+    }
+
+    fn go_on(&mut self, at: u64, next: u64, after_call: bool) -> Result<(), ExitRefusal> {
+        match self.object.function_end(at) {
+            // The last instruction of a function may be a call that does not return, followed by padding.
+            Some(end) if after_call && is_padding(self.object, next, end) => {}
+            Some(end) if next < end => self.waiting.push(next),
+            _ => return Err(ExitRefusal::NoEnd(at)),
+        }
+        Ok(())
+    }
+
+    fn jump(&mut self, at: u64, target: Target) {
+        match target {
+            Target::Code(address) => self.waiting.push(address),
+            Target::Outside => self.exits.jumps.push((at, None)),
+            Target::NeverReturns => {}
+        }
+    }
+
+    /// Returns the target of a direct jump. If `target` is a PLT stub, this is the target of the stub.
+    fn target(&self, target: u64) -> Target {
+        match self.object.machine().slot(&self.object.code(target), target) {
+            Some(slot) => self.target_of_slot(slot),
+            None if (self.is_outside)(target) => Target::Outside,
+            None => Target::Code(target),
+        }
+    }
+
+    /// Returns the target of a jump by a pointer that the dynamic linker fills. A definition in another object can take
+    /// precedence over the object's own one, so the code of the own one is not followed.
+    fn target_of_slot(&self, slot: u64) -> Target {
+        match self.object.pointer_target(slot) {
+            PointerTarget::NeverReturns => Target::NeverReturns,
+            PointerTarget::Hooked | PointerTarget::Code(_) | PointerTarget::ReturnsFirst | PointerTarget::Unknown => {
+                Target::Outside
+            }
+        }
+    }
+
+    /// Returns true if the walk has reached all instructions of the function that contains `at`, except padding.
+    fn reaches_all_around(&self, at: u64) -> bool {
+        let (Some(start), Some(end)) = (self.object.function_start(at), self.object.function_end(at)) else {
+            return false;
+        };
+        let machine = self.object.machine();
+        let mut address = start;
+        for _ in 0..MAX_COVERED {
+            if address >= end {
+                return true;
+            }
+            let code = self.object.code(address);
+            match machine.decode(&code, address) {
+                Some(instruction) if self.seen.contains(&address) || machine.is_padding(&code) => {
+                    address = address.wrapping_add(instruction.length as u64);
+                }
+                _ => return false,
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests;
