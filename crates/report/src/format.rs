@@ -5,7 +5,9 @@ pub(super) use memtrace_model::{shortened, shortened_left, shortened_middle};
 use std::time::Duration;
 
 use memtrace_model::format::{counted, grouped, percent};
-use memtrace_model::{Amount, Bytes, EventClass, LeftOut, LossReason, ProcessMemory, Profile, Quantity, StackEnd};
+use memtrace_model::{
+    Amount, Bytes, EventClass, LeftOut, LossReason, ProcessMemory, Profile, Quantity, StackEnd, columns_of,
+};
 
 use crate::stack_quality::StackQuality;
 
@@ -144,11 +146,53 @@ pub(super) fn quality(profile: &Profile, most: usize) -> Option<String> {
     (!shown.is_empty()).then(|| shown.join(", "))
 }
 
+/// Returns the name of a function in at most `most` columns. If it is longer, the arguments of templates are left out. If
+/// this is not enough, the middle is left out: the start has the namespace, and the end has the parameters.
+pub(super) fn shortened_name(name: &str, most: usize) -> String {
+    if columns_of(name) <= most {
+        return String::from(name);
+    }
+    shortened_middle(&without_template_arguments(name).unwrap_or_else(|| String::from(name)), most)
+}
+
+/// Replaces the arguments of templates by an ellipsis. Returns `None` if the angle brackets may be those of an operator.
+fn without_template_arguments(name: &str) -> Option<String> {
+    let (mut depth, mut before) = (0_usize, ' ');
+    let mut short = String::with_capacity(name.len());
+    for character in name.chars() {
+        match character {
+            '<' => {
+                if depth == 0 {
+                    short.push_str("<…>");
+                }
+                depth += 1;
+            }
+            // The arrow of a type of a function is no bracket.
+            '>' if before != '-' => depth = depth.checked_sub(1)?,
+            _ if depth == 0 => short.push(character),
+            _ => {}
+        }
+        before = character;
+    }
+    (depth == 0 && !name.contains("operator")).then_some(short)
+}
+
 #[cfg(test)]
 mod tests {
     use memtrace_model::Nanoseconds;
 
     use super::*;
+
+    #[test]
+    fn names_of_functions_keep_their_start_and_end() {
+        let name = "ns::Table<std::string, std::pair<int, long> >::insert(std::pair<int, long> const&)";
+        assert_eq!(shortened_name(name, name.len()), name);
+        assert_eq!(shortened_name(name, 60), "ns::Table<…>::insert(std::pair<…> const&)");
+        assert_eq!(shortened_name(name, 31), "ns::Table<…>::i…pair<…> const&)");
+        assert_eq!(shortened_name("ns::operator<(ns::Key, ns::Key)", 11), "ns::o…:Key)");
+        assert_eq!(shortened_name("call<fn(u8) -> u8>::run", 12), "call<…>::run");
+        assert_eq!([0, 1, 2, 3].map(|most| shortened_name("abcdef", most)), ["", "…", "a…", "a…f"]);
+    }
 
     #[test]
     fn losses_beyond_the_room_are_counted() {

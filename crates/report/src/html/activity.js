@@ -87,6 +87,45 @@ function spellLock(lock) {
   return name === null ? `futex ${lock.address}` : `${name} (${lock.address})`;
 }
 
+// Returns the name of a function in at most `most` characters: without the arguments of templates, and without its middle if
+// this is not enough.
+function shortenName(name, most) {
+  if (name.length <= most) { return name; }
+  const short = withoutTemplateArguments(name) ?? name;
+  if (short.length <= most) { return short; }
+  const end = Math.floor(Math.max(most - 1, 0) / 2);
+  const start = Math.max(most - 1 - end, 0);
+  return `${short.slice(0, start).replace(/[\ud800-\udbff]$/, '')}…${short.slice(short.length - end).replace(/^[\udc00-\udfff]/, '')}`;
+}
+
+// Replaces the arguments of templates by an ellipsis. Returns `null` if the angle brackets may be those of an operator.
+function withoutTemplateArguments(name) {
+  if (name.includes('operator')) { return null; }
+  let [depth, before, short] = [0, '', ''];
+  for (const character of name) {
+    if (character === '<') {
+      if (depth === 0) { short += '<…>'; }
+      depth += 1;
+    } else if (character === '>' && before !== '-') {
+      depth -= 1;
+      if (depth < 0) { return null; }
+    } else if (depth === 0) {
+      short += character;
+    }
+    before = character;
+  }
+  return depth === 0 ? short : null;
+}
+
+// Returns the name of a span with its label in about `most` characters. The name of a function is shortened in its middle.
+function shortenSpan(index, most) {
+  const [spelled, span] = [spellItem(index), activity.spans[index]];
+  if (span[SPAN.kind] !== 'function') { return spelled; }
+  const name = activity.names[span[SPAN.name]];
+  const label = spelled.slice(name.length);
+  return shortenName(name, Math.max(most - label.length, Math.ceil(most / 2))) + label;
+}
+
 // Returns the name of a span or an event with its label or its value.
 function spellItem(item) {
   const [list, value] = item < 0 ? [activity.events[~item], EVENT.value] : [activity.spans[item], SPAN.label];

@@ -1,5 +1,8 @@
 // Tables of the totals of spans, locks and calls of allocator functions.
 
+// Maximum number of characters of the name of a function in a table.
+const MOST_OF_NAME = 80;
+
 // Returns a column of numbers. Unknown values are `null`.
 function numberColumn(title, field, kind) {
   return { title, value: (row) => row.item[field] ?? -1, cell: (row) => row.item[field] === null ? 'unknown' : spell(row.item[field], kind) };
@@ -34,11 +37,15 @@ function showActivityTables() {
   const hasBytes = totals.some((row) => row.allocated_bytes !== null);
   const processes = new Map(activity.threads.map((thread) => [thread.pid, thread.process]));
   const named = (name) => (row) => row.item[name] || '[empty name]';
+  const spanName = named('name');
+  // The names of functions can have hundreds of characters.
+  const shortSpanName = (row) => row.item.kind === 'function'
+    ? element('span', { title: spanName(row) }, shortenName(spanName(row), MOST_OF_NAME)) : spanName(row);
   showTable('spans', [
     numberColumn('spans', 'count', 'count'), numberColumn('time', 'time_ns', 'ns'), averageColumn('time_ns', 'count'),
     numberColumn('longest', 'longest_ns', 'ns'), numberColumn('CPU time', 'cpu_ns', 'ns'),
     ...(hasBytes ? [numberColumn('allocated', 'allocated_bytes', 'bytes')] : []),
-    textColumn('kind', (row) => titleOfKind(row.item.kind)), textColumn('name', named('name')),
+    textColumn('kind', (row) => titleOfKind(row.item.kind)), { title: 'name', isText: true, value: spanName, cell: shortSpanName },
   ], totals.filter((row) => row.count > 0), 1);
   showTable('locks', [
     numberColumn('waits', 'waits', 'count'), numberColumn('waiting', 'wait_ns', 'ns'), numberColumn('longest wait', 'longest_wait_ns', 'ns'),

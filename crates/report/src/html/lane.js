@@ -152,7 +152,7 @@ class Lane {
     }
     const most = Math.floor((inner - 6) / this.letter);
     if (most < 3) { return; }
-    const name = spellItem(index);
+    const name = shortenSpan(index, most);
     const shown = name.length <= most ? name : `${name.slice(0, most - 1).replace(/[\ud800-\udbff]$/, '')}…`;
     if (isWait) {
       // Text on stripes is hard to read.

@@ -57,6 +57,9 @@ fn lost_ends(activity: &Activity, out: &mut TextWriter<'_>) -> io::Result<()> {
 /// Maximum number of names with missing spans in the sentence about them.
 const MAX_MISSING: usize = 5;
 
+/// Maximum length of each of these names.
+const MISSING_CHARACTERS: usize = 60;
+
 /// Writes a sentence such as `1,207 spans are missing, because of lost records: function compute (1,200), task (7).`
 fn missing(activity: &Activity, out: &mut TextWriter<'_>) -> io::Result<()> {
     let mut rows: Vec<_> = activity.totals.iter().filter(|row| row.sums.missing > 0).collect();
@@ -68,7 +71,10 @@ fn missing(activity: &Activity, out: &mut TextWriter<'_>) -> io::Result<()> {
     let of_row = |row: &&memtrace_model::SpanRow| {
         // The names of other spans are in the lost records.
         let name = match row.kind {
-            SpanKind::Function => format!(" {}", escape::visible(&activity.names[row.name as usize])),
+            SpanKind::Function => {
+                let name = escape::visible(&activity.names[row.name as usize]);
+                format!(" {}", format::shortened_name(&name, MISSING_CHARACTERS))
+            }
             _ => String::new(),
         };
         format!("{}{name} ({})", row.kind.title(), number::grouped(row.sums.missing))
@@ -127,7 +133,7 @@ fn spans(activity: &Activity, top: usize, out: &mut TextWriter<'_>) -> io::Resul
         columns.push(allocated.with_importance(3));
     }
     columns.push(Column::text("KIND", rows.iter().map(|row| row.kind.map_or("", SpanKind::title).to_owned())));
-    columns.push(Column::text("NAME", rows.iter().map(|row| row.name.clone())));
+    columns.push(Column::names("NAME", rows.iter().map(|row| row.name.clone()), format::shortened_name));
     writeln!(out, "\nTasks and spans by time\n")?;
     out.table(columns)
 }

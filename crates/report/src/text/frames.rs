@@ -74,7 +74,7 @@ impl<'profile> Frames<'profile> {
 }
 
 fn name(frame: &Frame) -> String {
-    format::shortened_middle(&escape::visible(&frame.label()), NAME_CHARACTERS)
+    format::shortened_name(&escape::visible(&frame.label()), NAME_CHARACTERS)
 }
 
 /// Returns the source line. Without a source line, returns the reason for a missing name, or else the object.

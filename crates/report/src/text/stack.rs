@@ -130,7 +130,7 @@ pub(crate) fn write(lines: &[Line], frames: &Frames<'_>, out: &mut TextWriter<'_
         let text = match line {
             Line::Frame(id) => {
                 let Shown { name, place, .. } = frames.shown(*id);
-                let name = format::shortened_middle(name, room.saturating_sub(columns_of(place)).max(most));
+                let name = format::shortened_name(name, room.saturating_sub(columns_of(place)).max(most));
                 let left = room.saturating_sub(columns_of(&name).max(columns));
                 let place = format::shortened_left(place, left);
                 format!("{}  {place}", padded(&name, columns))

@@ -81,7 +81,7 @@ fn stack(activity: &Activity, span: &Span, out: &mut TextWriter<'_>) -> io::Resu
     let frames = span.stack.and_then(|stack| activity.stacks.get(stack as usize)).map_or(&[][..], Vec::as_slice);
     let room = out.columns().saturating_sub(4);
     for frame in frames.iter().take(MAX_FRAMES) {
-        writeln!(out, "    {}", format::shortened_middle(&escape::visible(frame), room))?;
+        writeln!(out, "    {}", format::shortened_name(&escape::visible(frame), room))?;
     }
     match frames.len().saturating_sub(MAX_FRAMES) {
         0 => Ok(()),
