@@ -19,11 +19,13 @@ pub(crate) struct SpanArgs {
     ///
     /// `probes` traces the tasks, locks and events that programs with memtrace.h name, in all objects of the targets,
     /// and FILE:probes those of one file. EXE:FUNCTION traces the calls of any function of an executable or library, by
-    /// its symbol or demangled name. EXE:FUNCTION(id=argN) labels each call by a number, (id=argN:32) by one of 32 bits,
-    /// and (name=argN) by a C string; arg0 is the first argument. Each span has its CPU time and the bytes that the
-    /// thread allocates in it. The summary has totals; .html, .pftrace and .json have each span. The two probes of a task
-    /// cost less than 2 µs. Those of a call cost several, and 10 to 25 µs on a virtual machine, because the kernel
-    /// single-steps the return on x86-64. May be given more than once.
+    /// its symbol, its demangled name, or the end of this name, such as `Server::handle`; `*` stands for any characters. If
+    /// no function has exactly this name, all functions that match are traced, at most 64. EXE:FUNCTION(id=argN) labels
+    /// each call by a number, (id=argN:32) by one of 32 bits, and (name=argN) by a C string; arg0 is the first
+    /// argument. A call ends when the function returns, or jumps to another library or by a pointer. Each span has its
+    /// CPU time and the bytes that the thread allocates in it. The summary has totals; .html, .pftrace and .json have
+    /// each span. The two probes of a task cost less than 2 µs. Those of a call cost several, and 10 to 25 µs on a
+    /// virtual machine, because the kernel single-steps the return on x86-64. May be given more than once.
     #[arg(long = "span", value_name = "EXE:FUNCTION", value_parser = span, hide_short_help = true, help_heading = ACTIVITY)]
     pub(crate) spans: Vec<SpanArg>,
 
@@ -127,7 +129,7 @@ pub(crate) struct ProbesOf {
 pub(crate) struct SpanFunction {
     /// Executable or library that contains the function.
     pub(crate) object: PathBuf,
-    /// Symbol or demangled name of the function.
+    /// Symbol or demangled name of the function, the end of this name, or a pattern with `*`.
     pub(crate) name: String,
     /// Argument that labels each span: its position, from 0, and the kind of its value.
     pub(crate) label: Option<(u8, TagValue)>,
@@ -166,6 +168,7 @@ mod tests {
         assert_eq!(span("server:handle"), function("handle", None));
         assert_eq!(span("server:ns::handle(int)"), function("ns::handle(int)", None));
         assert_eq!(span("server:handle(id=arg2:32)"), function("handle", Some((2, TagValue::Half))));
+        assert_eq!(span("server:*::handle*(id=arg2)"), function("*::handle*", Some((2, TagValue::Word))));
         assert_eq!(span("server:f(int)(name=arg0)"), function("f(int)", Some((0, TagValue::Name))));
         for refused in ["server", ":f", "server:", "server:f(id=arg9)", "server:f(size=arg0)", "server:f(id=arg0"] {
             assert!(span(refused).is_err(), "{refused}");
