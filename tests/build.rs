@@ -120,6 +120,7 @@ fn main() {
     }
     let cpp = ["-std=gnu++17", "-I../../memtrace-probes/include"];
     compile("g++", &cpp, &["thrown.cpp"], &[&ledger], &out.join("thrown"));
+    compile_tail_calls(&out, &ledger);
     let bare = ["-std=gnu11", "-nostdlib", "-static", "-fno-stack-protector"];
     for (name, flags) in [("bare", &[][..]), ("bare.go", &["-DGO"]), ("bare.32", &["-m32"])] {
         compile("gcc", &[&bare[..], flags].concat(), &["bare.c"], &[], &out.join(name));
@@ -164,6 +165,25 @@ fn main() {
     compile_rust(&out, &ledger);
     compile_allocator_victims(&out, &ledger);
     println!("cargo::rustc-link-arg-bins={}", ledger.display());
+}
+
+/// Compiles the victim with tail calls, with and without tables of exceptions, and its library.
+fn compile_tail_calls(out: &Path, ledger: &Path) {
+    let library = out.join("libtail_target.so");
+    compile("gcc", &["-std=c11", "-fPIC", "-shared"], &["tail_target.c"], &[], &library);
+    let here = format!("-Wl,-rpath,{}", out.display());
+    let flags = [
+        "-std=gnu++17",
+        "-I../../memtrace-probes/include",
+        "-O2",
+        "-fomit-frame-pointer",
+        "-foptimize-sibling-calls",
+        "-fno-devirtualize-speculatively",
+        &here,
+    ];
+    for (name, settings) in [("tail_calls", &[][..]), ("tail_calls.whole", &["-DWHOLE", "-fno-exceptions"])] {
+        compile("g++", &[&flags[..], settings].concat(), &["tail_calls.cpp"], &[ledger, &library], &out.join(name));
+    }
 }
 
 /// Compiles the victims in Rust with optimization, which the profile of the tests lacks.

@@ -365,6 +365,35 @@ fn functions_left_by_exceptions_do_not_disturb_later_spans() {
     assert_left(&outcome.activity(), &expected);
 }
 
+/// Asserts that the spans of functions that end with jumps equal those of the victim `name`, and that their totals have the
+/// victim's counts. The functions are named by a symbol, by a pattern, and by a part of a name.
+fn assert_tail_calls(name: &str) -> BTreeMap<String, u64> {
+    let options = spans(name, &["within", "to_*", "conditional", "by_method"]);
+    let options: Vec<_> = options.iter().map(String::as_str).collect();
+    let (expected, outcome): (Vec<SpanRecord>, _) = traced(name, &[], &options);
+    let activity = outcome.activity();
+    assert_spans(&activity, &expected, |_| true, false);
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    expected.iter().flat_map(|thread| &thread.spans).for_each(|span| *counts.entry(span.name.clone()).or_default() += 1);
+    let totals = activity.totals.iter().map(|((_, name), sums)| (name.clone(), sums.count));
+    assert_eq!(totals.collect::<BTreeMap<_, _>>(), counts);
+    counts
+}
+
+#[test]
+fn jumps_to_unknown_code_end_spans_with_a_name_of_their_own() {
+    let counts = assert_tail_calls("tail_calls");
+    let is_jump = |name: &&String| name.ends_with("[until its tail call]");
+    assert_eq!((counts.len(), counts.keys().filter(is_jump).count()), (6, 3), "{counts:?}");
+    assert_eq!((counts["within"], counts["conditional"]), (40, 20));
+}
+
+#[test]
+fn spans_without_exceptions_last_until_the_return_to_the_caller() {
+    let counts = assert_tail_calls("tail_calls.whole");
+    assert_eq!(counts.values().collect::<Vec<_>>(), [&40; 4], "{counts:?}");
+}
+
 /// Asserts that the names and labels of all spans equal the victim's. Spans that end by a return must have the victim's
 /// duration and parent too.
 fn assert_left(activity: &Activity, expected: &[SpanRecord]) {
