@@ -374,7 +374,9 @@ fn assert_tail_calls(name: &str) -> BTreeMap<String, u64> {
     let activity = outcome.activity();
     assert_spans(&activity, &expected, |_| true, false);
     let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    expected.iter().flat_map(|thread| &thread.spans).for_each(|span| *counts.entry(span.name.clone()).or_default() += 1);
+    for span in expected.iter().flat_map(|thread| &thread.spans) {
+        *counts.entry(span.name.clone()).or_default() += 1;
+    }
     let totals = activity.totals.iter().map(|((_, name), sums)| (name.clone(), sums.count));
     assert_eq!(totals.collect::<BTreeMap<_, _>>(), counts);
     counts

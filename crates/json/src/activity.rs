@@ -227,7 +227,8 @@ pub struct Lock<'a> {
 pub struct SpanTotals<'a> {
     /// Kind of the spans.
     pub kind: Text<'a>,
-    /// Name of the spans.
+    /// Name of the spans. It ends with `[until its tail call]` for calls of functions that ended with a jump to another
+    /// library or by a pointer: the durations do not contain the time of the function there.
     pub name: Option<Text<'a>>,
     /// Number of spans that had ended.
     pub count: u64,

@@ -10,6 +10,7 @@ pub use changes::{ActivityChanges, LockIdentity};
 pub use step::{FutexUse, JumpCondition, StepAction, StepKind, StepProbe, StepSequence, ThreadStep};
 pub use sums::{CallSums, LockSums, SpanSums};
 pub use timeline::{
-    ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Span, SpanCounts, SpanKind, SpanLabel, SpanRow,
+    ActiveThread, Activity, ActivityEvent, EventValue, LeftOut, LockRow, Span, SpanCounts, SpanKind, SpanLabel,
+    SpanRow, UNTIL_TAIL_CALL,
 };
 pub use wait_class::WaitClass;

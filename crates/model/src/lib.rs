@@ -38,7 +38,7 @@ mod working_set;
 pub use activity::{
     ActiveThread, Activity, ActivityChanges, ActivityEvent, CallSums, EventValue, FutexUse, JumpCondition, LeftOut,
     LockIdentity, LockRow, LockSums, Span, SpanCounts, SpanKind, SpanLabel, SpanRow, SpanSums, StepAction, StepKind,
-    StepProbe, StepSequence, ThreadStep, WaitClass,
+    StepProbe, StepSequence, ThreadStep, UNTIL_TAIL_CALL, WaitClass,
 };
 pub use closest::closest;
 pub use debug_files::{DebugFileCounts, DebugFileOutcome};

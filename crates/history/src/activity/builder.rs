@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use memtrace_model::{
     AbsAddr, ActivityChanges, ActivityEvent, Bytes, COUNTED_SITES, Comm, EventValue, FutexUse, LockSums, LossReason,
     Losses, Nanoseconds, Pid, Span, SpanCounts, SpanKind, SpanLabel, SpanSums, StackId, StepKind, StepSequence,
-    ThreadStep, Tid, WaitClass,
+    ThreadStep, Tid, UNTIL_TAIL_CALL, WaitClass,
 };
 use rustc_hash::FxHashMap;
 
@@ -21,9 +21,6 @@ const UNREADABLE: &str = "[unreadable]";
 
 /// Name of the totals of spans with unknown names: the names are in lost records.
 const LOST: &str = "[lost record]";
-
-/// Addition to the name of a call that ended with a jump to another function.
-const UNTIL_TAIL_CALL: &str = "[until its tail call]";
 
 /// A function or user probe that begins spans or records events.
 #[derive(Clone, Debug, PartialEq, Eq)]

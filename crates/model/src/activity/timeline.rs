@@ -7,6 +7,10 @@ use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, Tid};
 
 use super::{CallSums, LockSums, SpanSums, WaitClass};
 
+/// End of the name of spans whose function has jumped to another one, which has returned to the caller. The spans lack the
+/// time of the other function.
+pub const UNTIL_TAIL_CALL: &str = "[until its tail call]";
+
 /// Activity of the threads of a run. Times count from the start of tracing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {

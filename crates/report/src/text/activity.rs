@@ -6,7 +6,8 @@ use std::io;
 
 use memtrace_model::format as number;
 use memtrace_model::{
-    Activity, Bytes, CallSums, LockRow, LockSums, Log2, Nanoseconds, Pid, Profile, SpanKind, SpanSums, WaitClass,
+    Activity, Bytes, CallSums, LockRow, LockSums, Log2, Nanoseconds, Pid, Profile, SpanKind, SpanSums, UNTIL_TAIL_CALL,
+    WaitClass,
 };
 
 use super::processes::COMMAND_COLUMNS;
@@ -26,6 +27,7 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut TextWriter<'
     } else if options.top > 0 {
         let names = ActivityNames::new(activity);
         spans(activity, options.top, out)?;
+        tail_calls(activity, out)?;
         waits::deadlocks(activity, &names, out)?;
         LOCK_TABLES.iter().try_for_each(|of_class| locks(activity, &names, of_class, options.top, out))?;
         waits::longest(activity, &names, options.top, out)?;
@@ -136,6 +138,21 @@ fn spans(activity: &Activity, top: usize, out: &mut TextWriter<'_>) -> io::Resul
     columns.push(Column::names("NAME", rows.iter().map(|row| row.name.clone()), format::shortened_name));
     writeln!(out, "\nTasks and spans by time\n")?;
     out.table(columns)
+}
+
+/// Explains the names of calls that ended with a jump, if there are any.
+fn tail_calls(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
+    let is_tail_call = |row: &memtrace_model::SpanRow| {
+        row.kind == SpanKind::Function && activity.names[row.name as usize].ends_with(UNTIL_TAIL_CALL)
+    };
+    if !activity.totals.iter().any(is_tail_call) {
+        return Ok(());
+    }
+    let text = format!(
+        "{UNTIL_TAIL_CALL}: these calls ended with a jump to another library or by a pointer. Their times do not contain that \
+         of the function that they jumped to."
+    );
+    writeln!(out, "\n{}", wrapped(&text, 0))
 }
 
 /// Table of the locks and futexes of a class.
@@ -308,6 +325,20 @@ mod tests {
         assert_eq!(text(&[0, 0]), "");
         assert!(text(&[0, 1]).starts_with(" The end of 1 span was lost. The span is shown up to "));
         assert!(text(&[1200, 3]).starts_with(" The ends of 1,203 spans were lost. Each is shown up to "));
+    }
+
+    #[test]
+    fn names_of_tail_calls_are_explained() {
+        let text = |kind, name: &str| {
+            let totals = vec![memtrace_model::SpanRow { kind, name: 0, sums: SpanSums::default() }];
+            let activity = Activity { names: vec![name.to_owned()], totals, ..Activity::default() };
+            let mut text = Vec::new();
+            tail_calls(&activity, &mut text).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        let name = "handle [until its tail call]";
+        assert!(text(SpanKind::Function, name).starts_with("\n[until its tail call]: these calls ended with a jump"));
+        assert_eq!([text(SpanKind::Task, name), text(SpanKind::Function, "handle")], ["", ""]);
     }
 
     #[test]

@@ -183,7 +183,8 @@ fn exits_of_arm64_code_are_found() {
         Code { machine: Machine::Aarch64, bytes, starts }
     };
     // cbz x0, 0x1008; ret; br x1; nop
-    assert_eq!(found(&code(&[0xb400_0040, 0xd65f_03c0, 0xd61f_0020, 0xd503_201f])), jumps(&[0x1004], &[(0x1008, None)]));
+    let both = code(&[0xb400_0040, 0xd65f_03c0, 0xd61f_0020, 0xd503_201f]);
+    assert_eq!(found(&both), jumps(&[0x1004], &[(0x1008, None)]));
     // br x1; ret, which no other path reaches
     assert_eq!(found(&code(&[0xd61f_0020, 0xd65f_03c0])), Err(ExitRefusal::JumpTable(ENTRY)));
 }
