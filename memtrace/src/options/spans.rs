@@ -19,13 +19,14 @@ pub(crate) struct SpanArgs {
     ///
     /// `probes` traces the tasks, locks and events that programs with memtrace.h name, in all objects of the targets,
     /// and FILE:probes those of one file. EXE:FUNCTION traces the calls of any function of an executable or library, by
-    /// its symbol, its demangled name, or the end of this name, such as `Server::handle`; `*` stands for any characters. If
-    /// no function has exactly this name, all functions that match are traced, at most 64. EXE:FUNCTION(id=argN) labels
-    /// each call by a number, (id=argN:32) by one of 32 bits, and (name=argN) by a C string; arg0 is the first
-    /// argument. A call ends when the function returns, or jumps to another library or by a pointer. Each span has its
-    /// CPU time and the bytes that the thread allocates in it. The summary has totals; .html, .pftrace and .json have
-    /// each span. The two probes of a task cost less than 2 µs. Those of a call cost several, and 10 to 25 µs on a
-    /// virtual machine, because the kernel single-steps the return on x86-64. May be given more than once.
+    /// its symbol, its demangled name, or the end of this name, such as `Server::handle`; `*` stands for any
+    /// characters. If no function has exactly this name, all functions that match are traced, at most 64.
+    /// EXE:FUNCTION(id=argN) labels each call by a number, (id=argN:32) by one of 32 bits, and (name=argN) by a C
+    /// string; arg0 is the first argument. A call that ends with a jump to another library (a tail call) may be shown
+    /// up to the jump; the name of its span then says so. Each span has its CPU time and the bytes that the thread
+    /// allocates in it. The summary has totals; .html, .pftrace and .json have each span. The two probes of a task cost
+    /// less than 2 µs. Those of a call cost several, and 10 to 25 µs on a virtual machine, because the kernel
+    /// single-steps the return on x86-64. May be given more than once.
     #[arg(long = "span", value_name = "EXE:FUNCTION", value_parser = span, hide_short_help = true, help_heading = ACTIVITY)]
     pub(crate) spans: Vec<SpanArg>,
 

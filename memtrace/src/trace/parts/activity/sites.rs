@@ -128,12 +128,12 @@ fn function_sites(function: &SpanFunction, first: u32) -> Result<FunctionSites, 
     }
     if let Some((name, refusal)) = refused.first() {
         let (refused, function, name) = (refused.len(), function.text(), plain(name));
-        log::warn!("{refused} of {count} functions that match {function} are not traced, such as {name}: {refusal}");
+        log::warn!("not traced: {refused} of {count} functions that match {function}, such as {name}: {refusal}");
     }
     if count > names.len() + refused.len() {
         let copies = count - names.len() - refused.len();
         let function = function.text();
-        log::warn!("{copies} of {count} functions that match {function} are not traced: {}", FunctionError::Cloned);
+        log::warn!("not traced: {copies} of {count} functions that match {function}: {}", FunctionError::Cloned);
     }
     Ok(FunctionSites { names, sites: [ends, begins].concat() })
 }
