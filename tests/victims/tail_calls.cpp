@@ -95,6 +95,22 @@ NOIPA void conditional(int span, void (*begin)(int), void (*end)(int), int jumps
 
 namespace server {
 
+static volatile int released;
+
+NOIPA static void release() { released++; }
+
+struct Guard {
+    ~Guard() { release(); }
+};
+
+NOIPA static void may_throw(int value) {
+#ifndef WHOLE
+    if (value < 0)
+        throw value;
+#endif
+    released += value;
+}
+
 struct Handler {
     virtual void run(int span) = 0;
 };
@@ -115,9 +131,13 @@ struct Long : Handler {
     }
 };
 
-/* Jumps by a pointer. */
+/* Jumps by a pointer. An exception would enter it too. */
 NOIPA void by_method(Handler *handler, int span) {
     span_entered(span);
+    {
+        Guard guard;
+        may_throw(span);
+    }
     before_jump(span);
     handler->run(span);
 }

@@ -2,7 +2,8 @@
 //!
 //! [`Table`] has the rules of one object. [`Layout`] assigns tables to the blobs and pages of
 //! `memtrace_common::unwind`.
-//! [`Descriptions`] makes single pages of a table before the table is built. Only [`ObjectContents::read`] does I/O.
+//! [`Descriptions`] makes single pages of a table before the table is built. `LandingPads` has the code after exceptions.
+//! Only [`ObjectContents::read`] does I/O.
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size, and the
 //! worst effect of its call frame information is that stacks through that object are cut or wrong.
@@ -17,6 +18,7 @@ mod error;
 mod frames;
 mod free_entries;
 mod intern;
+mod landing_pads;
 mod layout;
 mod machine;
 mod merge;
@@ -36,5 +38,6 @@ pub use contents::ObjectContents;
 pub use descriptions::{Descriptions, PageRows};
 pub use error::Error;
 pub use intern::Interner;
+pub(crate) use landing_pads::LandingPads;
 pub use layout::{Chunk, Full, Layout, Limits, PagePlan, Plan};
 pub use table::Table;

@@ -5,8 +5,9 @@ use std::cell::LazyCell;
 use memtrace_model::{FileOffset, JumpCondition, VirtOffset};
 
 use super::object_code::CachedCode;
+use crate::eh_frame::LandingPads;
 use crate::elf::{Elf, Sections, Source, symbol_table};
-use crate::probe_site::{ExitRefusal, Exits, exits};
+use crate::probe_site::{ExitRefusal, Exits, FunctionFacts, exits};
 
 /// Sites for probes at the ends of the calls of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +29,17 @@ pub enum ExitSites {
 /// (`MAX_URETPROBE_DEPTH`, kernel/events/uprobes.c), and a longjmp can leave pending ones behind.
 ///
 /// An error is the reason that not all exits are known, if the return address must not be replaced.
-pub fn exits_of<S: Source>(source: S, functions: &[VirtOffset]) -> Vec<Result<ExitSites, ExitRefusal>> {
+pub fn exits_of<S: Source + Copy>(source: S, functions: &[VirtOffset]) -> Vec<Result<ExitSites, ExitRefusal>> {
     let Ok(elf) = Elf::parse(source) else { return functions.iter().map(|_| Err(ExitRefusal::Unreadable)).collect() };
     let code = CachedCode::new(&elf, []);
     // Without symbols, no function has a name.
     let named = LazyCell::new(|| symbol_table::named_functions(&elf).unwrap_or_default());
     let is_named = |address: u64| named.binary_search(&address).is_ok();
     let may_unwind = may_unwind(&elf);
-    let of_function = |function: &VirtOffset| match exits(&code, function.0, &is_named) {
+    let pads = may_unwind.then(|| LandingPads::find(&elf, source).ok()).flatten();
+    let landing_pads = |start: u64| pads.as_ref().map_or_else(Vec::new, |pads| pads.of(start));
+    let facts = FunctionFacts { is_named: &is_named, landing_pads: &landing_pads };
+    let of_function = |function: &VirtOffset| match exits(&code, function.0, facts) {
         // A uretprobe also sees the return of a function that this one jumps to.
         Ok(Exits { jumps, .. }) if !jumps.is_empty() && !may_unwind => Ok(ExitSites::Uretprobe),
         Ok(exits) => with_offsets(&elf, &exits),
@@ -78,6 +82,9 @@ mod tests {
         int call(const char *text) { return puts(text) + 1; }
         int send(Base *base, int value) { return base->run(value + 1); }
         void stop() { abort(); }
+        void fail(int value) { if (value > 1) throw value; }
+        struct Guard { ~Guard() { puts("left"); } };
+        int guarded(Base *base, int value) { { Guard guard; fail(value); } return base->run(value); }
         int main() { try { throw 1; } catch (int) { return leave(""); } }"#;
 
     fn exits_in(object: impl AsRef<Path>, name: &str) -> Result<ExitSites, ExitRefusal> {
@@ -100,6 +107,7 @@ mod tests {
         assert_eq!(counts(exits_in(&program, "leave(char const*)")), (0, 1));
         assert_eq!(counts(exits_in(&program, "send(Base*, int)")), (0, 1));
         assert_eq!(counts(exits_in(&program, "call(char const*)")), (1, 0));
+        assert_eq!(counts(exits_in(&program, "guarded(Base*, int)")), (0, 1), "its landing pad does not return");
         assert_eq!(exits_in(&program, "stop()"), Err(ExitRefusal::NoExit));
     }
 

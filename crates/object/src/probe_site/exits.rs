@@ -2,7 +2,7 @@
 //!
 //! A call ends with a return. A function can also end with a jump to another function, which then returns to the caller
 //! (a tail call). If the jump leads to code of the same object, the call ends at a return of the other function, so the
-//! analysis follows the jump. A jump to another object, or by a pointer, is an exit itself: the code that it leads to
+//! analysis follows the jump. Calls also end at returns after the handlers of exceptions. A jump to another object, or by a pointer, is an exit itself: the code that it leads to
 //! is not known, or belongs to all users of another object.
 
 use std::collections::BTreeSet;
@@ -71,22 +71,30 @@ pub enum ExitRefusal {
     NoExit,
 }
 
+/// Facts about the functions of an object that its code does not show.
+#[derive(Clone, Copy)]
+pub(crate) struct FunctionFacts<'a> {
+    /// Returns true for the address of a function that has a name. Code at other addresses may be a part of a function.
+    pub(crate) is_named: &'a dyn Fn(u64) -> bool,
+    /// Returns the addresses at which an exception enters the function that starts at this address.
+    pub(crate) landing_pads: &'a dyn Fn(u64) -> Vec<u64>,
+}
+
 /// Returns the exits of the function at `entry`. If the exits of functions that it jumps to are not known, the jumps to
-/// them are exits. `is_function` returns true for the address of a function that has a name. Code at other addresses may
-/// be a part of the analysed function.
-pub(crate) fn exits(
-    object: &impl ObjectCode,
-    entry: u64,
-    is_function: &dyn Fn(u64) -> bool,
-) -> Result<Exits, ExitRefusal> {
-    let followed = Walk::new(object, &|_: u64| false).run(entry);
-    followed.or_else(|_| Walk::new(object, &|target: u64| target != entry && is_function(target)).run(entry))
+/// them are exits.
+pub(crate) fn exits(object: &impl ObjectCode, entry: u64, facts: FunctionFacts<'_>) -> Result<Exits, ExitRefusal> {
+    let followed = Walk::new(object, facts, &|_: u64| false).run(entry);
+    let is_other = |target: u64| target != entry && (facts.is_named)(target);
+    followed.or_else(|_| Walk::new(object, facts, &is_other).run(entry))
 }
 
 struct Walk<'a, A> {
     object: &'a A,
+    facts: FunctionFacts<'a>,
     /// Returns true if a jump to this address is an exit.
     is_outside: &'a dyn Fn(u64) -> bool,
+    /// Starts of the functions whose landing pads are known.
+    entered: BTreeSet<u64>,
     /// Number of instructions that may still be analysed.
     left: u32,
     seen: BTreeSet<u64>,
@@ -106,9 +114,10 @@ enum Target {
 }
 
 impl<'a, A: ObjectCode> Walk<'a, A> {
-    fn new(object: &'a A, is_outside: &'a dyn Fn(u64) -> bool) -> Self {
-        let (seen, waiting, by_pointer) = (BTreeSet::new(), Vec::new(), Vec::new());
-        Self { object, is_outside, left: MAX_INSTRUCTIONS, seen, waiting, exits: Exits::default(), by_pointer }
+    fn new(object: &'a A, facts: FunctionFacts<'a>, is_outside: &'a dyn Fn(u64) -> bool) -> Self {
+        let (entered, seen) = (BTreeSet::new(), BTreeSet::new());
+        let (waiting, exits, by_pointer) = (Vec::new(), Exits::default(), Vec::new());
+        Self { object, facts, is_outside, entered, left: MAX_INSTRUCTIONS, seen, waiting, exits, by_pointer }
     }
 
     fn run(mut self, entry: u64) -> Result<Exits, ExitRefusal> {
@@ -116,6 +125,7 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
         while let Some(at) = self.waiting.pop() {
             if self.seen.insert(at) {
                 self.left = self.left.checked_sub(1).ok_or(ExitRefusal::TooLong)?;
+                self.add_landing_pads(at);
                 self.step(at)?;
             }
         }
@@ -134,6 +144,15 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
             0 => Err(ExitRefusal::NoExit),
             1..=MAX_EXITS => Ok(exits),
             count => Err(ExitRefusal::TooManyExits(count)),
+        }
+    }
+
+    /// Adds the paths on which the function that contains `at` continues after an exception.
+    fn add_landing_pads(&mut self, at: u64) {
+        let (Some(start), Some(end)) = (self.object.function_start(at), self.object.function_end(at)) else { return };
+        if self.entered.insert(start) {
+            let pads = (self.facts.landing_pads)(start);
+            self.waiting.extend(pads.into_iter().filter(|pad| (start..end).contains(pad)));
         }
     }
 

@@ -75,7 +75,14 @@ fn functions(contents: &[&[&[u8]]]) -> Code {
 
 /// Returns the exits of the first function. All functions have names.
 fn found(code: &Code) -> Result<Exits, ExitRefusal> {
-    exits(code, ENTRY, &|address: u64| code.starts.contains(&address))
+    found_with(code, true, &[])
+}
+
+/// As [`found`]. If `has_names` is false, no function has a name. `pads`: landing pads of the first function.
+fn found_with(code: &Code, has_names: bool, pads: &[u64]) -> Result<Exits, ExitRefusal> {
+    let is_named = |address: u64| has_names && code.starts.contains(&address);
+    let landing_pads = |start: u64| if start == ENTRY { pads.to_vec() } else { Vec::new() };
+    exits(code, ENTRY, FunctionFacts { is_named: &is_named, landing_pads: &landing_pads })
 }
 
 fn returns(addresses: &[u64]) -> Result<Exits, ExitRefusal> {
@@ -138,7 +145,7 @@ fn jumps_to_functions_with_unknown_exits_are_exits() {
     assert_eq!(found(&functions(&[&[table]])), Err(ExitRefusal::JumpTable(ENTRY)));
     // Without a name, it may be a part of the first function.
     let code = functions(&[&[&jump], &[table]]);
-    assert_eq!(exits(&code, ENTRY, &|_: u64| false), Err(ExitRefusal::JumpTable(0x1005)));
+    assert_eq!(found_with(&code, false, &[]), Err(ExitRefusal::JumpTable(0x1005)));
     // The second function has too many returns.
     let branches: Vec<u8> = [TEST_RDI, &[0x74, 1], RET].concat().repeat(33);
     assert_eq!(found(&functions(&[&[&jump], &[&branches, RET]])), jumps(&[], &[(ENTRY, None)]));
@@ -160,6 +167,22 @@ fn jumps_by_a_pointer_are_exits_without_unknown_code() {
     // notrack jmp *%rax, and a jump by an index.
     assert_eq!(found(&functions(&[&[&[0x3e, 0xff, 0xe0]]])), Err(ExitRefusal::JumpTable(ENTRY)));
     assert_eq!(found(&functions(&[&[&[0xff, 0x24, 0xc7]]])), Err(ExitRefusal::JumpTable(ENTRY)));
+}
+
+#[test]
+fn handlers_of_exceptions_have_exits() {
+    // call; ret; then a handler: push; ret
+    let call = to(&[0xe8], ENTRY, STUB);
+    let code = functions(&[&[&call, RET, PUSH, RET], &[PUSH]]);
+    assert_eq!(found(&code), returns(&[0x1005]));
+    assert_eq!(found_with(&code, true, &[0x1006]), returns(&[0x1005, 0x1007]));
+    // An address in another function is no landing pad of this one.
+    assert_eq!(found_with(&code, true, &[0x1008]), returns(&[0x1005]));
+    // A jump by a pointer, with a handler that calls a function that does not return.
+    let resume = to(&[0xe8], 0x1002, STUB);
+    let code = functions(&[&[&[0xff, 0xe0], &resume, NOP]]);
+    assert_eq!(found(&code), Err(ExitRefusal::JumpTable(ENTRY)));
+    assert_eq!(found_with(&code, true, &[0x1002]), jumps(&[], &[(ENTRY, None)]));
 }
 
 #[test]
