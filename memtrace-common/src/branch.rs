@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn each_condition_is_the_one_of_its_opcode() {
-        // Flags with which the jump is taken, and flags with which it is not: jo, jb, je, jbe, js, jp, jl and jle.
+        // Flags that take the jump, and flags that do not: jo, jb, je, jbe, js, jp, jl and jle.
         let cases: [(&[u64], &[u64]); 8] = [
             (&[OVERFLOW], &[0, CARRY, ZERO, SIGN, PARITY]),
             (&[CARRY], &[0, ZERO, SIGN, OVERFLOW]),

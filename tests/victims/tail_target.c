@@ -1,4 +1,4 @@
-/* A function of another object, to which functions of the victim tail_calls jump. */
+/* A function of another object. Functions of the victim tail_calls jump to it. */
 #include <time.h>
 
 void foreign(int span, void (*begin)(int), void (*end)(int));

@@ -7,8 +7,8 @@ use crate::{AbsAddr, Bytes, Comm, Nanoseconds, Pid, Tid};
 
 use super::{CallSums, LockSums, SpanSums, WaitClass};
 
-/// End of the name of spans whose function has jumped to another one, which has returned to the caller. The spans lack the
-/// time of the other function.
+/// End of the name of a span if the function has jumped to another one. The span ends with the jump, so it lacks the time of
+/// the other function.
 pub const UNTIL_TAIL_CALL: &str = "[until its tail call]";
 
 /// Activity of the threads of a run. Times count from the start of tracing.

@@ -16,7 +16,7 @@ pub enum ExitSites {
     At {
         /// File offsets of the return instructions.
         returns: Vec<FileOffset>,
-        /// File offsets of the jumps by which the function leaves to unknown code. A conditional jump has a condition.
+        /// File offsets of the jumps to unknown code. A conditional jump has a condition.
         jumps: Vec<(FileOffset, Option<JumpCondition>)>,
     },
     /// Not all calls end at a known return instruction. A uretprobe may replace the return address, because the object

@@ -93,7 +93,7 @@ struct Walk<'a, A> {
     facts: FunctionFacts<'a>,
     /// Returns true if a jump to this address is an exit.
     is_outside: &'a dyn Fn(u64) -> bool,
-    /// Starts of the functions whose landing pads are known.
+    /// Starts of the functions with known landing pads.
     entered: BTreeSet<u64>,
     /// Number of instructions that may still be analysed.
     left: u32,

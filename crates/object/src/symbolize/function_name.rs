@@ -14,7 +14,7 @@ const THUNKS: [&str; 3] = ["_ZTh", "_ZTv", "_ZTc"];
 /// Maximum length of a name that is compared with all others for their similarity.
 const MAX_COMPARED: usize = 128;
 
-/// Minimum length of a name for which longer names that contain it are similar.
+/// Minimum length of a wanted name. All names that contain it are similar.
 const MIN_CONTAINED: usize = 3;
 
 /// Name of a function, in the forms that a user may write.
