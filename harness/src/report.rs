@@ -21,6 +21,7 @@ pub use memtrace_json::{Blocks, HeapBlocks, Histograms, Numbers, OrderStalls, Re
 pub use stack::Stack;
 
 pub type Frame = memtrace_json::Frame<'static>;
+pub type SelectionExplanation = memtrace_json::SelectionExplanation<'static>;
 pub type UntracedProcess = memtrace_json::UntracedProcess<'static>;
 
 /// Returns the text of a report in any format. Compressed formats are decompressed, and bytes that are not UTF-8 are

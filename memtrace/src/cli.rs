@@ -87,7 +87,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let (text, exit) = doctor::run(&args);
             print(text.as_bytes(), exit, &console).into()
         }
-        Some(Action::Explain(args)) => explain::run(args, &console).into(),
+        Some(Action::Explain(args)) => explain::run(*args, &console).into(),
         Some(Action::Mark(args)) => match mark::run(&args, &console) {
             Ok(line) => print(line.as_bytes(), Exit::Success, &console).into(),
             Err(exit) => exit.into(),

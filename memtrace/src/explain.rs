@@ -1,17 +1,21 @@
-//! Memory of a process by owner, read from `/proc` and from glibc's chunk headers, without tracing.
+//! Memory of a process by owner, read from `/proc` and from glibc's chunk headers, without tracing. Memory of several processes
+//! and of their control groups.
 //!
-//! The process is not stopped. Reading its memory causes no page fault in it: pages that are swapped out or were never
-//! touched are skipped.
+//! The processes are not stopped. Reading their memory causes no page fault in them: pages that are swapped out or
+//! were never touched are skipped.
 
 mod allocator;
 mod assemble;
 mod chunks;
 mod glibc;
+mod process_error;
 mod run;
+mod selection;
 mod span;
 mod stacks;
 
 use std::io;
+use std::time::Instant;
 
 use memtrace_model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
 
@@ -36,15 +40,20 @@ use memtrace_object::elf::{self, Elf};
 const ATTEMPTS: u32 = 5;
 
 /// Attributes the memory of `process` to owners: heap, stacks, files and others. `survey`: the allocators of the
-/// process. `objects`: cache of the open files that the process has mapped.
+/// process. `objects`: cache of the open files that the process has mapped. After `deadline`, no memory of the process is read.
 ///
 /// # Errors
 ///
 /// Errors of reading `/proc`: the process has exited, or permission is missing. If only the memory of the process
 /// cannot be read, the function succeeds, and the explanation states this as the reason for unknown values.
-pub(crate) fn explain(process: &Process, survey: &Survey, objects: &mut Objects) -> Result<Explanation, ProcessError> {
+pub(crate) fn explain(
+    process: &Process,
+    survey: &Survey,
+    objects: &mut Objects,
+    deadline: Option<Instant>,
+) -> Result<Explanation, ProcessError> {
     let pid = process.pid;
-    let reader = MemoryReader::open(pid);
+    let reader = MemoryReader::open(pid, deadline);
     let tmpfs = Tmpfs::of(pid);
     let threads = stacks::threads(pid);
     let (vmas, before, after) = read_vmas_consistently(process)?;
@@ -138,6 +147,7 @@ impl RangeInspector for ProcessInspector<'_> {
             resident: pages.resident(start, end),
             swap: Bytes(pages.swapped * reader.pages.page().0),
             huge: Bytes(0),
+            returnable: Bytes(0),
         })
     }
 

@@ -269,7 +269,7 @@ fn invalid_pids_are_refused() {
     refused("--pid", &["a value is required for '--pid <PID>'"]);
     refused("doctor --pid 0", &["no process has pid 0"]);
     refused("explain --pid 0", &["no process has pid 0"]);
-    refused("explain", &["--pid <PID>"]);
+    refused("explain", &["no process is given", "tip: give --pid PID"]);
     refused("diff a.json", &["<AFTER>"]);
 }
 

@@ -15,9 +15,13 @@ use crate::{bpf, command, ui};
 /// JSON format: the heading of its section of docs/json.md, and the schema of its type.
 type Format = (&'static str, fn(&mut SchemaGenerator) -> schemars::Schema);
 
-const FORMATS: [Format; 7] = [
+const FORMATS: [Format; 8] = [
     ("JSON of a report", SchemaGenerator::subschema_for::<json::Report<'static>>),
     ("JSON of `memtrace explain`", SchemaGenerator::subschema_for::<json::Explanation<'static>>),
+    (
+        "JSON of `memtrace explain` for several processes",
+        SchemaGenerator::subschema_for::<json::SelectionExplanation<'static>>,
+    ),
     ("JSON of `memtrace diff`", SchemaGenerator::subschema_for::<json::Difference<'static>>),
     ("JSON of `memtrace accounts`", SchemaGenerator::subschema_for::<json::Accounts<'static>>),
     ("JSON of `memtrace threads`", SchemaGenerator::subschema_for::<json::Interval<'static>>),

@@ -34,7 +34,7 @@ impl Reading {
         let left = || {
             let group = procfs::cgroup_memory(Pid(std::process::id()))?;
             let limit = group.limit?;
-            let used = limit.current.0.saturating_sub(group.file.map_or(0, |file| file.0));
+            let used = limit.current.0.saturating_sub(group.counters.file.map_or(0, |file| file.0));
             Some(limit.most.0.saturating_sub(used))
         };
         Self { at, left: left().unwrap_or(u64::MAX) }

@@ -76,6 +76,147 @@ pub struct Explanation<'a> {
     pub file_timeouts: u64,
 }
 
+/// `memtrace explain` writes this object for several processes: with `--children`, `--cgroup`, `--comm`, `--exe`, `--user`,
+/// `--all`, or more than one `--pid`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SelectionExplanation<'a> {
+    /// Version of this format: 1.
+    pub schema_version: u32,
+    /// Program that wrote the object.
+    pub tool: Tool<'a>,
+    /// Description of the selection.
+    pub selection: Text<'a>,
+    /// Sum of all processes that were read.
+    pub total: ProcessSum,
+    /// The processes that were read, the largest PSS first: at most 65,536.
+    pub processes: Vec<ExplainedProcess<'a>>,
+    /// Sum of the processes that were read and are not in `processes`. They are smaller.
+    pub others: ProcessSum,
+    /// Selected processes that were not read.
+    pub unread: UnreadProcesses<'a>,
+    /// The cgroups of `--cgroup`; otherwise the cgroup that contains all processes, if there is one.
+    pub cgroups: Vec<SelectedCgroup<'a>>,
+    /// Paths of `--cgroup` for which the memory controller has no cgroup.
+    pub unknown_cgroups: Vec<Text<'a>>,
+    /// With `--all`: memory of the machine.
+    pub machine: Option<MachineMemory>,
+    /// Memory pressure of the machine; `null` if the kernel does not measure it.
+    pub pressure: Option<Pressure>,
+    /// Number of reads that were given up, since a lock of a process or a file system did not answer in time.
+    pub file_timeouts: u64,
+}
+
+/// Number of processes, and the sum of their sizes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessSum {
+    /// Number of processes.
+    pub processes: u64,
+    /// Sum of the sizes.
+    #[serde(flatten)]
+    pub sizes: ProcessSizes,
+}
+
+/// Sizes of processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProcessSizes {
+    /// PSS: RSS with each page divided by the number of processes that map it. The sum of several processes counts a page once
+    /// that only they share.
+    pub pss_bytes: u64,
+    /// Anonymous part of the PSS.
+    pub pss_anonymous_bytes: u64,
+    /// Part of the PSS in files.
+    pub pss_file_bytes: u64,
+    /// Part of the PSS in shared memory.
+    pub pss_shmem_bytes: u64,
+    /// Resident pages that no other process maps (USS).
+    pub private_bytes: u64,
+    /// RSS. The sum of several processes counts shared pages several times.
+    pub rss_bytes: u64,
+    /// Swapped-out memory. Shared pages are divided, as in the PSS.
+    pub swap_bytes: u64,
+    /// Memory of page tables, which is not in the RSS.
+    pub page_table_bytes: u64,
+    /// Part of the PSS that can be returned to the kernel without loss and without swap: the sum of the next three.
+    pub returnable_bytes: u64,
+    /// Free pages of glibc's heap that malloc_trim(3) returns; 0 if they are not known.
+    pub free_heap_bytes: u64,
+    /// Pages that the program has freed with `MADV_FREE`.
+    pub lazy_free_bytes: u64,
+    /// Unmodified pages of files.
+    pub clean_file_bytes: u64,
+}
+
+/// Process of a selection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ExplainedProcess<'a> {
+    /// Process id.
+    pub pid: u32,
+    /// Short name.
+    pub comm: Text<'a>,
+    /// `true` if `free_heap_bytes` is known. It is for at most 50 processes with a heap of glibc, the largest ones.
+    pub heap_known: bool,
+    /// Sizes of the process.
+    #[serde(flatten)]
+    pub sizes: ProcessSizes,
+}
+
+/// Selected processes that were not read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnreadProcesses<'a> {
+    /// Number of processes that ended before they were read.
+    pub exited: u64,
+    /// Number of processes that memtrace may not read.
+    pub not_permitted: u64,
+    /// Number of processes that cannot be read for another reason.
+    pub unreadable: u64,
+    /// Number of processes for which there was no time.
+    pub late: u64,
+    /// Sum of the known RSS of the processes that have not ended.
+    pub rss_bytes: u64,
+    /// Some of the processes, at most ten for each reason.
+    pub named: Vec<UnreadProcess<'a>>,
+}
+
+/// Selected process that was not read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct UnreadProcess<'a> {
+    /// Process id.
+    pub pid: u32,
+    /// Short name; empty if the process had ended.
+    pub comm: Text<'a>,
+    /// RSS, if known.
+    pub rss_bytes: Option<u64>,
+    /// `exited`, `not_permitted`, `unreadable` or `late`.
+    pub reason: Text<'a>,
+}
+
+/// Cgroup of a selection.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SelectedCgroup<'a> {
+    /// `true` if the selection consists of the processes of this cgroup and its descendants.
+    pub whole: bool,
+    /// Estimate of the part of `shmem_bytes` that no process maps, between the two bounds: without the shared memory in the PSS
+    /// of the processes. `null` if the selection does not have all processes of the cgroup.
+    pub unmapped_shmem_estimate_bytes: Option<u64>,
+    /// Memory of the cgroup.
+    #[serde(flatten)]
+    pub cgroup: CgroupUse<'a>,
+}
+
+/// Memory of the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MachineMemory {
+    /// Memory that the kernel manages.
+    pub total_bytes: u64,
+    /// Unused memory.
+    pub free_bytes: u64,
+    /// Memory that programs can get without swapping, as the kernel estimates it.
+    pub available_bytes: u64,
+    /// Memory by type.
+    #[serde(flatten)]
+    pub counters: MemoryCounters,
+}
+
 /// Sizes of mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sizes {
@@ -87,6 +228,9 @@ pub struct Sizes {
     pub swap_bytes: u64,
     /// Part of the resident bytes that is mapped by huge pages.
     pub huge_bytes: u64,
+    /// Part of the resident bytes that can be returned to the kernel without loss and without swap: pages that the program has
+    /// freed with `MADV_FREE`, unmodified pages of files and, in `heap` only, the free pages that malloc_trim(3) returns.
+    pub returnable_bytes: u64,
 }
 
 /// Memory of the allocator.
@@ -123,6 +267,9 @@ pub struct HeapBlocks {
     pub mapped_count: u64,
     /// Bytes of free blocks, and of memory that was never handed out.
     pub free_bytes: u64,
+    /// Resident bytes of the free pages that malloc_trim(3) returns. Small freed blocks in glibc's caches can be next to them,
+    /// so it may return more.
+    pub trimmable_bytes: u64,
     /// Bytes of the arenas' own data.
     pub own_bytes: u64,
     /// Resident bytes of arenas with headers that are swapped out or could not be read consistently.
@@ -179,21 +326,89 @@ pub struct KindMemory<'a> {
     pub sizes: Sizes,
 }
 
-/// Memory of the cgroup of the process.
+/// Memory of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CgroupUse<'a> {
     /// Path of the cgroup.
     pub path: Text<'a>,
-    /// Memory use of the cgroup.
+    /// Memory use of the cgroup and its descendants: their processes, their page cache, and kernel memory.
     pub current_bytes: u64,
-    /// Anonymous part of `current_bytes`.
-    pub anonymous_bytes: Option<u64>,
-    /// Page cache part of `current_bytes`.
-    pub file_bytes: Option<u64>,
-    /// The lowest limit of the cgroup and its ancestors; `null` if none has a limit.
+    /// Highest memory use; `null` if the kernel does not report it.
+    pub peak_bytes: Option<u64>,
+    /// Memory by type.
+    #[serde(flatten)]
+    pub counters: MemoryCounters,
+    /// Limit with the least headroom, of the cgroup or an ancestor; `null` if there is none.
     pub limit: Option<CgroupLimit<'a>>,
+    /// `memory.high` with the least headroom, of the cgroup or an ancestor; `null` if there is none.
+    pub high: Option<CgroupLimit<'a>>,
+    /// Events of the cgroup.
+    pub events: CgroupEvents,
     /// Pressure in the cgroup.
     pub pressure: Option<Pressure>,
+}
+
+/// Memory by type, as the kernel counts it. A number is `null` if the kernel does not report it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct MemoryCounters {
+    /// Anonymous memory of processes.
+    pub anonymous_bytes: Option<u64>,
+    /// Page cache, including shared memory.
+    pub file_bytes: Option<u64>,
+    /// Shared memory: files of tmpfs, memfds, System V segments and shared anonymous mappings.
+    pub shmem_bytes: Option<u64>,
+    /// Part of `file_bytes` that at least one process maps.
+    pub mapped_bytes: Option<u64>,
+    /// Part of `file_bytes` that no process maps.
+    pub unmapped_bytes: Option<u64>,
+    /// Lower bound of the part of `shmem_bytes` that no process maps. The kernel counts the mapped part of the whole page cache
+    /// only.
+    pub unmapped_shmem_least_bytes: Option<u64>,
+    /// Upper bound of the part of `shmem_bytes` that no process maps.
+    pub unmapped_shmem_most_bytes: Option<u64>,
+    /// Part of `file_bytes` that is not on disk yet.
+    pub dirty_bytes: Option<u64>,
+    /// Part of `file_bytes` that the kernel can drop without writing it: unmodified pages of files on disk.
+    pub clean_bytes: Option<u64>,
+    /// Swapped-out memory.
+    pub swap_bytes: Option<u64>,
+    /// Memory of the kernel itself.
+    pub kernel: KernelMemory,
+}
+
+/// Memory of the kernel itself by use. A number is `null` if the kernel does not report it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct KernelMemory {
+    /// Sum of all uses. If the kernel does not report it: sum of the known uses.
+    pub bytes: Option<u64>,
+    /// Slab memory that the kernel can reclaim, such as cached directory entries and inodes.
+    pub slab_reclaimable_bytes: Option<u64>,
+    /// Slab memory that the kernel cannot reclaim.
+    pub slab_unreclaimable_bytes: Option<u64>,
+    /// Kernel stacks of threads.
+    pub stack_bytes: Option<u64>,
+    /// Page tables.
+    pub page_table_bytes: Option<u64>,
+    /// Buffers of sockets; in version 1 of TCP only.
+    pub socket_bytes: Option<u64>,
+    /// Data with a copy for each processor.
+    pub per_cpu_bytes: Option<u64>,
+    /// Memory that was mapped for the kernel by vmalloc.
+    pub vmalloc_bytes: Option<u64>,
+}
+
+/// Numbers of events of a cgroup since its creation, in version 2 with those of its descendants. A number is `null` if the
+/// kernel does not report it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CgroupEvents {
+    /// Reclaims because the use exceeded `memory.high`.
+    pub high: Option<u64>,
+    /// Attempts to exceed the limit.
+    pub max: Option<u64>,
+    /// Allocations at the limit for which the kernel found nothing to reclaim.
+    pub oom: Option<u64>,
+    /// Processes that the OOM killer has killed.
+    pub oom_kill: Option<u64>,
 }
 
 /// Limit of a cgroup.

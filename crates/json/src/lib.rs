@@ -27,8 +27,9 @@ pub use activity::{ActiveThread, Activity, CallDurations, Calls, Event, LeftOut,
 pub use difference::{ComparedReport, Difference, SiteChange};
 pub use doctor::{Diagnosis, Finding};
 pub use explain::{
-    CgroupLimit, CgroupUse, Explanation, FileMemory, Heap, HeapBlocks, KindMemory, NamedMemory, Pressure,
-    PressureShares, Sizes, ThreadStacks,
+    CgroupEvents, CgroupLimit, CgroupUse, ExplainedProcess, Explanation, FileMemory, Heap, HeapBlocks, KernelMemory,
+    KindMemory, MachineMemory, MemoryCounters, NamedMemory, Pressure, PressureShares, ProcessSizes, ProcessSum,
+    SelectedCgroup, SelectionExplanation, Sizes, ThreadStacks, UnreadProcess, UnreadProcesses,
 };
 pub use numbers::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, ResidentMemory};
 pub use process::{Demotion, GroupRuns, Process, ResidentSet, Run, Untraced, UntracedMemory, UntracedProcess};

@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::path::PathBuf;
 
-use crate::{Bytes, Comm, MappingKind, Pid, Pressure, Tid};
+use crate::{Bytes, Comm, MappingKind, MemoryCounters, Pid, Pressure, Tid};
 
 /// Memory of a process by purpose. The sum, [`held`](Self::held), equals the RSS in `/proc/PID/smaps`.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +70,7 @@ pub struct StatusCounters {
     pub page_tables: Bytes,
 }
 
-/// Mapped, resident, swapped-out and huge-page bytes of some mappings. The sizes of different mappings can be added.
+/// Mapped, resident, swapped-out, huge-page and returnable bytes of some mappings. The sizes of different mappings can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemorySizes {
     /// Mapped bytes, resident or not.
@@ -81,6 +81,9 @@ pub struct MemorySizes {
     pub swap: Bytes,
     /// Resident bytes in huge pages.
     pub huge: Bytes,
+    /// Resident bytes that can be returned to the kernel without loss and without swap: pages that the program has freed with
+    /// `MADV_FREE`, unmodified pages of files, and free pages of the heap.
+    pub returnable: Bytes,
 }
 
 impl AddAssign for MemorySizes {
@@ -89,6 +92,7 @@ impl AddAssign for MemorySizes {
         self.resident.0 += other.resident.0;
         self.swap.0 += other.swap.0;
         self.huge.0 += other.huge.0;
+        self.returnable.0 += other.returnable.0;
     }
 }
 
@@ -101,6 +105,7 @@ impl MemorySizes {
             resident: Bytes(self.resident.0.saturating_sub(part.resident.0)),
             swap: Bytes(self.swap.0.saturating_sub(part.swap.0)),
             huge: Bytes(self.huge.0.saturating_sub(part.huge.0)),
+            returnable: Bytes(self.returnable.0.saturating_sub(part.returnable.0)),
         }
     }
 }
@@ -144,6 +149,8 @@ pub struct HeapStats {
     pub mapped_blocks: u64,
     /// Bytes of free blocks and of memory that was never allocated.
     pub free: Bytes,
+    /// Resident bytes of the free pages that malloc_trim(3) returns to the kernel.
+    pub trimmable: Bytes,
     /// Bytes of the allocator's metadata.
     pub own: Bytes,
     /// Number of arenas.
@@ -192,16 +199,35 @@ pub struct FileMemory {
 pub struct CgroupMemory {
     /// Path of the control group.
     pub path: String,
-    /// Memory usage of the control group: all processes in it, and its page cache.
+    /// Memory usage of the control group: all processes in it, its page cache, and kernel memory.
     pub current: Bytes,
-    /// Lowest limit of the group and its ancestors; `None` if there is none.
+    /// Highest usage so far, if the kernel reports it.
+    pub peak: Option<Bytes>,
+    /// Limit with the least headroom, of the group or an ancestor; `None` if there is none.
     pub limit: Option<CgroupLimit>,
-    /// Bytes of anonymous memory, if the kernel reports them.
-    pub anonymous: Option<Bytes>,
-    /// Bytes of page cache, if the kernel reports them.
-    pub file: Option<Bytes>,
+    /// Usage above which the kernel throttles and reclaims (`memory.high`), with the least headroom, of the group or an
+    /// ancestor; `None` if there is none.
+    pub high: Option<CgroupLimit>,
+    /// Memory by type.
+    pub counters: MemoryCounters,
+    /// Events of the group.
+    pub events: CgroupEvents,
     /// Pressure of the group, if the kernel measures it.
     pub pressure: Option<Pressure>,
+}
+
+/// Numbers of events of a control group since its creation, in version 2 with those of its descendants. A number is `None` if
+/// the kernel does not report it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CgroupEvents {
+    /// Reclaims because the usage exceeded `memory.high`.
+    pub high: Option<u64>,
+    /// Attempts to exceed the limit.
+    pub max: Option<u64>,
+    /// Allocations at the limit for which the kernel found nothing to reclaim.
+    pub oom: Option<u64>,
+    /// Processes that the OOM killer has killed.
+    pub oom_kill: Option<u64>,
 }
 
 /// Limit of a control group.

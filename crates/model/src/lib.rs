@@ -16,6 +16,7 @@ pub mod format;
 mod losses;
 mod magnitude;
 mod memory;
+mod memory_counters;
 mod memory_timeline;
 mod metric;
 mod names;
@@ -25,6 +26,7 @@ mod profile;
 mod quantity;
 mod reclaim;
 mod run_facts;
+mod selection_explanation;
 mod snapshot;
 mod stack;
 mod tag;
@@ -47,12 +49,13 @@ pub use escape::{is_not_plain, plain, plain_lines, printable};
 pub use event::{Event, EventKind, OutOfMemory, Touch};
 pub use event_class::{ClassColumns, ClassFacts, ClassWords, EventClass};
 pub use explanation::{
-    CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MemorySizes, NamedMemory,
-    StatusCounters, ThreadStacks,
+    CgroupEvents, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MemorySizes,
+    NamedMemory, StatusCounters, ThreadStacks,
 };
 pub use losses::{LossReason, Losses};
 pub use magnitude::{Magnitude, Magnitudes, share};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
+pub use memory_counters::{KernelMemory, MemoryCounters};
 pub use memory_timeline::{MemoryCounter, MemoryTimeline, PressureCounter, ProcessTimeline, Steps};
 pub use metric::{Metric, MetricFacts, Requirement};
 pub use names::{CodeNames, FileState, GeneratedFunction, Names, PathObject};
@@ -73,6 +76,10 @@ pub use reclaim::{
     VmCounters,
 };
 pub use run_facts::{RaisedMinSize, RunFacts};
+pub use selection_explanation::{
+    MachineMemory, ProcessSizes, ProcessUse, ProcessesUse, Returnable, SelectedCgroup, SelectionExplanation,
+    UnreadProcess, UnreadProcesses, UnreadReason,
+};
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
 pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use tag::{

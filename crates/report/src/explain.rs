@@ -2,21 +2,27 @@
 
 mod advice;
 mod bars;
+mod cgroup_facts;
+mod facts;
 mod json;
 mod outside_rss;
 mod painter;
 mod rss_parts;
+mod selection;
+mod selection_advice;
+mod selection_json;
 
 pub use self::json::write as write_json;
+pub use self::selection::write as write_selection_text;
+pub use self::selection_json::write as write_selection_json;
 
 use std::io;
 
 use memtrace_model::format as number;
-use memtrace_model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory, plain};
+use memtrace_model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory};
 
 use self::painter::Painter;
 use crate::table::{self, Column};
-use crate::wrap::wrapped;
 use crate::{escape, format};
 
 /// Options of the text of `memtrace explain`.
@@ -48,14 +54,7 @@ pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Wr
     let mut drawn = Vec::new();
     bars::write(page, &rss_parts::list(page), &mut drawn)?;
     out.write_all(painter.bars(&String::from_utf8_lossy(&drawn)).as_bytes())?;
-    writeln!(out, "\n{}", painter.strong("Assessment"))?;
-    for advice in advice::conclusions(page) {
-        let text = wrapped(&plain(&advice.text), 4);
-        writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;
-        if let Some(command) = advice.command {
-            writeln!(out, "      {}", painter.strong(&command))?;
-        }
-    }
+    advice::write(&advice::conclusions(page), &painter, out)?;
     lists(page, options, &painter, out)?;
     outside_rss::write(page, &painter, out)
 }

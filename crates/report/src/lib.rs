@@ -44,7 +44,10 @@ mod wrap;
 
 pub use accounts::{AccountTextOptions, of_stacks as accounts_of_stacks, write as write_accounts};
 pub use difference::{Side, write as write_difference};
-pub use explain::{PageOptions, write_json as write_explanation_json, write_text as write_explanation_text};
+pub use explain::{
+    PageOptions, write_json as write_explanation_json, write_selection_json, write_selection_text,
+    write_text as write_explanation_text,
+};
 pub use file_format::{Format, FormatFacts};
 pub use json::{ReadError, SavedReport, read as read_json};
 pub use objects::{is_library, object_labels};

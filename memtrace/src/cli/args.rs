@@ -83,9 +83,9 @@ pub(super) enum Action {
     /// Compare two reports: sites that grew, shrank, appeared and vanished
     #[command(disable_help_flag = true)]
     Diff(DiffArgs),
-    /// Explain the memory of a process without tracing it: its RSS by part, and the rest
-    #[command(disable_help_flag = true)]
-    Explain(ExplainArgs),
+    /// Explain the memory of processes or of a control group at once, without tracing it
+    #[command(disable_help_flag = true, override_usage = help::EXPLAIN_USAGE)]
+    Explain(Box<ExplainArgs>),
     /// Check this machine for everything that tracing needs
     #[command(disable_help_flag = true)]
     Doctor(DoctorArgs),

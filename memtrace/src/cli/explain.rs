@@ -12,16 +12,48 @@ use super::console::{self, Console};
 use super::exit::{self, Exit};
 use crate::explain::{self, Config};
 use crate::options::conflict::ArgConflict;
+use crate::options::headings::TARGET;
 use crate::options::possible_values;
 use crate::options::units;
-use crate::options::{HelpFlag, resolve_view};
+use crate::options::{Excluded, HelpFlag, TargetArgs, excluded, resolve_view};
 
 /// Options of `memtrace explain`.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// Analyse this process
-    #[arg(short, long, value_name = "PID", value_parser = units::pid, allow_negative_numbers = true)]
-    pid: Pid,
+    /// Explain the RSS of this process. Of several processes, explain the sum of their memory
+    #[arg(short, long = "pid", value_name = "PID", value_parser = units::pid, allow_negative_numbers = true, help_heading = TARGET)]
+    pids: Vec<Pid>,
+
+    /// Add the child processes of --pid, and their child processes
+    #[arg(long, help_heading = TARGET)]
+    children: bool,
+
+    /// Explain the memory of the whole machine
+    #[arg(short, long, help_heading = TARGET)]
+    all: bool,
+
+    /// Explain the memory of the processes with this name, as `ps -o comm` shows it
+    #[arg(long = "comm", value_name = "NAME", help_heading = TARGET)]
+    comms: Vec<String>,
+
+    /// Explain the memory of the processes that run this executable
+    #[arg(long = "exe", value_name = "PATH", hide_short_help = true, help_heading = TARGET)]
+    exes: Vec<PathBuf>,
+
+    /// Explain the memory of this control group: a container, a service
+    ///
+    /// Its directory, or its path below the root cgroup, as in system.slice/nginx.service. With its page cache, its files in
+    /// tmpfs, its kernel memory, its limits, and its OOM kills.
+    #[arg(long = "cgroup", value_name = "PATH", help_heading = TARGET)]
+    cgroups: Vec<PathBuf>,
+
+    /// Explain the memory of the processes of this user, by name or id
+    #[arg(long = "user", value_name = "USER", help_heading = TARGET)]
+    users: Vec<String>,
+
+    /// Exclude processes, as in comm=bash or user=root
+    #[arg(long, value_name = "KIND=VALUE", value_parser = excluded, hide_short_help = true, help_heading = TARGET)]
+    exclude: Vec<Excluded>,
 
     /// Write to this file, as text (.txt) or as JSON (.json); '-' is standard output, the default. May be given more
     /// than once
@@ -32,9 +64,9 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_parser = explain_formats())]
     format: Option<Format>,
 
-    /// List N names of each kind
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    top: usize,
+    /// List N names of each kind, or N processes [default: 5 names, 20 processes]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
 
     #[command(flatten)]
     help: HelpFlag,
@@ -47,14 +79,40 @@ pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
         Err(conflict) => return exit::of_conflict(&conflict, console),
     };
     match explain::run(&config) {
-        Ok(()) => Exit::Success,
+        Ok(true) => Exit::Success,
+        Ok(false) => Exit::Lossy,
         Err(error) => exit::of_error(&error, console),
     }
 }
 
 fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
+    if args.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_))) {
+        return Err(ArgConflict::new("--exclude thread= does not apply to explanations", "exclude processes"));
+    }
     let outputs = resolve_view(args.outputs, args.format, "explanations", Format::OF_EXPLANATIONS)?;
-    Ok(Config { pid: args.pid, outputs, top: args.top, colour: console::wants_colour(&io::stdout()) })
+    let target = TargetArgs {
+        pids: args.pids,
+        all: args.all,
+        comms: args.comms,
+        exes: args.exes,
+        cgroups: args.cgroups,
+        users: args.users,
+        exclude: args.exclude,
+        wait: false,
+        children: args.children,
+        no_children: false,
+        hold_exec: false,
+        command: Vec::new(),
+    };
+    if !target.selects_processes() {
+        return Err(ArgConflict::new(
+            "no process is given",
+            "give --pid PID for a process, with --children for its child processes too, --cgroup, --comm, --exe or --user \
+             for some processes, or --all for the whole machine",
+        ));
+    }
+    let target = target.resolve(false)?;
+    Ok(Config { target, outputs, top: args.top, colour: console::wants_colour(&io::stdout()) })
 }
 
 /// Parses the formats of `memtrace explain`.
@@ -70,40 +128,70 @@ mod tests {
     use std::path::PathBuf;
 
     use clap::Parser as _;
-    use memtrace_model::Pid;
+    use memtrace_model::{FilterRule, Pid, ProcessAttribute};
 
     use super::super::args::{Action, Arguments};
     use super::*;
     use crate::run_kit::config::{Destination, Output};
+    use crate::targets::select::Target;
 
     fn resolve(words: &[&str]) -> Result<Config, String> {
-        let words = ["memtrace", "explain", "--pid", "7"].iter().chain(words);
+        let words = ["memtrace", "explain"].iter().chain(words);
         let Some(Action::Explain(args)) = Arguments::try_parse_from(words).expect("arguments").action else {
             panic!("not explain")
         };
-        config(args).map_err(|conflict| conflict.message)
+        config(*args).map_err(|conflict| conflict.message)
+    }
+
+    fn outputs(words: &[&str]) -> Result<Vec<Output>, String> {
+        resolve(&[&["--pid", "7"][..], words].concat()).map(|config| config.outputs)
     }
 
     #[test]
     fn default_output_is_standard_output() {
-        let config = resolve(&[]).expect("a configuration");
-        assert_eq!((config.pid, config.top), (Pid(7), 5));
+        let config = resolve(&["--pid", "7"]).expect("a configuration");
+        assert_eq!((config.target, config.top), (Target::Pids { pids: vec![Pid(7)], children: false }, None));
         assert_eq!(config.outputs, [Output { destination: Destination::Stdout, format: Format::Text }]);
-        let config = resolve(&["--format", "json"]).expect("a configuration");
-        assert_eq!(config.outputs, [Output { destination: Destination::Stdout, format: Format::Json }]);
+        let stdout = Output { destination: Destination::Stdout, format: Format::Json };
+        assert_eq!(outputs(&["--format", "json"]), Ok(vec![stdout]));
     }
 
     #[test]
     fn extension_determines_the_format_and_stacks_are_refused() {
         let file = |name: &str, format| Output { destination: Destination::File(PathBuf::from(name)), format };
-        let config = resolve(&["-o", "a.txt", "-o", "a.json"]).expect("a configuration");
-        assert_eq!(config.outputs, [file("a.txt", Format::Text), file("a.json", Format::Json)]);
-        let refused = Err(String::from("explanations are not written as svg"));
-        assert_eq!(resolve(&["-o", "a.svg"]), refused);
+        let both = vec![file("a.txt", Format::Text), file("a.json", Format::Json)];
+        assert_eq!(outputs(&["-o", "a.txt", "-o", "a.json"]), Ok(both));
+        assert_eq!(outputs(&["-o", "a.svg"]), Err(String::from("explanations are not written as svg")));
         let stdout = Output { destination: Destination::Stdout, format: Format::Text };
-        assert_eq!(
-            resolve(&["-o", "-", "-o", "a.json"]).expect("a configuration").outputs,
-            [stdout, file("a.json", Format::Json)]
-        );
+        assert_eq!(outputs(&["-o", "-", "-o", "a.json"]), Ok(vec![stdout, file("a.json", Format::Json)]));
+    }
+
+    #[test]
+    fn selection_is_one_process_or_several() {
+        let target = |words: &[&str]| resolve(words).map(|config| config.target);
+        assert_eq!(target(&["--pid", "7", "--children"]), Ok(Target::Pids { pids: vec![Pid(7)], children: true }));
+        let pids = vec![Pid(7), Pid(9)];
+        assert_eq!(target(&["-p", "7", "-p", "9"]), Ok(Target::Pids { pids, children: false }));
+        assert_eq!(target(&["--all"]), Ok(Target::Selected { rules: Vec::new(), waits: false }));
+        let rule = |attribute, exclude| FilterRule { attribute, exclude };
+        let rules = vec![
+            rule(ProcessAttribute::Cgroup("system.slice".into()), false),
+            rule(ProcessAttribute::Comm(String::from("bash")), true),
+        ];
+        let words = ["--cgroup", "system.slice", "--exclude", "comm=bash"];
+        assert_eq!(target(&words), Ok(Target::Selected { rules, waits: false }));
+    }
+
+    #[test]
+    fn selection_without_a_process_is_refused() {
+        let refused = |words: &[&str], start: &str| {
+            let message = resolve(words).expect_err("a conflict");
+            assert!(message.starts_with(start), "{message}");
+        };
+        refused(&[], "no process is given");
+        refused(&["--children"], "no process is given");
+        refused(&["--comm", "nginx", "--children"], "--children and --no-children need");
+        refused(&["--pid", "7", "--all"], "--all is given together with --pid");
+        refused(&["--all", "--exclude", "thread=gc"], "--exclude thread= does not apply");
     }
 }

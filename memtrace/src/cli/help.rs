@@ -36,10 +36,18 @@ pub(super) const THREADS_USAGE: &str = usage_of!("threads");
 pub(super) const WSS_USAGE: &str = "memtrace wss [OPTIONS] --pid <PID>... [DURATION]\n       \
                                     memtrace wss [OPTIONS] --all|--comm <NAME>|--cgroup <PATH>|--user <USER> \
                                     [DURATION]";
+pub(super) const EXPLAIN_USAGE: &str = "memtrace explain [OPTIONS] --pid <PID>... [--children]\n       \
+                                        memtrace explain [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user \
+                                        <USER>";
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
 /// Examples: the purpose, and the command line.
-pub(super) const EXAMPLES: [(&str, &str); 12] = [
+pub(super) const EXAMPLES: [(&str, &str); 13] = [
+    ("Explain the memory of a service at once, without tracing it:", "sudo memtrace explain --pid 4711"),
+    (
+        "Add up the workers of a service, with its page cache and its OOM kills:",
+        "sudo memtrace explain --cgroup system.slice/nginx.service",
+    ),
     (
         "Find the code that holds a service's memory, of the allocations of half a minute:",
         "sudo memtrace --pid 4711 -d 30s",
@@ -61,7 +69,6 @@ pub(super) const EXAMPLES: [(&str, &str); 12] = [
     ("Find the code that keeps pages resident, with or without malloc:", "sudo memtrace faults --pid 4711 -d 1m"),
     ("Find processes that stall on memory or are killed by the OOM killer:", "sudo memtrace reclaim --all -d 1m"),
     ("Show the growth in the last five minutes of a recording:", "memtrace report --from -5m run.memtrace"),
-    ("Explain the memory of a service without tracing it:", "sudo memtrace explain --pid 4711"),
     ("Measure how much of its resident memory a service uses:", "sudo memtrace wss --pid 4711 --profile 16"),
     ("Check this machine:", "memtrace doctor"),
 ];
@@ -70,11 +77,12 @@ pub(super) const EXAMPLES: [(&str, &str); 12] = [
 pub(super) const INTRODUCTION: &str = "\
 memtrace shows which code holds the memory of a running Linux system. Examples:
 
+  sudo memtrace explain --pid 4711      explain the memory of a process at once
   sudo memtrace --pid 4711 -d 30s       trace a running process for 30 seconds
   sudo memtrace -- ./server --port 80   start a command, and trace it to its end
   sudo memtrace --all -d 1m             trace the whole machine for a minute
 
-It writes the flame graph memtrace.svg, and a summary to the terminal.
+A trace writes the flame graph memtrace.svg, and a summary to the terminal.
 `memtrace -h` lists more options, `memtrace doctor` checks this machine.";
 
 /// Sentence about `--exit-code` after the list of exit codes.

@@ -9,7 +9,7 @@ mod sums;
 use std::path::Path;
 
 use memtrace_host::procfs::{Tmpfs, Vma};
-use memtrace_model::{HeapMemory, HeapSource, MappingKind, MemorySizes};
+use memtrace_model::{Bytes, HeapMemory, HeapSource, MappingKind, MemorySizes};
 
 use self::anonymous::AnonymousMemory;
 use self::memory::span_of;
@@ -45,7 +45,8 @@ pub(super) fn assemble(memory: &ProcessMemory, inspector: &impl RangeInspector) 
     let mut anonymous = AnonymousMemory::new(memory, inspector);
     let mut kinds = MappingKind::ALL.map(|kind| (kind, MemorySizes::default()));
     for (index, vma) in memory.vmas.iter().enumerate() {
-        let (kind, held) = (memory.tmpfs.kind(vma), vma.sizes.held());
+        let kind = memory.tmpfs.kind(vma);
+        let held = vma.sizes.held(kind);
         parts.pss.0 += vma.sizes.pss.0;
         if let Some((_, sum)) = kinds.iter_mut().find(|(other, _)| *other == kind) {
             *sum += held;
@@ -61,6 +62,10 @@ pub(super) fn assemble(memory: &ProcessMemory, inspector: &impl RangeInspector) 
                 parts.hugetlb += MemorySizes { resident: vma.sizes.hugetlb, huge: vma.sizes.hugetlb, ..held };
             }
         }
+    }
+    if let HeapSource::Known(stats) = &parts.heap.source {
+        let held = &mut parts.heap.held;
+        held.returnable = Bytes(held.returnable.0.saturating_add(stats.trimmable.0)).min(held.resident);
     }
     parts.anonymous = anonymous.by_name();
     parts.files = files.ranked();
@@ -115,6 +120,7 @@ fn describe(error: HeapError) -> String {
         HeapError::Unreadable => {
             "memtrace has no permission to read the memory of the process, which takes CAP_SYS_PTRACE"
         }
+        HeapError::Late => "there was no time left to read the heap",
     })
 }
 

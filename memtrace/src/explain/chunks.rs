@@ -21,6 +21,8 @@ pub(super) const ALIGNMENT: u64 = 16;
 /// Minimum size of a chunk (`MINSIZE`). Only a fencepost at the end of a region is smaller (`sysmalloc`).
 const MIN_SIZE: u64 = 32;
 const FENCE: u64 = 16;
+/// Size of the header of a free chunk (`struct malloc_chunk`).
+const FREE_HEADER: u64 = 48;
 
 /// Totals of a region of chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +34,10 @@ pub(super) struct ChunkTotals {
     pub(super) in_use_resident: Bytes,
     /// Total size of the free chunks, including the top chunk.
     pub(super) free: Bytes,
+    /// Resident bytes of the pages inside free chunks that malloc_trim(3) returns, without the top chunk.
+    pub(super) trimmable: Bytes,
+    /// Resident bytes of the pages of the top chunk that malloc_trim(3) returns in the main arena.
+    pub(super) trimmable_top: Bytes,
     /// Total size of the fenceposts.
     pub(super) fences: Bytes,
     /// Address after the last chunk or fencepost that was read.
@@ -75,6 +81,7 @@ pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl WordReader) ->
                     return Err(error);
                 }
                 tally.free.0 += size;
+                tally.trimmable_top = trimmable_top(at, end, words);
                 tally.end = end;
                 return Ok(tally);
             }
@@ -86,6 +93,7 @@ pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl WordReader) ->
                         return Err(error);
                     }
                     tally.free.0 += size;
+                    tally.trimmable.0 += trimmable(at, next_at, words).0;
                 } else {
                     tally.in_use.0 += size;
                     tally.blocks += 1;
@@ -95,6 +103,23 @@ pub(super) fn walk(first: AbsAddr, end: AbsAddr, words: &mut impl WordReader) ->
             }
         }
     }
+}
+
+/// Returns the resident bytes that malloc_trim(3) returns of the free chunk from `start` to `end`: whole pages after the
+/// header (`mtrim`, malloc/malloc.c).
+fn trimmable(start: AbsAddr, end: AbsAddr, words: &impl WordReader) -> Bytes {
+    let page = words.page().0;
+    let first = (start.0 + FREE_HEADER).next_multiple_of(page);
+    let length = end.0.saturating_sub(first) / page * page;
+    if length == 0 { Bytes(0) } else { words.resident(AbsAddr(first), AbsAddr(first + length)) }
+}
+
+/// Returns the resident bytes that malloc_trim(3) returns of the top chunk from `start` to `end`. It moves the end of the brk
+/// heap by whole pages (`systrim`, malloc/malloc.c).
+fn trimmable_top(start: AbsAddr, end: AbsAddr, words: &impl WordReader) -> Bytes {
+    let page = words.page().0;
+    let length = (end.0 - start.0).saturating_sub(MIN_SIZE + 1) / page * page;
+    if length == 0 { Bytes(0) } else { words.resident(AbsAddr(end.0 - length), end) }
 }
 
 /// Returns the end of the fenceposts that start at `at`. The main arena has two fenceposts; a heap of another arena has

@@ -70,6 +70,7 @@ impl HeapWalk {
                 stats.in_use.0 += contents.tally.in_use.0;
                 stats.blocks += contents.tally.blocks;
                 stats.free.0 += contents.tally.free.0;
+                stats.trimmable.0 += contents.tally.trimmable.0 + contents.tally.trimmable_top.0;
                 stats.own.0 += contents.own.0;
                 stats.in_use_resident.0 += contents.tally.in_use_resident.0;
             }

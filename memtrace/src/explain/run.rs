@@ -1,46 +1,71 @@
-//! Analyses the memory of a process without tracing it, and writes the explanation.
+//! Analyses the memory of processes without tracing them, and writes the explanation.
 
 use memtrace_host::procfs;
-use memtrace_host::procfs::{Objects, ProcessError, ReadRefusal};
+use memtrace_host::procfs::{Objects, ProcessError};
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{Explanation, Pid};
 use memtrace_object::allocators;
 use memtrace_object::allocators::UserHooks;
 use memtrace_report::{Format, PageOptions};
 
+use super::process_error;
+use super::selection::explain_selection;
 use crate::run_kit::config::Output;
-use crate::run_kit::error::{Error, from_engines};
+use crate::run_kit::error::Error;
 use crate::run_kit::outputs::{Content, Outputs};
 use crate::run_kit::privileges;
+use crate::targets::select::Target;
+
+/// Default number of entries in each list of the text about one process.
+const NAMES: usize = 5;
+/// Default number of processes in the text about several processes.
+const PROCESSES: usize = 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    pub(crate) pid: Pid,
+    /// Running processes.
+    pub(crate) target: Target,
     /// Outputs in text or JSON.
     pub(crate) outputs: Vec<Output>,
-    /// Number of entries in each list of the text.
-    pub(crate) top: usize,
+    /// Number of entries in each list of the text, if the user gave one.
+    pub(crate) top: Option<usize>,
     /// True if text on standard output has colours.
     pub(crate) colour: bool,
 }
 
-/// Analyses the process and writes the result.
+/// Analyses the processes and writes the result. Returns false if processes are missing in the result.
 ///
 /// # Errors
 ///
-/// The process does not exist or may not be read, or an output cannot be written.
-pub(crate) fn run(config: &Config) -> Result<(), Error> {
+/// No process exists or may be read, or an output cannot be written.
+pub(crate) fn run(config: &Config) -> Result<bool, Error> {
     privileges::keep_for_tracing();
     privileges::forbid_dumps();
     let outputs = Outputs::open(&config.outputs)?;
-    let explanation = analyse(config.pid).map_err(|error| user_error(config.pid, error))?;
-    let content: &Content<'_> = &|format, to_stdout, out| match format {
-        Format::Json => memtrace_report::write_explanation_json(&explanation, out),
-        _ => {
-            let options = PageOptions { top: config.top, colour: to_stdout && config.colour };
-            memtrace_report::write_explanation_text(&explanation, options, out)
-        }
+    let options = |names, to_stdout| {
+        let colour = to_stdout && config.colour;
+        PageOptions { top: config.top.unwrap_or(names), colour }
     };
+    if let Target::Pids { pids, children: false } = &config.target
+        && let [pid] = pids[..]
+    {
+        let page = analyse(pid).map_err(|error| process_error::user_error(pid, error))?;
+        write(outputs, &|format, to_stdout, out| match format {
+            Format::Json => memtrace_report::write_explanation_json(&page, out),
+            _ => memtrace_report::write_explanation_text(&page, options(NAMES, to_stdout), out),
+        })?;
+        return Ok(true);
+    }
+    let page = explain_selection(&config.target)?;
+    write(outputs, &|format, to_stdout, out| match format {
+        Format::Json => memtrace_report::write_selection_json(&page, out),
+        _ => memtrace_report::write_selection_text(&page, options(PROCESSES, to_stdout), out),
+    })?;
+    Ok(page.unread.is_complete())
+}
+
+/// Writes every output.
+fn write(outputs: Outputs, content: &Content<'_>) -> Result<(), Error> {
     // An explanation can be made again, so it needs no rescue file.
     let (_, failures) = outputs.fill(content, &[]);
     if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
@@ -52,23 +77,7 @@ fn analyse(pid: Pid) -> Result<Explanation, ProcessError> {
     let mut objects = Objects::new();
     let image = procfs::read_image(pid, &mut objects)?;
     let survey = allocators::survey(&image, &UserHooks::default(), &TargetFiles);
-    let explanation = super::explain(&process, &survey, &mut objects)?;
+    let explanation = super::explain(&process, &survey, &mut objects, None)?;
     // If the process has exited, the pid may belong to another one by now.
     if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
-}
-
-/// Converts an error of reading a process to an error for the user. Reading a process needs fewer capabilities than
-/// tracing it, so the messages differ from those of a trace.
-fn user_error(pid: Pid, error: ProcessError) -> Error {
-    match error {
-        ProcessError::Permission { pid, refusal: ReadRefusal::Capability } => Error::Permission {
-            action: format!("read process {pid}"),
-            capability: String::from("CAP_SYS_PTRACE, or the process's own user with at least its capabilities"),
-        },
-        ProcessError::Exited(pid) => Error::NothingSelected {
-            message: format!("process {pid} ended while memtrace was reading it"),
-            remedy: String::from("`pgrep -a NAME` lists the pids of running processes"),
-        },
-        error => from_engines::process(pid, error),
-    }
 }

@@ -117,7 +117,7 @@ mod tests {
     fn a_thread_control_block_starts_with_its_own_address() {
         let memory = Anonymous::new(64 << 10);
         let span = Span { start: memory.start(), end: AbsAddr(memory.start().0 + (64 << 10)) };
-        let reader = MemoryReader::open(Pid(std::process::id())).unwrap();
+        let reader = MemoryReader::open(Pid(std::process::id()), None).unwrap();
         assert!(!has_thread_block(&reader, span));
         let at = (64 << 10) - 0x940;
         memory.write(at, span.start.0 + at);

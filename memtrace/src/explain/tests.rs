@@ -11,7 +11,7 @@ fn explain_process(pid: Pid) -> Result<Explanation, ProcessError> {
     let process = inspect(pid)?;
     let mut objects = Objects::new();
     let image = read_image(pid, &mut objects)?;
-    explain(&process, &survey(&image, &UserHooks::default(), &TargetFiles), &mut objects)
+    explain(&process, &survey(&image, &UserHooks::default(), &TargetFiles), &mut objects, None)
 }
 
 #[test]

@@ -184,6 +184,15 @@ impl TargetArgs {
         !self.pids.is_empty() || !self.command.is_empty()
     }
 
+    /// Returns true if an option selects processes.
+    pub(crate) const fn selects_processes(&self) -> bool {
+        let by_attribute = !self.comms.is_empty()
+            || !self.exes.is_empty()
+            || !self.cgroups.is_empty()
+            || !self.users.is_empty();
+        by_attribute || self.all || self.names_processes()
+    }
+
     /// Returns the names of the excluded threads.
     pub(crate) fn excluded_threads(&self) -> impl Iterator<Item = &str> {
         self.exclude.iter().filter_map(|excluded| match excluded {

@@ -277,7 +277,7 @@ impl Error {
             Self::BadReport { .. } => "give a report that memtrace wrote with `-o FILE.json`, or a recording".into(),
             Self::NoAllocator { target: AllocatorUser::Process(pid), .. } => {
                 format!(
-                    "memtrace finds every object that defines malloc and free; `memtrace doctor --pid {pid}` lists the allocators, and --hook adds others"
+                    "`memtrace explain --pid {pid}` shows its memory without tracing, and `memtrace faults --pid {pid}` traces the memory of any process; `memtrace doctor --pid {pid}` lists the allocators, and --hook adds others"
                 )
             }
             Self::NoAllocator { target: AllocatorUser::Command(_), .. } => {
@@ -286,8 +286,8 @@ impl Error {
                     .into()
             }
             Self::NoneTraced(_) => {
-                "the report lists the processes that are not traced with their reasons; page faults \
-                                    need no allocator: `memtrace faults`"
+                "the report lists the processes that are not traced with their reasons; `memtrace explain` shows \
+                                    their memory, and page faults need no allocator: `memtrace faults`"
                     .into()
             }
             Self::Output { .. } => "nothing was traced; give another file with --output".into(),
@@ -299,7 +299,9 @@ impl Error {
                 "check the name, or give the absolute path: sudo may have changed PATH".into()
             }
             Self::OverBudget { .. } => {
-                "nothing was traced; raise --max-overhead, or trace at a time with fewer allocations".into()
+                "nothing was traced; raise --max-overhead, or trace at a time with fewer allocations; `memtrace explain` \
+                 costs the target nothing"
+                    .into()
             }
             Self::NotWritten(failures) => return rescued(failures),
             Self::Memory { required, is_option: true, .. } => {

@@ -386,7 +386,7 @@ fn own_limit() -> Option<OwnLimit> {
     let memory = procfs::cgroup_memory(Pid(std::process::id()))?;
     let limit = memory.limit?;
     // The kernel reclaims the page cache of the cgroup if memory is short.
-    let used = limit.current.0.saturating_sub(memory.file.unwrap_or_default().0);
+    let used = limit.current.0.saturating_sub(memory.counters.file.unwrap_or_default().0);
     Some(OwnLimit { limit: limit.most, free: Bytes(limit.most.0.saturating_sub(used + REPORT)) })
 }
 

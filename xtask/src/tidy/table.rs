@@ -12,7 +12,7 @@ pub(super) const MODULES: &[Module] = &[
     Module { name: "run_kit", imports: &[] },
     Module { name: "targets", imports: &["run_kit"] },
     Module { name: "doctor", imports: &["run_kit"] },
-    Module { name: "explain", imports: &["run_kit"] },
+    Module { name: "explain", imports: &["run_kit", "targets"] },
     Module { name: "replay", imports: &["run_kit"] },
     Module { name: "options", imports: &["run_kit", "targets"] },
     Module { name: "trace", imports: &["options", "run_kit", "targets"] },

@@ -1,4 +1,6 @@
-//! Readers of `/proc/meminfo` and `/proc/vmstat` for values over time.
+//! Readers of `/proc/meminfo` and `/proc/vmstat`: values over time, and memory by type.
+
+use memtrace_model::{Bytes, KernelMemory, MachineMemory, MemoryCounters};
 
 use super::pressure::machine_pressure;
 use super::smaps::kilobytes;
@@ -53,6 +55,44 @@ pub fn machine_memory() -> Vec<(&'static str, u64)> {
     values
 }
 
+/// Returns the memory of the machine by type; `None` if `/proc` is not mounted.
+#[must_use]
+pub fn memory_by_type() -> Option<MachineMemory> {
+    parse_by_type(&kernel_files::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// Parses `/proc/meminfo`. The page cache consists of the pages of files (`Cached`) and of block devices (`Buffers`).
+fn parse_by_type(meminfo: &str) -> Option<MachineMemory> {
+    let value = |key: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        line.and_then(bytes).map(Bytes)
+    };
+    let sum = |one: &str, other: &str| Some(Bytes(value(one)?.0.saturating_add(value(other).unwrap_or_default().0)));
+    let difference = |one: &str, other: &str| Some(Bytes(value(one)?.0.saturating_sub(value(other)?.0)));
+    let counters = MemoryCounters {
+        anonymous: value("AnonPages"),
+        file: sum("Cached", "Buffers"),
+        shmem: value("Shmem"),
+        mapped: value("Mapped"),
+        dirty: sum("Dirty", "Writeback"),
+        swap: difference("SwapTotal", "SwapFree"),
+        kernel: KernelMemory {
+            // The kernel does not report a sum, or the buffers of sockets.
+            total: None,
+            sockets: None,
+            slab_reclaimable: value("SReclaimable"),
+            slab_unreclaimable: value("SUnreclaim"),
+            stacks: value("KernelStack"),
+            page_tables: sum("PageTables", "SecPageTables"),
+            per_cpu: value("Percpu"),
+            // Stacks are mapped by vmalloc too (CONFIG_VMAP_STACK).
+            vmalloc: difference("VmallocUsed", "KernelStack"),
+        },
+    };
+    let (total, free, available) = (value("MemTotal")?, value("MemFree")?, value("MemAvailable")?);
+    Some(MachineMemory { total, free, available, counters })
+}
+
 /// Returns the values of the rows with keys in `names`. A row is `KEY SEPARATOR VALUE`.
 pub(super) fn rows<'t, N: Copy>(
     text: &'t str,
@@ -84,6 +124,25 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_the_machine_has_its_types() {
+        let text = "MemTotal:  4096 kB\nMemFree:  64 kB\nMemAvailable:  99 kB\nBuffers:  3 kB\nCached:  50 kB\n\
+                    SwapCached:  9 kB\nSwapTotal:  8 kB\nSwapFree:  2 kB\nMapped:  20 kB\nShmem:  7 kB\nPageTables:  5 kB\n";
+        let machine = parse_by_type(text).unwrap();
+        let kib = |number: u64| Some(Bytes(number << 10));
+        assert_eq!((Some(machine.total), Some(machine.free), Some(machine.available)), (kib(4096), kib(64), kib(99)));
+        let counters = MemoryCounters {
+            file: kib(53),
+            shmem: kib(7),
+            mapped: kib(20),
+            swap: kib(6),
+            kernel: KernelMemory { page_tables: kib(5), ..KernelMemory::default() },
+            ..MemoryCounters::default()
+        };
+        assert_eq!(machine.counters, counters);
+        assert_eq!(parse_by_type("MemTotal:  x kB\n"), None);
+    }
+
+    #[test]
     fn running_kernel_has_the_rows() {
         let values = machine_memory();
         let value = |name: &str| values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
@@ -92,5 +151,8 @@ mod tests {
         }
         assert!(value("vmstat.pgfault") > Some(0));
         assert!(value("meminfo.MemTotal_bytes") > value("meminfo.MemFree_bytes"));
+        let machine = memory_by_type().unwrap();
+        assert_eq!(Some(machine.total.0), value("meminfo.MemTotal_bytes"));
+        assert!(machine.counters.unmapped().is_some() && machine.counters.kernel.sum() > Some(Bytes(0)));
     }
 }

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::time::Instant;
 
 use memtrace_model::{AbsAddr, Bytes, Pid};
 
@@ -22,20 +23,33 @@ pub struct MemoryReader {
     pid: Pid,
     memory: Arc<File>,
     pub pages: PageMap,
+    /// Time after which nothing is read.
+    deadline: Option<Instant>,
 }
 
 impl MemoryReader {
+    /// Opens the memory of a process. After `deadline`, nothing is read.
+    ///
     /// # Errors
     ///
     /// Permission is missing: this needs the same permission as ptrace(2).
-    pub fn open(pid: Pid) -> io::Result<Self> {
-        Ok(Self { pid, memory: kernel_files::open(proc_path(pid, "mem"))?.into(), pages: PageMap::open(pid)? })
+    pub fn open(pid: Pid, deadline: Option<Instant>) -> io::Result<Self> {
+        let memory = kernel_files::open(proc_path(pid, "mem"))?.into();
+        Ok(Self { pid, memory, pages: PageMap::open(pid)?, deadline })
+    }
+
+    /// Returns true if the deadline is over. Then all memory is unreadable.
+    pub fn is_late(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Reads two words at each of `places` with few system calls; `None` for unreadable places.
     pub fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
         let (pid, places) = (self.pid, places.to_vec());
         let count = places.len();
+        if self.is_late() {
+            return vec![None; count];
+        }
         let read = move || {
             let mut pairs = Vec::with_capacity(places.len());
             RemoteWords::default().read(pid, &places, &mut pairs).map(|()| pairs)
@@ -58,6 +72,9 @@ pub trait WordReader {
 
     /// Returns the number of resident bytes from `start` to `end`.
     fn resident(&self, start: AbsAddr, end: AbsAddr) -> Bytes;
+
+    /// Returns the page size.
+    fn page(&self) -> Bytes;
 }
 
 /// Buffered view of the resident pages in an address range of a process.
@@ -79,6 +96,9 @@ impl MemoryView<'_> {
 
     /// Fills the buffer from the page of `address` up to the next page that is not resident, with at most `most` bytes.
     fn fill_buffer(&mut self, address: AbsAddr, most: Bytes) -> Option<()> {
+        if self.reader.is_late() {
+            return None;
+        }
         let run = self.residence.run(address, most);
         let page = self.residence.page_start(address)?;
         let length = usize::try_from(run.0).ok()?;
@@ -108,6 +128,10 @@ impl WordReader for MemoryView<'_> {
     fn resident(&self, start: AbsAddr, end: AbsAddr) -> Bytes {
         self.residence.resident(start, end)
     }
+
+    fn page(&self) -> Bytes {
+        self.reader.pages.page()
+    }
 }
 
 #[cfg(test)]
@@ -126,7 +150,7 @@ mod tests {
         for touched in (0..300).chain([302, 599]) {
             memory.touch(touched * page + 16);
         }
-        let peek = MemoryReader::open(Pid(std::process::id())).unwrap();
+        let peek = MemoryReader::open(Pid(std::process::id()), None).unwrap();
         let mut view = peek.view(start, end).unwrap();
         for touched in (0..300).chain([302, 599]).rev() {
             let address = AbsAddr(start.0 + touched * page + 16);
@@ -137,6 +161,8 @@ mod tests {
             assert_eq!(view.word(address), None, "page {absent}");
         }
         assert_eq!(view.word(end), None);
+        let late = MemoryReader::open(Pid(std::process::id()), Some(Instant::now())).unwrap();
+        assert_eq!((late.view(start, end).unwrap().word(start), late.pairs(&[start])), (None, vec![None]));
         // Reading faulted no page in.
         let residence = peek.pages.residence(start, end).unwrap();
         assert_eq!(residence.resident(start, end), Bytes(302 * page));

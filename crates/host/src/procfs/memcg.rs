@@ -8,6 +8,7 @@ use memtrace_model::{Bytes, CgroupId, Pid, Pressure};
 
 use super::pressure;
 use crate::procfs::kernel_files;
+use crate::procfs::memcg_counters::bytes;
 use crate::procfs::memcg_limits as limits;
 use crate::procfs::memcg_limits::{Files, Mount, VERSION_2};
 
@@ -100,7 +101,7 @@ impl MemoryGroups {
         let (_, reading) = self.usage(path)?;
         let directory = self.mount.directory(path)?;
         let stat = kernel_files::read_to_string(directory.join("memory.stat")).unwrap_or_default();
-        let (reached, refaults) = (self.reached(&directory), sum(&stat, self.files.refaults));
+        let (reached, refaults) = (self.files.reached(&directory), sum(&stat, self.files.refaults));
         Some(GroupReading { reached, refaults, ..reading })
     }
 
@@ -113,30 +114,12 @@ impl MemoryGroups {
         let reading = GroupReading {
             limit: limits::limit(&directory.join(self.files.limit)),
             high: self.high(&directory),
-            current: limits::bytes(&directory.join(self.files.current)),
+            current: bytes(&directory.join(self.files.current)),
             reached: None,
             refaults: None,
             pressure: pressure::read(&directory.join("memory.pressure")),
         };
         Some((id, reading))
-    }
-
-    fn reached(&self, directory: &Path) -> Option<u64> {
-        let (file, names) = self.files.reached;
-        let limit = |file: &str| limits::limit(&directory.join(file));
-        // The kernel charges memory with its swap first (`try_charge_memcg`, mm/memcontrol.c), and newer kernels do not count
-        // the failures of this charge (`track_failcnt`, include/linux/page_counter.h). Docker sets both limits to the same
-        // number.
-        let with_swap = self.files.limit_with_swap.and_then(limit);
-        if with_swap.is_some_and(|with_swap| limit(self.files.limit).is_none_or(|limit| with_swap <= limit)) {
-            return None;
-        }
-        let text = kernel_files::read_to_string(directory.join(file)).ok()?;
-        if names.is_empty() {
-            return text.trim().parse().ok();
-        }
-        let numbers = text.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| names.contains(name));
-        numbers.filter_map(|(_, number)| number.trim().parse::<u64>().ok()).reduce(u64::saturating_add)
     }
 
     fn high(&self, directory: &Path) -> Option<Bytes> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use memtrace_model::{Bytes, CgroupLimit, CgroupMemory, Pid};
 
+use super::memcg_counters::{self, CounterFiles, bytes};
 use super::pressure;
 use crate::procfs::kernel_files;
 use crate::procfs::process::proc_path;
@@ -14,7 +15,24 @@ use crate::procfs::process::proc_path;
 #[must_use]
 pub fn cgroup_memory(pid: Pid) -> Option<CgroupMemory> {
     let (files, mount, path) = group_of(pid)?;
-    of_group(files, &mount, &path)
+    of_group(files, &mount, Path::new(&path))
+}
+
+/// Returns the memory of the cgroup at `path`: its directory, or its path such as `system.slice`. Returns `None` if the
+/// hierarchy with the memory controller has no such cgroup, and for the root of version 2.
+#[must_use]
+pub fn memory_of_cgroup(path: &Path) -> Option<CgroupMemory> {
+    let own = kernel_files::read_to_string("/proc/self/cgroup").ok()?;
+    let (files, _) = controller(&own)?;
+    let mounts = kernel_files::read("/proc/self/mountinfo").ok()?;
+    let (kind, option) = files.mounted_as;
+    // The hierarchy may be mounted at several places.
+    let as_directory = find_mounts(&mounts, kind, option).find_map(|mount| Some((mount.name(path)?, mount)));
+    let (name, mount) = match as_directory {
+        Some(found) => found,
+        None => (Path::new("/").join(path), mount_of(&mounts, files)?),
+    };
+    of_group(files, &mount, &name)
 }
 
 /// Returns the lowest `memory.high` of the cgroup of `pid` and its ancestors; `None` if none of them has such a limit.
@@ -47,11 +65,12 @@ pub(super) struct Files {
     /// File with the usage above which a cgroup is throttled and reclaimed.
     pub high: Option<&'static str>,
     /// File that counts the attempts to exceed a limit of the cgroup itself, and the names of its counters.
-    pub reached: (&'static str, &'static [&'static str]),
+    reached: (&'static str, &'static [&'static str]),
     /// File with the hard limit of the memory with its swap.
-    pub limit_with_swap: Option<&'static str>,
-    anonymous: &'static str,
-    file: &'static str,
+    limit_with_swap: Option<&'static str>,
+    /// File with the highest usage.
+    peak: &'static str,
+    counters: CounterFiles,
     /// Prefix of the counters of workingset refaults.
     pub refaults: &'static str,
     /// File system type, and mount option of the memory controller.
@@ -65,8 +84,8 @@ pub(super) const VERSION_2: Files = Files {
     high: Some("memory.high"),
     reached: ("memory.events.local", &["high", "max"]),
     limit_with_swap: None,
-    anonymous: "anon",
-    file: "file",
+    peak: "memory.peak",
+    counters: memcg_counters::VERSION_2,
     refaults: "workingset_refault_",
     mounted_as: ("cgroup2", None),
 };
@@ -79,8 +98,8 @@ pub(super) const VERSION_1: Files = Files {
     high: None,
     reached: ("memory.failcnt", &[]),
     limit_with_swap: Some("memory.memsw.limit_in_bytes"),
-    anonymous: "total_rss",
-    file: "total_cache",
+    peak: "memory.max_usage_in_bytes",
+    counters: memcg_counters::VERSION_1,
     refaults: "total_workingset_refault_",
     mounted_as: ("cgroup", Some("memory")),
 };
@@ -109,10 +128,15 @@ pub(super) fn mount_of(mounts: &[u8], files: &Files) -> Option<Mount> {
     find_mount(mounts, kind, option)
 }
 
-/// Finds a mount by its file system type and a super option. A line is
-/// `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE SOURCE SUPER_OPTIONS` (proc_pid_mountinfo(5)).
+/// Finds the first mount of a file system type with a super option.
 pub(super) fn find_mount(mounts: &[u8], kind: &str, option: Option<&str>) -> Option<Mount> {
-    mounts.split(|&byte| byte == b'\n').find_map(|line| {
+    find_mounts(mounts, kind, option).next()
+}
+
+/// Finds mounts by their file system type and a super option. A line is
+/// `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS... - TYPE SOURCE SUPER_OPTIONS` (proc_pid_mountinfo(5)).
+fn find_mounts(mounts: &[u8], kind: &str, option: Option<&str>) -> impl Iterator<Item = Mount> {
+    mounts.split(|&byte| byte == b'\n').filter_map(move |line| {
         let words: Vec<_> = line.split(|&byte| byte == b' ').collect();
         let separator = words.iter().position(|word| *word == b"-")?;
         let options = words.get(separator + 3)?;
@@ -145,25 +169,54 @@ impl Mount {
     }
 }
 
-fn of_group(files: &Files, mount: &Mount, path: &str) -> Option<CgroupMemory> {
-    let directory = mount.directory(Path::new(path))?;
-    let stat = kernel_files::read_to_string(directory.join("memory.stat")).unwrap_or_default();
+fn of_group(files: &Files, mount: &Mount, path: &Path) -> Option<CgroupMemory> {
+    let directory = mount.directory(path)?;
     // The root of version 2 has no `memory.current` and no limits.
     let current = bytes(&directory.join(files.current))?;
-    let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
-    let limits = groups.filter_map(|group| {
-        let most = limit(&group.join(files.limit))?;
-        let path = mount.name(group)?.to_string_lossy().into_owned();
-        Some(CgroupLimit { path, most, current: bytes(&group.join(files.current))? })
-    });
+    // Returns the limit in `file` with the least headroom, of the group or an ancestor.
+    let least = |file: &str| {
+        let groups = directory.ancestors().take_while(|group| group.starts_with(&mount.point));
+        let limits = groups.filter_map(|group| {
+            let most = limit(&group.join(file))?;
+            let path = mount.name(group)?.to_string_lossy().into_owned();
+            Some(CgroupLimit { path, most, current: bytes(&group.join(files.current))? })
+        });
+        limits.min_by_key(|limit| limit.most.0.saturating_sub(limit.current.0))
+    };
+    let mut events = files.counters.events(&directory);
+    events.max = events.max.or_else(|| files.reached(&directory));
     Some(CgroupMemory {
-        path: path.to_owned(),
+        path: path.to_string_lossy().into_owned(),
         current,
-        limit: limits.min_by_key(|limit| limit.most.0.saturating_sub(limit.current.0)),
-        anonymous: field(&stat, files.anonymous),
-        file: field(&stat, files.file),
+        peak: bytes(&directory.join(files.peak)),
+        limit: least(files.limit),
+        high: files.high.and_then(least),
+        counters: files.counters.read(&directory),
+        events,
         pressure: pressure::read(&directory.join("memory.pressure")),
     })
+}
+
+impl Files {
+    /// Returns the number of attempts so far to exceed a limit of the cgroup at `directory`; `None` if the kernel does not
+    /// count them.
+    pub(super) fn reached(&self, directory: &Path) -> Option<u64> {
+        let (file, names) = self.reached;
+        let limit = |file: &str| limit(&directory.join(file));
+        // The kernel charges memory with its swap first (`try_charge_memcg`, mm/memcontrol.c), and newer kernels do not count
+        // the failures of this charge (`track_failcnt`, include/linux/page_counter.h). Docker sets both limits to the same
+        // number.
+        let with_swap = self.limit_with_swap.and_then(limit);
+        if with_swap.is_some_and(|with_swap| limit(self.limit).is_none_or(|limit| with_swap <= limit)) {
+            return None;
+        }
+        let text = kernel_files::read_to_string(directory.join(file)).ok()?;
+        if names.is_empty() {
+            return text.trim().parse().ok();
+        }
+        let numbers = text.lines().filter_map(|line| line.split_once(' ')).filter(|(name, _)| names.contains(name));
+        numbers.filter_map(|(_, number)| number.trim().parse::<u64>().ok()).reduce(u64::saturating_add)
+    }
 }
 
 /// Reads a limit; returns `None` if no limit is set.
@@ -174,21 +227,12 @@ pub(super) fn limit(path: &Path) -> Option<Bytes> {
 /// Bound in bytes for real limits: an exbibyte. Without a limit, version 1 shows its maximum (`PAGE_COUNTER_MAX`).
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Reads a file with one number; returns `None` for `max`.
-pub(super) fn bytes(path: &Path) -> Option<Bytes> {
-    kernel_files::read_to_string(path).ok()?.trim().parse().ok().map(Bytes)
-}
-
-/// Finds a line `NAME NUMBER`.
-fn field(stat: &str, name: &str) -> Option<Bytes> {
-    stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).map(Bytes)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use harness::Scratch;
+    use memtrace_model::{CgroupEvents, MemoryCounters};
 
     use super::*;
 
@@ -232,15 +276,19 @@ mod tests {
             &[
                 ("memory.current", "300\n"),
                 ("memory.max", "500\n"),
+                ("memory.high", "310\n"),
+                ("memory.peak", "444\n"),
                 ("memory.stat", "anon 200\nanon_thp 7\nfile 90\n"),
                 ("memory.pressure", "some avg10=0.00 avg60=0.00 avg300=0.00 total=9\n"),
             ],
         );
         let mount = Mount { root: "/".into(), point: scratch.path("root") };
-        let memory = of_group(&VERSION_2, &mount, "/a/b").unwrap();
+        let memory = of_group(&VERSION_2, &mount, Path::new("/a/b")).unwrap();
         assert_eq!((memory.path.as_str(), memory.current), ("/a/b", Bytes(300)));
         assert_eq!(memory.limit, Some(CgroupLimit { path: "/a".into(), most: Bytes(1000), current: Bytes(900) }));
-        assert_eq!((memory.anonymous, memory.file), (Some(Bytes(200)), Some(Bytes(90))));
+        assert_eq!((memory.counters.anonymous, memory.counters.file), (Some(Bytes(200)), Some(Bytes(90))));
+        assert_eq!(memory.high, Some(CgroupLimit { path: "/a/b".into(), most: Bytes(310), current: Bytes(300) }));
+        assert_eq!(memory.peak, Some(Bytes(444)));
         assert_eq!(memory.pressure.unwrap().some.total.as_micros(), 9);
     }
 
@@ -250,17 +298,23 @@ mod tests {
         group(&scratch, "a", &[("memory.current", "300\n"), ("memory.max", "max\n")]);
         let numbers = [("memory.usage_in_bytes", "7\n"), ("memory.limit_in_bytes", "9223372036854771712\n")];
         group(&scratch, "old", &numbers);
+        group(&scratch, "old", &[("memory.failcnt", "44\n"), ("memory.oom_control", "under_oom 0\noom_kill 3\n")]);
         let mount = Mount { root: "/".into(), point: scratch.path("root") };
-        let memory = of_group(&VERSION_2, &mount, "/a").unwrap();
-        assert_eq!((memory.limit, memory.anonymous, memory.pressure), (None, None, None));
-        let memory = of_group(&VERSION_1, &mount, "/old").unwrap();
+        let read = |files, path: &str| of_group(files, &mount, Path::new(path));
+        let memory = read(&VERSION_2, "/a").unwrap();
+        assert_eq!((memory.limit, memory.high, memory.peak, memory.pressure), (None, None, None, None));
+        assert_eq!((memory.counters, memory.events), (MemoryCounters::default(), CgroupEvents::default()));
+        let memory = read(&VERSION_1, "/old").unwrap();
         assert_eq!((memory.current, memory.limit), (Bytes(7), None));
-        assert_eq!(of_group(&VERSION_2, &mount, "/gone"), None);
-        assert_eq!(of_group(&VERSION_2, &mount, "/../other"), None);
+        assert_eq!((memory.events.max, memory.events.oom_kill), (Some(44), Some(3)));
+        assert_eq!(read(&VERSION_2, "/gone"), None);
+        assert_eq!(read(&VERSION_2, "/../other"), None);
     }
 
     #[test]
     fn a_missing_process_has_no_cgroup() {
         assert_eq!(cgroup_memory(Pid(u32::MAX)), None);
+        assert_eq!(memory_of_cgroup(Path::new("no-such.slice")), None);
+        assert_eq!(memory_of_cgroup(Path::new("../..")), None);
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader};
 use std::ops::AddAssign;
 use std::path::Path;
 
-use memtrace_model::{Bytes, MemorySizes, Pid};
+use memtrace_model::{Bytes, MappingKind, MemorySizes, Pid};
 
 use crate::procfs::error::ProcessError;
 use crate::procfs::kernel_files;
@@ -20,18 +20,36 @@ pub struct Sizes {
     pub resident: Bytes,
     /// Resident memory with each page divided by the number of its mappings (PSS).
     pub pss: Bytes,
+    /// Anonymous part of `pss`; 0 in `smaps`.
+    pub pss_anonymous: Bytes,
+    /// Part of `pss` in files; 0 in `smaps`.
+    pub pss_file: Bytes,
+    /// Part of `pss` in shared memory; 0 in `smaps`.
+    pub pss_shmem: Bytes,
+    /// Modified part of `pss`; 0 before Linux 6.0.
+    pub pss_dirty: Bytes,
     /// Resident pages that are mapped more than once, by this process or others.
     pub shared: Bytes,
+    /// Resident pages that are mapped once.
+    pub private: Bytes,
+    /// Resident pages that are not modified.
+    pub clean: Bytes,
     /// Resident pages that were referenced since the references were cleared (`clear_references`).
     pub referenced: Bytes,
     /// Resident anonymous pages, including copies of a private file's pages.
     pub anonymous: Bytes,
+    /// Resident pages that the program has freed with `MADV_FREE`.
+    pub lazy_free: Bytes,
     /// Resident memory in transparent huge pages of any kind.
     pub huge: Bytes,
     /// hugetlb pages, which are not part of `resident`.
     pub hugetlb: Bytes,
     /// Swapped-out memory.
     pub swap: Bytes,
+    /// Swapped-out memory with each page divided by the number of its users.
+    pub swap_pss: Bytes,
+    /// Part of `pss` that is locked in memory (mlock(2)).
+    pub locked: Bytes,
 }
 
 /// VMA with its sizes.
@@ -56,12 +74,21 @@ impl AddAssign for Sizes {
             (&mut self.reserved, other.reserved),
             (&mut self.resident, other.resident),
             (&mut self.pss, other.pss),
+            (&mut self.pss_anonymous, other.pss_anonymous),
+            (&mut self.pss_file, other.pss_file),
+            (&mut self.pss_shmem, other.pss_shmem),
+            (&mut self.pss_dirty, other.pss_dirty),
             (&mut self.shared, other.shared),
+            (&mut self.private, other.private),
+            (&mut self.clean, other.clean),
             (&mut self.referenced, other.referenced),
             (&mut self.anonymous, other.anonymous),
+            (&mut self.lazy_free, other.lazy_free),
             (&mut self.huge, other.huge),
             (&mut self.hugetlb, other.hugetlb),
             (&mut self.swap, other.swap),
+            (&mut self.swap_pss, other.swap_pss),
+            (&mut self.locked, other.locked),
         ] {
             sum.0 = sum.0.saturating_add(more.0);
         }
@@ -69,9 +96,22 @@ impl AddAssign for Sizes {
 }
 
 impl Sizes {
-    /// Returns the sizes that reports show.
-    pub const fn held(self) -> MemorySizes {
-        MemorySizes { reserved: self.reserved, resident: self.resident, swap: self.swap, huge: self.huge }
+    /// Returns the sizes that reports show, of a mapping of this kind.
+    pub fn held(self, kind: MappingKind) -> MemorySizes {
+        let returnable = match kind {
+            MappingKind::File => self.clean_file(),
+            // The kernel swaps shared memory, and does not reclaim the other kinds.
+            MappingKind::Shmem | MappingKind::Hugetlb | MappingKind::Special => Bytes(0),
+            MappingKind::Heap | MappingKind::Anonymous | MappingKind::Stack => self.lazy_free.min(self.resident),
+        };
+        let Self { reserved, resident, swap, huge, .. } = self;
+        MemorySizes { reserved, resident, swap, huge, returnable }
+    }
+
+    /// Returns the unmodified pages of a mapped file, which the kernel can drop.
+    fn clean_file(self) -> Bytes {
+        let of_file = self.resident.0.saturating_sub(self.anonymous.0);
+        if self.locked.0 > 0 { Bytes(0) } else { Bytes(self.clean.0.min(of_file)) }
     }
 }
 
@@ -139,21 +179,36 @@ impl Vma {
             self.soft_dirty = has(b"sd");
             return;
         }
+        let Some(bytes) = kilobytes(value) else { return };
         let sizes = &mut self.sizes;
-        let size = match name {
-            b"Size" => &mut sizes.reserved,
-            b"Rss" => &mut sizes.resident,
-            b"Pss" => &mut sizes.pss,
-            b"Shared_Clean" | b"Shared_Dirty" => &mut sizes.shared,
-            b"Referenced" => &mut sizes.referenced,
-            b"Anonymous" => &mut sizes.anonymous,
-            b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => &mut sizes.huge,
-            b"Shared_Hugetlb" | b"Private_Hugetlb" => &mut sizes.hugetlb,
-            b"Swap" => &mut sizes.swap,
-            _ => return,
-        };
-        if let Some(bytes) = kilobytes(value) {
-            size.0 = size.0.saturating_add(bytes.0);
+        let add = |size: &mut Bytes| size.0 = size.0.saturating_add(bytes.0);
+        match name {
+            b"Size" => add(&mut sizes.reserved),
+            b"Rss" => add(&mut sizes.resident),
+            b"Pss" => add(&mut sizes.pss),
+            b"Pss_Anon" => add(&mut sizes.pss_anonymous),
+            b"Pss_File" => add(&mut sizes.pss_file),
+            b"Pss_Shmem" => add(&mut sizes.pss_shmem),
+            b"Pss_Dirty" => add(&mut sizes.pss_dirty),
+            b"Shared_Clean" => {
+                add(&mut sizes.shared);
+                add(&mut sizes.clean);
+            }
+            b"Shared_Dirty" => add(&mut sizes.shared),
+            b"Private_Clean" => {
+                add(&mut sizes.private);
+                add(&mut sizes.clean);
+            }
+            b"Private_Dirty" => add(&mut sizes.private),
+            b"Referenced" => add(&mut sizes.referenced),
+            b"Anonymous" => add(&mut sizes.anonymous),
+            b"LazyFree" => add(&mut sizes.lazy_free),
+            b"AnonHugePages" | b"ShmemPmdMapped" | b"FilePmdMapped" => add(&mut sizes.huge),
+            b"Shared_Hugetlb" | b"Private_Hugetlb" => add(&mut sizes.hugetlb),
+            b"Swap" => add(&mut sizes.swap),
+            b"SwapPss" => add(&mut sizes.swap_pss),
+            b"Locked" => add(&mut sizes.locked),
+            _ => {}
         }
     }
 }

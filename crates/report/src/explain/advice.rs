@@ -1,11 +1,14 @@
 //! Draws conclusions from an explanation, and suggests commands. A warning about incomplete parts comes first, then an
 //! alarm about a cgroup limit, then the conclusion about the largest part.
 
-use memtrace_model::format as number;
-use memtrace_model::{Bytes, CgroupLimit, Explanation, HeapSource, Runtime};
+use std::io;
 
-use super::painter::Weight;
+use memtrace_model::format as number;
+use memtrace_model::{Bytes, CgroupLimit, CgroupMemory, Explanation, HeapSource, Pressure, Runtime};
+
+use super::painter::{Painter, Weight};
 use super::rss_parts::{self, PartKind, share};
+use crate::wrap::wrapped;
 
 /// Conclusion of a few sentences.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +20,9 @@ pub(super) struct Advice {
 }
 
 /// Minimum free heap memory for a conclusion: share of the RSS, and size. Both must be reached.
-const MUCH_FREE: (f64, Bytes) = (0.1, Bytes(16 << 20));
+pub(super) const MUCH_FREE: (f64, Bytes) = (0.1, Bytes(16 << 20));
+/// Minimum RSS for a conclusion about shared pages.
+const MUCH_SHARED: Bytes = Bytes(16 << 20);
 /// A control group is near its limit if it uses at least this share of the limit.
 const NEAR_LIMIT: f64 = 0.9;
 /// Minimum memory pressure for a conclusion, in percent of the last minute.
@@ -29,24 +34,44 @@ const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 
 /// Returns all conclusions, ordered as in the text.
 pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
-    let mut all: Vec<Advice> = timeouts(page).into_iter().chain(limit(page)).collect();
+    let group = page.cgroup.as_ref();
+    let mut all: Vec<Advice> = timeouts(page).into_iter().chain(group.and_then(limit)).collect();
+    all.extend(group.and_then(oom_kills));
     let most = most(page);
     let is_said = most.as_ref().is_some_and(|(kind, _)| *kind == PartKind::HeapUndetermined);
     all.extend(most.map(|(_, advice)| advice));
     all.extend(free(page));
     all.extend(heap_doubt(page).filter(|_| !is_said));
     all.extend(swap(page));
-    all.extend(pressure(page));
+    all.extend(shared(page));
+    let of_group = group.and_then(|group| group.pressure);
+    all.extend(match of_group {
+        Some(found) => pressure("Its control group's", found),
+        None => page.pressure.and_then(|found| pressure("The machine's", found)),
+    });
     all.extend(reserved(page));
     all.extend(doubt(page));
     all
 }
 
-fn plain(text: String) -> Advice {
+/// Writes the section of the conclusions.
+pub(super) fn write(all: &[Advice], painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(out, "\n{}", painter.strong("Assessment"))?;
+    for advice in all {
+        let text = wrapped(&memtrace_model::plain(&advice.text), 4);
+        writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;
+        if let Some(command) = &advice.command {
+            writeln!(out, "      {}", painter.strong(command))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn plain(text: String) -> Advice {
     Advice { weight: Weight::Plain, text, command: None }
 }
 
-fn warning(text: String) -> Advice {
+pub(super) fn warning(text: String) -> Advice {
     Advice { weight: Weight::Warning, ..plain(text) }
 }
 
@@ -165,9 +190,11 @@ fn free(page: &Explanation) -> Option<Advice> {
     };
     is_much.then(|| {
         warning(format!(
-            "{} ({}) is free heap memory that glibc has not returned to the kernel: malloc_trim(3) does{arenas}.",
+            "{} ({}) is free heap memory that glibc has not returned to the kernel: malloc_trim(3) returns at least {} of \
+             it{arenas}.",
             free.resident,
-            number::percent(share)
+            number::percent(share),
+            stats.trimmable
         ))
     })
 }
@@ -192,8 +219,21 @@ fn swap(page: &Explanation) -> Option<Advice> {
     })
 }
 
-fn limit(page: &Explanation) -> Option<Advice> {
-    let CgroupLimit { path, most, current } = page.cgroup.as_ref()?.limit.as_ref()?;
+/// Returns a hint at the other processes, if they share most of the RSS.
+fn shared(page: &Explanation) -> Option<Advice> {
+    let rss = page.counted.rss;
+    (rss >= MUCH_SHARED && page.pss.0 < rss.0 / 2).then(|| {
+        plain(format!(
+            "Other processes map most of the RSS too: the share of this process is {} (PSS). `memtrace explain` with \
+             --children, --comm or --cgroup adds the processes up, with each shared page once.",
+            page.pss
+        ))
+    })
+}
+
+/// Returns an alarm if a control group is near its limit.
+pub(super) fn limit(group: &CgroupMemory) -> Option<Advice> {
+    let CgroupLimit { path, most, current } = group.limit.as_ref()?;
     let used = share(*current, *most);
     (used >= NEAR_LIMIT).then(|| Advice {
         weight: Weight::Alarm,
@@ -206,10 +246,20 @@ fn limit(page: &Explanation) -> Option<Advice> {
     })
 }
 
-fn pressure(page: &Explanation) -> Option<Advice> {
-    let group = page.cgroup.as_ref().and_then(|group| group.pressure);
-    let (whose, pressure) =
-        group.map(|found| ("Its control group's", found)).or_else(|| Some(("The machine's", page.pressure?)))?;
+/// Returns a warning if the OOM killer has killed processes of a control group.
+pub(super) fn oom_kills(group: &CgroupMemory) -> Option<Advice> {
+    let kills = group.events.oom_kill.filter(|kills| *kills > 0)?;
+    let processes = number::counted(kills, "process", "processes");
+    let text = format!(
+        "The OOM killer has killed {processes} of the control group {} since the group was created. To record the next kill \
+         and the stalls before it, run:",
+        group.path
+    );
+    Some(Advice { command: Some(String::from("sudo memtrace reclaim --all")), ..warning(text) })
+}
+
+/// Returns a warning if tasks stalled on memory. `whose`: their control group or machine, as a genitive.
+pub(super) fn pressure(whose: &str, pressure: Pressure) -> Option<Advice> {
     let waited = pressure.some.minute;
     (waited >= MUCH_PRESSURE)
         .then(|| warning(format!("{whose} tasks stalled on memory {waited:.2}% of the last minute: memory is short.")))

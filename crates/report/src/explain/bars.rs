@@ -10,7 +10,8 @@ use super::rss_parts::{Part, share};
 use crate::table::{self, Column};
 
 /// Length of a full bar, in characters.
-const LENGTH: usize = 24;
+const LENGTH: usize = 10;
+
 /// Writes the chart as a table.
 pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write) -> io::Result<()> {
     let rss = page.counted.rss;
@@ -23,6 +24,7 @@ pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write)
         resident: rss.to_string(),
         share: String::from("100%"),
         bar: String::new(),
+        returnable: sizes.returnable.to_string(),
         reserved: page.counted.virtual_size.to_string(),
         swap: page.counted.swap.to_string(),
     });
@@ -33,6 +35,7 @@ pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write)
             Column::numbers("RESIDENT", cells(|row| &row.resident)),
             Column::numbers("SHARE", cells(|row| &row.share)),
             Column::text("", cells(|row| &row.bar)),
+            Column::numbers("RETURNABLE", cells(|row| &row.returnable)),
             Column::numbers("RESERVED", cells(|row| &row.reserved)),
             Column::numbers("SWAPPED OUT", cells(|row| &row.swap)),
         ],
@@ -45,6 +48,7 @@ struct Row {
     resident: String,
     share: String,
     bar: String,
+    returnable: String,
     reserved: String,
     swap: String,
 }
@@ -61,6 +65,7 @@ impl Row {
             resident: part.resident.to_string(),
             share: number::percent(share),
             bar: bar(share, ink),
+            returnable: beyond(|sizes| sizes.returnable),
             reserved: beyond(|sizes| sizes.reserved),
             swap: beyond(|sizes| sizes.swap),
         }
@@ -75,6 +80,7 @@ impl Row {
             resident: format!("{sign}{size}"),
             share: format!("{sign}{}", number::percent(share)),
             bar: bar(share, OUTER),
+            returnable: String::new(),
             reserved: String::new(),
             swap: String::new(),
         }

@@ -4,8 +4,8 @@ use std::io;
 
 use memtrace_json::{self as schema, SCHEMA_VERSION};
 use memtrace_model::{
-    CgroupMemory, Explanation, FileMemory, HeapSource, HeapStats, MappingKind, MemorySizes, NamedMemory, Pressure,
-    Stalled,
+    Bytes, CgroupEvents, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapSource, HeapStats, MappingKind,
+    MemoryCounters, MemorySizes, NamedMemory, Pressure, Stalled,
 };
 
 use crate::json::TOOL;
@@ -64,6 +64,7 @@ const fn sizes(sizes: MemorySizes) -> schema::Sizes {
         resident_bytes: sizes.resident.0,
         swap_bytes: sizes.swap.0,
         huge_bytes: sizes.huge.0,
+        returnable_bytes: sizes.returnable.0,
     }
 }
 
@@ -84,6 +85,7 @@ const fn heap_blocks(stats: &HeapStats) -> schema::HeapBlocks {
         mapped_bytes: stats.mapped.0,
         mapped_count: stats.mapped_blocks,
         free_bytes: stats.free.0,
+        trimmable_bytes: stats.trimmable.0,
         own_bytes: stats.own.0,
         untold_resident_bytes: stats.undetermined.0,
         arenas: stats.arenas,
@@ -102,22 +104,53 @@ fn kind((kind, held): &(MappingKind, MemorySizes)) -> schema::KindMemory<'static
     schema::KindMemory { kind: kind.name().into(), sizes: sizes(*held) }
 }
 
-fn cgroup(group: &CgroupMemory) -> schema::CgroupUse<'_> {
+pub(super) fn cgroup(group: &CgroupMemory) -> schema::CgroupUse<'_> {
+    let CgroupEvents { high, max, oom, oom_kill } = group.events;
     schema::CgroupUse {
         path: group.path.as_str().into(),
         current_bytes: group.current.0,
-        anonymous_bytes: group.anonymous.map(|bytes| bytes.0),
-        file_bytes: group.file.map(|bytes| bytes.0),
-        limit: group.limit.as_ref().map(|limit| schema::CgroupLimit {
-            path: limit.path.as_str().into(),
-            limit_bytes: limit.most.0,
-            current_bytes: limit.current.0,
-        }),
+        peak_bytes: group.peak.map(|bytes| bytes.0),
+        counters: counters(&group.counters),
+        limit: group.limit.as_ref().map(limit),
+        high: group.high.as_ref().map(limit),
+        events: schema::CgroupEvents { high, max, oom, oom_kill },
         pressure: group.pressure.map(pressure),
     }
 }
 
-fn pressure(pressure: Pressure) -> schema::Pressure {
+fn limit(limit: &CgroupLimit) -> schema::CgroupLimit<'_> {
+    schema::CgroupLimit { path: limit.path.as_str().into(), limit_bytes: limit.most.0, current_bytes: limit.current.0 }
+}
+
+pub(super) fn counters(counters: &MemoryCounters) -> schema::MemoryCounters {
+    let number = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0);
+    let unmapped_shmem = counters.unmapped_shmem();
+    let kernel = &counters.kernel;
+    schema::MemoryCounters {
+        anonymous_bytes: number(counters.anonymous),
+        file_bytes: number(counters.file),
+        shmem_bytes: number(counters.shmem),
+        mapped_bytes: number(counters.mapped),
+        unmapped_bytes: number(counters.unmapped()),
+        unmapped_shmem_least_bytes: unmapped_shmem.map(|(least, _)| least.0),
+        unmapped_shmem_most_bytes: unmapped_shmem.map(|(_, most)| most.0),
+        dirty_bytes: number(counters.dirty),
+        clean_bytes: number(counters.clean()),
+        swap_bytes: number(counters.swap),
+        kernel: schema::KernelMemory {
+            bytes: number(kernel.sum()),
+            slab_reclaimable_bytes: number(kernel.slab_reclaimable),
+            slab_unreclaimable_bytes: number(kernel.slab_unreclaimable),
+            stack_bytes: number(kernel.stacks),
+            page_table_bytes: number(kernel.page_tables),
+            socket_bytes: number(kernel.sockets),
+            per_cpu_bytes: number(kernel.per_cpu),
+            vmalloc_bytes: number(kernel.vmalloc),
+        },
+    }
+}
+
+pub(super) fn pressure(pressure: Pressure) -> schema::Pressure {
     schema::Pressure { some: shares(pressure.some), full: pressure.full.map(shares) }
 }
 

@@ -4,11 +4,11 @@
 use std::io;
 
 use memtrace_model::format as number;
-use memtrace_model::{Bytes, CgroupMemory, Explanation, HeapSource, Pressure, plain};
+use memtrace_model::{Bytes, CgroupMemory, Explanation, HeapSource};
 
+use super::cgroup_facts::{limit, pressure};
+use super::facts;
 use super::painter::Painter;
-use super::rss_parts::share;
-use crate::wrap::wrapped;
 
 pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
     let counted = &page.counted;
@@ -24,11 +24,7 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Wri
     let waits = page.cgroup.as_ref().and_then(|group| group.pressure).map(|found| ("its pressure", pressure(found)));
     lines.extend(waits);
     lines.extend(page.pressure.map(|found| ("machine", pressure(found))));
-    for (name, text) in lines {
-        let text = wrapped(&plain(&text), 18);
-        writeln!(out, "  {name:<15} {}", text.trim_start())?;
-    }
-    Ok(())
+    facts::write(&lines, out)
 }
 
 fn heap(page: &Explanation) -> Option<String> {
@@ -61,28 +57,11 @@ fn huge(page: &Explanation) -> Option<(&'static str, String)> {
 fn cgroup(group: &CgroupMemory) -> String {
     let mut text = format!("{} uses {}", group.path, group.current);
     let part = |name: &str, bytes: Option<Bytes>| bytes.map(|bytes| format!("{bytes} {name}"));
+    let counters = &group.counters;
     let parts: Vec<_> =
-        [part("anonymous", group.anonymous), part("page cache", group.file)].into_iter().flatten().collect();
+        [part("anonymous", counters.anonymous), part("page cache", counters.file)].into_iter().flatten().collect();
     if !parts.is_empty() {
         text += &format!(" ({})", parts.join(", "));
     }
-    match &group.limit {
-        None => text + "; no limit",
-        Some(limit) if limit.path == group.path => {
-            text + &format!(", {} of its limit of {}", number::percent(share(limit.current, limit.most)), limit.most)
-        }
-        Some(limit) => {
-            text + &format!(
-                "; the limit of {}, {}, is used to {}",
-                limit.path,
-                limit.most,
-                number::percent(share(limit.current, limit.most))
-            )
-        }
-    }
-}
-
-fn pressure(found: Pressure) -> String {
-    let full = found.full.map_or_else(String::new, |full| format!(", all of them {:.2}%", full.minute));
-    format!("tasks stalled on memory {:.2}% of the last minute{full}", found.some.minute)
+    text + &limit(group)
 }

@@ -8,7 +8,7 @@ pub(super) struct Part {
     pub(super) kind: PartKind,
     pub(super) name: String,
     pub(super) resident: Bytes,
-    /// Sizes of the part, for the columns of mapped and swapped-out bytes; `None` for a subpart.
+    /// Sizes of the part, for the columns after the bar; `None` for a subpart.
     pub(super) beyond: Option<MemorySizes>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn list(page: &Explanation) -> Vec<Part> {
     let files = sum(page.files.iter().map(|file| file.held));
     let copied = Bytes(page.files.iter().map(|file| file.copied.0).sum());
     parts.push(outer(PartKind::Files, "files", files));
-    parts.push(inner(PartKind::FilesCopied, "private copies of written pages", copied));
+    parts.push(inner(PartKind::FilesCopied, "own copies of written pages", copied));
     parts.push(inner(PartKind::FilesClean, "as they are on disk", Bytes(files.resident.0.saturating_sub(copied.0))));
     parts.push(outer(PartKind::Shmem, "shared memory", sum(page.shmem.iter().map(|named| named.held))));
     parts.push(outer(PartKind::Special, "kernel (vdso) and devices", page.special));

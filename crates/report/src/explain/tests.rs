@@ -1,5 +1,6 @@
 use memtrace_model::{
-    CgroupLimit, CgroupMemory, HeapMemory, HeapSource, HeapStats, Pid, Pressure, Stalled, StatusCounters, ThreadStacks,
+    CgroupEvents, CgroupLimit, CgroupMemory, HeapMemory, HeapSource, HeapStats, Pid, Pressure, Stalled, StatusCounters,
+    ThreadStacks,
 };
 
 use super::painter::Weight;
@@ -48,7 +49,8 @@ fn first_of(change: impl Fn(&mut Explanation)) -> (String, Option<String>) {
 }
 
 const fn resident(mib: u64) -> MemorySizes {
-    MemorySizes { reserved: Bytes(mib * MIB), resident: Bytes(mib * MIB), swap: Bytes(0), huge: Bytes(0) }
+    let size = Bytes(mib * MIB);
+    MemorySizes { reserved: size, resident: size, swap: Bytes(0), huge: Bytes(0), returnable: Bytes(0) }
 }
 
 #[test]
@@ -94,13 +96,14 @@ fn free_heap_memory_is_a_warning_and_no_leak() {
     let mut page = page();
     let HeapSource::Known(stats) = &mut page.heap.source else { unreachable!() };
     stats.in_use_resident = Bytes(30 * MIB);
+    stats.trimmable = Bytes(60 * MIB);
     stats.arenas = 4;
     let said = said(&page);
     assert!(
         said[0].starts_with("70.0% of the RSS (70.00 MiB) is free heap memory") && said[0].contains("no leak"),
         "{said:?}"
     );
-    assert!(said[1].contains("malloc_trim(3)") && said[1].contains("with 4 arenas"), "{said:?}");
+    assert!(said[1].contains("malloc_trim(3) returns at least 60.00 MiB of it; with 4 arenas"), "{said:?}");
 }
 
 #[test]
@@ -113,6 +116,19 @@ fn a_near_limit_comes_first_as_an_alarm() {
     let advice = advice::conclusions(&page);
     assert_eq!(advice[0].weight, Weight::Alarm);
     assert!(advice[0].text.starts_with("The control group /a uses 95.0% of its limit: 95.00 MiB of 100.00 MiB."));
+}
+
+#[test]
+fn oom_kills_and_shared_pages_lead_to_other_commands() {
+    let mut page = page();
+    page.pss = Bytes(10 * MIB);
+    let events = CgroupEvents { oom_kill: Some(2), ..CgroupEvents::default() };
+    page.cgroup = Some(CgroupMemory { path: "/a".into(), events, ..CgroupMemory::default() });
+    let advice = advice::conclusions(&page);
+    assert!(advice[0].text.starts_with("The OOM killer has killed 2 processes of the control group /a"), "{advice:?}");
+    assert_eq!(advice[0].command.as_deref(), Some("sudo memtrace reclaim --all"));
+    assert!(advice[2].text.contains("the share of this process is 10.00 MiB (PSS)"), "{advice:?}");
+    assert!(advice[2].text.contains("--children, --comm or --cgroup"), "{advice:?}");
 }
 
 #[test]

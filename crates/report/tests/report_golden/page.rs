@@ -2,7 +2,7 @@
 
 use memtrace_model::{
     Bytes, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MappingKind,
-    MemorySizes, NamedMemory, Pid, Pressure, Stalled, StatusCounters, ThreadStacks, Tid,
+    MemoryCounters, MemorySizes, NamedMemory, Pid, Pressure, Stalled, StatusCounters, ThreadStacks, Tid,
 };
 use memtrace_report::{PageOptions, write_explanation_json, write_explanation_text};
 
@@ -15,7 +15,13 @@ const fn mib(number: u64) -> Bytes {
 }
 
 const fn held(reserved: u64, resident: u64) -> MemorySizes {
-    MemorySizes { reserved: mib(reserved), resident: mib(resident), swap: Bytes(0), huge: Bytes(0) }
+    MemorySizes {
+        reserved: mib(reserved),
+        resident: mib(resident),
+        swap: Bytes(0),
+        huge: Bytes(0),
+        returnable: Bytes(0),
+    }
 }
 
 fn named(name: &str, mappings: u32, held: MemorySizes) -> NamedMemory {
@@ -29,7 +35,7 @@ fn file(path: &str, held: MemorySizes, copied: Bytes) -> FileMemory {
 /// Returns an explanation of 990 MiB of an RSS of 1000 MiB.
 fn page() -> Explanation {
     let waited = |minute| Stalled { ten_seconds: 9.5, minute, five_minutes: 1.0, total: Default::default() };
-    let heap = MemorySizes { swap: mib(20), huge: mib(64), ..held(1800, 700) };
+    let heap = MemorySizes { swap: mib(20), huge: mib(64), returnable: mib(180), ..held(1800, 700) };
     Explanation {
         pid: Pid(4711),
         comm: "sess\x1b[31mions".into(),
@@ -55,6 +61,7 @@ fn page() -> Explanation {
                 mapped: mib(120),
                 mapped_blocks: 17,
                 free: mib(1270),
+                trimmable: mib(180),
                 own: Bytes(4711),
                 arenas: 9,
                 in_use_resident: mib(500),
@@ -74,7 +81,7 @@ fn page() -> Explanation {
                 held(90, 60),
                 mib(30),
             ),
-            file("/srv/bin/sessions", held(60, 40), mib(5)),
+            file("/srv/bin/sessions", MemorySizes { returnable: mib(35), ..held(60, 40) }, mib(5)),
             file("/usr/lib/x86_64-linux-gnu/libc.so.6", held(2, 0), Bytes(0)),
         ],
         shmem: vec![named("/memfd:pool", 1, held(64, 50))],
@@ -86,9 +93,9 @@ fn page() -> Explanation {
             path: "/system.slice/sessions.service".into(),
             current: mib(1180),
             limit: Some(CgroupLimit { path: "/system.slice".into(), most: mib(1280), current: mib(1200) }),
-            anonymous: Some(mib(860)),
-            file: Some(mib(310)),
+            counters: MemoryCounters { anonymous: Some(mib(860)), file: Some(mib(310)), ..MemoryCounters::default() },
             pressure: Some(Pressure { some: waited(12.25), full: Some(waited(3.5)) }),
+            ..CgroupMemory::default()
         }),
         pressure: Some(Pressure { some: waited(14.0), full: None }),
         file_timeouts: 0,

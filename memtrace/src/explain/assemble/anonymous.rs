@@ -33,7 +33,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
     pub(super) fn add(&mut self, index: usize, kind: MappingKind, parts: &mut Parts) {
         let vma = &self.memory.vmas[index];
         let whole = span_of(vma);
-        let mut left = vma.sizes.held();
+        let mut left = vma.sizes.held(kind);
         let claims = self.memory.glibc.as_ref().map_or(&[][..], |walk| &walk.spans);
         // Binary search: there may be tens of thousands of VMAs and of blocks with their own mmap.
         let first = claims.partition_point(|claim| claim.end <= whole.start);
@@ -71,12 +71,15 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
     /// that are not attributed yet.
     fn take_sizes(&self, left: &mut MemorySizes, piece: Span) -> MemorySizes {
         let measured = self.inspector.sizes(piece).unwrap_or_default();
+        let resident = measured.resident.min(left.resident);
         let held = MemorySizes {
             reserved: piece.length().min(left.reserved),
-            resident: measured.resident.min(left.resident),
+            resident,
             swap: measured.swap.min(left.swap),
-            // The kernel does not report the positions of huge pages. They are most likely in the resident part.
-            huge: measured.resident.min(left.resident).min(left.huge),
+            // The kernel reports the positions neither of huge pages nor of freed pages. They are most likely in the resident
+            // part.
+            huge: resident.min(left.huge),
+            returnable: resident.min(left.returnable),
         };
         *left = left.without(held);
         held

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use memtrace_host::procfs::Sizes;
-use memtrace_model::{FileMemory, MemorySizes, NamedMemory};
+use memtrace_model::{FileMemory, MappingKind, MemorySizes, NamedMemory};
 
 /// Memory sizes by name.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(super) struct FileTotals(BTreeMap<String, FileMemory>);
 impl FileTotals {
     pub(super) fn add(&mut self, path: &Path, sizes: Sizes) {
         let file = self.0.entry(path.to_string_lossy().into_owned()).or_default();
-        file.held += sizes.held();
+        file.held += sizes.held(MappingKind::File);
         // A written page of a private mapping is a copy, no longer part of the file.
         file.copied.0 += sizes.anonymous.0.min(sizes.resident.0);
     }

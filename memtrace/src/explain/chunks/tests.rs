@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Memory with these words from address `BASE` on. Half of each range is resident.
+/// Memory with these words from address `BASE` on. Half of each range is resident. A page has 32 bytes.
 struct FakeMemory(Vec<u64>);
 
 const BASE: u64 = 0x1000;
@@ -15,6 +15,10 @@ impl WordReader for FakeMemory {
 
     fn resident(&self, start: AbsAddr, end: AbsAddr) -> Bytes {
         Bytes((end.0 - start.0) / 2)
+    }
+
+    fn page(&self) -> Bytes {
+        Bytes(0x20)
     }
 }
 
@@ -51,10 +55,23 @@ fn used_and_free_chunks_are_distinguished() {
         blocks: 2,
         in_use_resident: Bytes(0x30),
         free: Bytes(0x60 + 0x140),
+        // From 0x1060, the first page after the header, to the end of the chunk.
+        trimmable: Bytes(0x20 / 2),
+        // Without 33 bytes (`MINSIZE` + 1), the top chunk has 0x11f bytes.
+        trimmable_top: Bytes(0x100 / 2),
         fences: Bytes(0),
         end: AbsAddr(BASE + 0x200),
     };
     assert_eq!(main_arena().walk(), Ok(expected));
+}
+
+#[test]
+fn free_chunks_without_a_whole_page_cannot_be_trimmed() {
+    let memory = FakeMemory::new(0);
+    let inner = |start: u64, end: u64| trimmable(AbsAddr(BASE + start), AbsAddr(BASE + end), &memory).0;
+    let top = |start: u64, end: u64| trimmable_top(AbsAddr(BASE + start), AbsAddr(BASE + end), &memory).0;
+    assert_eq!([inner(0, 0x50), inner(0x10, 0x60), inner(0x10, 0x70)], [0, 0x10, 0x10]);
+    assert_eq!([top(0, 0x40), top(0, 0x50), top(0x10, 0x60)], [0, 0x10, 0x10]);
 }
 
 #[test]

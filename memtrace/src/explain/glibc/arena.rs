@@ -112,6 +112,8 @@ impl Heap {
             let (first, tally) = walk_from(at, foreign, end, view)?;
             let mut contents = ArenaContents { own: Bytes(first.0 - start.0), ..ArenaContents::default() };
             contents.add(tally);
+            // malloc_trim(3) trims the top chunk of the main arena only (`mtrim`, malloc/malloc.c).
+            contents.tally.trimmable_top = Bytes(0);
             // Only the main arena has fenceposts before the end of a region.
             if tally.end == end { Ok(contents) } else { Err(WalkError { at: tally.end }) }
         })
@@ -124,6 +126,8 @@ impl ArenaContents {
         self.tally.blocks += tally.blocks;
         self.tally.in_use_resident.0 += tally.in_use_resident.0;
         self.tally.free.0 += tally.free.0;
+        self.tally.trimmable.0 += tally.trimmable.0;
+        self.tally.trimmable_top.0 += tally.trimmable_top.0;
         self.own.0 += tally.fences.0;
     }
 }
@@ -159,6 +163,7 @@ fn read_consistently(
         let mut view = reader.view(span.start, span.end).map_err(|_| HeapError::Unreadable)?;
         match read(&mut view) {
             Ok(contents) => return Ok(contents),
+            Err(WalkError { .. }) if reader.is_late() => return Err(HeapError::Late),
             Err(WalkError { .. }) if view.residence.swapped > 0 => error = HeapError::Swapped,
             Err(WalkError { .. }) => error = HeapError::Inconsistent,
         }

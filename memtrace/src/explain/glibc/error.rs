@@ -9,4 +9,6 @@ pub(in crate::explain) enum HeapError {
     Swapped,
     /// No permission to read the memory of the process.
     Unreadable,
+    /// The time for the walk was over.
+    Late,
 }

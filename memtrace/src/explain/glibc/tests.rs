@@ -36,7 +36,7 @@ impl FakeHeap {
     }
 
     fn walk(&self) -> HeapWalk {
-        walk_heap(&MemoryReader::open(Pid(std::process::id())).unwrap(), &[self.region()])
+        walk_heap(&MemoryReader::open(Pid(std::process::id()), None).unwrap(), &[self.region()])
     }
 }
 

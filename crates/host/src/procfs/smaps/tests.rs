@@ -58,10 +58,13 @@ fn recorded_vmas_are_parsed() {
         reserved: kib(132),
         resident: kib(88),
         pss: kib(44),
+        pss_dirty: kib(44),
         shared: kib(88),
+        clean: kib(4),
         referenced: kib(80),
         anonymous: kib(88),
         swap: kib(12),
+        swap_pss: kib(6),
         ..Sizes::default()
     };
     assert_eq!((heap.sizes, heap.hugetlb, heap.device_memory, heap.grows_down), (expected, false, false, false));
@@ -71,6 +74,62 @@ fn recorded_vmas_are_parsed() {
         Sizes { reserved: kib(4096), resident: kib(2048), huge: kib(2052), hugetlb: kib(6144), ..Sizes::default() };
     assert_eq!((huge.sizes, huge.hugetlb, huge.device_memory, huge.grows_down), (expected, true, true, true));
     assert!(huge.entry.shared && !heap.entry.shared);
+}
+
+/// Of a worker of a preforking server on Linux 6.1. `Pss_Anon` and the two lines after it are only in `smaps_rollup`.
+const ROLLUP: &str = "\
+55d0c0a00000-7ffd3b5f2000 ---p 00000000 00:00 0                          [rollup]
+Rss:               60000 kB
+Pss:               21000 kB
+Pss_Dirty:         17000 kB
+Pss_Anon:          16500 kB
+Pss_File:           4000 kB
+Pss_Shmem:           500 kB
+Shared_Clean:      12000 kB
+Shared_Dirty:      34000 kB
+Private_Clean:      1000 kB
+Private_Dirty:     13000 kB
+Referenced:        59000 kB
+Anonymous:         46000 kB
+LazyFree:            640 kB
+Swap:                 96 kB
+SwapPss:              24 kB
+Locked:                8 kB
+";
+
+#[test]
+fn recorded_rollup_is_parsed() {
+    let vmas = all(ROLLUP);
+    let [rollup] = &vmas[..] else { panic!("{vmas:?}") };
+    let expected = Sizes {
+        resident: kib(60_000),
+        pss: kib(21_000),
+        pss_anonymous: kib(16_500),
+        pss_file: kib(4000),
+        pss_shmem: kib(500),
+        pss_dirty: kib(17_000),
+        shared: kib(46_000),
+        private: kib(14_000),
+        clean: kib(13_000),
+        referenced: kib(59_000),
+        anonymous: kib(46_000),
+        lazy_free: kib(640),
+        swap: kib(96),
+        swap_pss: kib(24),
+        locked: kib(8),
+        ..Sizes::default()
+    };
+    assert_eq!(rollup.sizes, expected);
+}
+
+#[test]
+fn returnable_pages_depend_on_the_kind_of_memory() {
+    let sizes = Sizes { resident: kib(100), clean: kib(90), anonymous: kib(20), lazy_free: kib(7), ..Sizes::default() };
+    let returnable = |sizes: Sizes, kind| sizes.held(kind).returnable;
+    assert_eq!(returnable(sizes, MappingKind::File), kib(80), "copies of pages cannot be dropped");
+    assert_eq!(returnable(Sizes { locked: kib(4), ..sizes }, MappingKind::File), Bytes(0));
+    assert_eq!(returnable(sizes, MappingKind::Anonymous), kib(7));
+    assert_eq!(returnable(sizes, MappingKind::Shmem), Bytes(0));
 }
 
 #[test]

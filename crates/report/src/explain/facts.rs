@@ -1,0 +1,15 @@
+//! Writes facts, each with a name before its text.
+
+use std::io;
+
+use memtrace_model::plain;
+
+use crate::wrap::wrapped;
+
+/// Writes facts. A text may have several lines.
+pub(super) fn write(facts: &[(&str, String)], out: &mut dyn io::Write) -> io::Result<()> {
+    facts.iter().try_for_each(|(name, text)| {
+        let text = wrapped(&plain(text), 18);
+        writeln!(out, "  {name:<15} {}", text.trim_start())
+    })
+}
