@@ -8,7 +8,7 @@ use std::process::Command;
 
 use memtrace_tests::explain::explain;
 use memtrace_tests::process::run;
-use memtrace_tests::report::{HeapBlocks, Sizes};
+use memtrace_tests::report::{HeapBlocks, SelectionExplanation, Sizes};
 use memtrace_tests::{Explanation, Scratch, Victim, explain, tracer, victim};
 use serde::Deserialize;
 
@@ -130,6 +130,81 @@ fn blocks_of_other_glibc_versions_match_mallinfo() {
     }
 }
 
+/// Returns a number of `smaps_rollup` of a process, in bytes.
+fn rollup(pid: u32, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the victim runs");
+    sum_of(&text, &[name])
+}
+
+#[test]
+fn trimmable_pages_are_those_that_malloc_trim_returns() {
+    let mut victim = victim::start("trim");
+    victim.wait_until_reading_stdin();
+    let page = explain::explain_pid(victim.pid());
+    let blocks = page.blocks();
+    assert_eq!((blocks.arenas, blocks.untold_resident_bytes), (2, 0));
+    assert!(blocks.trimmable_bytes > 10 * MIB, "{blocks:#?}");
+    assert_eq!(page.heap.sizes.returnable_bytes, blocks.trimmable_bytes);
+    let before = rollup(victim.pid(), "Anonymous");
+    victim.process().write_line("");
+    assert_eq!(victim.process().read_line(), "trimmed");
+    victim.wait_until_reading_stdin();
+    let returned = before - rollup(victim.pid(), "Anonymous");
+    // The call writes to a few pages of the stack and of the C library.
+    assert!(returned.abs_diff(blocks.trimmable_bytes) <= 16 * 4096, "{returned} {blocks:#?}");
+    assert!(explain::explain_pid(victim.pid()).blocks().trimmable_bytes < MIB / 8);
+    victim.finish();
+}
+
+#[test]
+fn processes_without_permission_are_named_and_counted() {
+    let scratch = Scratch::new();
+    let copy = scratch.copy(tracer::binary(), "memtrace");
+    let user = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let (others, _) = heaps("0");
+    let program = scratch.copy(victim::path("heaps"), "heaps");
+    let mut own = Victim::start(Command::new("setpriv").args(user).arg(program).arg("0"));
+    own.process().read_line();
+    own.wait_until_reading_stdin();
+    let explain_as_nobody = |pids: &[u32]| {
+        let pids = pids.iter().map(|pid| format!("--pid={pid}"));
+        let mut command = Command::new("setpriv");
+        command.args(user).arg(&copy).args(["explain", "--children", "--format", "json"]).args(pids);
+        command.output().expect("memtrace starts")
+    };
+    // A process that the user names is an error; its child processes are not.
+    let output = explain_as_nobody(&[others.pid(), own.pid()]);
+    assert_eq!(output.status.code(), Some(NOT_PERMITTED), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = explain_as_nobody(&[own.pid()]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut command = Command::new("setpriv");
+    let name = fs::read_to_string(format!("/proc/{}/comm", others.pid())).expect("the victim runs");
+    command.args(user).arg(&copy).args(["explain", "--format", "json", "--comm", name.trim()]);
+    let output = command.output().expect("memtrace starts");
+    assert_eq!(output.status.code(), Some(INCOMPLETE), "{}", String::from_utf8_lossy(&output.stderr));
+    let page: SelectionExplanation = serde_json::from_slice(&output.stdout).expect("explain writes its own JSON");
+    assert!(page.processes.iter().any(|process| process.pid == own.pid()), "{page:#?}");
+    assert!(page.unread.not_permitted >= 1 && page.unread.rss_bytes > 0, "{page:#?}");
+    let mut named = page.unread.named.iter().filter(|process| process.reason == "not_permitted");
+    assert!(named.any(|process| process.comm == name.trim() && process.rss_bytes.is_some()), "{page:#?}");
+    others.finish();
+    own.finish();
+}
+
+#[test]
+fn selections_without_a_process_are_refused() {
+    let refused = |arguments: &[&str], code: i32, part: &str| {
+        let output = explain(arguments);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(code), 0), "{text}");
+        assert!(text.contains(part) && text.contains("tip: "), "{text}");
+    };
+    refused(&["--comm", "no-such-name"], NO_SUCH_PROCESS, "the processes of command no-such-name do not run");
+    refused(&["--cgroup", "no-such.slice"], NO_SUCH_PROCESS, "there is no control group no-such.slice");
+    refused(&["--pid", "2", "--children"], UNTRACEABLE, "kernel thread");
+    refused(&["--children"], 2, "no process is given");
+}
+
 /// Returns a file of 16 MiB that is entirely in the page cache.
 fn file_of_16_mib(scratch: &Scratch) -> PathBuf {
     let path = scratch.join("data");
@@ -232,6 +307,7 @@ fn explain_does_not_disturb_the_process() {
 const NO_SUCH_PROCESS: i32 = 3;
 const NOT_PERMITTED: i32 = 4;
 const UNTRACEABLE: i32 = 8;
+const INCOMPLETE: i32 = 20;
 
 /// Returns the exit code and standard error of `explain` for a process that it refuses.
 fn refused(pid: u32) -> (Option<i32>, String) {
