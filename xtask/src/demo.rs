@@ -4,6 +4,7 @@ mod report;
 mod service;
 
 use std::fs;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use harness::Report;
@@ -32,20 +33,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     bpf::run(workspace)?;
 
     let memtrace = command::build_release(workspace)?;
-
-    ui::step("Building the demo service");
-    let target = workspace.join("target/frame-pointers");
-    command::run(
-        command::cargo()
-            .current_dir(workspace.root())
-            .args(["build", "--release", "--package", "memtrace-demo", "--target-dir"])
-            .arg(&target)
-            // The flag needs a separate target folder: in a shared one, Cargo would rebuild everything else.
-            .env("RUSTFLAGS", "-Cforce-frame-pointers=yes"),
-    )?;
+    let service = build_service(workspace)?;
 
     ui::step("Starting the demo service");
-    let service = Service::start(&target.join("release/demo-service"))?;
+    let service = Service::start(&service)?;
     ui::note(&format!("its PID is {}", service.pid()));
 
     ui::step(&format!("Attaching memtrace to process {} for {DURATION}", service.pid()));
@@ -63,4 +54,19 @@ pub(crate) fn run(workspace: &Workspace) -> Result<()> {
     let summary = report::summarize(&report, LEAKING_FUNCTION)?;
     ui::result(&format!("\n{summary}\n\nThe flame graph: {}", workspace.join(PICTURE).display()));
     Ok(())
+}
+
+/// Builds the demo service, and returns its path.
+pub(crate) fn build_service(workspace: &Workspace) -> Result<PathBuf> {
+    ui::step("Building the demo service");
+    let target = workspace.join("target/frame-pointers");
+    command::run(
+        command::cargo()
+            .current_dir(workspace.root())
+            .args(["build", "--release", "--package", "memtrace-demo", "--target-dir"])
+            .arg(&target)
+            // The flag needs a separate target folder: in a shared one, Cargo would rebuild everything else.
+            .env("RUSTFLAGS", "-Cforce-frame-pointers=yes"),
+    )?;
+    Ok(target.join("release/demo-service"))
 }

@@ -8,6 +8,7 @@ mod debian;
 mod demo;
 mod docs;
 mod fuzz;
+mod guide;
 mod kernels;
 mod libraries;
 mod lint;
@@ -85,6 +86,12 @@ const TASKS: &[Task] = &[
         name: "docs",
         does: "write docs/json.md and its schema from the types of the JSON, and docs/reference.md from those of the command line",
         run: Run::Alone(docs::run),
+    },
+    Task {
+        name: "guide",
+        does: "write the outputs and pictures of README.md and the guide from real runs, as root (--check: compare them; NAME...: \
+               only these scenarios)",
+        run: Run::WithOptions(guide::run),
     },
     Task {
         name: "lint",

@@ -72,6 +72,14 @@ const SOAK: &[Requirement] = &[
     Requirement { name: "taskset", package: "util-linux" },
 ];
 
+/// Programs that `cargo xtask guide` runs, besides those of the tests and the viewers.
+const GUIDE: &[Requirement] = &[
+    Requirement { name: "/usr/bin/sqlite3", package: "sqlite3" },
+    Requirement { name: "jq", package: "jq" },
+    Requirement { name: "/usr/sbin/nginx", package: "nginx-light" },
+    Requirement { name: "ab", package: "apache2-utils" },
+];
+
 /// Installs the requirements of builds, the demo and the tests; with `--long`, of the long tier too.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<()> {
     let tier = match options {
@@ -110,7 +118,7 @@ pub(crate) fn for_soak() -> Result<()> {
 pub(crate) fn for_tests(workspace: &Workspace, tier: Tier) -> Result<()> {
     match tier {
         Tier::Short => ensure(TESTS, "the tests")?,
-        Tier::Long => ensure(&[TESTS, VIEWERS].concat(), "the tests of the long tier")?,
+        Tier::Long => ensure(&[TESTS, VIEWERS, GUIDE].concat(), "the tests of the long tier")?,
     }
     libraries::ensure(workspace)?;
     viewers::ensure(workspace, tier)

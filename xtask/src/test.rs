@@ -24,7 +24,7 @@ use crate::kernels::{self, Kernel};
 use crate::privilege::Root;
 use crate::tier::Tier;
 use crate::workspace::Workspace;
-use crate::{bpf, command, fuzz, lint, setup, soak, ui};
+use crate::{bpf, command, fuzz, guide, lint, setup, soak, ui};
 
 /// Name prefix of tests that run as root, in packages other than [`PRIVILEGED_PACKAGE`].
 const PRIVILEGED_PREFIX: &str = "privileged_";
@@ -93,6 +93,13 @@ fn run_tier(workspace: &Workspace, tier: Tier) -> Result<()> {
             match steps.time("soak", || run_soak(workspace, root, tier, &binaries)) {
                 Ok(()) => results.check(String::from("soak")),
                 Err(error) => results.problem(format!("soak: {error:#}")),
+            }
+            if tier == Tier::Long {
+                match steps.time("guide", || guide::check_in_tests(workspace, root)) {
+                    Ok(problems) if problems.is_empty() => results.check(String::from("guide")),
+                    Ok(problems) => problems.into_iter().for_each(|problem| results.problem(problem)),
+                    Err(error) => results.problem(format!("guide: {error:#}")),
+                }
             }
         }
         Err(error) => results.add_missing_group(Group::Privileged, &format!("{error:#}")),
