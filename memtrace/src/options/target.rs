@@ -86,7 +86,8 @@ pub(crate) struct TargetArgs {
 
     /// Start this command and trace it from its first instruction to its end
     ///
-    /// Under sudo, the command runs as the user that called sudo.
+    /// Under sudo, the command runs as the user that called sudo. Until it ends, probes in the C library slow down all processes of
+    /// the machine a little, unless --no-children is given.
     #[arg(last = true, value_names = ["CMD", "ARGS"], num_args = 1.., help_heading = TARGET)]
     pub(crate) command: Vec<OsString>,
 }

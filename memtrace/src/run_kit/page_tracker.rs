@@ -49,7 +49,7 @@ pub(crate) fn any() -> Result<(PageTracker, WorkingSetMethod), Error> {
         Err(Error::Kernel { .. }) if procfs::has_soft_dirty() => Ok((PageTracker::Written, WorkingSetMethod::Written)),
         Err(Error::Kernel { .. }) => Err(lacks(
             "a way to find single pages that were touched (CONFIG_IDLE_PAGE_TRACKING or CONFIG_MEM_SOFT_DIRTY)",
-            "use a kernel with one of these options; `memtrace wss` measures touched memory of whole processes on any kernel",
+            "use a kernel with one of these options; `memtrace wss` needs none of them to measure the touched memory of whole processes",
         )),
         Err(error) => Err(error),
     }
