@@ -9,7 +9,7 @@ mod shape;
 mod stage;
 mod table;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context as _, Result, bail};
@@ -79,6 +79,10 @@ struct Made {
 }
 
 fn perform(workspace: &Workspace, root: Root, scenarios: &[&Scenario]) -> Result<Made> {
+    let unknown = without_rows(&pages(workspace)?)?;
+    if !unknown.is_empty() {
+        bail!("{}", unknown.join("\n"));
+    }
     let programs = Programs { memtrace: command::build_release(workspace)?, demo: demo::build_service(workspace)? };
     let mut made = Made::default();
     for golden in GOLDEN {
@@ -167,6 +171,39 @@ impl Golden {
     }
 }
 
+/// Returns the names of all samples: of the table, of golden files, and of those that are kept.
+fn sample_names() -> impl Iterator<Item = &'static str> {
+    let made = SCENARIOS.iter().flat_map(|scenario| scenario.samples).map(|sample| sample.name);
+    let golden = GOLDEN.iter().map(|golden| golden.sample.name);
+    made.chain(golden).chain(KEPT.iter().map(|kept| kept.name).filter(|name| !name.contains('/')))
+}
+
+/// Returns the paths of all pictures: of the table, and of those that are kept.
+fn picture_paths() -> impl Iterator<Item = &'static str> {
+    let made = SCENARIOS.iter().flat_map(|scenario| scenario.pictures).map(|picture| picture.path);
+    made.chain(KEPT.iter().map(|kept| kept.name).filter(|name| name.contains('/')))
+}
+
+/// Returns a line for each output and each picture of the pages that no row of the table makes.
+fn without_rows(pages: &[(String, String)]) -> Result<Vec<String>> {
+    let (samples, pictures): (BTreeSet<_>, BTreeSet<_>) = (sample_names().collect(), picture_paths().collect());
+    let mut problems = Vec::new();
+    for (path, text) in pages {
+        for block in page::blocks(text).with_context(|| path.clone())? {
+            let unknown = block.marker.filter(|name| !samples.contains(*name));
+            let unknown = unknown.map(|name| format!("line {}: the sample {name} is not in the table", block.line));
+            problems.extend(page::problem(&block).or(unknown).map(|problem| format!("{path}: {problem}")));
+        }
+        for target in page::pictures(text) {
+            let picture = page::resolve(path, target)?;
+            if !pictures.contains(picture.as_str()) {
+                problems.push(format!("{path}: the picture {picture} is not in the table"));
+            }
+        }
+    }
+    Ok(problems)
+}
+
 /// Returns the paths and the texts of README.md and of the pages of the guide.
 fn pages(workspace: &Workspace) -> Result<Vec<(String, String)>> {
     let entries = fs::read_dir(workspace.join(GUIDE)).with_context(|| format!("cannot list {GUIDE}"))?;
@@ -184,8 +221,6 @@ fn pages(workspace: &Workspace) -> Result<Vec<(String, String)>> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::scenario::Step;
     use super::*;
 
@@ -195,48 +230,38 @@ mod tests {
         (workspace, pages)
     }
 
-    fn samples() -> impl Iterator<Item = &'static Sample> {
-        let golden = GOLDEN.iter().map(|golden| &golden.sample);
-        SCENARIOS.iter().flat_map(|scenario| scenario.samples).chain(golden)
-    }
-
-    fn kept(are_pictures: bool) -> impl Iterator<Item = &'static str> {
-        KEPT.iter().map(|kept| kept.name).filter(move |name| name.contains('/') == are_pictures)
+    #[test]
+    fn every_output_and_picture_has_a_row() {
+        let (_, pages) = all_pages();
+        assert_eq!(without_rows(&pages).unwrap(), [""; 0]);
     }
 
     #[test]
-    fn every_output_has_a_marker() {
-        let (_, pages) = all_pages();
-        let of_page = |(path, text): &(String, String)| -> Vec<String> {
-            let blocks = page::blocks(text).unwrap_or_else(|error| panic!("{path}: {error}"));
-            blocks.iter().filter_map(page::problem).map(|problem| format!("{path}: {problem}")).collect()
-        };
-        assert_eq!(pages.iter().flat_map(of_page).collect::<Vec<_>>(), [""; 0]);
+    fn output_without_a_row_is_found() {
+        let page = |text: &str| vec![(String::from("docs/guide/x.md"), text.to_owned())];
+        let problems = without_rows(&page("<!-- sample: no-such-sample -->\n```text\n```\n")).unwrap();
+        assert_eq!(problems, ["docs/guide/x.md: line 2: the sample no-such-sample is not in the table"]);
+        let problems = without_rows(&page("![A picture](x.png)\n")).unwrap();
+        assert_eq!(problems, ["docs/guide/x.md: the picture docs/guide/x.png is not in the table"]);
+        assert_eq!(without_rows(&page("```text\n```\n")).unwrap().len(), 1);
     }
 
     #[test]
-    fn markers_are_the_rows_of_the_table() {
-        let (_, pages) = all_pages();
+    fn every_row_is_in_one_page() {
+        let (workspace, pages) = all_pages();
         let blocks = pages.iter().flat_map(|(_, text)| page::blocks(text).unwrap());
         let mut markers: Vec<&str> = blocks.filter_map(|block| block.marker).collect();
-        let mut rows: Vec<&str> = samples().map(|sample| sample.name).chain(kept(false)).collect();
+        let mut rows: Vec<&str> = sample_names().collect();
         markers.sort_unstable();
         rows.sort_unstable();
         assert_eq!(markers, rows);
-    }
-
-    #[test]
-    fn pictures_are_the_rows_of_the_table() {
-        let (workspace, pages) = all_pages();
         let targets = pages.iter().flat_map(|(path, text)| {
             page::pictures(text).into_iter().map(|target| page::resolve(path, target).unwrap()).collect::<Vec<_>>()
         });
         let shown: BTreeSet<String> = targets.collect();
-        let made = SCENARIOS.iter().flat_map(|scenario| scenario.pictures).map(|picture| picture.path);
-        let rows: BTreeSet<String> = made.chain(kept(true)).map(str::to_owned).collect();
-        assert_eq!(shown, rows);
-        for path in shown {
-            assert!(workspace.join(&path).exists(), "{path}");
+        for path in picture_paths() {
+            assert!(shown.contains(path), "{path}");
+            assert!(workspace.join(path).exists(), "{path}");
         }
     }
 

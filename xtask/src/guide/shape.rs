@@ -26,7 +26,8 @@ const CUT: char = '…';
 pub(super) fn of(text: &str, varying: &[&str]) -> Vec<String> {
     let mut shape = Shape { lines: Vec::new(), sentence: String::new(), varying };
     let mut is_stack = false;
-    for line in text.lines() {
+    // A long command continues on the next line.
+    for line in text.replace("\\\n", " ").lines() {
         let line = line.trim_end();
         let words = line.trim_start();
         let indent = line.len() - words.len();
@@ -243,6 +244,13 @@ mod tests {
         let other = "Nothing was lost.\nStacks: 99.9% complete.\nCost: 3,602,860 events; 120.2 s of\nprocessor time.\n";
         assert_eq!(of(one, &[]), ["Nothing was lost.", "Stacks: # complete.", "Cost: # events; # of processor time."]);
         assert_eq!(of(one, &[]), of(other, &[]));
+    }
+
+    #[test]
+    fn commands_do_not_depend_on_line_breaks() {
+        let lines = of("$ sudo memtrace --pid 7 \\\n    -o run.json\n", &[]);
+        assert_eq!(lines, of("$ sudo memtrace --pid 4711 -o run.json\n", &[]));
+        assert_eq!(lines, ["$ sudo memtrace --pid # -o run.json"]);
     }
 
     #[test]

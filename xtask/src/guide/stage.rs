@@ -86,7 +86,7 @@ impl<'a> Stage<'a> {
         workspace::create_empty(&folder)?;
         fs::create_dir(folder.join("bin")).context("cannot create the folder of scripts")?;
         let tools = programs.memtrace.parent().context("memtrace is in a folder")?;
-        let search = format!("{}:{}:{}", folder.join("bin").display(), tools.display(), std::env::var("PATH")?);
+        let search = format!("{}:{}:{SYSTEM_PATH}", folder.join("bin").display(), tools.display());
         let variables = vec![
             ("PATH", search),
             ("WORKSPACE", workspace.root().display().to_string()),

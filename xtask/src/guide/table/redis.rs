@@ -126,7 +126,8 @@ pub(super) const LOADED: Scenario = Scenario {
             &[Part::Lines { of: "by-allocator", from: "Allocators", until: Until::Line("Top ") }],
         ),
         Sample::new("hook", &[Part::Lines { of: "hook", from: "Allocators", until: Until::Line("Top ") }]),
-        Sample::new("estimate", &[Part::Matching { of: "attach", texts: &["memtrace: at", "memtrace: warning"] }]),
+        Sample::new("estimate", &[Part::Matching { of: "attach", texts: &["memtrace: at", "memtrace: warning"] }])
+            .varying(BY_LOAD),
         Sample::new("budget", &[Part::Prompt("budget"), Part::Output("budget")]).varying(&["memtrace: warning"]),
         Sample::new(
             "doctor-process",
