@@ -74,10 +74,16 @@ pub(super) const COMMANDS: Scenario = Scenario {
         )
         .width(118),
         Sample::new("exit-code", &[Part::Prompt("exit-code"), Part::Output("exit-code")]),
-        Sample::new("lifetimes", &[Part::Lines { of: "lifetimes", from: "memtrace: sqlite3", until: Until::Line("Nothing was") }]),
-        Sample::new("histogram", &[Part::Prompt("histogram"), Part::Output("histogram")]).width(118),
-        Sample::new("faults-command", &[Part::Lines { of: "faults", from: "resident", until: Until::Line("Nothing was") }])
-            .frames(6),
+        Sample::new(
+            "lifetimes",
+            &[Part::Lines { of: "lifetimes", from: "memtrace: sqlite3", until: Until::Line("Nothing was") }],
+        ),
+        Sample::new("histogram", &[Part::Prompt("histogram"), Part::Output("histogram")]).varying(&["[[#"]),
+        Sample::new(
+            "faults-command",
+            &[Part::Lines { of: "faults", from: "resident", until: Until::Line("Nothing was") }],
+        )
+        .frames(6),
         Sample::new("maps", &[Part::Lines { of: "maps", from: "mapped", until: Until::Line("Nothing was") }])
             .frames(12)
             .varying(&["Not traced"]),

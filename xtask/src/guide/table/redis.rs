@@ -152,12 +152,19 @@ pub(super) const LOADED: Scenario = Scenario {
                 Part::Lines { of: "functions", from: "Tasks", until: Until::Line("Allocator") },
             ],
         ),
-        Sample::new("allocator-calls", &[Part::Lines { of: "functions", from: "Allocator calls", until: Until::Line("Top") }])
-            .lines(7),
-        Sample::new("folded", &[Part::Output("folded")]).width(240),
+        Sample::new(
+            "allocator-calls",
+            &[Part::Lines { of: "functions", from: "Allocator calls", until: Until::Line("Top") }],
+        )
+        .lines(7),
+        Sample::new("folded", &[Part::Output("folded")]).varying(&["redis-server (#)"]),
         Sample::new("json", &[Part::Output("json")]).width(118),
-        Sample::new("largest", &[Part::Prompt("largest"), Part::Output("largest")]).lines(2).width(240),
-        Sample::new("pprof", &[Part::Prompt("pprof"), Part::Output("pprof")]).varying(&["Build ID:", "Dropped", "flat"]),
+        Sample::new("largest", &[Part::Prompt("largest"), Part::Output("largest")]).lines(2).varying(&["#"]),
+        Sample::new("pprof", &[Part::Prompt("pprof"), Part::Output("pprof")]).varying(&[
+            "Build ID:",
+            "Dropped",
+            "flat",
+        ]),
         Sample::new("heaptrack", &[Part::Prompt("heaptrack"), Part::Output("heaptrack")]),
         Sample::new(
             "explain-redis",
