@@ -46,9 +46,12 @@ pub fn send(
         size = TaggedSize::new(size, returned.allocator).0;
     }
     let block = Block { address, size, stack };
-    if settings::records_late_tags() && late_tags::defer(context, number, block, at_entry) {
-        return;
-    }
+    let number = if settings::records_late_tags() {
+        let Some(tag) = late_tags::defer(context, number, block, at_entry) else { return };
+        tag
+    } else {
+        number
+    };
     emit::alloc(context, ring, thread, kind, number, block);
 }
 

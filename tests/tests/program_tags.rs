@@ -69,6 +69,15 @@ fn getters_in_a_wrapper_tag_the_block_of_the_call() {
 }
 
 #[test]
+fn blocks_in_a_wrapper_are_recorded_once() {
+    let functions = "get=current_module()->ret,within=server_share";
+    let (expected, outcome) = traced("shared", &["--tag-from", functions]);
+    let report = outcome.report();
+    assert!(report.losses.values().all(|count| *count == 0), "{:?}", report.losses);
+    assert_eq!((roots(&report), expected.len()), (expected, 3));
+}
+
+#[test]
 fn accounts_with_late_tags_have_exact_marks() {
     let mut victim = start("late", "5000");
     let tracer = Trace::victim(&victim).options(&["--tag-from", WRAPPERS, "--by", "tag"]).accounts().start();

@@ -8,6 +8,8 @@
 //   process   set_phase(id) for all threads, and set_module(id) in some
 //   hook      take(size, id) allocates, and give(block) frees
 //   late      server_malloc(size) and similar functions allocate, and then ask current_module(); some blocks have no module
+//   shared    server_share(size) allocates a block that another thread frees, and then asks current_module(); it also asks before
+//             each of two more blocks
 //   field     set_request(request) sets the module in a field of a structure of the request: its name, and its number
 // Prints the modules with their allocated and live bytes and blocks as one line of JSON.
 extern "C" {
@@ -46,7 +48,10 @@ std::atomic<int> phase{-1};
 pthread_barrier_t begin, end;
 pthread_key_t key;
 int steps;
-enum class Mode { set, nested, specific, getter, process, hook, late, field } mode;
+enum class Mode { set, nested, specific, getter, process, hook, late, field, shared } mode;
+std::atomic<void *> shared_block;
+void *pair[2];
+pthread_barrier_t shared;
 
 thread_local int module_of_thread = -1;
 // Module that current_module() has returned for the last block; -1 if nobody has asked.
@@ -112,6 +117,20 @@ __attribute__((noinline)) void *server_realloc(void *block, size_t size) {
     return block;
 }
 
+// Allocates a block that another thread frees before this one asks for its module. Then asks before each of two blocks.
+__attribute__((noinline)) void server_share(size_t size) {
+    shared_block = malloc(size);
+    pthread_barrier_wait(&shared);
+    pthread_barrier_wait(&shared);
+    current_module();
+    module_of_thread = 0;
+    current_module();
+    pair[0] = malloc(size);
+    module_of_thread = 1;
+    current_module();
+    pair[1] = malloc(size);
+}
+
 // Frees a block before it has asked for its module, and allocates the next one in another wrapper.
 __attribute__((noinline)) void *server_retry(size_t size) {
     void *unsuitable = malloc(size);
@@ -154,12 +173,29 @@ void count_free(Header block) {
     counters_of(block.module).free_count++;
 }
 
-// Counts a block that is freed before the program asks for its module.
-void count_unsuitable(size_t size) {
-    counters_of(-1).alloc_bytes += size;
-    counters_of(-1).alloc_count++;
-    counters_of(-1).free_bytes += size;
-    counters_of(-1).free_count++;
+// Counts a block without a header that is freed soon.
+void count_temporary(int module, size_t size) {
+    counters_of(module).alloc_bytes += size;
+    counters_of(module).alloc_count++;
+    counters_of(module).free_bytes += size;
+    counters_of(module).free_count++;
+}
+
+// A step of the mode `shared`, for the two threads that take part in it.
+void share(size_t self, size_t size) {
+    if (self == 1) {
+        pthread_barrier_wait(&shared);
+        free(shared_block);
+        pthread_barrier_wait(&shared);
+    }
+    if (self != 0)
+        return;
+    count_temporary(-1, size);
+    server_share(size);
+    for (int module = 0; module < 2; module++) {
+        count_temporary(module, size);
+        free(pair[module]);
+    }
 }
 
 void *allocate(uint32_t random, size_t size) {
@@ -173,7 +209,7 @@ void *allocate(uint32_t random, size_t size) {
         case 1:
             return server_calloc(size);
         case 2:
-            count_unsuitable(size);
+            count_temporary(-1, size);
             return server_retry(size);
         default:
             return malloc(size);
@@ -280,6 +316,10 @@ void step(uint32_t &random, size_t self) {
     case Mode::hook:
         module_of_thread = id;
         break;
+    case Mode::shared:
+        module_of_thread = id;
+        share(self, 16 + random % 3000);
+        return;
     }
     replace(next(random));
 }
@@ -323,8 +363,8 @@ void print_modules() {
 }
 
 Mode mode_of(const char *name) {
-    const char *modes[] = {"set", "nested", "specific", "getter", "process", "hook", "late", "field"};
-    for (int i = 0; i < 8; i++)
+    const char *modes[] = {"set", "nested", "specific", "getter", "process", "hook", "late", "field", "shared"};
+    for (int i = 0; i < 9; i++)
         if (strcmp(name, modes[i]) == 0)
             return static_cast<Mode>(i);
     abort();
@@ -349,6 +389,7 @@ int main(int argc, char **argv) {
     pthread_t threads[THREADS];
     pthread_barrier_init(&begin, nullptr, THREADS + 1);
     pthread_barrier_init(&end, nullptr, THREADS + 1);
+    pthread_barrier_init(&shared, nullptr, 2);
     for (size_t i = 0; i < THREADS; i++)
         if (pthread_create(&threads[i], nullptr, run, reinterpret_cast<void *>(i)) != 0)
             abort();

@@ -68,6 +68,7 @@ const MAPS: &[SizedMap] = &[
     map("MEMCG_SCANNED", 1 << 12, 80),
     map_of_tags("THREAD_TAGS", 1 << 16, 64),
     map_of_tags("WRAPPER_CALLS", 1 << 16, 64),
+    map_of_tags("WAITING_RECORDS", 1 << 14, 112),
     map_of_tags("PROCESS_TAGS", 1 << 12, 72),
     map_of_tags("TAGS", 1 << 12, 152),
     SizedMap { name: "ACTIVITY", entries: 1 << 23, entry_bytes: 1, purpose: Purpose::ActivityRing },
@@ -206,7 +207,7 @@ mod tests {
         let tags = MapUses { tags: true, ..none };
         let full = MapSizes::FULL.memory();
         assert_eq!(MapSizes::within(full, 1000, none), Some(MapSizes::FULL));
-        assert_eq!(MapSizes::FULL.with(tags).memory().0 - full.0, (128 << 16) + (224 << 12) - 352);
+        assert_eq!(MapSizes::FULL.with(tags).memory().0 - full.0, (128 << 16) + (112 << 14) + (224 << 12) - 464);
         let half = MapSizes::within(Bytes(full.0 - 1), 3, none).unwrap();
         assert_eq!((half.entries("PAGES"), half.rows), (1 << 19, 3));
         assert!(half.memory() < full);
