@@ -80,7 +80,7 @@ pub(crate) enum Error {
     },
     /// The returns of a function after `within` cannot be probed. Detected before tracing starts.
     #[error(
-        "cannot take tags within {}: its return instructions cannot all be found, and a uretprobe would disturb exceptions or the runtime of the program",
+        "cannot take tags within {}: its calls may not all end at a known return instruction, and a uretprobe would disturb exceptions or the runtime of the program",
         printable(std::path::Path::new(function))
     )]
     TagReturns { function: String },
@@ -252,7 +252,7 @@ impl Error {
                 "name a function of the target's executable or libraries, or give its file, as in set=/usr/bin/server:set_module(id=arg0): `nm -C FILE` and `nm -DC FILE` list the functions of a file".into()
             }
             Self::TagReturns { .. } => {
-                "name a function without a jump table that allocates the blocks, such as one that calls it".into()
+                "name a function that allocates the blocks and has neither a jump table nor a jump to another function at its end, such as one that calls it".into()
             }
             Self::TagProbes { .. } => {
                 "build the program with memtrace.h or the crate memtrace-probes, and do not strip its section headers: `readelf -n FILE` lists the probes of a file".into()
