@@ -1,8 +1,11 @@
-/* `prefork CHILDREN` is a preforking server. Its child processes share 32 MiB of private memory with it, and 16 MiB of shared
- * memory. Each has 4 MiB of its own, and 8 MiB that it has freed with MADV_FREE. */
+/* `prefork CHILDREN [sharer]` is a preforking server. Its child processes share 32 MiB of private memory with it, and 16 MiB of
+ * shared memory. Each has 4 MiB of its own, and 8 MiB that it has freed with MADV_FREE. A sharer uses the memory of the server
+ * itself, as after vfork(2). */
 #define _GNU_SOURCE
 #include "ledger.h"
 
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -10,6 +13,8 @@
 #include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
+
+static char sharer_stack[1 << 16] __attribute__((aligned(64)));
 
 static char *map(size_t size, int flags) {
     char *start = mmap(NULL, size, PROT_READ | PROT_WRITE, flags | MAP_ANONYMOUS, -1, 0);
@@ -34,9 +39,17 @@ _Noreturn static void serve(const volatile char *shared, int ready, int end) {
     _exit(read(end, &byte, 1) == 0 ? 0 : 1);
 }
 
+/* Waits for the end of the parent. Its descriptors are copies. */
+static int share(void *ends) {
+    const int *end = ends;
+    char byte;
+    close(end[1]);
+    return read(end[0], &byte, 1) == 0 ? 0 : 1;
+}
+
 int main(int count, char **words) {
     int ready[2], end[2];
-    if (count != 2 || pipe(ready) || pipe(end))
+    if (count < 2 || pipe(ready) || pipe(end))
         return 2;
     int children = atoi(words[1]);
     map(32 * MIB, MAP_PRIVATE);
@@ -54,6 +67,11 @@ int main(int count, char **words) {
         char byte;
         if (read(ready[0], &byte, 1) != 1)
             return 2;
+    }
+    if (count > 2) {
+        if (clone(share, sharer_stack + sizeof sharer_stack, CLONE_VM | SIGCHLD, end) < 0)
+            return 2;
+        children++;
     }
     print_ready();
     int is_released = wait_for_harness();

@@ -132,17 +132,21 @@ pub struct ProcessSizes {
     pub private_bytes: u64,
     /// RSS. The sum of several processes counts shared pages several times.
     pub rss_bytes: u64,
-    /// Swapped-out memory. Shared pages are divided, as in the PSS.
+    /// Swapped-out private memory. Pages of several processes are divided, as in the PSS. Swapped-out shared memory is not
+    /// included, because the kernel does not divide it among processes.
     pub swap_bytes: u64,
+    /// hugetlb pages, which are in neither the RSS nor the PSS. The sum of several processes counts shared pages several times.
+    pub hugetlb_bytes: u64,
     /// Memory of page tables, which is not in the RSS.
     pub page_table_bytes: u64,
     /// Part of the PSS that can be returned to the kernel without loss and without swap: the sum of the next three.
     pub returnable_bytes: u64,
-    /// Free pages of glibc's heap that malloc_trim(3) returns; 0 if they are not known.
+    /// Estimate of the free pages of glibc's heap that malloc_trim(3) returns, if they are shared as all anonymous pages of the
+    /// process are; 0 if they are not known.
     pub free_heap_bytes: u64,
     /// Pages that the program has freed with `MADV_FREE`.
     pub lazy_free_bytes: u64,
-    /// Unmodified pages of files.
+    /// Unmodified pages of files. The number can include unmodified pages of other kinds.
     pub clean_file_bytes: u64,
 }
 
@@ -165,13 +169,15 @@ pub struct ExplainedProcess<'a> {
 pub struct UnreadProcesses<'a> {
     /// Number of processes that ended before they were read.
     pub exited: u64,
+    /// Number of processes that use the memory of their parent, which is selected too, as after vfork. It counts there.
+    pub shares_memory: u64,
     /// Number of processes that memtrace may not read.
     pub not_permitted: u64,
     /// Number of processes that cannot be read for another reason.
     pub unreadable: u64,
     /// Number of processes for which there was no time.
     pub late: u64,
-    /// Sum of the known RSS of the processes that have not ended.
+    /// Sum of the known RSS of the processes that are missing in the sums.
     pub rss_bytes: u64,
     /// Some of the processes, at most ten for each reason.
     pub named: Vec<UnreadProcess<'a>>,
@@ -186,7 +192,7 @@ pub struct UnreadProcess<'a> {
     pub comm: Text<'a>,
     /// RSS, if known.
     pub rss_bytes: Option<u64>,
-    /// `exited`, `not_permitted`, `unreadable` or `late`.
+    /// `exited`, `shares_memory`, `not_permitted`, `unreadable` or `late`.
     pub reason: Text<'a>,
 }
 
@@ -212,6 +218,8 @@ pub struct MachineMemory {
     pub free_bytes: u64,
     /// Memory that programs can get without swapping, as the kernel estimates it.
     pub available_bytes: u64,
+    /// Pool of hugetlb pages, used or not; `null` if the kernel does not report it.
+    pub hugetlb_bytes: Option<u64>,
     /// Memory by type.
     #[serde(flatten)]
     pub counters: MemoryCounters,
@@ -395,6 +403,8 @@ pub struct KernelMemory {
     pub per_cpu_bytes: Option<u64>,
     /// Memory that was mapped for the kernel by vmalloc.
     pub vmalloc_bytes: Option<u64>,
+    /// Compressed pages of swapped-out memory (zswap).
+    pub zswap_bytes: Option<u64>,
 }
 
 /// Numbers of events of a cgroup since its creation, in version 2 with those of its descendants. A number is `null` if the

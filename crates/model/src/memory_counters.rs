@@ -25,7 +25,7 @@ pub struct MemoryCounters {
 /// Memory of the kernel itself by use. A value is `None` if the kernel does not report it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelMemory {
-    /// Sum of all uses, which may include other ones.
+    /// Sum of all uses but `sockets`. It may include other uses.
     pub total: Option<Bytes>,
     /// Slab memory that the kernel can reclaim, such as cached directory entries and inodes.
     pub slab_reclaimable: Option<Bytes>,
@@ -41,6 +41,8 @@ pub struct KernelMemory {
     pub per_cpu: Option<Bytes>,
     /// Memory that was mapped for the kernel by vmalloc.
     pub vmalloc: Option<Bytes>,
+    /// Compressed pages of swapped-out memory (zswap).
+    pub zswap: Option<Bytes>,
 }
 
 impl MemoryCounters {
@@ -69,20 +71,22 @@ impl MemoryCounters {
 }
 
 impl KernelMemory {
-    /// Returns the total, or the sum of the known uses.
+    /// Returns the total with the buffers of sockets, or the sum of the known uses.
     #[must_use]
     pub fn sum(&self) -> Option<Bytes> {
-        let parts = [
+        let without_sockets = [
             self.slab_reclaimable,
             self.slab_unreclaimable,
             self.stacks,
             self.page_tables,
-            self.sockets,
             self.per_cpu,
             self.vmalloc,
+            self.zswap,
         ];
         let add = |one: Bytes, other: Bytes| Bytes(one.0.saturating_add(other.0));
-        self.total.or_else(|| parts.into_iter().flatten().reduce(add))
+        let total = self.total.or_else(|| without_sockets.into_iter().flatten().reduce(add));
+        // The kernel charges buffers of sockets as pages, not as kernel memory (`mem_cgroup_charge_skmem`, mm/memcontrol.c).
+        total.into_iter().chain(self.sockets).reduce(add)
     }
 }
 
@@ -107,6 +111,7 @@ mod tests {
                 sockets: None,
                 per_cpu: None,
                 vmalloc: None,
+                zswap: None,
             },
         }
     }
@@ -135,5 +140,14 @@ mod tests {
         assert_eq!(kernel.sum(), Some(Bytes(7)));
         assert_eq!(KernelMemory { total: Some(Bytes(9)), ..kernel }.sum(), Some(Bytes(9)));
         assert_eq!(KernelMemory::default().sum(), None);
+    }
+
+    #[test]
+    fn buffers_of_sockets_are_not_in_the_total_of_the_kernel() {
+        let kernel = KernelMemory { sockets: Some(Bytes(20)), zswap: Some(Bytes(1)), ..counters(0, 0, 0).kernel };
+        assert_eq!(kernel.sum(), Some(Bytes(28)));
+        assert_eq!(KernelMemory { total: Some(Bytes(9)), ..kernel }.sum(), Some(Bytes(29)));
+        let alone = KernelMemory { sockets: Some(Bytes(20)), ..KernelMemory::default() };
+        assert_eq!(alone.sum(), Some(Bytes(20)));
     }
 }

@@ -67,8 +67,11 @@ pub struct ProcessSizes {
     pub private: Bytes,
     /// Resident set size. The sum of several processes counts shared pages several times.
     pub resident: Bytes,
-    /// Swapped-out memory. A shared page counts once.
+    /// Swapped-out private memory. A page that n processes use counts as 1/n. The kernel does not divide swapped-out shared
+    /// memory among processes, so it is not included.
     pub swap: Bytes,
+    /// hugetlb pages, which are in neither the RSS nor the PSS. The sum of several processes counts shared pages several times.
+    pub hugetlb: Bytes,
     /// Size of the page tables.
     pub page_tables: Bytes,
     /// Part of the PSS that can be returned to the kernel without loss and without swap.
@@ -78,11 +81,11 @@ pub struct ProcessSizes {
 /// Memory that can be returned to the kernel, as parts of the PSS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Returnable {
-    /// Free pages of glibc's heap, which malloc_trim(3) returns. They are known for the largest processes only.
+    /// Estimate of the free pages of glibc's heap that malloc_trim(3) returns. They are known for the largest processes only.
     pub heap: Bytes,
     /// Pages that the program has freed with `MADV_FREE` and that are still resident.
     pub lazy_free: Bytes,
-    /// Unmodified pages of files.
+    /// Unmodified pages of files. The number can include unmodified pages of other kinds.
     pub clean_file: Bytes,
 }
 
@@ -104,6 +107,8 @@ pub struct MachineMemory {
     pub free: Bytes,
     /// Memory that programs can get without swapping, as the kernel estimates it.
     pub available: Bytes,
+    /// Pool of hugetlb pages, used or not, if the kernel reports it.
+    pub hugetlb: Option<Bytes>,
     /// Memory by type.
     pub counters: MemoryCounters,
 }
@@ -113,6 +118,8 @@ pub struct MachineMemory {
 pub enum UnreadReason {
     /// The process ended before it was read.
     Exited,
+    /// The process uses the memory of its parent, which is selected too.
+    SharesMemory,
     /// memtrace has no permission to read the process.
     NotPermitted,
     /// The process holds a lock of its memory, or its main thread has ended.
@@ -139,13 +146,15 @@ pub struct UnreadProcess {
 pub struct UnreadProcesses {
     /// Number of processes that ended before they were read.
     pub exited: u64,
+    /// Number of processes that use the memory of their parent, which is selected too.
+    pub shares_memory: u64,
     /// Number of processes that memtrace may not read.
     pub not_permitted: u64,
     /// Number of processes that cannot be read for another reason.
     pub unreadable: u64,
     /// Number of processes for which there was no time.
     pub late: u64,
-    /// Sum of the known RSS of the processes that have not ended.
+    /// Sum of the known RSS of the processes that are missing in the sums.
     pub rss: Bytes,
     /// Some of the processes, at most ten for each reason.
     pub named: Vec<UnreadProcess>,
@@ -206,6 +215,7 @@ impl AddAssign for ProcessSizes {
             (&mut self.private, other.private),
             (&mut self.resident, other.resident),
             (&mut self.swap, other.swap),
+            (&mut self.hugetlb, other.hugetlb),
             (&mut self.page_tables, other.page_tables),
             (&mut self.returnable.heap, other.returnable.heap),
             (&mut self.returnable.lazy_free, other.returnable.lazy_free),
@@ -226,13 +236,20 @@ impl Returnable {
 
 impl UnreadReason {
     /// All reasons, ordered as in reports.
-    pub const ALL: [Self; 4] = [Self::Exited, Self::NotPermitted, Self::Unreadable, Self::Late];
+    pub const ALL: [Self; 5] = [Self::Exited, Self::SharesMemory, Self::NotPermitted, Self::Unreadable, Self::Late];
+
+    /// Returns true if the sums lack memory of the process.
+    #[must_use]
+    pub const fn is_loss(self) -> bool {
+        matches!(self, Self::NotPermitted | Self::Unreadable | Self::Late)
+    }
 
     /// Returns the name in JSON.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exited => "exited",
+            Self::SharesMemory => "shares_memory",
             Self::NotPermitted => "not_permitted",
             Self::Unreadable => "unreadable",
             Self::Late => "late",
@@ -244,6 +261,7 @@ impl UnreadReason {
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::Exited => "ended in the meantime",
+            Self::SharesMemory => "the memory is that of the parent, and counts there, as after vfork",
             Self::NotPermitted => "no permission: this takes CAP_SYS_PTRACE",
             Self::Unreadable => "a lock of the memory is held, or the main thread has ended",
             Self::Late => "no time was left",
@@ -255,7 +273,7 @@ impl UnreadProcesses {
     /// Adds a process.
     pub fn add(&mut self, process: UnreadProcess) {
         *self.count_mut(process.reason) += 1;
-        if process.reason != UnreadReason::Exited {
+        if process.reason.is_loss() {
             self.rss.0 = self.rss.0.saturating_add(process.rss.unwrap_or_default().0);
         }
         if self.named(process.reason).count() < MAX_NAMED {
@@ -268,6 +286,7 @@ impl UnreadProcesses {
     pub const fn count(&self, reason: UnreadReason) -> u64 {
         match reason {
             UnreadReason::Exited => self.exited,
+            UnreadReason::SharesMemory => self.shares_memory,
             UnreadReason::NotPermitted => self.not_permitted,
             UnreadReason::Unreadable => self.unreadable,
             UnreadReason::Late => self.late,
@@ -277,6 +296,7 @@ impl UnreadProcesses {
     const fn count_mut(&mut self, reason: UnreadReason) -> &mut u64 {
         match reason {
             UnreadReason::Exited => &mut self.exited,
+            UnreadReason::SharesMemory => &mut self.shares_memory,
             UnreadReason::NotPermitted => &mut self.not_permitted,
             UnreadReason::Unreadable => &mut self.unreadable,
             UnreadReason::Late => &mut self.late,
@@ -288,7 +308,7 @@ impl UnreadProcesses {
         self.named.iter().filter(move |process| process.reason == reason)
     }
 
-    /// Returns true if all processes that have not ended were read.
+    /// Returns true if the sums lack no memory of a process that still runs.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.not_permitted == 0 && self.unreadable == 0 && self.late == 0
@@ -343,11 +363,12 @@ mod tests {
         let mut unread = UnreadProcesses::default();
         let process = |pid, reason| UnreadProcess { pid: Pid(pid), comm: "a".into(), rss: Some(Bytes(7)), reason };
         (0..30).for_each(|pid| unread.add(process(pid, UnreadReason::Exited)));
+        unread.add(process(30, UnreadReason::SharesMemory));
         assert!(unread.is_complete());
         unread.add(process(40, UnreadReason::Late));
-        assert_eq!(UnreadReason::ALL.map(|reason| unread.count(reason)), [30, 0, 0, 1]);
+        assert_eq!(UnreadReason::ALL.map(|reason| unread.count(reason)), [30, 1, 0, 0, 1]);
         assert_eq!((unread.rss, unread.is_complete()), (Bytes(7), false));
-        assert_eq!(UnreadReason::ALL.map(|reason| unread.named(reason).count()), [MAX_NAMED, 0, 0, 1]);
+        assert_eq!(UnreadReason::ALL.map(|reason| unread.named(reason).count()), [MAX_NAMED, 1, 0, 0, 1]);
     }
 
     #[test]

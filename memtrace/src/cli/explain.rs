@@ -107,12 +107,37 @@ fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
     if !target.selects_processes() {
         return Err(ArgConflict::new(
             "no process is given",
-            "give --pid PID for a process, with --children for its child processes too, --cgroup, --comm, --exe or --user \
-             for some processes, or --all for the whole machine",
+            "give --pid PID for a process, with --children for its child processes too, --cgroup, --comm, --exe or \
+             --user for some processes, or --all for the whole machine",
         ));
     }
+    refuse_contradictions(&target)?;
     let target = target.resolve(false)?;
     Ok(Config { target, outputs, top: args.top, colour: console::wants_colour(&io::stdout()) })
+}
+
+/// Refuses combinations of options that select processes. The remedies are those of explanations, not of traces.
+fn refuse_contradictions(target: &TargetArgs) -> Result<(), ArgConflict> {
+    let names_pids = !target.pids.is_empty();
+    if names_pids && target.all {
+        return Err(ArgConflict::new(
+            "--all is given together with --pid",
+            "remove one of them: --all explains the memory of every process and of the machine",
+        ));
+    }
+    if names_pids && (target.selects_by_attribute() || !target.exclude.is_empty()) {
+        return Err(ArgConflict::new(
+            "--pid is given together with a process filter",
+            "give either --pid, or --comm, --exe, --cgroup, --user and --exclude",
+        ));
+    }
+    if target.children && !names_pids {
+        return Err(ArgConflict::new(
+            "--children needs --pid",
+            "remove it: every process that matches is explained, whatever its parent",
+        ));
+    }
+    Ok(())
 }
 
 /// Parses the formats of `memtrace explain`.
@@ -190,8 +215,11 @@ mod tests {
         };
         refused(&[], "no process is given");
         refused(&["--children"], "no process is given");
-        refused(&["--comm", "nginx", "--children"], "--children and --no-children need");
+        refused(&["--comm", "nginx", "--children"], "--children needs --pid");
         refused(&["--pid", "7", "--all"], "--all is given together with --pid");
+        refused(&["--pid", "7", "--comm", "nginx"], "--pid is given together with a process filter");
+        refused(&["--pid", "7", "--exclude", "comm=bash"], "--pid is given together with a process filter");
+        refused(&["--exclude", "comm=bash"], "no process is given");
         refused(&["--all", "--exclude", "thread=gc"], "--exclude thread= does not apply");
     }
 }

@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use memtrace_host::kernel::Memtraces;
 use memtrace_host::procfs::{self, MemoryGroups, Objects, Process, ProcessError};
 use memtrace_host::target_files::TargetFiles;
 use memtrace_host::unread_files;
@@ -51,7 +52,7 @@ struct Candidate {
 /// can be read.
 pub(super) fn explain_selection(target: &Target) -> Result<SelectionExplanation, Error> {
     let mut unread = UnreadProcesses::default();
-    let candidates = candidates(selected_pids(target)?, &mut unread);
+    let candidates = candidates(&selected_pids(target)?, &mut unread);
     let (mut processes, mut others) = (Vec::new(), ProcessesUse::default());
     let mut heaps = Vec::new();
     let deadline = Instant::now() + TIME_FOR_SIZES;
@@ -106,24 +107,34 @@ fn selected_pids(target: &Target) -> Result<Vec<Pid>, Error> {
         selected.dedup();
         return Ok(selected);
     }
-    let selection = RunningSelection::new(filter::resolve(target, false)?);
+    // The sums include other memtraces: their memory is part of the machine, unlike their allocations of a trace.
+    let selection = RunningSelection::new(filter::resolve(target, false, &Memtraces::default())?);
     let mut pids = procfs::all_processes().map_err(failed)?;
     pids.retain(|&pid| selection.contains(pid));
     Ok(pids)
 }
 
-/// Returns the processes that still run, the largest RSS first.
-fn candidates(pids: Vec<Pid>, unread: &mut UnreadProcesses) -> Vec<Candidate> {
+/// Returns the processes that still run, the largest RSS first. `pids`: ordered by pid.
+fn candidates(pids: &[Pid], unread: &mut UnreadProcesses) -> Vec<Candidate> {
     let mut candidates = Vec::with_capacity(pids.len());
-    for pid in pids {
+    for &pid in pids {
         let comm: Comm = procfs::comm(pid).unwrap_or_default().into();
         match procfs::counted(pid) {
+            Ok(counted) if shares_memory(pid, pids) => {
+                unread.add(UnreadProcess { pid, comm, rss: Some(counted.rss), reason: UnreadReason::SharesMemory });
+            }
             Ok(counted) => candidates.push(Candidate { pid, comm, rss: counted.rss }),
             Err(error) => unread.add(UnreadProcess { pid, comm, rss: None, reason: reason(&error) }),
         }
     }
     candidates.sort_by_key(|candidate| (Reverse(candidate.rss), candidate.pid));
     candidates
+}
+
+/// Returns true if a process uses the memory of its parent, and the parent is one of `pids`. The kernel counts a page of this
+/// memory as mapped once, so the page is in the PSS of both processes as a whole.
+fn shares_memory(pid: Pid, pids: &[Pid]) -> bool {
+    procfs::parent_with_same_memory(pid).is_some_and(|parent| pids.binary_search(&parent).is_ok())
 }
 
 impl Candidate {
@@ -169,7 +180,8 @@ fn read_heaps(heaps: Vec<(usize, Process)>, processes: &mut [ProcessUse]) -> u64
         let Some(explanation) = explain_process(&process, deadline) else { continue };
         timeouts += explanation.file_timeouts;
         let HeapSource::Known(stats) = explanation.heap.source else { continue };
-        if stats.undetermined.0 == 0 {
+        // After the deadline, arenas may be missing.
+        if stats.undetermined.0 == 0 && Instant::now() < deadline {
             let anonymous = explanation.counted.anonymous;
             usage.is_heap_known = true;
             usage.sizes.returnable.heap = sizes::proportional(stats.trimmable, usage.sizes.anonymous, anonymous);
@@ -211,8 +223,8 @@ fn cgroups(target: &Target, processes: &[ProcessUse]) -> (Vec<SelectedCgroup>, V
     (cgroups, unknown)
 }
 
-/// Returns true if all processes that still run are in the control group at `path` or a descendant. If the processes were selected
-/// by a group of another hierarchy, they may be elsewhere.
+/// Returns true if all processes that still run are in the control group at `path` or a descendant. If the processes were
+/// selected by a group of another hierarchy, they may be elsewhere.
 fn contains_all(path: &str, processes: &[ProcessUse]) -> bool {
     let Some(groups) = MemoryGroups::find() else { return false };
     processes.iter().filter_map(|process| groups.of(process.pid)).all(|group| group.starts_with(path))

@@ -187,11 +187,12 @@ impl TargetArgs {
 
     /// Returns true if an option selects processes.
     pub(crate) const fn selects_processes(&self) -> bool {
-        let by_attribute = !self.comms.is_empty()
-            || !self.exes.is_empty()
-            || !self.cgroups.is_empty()
-            || !self.users.is_empty();
-        by_attribute || self.all || self.names_processes()
+        self.selects_by_attribute() || self.all || self.names_processes()
+    }
+
+    /// Returns true if an option selects processes by their name, executable, control group or user.
+    pub(crate) const fn selects_by_attribute(&self) -> bool {
+        !self.comms.is_empty() || !self.exes.is_empty() || !self.cgroups.is_empty() || !self.users.is_empty()
     }
 
     /// Returns the names of the excluded threads.

@@ -93,6 +93,19 @@ fn shared_pages_of_a_family_count_once() {
 }
 
 #[test]
+fn memory_of_a_sharer_counts_once() {
+    let victim = victim::start_with("prefork", &["1", "sharer"]);
+    victim.wait_until_reading_stdin();
+    let page = explain::explain_selection(&["--pid", &victim.pid().to_string(), "--children"]);
+    assert_eq!((page.total.processes, page.unread.shares_memory), (2, 1), "{page:#?}");
+    let [sharer] = &page.unread.named[..] else { panic!("{page:#?}") };
+    assert!(sharer.reason == "shares_memory" && page.unread.rss_bytes == 0, "{page:#?}");
+    let anonymous = (32 + 12) * MIB;
+    assert!((anonymous..anonymous + 8 * MIB).contains(&page.total.sizes.pss_anonymous_bytes), "{page:#?}");
+    victim.finish();
+}
+
+#[test]
 fn tmpfs_file_of_a_control_group_is_in_no_process() {
     const FILE: u64 = 64 * MIB;
     /// Margin for pages that the kernel charges per processor.

@@ -87,10 +87,11 @@ fn parse_by_type(meminfo: &str) -> Option<MachineMemory> {
             per_cpu: value("Percpu"),
             // Stacks are mapped by vmalloc too (CONFIG_VMAP_STACK).
             vmalloc: difference("VmallocUsed", "KernelStack"),
+            zswap: value("Zswap"),
         },
     };
     let (total, free, available) = (value("MemTotal")?, value("MemFree")?, value("MemAvailable")?);
-    Some(MachineMemory { total, free, available, counters })
+    Some(MachineMemory { total, free, available, hugetlb: value("Hugetlb"), counters })
 }
 
 /// Returns the values of the rows with keys in `names`. A row is `KEY SEPARATOR VALUE`.
@@ -126,7 +127,8 @@ mod tests {
     #[test]
     fn memory_of_the_machine_has_its_types() {
         let text = "MemTotal:  4096 kB\nMemFree:  64 kB\nMemAvailable:  99 kB\nBuffers:  3 kB\nCached:  50 kB\n\
-                    SwapCached:  9 kB\nSwapTotal:  8 kB\nSwapFree:  2 kB\nMapped:  20 kB\nShmem:  7 kB\nPageTables:  5 kB\n";
+                    SwapCached:  9 kB\nSwapTotal:  8 kB\nSwapFree:  2 kB\nMapped:  20 kB\nShmem:  7 kB\n\
+                    PageTables:  5 kB\nZswap:  1 kB\nZswapped:  3 kB\nHugetlb:  2048 kB\n";
         let machine = parse_by_type(text).unwrap();
         let kib = |number: u64| Some(Bytes(number << 10));
         assert_eq!((Some(machine.total), Some(machine.free), Some(machine.available)), (kib(4096), kib(64), kib(99)));
@@ -135,10 +137,10 @@ mod tests {
             shmem: kib(7),
             mapped: kib(20),
             swap: kib(6),
-            kernel: KernelMemory { page_tables: kib(5), ..KernelMemory::default() },
+            kernel: KernelMemory { page_tables: kib(5), zswap: kib(1), ..KernelMemory::default() },
             ..MemoryCounters::default()
         };
-        assert_eq!(machine.counters, counters);
+        assert_eq!((machine.counters, machine.hugetlb), (counters, kib(2048)));
         assert_eq!(parse_by_type("MemTotal:  x kB\n"), None);
     }
 

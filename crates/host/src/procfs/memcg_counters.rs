@@ -78,6 +78,7 @@ fn parse(stat: &str, prefix: &str) -> MemoryCounters {
             "sock" => &mut counters.kernel.sockets,
             "percpu" => &mut counters.kernel.per_cpu,
             "vmalloc" => &mut counters.kernel.vmalloc,
+            "zswap" => &mut counters.kernel.zswap,
             _ => continue,
         };
         if let Ok(number) = number.trim().parse() {
@@ -125,6 +126,8 @@ percpu 12288
 sock 16384
 vmalloc 20480
 shmem 4194304
+zswap 36864
+zswapped 40960
 file_mapped 2097152
 file_dirty 8192
 file_writeback 4096
@@ -180,6 +183,7 @@ total_pgpgin 77
                 sockets: some(16_384),
                 per_cpu: some(12_288),
                 vmalloc: some(20_480),
+                zswap: some(36_864),
             },
         };
         assert_eq!(two, expected);

@@ -26,10 +26,12 @@ pub(super) fn of_group(group: &CgroupMemory, unmapped_shmem: Option<Bytes>) -> F
 
 /// Returns the facts about the machine.
 pub(super) fn of_machine(machine: &MachineMemory) -> Facts {
-    let MachineMemory { total, free, available, counters } = machine;
+    let MachineMemory { total, free, available, hugetlb, counters } = machine;
     let text = format!("{total}, {free} of it unused; programs can get {available} without swapping");
     let mut facts = vec![("memory", text)];
     facts.extend(of_counters(counters, None));
+    let pool = |bytes: Bytes| ("huge pages", format!("{bytes} in the kernel's pool (hugetlb), used or not"));
+    facts.extend(hugetlb.filter(|bytes| bytes.0 > 0).map(pool));
     facts
 }
 
@@ -82,6 +84,7 @@ fn kernel(kernel: &KernelMemory) -> Option<String> {
         part("sockets", kernel.sockets),
         part("per-CPU data", kernel.per_cpu),
         part("vmalloc", kernel.vmalloc),
+        part("zswap", kernel.zswap.filter(|bytes| bytes.0 > 0)),
     ]
     .into_iter()
     .flatten()

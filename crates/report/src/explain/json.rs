@@ -146,6 +146,7 @@ pub(super) fn counters(counters: &MemoryCounters) -> schema::MemoryCounters {
             socket_bytes: number(kernel.sockets),
             per_cpu_bytes: number(kernel.per_cpu),
             vmalloc_bytes: number(kernel.vmalloc),
+            zswap_bytes: number(kernel.zswap),
         },
     }
 }

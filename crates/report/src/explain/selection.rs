@@ -98,7 +98,7 @@ fn parts(page: &SelectionExplanation, total: &ProcessesUse) -> Vec<(&'static str
     all.push((
         "returnable",
         format!(
-            "{}: at least {} of free heap memory that malloc_trim(3) returns ({}), {} that the programs have freed with \
+            "{}: about {} of free heap memory that malloc_trim(3) returns ({}), {} that the programs have freed with \
              MADV_FREE, {} of unmodified file pages",
             returnable.sum(),
             returnable.heap,
@@ -108,6 +108,10 @@ fn parts(page: &SelectionExplanation, total: &ProcessesUse) -> Vec<(&'static str
         ),
     ));
     all.push(("page tables", format!("{}, not in the PSS", sizes.page_tables)));
+    if sizes.hugetlb.0 > 0 {
+        let text = "of the kernel's pool (hugetlb), not in the PSS; a shared page counts for each process";
+        all.push(("huge pages", format!("{} {text}", sizes.hugetlb)));
+    }
     all
 }
 

@@ -60,7 +60,7 @@ fn unread(page: &SelectionExplanation) -> Vec<Advice> {
         }
         let processes = number::counted(count, "process", "processes");
         let text = format!("Not read: {processes} ({}): {}.", reason.explanation(), names.join(", "));
-        let advice = if reason == UnreadReason::Exited { plain(text) } else { warning(text) };
+        let advice = if reason.is_loss() { warning(text) } else { plain(text) };
         (count > 0).then_some(advice)
     };
     let mut all: Vec<_> = UnreadReason::ALL.into_iter().filter_map(of_reason).collect();
@@ -126,7 +126,8 @@ fn cache(group: &CgroupMemory) -> Option<Advice> {
 }
 
 fn kernel(group: &CgroupMemory) -> Option<Advice> {
-    let KernelMemory { slab_reclaimable, slab_unreclaimable, stacks, page_tables, sockets, .. } = group.counters.kernel;
+    let KernelMemory { slab_reclaimable, slab_unreclaimable, stacks, page_tables, sockets, zswap, .. } =
+        group.counters.kernel;
     let sum = group.counters.kernel.sum()?;
     let parts = [
         (slab_reclaimable, "reclaimable slab, such as cached directory entries (`slabtop`)"),
@@ -134,6 +135,7 @@ fn kernel(group: &CgroupMemory) -> Option<Advice> {
         (stacks, "stacks of threads"),
         (page_tables, "page tables"),
         (sockets, "buffers of sockets (`ss -m`)"),
+        (zswap, "compressed pages of swapped-out memory (zswap)"),
     ];
     let most = parts.into_iter().filter_map(|(bytes, name)| Some((bytes?, name))).max_by_key(|(bytes, _)| *bytes);
     let most = most.map_or_else(String::new, |(bytes, name)| format!(" The largest part is {bytes} of {name}."));
@@ -151,7 +153,7 @@ fn free_heap(page: &SelectionExplanation) -> Option<Advice> {
     let free = sizes.returnable.heap;
     is_much(free, sizes.pss, MUCH_FREE).then(|| {
         warning(format!(
-            "{free} ({}) of the PSS is free heap memory that glibc has not returned to the kernel: malloc_trim(3) does.",
+            "About {free} ({}) of the PSS is free heap memory that glibc has not returned to the kernel: malloc_trim(3) does.",
             number::percent(share(free, sizes.pss))
         ))
     })

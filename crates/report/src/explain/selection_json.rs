@@ -58,6 +58,7 @@ const fn sizes(sizes: &ProcessSizes) -> schema::ProcessSizes {
         private_bytes: sizes.private.0,
         rss_bytes: sizes.resident.0,
         swap_bytes: sizes.swap.0,
+        hugetlb_bytes: sizes.hugetlb.0,
         page_table_bytes: sizes.page_tables.0,
         returnable_bytes: returnable.sum().0,
         free_heap_bytes: returnable.heap.0,
@@ -69,6 +70,7 @@ const fn sizes(sizes: &ProcessSizes) -> schema::ProcessSizes {
 fn unread(unread: &UnreadProcesses) -> schema::UnreadProcesses<'_> {
     schema::UnreadProcesses {
         exited: unread.exited,
+        shares_memory: unread.shares_memory,
         not_permitted: unread.not_permitted,
         unreadable: unread.unreadable,
         late: unread.late,
@@ -99,6 +101,7 @@ fn machine(machine: &MachineMemory) -> schema::MachineMemory {
         total_bytes: machine.total.0,
         free_bytes: machine.free.0,
         available_bytes: machine.available.0,
+        hugetlb_bytes: machine.hugetlb.map(|bytes| bytes.0),
         counters: json::counters(&machine.counters),
     }
 }

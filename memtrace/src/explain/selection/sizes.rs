@@ -5,11 +5,12 @@ use memtrace_model::{Bytes, ProcessSizes, Returnable};
 
 /// Returns the sizes of a process. `rollup`: sums of its VMAs.
 pub(super) fn of_process(rollup: Sizes, page_tables: Bytes) -> ProcessSizes {
-    // The kernel frees only pages that a single process maps (`madvise_free_pte_range`, mm/madvise.c).
-    let lazy_free = rollup.lazy_free.min(rollup.pss_anonymous);
     // Before Linux 6.0, the kernel does not divide the modified pages among the processes.
     let clean = if rollup.pss_dirty.0 > 0 { rollup.pss.0.saturating_sub(rollup.pss_dirty.0) } else { rollup.clean.0 };
-    // Freed pages are unmodified. Locked pages can be of any kind, so the result is a lower bound.
+    // A forked process shares pages that its parent freed before. The kernel does not divide them (`smaps_account`,
+    // fs/proc/task_mmu.c), but they are unmodified.
+    let lazy_free = rollup.lazy_free.min(rollup.pss_anonymous).min(Bytes(clean));
+    // Pages that were swapped in, and pages of shared memory, can be unmodified too. Locked pages can be of any kind.
     let clean_file = clean.saturating_sub(lazy_free.0).min(rollup.pss_file.0).saturating_sub(rollup.locked.0);
     ProcessSizes {
         pss: rollup.pss,
@@ -19,6 +20,7 @@ pub(super) fn of_process(rollup: Sizes, page_tables: Bytes) -> ProcessSizes {
         private: rollup.private,
         resident: rollup.resident,
         swap: rollup.swap_pss,
+        hugetlb: rollup.hugetlb,
         page_tables,
         returnable: Returnable { heap: Bytes(0), lazy_free, clean_file: Bytes(clean_file) },
     }
@@ -56,6 +58,8 @@ Private_Dirty:     13000 kB
 Referenced:        59000 kB
 Anonymous:         45000 kB
 LazyFree:            600 kB
+Shared_Hugetlb:     2048 kB
+Private_Hugetlb:       0 kB
 Swap:                 96 kB
 SwapPss:              24 kB
 Locked:                0 kB
@@ -82,6 +86,7 @@ Locked:                0 kB
             private: kib(14_000),
             resident: kib(60_000),
             swap: kib(24),
+            hugetlb: kib(2048),
             page_tables: kib(120),
             returnable,
         };
@@ -92,6 +97,13 @@ Locked:                0 kB
     fn without_modified_pages_of_the_pss_the_file_pages_are_the_bound() {
         let old = ROLLUP.replace("Pss_Dirty:         17000 kB\n", "");
         assert_eq!(parsed(&old).returnable.clean_file, kib(5500));
+    }
+
+    #[test]
+    fn freed_pages_of_several_processes_are_in_the_unmodified_part_of_the_pss() {
+        let forked = ROLLUP.replace("LazyFree:            600 kB", "LazyFree:           9000 kB");
+        let returnable = parsed(&forked).returnable;
+        assert_eq!((returnable.lazy_free, returnable.clean_file), (kib(4000), Bytes(0)));
     }
 
     #[test]

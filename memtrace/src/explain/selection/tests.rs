@@ -31,7 +31,7 @@ fn sizes_of_two_processes_are_those_of_the_kernel() {
 #[test]
 fn ended_process_is_named_and_counted() {
     let mut unread = UnreadProcesses::default();
-    assert!(candidates(vec![Pid(u32::MAX)], &mut unread).is_empty());
+    assert!(candidates(&[Pid(u32::MAX)], &mut unread).is_empty());
     assert_eq!((unread.exited, unread.named[0].pid, unread.is_complete()), (1, Pid(u32::MAX), true));
     assert!(matches!(read(Pid(u32::MAX)), Err(ProcessError::NoSuchProcess(_))));
 }

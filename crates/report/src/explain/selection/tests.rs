@@ -97,14 +97,14 @@ fn memory_of_a_control_group_without_a_mapping_is_stated() {
         "page cache 100.00 MiB of files on disk, 100.00 MiB of it unmodified",
         "no process maps about 200.00 MiB of it, at least 150.00 MiB, at most 200.00 MiB",
         "not mapped 250.00 MiB of the page cache",
-        "kernel memory 150.00 MiB: slab 100.00 MiB (90.00 MiB reclaimable), sockets 20.00 MiB",
+        "kernel memory 170.00 MiB: slab 100.00 MiB (90.00 MiB reclaimable), sockets 20.00 MiB",
         "1 process killed by the OOM killer (oom_kill), 2 allocations without reclaimable memory (oom), 7 attempts",
         "About 200.00 MiB (36.4%) of the control group /system.slice/web.service is shared memory that no process maps",
         "The OOM killer has killed 1 process of the control group /system.slice/web.service",
-        "150.00 MiB (27.3%) of the control group /system.slice/web.service is memory of the kernel",
+        "170.00 MiB (30.9%) of the control group /system.slice/web.service is memory of the kernel",
         "The largest part is 90.00 MiB of reclaimable slab",
         "57.1% of the PSS (64.00 MiB) is that of web (1). For the parts of its RSS, run: sudo memtrace explain --pid 1",
-        "18.00 MiB: at least 3.00 MiB of free heap memory that malloc_trim(3) returns (known of 1 of 3 processes)",
+        "18.00 MiB: about 3.00 MiB of free heap memory that malloc_trim(3) returns (known of 1 of 3 processes)",
     ] {
         assert!(all.contains(part), "{part}\n{all}");
     }
@@ -125,22 +125,40 @@ fn unread_processes_are_named_first() {
     let mut unread = UnreadProcesses::default();
     let process = |pid, reason| UnreadProcess { pid: Pid(pid), comm: "db".into(), rss: Some(mib(7)), reason };
     unread.add(process(8, UnreadReason::Exited));
+    unread.add(process(9, UnreadReason::SharesMemory));
     (20..32).for_each(|pid| unread.add(process(pid, UnreadReason::NotPermitted)));
     let all = selection_advice::conclusions(&SelectionExplanation { unread, ..page() });
-    let said: Vec<_> = all.iter().take(3).map(|advice| advice.text.as_str()).collect();
+    let said: Vec<_> = all.iter().take(4).map(|advice| advice.text.as_str()).collect();
     assert_eq!(said[0], "Not read: 1 process (ended in the meantime): db (8, RSS 7.00 MiB).");
-    assert!(said[1].starts_with("Not read: 12 processes (no permission"), "{said:?}");
-    assert!(said[1].ends_with("db (29, RSS 7.00 MiB), 2 more."), "{said:?}");
-    assert_eq!(said[2], "The sums lack processes with an RSS of 84.00 MiB in all.");
+    assert!(said[1].starts_with("Not read: 1 process (the memory is that of the parent"), "{said:?}");
+    assert!(said[2].starts_with("Not read: 12 processes (no permission"), "{said:?}");
+    assert!(said[2].ends_with("db (29, RSS 7.00 MiB), 2 more."), "{said:?}");
+    assert_eq!(said[3], "The sums lack processes with an RSS of 84.00 MiB in all.");
 }
 
 #[test]
 fn the_machine_is_described_without_processes() {
-    let machine = MachineMemory { total: mib(8192), free: mib(1024), available: mib(2048), ..MachineMemory::default() };
+    let machine = MachineMemory {
+        total: mib(8192),
+        free: mib(1024),
+        available: mib(2048),
+        hugetlb: Some(mib(512)),
+        ..MachineMemory::default()
+    };
     let page = SelectionExplanation { machine: Some(machine), ..SelectionExplanation::default() };
     let all = joined(&page);
     assert!(all.contains("Machine memory 8.00 GiB, 1.00 GiB of it unused; programs can get 2.00 GiB"), "{all}");
+    assert!(all.contains("huge pages 512.00 MiB in the kernel's pool (hugetlb)"), "{all}");
     assert!(!all.contains("Parts of the PSS"), "{all}");
+}
+
+#[test]
+fn huge_pages_of_the_pool_are_outside_the_pss() {
+    let mut page = page();
+    assert!(!joined(&page).contains("hugetlb"));
+    page.processes.iter_mut().for_each(|process| process.sizes.hugetlb = mib(64));
+    let all = joined(&page);
+    assert!(all.contains("huge pages 192.00 MiB of the kernel's pool (hugetlb), not in the PSS"), "{all}");
 }
 
 #[test]
@@ -149,7 +167,7 @@ fn version_1_says_which_kernel_memory_it_does_not_count() {
     let sockets = Some(mib(20));
     page.cgroups[0].memory.counters.kernel = KernelMemory { total: Some(mib(150)), sockets, ..KernelMemory::default() };
     let all = joined(&page);
-    assert!(all.contains("kernel memory 150.00 MiB: sockets 20.00 MiB; version 1 does not count"), "{all}");
+    assert!(all.contains("kernel memory 170.00 MiB: sockets 20.00 MiB; version 1 does not count"), "{all}");
 }
 
 #[test]
