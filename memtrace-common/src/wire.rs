@@ -42,8 +42,8 @@ pub use memory::{
 pub use memory_lock::{MemoryLockRecord, rwsem, task_state};
 pub use owner::{HIERARCHIES, NO_HIERARCHY, OwnerRecord, REMOVED_PATH, RemovedCgroupRecord};
 pub use process_filter::{
-    Decision, FilterKey, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode, thread_filter,
-    tracer_value,
+    Decision, FilterKey, MAX_DECISIONS, MAX_FILTERS, TRACER_CAPABILITIES, decision, filter_action, filter_key,
+    filter_mode, thread_filter, tracer_value,
 };
 pub use reclaim::{
     COMM, KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS, MAX_MEMCGS, NO_ORDER, OomRecord, RECLAIM_COUNTERS,

@@ -5,16 +5,16 @@
 //! change, each hit compares the user and the count of cgroup and name changes with the values stored in the
 //! decision.
 //!
-//! Processes of memtrace are not matched again before their exec: they are recognized by their executable and their user at the
-//! exec, and can give up the user later. A name does not suffice, because a process could hide behind it.
+//! Processes of memtrace are not matched again before their exec: they are recognized by their executable, their capabilities
+//! and their user, and can give up the latter two. A name does not suffice, because a process could hide behind it.
 
 use aya_ebpf::btf_maps::{Array, HashMap, LruHashMap};
 use aya_ebpf::helpers::generated::{bpf_get_current_comm, bpf_get_current_uid_gid};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::unwind::ObjectKey;
 use memtrace_common::wire::{
-    Decision, FilterKey, HIERARCHIES, MAX_DECISIONS, MAX_FILTERS, decision, filter_action, filter_key, filter_mode,
-    thread_filter, tracer_value,
+    Decision, FilterKey, HIERARCHIES, MAX_DECISIONS, MAX_FILTERS, TRACER_CAPABILITIES, decision, filter_action,
+    filter_key, filter_mode, thread_filter, tracer_value,
 };
 
 use crate::settings::{self, field};
@@ -129,9 +129,9 @@ pub fn share(child: u32, flags: u32) {
     let _ = DECISIONS.insert(&child, &Decision { flags: flags | shared, user: 0, changes: 0 }, 0);
 }
 
-/// Handles any other fork. In the mode `TREES` the child inherits the decision. In the mode `MATCHING` the child of a process of
-/// memtrace belongs to memtrace too. If rusage is recorded, any other child is matched against the filters at once, because it
-/// may call exec before it hits a probe. `task` is the address of the child's `task_struct`.
+/// Handles any other fork. In the mode `TREES` the child inherits the decision. In the mode `MATCHING` the child of a process
+/// of memtrace belongs to memtrace too. If rusage is recorded, any other child is matched against the filters at once, because
+/// it may call exec before it hits a probe. `task` is the address of the child's `task_struct`.
 #[inline(always)]
 pub fn fork(parent: u32, child: u32, task: u64) {
     if settings::filter_mode() == filter_mode::TREES
@@ -266,8 +266,10 @@ extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
     // A process that inherits the flag has the user of its exec in the decision.
     let inherited = before.filter(|before| before.flags & decision::TRACER != 0);
     let actions = matching_actions(pid, task, user, inherited.map_or(user, |before| before.user));
-    let is_tracer = actions & filter_action::TRACER != 0
-        || inherited.is_some() && actions & filter_action::TRACER_CHILD != 0;
+    let is_tracer = match inherited {
+        Some(_) => actions & (filter_action::TRACER | filter_action::TRACER_CHILD) != 0,
+        None => actions & filter_action::TRACER != 0 && can_trace(task),
+    };
     let is_included = settings::is_traced_by_default() || actions & filter_action::INCLUDE != 0;
     let flags = if is_tracer {
         decision::TRACER
@@ -279,6 +281,18 @@ extern "C" fn filter_decide(pid: u32, task: u64) -> u64 {
     // If the map is full, each event matches the filters again.
     let _ = DECISIONS.insert(&pid, &Decision { flags, user, changes }, 0);
     flags as u64
+}
+
+/// Returns true if the process of `task` has a capability of tracers in the initial user namespace. Only there, a process can
+/// attach BPF programs to probes.
+#[inline(always)]
+fn can_trace(task: u64) -> bool {
+    // Some threads of memtrace give up their capabilities, but the first thread keeps them as long as it traces.
+    let leader = kernel::read_word(task, field!(task.task_group_leader));
+    let credentials = kernel::read_word(leader, field!(task.task_real_cred));
+    let namespace = kernel::read_word(credentials, field!(task.cred_user_ns));
+    kernel::read::<u32>(namespace, field!(task.user_ns_level)) == Some(0)
+        && kernel::read_word(credentials, field!(task.cred_cap_effective)) & TRACER_CAPABILITIES != 0
 }
 
 /// Returns the actions of all filters that match the process. `tracer_user`: user that processes of memtrace are recognized by.

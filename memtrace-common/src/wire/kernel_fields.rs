@@ -60,7 +60,12 @@ kernel_layouts! {
         task_pagefault_disabled: "task_struct", "pagefault_disabled";
         task_signal: "task_struct", "signal";
         task_cred: "task_struct", "cred";
+        // The objective credentials, which procfs shows (`__task_cred`, include/linux/cred.h).
+        task_real_cred: "task_struct", "real_cred";
         cred_euid: "cred", "euid";
+        cred_cap_effective: "cred", "cap_effective";
+        cred_user_ns: "cred", "user_ns";
+        user_ns_level: "user_namespace", "level";
         signal_live: "signal_struct", "live";
         signal_flags: "signal_struct", "flags";
         mm_exe_file: "mm_struct", "exe_file";
@@ -202,7 +207,7 @@ kernel_layouts! {
 }
 
 const _: () = {
-    assert!(size_of::<TaskLayout>() == 52);
+    assert!(size_of::<TaskLayout>() == 68);
     assert!(size_of::<CgroupLayout>() == 44);
     assert!(size_of::<ReturnInstanceLayout>() == 24);
     assert!(size_of::<VmaLayout>() == 100);

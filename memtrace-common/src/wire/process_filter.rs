@@ -20,7 +20,8 @@ pub mod filter_mode {
 pub struct Decision {
     /// Flags of [`decision`].
     pub flags: u32,
-    /// Real user id of the current thread at the decision. With [`decision::TRACER`] and [`decision::UNDECIDED`], that at the exec.
+    /// Real user id of the current thread at the decision. With [`decision::TRACER`] and [`decision::UNDECIDED`], that at the
+    /// exec.
     pub user: u32,
     /// Number of changes of cgroups and names, in all processes, before the decision.
     pub changes: u64,
@@ -38,8 +39,8 @@ pub mod decision {
     pub const UNDECIDED: u32 = 8;
     /// The process shares the memory of another process. Until its exec, it is traced if that other process is.
     pub const SHARED: u32 = 16;
-    /// The process belongs to a memtrace, and is not traced. Its children inherit the flag. After an exec, the flag stays together
-    /// with [`UNDECIDED`] until the next event, which compares the new executable.
+    /// The process belongs to a memtrace, and is not traced. Its children inherit the flag. After an exec, the flag stays
+    /// together with [`UNDECIDED`] until the next event, which compares the new executable.
     pub const TRACER: u32 = 32;
 }
 
@@ -70,12 +71,16 @@ pub mod filter_key {
     pub const TRACER: u64 = 6;
 }
 
-/// Returns the second word of a filter by [`filter_key::TRACER`]: the device of the executable in the kernel's encoding, and the
-/// user id.
+/// Returns the second word of a filter by [`filter_key::TRACER`]: the device of the executable in the kernel's encoding, and
+/// the user id.
 #[must_use]
 pub const fn tracer_value(device: u32, user: u32) -> u64 {
     device as u64 | (user as u64) << 32
 }
+
+/// Capabilities of tracers: `CAP_SYS_ADMIN` and `CAP_BPF` (include/uapi/linux/capability.h). A process without them in the
+/// initial user namespace is no memtrace, even if it runs the executable as root, as in a container.
+pub const TRACER_CAPABILITIES: u64 = 1 << 21 | 1 << 39;
 
 /// Rules that select threads. Allocations of other threads are not recorded.
 pub mod thread_filter {
@@ -93,7 +98,8 @@ pub mod filter_action {
     pub const INCLUDE: u32 = 1;
     /// Do not trace the process.
     pub const EXCLUDE: u32 = 2;
-    /// The process belongs to a memtrace. Do not trace it.
+    /// The process belongs to a memtrace if it has one of the [`super::TRACER_CAPABILITIES`], or if its parent belongs to one.
+    /// Do not trace it in this case.
     pub const TRACER: u32 = 4;
     /// The process belongs to a memtrace if its parent does. Do not trace it in this case.
     pub const TRACER_CHILD: u32 = 8;

@@ -108,4 +108,4 @@ pub mod gate {
     pub const COUNTING: u64 = 3;
 }
 
-const _: () = assert!(size_of::<Settings>() == 600);
+const _: () = assert!(size_of::<Settings>() == 616);

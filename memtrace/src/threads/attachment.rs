@@ -101,7 +101,7 @@ impl Attachment {
         allocators.extend(targets.follow_descendants(&mut kernel, &mut tracker)?);
         let reader = kernel.take_thread_usage().map_err(|error| from_engines::kernel(None, error))?;
         progress.begin("looking for the probes of other tracers");
-        let others = other_tracers::find(&allocators, &targets);
+        let others = other_tracers::find(&allocators, &targets, &filter);
         let tracer_notes = left_out.note().into_iter().chain(other_tracers::note(&others)).collect();
         progress.begin(other_tracers::attach_step(&others));
         let mut probes = Probes::default();

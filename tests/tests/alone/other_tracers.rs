@@ -2,8 +2,9 @@
 
 #![expect(clippy::panic, reason = "a test's tools fail the test")]
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use memtrace_tests::tracer::binary;
 use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, kernel, victim};
 
 /// First release that shows the probes of a uprobe_multi link (`bpf_uprobe_multi_link_fill_link_info`,
@@ -59,6 +60,25 @@ fn process_with_the_name_of_memtrace_is_traced() {
     assert_eq!(process.comm, "memtrace");
     process.assert_equals(&expected);
     victim.finish();
+}
+
+#[test]
+fn root_without_capabilities_does_not_hide_by_the_executable() {
+    // Runs memtrace during a trace of the machine, and returns true if its mappings are recorded.
+    let is_traced = |options: &[&str]| {
+        let tracer = Trace::system_wide().options(&["--events", "map"]).start();
+        let mut command = Command::new("setpriv");
+        command.args(options).arg(binary()).arg("--version").stdout(Stdio::null());
+        let mut child = command.spawn().expect("setpriv is installed");
+        let pid = child.id();
+        assert!(child.wait().unwrap().success());
+        let report = tracer.stop().report();
+        let entries = report.entries_of(pid);
+        entries.iter().any(|entry| entry.comm == "memtrace")
+    };
+    // Root in a container has the user of root, and no such capability.
+    assert!(is_traced(&["--bounding-set", "-all", "--inh-caps", "-all"]));
+    assert!(!is_traced(&["--inh-caps", "-all"]));
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Processes of the memtraces that run: their main processes, and the children that read names and files.
 //!
-//! A trace of the whole machine leaves these processes out. A name does not suffice to recognize them, because any process could
-//! hide behind it. A main process has a capability that tracers need, and runs the executable of this memtrace or holds a BPF
-//! program of memtrace. A child has a recognized parent and runs the executable of its parent.
+//! A trace of the whole machine leaves these processes out. A name does not suffice to recognize them, because any process
+//! could hide behind it. A main process has a capability that tracers need, and runs the executable of this memtrace or holds a
+//! BPF program of memtrace. A child has a recognized parent and runs the executable of its parent.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use aya_obj::generated::bpf_cmd::{BPF_PROG_GET_FD_BY_ID, BPF_PROG_GET_NEXT_ID};
+use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_RAW_TRACEPOINT;
+use memtrace_common::wire::TRACER_CAPABILITIES;
 use memtrace_model::{Comm, Pid};
 
 use super::bpf_syscall::{next_id, open_by_id, program_info};
@@ -20,6 +23,10 @@ use crate::target_files::facts_at;
 
 /// Maximum number of BPF programs of the machine that are examined.
 const MAX_PROGRAMS: usize = 1 << 14;
+
+/// Time limit for the search for the holders of BPF programs. A user without privileges can start set-user-ID programs, and
+/// give them any number of descriptors.
+const TIME: Duration = Duration::from_millis(500);
 
 /// Parent of all kernel threads (`kthreadd`, kernel/kthread.c). They have all capabilities, and hold no descriptors.
 const KTHREADD: Pid = Pid(2);
@@ -32,6 +39,7 @@ const ROOT: u32 = 0;
 pub struct Memtraces {
     processes: Vec<MemtraceProcess>,
     executables: Vec<MemtraceExecutable>,
+    is_cut: bool,
 }
 
 /// Running process of a memtrace.
@@ -43,12 +51,16 @@ pub struct MemtraceProcess {
     pub is_own: bool,
     /// Start of the process, in clock ticks since the boot. A later process with the same pid has another start.
     start: u64,
+    /// Device and inode of the executable as `stat` returns them.
+    pub(super) file: (u64, u64),
+    /// True if root runs the main process of the memtrace.
+    is_of_root: bool,
 }
 
 impl MemtraceProcess {
-    /// Returns true if the process runs.
+    /// Returns true if the process runs the same executable.
     pub(super) fn runs(&self) -> bool {
-        procfs::start_time(self.pid) == Some(self.start)
+        procfs::start_time(self.pid) == Some(self.start) && executable(self.pid) == Some(self.file)
     }
 
     /// Returns true if no later process has the pid.
@@ -76,10 +88,12 @@ pub(super) struct MemtraceExecutable {
 struct Recognized {
     pid: Pid,
     user: u32,
+    start: u64,
     file: (u64, u64),
     is_own: bool,
     /// True if it was recognized by its parent.
     is_child: bool,
+    is_of_root: bool,
 }
 
 impl Memtraces {
@@ -100,38 +114,78 @@ impl Memtraces {
         &self.executables
     }
 
+    /// Returns true if there can be more processes, because there was not enough time to find them.
+    #[must_use]
+    pub const fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Returns true if a filter by these memtraces leaves out `process`, which was found later.
+    #[must_use]
+    pub fn leaves_out(&self, process: &MemtraceProcess) -> bool {
+        let is_same = |known: &MemtraceProcess| (known.pid, known.start) == (process.pid, process.start);
+        let is_known = |known: &MemtraceExecutable| !known.needs_parent && known.file == process.file;
+        self.processes.iter().any(is_same) || process.is_of_root && self.executables.iter().any(is_known)
+    }
+
     fn recognize() -> io::Result<Self> {
         let programs = programs().inspect_err(|error| log::info!("cannot list the BPF programs: {error}"));
         let programs = programs.unwrap_or_default();
         let all = procfs::all_credentials()?;
         let own = Pid(std::process::id());
-        let mut recognized = Vec::new();
-        for &Credentials { pid, user, .. } in all.iter().filter(|process| process.pid == own) {
-            let file = executable(pid).ok_or(io::ErrorKind::NotFound)?;
-            recognized.push(Recognized { pid, user, file, is_own: true, is_child: false });
-        }
-        let Some(&this) = recognized.first() else { return Err(io::ErrorKind::NotFound.into()) };
-        for process in all.iter().filter(|process| process.pid != own && is_privileged(process)) {
-            let Credentials { pid, user, .. } = *process;
-            let Some(file) = executable(pid) else { continue };
-            // Capabilities count only in the user namespace that has BPF.
-            if (file == this.file || holds_any(pid, &programs)) && procfs::is_in_own_user_namespace(pid) {
-                recognized.push(Recognized { pid, user, file, is_own: false, is_child: false });
-            }
+        let this = Recognized::main(own, |_| true).ok_or(io::ErrorKind::NotFound)?;
+        let this = Recognized { is_own: true, ..this };
+        let (mut recognized, mut is_cut) = (vec![this], false);
+        let begin = Instant::now();
+        // Only a process that can trace is examined: each file system of another user namespace can be slow to answer.
+        for process in all.iter().filter(|process| process.pid != own && can_trace(process)) {
+            let is_memtrace = |file: (u64, u64)| {
+                if file == this.file {
+                    return true;
+                }
+                is_cut |= !programs.is_empty() && begin.elapsed() > TIME;
+                !is_cut && holds_any(process.pid, &programs)
+            };
+            recognized.extend(Recognized::main(process.pid, is_memtrace));
         }
         add_children(&mut recognized, &all);
         Ok(Self {
             executables: executables(this, &recognized),
             processes: recognized.iter().skip(1).filter_map(Recognized::describe).collect(),
+            is_cut,
         })
     }
 }
 
 impl Recognized {
-    /// Reads the name and the start of the process; returns `None` if it has exited.
+    /// Examines a process that can be the main process of a memtrace; `is_memtrace` gets its executable. Returns `None` if it
+    /// is none, or has exited.
+    fn main(pid: Pid, is_memtrace: impl FnOnce((u64, u64)) -> bool) -> Option<Self> {
+        // The start is read first: if a later process gets the pid, it has another start.
+        let start = procfs::start_time(pid)?;
+        let file = executable(pid)?;
+        if !is_memtrace(file) {
+            return None;
+        }
+        // The process can have given up its capabilities and called exec since they were read, as a login does.
+        let now = procfs::credentials(pid)?;
+        let is_same = pid == Pid(std::process::id()) || can_trace(&now) && executable(pid) == Some(file);
+        let user = now.user;
+        is_same.then_some(Self { pid, user, start, file, is_own: false, is_child: false, is_of_root: user == ROOT })
+    }
+
+    /// Examines a child that can be a process of this memtrace. Returns `None` if it is none, or has exited.
+    fn child(&self, pid: Pid) -> Option<Self> {
+        let start = procfs::start_time(pid)?;
+        let is_same = executable(pid) == Some(self.file);
+        let now = procfs::credentials(pid).filter(|now| is_same && now.parent == Some(self.pid))?;
+        Some(Self { pid, user: now.user, start, is_child: true, ..*self })
+    }
+
+    /// Reads the name of the process; returns `None` if it has exited.
     fn describe(&self) -> Option<MemtraceProcess> {
-        let &Self { pid, is_own, .. } = self;
-        Some(MemtraceProcess { pid, comm: procfs::comm(pid)?.into(), is_own, start: procfs::start_time(pid)? })
+        let &Self { pid, start, file, is_own, is_of_root, .. } = self;
+        Some(MemtraceProcess { pid, comm: procfs::comm(pid)?.into(), is_own, start, file, is_of_root })
     }
 }
 
@@ -163,10 +217,7 @@ fn add_children(recognized: &mut Vec<Recognized>, all: &[Credentials]) {
         next += 1;
         let is_known = |pid| recognized.iter().any(|known| known.pid == pid);
         let of_parent = all.iter().filter(|child| child.parent == Some(parent.pid) && !is_known(child.pid));
-        let candidates = of_parent.filter(|child| executable(child.pid) == Some(parent.file));
-        let mut children: Vec<_> = candidates
-            .map(|&Credentials { pid, user, .. }| Recognized { pid, user, is_child: true, ..parent })
-            .collect();
+        let mut children: Vec<_> = of_parent.filter_map(|child| parent.child(child.pid)).collect();
         if children.is_empty() {
             continue;
         }
@@ -185,10 +236,16 @@ fn add_children(recognized: &mut Vec<Recognized>, all: &[Credentials]) {
     }
 }
 
+/// Returns true if a process can trace: it has a capability of tracers, in the user namespace that has BPF. Users without
+/// privileges can have any number of processes with all capabilities in other user namespaces.
+pub(super) fn can_trace(process: &Credentials) -> bool {
+    is_privileged(process) && procfs::is_in_own_user_namespace(process.pid)
+}
+
 /// Returns true if a process can trace, as far as its capabilities show.
-pub(super) fn is_privileged(process: &Credentials) -> bool {
+fn is_privileged(process: &Credentials) -> bool {
     let is_kernel_thread = process.pid == KTHREADD || process.parent == Some(KTHREADD);
-    !is_kernel_thread && process.capabilities.intersects(CapabilitySet::BPF | CapabilitySet::SYS_ADMIN)
+    !is_kernel_thread && process.capabilities.intersects(CapabilitySet::from_bits_retain(TRACER_CAPABILITIES))
 }
 
 /// Returns the device and the inode of the executable; `None` if the process has exited.
@@ -215,8 +272,10 @@ pub(super) fn programs() -> io::Result<BTreeSet<u32>> {
         let Ok(info) = open_by_id(BPF_PROG_GET_FD_BY_ID, id).and_then(|program| program_info(program.as_fd())) else {
             continue;
         };
+        // Anyone who may load a socket filter can choose its name, and pass it to another process.
+        let is_for_tracers = info.type_ == BPF_PROG_TYPE_RAW_TRACEPOINT as u32;
         let name = info.name.iter().map(|letter| letter.to_ne_bytes()[0]).take_while(|byte| *byte != 0);
-        if name.eq(file_id::MAPPED.bytes()) {
+        if is_for_tracers && name.eq(file_id::MAPPED.bytes()) {
             found.insert(id);
         }
     }
@@ -232,7 +291,8 @@ mod tests {
     const FILE: (u64, u64) = (1, 7);
 
     fn process(pid: u32, user: u32, file: (u64, u64)) -> Recognized {
-        Recognized { pid: Pid(pid), user, file, is_own: false, is_child: false }
+        let is_of_root = user == ROOT;
+        Recognized { pid: Pid(pid), user, start: 0, file, is_own: false, is_child: false, is_of_root }
     }
 
     #[test]
@@ -271,9 +331,43 @@ mod tests {
     }
 
     #[test]
+    fn child_has_the_executable_of_its_parent() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (own, pid) = (Pid(std::process::id()), Pid(child.id()));
+        let parent = |pid: Pid, file| process(pid.0, ROOT, file);
+        let file = executable(pid).unwrap();
+        assert!(parent(own, file).child(pid).is_some_and(|found| found.is_child && found.pid == pid));
+        assert!(parent(own, FILE).child(pid).is_none());
+        assert!(parent(pid, file).child(pid).is_none(), "another parent, as after a reuse of the pid");
+        drop(child.stdin.take());
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn later_processes_are_left_out_if_the_filter_knows_them() {
+        let later = |is_of_root, file| MemtraceProcess {
+            pid: Pid(10),
+            comm: Comm::from("memtrace"),
+            is_own: false,
+            start: 5,
+            file,
+            is_of_root,
+        };
+        let (main, other) = (process(9, ROOT, FILE), (1, 8));
+        let known = Memtraces { executables: executables(main, &[main]), ..Memtraces::default() };
+        assert!(known.leaves_out(&later(true, FILE)));
+        assert!(!known.leaves_out(&later(false, FILE)), "the memtrace of another user");
+        assert!(!known.leaves_out(&later(true, other)), "an unknown executable");
+        let known = Memtraces { processes: vec![later(false, other)], ..known };
+        assert!(known.leaves_out(&later(false, other)));
+        assert!(!known.leaves_out(&MemtraceProcess { start: 6, ..later(false, other) }), "a reused pid");
+    }
+
+    #[test]
     fn reused_pid_belongs_to_another_process() {
-        let own = Recognized { pid: Pid(std::process::id()), ..process(0, ROOT, FILE) }.describe().unwrap();
+        let own = Recognized::main(Pid(std::process::id()), |_| true).unwrap().describe().unwrap();
         assert!(own.runs() && own.is_latest());
+        assert!(!MemtraceProcess { file: FILE, ..own.clone() }.runs(), "it has called exec");
         let earlier = MemtraceProcess { start: own.start + 1, ..own };
         assert!(!earlier.runs() && !earlier.is_latest());
         let ended = MemtraceProcess { pid: Pid(u32::MAX), ..earlier };

@@ -14,7 +14,7 @@ use aya_obj::generated::bpf_cmd::{BPF_LINK_GET_FD_BY_ID, BPF_LINK_GET_NEXT_ID};
 use memtrace_model::{Comm, Pid};
 
 use super::bpf_syscall::{LinkProbes, link_probes, next_id, open_by_id};
-use super::memtraces::{is_privileged, programs};
+use super::memtraces::{can_trace, programs};
 use super::uprobe_multi::Link;
 use crate::procfs::{self, HeldObjects};
 
@@ -41,7 +41,8 @@ pub struct OtherTracer {
 pub struct OtherTracers {
     /// Processes that hold BPF links with such probes.
     pub processes: Vec<OtherTracer>,
-    /// Number of BPF links with such probes that no visible process holds, such as pinned links.
+    /// Number of BPF links with such probes that no visible process holds, such as pinned links. If `is_cut` is true, a process
+    /// that was not examined can hold them.
     pub pinned: u64,
     /// Number of such uprobes that tracefs defines. They cost only while they are enabled.
     pub events: u64,
@@ -52,9 +53,9 @@ pub struct OtherTracers {
 }
 
 impl OtherTracers {
-    /// Finds the tracers with probes in `functions`: paths of objects, each with the file offsets of its functions. memtrace must
-    /// have no probes of its own there. Probes for a single process count if `is_target` accepts the process. If a perf event has
-    /// a probe, the kernel does not show the process.
+    /// Finds the tracers with probes in `functions`: paths of objects, each with the file offsets of its functions. Probes for
+    /// a single process count if `is_target` accepts the process. If a perf event has a probe, the kernel does not show the
+    /// process.
     ///
     /// # Errors
     ///
@@ -64,7 +65,9 @@ impl OtherTracers {
         is_target: impl Fn(Pid) -> bool,
     ) -> io::Result<Self> {
         let functions = Functions::new(functions);
-        let (mut found, links) = links(&functions, is_target)?;
+        // memtrace measures the cost of a hit by probes in itself.
+        let own = HeldObjects::of(Pid(std::process::id()))?.links;
+        let (mut found, links) = links(&functions, &own, is_target)?;
         let is_in = |(path, offset): &(PathBuf, u64)| functions.contain(path, &[*offset]);
         found.events = procfs::uprobe_events().iter().filter(|&event| is_in(event)).count() as u64;
         if !links.is_empty() {
@@ -79,12 +82,11 @@ impl OtherTracers {
         // The processes are shown without it, but not as memtraces.
         let programs = programs().unwrap_or_default();
         let own = Pid(std::process::id());
-        let held_here = HeldObjects::of(own)?.links;
-        let mut free: BTreeSet<_> = links.difference(&held_here).copied().collect();
-        for process in procfs::all_credentials()?.iter().filter(|process| process.pid != own && is_privileged(process)) {
+        let mut free = links.clone();
+        for process in procfs::all_credentials()?.iter().filter(|process| process.pid != own && can_trace(process)) {
             if start.elapsed() > TIME {
                 self.is_cut = true;
-                return Ok(());
+                break;
             }
             let Ok(held) = HeldObjects::of(process.pid) else { continue };
             if held.links.is_disjoint(links) {
@@ -118,8 +120,12 @@ impl<'a> Functions<'a> {
     }
 }
 
-/// Returns the links with probes in `functions`. The other counts of the result are set.
-fn links(functions: &Functions<'_>, is_target: impl Fn(Pid) -> bool) -> io::Result<(OtherTracers, BTreeSet<u32>)> {
+/// Returns the links with probes in `functions`, without those in `own`. The other counts of the result are set.
+fn links(
+    functions: &Functions<'_>,
+    own: &BTreeSet<u32>,
+    is_target: impl Fn(Pid) -> bool,
+) -> io::Result<(OtherTracers, BTreeSet<u32>)> {
     let (mut found, mut links) = (OtherTracers::default(), BTreeSet::new());
     let (start, mut last) = (Instant::now(), 0);
     for _ in 0..MAX_LINKS {
@@ -128,17 +134,20 @@ fn links(functions: &Functions<'_>, is_target: impl Fn(Pid) -> bool) -> io::Resu
         if start.elapsed() > TIME {
             break;
         }
+        if own.contains(&id) {
+            continue;
+        }
         // The link can have been removed.
         let Ok(link) = open_by_id(BPF_LINK_GET_FD_BY_ID, id) else { continue };
-        let probes = link_probes(link.as_fd(), MAX_PROBES).unwrap_or(LinkProbes::None);
-        match &probes {
-            LinkProbes::None => continue,
-            LinkProbes::Hidden => found.hidden += 1,
-            LinkProbes::Known { pid, path, offsets } => {
-                if pid.is_none_or(&is_target) && functions.contain(path, offsets) {
+        match link_probes(link.as_fd(), MAX_PROBES) {
+            Ok(LinkProbes::None) => continue,
+            Ok(LinkProbes::Hidden) => found.hidden += 1,
+            Ok(LinkProbes::Known { pid, path, offsets }) => {
+                if functions.contain(&path, &offsets) && pid.is_none_or(&is_target) {
                     links.insert(id);
                 }
             }
+            Err(error) => log::debug!("BPF link {id}: {error}"),
         }
         // If its tracer has ended, this removes the probes of the link.
         drop(Link::from(link));

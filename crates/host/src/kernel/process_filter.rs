@@ -16,9 +16,10 @@ use memtrace_model::{CgroupId, FilterRule, Pid, ProcessAttribute, Traits};
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::file_id;
-use super::memtraces::{MemtraceExecutable, MemtraceProcess, Memtraces};
+use super::memtraces::{MemtraceExecutable, MemtraceProcess, Memtraces, can_trace};
 use super::wire_type::MapEntry;
 use crate::procfs::{self, Hierarchies};
+use crate::target_files::known_facts;
 
 /// Selects the processes to trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,14 +133,19 @@ impl Condition {
         }
     }
 
-    /// Returns true if process `pid`, which has these traits, matches the condition. An unknown trait matches no condition.
+    /// Returns true if process `pid`, which has these traits, matches the condition. An unknown trait matches no rule.
     fn matches(&self, pid: Pid, traits: &Traits) -> bool {
         let rule = match &self.subject {
             Subject::Rule(rule) => rule,
             Subject::Memtrace(MemtraceExecutable { file, user, needs_parent, .. }) => {
-                return !needs_parent && traits.exe == Some(*file) && traits.user == Some(*user);
+                let is_run = !needs_parent && traits.exe == Some(*file) && traits.user == Some(*user);
+                // The credentials of a process that has exited are not known.
+                return is_run && procfs::credentials(pid).as_ref().is_none_or(can_trace);
             }
-            Subject::MemtraceProcess(process) => return process.pid == pid && process.is_latest(),
+            Subject::MemtraceProcess(process) => {
+                let is_same = traits.exe.is_none_or(|exe| exe == process.file);
+                return process.pid == pid && is_same && process.is_latest();
+            }
         };
         match &rule.attribute {
             ProcessAttribute::Pid(excluded) => *excluded == pid,
@@ -232,8 +238,11 @@ impl ProcessFilter {
                     };
                     (key, if rule.exclude { filter_action::EXCLUDE } else { filter_action::INCLUDE })
                 }
-                Subject::Memtrace(MemtraceExecutable { path, user, needs_parent, .. }) => {
-                    let file_id = |file: &File| file_id::of_open_file(bpf, file);
+                Subject::Memtrace(MemtraceExecutable { path, file, user, needs_parent }) => {
+                    // A later process can have the pid in the path.
+                    let facts = |opened: &File| known_facts(opened).map(|facts| (facts.device, facts.inode)).ok();
+                    let is_same = |opened: &File| facts(opened) == Some(*file);
+                    let file_id = |opened: &File| file_id::of_open_file(bpf, opened).filter(|_| is_same(opened));
                     let key = kernel_key(path, *key, file_id, |id| by_tracer(id.inode, id.device, *user));
                     (key, if *needs_parent { filter_action::TRACER_CHILD } else { filter_action::TRACER })
                 }
@@ -309,7 +318,7 @@ pub(super) fn decide(bpf: &mut Bpf, pid: Pid, traced: bool) -> Result<(), Kernel
 /// Stores the decision not to trace a process of memtrace, and its children, until they call exec.
 fn leave_out(bpf: &mut Bpf, process: &MemtraceProcess) -> Result<(), KernelError> {
     insert_decision(bpf, process.pid, decision::TRACER)?;
-    // If the process exited before, its exit did not remove the decision, and a later process with the pid would be left out.
+    // An exit or exec before did not remove the decision, and another image or a later process with the pid would be left out.
     if process.runs() { Ok(()) } else { forget(bpf, process.pid) }
 }
 
@@ -412,10 +421,12 @@ mod tests {
             exe: Some((file.dev(), file.ino())),
             cgroups: Vec::new(),
         };
-        // No process has the largest pid.
-        let selects = |traits: Traits| filter.selects(Pid(u32::MAX), || traits);
+        let pid = Pid(std::process::id());
+        let selects = |traits: Traits| filter.selects(pid, || traits);
         assert!(filter.by_default());
-        assert!(!selects(own.clone()));
+        let is_privileged = procfs::credentials(pid).as_ref().is_some_and(can_trace);
+        assert_eq!(selects(own.clone()), !is_privileged);
+        assert!(!filter.selects(Pid(u32::MAX), || own.clone()), "a process that has exited");
         assert!(selects(Traits { exe: Some((file.dev(), file.ino() + 1)), ..own.clone() }));
         assert!(selects(Traits { exe: None, ..own.clone() }));
         assert!(selects(Traits { user: Some(1000), ..own }), "a user can run the executable with other code");

@@ -1,4 +1,4 @@
-//! Credentials of all processes.
+//! Credentials of processes.
 
 use std::io;
 
@@ -31,7 +31,8 @@ pub(crate) fn all_credentials() -> io::Result<Vec<Credentials>> {
     Ok(pids()?.into_iter().filter_map(credentials).collect())
 }
 
-fn credentials(pid: Pid) -> Option<Credentials> {
+/// Reads the credentials of a process; returns `None` if it has exited.
+pub(crate) fn credentials(pid: Pid) -> Option<Credentials> {
     let status = kernel_files::read(proc_path(pid, "status")).ok()?;
     let user = real_user_in(&status)?;
     let capabilities = CapabilitySet::from_bits_retain(effective_capabilities_in(&status)?);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_host::kernel::{MemtraceProcess, Memtraces};
+use memtrace_host::kernel::Memtraces;
 use memtrace_model::{Comm, Pid, format};
 
 use super::config::Target;
@@ -13,6 +13,7 @@ const MAX_NAMED: usize = 16;
 /// Processes of memtraces that a run leaves out.
 #[derive(Debug, Default)]
 pub(crate) struct LeftOut {
+    /// Memtraces that ran at the start.
     memtraces: Memtraces,
     /// True if the processes are selected by their properties.
     is_used: bool,
@@ -23,29 +24,40 @@ pub(crate) struct LeftOut {
 impl LeftOut {
     /// Finds the processes of memtraces that run. Processes that are selected by their pids are never left out.
     pub(crate) fn find(target: &Target) -> Self {
-        let mut left_out = Self { is_used: matches!(target, Target::Selected { .. }), ..Self::default() };
-        left_out.update();
-        left_out
+        if !matches!(target, Target::Selected { .. }) {
+            return Self::default();
+        }
+        let memtraces = Memtraces::find();
+        let others = others(&memtraces, &memtraces).collect();
+        Self { memtraces, is_used: true, others }
     }
 
     /// Finds the processes that have started since.
     pub(crate) fn update(&mut self) {
         if self.is_used {
-            self.memtraces = Memtraces::find();
-            let others = self.memtraces.processes().iter().filter(|process| !process.is_own);
-            self.others.extend(others.map(|MemtraceProcess { pid, comm, .. }| (*pid, comm.clone())));
+            self.others.extend(others(&self.memtraces, &Memtraces::find()));
         }
     }
 
-    /// Returns all processes of memtraces, for the filter of a run.
+    /// Returns the memtraces that ran at the start, for the filter of a run.
     pub(crate) const fn memtraces(&self) -> &Memtraces {
         &self.memtraces
     }
 
     /// Returns a sentence that names the processes of other memtraces; `None` if there were none.
     pub(crate) fn note(&self) -> Option<String> {
+        if self.memtraces.is_cut() {
+            let cut = "other memtraces can be traced, because the search for them took too long";
+            return Some(note(&self.others).map_or_else(|| cut.to_owned(), |note| format!("{note}; {cut}")));
+        }
         note(&self.others)
     }
+}
+
+/// Returns the processes of other memtraces in `now` that a filter by `known` leaves out.
+fn others<'a>(known: &'a Memtraces, now: &'a Memtraces) -> impl Iterator<Item = (Pid, Comm)> + 'a {
+    let others = now.processes().iter().filter(move |process| !process.is_own && known.leaves_out(process));
+    others.map(|process| (process.pid, process.comm.clone()))
 }
 
 fn note(others: &BTreeMap<Pid, Comm>) -> Option<String> {

@@ -2,22 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use memtrace_host::kernel::{OtherTracer, OtherTracers};
+use memtrace_host::kernel::{OtherTracer, OtherTracers, ProcessFilter};
 use memtrace_model::format::counted;
 
 use super::probes::AllocatorProbes;
+use super::running::RunningSelection;
 use super::targets::Targets;
 
 /// Maximum number of tracers that the note names.
 const MAX_NAMED: usize = 8;
 
-/// Finds other tracers with probes in the functions of `allocators` that run in `targets`. memtrace must have no probes there
-/// yet.
-pub(crate) fn find(allocators: &[AllocatorProbes], targets: &Targets) -> OtherTracers {
+/// Finds other tracers with probes in the functions of `allocators` that run in `targets`, or in processes that `filter`
+/// selects.
+pub(crate) fn find(allocators: &[AllocatorProbes], targets: &Targets, filter: &ProcessFilter) -> OtherTracers {
     // Without pids, the targets are selected by their properties.
     let pids: BTreeSet<_> = targets.family().collect();
+    let selection = RunningSelection::new(filter.clone());
+    let is_target = |pid| if pids.is_empty() { selection.contains(pid) } else { pids.contains(&pid) };
     let functions = allocators.iter().map(|allocator| (allocator.object.as_path(), allocator.functions.as_slice()));
-    let found = OtherTracers::find(functions, |pid| pids.is_empty() || pids.contains(&pid));
+    let found = OtherTracers::find(functions, is_target);
     found.inspect_err(|error| log::info!("other tracers are not known: {error}")).unwrap_or_default()
 }
 
@@ -39,7 +42,8 @@ pub(crate) fn note(tracers: &OtherTracers) -> Option<String> {
         parts.push(format!("{more} more"));
     }
     if *pinned > 0 {
-        parts.push(format!("{} without a process", counted(*pinned, "BPF link", "BPF links")));
+        let holder = if *is_cut { "of unknown processes" } else { "without a process" };
+        parts.push(format!("{} {holder}", counted(*pinned, "BPF link", "BPF links")));
     }
     if *events > 0 {
         parts.push(format!("{} of tracefs, if enabled", counted(*events, "uprobe event", "uprobe events")));
@@ -52,10 +56,13 @@ pub(crate) fn note(tracers: &OtherTracers) -> Option<String> {
         };
         return Some(format!("{least}{tracers} in the same functions, so that calls cost more: {}", parts.join(", ")));
     }
-    (*hidden > 0).then(|| {
+    if *hidden > 0 {
         let links = counted(*hidden, "BPF link of another tracer has", "BPF links of other tracers have");
-        format!("{links} probes, and this kernel does not show where (Linux 6.8 does): calls can cost more")
-    })
+        let cause = "this kernel does not show where (Linux 6.8 does)";
+        return Some(format!("{links} probes, and {cause}: calls can cost more"));
+    }
+    let cut = "other tracers can have probes in the same functions: the search for them took too long";
+    is_cut.then(|| cut.to_owned())
 }
 
 fn name(tracer: &OtherTracer) -> String {
@@ -83,7 +90,7 @@ mod tests {
         let many = OtherTracers { processes, pinned: 1, events: 2, hidden: 3, is_cut: true };
         let text = note(&many).unwrap();
         assert!(text.starts_with("at least 10 other tracers have probes in the same functions, "), "{text}");
-        let end = "bpftrace 8, 2 more, 1 BPF link without a process, 2 uprobe events of tracefs, if enabled";
+        let end = "bpftrace 8, 2 more, 1 BPF link of unknown processes, 2 uprobe events of tracefs, if enabled";
         assert!(text.ends_with(end), "{text}");
         let pinned = OtherTracers { pinned: 2, ..OtherTracers::default() };
         let text = "other probes are in the same functions, so that calls cost more: 2 BPF links without a process";
@@ -102,8 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn probes_that_the_kernel_hides_are_stated() {
+    fn probes_that_are_not_found_are_stated() {
         let text = note(&OtherTracers { hidden: 2, ..OtherTracers::default() }).unwrap();
         assert!(text.starts_with("2 BPF links of other tracers have probes, "), "{text}");
+        let text = note(&OtherTracers { is_cut: true, ..OtherTracers::default() }).unwrap();
+        assert!(text.ends_with("the search for them took too long"), "{text}");
     }
 }

@@ -156,7 +156,7 @@ fn attach(
     progress: &StartProgress,
 ) -> Result<(Parts, ExpectedOverhead, Option<MarkFunctions>), Error> {
     progress.begin("looking for the probes of other tracers");
-    let others = other_tracers::find(allocators, &context.targets);
+    let others = other_tracers::find(allocators, &context.targets, &context.filter);
     context.targets.notes.extend(other_tracers::note(&others));
     progress.begin(other_tracers::attach_step(&others));
     let Context { kernel, probes, targets, tracker, .. } = context;
