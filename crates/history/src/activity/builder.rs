@@ -367,10 +367,12 @@ impl ActivityBuilder {
 
     /// Ends the last span with this key, and the spans inside it. `end`: end of the span with this key.
     fn end(&mut self, moment: Moment, key: OpenKey, end: End) {
-        let mut ended = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end(key)).unwrap_or_default();
-        let span = ended.pop();
-        ended.into_iter().for_each(|inner| self.close(moment, inner, End::Known));
-        span.into_iter().for_each(|span| self.close(moment, span, end));
+        let ended = self.threads.get(moment.pid, moment.tid).map(|thread| thread.end(key)).unwrap_or_default();
+        for span in ended {
+            // A function that is entered by a jump ends at the same exit. The order of the probes there is not known.
+            let end = if span.key.has_frame_of(key) { end } else { End::Known };
+            self.close(moment, span, end);
+        }
     }
 
     fn wait(&mut self, moment: Moment, address: AbsAddr, name: &str) {

@@ -78,6 +78,11 @@ impl OpenKey {
         let is_call = frame != NO_FRAME && next_frame != NO_FRAME;
         is_call && (frame < next_frame || frame == next_frame && site == next_site)
     }
+
+    /// Returns true if these are calls with the same frame: they have the same return address.
+    pub(super) fn has_frame_of(self, other: Self) -> bool {
+        matches!((self, other), (Self::Span(_, one), Self::Span(_, another)) if one == another)
+    }
 }
 
 impl Threads {

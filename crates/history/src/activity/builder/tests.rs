@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use memtrace_model::{ActiveThread, Activity, ReclaimKind};
 
@@ -117,6 +117,21 @@ fn calls_that_end_with_a_jump_have_a_name_of_their_own() {
     assert_eq!(spans.collect::<Vec<_>>(), expected);
     let totals = activity.totals.iter().map(|row| (activity.names[row.name as usize].as_str(), row.sums.count));
     assert_eq!(totals.collect::<BTreeMap<_, _>>(), [("parse", 1), (until_jump, 2), ("load", 1)].into());
+}
+
+#[test]
+fn calls_with_a_shared_exit_end_alike_in_any_order() {
+    let jump = |site| StepKind::TailCall { site, frame: AbsAddr(100) };
+    for ends in [[jump(1), jump(2)], [jump(2), jump(1)]] {
+        let mut builder = builder();
+        // The first function jumps to the second one, which calls the first one, and then jumps to unknown code.
+        let steps = [call(1, 100), call(2, 100), call(1, 90)].into_iter().chain(ends);
+        (1..).zip(steps).for_each(|(at, kind)| builder.add(step(1, at, kind)));
+        let activity = finish(builder, 99);
+        let names: BTreeSet<_> = activity.spans.iter().map(|span| &activity.names[span.name as usize][..]).collect();
+        let expected = ["load [until its tail call]", "parse", "parse [until its tail call]"];
+        assert_eq!(names, expected.into());
+    }
 }
 
 /// Begin of a call. `frame`: stack pointer at the entry of the function.

@@ -91,7 +91,8 @@ pub(super) fn attach(
 struct FunctionSites {
     /// Names of the functions, in the order of their span sites.
     names: Vec<String>,
-    /// The exits come first, so that the end of a span is recorded if its begin is recorded.
+    /// The exits come first, so that the end of a span is recorded if its begin is recorded. If the entry is an exit too, the
+    /// begin is recorded first: the kernel runs the last probe at an address first (`consumer_add`, kernel/events/uprobes.c).
     sites: Vec<StepSite>,
 }
 
