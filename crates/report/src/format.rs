@@ -155,12 +155,18 @@ pub(super) fn shortened_name(name: &str, most: usize) -> String {
     shortened_middle(&without_template_arguments(name).unwrap_or_else(|| String::from(name)), most)
 }
 
-/// Replaces the arguments of templates by an ellipsis. Returns `None` if the angle brackets may be those of an operator.
+/// Replaces the arguments of templates by an ellipsis. The brackets of a Rust type, as in `<Key as Hash>::hash`, are kept.
+/// Returns `None` if the angle brackets may be those of an operator.
 fn without_template_arguments(name: &str) -> Option<String> {
-    let (mut depth, mut before) = (0_usize, ' ');
+    // `types`: open brackets of types. `depth`: open brackets of arguments.
+    let (mut types, mut depth, mut before) = (0_usize, 0_usize, ' ');
     let mut short = String::with_capacity(name.len());
     for character in name.chars() {
         match character {
+            '<' if depth == 0 && " (<,&*[".contains(before) => {
+                short.push(character);
+                types += 1;
+            }
             '<' => {
                 if depth == 0 {
                     short.push_str("<…>");
@@ -168,13 +174,17 @@ fn without_template_arguments(name: &str) -> Option<String> {
                 depth += 1;
             }
             // The arrow of a type of a function is no bracket.
-            '>' if before != '-' => depth = depth.checked_sub(1)?,
+            '>' if before != '-' && depth > 0 => depth -= 1,
+            '>' if before != '-' => {
+                short.push(character);
+                types = types.checked_sub(1)?;
+            }
             _ if depth == 0 => short.push(character),
             _ => {}
         }
         before = character;
     }
-    (depth == 0 && !name.contains("operator")).then_some(short)
+    (types == 0 && depth == 0 && !name.contains("operator")).then_some(short)
 }
 
 #[cfg(test)]
@@ -191,6 +201,8 @@ mod tests {
         assert_eq!(shortened_name(name, 31), "ns::Table<…>::i…pair<…> const&)");
         assert_eq!(shortened_name("ns::operator<(ns::Key, ns::Key)", 11), "ns::o…:Key)");
         assert_eq!(shortened_name("call<fn(u8) -> u8>::run", 12), "call<…>::run");
+        let name = "<<demo::Table<u8> as demo::Map>::Key as demo::Read<u16>>::read::<u8>";
+        assert_eq!(shortened_name(name, 65), "<<demo::Table<…> as demo::Map>::Key as demo::Read<…>>::read::<…>");
         assert_eq!([0, 1, 2, 3].map(|most| shortened_name("abcdef", most)), ["", "…", "a…", "a…f"]);
     }
 

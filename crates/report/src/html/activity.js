@@ -98,23 +98,33 @@ function shortenName(name, most) {
   return `${short.slice(0, start).replace(/[\ud800-\udbff]$/, '')}…${short.slice(short.length - end).replace(/^[\udc00-\udfff]/, '')}`;
 }
 
-// Replaces the arguments of templates by an ellipsis. Returns `null` if the angle brackets may be those of an operator.
+// Replaces the arguments of templates by an ellipsis. The brackets of a Rust type, as in `<Key as Hash>::hash`, are kept.
+// Returns `null` if the angle brackets may be those of an operator.
 function withoutTemplateArguments(name) {
   if (name.includes('operator')) { return null; }
-  let [depth, before, short] = [0, '', ''];
+  // `types`: open brackets of types. `depth`: open brackets of arguments.
+  let [types, depth, before, short] = [0, 0, ' ', ''];
   for (const character of name) {
-    if (character === '<') {
+    if (character === '<' && depth === 0 && ' (<,&*['.includes(before)) {
+      short += character;
+      types += 1;
+    } else if (character === '<') {
       if (depth === 0) { short += '<…>'; }
       depth += 1;
     } else if (character === '>' && before !== '-') {
-      depth -= 1;
-      if (depth < 0) { return null; }
+      if (depth > 0) {
+        depth -= 1;
+      } else {
+        short += character;
+        types -= 1;
+        if (types < 0) { return null; }
+      }
     } else if (depth === 0) {
       short += character;
     }
     before = character;
   }
-  return depth === 0 ? short : null;
+  return types === 0 && depth === 0 ? short : null;
 }
 
 // Returns the name of a span with its label in about `most` characters. The name of a function is shortened in its middle.
