@@ -92,8 +92,8 @@ pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, 
     find_in(&Elf::parse(source)?, name)
 }
 
-/// Finds all functions in the file `source` that have a name or match it: the function of [`find_function`]; else, if
-/// `name` contains `*`, the functions that it matches; else those with a name that ends with the components of `name`.
+/// Finds all functions in the file `source` that have a name or match it: those with the symbol or the demangled name `name`;
+/// else those with a name that ends with the components of `name`; else, if `name` contains `*`, those that it matches.
 /// Functions are ordered by address.
 ///
 /// # Errors
@@ -102,7 +102,7 @@ pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, 
 pub fn find_functions<S: Source>(source: S, name: &str) -> Result<Vec<NamedFunction>, FunctionError> {
     let elf = Elf::parse(source)?;
     match find_in(&elf, name) {
-        Ok(place) => Ok(vec![NamedFunction { name: name.to_owned(), is_clone: false, place }]),
+        Ok(place) => find_namesakes(&elf, name, place),
         Err(FunctionError::Missing) => find_matching(&elf, name),
         Err(error) => Err(error),
     }
@@ -126,14 +126,37 @@ fn find_in<S: Source>(elf: &Elf<S>, name: &str) -> Result<FunctionPlace, Functio
     Ok(FunctionPlace { virt, size: Bytes(size), offset })
 }
 
-/// Finds the functions with names that end with `wanted`, or that match it if it contains `*`.
+/// Returns the function at `first` and the others with the same name: functions that are local to their source files, and
+/// the variants of a destructor.
+fn find_namesakes<S: Source>(
+    elf: &Elf<S>,
+    name: &str,
+    first: FunctionPlace,
+) -> Result<Vec<NamedFunction>, FunctionError> {
+    let mut places = BTreeMap::from([(first.virt, first)]);
+    let has_name = |symbol: &[u8]| has_name(symbol, name);
+    let all = symbol_table::find_functions(elf, has_name)?.into_iter().flatten();
+    let dynamic = symbol_table::find_dynamic_functions(elf, has_name)?.into_iter().flatten();
+    for (_, Symbol { kind, virt, size, .. }) in all.chain(dynamic) {
+        if kind != SymbolKind::Indirect
+            && let Some(offset) = elf.code_offset(virt, size)
+        {
+            places.entry(virt).or_insert(FunctionPlace { virt, size: Bytes(size), offset });
+        }
+    }
+    if places.len() > MAX_FUNCTIONS {
+        return Err(FunctionError::TooMany(places.len()));
+    }
+    let named = |place| NamedFunction { name: name.to_owned(), is_clone: false, place };
+    Ok(places.into_values().map(named).collect())
+}
+
+/// Finds the functions with names that end with `wanted`, or else that match it if it contains `*`.
 fn find_matching<S: Source>(elf: &Elf<S>, wanted: &str) -> Result<Vec<NamedFunction>, FunctionError> {
     let matching = Cell::new(0);
     let is_kept = |symbol: &[u8]| {
         let name = std::str::from_utf8(symbol).ok().and_then(FunctionName::parse);
-        let is_match = |name: FunctionName<'_>| {
-            if wanted.contains('*') { name.matches(wanted) } else { name.ends_with(wanted) }
-        };
+        let is_match = |name: FunctionName<'_>| name.ends_with(wanted) || wanted.contains('*') && name.matches(wanted);
         if !name.is_some_and(is_match) {
             return false;
         }
@@ -141,12 +164,17 @@ fn find_matching<S: Source>(elf: &Elf<S>, wanted: &str) -> Result<Vec<NamedFunct
         matching.get() <= MAX_SYMBOLS
     };
     // The symbol table has the dynamic symbols too.
-    let symbols = match symbol_table::find_functions(elf, is_kept)? {
+    let mut symbols = match symbol_table::find_functions(elf, is_kept)? {
         Some(symbols) => symbols,
         None => symbol_table::find_dynamic_functions(elf, is_kept)?.unwrap_or_default(),
     };
     if symbols.is_empty() {
         return Err(FunctionError::Unmatched { similar: find_similar(elf, wanted)? });
+    }
+    // The asterisk may be that of a pointer, as in `handle(char*)`.
+    let is_end = |symbol: &str| FunctionName::parse(symbol).is_some_and(|name| name.ends_with(wanted));
+    if symbols.iter().any(|(symbol, _)| is_end(symbol)) {
+        symbols.retain(|(symbol, _)| is_end(symbol));
     }
     let mut functions = BTreeMap::new();
     let mut reason = FunctionError::NoCode;
@@ -251,12 +279,18 @@ mod tests {
             void two::Server::handle(int) const {}
             void two::Server::handle(long) {}
             template <class T> __attribute__((noinline)) void fill(T) { __asm__(""); }
+            struct Text { virtual ~Text(); void set(char *); void set(char const *); };
+            Text::~Text() {}
+            void Text::set(char *) {}
+            void Text::set(char const *) {}
             extern "C" void begin() {}
             int main() { fill(1); fill('a'); }"#;
         let scratch = Scratch::new();
         let program = scratch.compile("g++", "program", source, &[]);
         assert_eq!(names(&program, "begin"), ["begin"]);
         assert_eq!(names(&program, "one::reset"), ["one::reset"], "the user has written the whole name");
+        assert_eq!(names(&program, "Text::~Text"), ["Text::~Text"; 2], "one of them frees the object");
+        assert_eq!(names(&program, "set(char*)"), ["Text::set(char*)"], "no pattern");
         assert_eq!(names(&program, "Server::handle(int) const"), ["two::Server::handle(int) const"]);
         assert_eq!(names(&program, "Server::handle"), ["two::Server::handle(int) const", "two::Server::handle(long)"]);
         let all = ["one::handle(int)", "two::Server::handle(int) const", "two::Server::handle(long)"];
