@@ -102,9 +102,7 @@ pub(crate) enum Error {
     #[error("cannot trace calls of {function}: {source}")]
     SpanFunction { function: String, source: FunctionError },
     /// The ends of the calls of a function of `--span` cannot be probed. Detected before tracing starts.
-    #[error(
-        "cannot trace the ends of calls of {function}: {source}; a uretprobe would disturb exceptions or the runtime of the program"
-    )]
+    #[error("cannot trace the ends of calls of {function}: {source}")]
     SpanExits { function: String, source: ExitRefusal },
     /// The pid belongs to a kernel thread, to a thread other than the main thread, or to a process without its main
     /// thread.
@@ -265,7 +263,7 @@ impl Error {
                 format!("did you mean {}?", names.join(" or "))
             }
             Self::SpanFunction { source: FunctionError::TooMany(_), .. } => {
-                "give more of the name, such as its namespace or its parameters".into()
+                "give more of the name, such as its namespace or its parameters, or a symbol that `nm FILE` lists".into()
             }
             Self::SpanFunction { source: FunctionError::Cloned, .. } => {
                 "leave out the label, as in --span /usr/bin/server:handle_request".into()

@@ -35,16 +35,24 @@ pub fn exits_of<S: Source + Copy>(source: S, functions: &[VirtOffset]) -> Vec<Re
     // Without symbols, no function has a name.
     let named = LazyCell::new(|| symbol_table::named_functions(&elf).unwrap_or_default());
     let is_named = |address: u64| named.binary_search(&address).is_ok();
-    let may_unwind = may_unwind(&elf);
-    let pads = may_unwind.then(|| LandingPads::find(&elf, source).ok()).flatten();
-    let landing_pads = |start: u64| pads.as_ref().map_or_else(Vec::new, |pads| pads.of(start));
-    let facts = FunctionFacts { is_named: &is_named, landing_pads: &landing_pads };
+    let sections = Sections::read(&elf);
+    let may_have = |name: &str| sections.as_ref().is_none_or(|sections| sections.named(name).is_some());
+    let (has_handlers, is_go) = (may_have(".gcc_except_table"), may_have(".gopclntab"));
+    // Exceptions, and a Go runtime, which moves stacks, need the original return addresses on the stack.
+    let may_unwind = has_handlers || is_go;
+    let pads = has_handlers.then(|| LandingPads::find(&elf, source).ok());
+    let landing_pads = |start: u64| match &pads {
+        Some(pads) => pads.as_ref()?.of(start),
+        None => Some(Vec::new()),
+    };
+    let facts = FunctionFacts { is_named: &is_named, landing_pads: &landing_pads, may_restart: is_go };
     let of_function = |function: &VirtOffset| match exits(&code, function.0, facts) {
         // A uretprobe also sees the return of a function that this one jumps to.
         Ok(Exits { jumps, .. }) if !jumps.is_empty() && !may_unwind => Ok(ExitSites::Uretprobe),
         Ok(exits) => with_offsets(&elf, &exits),
-        Err(_) if !may_unwind => Ok(ExitSites::Uretprobe),
-        Err(refusal) => Err(refusal),
+        // A uretprobe does not help if the probe at the entry sees repetitions.
+        Err(refusal) if may_unwind || matches!(refusal, ExitRefusal::Repeats(_)) => Err(refusal),
+        Err(_) => Ok(ExitSites::Uretprobe),
     };
     functions.iter().map(of_function).collect()
 }
@@ -54,13 +62,6 @@ fn with_offsets<S: Source>(elf: &Elf<S>, exits: &Exits) -> Result<ExitSites, Exi
     let returns = exits.returns.iter().map(|&address| offset(address));
     let jumps = exits.jumps.iter().map(|&(address, condition)| offset(address).map(|offset| (offset, condition)));
     Ok(ExitSites::At { returns: returns.collect::<Result<_, _>>()?, jumps: jumps.collect::<Result<_, _>>()? })
-}
-
-/// Returns true if an object may have exception handlers or a Go runtime, which moves stacks. Both need the original
-/// return addresses on the stack.
-fn may_unwind<S: Source>(elf: &Elf<S>) -> bool {
-    Sections::read(elf)
-        .is_none_or(|sections| [".gcc_except_table", ".gopclntab"].iter().any(|name| sections.named(name).is_some()))
 }
 
 #[cfg(test)]
@@ -119,6 +120,16 @@ mod tests {
         let library = scratch.compile("gcc", "library.so", source, &["-O2", "-shared", "-fPIC"]);
         assert_eq!(exits_in(&library, "leave"), Ok(ExitSites::Uretprobe));
         assert_eq!(counts(exits_in(&library, "call")), (1, 0));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn loops_to_the_entry_have_no_uretprobe() {
+        let scratch = Scratch::new();
+        let source = r#"__asm__(".text\n.globl again\n.type again, @function\nagain: .cfi_startproc\n"
+            "1: dec %edi\njne 1b\nret\n.cfi_endproc\n.size again, .-again\n");"#;
+        let library = scratch.compile("gcc", "library.so", source, &["-shared"]);
+        assert!(matches!(exits_in(&library, "again"), Err(ExitRefusal::Repeats(_))));
     }
 
     #[test]

@@ -5,17 +5,29 @@ use std::collections::{HashMap, HashSet};
 
 use super::functions::Candidate;
 use super::names;
-use crate::elf::{Elf, Machine, Source, function_starts, imports};
+use crate::elf::{Elf, Machine, Sections, Source, function_starts, imports};
 use crate::probe_site::{ObjectCode, PointerTarget};
 
 /// Number of bytes of code read at once.
 const CHUNK: u64 = 4096;
+/// Maximum number of chunks that are kept. A hostile object has functions in many chunks.
+const MAX_CHUNKS: usize = 4096;
 /// Number of bytes read after a chunk, so that no instruction at its end is cut.
 const OVERLAP: u64 = 32;
 
 /// Functions of the C library and of the C++ runtime that do not return.
-const NEVER_RETURN: [&str; 7] =
-    ["abort", "exit", "_exit", "__assert_fail", "__stack_chk_fail", "__cxa_throw", "_ZSt17__throw_bad_allocv"];
+const NEVER_RETURN: [&str; 10] = [
+    "abort",
+    "exit",
+    "_exit",
+    "__assert_fail",
+    "__stack_chk_fail",
+    "__cxa_throw",
+    "__cxa_rethrow",
+    "_Unwind_Resume",
+    "_ZSt9terminatev",
+    "_ZSt17__throw_bad_allocv",
+];
 
 /// Functions of the C library that return their first argument.
 const RETURN_FIRST: [&str; 3] = ["memset", "memcpy", "memmove"];
@@ -35,6 +47,9 @@ impl<'a, S: Source> CodeChunks<'a, S> {
     pub(super) fn at(&self, address: u64) -> Vec<u8> {
         let first = address / CHUNK * CHUNK;
         let mut chunks = self.chunks.borrow_mut();
+        if chunks.len() >= MAX_CHUNKS && !chunks.contains_key(&first) {
+            chunks.clear();
+        }
         let read = || self.elf.code(first, first.saturating_add(CHUNK + OVERLAP)).unwrap_or((first, Vec::new()));
         let (from, chunk) = chunks.entry(first).or_insert_with(read);
         let at = address.checked_sub(*from).and_then(|at| usize::try_from(at).ok());
@@ -50,6 +65,8 @@ pub(super) struct CachedCode<'a, S> {
     hooked: HashSet<u64>,
     /// Addresses of all functions, sorted.
     starts: Vec<u64>,
+    /// End of the last function; `None` if the section headers are stripped.
+    end: Option<u64>,
     slots: RefCell<HashMap<u64, PointerTarget>>,
 }
 
@@ -62,8 +79,9 @@ impl<'a, S: Source> CachedCode<'a, S> {
     pub(super) fn with_entries(elf: &'a Elf<S>, hooked: impl IntoIterator<Item = u64>) -> Self {
         let mut starts = function_starts::find(elf);
         starts.dedup();
+        let end = starts.last().and_then(|&last| Sections::read(elf)?.code_end(last));
         let hooked = hooked.into_iter().collect();
-        Self { code: CodeChunks::new(elf), hooked, starts, slots: RefCell::default() }
+        Self { code: CodeChunks::new(elf), hooked, starts, end, slots: RefCell::default() }
     }
 }
 
@@ -84,7 +102,8 @@ impl<S: Source> ObjectCode for CachedCode<'_, S> {
     fn function_end(&self, address: u64) -> Option<u64> {
         let next = self.starts.partition_point(|&start| start <= address);
         // Functions before the first listed one are not known, so its start is no end of a function.
-        if next == 0 { None } else { self.starts.get(next).copied() }
+        let last_end = self.end.filter(|&end| address < end);
+        if next == 0 { None } else { self.starts.get(next).copied().or(last_end) }
     }
 
     fn is_hooked(&self, address: u64) -> bool {

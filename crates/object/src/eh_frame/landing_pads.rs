@@ -23,8 +23,8 @@ const UNSIGNED_4: u8 = 0x03;
 /// Landing pads of the functions of an object.
 pub(crate) struct LandingPads<'a, S> {
     elf: &'a Elf<S>,
-    /// Address of the LSDA of each function that has one, by the start of the function.
-    lsdas: BTreeMap<u64, u64>,
+    /// Address of the LSDA of each function that has one, by the start of the function; `None` if it is not known.
+    lsdas: BTreeMap<u64, Option<u64>>,
 }
 
 impl<'a, S: Source> LandingPads<'a, S> {
@@ -33,21 +33,23 @@ impl<'a, S: Source> LandingPads<'a, S> {
         let contents = ObjectContents::find(source)?;
         let mut lsdas = BTreeMap::new();
         Reader::of_eh_frame(&contents, origin(&contents.code).0).scan(|_, description| {
-            if let Some(Pointer::Direct(lsda)) = description.entry.lsda() {
-                lsdas.insert(description.entry.initial_address(), lsda);
+            if let Some(lsda) = description.entry.lsda() {
+                let address = match lsda {
+                    Pointer::Direct(address) => Some(address),
+                    Pointer::Indirect(_) => None,
+                };
+                lsdas.insert(description.entry.initial_address(), address);
             }
             Ok(())
         })?;
         Ok(Self { elf, lsdas })
     }
 
-    /// Returns the addresses of the landing pads of the function that starts at `start`; none if they cannot be read.
-    pub(crate) fn of(&self, start: u64) -> Vec<u64> {
-        let bytes = self.lsdas.get(&start).and_then(|lsda| {
-            let (offset, left) = self.elf.locate(*lsda).ok()?;
-            self.elf.bytes_in_file(offset, left.min(MAX_LSDA)).ok()
-        });
-        bytes.and_then(|bytes| landing_pads(&bytes, start)).unwrap_or_default()
+    /// Returns the addresses of the landing pads of the function that starts at `start`; `None` if they cannot be read.
+    pub(crate) fn of(&self, start: u64) -> Option<Vec<u64>> {
+        let Some(lsda) = self.lsdas.get(&start) else { return Some(Vec::new()) };
+        let (offset, left) = self.elf.locate((*lsda)?).ok()?;
+        landing_pads(&self.elf.bytes_in_file(offset, left.min(MAX_LSDA)).ok()?, start)
     }
 }
 
@@ -122,8 +124,13 @@ mod tests {
         let elf = Elf::parse(&file).unwrap();
         let pads = LandingPads::find(&elf, &file).unwrap();
         let start = |name: &str| find_function(&file, name).unwrap().virt.0;
-        let guarded = pads.of(start("guarded"));
+        let guarded = pads.of(start("guarded")).unwrap();
         assert!(!guarded.is_empty() && guarded.iter().all(|pad| *pad > start("guarded")), "{guarded:x?}");
-        assert_eq!(pads.of(start("plain")), [0; 0]);
+        assert_eq!(pads.of(start("plain")), Some(Vec::new()));
+        let damaged = [None, Some(start("plain")), Some(u64::MAX)].map(|lsda| {
+            let lsdas = BTreeMap::from([(start("plain"), lsda)]);
+            LandingPads { elf: &elf, lsdas }.of(start("plain"))
+        });
+        assert_eq!(damaged, [None, None, None]);
     }
 }

@@ -1,6 +1,6 @@
 //! Section headers. They may be stripped, because no program needs them to run.
 
-use object::elf::{CompressionHeader64, SHF_COMPRESSED, SHN_XINDEX, SectionHeader64};
+use object::elf::{CompressionHeader64, SHF_COMPRESSED, SHF_EXECINSTR, SHN_XINDEX, SectionHeader64};
 use object::{LittleEndian, pod};
 
 use super::error::{BEYOND, ElfError};
@@ -64,6 +64,16 @@ impl<'elf, S: Source> Sections<'elf, S> {
     /// Returns the first section with the name `name`.
     pub fn named(&self, name: &str) -> Option<&SectionHeader64<LittleEndian>> {
         self.headers.iter().find(|section| self.is_named(section, name))
+    }
+
+    /// Returns the end of the section of code that contains `address`; `None` if there is none.
+    pub(crate) fn code_end(&self, address: u64) -> Option<u64> {
+        let code = self.headers.iter().filter(|section| section.sh_flags.get(LE).contains(SHF_EXECINSTR));
+        let mut bounds = code.map(|section| {
+            let start = section.sh_addr.get(LE);
+            (start, start.saturating_add(section.sh_size.get(LE)))
+        });
+        bounds.find(|&(start, end)| (start..end).contains(&address)).map(|(_, end)| end)
     }
 
     /// Reads a section that is not compressed; `None` if it has more than `limit` bytes, or is not in the file.

@@ -12,6 +12,8 @@ use crate::elf::Machine;
 
 /// Maximum number of instructions that are analysed for one function and its callees.
 const MAX_INSTRUCTIONS: u32 = 8192;
+/// Maximum number of instructions of padding after a function. A hostile object has many calls in front of much padding.
+const MAX_PADDING: u32 = 256;
 /// Maximum depth of nested callees that are analysed.
 const MAX_DEPTH: u32 = 4;
 
@@ -65,18 +67,21 @@ pub fn return_sites(object: &impl ObjectCode, entry: u64) -> Option<Vec<u64>> {
     (!walk.incomplete && !walk.returns.is_empty()).then_some(walk.returns)
 }
 
-/// Returns true if all instructions from `first` to before `end` are padding.
+/// Returns true if all instructions from `first` to before `end` are padding. More than [`MAX_PADDING`] are none.
 pub(super) fn is_padding(object: &impl ObjectCode, first: u64, end: u64) -> bool {
     let machine = object.machine();
     let mut at = first;
-    while at < end {
+    for _ in 0..MAX_PADDING {
+        if at >= end {
+            return true;
+        }
         let code = object.code(at);
         match machine.decode(&code, at) {
             Some(instruction) if machine.is_padding(&code) => at = at.wrapping_add(instruction.length as u64),
             _ => return false,
         }
     }
-    true
+    at >= end
 }
 
 struct Walk<'a, A> {

@@ -81,8 +81,8 @@ fn found(code: &Code) -> Result<Exits, ExitRefusal> {
 /// As [`found`]. If `has_names` is false, no function has a name. `pads`: landing pads of the first function.
 fn found_with(code: &Code, has_names: bool, pads: &[u64]) -> Result<Exits, ExitRefusal> {
     let is_named = |address: u64| has_names && code.starts.contains(&address);
-    let landing_pads = |start: u64| if start == ENTRY { pads.to_vec() } else { Vec::new() };
-    exits(code, ENTRY, FunctionFacts { is_named: &is_named, landing_pads: &landing_pads })
+    let landing_pads = |start: u64| Some(if start == ENTRY { pads.to_vec() } else { Vec::new() });
+    exits(code, ENTRY, FunctionFacts { is_named: &is_named, landing_pads: &landing_pads, may_restart: false })
 }
 
 fn returns(addresses: &[u64]) -> Result<Exits, ExitRefusal> {
@@ -96,14 +96,27 @@ fn jumps(returns: &[u64], jumps: &[(u64, Option<u8>)]) -> Result<Exits, ExitRefu
 
 #[test]
 fn jumps_within_the_object_are_followed() {
-    // A loop: test; je 0x1000; ret.
-    assert_eq!(found(&functions(&[&[TEST_RDI, &[0x74, 0xfb], RET]])), returns(&[0x1005]));
+    // A loop: push; test; je 0x1001; ret.
+    assert_eq!(found(&functions(&[&[PUSH, TEST_RDI, &[0x74, 0xfb], RET]])), returns(&[0x1006]));
     // A jump to the next function, which returns at two places.
     let jump = to(&[0xe9], ENTRY, 0x1005);
     assert_eq!(found(&functions(&[&[&jump], &[TEST_RDI, &[0x74, 1], RET, RET]])), returns(&[0x100a, 0x100b]));
     // A conditional jump to another function.
     let branch = to(&[0x0f, 0x84], 0x1003, 0x100a);
     assert_eq!(found(&functions(&[&[TEST_RDI, &branch, RET], &[PUSH, RET]])), returns(&[0x1009, 0x100b]));
+}
+
+#[test]
+fn jumps_back_to_the_entry_begin_calls_of_their_own() {
+    // A loop: test; je 0x1000; ret.
+    let code = functions(&[&[TEST_RDI, &[0x74, 0xfb], RET]]);
+    assert_eq!(found(&code), Err(ExitRefusal::Repeats(0x1003)));
+    let go = FunctionFacts { is_named: &|_| true, landing_pads: &|_| Some(Vec::new()), may_restart: true };
+    assert_eq!(exits(&code, ENTRY, go), returns(&[0x1005]));
+    // The second function jumps to the first one, or returns.
+    let (there, back) = (to(&[0xe9], 0x1001, 0x1006), to(&[0x0f, 0x85], 0x1009, ENTRY));
+    let code = functions(&[&[PUSH, &there], &[TEST_RDI, &back, RET]]);
+    assert_eq!(found(&code), jumps(&[0x100f], &[(0x1009, Some(5))]));
 }
 
 #[test]
@@ -186,16 +199,52 @@ fn handlers_of_exceptions_have_exits() {
 }
 
 #[test]
+fn functions_with_unreadable_handlers_are_refused() {
+    let code = functions(&[&[PUSH, RET]]);
+    let facts = FunctionFacts { is_named: &|_| true, landing_pads: &|_| None, may_restart: false };
+    assert_eq!(exits(&code, ENTRY, facts), Err(ExitRefusal::Handlers(ENTRY)));
+}
+
+#[test]
+fn paths_end_at_calls_that_do_not_return() {
+    // test; je 0x100b; call of abort; then bytes that are no instruction, or that only a jump table reaches.
+    let call = to(&[0xe8], 0x1005, ABORT);
+    let code = functions(&[&[TEST_RDI, &[0x74, 6], &call, &[0x06], RET]]);
+    assert_eq!(found(&code), returns(&[0x100b]));
+    let code = functions(&[&[TEST_RDI, &[0x74, 6], &call, RET, &[0xff, 0xe0]]]);
+    assert_eq!(found(&code), Err(ExitRefusal::JumpTable(0x100b)));
+}
+
+#[test]
 fn functions_without_known_exits_are_refused_with_the_reason() {
     assert_eq!(found(&functions(&[&[&[0x0f, 0x05], RET]])), Err(ExitRefusal::SystemCall(ENTRY)));
     assert_eq!(found(&functions(&[&[&[0x06]]])), Err(ExitRefusal::Undecodable(ENTRY)));
     assert_eq!(found(&functions(&[&[PUSH], &[RET]])), Err(ExitRefusal::NoEnd(ENTRY)));
-    assert_eq!(found(&functions(&[&[&[0xeb, 0xfe]]])), Err(ExitRefusal::NoExit));
+    // push; jmp to itself.
+    assert_eq!(found(&functions(&[&[PUSH, &[0xeb, 0xfe]]])), Err(ExitRefusal::NoExit));
     // cs jmp to another object: the kernel refuses the prefix.
     let jump = [&[0x2e][..], &to(&[0xe9], 0x1001, STUB)].concat();
     assert_eq!(found(&functions(&[&[&jump]])), Err(ExitRefusal::Unprobeable(ENTRY)));
     let long = functions(&[&[&NOP.repeat(9000), RET]]);
     assert_eq!(found(&long), Err(ExitRefusal::TooLong));
+}
+
+#[test]
+fn work_on_hostile_code_is_bounded() {
+    // Each function jumps to the next one, which has no name.
+    let next: &[&[u8]] = &[&[0xeb, 0x00]];
+    let mut chain = vec![next; 256];
+    chain.push(&[RET]);
+    assert_eq!(found_with(&functions(&chain[1..]), false, &[]), returns(&[0x11fe]));
+    assert_eq!(found_with(&functions(&chain), false, &[]), Err(ExitRefusal::TooLong));
+    // Jumps by a pointer are counted before the code around them is compared.
+    let branches: Vec<u8> = [0x74, 0x02, 0xff, 0xe0].repeat(33);
+    assert_eq!(found(&functions(&[&[&branches, RET, PUSH]])), Err(ExitRefusal::TooManyExits(34)));
+    // A call in front of more padding than compilers write is not the last instruction.
+    let call = to(&[0xe8], ENTRY, STUB);
+    let padding = NOP.repeat(300);
+    assert_eq!(found(&functions(&[&[&call, &padding]])), Err(ExitRefusal::NoEnd(0x1130)));
+    assert_eq!(found(&functions(&[&[&call, &padding[..200]]])), Err(ExitRefusal::NoExit));
 }
 
 #[test]
