@@ -28,7 +28,7 @@ use memtrace_history::{Fact, ImageChange, ImageValue, Interval};
 use memtrace_history::{ImageStacks, LivePaths};
 use memtrace_model::{
     Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, Object, PageFaults, ProcessImage, StackId,
-    Stacks, Tick, UnsentStacks,
+    StackKey, Stacks, Tick, UnsentStacks,
 };
 
 use self::account_intervals::AccountIntervals;
@@ -415,6 +415,13 @@ impl Recorder {
         });
         let unknown = unknown.chain(self.changes.unknown_stacks()).collect();
         self.add_copies(unknown, tracker, find_copy);
+        if self.of_images.deferral.has_begun() {
+            // The sum of deferred stacks has the key of merged stacks.
+            let sum = StackKey::from(StackId::OTHER);
+            let images = delta.usage.get(&EventClass::Heap).into_iter().flatten();
+            let late = images.filter(|(_, usage)| usage.by_stack.contains_key(&sum));
+            self.of_images.known.add_late(late.map(|(&id, _)| id));
+        }
         let (until, is_marked) = (delta.until, delta.is_marked);
         // Two boundaries never have the same time.
         let end = until.since_start().max(self.next.start + Duration::from_nanos(1));

@@ -109,7 +109,8 @@ impl Recorder {
         snapshots: &Snapshots,
         window: &Range<Tick>,
     ) -> ChangesInParts {
-        live_changes(&self.book, &self.stacks, classes, snapshots, window)
+        let is_late = |id| self.uses.is_of_trends && self.of_images.known.is_late(id);
+        live_changes(&self.book, &self.stacks, classes, snapshots, window, is_late)
     }
 
     /// Returns the history so far, to view it; `None` if it cannot be read. `recording`: place for an opened recording,

@@ -7,7 +7,7 @@ use memtrace_model::{EventClass, PartKeys};
 use crate::trace::config::Config;
 
 /// Minimum age of an image with stacks of its own in the recording, if stacks are deferred.
-const AGE: Duration = Duration::from_secs(60);
+pub(super) const AGE: Duration = Duration::from_secs(60);
 
 /// The stacks of new images are deferred once this number of stacks is recorded.
 const MAX_STACKS: usize = 1 << 16;
@@ -17,6 +17,7 @@ pub(super) struct Deferral {
     /// Remaining numbers of images and of stacks until the limits; `None` if nothing is counted.
     left: Option<[usize; 2]>,
     is_due: bool,
+    has_begun: bool,
 }
 
 impl Deferral {
@@ -31,7 +32,7 @@ impl Deferral {
             && config.blocks.older.is_none()
             && !config.blocks.lifetimes
             && config.every.is_none();
-        Self { left: is_possible.then_some([config.keep_ended, MAX_STACKS]), is_due: false }
+        Self { left: is_possible.then_some([config.keep_ended, MAX_STACKS]), is_due: false, has_begun: false }
     }
 
     /// Counts an image that has ended.
@@ -54,6 +55,12 @@ impl Deferral {
 
     /// Returns [`AGE`] once, after a limit is reached.
     pub(super) const fn take(&mut self) -> Option<Duration> {
+        self.has_begun |= self.is_due;
         if std::mem::replace(&mut self.is_due, false) { Some(AGE) } else { None }
+    }
+
+    /// Returns true once the stacks of new images are deferred.
+    pub(super) const fn has_begun(&self) -> bool {
+        self.has_begun
     }
 }

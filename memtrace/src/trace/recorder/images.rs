@@ -15,6 +15,8 @@ pub(super) struct RecordedImages {
     /// Images that have ended, each with a time when its end was known. After an image has left the tracker, no shard has
     /// changes of the image from a later time.
     ending: BTreeMap<ImageId, Tick>,
+    /// Images with late changes: deltas had the sum of their stacks first.
+    late: FxHashSet<ImageId>,
 }
 
 impl RecordedImages {
@@ -66,6 +68,16 @@ impl RecordedImages {
         described
     }
 
+    /// Adds images with late changes: a delta has the sum of their stacks.
+    pub(super) fn add_late(&mut self, images: impl IntoIterator<Item = ImageId>) {
+        self.late.extend(images);
+    }
+
+    /// Returns true if changes of the stacks of an image are late.
+    pub(super) fn is_late(&self, id: ImageId) -> bool {
+        self.late.contains(&id)
+    }
+
     /// Returns true if the end of an image is recorded.
     pub(super) fn has_end(&self, id: ImageId) -> bool {
         self.ending.contains_key(&id)
@@ -91,6 +103,7 @@ impl RecordedImages {
         for id in &old {
             self.described.remove(id);
             self.ended.remove(id);
+            self.late.remove(id);
         }
         old
     }
@@ -139,5 +152,15 @@ mod tests {
         assert_eq!(images.take_old(Tick(300), &none), []);
         assert_eq!(images.take_old(Tick(301), &none), [ID]);
         assert_eq!(images.take_old(Tick(400), &none), []);
+    }
+
+    #[test]
+    fn late_images_are_forgotten_when_they_have_ended() {
+        let mut images = RecordedImages::default();
+        images.add_late([ID]);
+        assert!(images.is_late(ID));
+        images.end(ID, (ImageEnd::Exit, Tick(100)), Tick(300), None, None);
+        assert_eq!(images.take_old(Tick(301), &BTreeMap::new()), [ID]);
+        assert!(!images.is_late(ID));
     }
 }
