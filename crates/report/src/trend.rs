@@ -70,7 +70,9 @@ impl Trend {
         let (parts, changes) = (parts[first..].to_vec(), &changes[first..]);
         let second_half = second_half(&parts);
         let late = &changes[second_half..];
-        let late_alloc = late.iter().fold(0_u64, |sum, PartChange { alloc, .. }| sum.saturating_add(*alloc));
+        // A stack that a ledger has merged loses its allocations, so a change can be negative.
+        let allocated = |change: &PartChange| change.alloc.cast_signed().max(0).unsigned_abs();
+        let late_alloc = late.iter().map(allocated).fold(0, u64::saturating_add);
         let changes = changes.iter().map(|change| change.live).collect();
         let mut trend = Self { kind: Kind::Irregular, parts, changes, second_half, late_alloc };
         trend.kind = trend.kind();
@@ -285,6 +287,16 @@ mod tests {
     fn churn_has_its_allocations() {
         let text = "churn: 20.00 MiB allocated, -1.00 KiB live from +8 s to +16 s";
         check(&[2048, 3, -2, 0, -1, 1, -1, 0], 5 << 10, Kind::Churn, text);
+    }
+
+    #[test]
+    fn merged_allocations_are_no_churn() {
+        let parts: Vec<_> = (0..8).map(|at| Duration::from_secs(at)..Duration::from_secs(at + 1)).collect();
+        let change = |live, alloc: i64| PartChange { live, alloc: alloc.cast_unsigned() };
+        let mut live = LiveChanges::default();
+        live.add(0, 8, change(10 << 10, 50 << 10));
+        live.add(5, 8, change(0, -(40 << 10)));
+        assert_eq!(Trend::of(&parts, &live).unwrap().kind, Kind::SingleGrowth);
     }
 
     #[test]

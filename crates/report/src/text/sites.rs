@@ -107,8 +107,8 @@ pub(super) fn write(
 }
 
 impl Bounds {
-    /// Returns the number of sites to list, at least one. `sites`: all sites, the largest first, at least one. `write`: function
-    /// that writes a site with this index.
+    /// Returns the number of sites to list, at least one. `sites`: all sites, the largest first, at least one. `write`:
+    /// function that writes a site with this index.
     fn shown(
         self,
         sites: &[Site],
@@ -154,9 +154,10 @@ fn sum(sites: &[Site]) -> u64 {
 }
 
 /// Returns the trend of the live memory of a site; `None` if the metric is not live memory, or counts only blocks
-/// that were allocated between two marks.
+/// that were allocated between two marks, or if the changes of a stack of the site are unknown.
 fn trend(view: MetricView<'_>, site: &Site) -> Option<Trend> {
-    let is_shown = view.is_of_live() && !view.is_of_marks();
+    let is_known = Bytes(site.live_changes.total().live.cast_unsigned()) == site.usage.live().bytes;
+    let is_shown = view.is_of_live() && !view.is_of_marks() && is_known;
     is_shown.then(|| Trend::of(&view.profile().run.parts, &site.live_changes)).flatten()
 }
 

@@ -183,3 +183,18 @@ fn sites_state_their_trend() {
         "800 B in 1 block\n     steady growth: +5.86 KiB/min in 8 of 8 parts from +0 s to +8 s\n        site_0";
     assert!(text.contains(expected) && text.matches("growth").count() == 1, "{text}");
 }
+
+#[test]
+fn a_site_with_unknown_changes_has_no_trend() {
+    let stacks = vec![stack(0, &[MAIN, SERVE], 800, None), stack(0, &[MAIN, SERVE_BEHIND], 300, None)];
+    let mut profile = Profile { processes: vec![process(1)], stacks, frames: frames(), ..Profile::default() };
+    profile.run.parts = (0..8).map(|second| Duration::from_secs(second)..Duration::from_secs(second + 1)).collect();
+    let bounds = Bounds { most: 10, only_large: true, lines: None };
+    let has_trend = |profile: &Profile| written(profile, &by_live_bytes(10), bounds).contains("steady growth");
+    (0..8).for_each(|part| profile.stacks[0].live_changes.add(part, 8, PartChange { live: 100, alloc: 100 }));
+    assert!(!has_trend(&profile), "the changes of the second stack are unknown");
+    (0..8).for_each(|part| profile.stacks[1].live_changes.add(part, 8, PartChange { live: 37, alloc: 37 }));
+    assert!(!has_trend(&profile), "the changes are not all");
+    profile.stacks[1].live_changes.add(7, 8, PartChange { live: 4, alloc: 4 });
+    assert!(has_trend(&profile));
+}
