@@ -50,7 +50,9 @@ impl KnownImages {
             self.oom_kills.push((id, kill));
             self.oom_kills.sort_by_key(|(_, kill)| kill.at);
         }
-        self.finished.extend(interval.finished.drain(..));
+        // Images without changes are unknown. Without this filter, their IDs would stay for ever.
+        let Self { all, finished, .. } = self;
+        finished.extend(interval.finished.drain(..).filter(|id| all.contains_key(id)));
     }
 
     /// Returns an image. A new image is added, with `id` as its first interval.
@@ -87,5 +89,25 @@ impl KnownImages {
     /// Returns the approximate memory of the images in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.all.len() * IMAGE + self.oom_kills.len() * size_of::<(i64, OomKill)>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memtrace_model::Pid;
+
+    use super::*;
+
+    #[test]
+    fn finished_images_without_changes_are_not_kept() {
+        let [known, unknown] = [0, 1].map(|ordinal| ImageId { pid: Pid(7), ordinal });
+        let mut interval = Interval {
+            images: vec![RecordedImage::new(known, &ProcessImage::default())],
+            finished: vec![known, unknown],
+            ..Interval::default()
+        };
+        let mut images = KnownImages::default();
+        images.add(1, &mut interval);
+        assert_eq!(images.finished.into_iter().collect::<Vec<_>>(), [known]);
     }
 }
