@@ -60,13 +60,15 @@ const SYSTEM_DIRECTORIES: &[&str] = &["/lib", "/lib32", "/lib64", "/usr/lib", "/
 /// Prefixes of file names of language runtimes. They are in directories of any name.
 const RUNTIMES: &[&str] = &[
     "libjvm.so",
-    "libpython",
-    "libruby",
+    "libpython2.",
+    "libpython3",
+    "libruby.so",
+    "libruby-",
     "libperl.so",
     "libnode.so",
     "libcoreclr.so",
     "libclrjit.so",
-    "libmonosgen",
+    "libmonosgen-",
 ];
 
 /// Functions of glibc and musl that start processes, constructors and threads. `__pthread_once` is in the list because

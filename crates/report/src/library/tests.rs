@@ -88,6 +88,7 @@ fn functions_of_the_program_are_not_in_libraries_of_the_system() {
         "/opt/demo/libcache.so",
         "/usr/local/lib/libcache.so.1",
         "/usr/lib/firefox/libxul.so",
+        "/opt/demo/libpythonbridge.so",
         "/usr/lib/postgresql/15/bin/postgres",
     ] {
         assert!(is_own("grow", object) && is_own("", object), "{object}");
