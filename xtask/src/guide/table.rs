@@ -23,6 +23,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     threads::NAMED_TASKS,
     threads::PYTHON,
     threads::TAGS,
+    threads::TAG_FUNCTIONS,
 ];
 
 pub(super) const GOLDEN: &[Golden] = &[threads::LOST_SPANS];
@@ -35,6 +36,7 @@ pub(super) const KEPT: &[Kept] = &[
         reason: "heaptrack_gui needs a desktop; its numbers are those of heaptrack_print",
     },
     Kept { name: "mariadb", reason: "needs a database with tables and clients" },
+    Kept { name: "other-tracers", reason: "needs Linux 6.8 and bpftrace" },
     Kept { name: "perf-list", reason: "perf has printed it" },
     Kept { name: "untraced", reason: "needs programs for 32 bits, written in Go, and stripped static ones" },
     Kept { name: "wss-limit", reason: "a test of memtrace-report compares the sentence" },

@@ -53,6 +53,46 @@ int main(void) {
     cleanup: "",
 };
 
+/// A function that sets tags, traced with a wrong key, and one that is never called.
+pub(super) const TAG_FUNCTIONS: Scenario = Scenario {
+    name: "tag-functions",
+    steps: &[
+        Step::File {
+            name: "app.c",
+            text: r#"#include <pthread.h>
+#include <stdlib.h>
+
+__attribute__((noinline)) void set_module(int module) {
+    __asm__ volatile("" : : "r"(module));
+}
+
+int main(int argc, char **argv) {
+    pthread_key_t keys[2];
+    void *volatile block = malloc(100);
+    for (int i = 0; i < 2; i++)
+        pthread_key_create(&keys[i], NULL);
+    for (int i = 0; i < 4000; i++)
+        pthread_setspecific(keys[i % 2], argv);
+    if (argc > 1)
+        set_module(argc);
+    free(block);
+    return 0;
+}
+"#,
+        },
+        Step::Prepare("gcc -O1 -g -pthread -o app app.c"),
+        Step::Run {
+            name: "tags",
+            command: "sudo memtrace --tag-from 'set=pthread_setspecific(id=arg1,if=arg0==7)' \
+                      --tag-from 'set=set_module(id=arg0)' -- ./app",
+        },
+    ],
+    samples: &[Sample::new("tag-functions", &[Part::Lines { of: "tags", from: "Tags:", until: Until::Line("Cost:") }])
+        .varying(&["Note:"])],
+    pictures: &[],
+    cleanup: "",
+};
+
 /// Three threads with named tasks and a named lock.
 pub(super) const NAMED_TASKS: Scenario = Scenario {
     name: "tasks",
@@ -232,8 +272,15 @@ int main(void) {
             ready: "[ \"$(cat /proc/$PID/task/*/syscall | grep -Ec '^(202|98) ')\" = 3 ]",
         },
         Step::Run { name: "deadlock", command: "sudo memtrace --pid $PID --min-wait 10ms --duration 1s" },
+        Step::Run {
+            name: "typo",
+            command: "sudo memtrace --pid $PID --span \"$PWD/server:write_row\"; echo \"exit code $?\"",
+        },
     ],
-    samples: &[Sample::new("deadlock", &[Part::Lines { of: "deadlock", from: "Deadlock:", until: Until::Blank }])],
+    samples: &[
+        Sample::new("deadlock", &[Part::Lines { of: "deadlock", from: "Deadlock:", until: Until::Blank }]),
+        Sample::new("similar-function", &[Part::Matching { of: "typo", texts: &["memtrace: error", "tip:"] }]),
+    ],
     pictures: &[],
     cleanup: "",
 };
