@@ -141,7 +141,7 @@ fn spans(activity: &Activity, top: usize, out: &mut TextWriter<'_>) -> io::Resul
 }
 
 /// Explains the names of calls that ended with a jump, if there are any.
-fn tail_calls(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
+fn tail_calls(activity: &Activity, out: &mut TextWriter<'_>) -> io::Result<()> {
     let is_tail_call = |row: &memtrace_model::SpanRow| {
         row.kind == SpanKind::Function && activity.names[row.name as usize].ends_with(UNTIL_TAIL_CALL)
     };
@@ -152,7 +152,7 @@ fn tail_calls(activity: &Activity, out: &mut dyn io::Write) -> io::Result<()> {
         "{UNTIL_TAIL_CALL}: these calls ended with a jump to another library or by a pointer. Their times do not contain that \
          of the function that they jumped to."
     );
-    writeln!(out, "\n{}", wrapped(&text, 0))
+    writeln!(out, "\n{}", out.wrapped(&text, 0))
 }
 
 /// Table of the locks and futexes of a class.
@@ -333,7 +333,7 @@ mod tests {
             let totals = vec![memtrace_model::SpanRow { kind, name: 0, sums: SpanSums::default() }];
             let activity = Activity { names: vec![name.to_owned()], totals, ..Activity::default() };
             let mut text = Vec::new();
-            tail_calls(&activity, &mut text).unwrap();
+            tail_calls(&activity, &mut TextWriter::new(&mut text, COLUMNS)).unwrap();
             String::from_utf8(text).unwrap()
         };
         let name = "handle [until its tail call]";
