@@ -199,7 +199,8 @@ impl ReportWriter<'_> {
                     memtrace_report::write_accounts(format, &table, &options(width), out)
                 };
                 let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
-                let width = self.observer.table_size().map(|size| size.columns);
+                // A line that fills the last column would wrap on some terminals.
+                let width = self.observer.summary_size().map(|size| size.columns.saturating_sub(1));
                 (written, failures, (!report.shows_text()).then(|| text_of_accounts(&table, &options(width))))
             }
             None => {
