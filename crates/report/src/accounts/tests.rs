@@ -153,7 +153,8 @@ fn names_in_csv_are_no_formulas() {
 /// Returns a table by these keys, with the same numbers in each row.
 fn table_of(keys: &[GroupBy], rows: &[&[&str]]) -> AccountTable {
     let total = table().total;
-    let row = |names: &&[&str]| AccountRow { names: names.iter().map(|&name| name.to_owned()).collect(), totals: total };
+    let row =
+        |names: &&[&str]| AccountRow { names: names.iter().map(|&name| name.to_owned()).collect(), totals: total };
     AccountTable { keys: keys.to_vec().into(), rows: rows.iter().map(row).collect(), total, ..AccountTable::default() }
 }
 
@@ -172,6 +173,7 @@ left out: LOW, BY OTHERS, UNMATCHED, PEAK AT (to see them: a wider terminal, or
   known
 lost: 2 events (allocations and pages not counted because the ledger is full;
   raise --memory-limit or, without one, --max-live)
+tags: leave=f had an effect in 7 calls
 note: a note
 ";
     assert_eq!(text_in(80, &table()), at_80);
@@ -189,6 +191,7 @@ left out: LOW, ALLOCATED, FREED, BY OTHERS, UNMATCHED, PEAK
 lost: 2 events (allocations and pages not counted because
   the ledger is full; raise --memory-limit or, without one,
   --max-live)
+tags: leave=f had an effect in 7 calls
 note: a note
 ";
     assert_eq!(text_in(60, &table()), at_60);
