@@ -103,12 +103,12 @@ fn sums(pid: Option<Pid>, processes: &[&ProcessInterval]) -> Vec<Row<'static>> {
 fn leading(rows: &[Row<'_>], has_processes: bool) -> Vec<Column> {
     let [least, most] = NAME;
     let tid = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| thread.thread.tid.0.to_string());
-    let name = |row: &Row<'_>| shortened_name(&row.name, most);
+    let name = |row: &Row<'_>| shortened_row_name(&row.name, most);
     let state = |row: &Row<'_>| row.thread.map_or_else(String::new, |thread| thread.state.letter().to_string());
     let pid = |row: &Row<'_>| row.pid.map_or_else(|| String::from("more"), |pid| pid.to_string());
     let mut columns = vec![
         Column::numbers("TID", rows.iter().map(tid)).at_least(TID),
-        Column::names("NAME", rows.iter().map(name), shortened_name).at_least(least),
+        Column::names("NAME", rows.iter().map(name), shortened_row_name).at_least(least),
         Column::text("S", rows.iter().map(state)).with_importance(14),
     ];
     if has_processes {
@@ -118,7 +118,7 @@ fn leading(rows: &[Row<'_>], has_processes: bool) -> Vec<Column> {
 }
 
 /// Returns a name in at most `most` columns of a terminal. The number in the name of a sum is not cut.
-fn shortened_name(name: &str, most: usize) -> String {
+fn shortened_row_name(name: &str, most: usize) -> String {
     match name.rsplit_once(" (").filter(|_| name.starts_with('[')) {
         Some((title, count)) => {
             let count = format!(" ({count}");
@@ -134,9 +134,9 @@ mod tests {
 
     #[test]
     fn number_of_a_sum_is_not_cut() {
-        let shown = |most| shortened_name("[ended threads] (1,234,567)", most);
+        let shown = |most| shortened_row_name("[ended threads] (1,234,567)", most);
         assert_eq!([shown(27), shown(24)], ["[ended threads] (1,234,567)", "[ended thre… (1,234,567)"]);
         assert_eq!([shown(12), shown(5)], [" (1,234,567)"; 2]);
-        assert_eq!(shortened_name("worker (1)", 5), "work…");
+        assert_eq!(shortened_row_name("worker (1)", 5), "work…");
     }
 }
