@@ -20,7 +20,7 @@ fn edits(text: &[char], name: &str) -> usize {
     let name: Vec<char> = name.chars().collect();
     // Rows of the table of distances: the last one, and the one before it.
     let mut previous: Vec<usize> = (0..=text.len()).collect();
-    let mut earlier = Vec::new();
+    let mut earlier: Vec<usize> = Vec::new();
     for (row, wanted) in name.iter().enumerate() {
         let mut current = vec![row + 1];
         for (column, character) in text.iter().enumerate() {

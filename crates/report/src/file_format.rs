@@ -112,7 +112,9 @@ impl Format {
                 extension: "heaptrack.zst",
                 help: "a file for heaptrack_gui and heaptrack_print",
             },
-            Self::Csv => &FormatFacts { name: "csv", extension: "csv", help: "comma-separated values, for accounts and threads" },
+            Self::Csv => {
+                &FormatFacts { name: "csv", extension: "csv", help: "comma-separated values, for accounts and threads" }
+            }
         }
     }
 

@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn later_lines_hang_and_blanks_remain_within_a_line() {
-        assert_eq!(hanging("  disk  1.00M/s read  2.00M/s written", 4, 23), "  disk  1.00M/s read\n    2.00M/s written");
+        let text = "  disk  1.00M/s read  2.00M/s written";
+        assert_eq!(hanging(text, 4, 23), "  disk  1.00M/s read\n    2.00M/s written");
         assert_eq!(hanging("a long-word-remains b", 2, 5), "a\n  long-word-remains\n  b");
         assert_eq!(hanging("one two", 2, usize::MAX), "one two");
     }

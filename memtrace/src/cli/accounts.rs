@@ -37,8 +37,8 @@ pub(super) struct AccountsArgs {
 
     /// Write to this file; '-' is standard output, the default
     ///
-    /// May be given more than once. The extension determines the format: .txt, .csv, .json or .pftrace (Perfetto). Files are opened before
-    /// tracing starts. A file with the extension .memtrace is a recording, as with --record.
+    /// May be given more than once. The extension determines the format: .txt, .csv, .json or .pftrace (Perfetto). Files are
+    /// opened before tracing starts. A file with the extension .memtrace is a recording, as with --record.
     #[arg(short, long = "output", value_name = "FILE", help_heading = OUTPUT)]
     outputs: Vec<PathBuf>,
 
@@ -50,8 +50,8 @@ pub(super) struct AccountsArgs {
 
     /// Show the table at this interval, as in 10s; at least 1s [default: 1s on a terminal]
     ///
-    /// On standard error. It leaves out columns and rows that do not fit into the terminal, and says so. The last table, on standard
-    /// output, has all columns unless standard output is a terminal.
+    /// On standard error. It leaves out columns and rows that do not fit into the terminal, and says so. The last table, on
+    /// standard output, has all columns unless standard output is a terminal.
     #[arg(long, value_name = "DURATION", value_parser = units::duration, conflicts_with = "quiet", hide_short_help = true, help_heading = OUTPUT)]
     every: Option<Duration>,
 

@@ -37,8 +37,8 @@ pub(super) const WSS_USAGE: &str = "memtrace wss [OPTIONS] --pid <PID>... [DURAT
                                     memtrace wss [OPTIONS] --all|--comm <NAME>|--cgroup <PATH>|--user <USER> \
                                     [DURATION]";
 pub(super) const EXPLAIN_USAGE: &str = "memtrace explain [OPTIONS] --pid <PID>... [--children]\n       \
-                                        memtrace explain [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup <PATH>|--user \
-                                        <USER>";
+                                        memtrace explain [OPTIONS] --all|--comm <NAME>|--exe <PATH>|--cgroup \
+                                        <PATH>|--user <USER>";
 pub(super) const RECLAIM_USAGE: &str = usage_of!("reclaim");
 
 /// Examples: the purpose, and the command line.

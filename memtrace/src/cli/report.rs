@@ -99,7 +99,8 @@ pub(super) struct ReportArgs {
     #[arg(long, value_name = "FORMAT", value_parser = possible_values::tag_formats())]
     tag_format: Option<TagFormat>,
 
-    /// List N sites and N processes, or N accounts, in texts [default: sites of at least 1 % that fit in the terminal, and 10 processes; 40 accounts]
+    /// List N sites and N processes, or N accounts, in texts [default: sites of at least 1 % that fit in the terminal, and
+    /// 10 processes; 40 accounts]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 

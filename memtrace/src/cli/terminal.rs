@@ -188,8 +188,8 @@ mod tests {
         let mut observer = Terminal::new(paper.console(terminal, false), quiet, false);
         observer.attached("to pid 7");
         let mut progress = |elapsed| {
-            let left = None;
-            observer.progress(&Progress { elapsed, left, live: Bytes(17), events: 120, events_per_second: 2.0, lost: 0 });
+            let live = Bytes(17);
+            observer.progress(&Progress { elapsed, left: None, live, events: 120, events_per_second: 2.0, lost: 0 });
         };
         progress(Duration::from_secs(5));
         progress(Duration::from_secs(60));

@@ -88,11 +88,11 @@ pub(super) struct ThreadsArgs {
 
     /// Set a mark and print a line when this condition becomes true, as in 'net > 1GiB/min' or 'rss > 2GiB'
     ///
-    /// May be given more than once. The line is printed with -q too. A condition is SUBJECT.FIELD, a comparison and a limit. Subjects are process, thread,
-    /// machine and cgroup. Fields are net, alloc, free, rss, swap, descriptors, threads, cpu, run_delay, major_faults, switches,
-    /// read and write; available, cpu, pressure, cpu_pressure and io_pressure of the machine; memory and pressure of a
-    /// cgroup. A limit has a unit, as in 2GiB or 20%, and amounts have a period: /s, /min or /h. It fires again after the
-    /// condition has not been true for a minute.
+    /// May be given more than once. The line is printed with -q too. A condition is SUBJECT.FIELD, a comparison and a limit.
+    /// Subjects are process, thread, machine and cgroup. Fields are net, alloc, free, rss, swap, descriptors, threads, cpu,
+    /// run_delay, major_faults, switches, read and write; available, cpu, pressure, cpu_pressure and io_pressure of the
+    /// machine; memory and pressure of a cgroup. A limit has a unit, as in 2GiB or 20%, and amounts have a period: /s, /min
+    /// or /h. It fires again after the condition has not been true for a minute.
     #[arg(long, value_name = "CONDITION", help_heading = TRIGGERS)]
     when: Vec<Condition>,
 
