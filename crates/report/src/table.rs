@@ -5,7 +5,7 @@ use std::io;
 
 use memtrace_model::{columns_of, padded, padded_left};
 
-use crate::format;
+use crate::{Format, format};
 
 /// Maximum width of a table in columns of a terminal, unless the columns with numbers take more.
 pub(super) const COLUMNS: usize = 100;
@@ -151,13 +151,25 @@ impl Fit {
         if needed > width {
             return vec![format!("too narrow: {needed} columns are needed, and there are {width}")];
         }
+        self.wide_lines(width)
+    }
+
+    /// Returns the lines of the table. They are longer than `width` if even the most important columns need more.
+    pub(super) fn wide_lines(&self, width: usize) -> Vec<String> {
         lines(&self.columns, width)
+    }
+
+    /// Returns the sentence about the columns that are left out; `None` if there are none. `complete`: a format with all
+    /// numbers.
+    pub(super) fn note_of_left_out(&self, complete: Format) -> Option<String> {
+        (!self.left_out.is_empty()).then(|| note_of_left_out(&self.left_out.join(", "), complete))
     }
 }
 
-/// Returns the sentence about columns that a table leaves out. `heads`: their heads.
-pub(super) fn note_of_left_out(heads: &str) -> String {
-    format!("left out: {heads} (to see them: a wider terminal, or --format csv)")
+/// Returns the sentence about columns that a table leaves out. `heads`: their heads. `complete`: a format with all
+/// numbers.
+pub(super) fn note_of_left_out(heads: &str, complete: Format) -> String {
+    format!("left out: {heads} (to see them: a wider terminal, or --format {})", complete.name())
 }
 
 /// Writes the table. Text in the last column is cut at the maximum width of a table.
@@ -268,7 +280,8 @@ mod tests {
             Column::text("COMMAND", cells(["数据库服务器", "gro\u{308}ße", "sh"])),
             Column::numbers("LIVE", cells(["1,234", "7", "100"])),
         ];
-        let expected = "  COMMAND        LIVE\n  数据库服务器  1,234\n  gro\u{308}ße             7\n  sh              100\n";
+        let expected =
+            "  COMMAND        LIVE\n  数据库服务器  1,234\n  gro\u{308}ße             7\n  sh              100\n";
         assert_eq!(written(&table), expected);
     }
 
@@ -312,7 +325,7 @@ mod tests {
         assert_eq!(left_out(59), ["ALLOC", "PEAK"]);
         assert_eq!(left_out(0), ["ALLOC", "PEAK"]);
         let note = "left out: ALLOC, PEAK (to see them: a wider terminal, or --format csv)";
-        assert_eq!(note_of_left_out(&left_out(0).join(", ")), note);
+        assert_eq!(note_of_left_out(&left_out(0).join(", "), Format::Csv), note);
     }
 
     #[test]
@@ -331,6 +344,7 @@ mod tests {
         }
         assert_eq!(fitting(34)[1], "  …ame.service  1,234,567  someone");
         assert_eq!(fitting(33), ["too narrow: 34 columns are needed, and there are 33"]);
+        assert_eq!(fit(table(), 33).wide_lines(33), fitting(34));
     }
 
     #[test]

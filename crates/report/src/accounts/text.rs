@@ -11,7 +11,7 @@ use memtrace_model::{
 use crate::account_names::{process, process_of, split_thread};
 use crate::format::{shortened, shortened_left};
 use crate::table::{self, Column};
-use crate::{escape, groups, wrap};
+use crate::{Format, escape, groups, wrap};
 
 /// Maximum width of a name, in columns of a terminal.
 const NAME: usize = 40;
@@ -45,7 +45,7 @@ pub(super) fn write(table: &AccountTable, options: &AccountTextOptions, out: &mu
     let totals = || shown.iter().map(|row| &row.totals).chain([&table.total]);
     let has_bounds = totals().any(|totals| totals.marks.is_some_and(|marks| is_wide(marks.high) || is_wide(marks.low)));
     let is_unknown = shown.iter().any(|row| row.totals.marks.is_none());
-    let left_out = (!fit.left_out.is_empty()).then(|| table::note_of_left_out(&fit.left_out.join(", ")));
+    let left_out = fit.note_of_left_out(Format::Csv);
     if has_bounds || is_unknown || left_out.is_some() {
         lines.push(String::new());
     }

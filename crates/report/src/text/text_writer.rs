@@ -2,6 +2,7 @@
 
 use std::{fmt, io};
 
+use crate::Format;
 use crate::table::{self, Column};
 use crate::wrap::wrapped_to;
 
@@ -44,14 +45,43 @@ impl<'a> TextWriter<'a> {
         writeln!(self.out, "{head}{}", text.trim_start())
     }
 
-    /// Writes a table. Columns that do not fit are left out, and cells of the last column are cut.
+    /// Writes a table. Columns that do not fit are left out, and a line names them. Cells of the last column are cut.
+    /// Lines are longer if even the most important columns do not fit, because a report has to contain them.
     pub(super) fn table(&mut self, columns: Vec<Column>) -> io::Result<()> {
-        let lines = table::fit(columns, self.columns).lines(self.columns);
-        lines.iter().try_for_each(|line| writeln!(self.out, "{line}"))
+        let fit = table::fit(columns, self.columns);
+        for line in fit.wide_lines(self.columns) {
+            writeln!(self.out, "{line}")?;
+        }
+        let Some(note) = fit.note_of_left_out(Format::Json) else { return Ok(()) };
+        let note = self.wrapped(&note, 0);
+        writeln!(self.out, "{note}")
     }
 }
 
 /// Returns the number of lines of a text.
 pub(super) fn line_count(text: &[u8]) -> usize {
     text.iter().filter(|byte| **byte == b'\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_that_do_not_fit_are_named() {
+        let text = |width| {
+            let cells = |cell: &str| [cell.to_owned()];
+            let columns = vec![
+                Column::numbers("LIVE", cells("1.75M")),
+                Column::numbers("B/s", cells("93.1K")).with_importance(1),
+                Column::text("CGROUP", cells("a.service")),
+            ];
+            let mut text = Vec::new();
+            TextWriter::new(&mut text, width).table(columns).unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        assert_eq!(text(25), "   LIVE    B/s  CGROUP\n  1.75M  93.1K  a.service\n");
+        let note = "left out: B/s (to see\nthem: a wider terminal,\nor --format json)\n";
+        assert_eq!(text(24), format!("   LIVE  CGROUP\n  1.75M  a.service\n{note}"));
+    }
 }

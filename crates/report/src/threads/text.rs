@@ -15,7 +15,7 @@ use memtrace_model::{Pid, ProcessInterval, ThreadColumn, ThreadsInterval};
 
 use super::event;
 use super::history::ThreadHistory;
-use crate::{table, wrap};
+use crate::{Format, table, wrap};
 
 /// Indentation of the continued lines of the machine and of notes.
 const INDENT: usize = 10;
@@ -60,7 +60,7 @@ fn left_out(of_processes: &[&str], of_threads: &[&str]) -> Option<String> {
     let tables = [(of_processes, "processes"), (of_threads, "threads")];
     let tables = tables.into_iter().filter(|(heads, _)| !heads.is_empty());
     let heads: Vec<_> = tables.map(|(heads, of)| format!("{} of {of}", heads.join(", "))).collect();
-    (!heads.is_empty()).then(|| table::note_of_left_out(&heads.join("; ")))
+    (!heads.is_empty()).then(|| table::note_of_left_out(&heads.join("; "), Format::Csv))
 }
 
 /// Returns the first line: `1:30  412 threads of 2 processes in 1 s, sorted by net`.
