@@ -35,7 +35,7 @@ use crate::object_files::ObjectFiles;
 
 pub use find_function::{FunctionError, FunctionPlace, NamedFunction, find_function, find_functions};
 pub use find_in_process::FindInProcess;
-pub use find_variables::{DataAddress, Variable, find_variables};
+pub use find_variables::{DataAddress, Variable, find_variables, find_variables_named};
 pub use functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles, NamesToRead};
 pub use generated_code::ImageCode;
 pub use name_files::NameSource;

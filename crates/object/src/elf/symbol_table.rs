@@ -33,6 +33,9 @@ const MAX_FOUND: usize = 1 << 24;
 /// Maximum length of the name of a variable in bytes. Longer names are cut.
 const MAX_VARIABLE_NAME: usize = 512;
 
+/// Maximum number of variables with the same name that are found. Each source file can have one.
+const MAX_SAME_NAME: usize = 16;
+
 /// Part of the name of a function's rarely executed code, if the compiler has moved it away from the function.
 const COLD: &[u8] = b".cold";
 
@@ -89,6 +92,19 @@ pub(crate) fn find_thread_locals(
     for_each_symbol(elf, SHT_SYMTAB, |name, symbol| {
         if symbol.st_type() == STT_TLS && has_name(name) {
             found.push((symbol.st_value.get(LE), symbol.st_size.get(LE)));
+        }
+    })?;
+    Ok(found)
+}
+
+/// Returns the addresses of the variables with this name and this size in bytes, at most [`MAX_SAME_NAME`]. Returns none if
+/// the symbol table is stripped.
+pub(crate) fn find_variables_named(elf: &Elf<impl Source>, name: &[u8], size: u64) -> Result<Vec<u64>, ElfError> {
+    let mut found = Vec::new();
+    for_each_symbol(elf, SHT_SYMTAB, |other, symbol| {
+        let is_same = symbol.st_type() == STT_OBJECT && other == name && symbol.st_size.get(LE) == size;
+        if is_same && found.len() < MAX_SAME_NAME {
+            found.push(symbol.st_value.get(LE));
         }
     })?;
     Ok(found)

@@ -1,4 +1,4 @@
-//! Look-up of variables by their addresses in a process.
+//! Look-up of variables by their addresses in a process, and by their names.
 
 use memtrace_model::{FileOffset, VirtOffset};
 use object::elf::PT_LOAD;
@@ -40,6 +40,18 @@ pub fn find_variables<S: Source>(source: S, addresses: &[DataAddress]) -> Result
         name: names.next().flatten().map(|name| demangle(&name).into_owned()),
     };
     Ok(all.into_iter().map(|address| address.map(&mut variable)).collect())
+}
+
+/// Returns the addresses of the variables with this symbol and this size in bytes. Source files can have static variables of
+/// the same name. Returns none if the symbol table is stripped.
+///
+/// # Errors
+///
+/// The file cannot be read, or is damaged.
+pub fn find_variables_named<S: Source>(source: S, name: &str, size: u64) -> Result<Vec<VirtOffset>, ElfError> {
+    let elf = Elf::parse_headers(source)?;
+    let found = symbol_table::find_variables_named(&elf, name.as_bytes(), size)?;
+    Ok(found.into_iter().map(VirtOffset).collect())
 }
 
 /// Returns the address in the object; `None` if it is not in a writable segment.
@@ -109,6 +121,20 @@ mod tests {
             let outside = [at(code.virt), at(u64::MAX), DataAddress { code: FileOffset(u64::MAX), distance: 0 }];
             assert_eq!(find_variables(&file, &outside).unwrap(), [None, None, None]);
         }
+    }
+
+    #[test]
+    fn variables_are_found_by_name_and_size() {
+        let scratch = Scratch::new();
+        let path = scratch.compile("g++", "named", SOURCE, &["-x", "c++"]);
+        let file = File::open(&path).unwrap();
+        let find = |name, size| find_variables_named(&file, name, size).unwrap();
+        let (virt, size) = variables(&path)["service::zero"];
+        assert_eq!(find("_ZN7serviceL4zeroE", size), [VirtOffset(virt)]);
+        assert_eq!(find("_ZN7serviceL4zeroE", 8), []);
+        assert_eq!(find("main", 8), []);
+        let stripped = scratch.compile("g++", "nameless", SOURCE, &["-x", "c++", "-s"]);
+        assert_eq!(find_variables_named(&File::open(stripped).unwrap(), "plain", 8).unwrap(), []);
     }
 
     #[test]
