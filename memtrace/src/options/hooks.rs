@@ -78,6 +78,7 @@ fn hook(text: &str) -> Result<(&'static Function, Option<TagFunction>), String> 
             value,
             condition: None,
         },
+        until_return: false,
         rule: text.to_owned(),
     });
     let signature = match (role.trim(), result) {
@@ -210,7 +211,7 @@ mod tests {
             value: TagValue::Name,
             condition: None,
         };
-        assert_eq!(hooks.tags, [TagFunction { object: None, name: "take".into(), effect, rule }]);
+        assert_eq!(hooks.tags, [TagFunction { object: None, name: "take".into(), effect, until_return: false, rule }]);
         assert_eq!(hooks.hooks.functions.len(), 2);
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn tag_from(text: &str) -> Result<TagFrom, String> {
     }
 }
 
-/// Parses a list of functions: `set=FUNC(id=argN)`, `set=FUNC(id=argN:32)`, `set=FUNC(name=argN)`,
+/// Parses a list of functions: `set=FUNC(id=argN)`, `set=FUNC(id=argN:32)`, `set=FUNC(name=argN)`, `during=FUNC(id=argN)`,
 /// `enter=FUNC(id=argN)` with `leave=FUNC`, `get=FUNC()->ret`, `get=FUNC()->name` and `process=FUNC(id=argN)`. All
 /// except `get` can have a condition, as in `set=FUNC(id=argN,if=argM==7)`. A field of a structure can replace the
 /// argument, as in `set=FUNC(name=*(argN+0x18))`. `within=FUNC` can follow `get`. A file can precede the function, as in
@@ -58,11 +58,12 @@ fn tag_functions(text: &str) -> Result<Vec<TagFunction>, String> {
 fn tag_function(text: &str) -> Result<TagFunction, String> {
     let malformed = || {
         format!(
-            "`{text}` is none of set=FUNC(id=argN), enter=FUNC(id=argN), leave=FUNC, get=FUNC()->ret, within=FUNC, process=FUNC(id=argN), probes and FILE:probes"
+            "`{text}` is none of set=FUNC(id=argN), during=FUNC(id=argN), enter=FUNC(id=argN), leave=FUNC, get=FUNC()->ret, within=FUNC, process=FUNC(id=argN), probes and FILE:probes"
         )
     };
     let (role, rest) = text.split_once('=').ok_or_else(malformed)?;
-    let (function, effect) = match role.trim() {
+    let role = role.trim();
+    let (function, effect) = match role {
         "get" => getter(rest).ok_or_else(malformed)?,
         role => {
             let action = action(role).ok_or_else(malformed)?;
@@ -84,12 +85,13 @@ fn tag_function(text: &str) -> Result<TagFunction, String> {
             (function, TagEffect { action, source, value: value.unwrap_or(TagValue::Word), condition })
         }
     };
-    located(text, function, effect).ok_or_else(malformed)
+    let function = located(text, function, effect).ok_or_else(malformed)?;
+    Ok(TagFunction { until_return: role == "during", ..function })
 }
 
 fn action(role: &str) -> Option<TagAction> {
     match role {
-        "set" => Some(TagAction::Set),
+        "set" | "during" => Some(TagAction::Set),
         "enter" => Some(TagAction::Enter),
         "leave" => Some(TagAction::Leave),
         "process" => Some(TagAction::SetProcess),
@@ -147,7 +149,8 @@ fn located(rule: &str, function: &str, effect: TagEffect) -> Option<TagFunction>
         Some((object, name)) if object.contains('/') => (Some(PathBuf::from(object)), name),
         _ => (None, function),
     };
-    (!name.is_empty()).then(|| TagFunction { object, name: name.to_owned(), effect, rule: rule.to_owned() })
+    let (name, rule) = (name.to_owned(), rule.to_owned());
+    (!name.is_empty()).then_some(TagFunction { object, name, effect, until_return: false, rule })
 }
 
 /// Arguments in the parentheses of one function.
@@ -252,6 +255,8 @@ pub(crate) struct TagFunction {
     /// Symbol or demangled name of the function.
     pub(crate) name: String,
     pub(crate) effect: TagEffect,
+    /// True if the tag is removed when the function returns.
+    pub(crate) until_return: bool,
     /// The function with its effect, as the user gave it.
     pub(crate) rule: String,
 }
@@ -268,6 +273,16 @@ impl TagFunction {
     /// Returns true for a function that allocates a block and asks for the tag of the block.
     pub(crate) fn is_wrapper(&self) -> bool {
         self.effect.action == TagAction::EnterWrapper
+    }
+
+    /// Returns the change at the end of each call; `None` if there is none.
+    pub(crate) fn end_action(&self) -> Option<TagAction> {
+        match self.effect.action {
+            TagAction::EnterWrapper => Some(TagAction::LeaveWrapper),
+            // Without an entered tag, the thread has no tag afterwards.
+            TagAction::Set if self.until_return => Some(TagAction::Leave),
+            _ => None,
+        }
     }
 }
 
@@ -313,6 +328,16 @@ mod tests {
         assert_eq!(parsed("get=module_name->name")[0].2, TagEffect { value: TagValue::Name, ..get });
         assert_eq!(parsed("get=f()->ret:32")[0].2, TagEffect { value: TagValue::Half, ..get });
         assert_eq!(parsed("set=f(id=arg0:32)")[0].2, TagEffect { value: TagValue::Half, ..set });
+    }
+
+    #[test]
+    fn tags_can_end_at_the_return_of_a_function() {
+        let functions = tag_functions("during=my_malloc(id=arg0:32),set=f(id=arg1)").unwrap();
+        let set = TagEffect { value: TagValue::Half, ..by(TagAction::Set, 0) };
+        assert_eq!((functions[0].effect, functions[0].end_action()), (set, Some(TagAction::Leave)));
+        assert_eq!((functions[1].effect, functions[1].end_action()), (by(TagAction::Set, 1), None));
+        let within = tag_functions("get=f()->ret,within=g").unwrap();
+        assert_eq!(within[1].end_action(), Some(TagAction::LeaveWrapper));
     }
 
     #[test]
@@ -374,6 +399,7 @@ mod tests {
             ("set=f", "is none of set=FUNC"),
             ("set=(id=arg0)", "is none of set=FUNC"),
             ("set=f(if=arg0==1)", "is none of set=FUNC"),
+            ("during=f", "is none of set=FUNC"),
             ("set=f(id=arg9)", "`arg9` is not an argument"),
             ("set=f(id=arg0,name=arg1)", "give one tag"),
             ("set=f(id=arg0,if=arg1)", "is no condition"),

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use memtrace_host::kernel::{Kernel, Probes, Scope, TagProbe, TagSite};
 use memtrace_host::target_files::open_target_file;
-use memtrace_model::{FileOffset, Pid, ProcessImage, TagAction, TagEffect, TagFunctionCalls, TagSource, printable};
+use memtrace_model::{
+    FileOffset, Pid, ProcessImage, TagAction, TagEffect, TagFunctionCalls, TagSource, TagValue, printable,
+};
 use memtrace_object::allocators::{self, ExitSites};
 use memtrace_object::probe_site::Needs;
 use memtrace_object::symbolize::{FunctionError, FunctionPlace};
@@ -42,7 +44,10 @@ pub(super) fn attach(
         };
         for (scope, object, place) in places {
             let offset = function_site::choose(&object, place, needs(function.effect), config.heap.probe_site);
-            let mut sites = if function.is_wrapper() { ends(function, &object, place)? } else { Vec::new() };
+            let mut sites = match function.end_action() {
+                Some(action) => ends(function, action, &object, place)?,
+                None => Vec::new(),
+            };
             sites.push(TagSite { offset, function: Some(index), ..site(offset, function.effect) });
             kernel.attach_tags(probes, scope, &object, &sites).map_err(|error| from_engines::kernel(None, error))?;
         }
@@ -50,12 +55,12 @@ pub(super) fn attach(
     Ok(())
 }
 
-/// Returns the sites at the returns of a wrapper. They come before the site at its entry, so that the end of each call is
-/// seen if its begin is seen.
-fn ends(function: &TagFunction, object: &Path, place: FunctionPlace) -> Result<Vec<TagSite>, Error> {
+/// Returns the sites at the returns of a function, with this action. They come before the site at its entry, so that the end
+/// of each call is seen if its begin is seen.
+fn ends(function: &TagFunction, action: TagAction, object: &Path, place: FunctionPlace) -> Result<Vec<TagSite>, Error> {
     let failed = |source| Error::TagFunction { function: function.text(), source };
     let file = open_target_file(object).map_err(|error| failed(error.into()))?;
-    let effect = TagEffect { action: TagAction::LeaveWrapper, ..function.effect };
+    let effect = TagEffect { action, source: None, value: TagValue::Word, condition: None };
     match allocators::exits_of(&file, &[place.virt]).pop() {
         Some(Ok(ExitSites::At { returns, jumps })) if jumps.is_empty() => {
             Ok(returns.into_iter().map(|offset| site(offset, effect)).collect())
