@@ -15,6 +15,7 @@ mod recording;
 mod spans;
 mod stacks;
 pub(crate) mod tag_functions;
+pub(crate) mod tag_presets;
 mod target;
 mod tuning;
 pub(crate) mod units;

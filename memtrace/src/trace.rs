@@ -24,6 +24,7 @@ mod setup;
 mod snapshots;
 mod stack_copies;
 mod tag_functions;
+mod tag_presets;
 mod tag_probes;
 mod touch_meter;
 mod user_probe_sites;

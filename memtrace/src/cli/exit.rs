@@ -116,6 +116,7 @@ impl From<&Error> for Exit {
             | Error::SpanFunction { .. }
             | Error::SpanExits { .. }
             | Error::TagReturns { .. }
+            | Error::TagPreset { .. }
             | Error::NotRecorded { .. }
             | Error::NotComparable { .. }
             | Error::NotInFormat { .. } => Self::Usage,
@@ -223,6 +224,7 @@ mod tests {
             (Error::OverBudget { estimated: "12 %".into(), allowed: "10 %".into() }, 11),
             (Error::CannotMeasure { message: text(), remedy: text() }, 8),
             (Error::NotRecorded { message: text(), remedy: text() }, 2),
+            (Error::TagPreset { preset: "skynet", program: "x".into(), reason: text(), remedy: text() }, 2),
             (Error::BadReport { path: "x".into(), reason: text() }, 12),
             (Error::NotComparable { message: text(), remedy: text() }, 2),
             (Error::NotInFormat { class: EventClass::Reclaim, format: Format::Heaptrack }, 2),

@@ -63,7 +63,7 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
     let timeline = recording.timeline(&output, recorded.as_ref());
     let every = output.resolve_every(recorded.as_ref().map(|recorded| recorded.interval).or(timeline))?;
     let grouping = grouping.resolve(hooks.has_program_tags(), hooks.tag_format()?, recorded.is_some())?;
-    let (tag_functions, tag_probes) = hooks.take_tags(&target)?;
+    let tags = hooks.take_tags(&target)?;
     let activity = spans.resolve(blocks.allocator_latency, &target)?.or_else(|| stalls_as_spans(&output, &events));
     let threads = hooks.thread_filter(&target);
     let outputs = if needs_report { resolve_outputs(output.outputs, output.format)? } else { Vec::new() };
@@ -92,8 +92,9 @@ pub(super) fn config(args: TraceArgs) -> Result<Config, ArgConflict> {
         all_stacks: stacks.all_stacks,
         shards,
         threads,
-        tag_functions,
-        tag_probes,
+        tag_functions: tags.functions,
+        tag_probes: tags.probes,
+        tag_preset: tags.preset,
         user_hooks: hooks.into_user_hooks(),
         quiet: general.quiet,
     })
@@ -129,6 +130,7 @@ mod tests {
             threads: ThreadFilter::default(),
             tag_functions: Vec::new(),
             tag_probes: Vec::new(),
+            tag_preset: None,
             target: Target::Pids { pids: vec![Pid(4711)], children: false },
             duration: None,
             outputs: vec![Output { destination: Destination::File("memtrace.svg".into()), format: Format::Svg }],
@@ -187,6 +189,7 @@ mod tests {
             threads: ThreadFilter::default(),
             tag_functions: Vec::new(),
             tag_probes: Vec::new(),
+            tag_preset: None,
             target: Target::Command {
                 argv: vec!["ls".into(), "-l".into(), "--pid".into()],
                 pass_exit_code: true,

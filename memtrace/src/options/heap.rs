@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValue, TypedValueParser};
 use memtrace_host::kernel::ThreadFilter;
-use memtrace_model::{Bytes, MAX_TAG_FUNCTIONS, Metric, Requirement, TagFormat, format};
+use memtrace_model::{Bytes, MAX_TAG_FUNCTIONS, Metric, Requirement, TagAction, TagFormat, format};
 use memtrace_object::allocators::{NamedAllocator, UserHooks};
 
 use super::target::{TargetArgs, thread};
@@ -16,6 +16,7 @@ use crate::options::hooks::TaggedHooks;
 use crate::options::possible_values;
 use crate::options::tag_functions::TagFunction;
 use crate::options::tag_functions::{TagFrom, tag_from};
+use crate::options::tag_presets::{PresetOf, TagPreset};
 use crate::options::units::Percent;
 use crate::options::{hooks, units};
 use crate::targets::select::ProbeSite;
@@ -49,13 +50,15 @@ pub(crate) struct HookArgs {
 
     /// Tag blocks as these functions of the program say, as in 'set=set_module(id=arg0)'
     ///
-    /// May be given more than once, and with several functions: set=FUNC(id=argN) sets the tag of the thread to an
-    /// argument, enter=FUNC(id=argN),leave=FUNC nest, get=FUNC()->ret sets it to a result, and process=FUNC(id=argN)
-    /// sets that of threads without one. name=argN is a C string, id=argN:32 a number of 32 bits, and if=argN==VALUE a
-    /// condition. name=*(argN+0x18) is a field of a structure. get=FUNC()->ret,within=FUNC2 tags the last block that FUNC2 has
-    /// allocated when it calls FUNC. A file can precede the function, as in set=/usr/bin/server:set_module(id=arg0). `probes`
-    /// takes the tags from the probes of memtrace.h in all objects of the targets, and FILE:probes from those of a file. A
-    /// block keeps the tag with which it was allocated. The report states the calls of each function.
+    /// May be given more than once, and with several functions: set=FUNC(id=argN) sets the tag of the thread to an argument,
+    /// during=FUNC(id=argN) does so until FUNC returns, enter=FUNC(id=argN),leave=FUNC nest, get=FUNC()->ret sets it to a
+    /// result, and process=FUNC(id=argN) sets that of threads without one. name=argN is a C string, id=argN:32 a number of 32
+    /// bits, and if=argN==VALUE a condition. name=*(argN+0x18) is a field of a structure. get=FUNC()->ret,within=FUNC2 tags
+    /// the last block that FUNC2 has allocated when it calls FUNC. A file can precede the function, as in
+    /// set=/usr/bin/server:set_module(id=arg0). `probes` takes the tags from the probes of memtrace.h in all objects of the
+    /// targets, and FILE:probes from those of a file. A block keeps the tag with which it was allocated. The report states the
+    /// calls of each function. Presets know the functions of a program: mariadb:class, mariadb:user, mariadb:host,
+    /// mariadb:connection and skynet.
     #[arg(long, value_name = "FUNCTIONS", value_parser = tag_from, hide_short_help = true, help_heading = OUTPUT)]
     pub(crate) tag_from: Vec<TagFrom>,
 
@@ -100,14 +103,14 @@ impl HookArgs {
         !self.tag_from.is_empty() || self.hooks.iter().any(|hooks| !hooks.tags.is_empty())
     }
 
-    /// Takes the functions and the probes that change the current tag: the arguments of `--tag-from`, and the functions
-    /// of `--hook` with a tag.
-    pub(crate) fn take_tags(&mut self, target: &TargetArgs) -> Result<(Vec<TagFunction>, Vec<ProbesOf>), ArgConflict> {
-        let (mut functions, mut probes) = (Vec::new(), Vec::new());
+    /// Takes the sources of tags: the arguments of `--tag-from`, and the functions of `--hook` with a tag.
+    pub(crate) fn take_tags(&mut self, target: &TargetArgs) -> Result<TagSources, ArgConflict> {
+        let (mut functions, mut probes, mut presets) = (Vec::new(), Vec::new(), Vec::new());
         for from in std::mem::take(&mut self.tag_from) {
             match from {
                 TagFrom::Functions(of_threads) => functions.extend(of_threads),
                 TagFrom::Probes(object) => probes.push(object),
+                TagFrom::Preset(preset) => presets.push(preset),
             }
         }
         functions.extend(self.hooks.iter_mut().flat_map(|hooks| std::mem::take(&mut hooks.tags)));
@@ -130,12 +133,50 @@ impl HookArgs {
                 "give the file with the probes, as in --tag-from /usr/bin/server:probes",
             ));
         }
-        Ok((functions, probes))
+        let enters = |function: &TagFunction| function.effect.action == TagAction::Enter;
+        let has_levels = !probes.is_empty() || functions.iter().any(enters);
+        if has_levels && functions.iter().any(|function| function.until_return) {
+            return Err(ArgConflict::new(
+                "--tag-from has functions with during, and others with enter or with probes",
+                "give them in separate runs: the end of a function with during would leave a tag that was entered",
+            ));
+        }
+        let preset = preset_of(&presets, !functions.is_empty() || !probes.is_empty(), target)?;
+        Ok(TagSources { functions, probes, preset })
     }
 
     /// Returns the allocators and functions to trace in addition to the allocators that memtrace recognizes.
     pub(crate) fn into_user_hooks(self) -> UserHooks {
         UserHooks { allocators: self.allocators, hooks: self.hooks.into_iter().map(|hooks| hooks.hooks).collect() }
+    }
+}
+
+/// Sources of the tags that the program sets.
+pub(crate) struct TagSources {
+    /// Functions that change the current tag.
+    pub(crate) functions: Vec<TagFunction>,
+    /// Objects with probes that change the current tag.
+    pub(crate) probes: Vec<ProbesOf>,
+    /// Preset for the program of the target, if one is given.
+    pub(crate) preset: Option<PresetOf>,
+}
+
+/// Returns the preset with its process, if one is given. `has_others`: true if other sources of tags are given.
+fn preset_of(presets: &[TagPreset], has_others: bool, target: &TargetArgs) -> Result<Option<PresetOf>, ArgConflict> {
+    let Some(&preset) = presets.first() else { return Ok(None) };
+    let name = preset.name();
+    if has_others || presets.len() > 1 {
+        return Err(ArgConflict::new(
+            format!("--tag-from {name} is given with other sources of tags"),
+            "remove the others: a block has one tag",
+        ));
+    }
+    match *target.pids {
+        [pid] => Ok(Some(PresetOf { preset, pid })),
+        _ => Err(ArgConflict::new(
+            format!("--tag-from {name} needs one running process"),
+            "start the program first, and give its pid: --pid PID",
+        )),
     }
 }
 
@@ -298,7 +339,7 @@ fn block_sizes() -> impl TypedValueParser<Value = BlockSizes> {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{GroupBy, PartKeys};
+    use memtrace_model::{GroupBy, PartKeys, Pid};
 
     use super::*;
     use crate::cli::{refusal_of_trace as refused, resolved_trace as resolved};
@@ -363,5 +404,26 @@ mod tests {
         assert!(refused(&["--pid", "7", "--tag-from", &[set; 65].join(",")]).contains("65 functions set tags"));
         assert!(refused(&["--pid", "7", "--by", "tag"]).contains("needs rules for tags, or functions"));
         assert!(refused(&["--pid", "7", "--tag-from", set, "--events", "fault"]).contains("--tag-from"));
+        let during = "--tag-from has functions with during, and others with enter or with probes";
+        for other in ["enter=g(id=arg0),leave=h", "probes"] {
+            let given = ["--pid", "7", "--tag-from", "during=f(id=arg0)", "--tag-from", other];
+            assert_eq!(refused(&given), during);
+        }
+    }
+
+    #[test]
+    fn presets_are_for_one_process_without_other_tags() {
+        let preset = |words: &str| resolved(words).map(|config| (config.tag_preset, config.grouping.by));
+        let expected = PresetOf { preset: TagPreset::Skynet, pid: Pid(7) };
+        assert_eq!(preset("--pid 7 --tag-from skynet"), Ok((Some(expected), GroupBy::Tag)));
+        for target in ["--all", "--pid 7 --pid 8", "--comm skynet"] {
+            let message = refused(&format!("{target} --tag-from skynet"));
+            assert_eq!(message, "--tag-from skynet needs one running process");
+        }
+        assert!(refused("--tag-from skynet -- skynet config").contains("needs one running process"));
+        for other in ["mariadb:user", "probes", "set=f(id=arg0)"] {
+            let message = refused(&format!("--pid 7 --tag-from mariadb:class --tag-from {other}"));
+            assert_eq!(message, "--tag-from mariadb:class is given with other sources of tags");
+        }
     }
 }

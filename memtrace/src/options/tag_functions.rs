@@ -1,10 +1,11 @@
-//! Parser of `--tag-from 'set=FUNC(id=arg0)'` and `--tag-from probes`.
+//! Parser of `--tag-from 'set=FUNC(id=arg0)'`, `--tag-from probes` and `--tag-from mariadb:class`.
 
 use std::path::PathBuf;
 
 use memtrace_model::{MAX_TAG_STEPS, TagAction, TagEffect, TagField, TagSource, TagValue};
 
 use super::arguments_of_functions::{argument, split};
+use super::tag_presets::TagPreset;
 use crate::options::ProbesOf;
 
 /// Argument of one `--tag-from`.
@@ -12,10 +13,14 @@ use crate::options::ProbesOf;
 pub(crate) enum TagFrom {
     Functions(Vec<TagFunction>),
     Probes(ProbesOf),
+    Preset(TagPreset),
 }
 
-/// Parses `probes`, `FILE:probes`, or functions.
+/// Parses a preset, `probes`, `FILE:probes`, or functions.
 pub(crate) fn tag_from(text: &str) -> Result<TagFrom, String> {
+    if let Some(preset) = TagPreset::from_name(text.trim()) {
+        return Ok(TagFrom::Preset(preset));
+    }
     match text.trim().strip_suffix("probes") {
         Some("") => Ok(TagFrom::Probes(ProbesOf { object: None })),
         Some(file)
@@ -34,7 +39,7 @@ pub(crate) fn tag_from(text: &str) -> Result<TagFrom, String> {
 /// except `get` can have a condition, as in `set=FUNC(id=argN,if=argM==7)`. A field of a structure can replace the
 /// argument, as in `set=FUNC(name=*(argN+0x18))`. `within=FUNC` can follow `get`. A file can precede the function, as in
 /// `set=/usr/bin/server:FUNC(id=arg0)`.
-fn tag_functions(text: &str) -> Result<Vec<TagFunction>, String> {
+pub(crate) fn tag_functions(text: &str) -> Result<Vec<TagFunction>, String> {
     let mut functions: Vec<TagFunction> = Vec::new();
     for part in split(text) {
         let function = tag_function(part)?;
@@ -58,7 +63,8 @@ fn tag_functions(text: &str) -> Result<Vec<TagFunction>, String> {
 fn tag_function(text: &str) -> Result<TagFunction, String> {
     let malformed = || {
         format!(
-            "`{text}` is none of set=FUNC(id=argN), during=FUNC(id=argN), enter=FUNC(id=argN), leave=FUNC, get=FUNC()->ret, within=FUNC, process=FUNC(id=argN), probes and FILE:probes"
+            "`{text}` is none of set=FUNC(id=argN), during=FUNC(id=argN), enter=FUNC(id=argN), leave=FUNC, get=FUNC()->ret, within=FUNC, process=FUNC(id=argN), probes, FILE:probes, {}",
+            TagPreset::names()
         )
     };
     let (role, rest) = text.split_once('=').ok_or_else(malformed)?;
@@ -338,6 +344,17 @@ mod tests {
         assert_eq!((functions[1].effect, functions[1].end_action()), (by(TagAction::Set, 1), None));
         let within = tag_functions("get=f()->ret,within=g").unwrap();
         assert_eq!(within[1].end_action(), Some(TagAction::LeaveWrapper));
+    }
+
+    #[test]
+    fn presets_are_parsed_by_their_names() {
+        for &preset in TagPreset::ALL {
+            assert_eq!(tag_from(&format!(" {} ", preset.name())), Ok(TagFrom::Preset(preset)));
+        }
+        for text in ["mariadb", "mariadb:table", "skynet:service"] {
+            let refused = tag_from(text).expect_err(text);
+            assert!(refused.ends_with("mariadb:connection, mariadb:host, mariadb:user and skynet"), "{refused}");
+        }
     }
 
     #[test]

@@ -84,6 +84,18 @@ pub(crate) enum Error {
         printable(std::path::Path::new(function))
     )]
     TagReturns { function: String },
+    /// The target does not run the program of a preset. Detected before tracing starts.
+    #[error("the preset {preset} does not fit {}: {reason}", printable(program))]
+    TagPreset {
+        /// Name of the preset: `mariadb:class`.
+        preset: &'static str,
+        /// Executable of the target.
+        program: PathBuf,
+        /// The reason: `it has no build ID`.
+        reason: String,
+        /// Advice, as a sentence without its full stop.
+        remedy: String,
+    },
     /// The objects have no user probes that change the current tag. Detected before tracing starts.
     #[error("cannot take tags from the probes of {}: {source}", probed(object.as_deref()))]
     TagProbes {
@@ -232,6 +244,7 @@ impl Error {
             | Self::Untraceable { remedy, .. }
             | Self::NothingSelected { remedy, .. }
             | Self::CannotMeasure { remedy, .. }
+            | Self::TagPreset { remedy, .. }
             | Self::NotRecorded { remedy, .. }
             | Self::NotComparable { remedy, .. } => remedy.clone(),
             Self::NotInFormat { class, .. } => {

@@ -13,6 +13,7 @@ use memtrace_object::allocators::UserHooks;
 use memtrace_report::{DEFAULT_ROWS, Format};
 
 use crate::options::tag_functions::TagFunction;
+use crate::options::tag_presets::PresetOf;
 use crate::options::{ActivityConfig, BlockArgs, HeapArgs, PageArgs, ProbesOf, TouchArgs, TuningArgs};
 use crate::run_kit::config::{Destination, Moment, Output, Recording};
 use crate::run_kit::grouping::Grouping;
@@ -70,6 +71,8 @@ pub(crate) struct Config {
     pub(crate) tag_functions: Vec<TagFunction>,
     /// Objects with probes that change the current tag.
     pub(crate) tag_probes: Vec<ProbesOf>,
+    /// Preset for the program of the target. It has further functions.
+    pub(crate) tag_preset: Option<PresetOf>,
     /// Servers of debug files, which are contacted after the trace.
     pub(crate) debuginfod: Servers,
     /// True to show no progress and no summary on standard error, but only the line `attached` and

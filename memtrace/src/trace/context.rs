@@ -1,12 +1,14 @@
 //! State that all parts of a run use.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use memtrace_history::pipeline::Shards;
 use memtrace_host::kernel::{Kernel, Probes, ProcessFilter};
-use memtrace_model::{EventClass, Losses, Tick};
+use memtrace_model::{EventClass, Losses, TagId, TagName, Tick};
 
 use super::recorder::Recorder;
+use super::tag_presets::RunTags;
 use super::wait::Stop;
 use crate::run_kit::clock;
 use crate::targets::select::{LeftOut, Targets};
@@ -26,6 +28,7 @@ pub(super) struct Context {
     /// Processes of memtraces, which `filter` leaves out.
     pub(super) left_out: LeftOut,
     pub(super) clock: RunClock,
+    pub(super) tags: RunTags,
     /// The traced event classes.
     pub(super) classes: Vec<EventClass>,
     /// History of the run; `None` if nothing reads intervals.
@@ -38,6 +41,15 @@ pub(super) struct Context {
     pub(super) demoted: u64,
     /// Reason that a part ends the run; `None` if the run continues.
     pub(super) stop: Option<Stop>,
+}
+
+impl Context {
+    /// Returns the tags that targets have set so far, with their names.
+    pub(super) fn named_tags(&mut self) -> BTreeMap<TagId, TagName> {
+        let mut tags = self.kernel.tags();
+        self.tags.name(&mut tags);
+        tags
+    }
 }
 
 /// Times of a run.

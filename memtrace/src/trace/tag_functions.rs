@@ -13,9 +13,8 @@ use memtrace_object::symbolize::{FunctionError, FunctionPlace};
 
 use crate::options::tag_functions::TagFunction;
 use crate::run_kit::error::{Error, from_engines};
-use crate::targets::select::Targets;
+use crate::targets::select::{ProbeSite, Targets};
 use crate::targets::track::ProcessTracker;
-use crate::trace::config::Config;
 use crate::trace::function_site;
 
 /// Attaches probes to the functions. The caller must call it before recording starts. A function without an object is
@@ -27,12 +26,13 @@ use crate::trace::function_site;
 pub(super) fn attach(
     kernel: &mut Kernel,
     probes: &mut Probes,
-    config: &Config,
+    functions: &[TagFunction],
+    probe_site: ProbeSite,
     targets: &Targets,
     tracker: &ProcessTracker,
 ) -> Result<(), Error> {
-    // The command line has at most 64 functions.
-    for (index, function) in (0_u8..).zip(&config.tag_functions) {
+    // The command line has at most 64 functions, or a preset.
+    for (index, function) in (0_u8..).zip(functions) {
         let failed = |source| Error::TagFunction { function: function.text(), source };
         kernel.add_tag_function(index, function.effect).map_err(|error| from_engines::kernel(None, error))?;
         let places = match &function.object {
@@ -43,7 +43,7 @@ pub(super) fn attach(
             None => find(function, targets, tracker).map_err(failed)?,
         };
         for (scope, object, place) in places {
-            let offset = function_site::choose(&object, place, needs(function.effect), config.heap.probe_site);
+            let offset = function_site::choose(&object, place, needs(function.effect), probe_site);
             let mut sites = match function.end_action() {
                 Some(action) => ends(function, action, &object, place)?,
                 None => Vec::new(),

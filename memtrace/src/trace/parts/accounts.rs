@@ -202,12 +202,12 @@ impl RunAccounts {
     }
 
     /// Shows the table if it is due.
-    fn refresh(&mut self, context: &Context, observer: &mut dyn Observer) {
+    fn refresh(&mut self, context: &mut Context, observer: &mut dyn Observer) {
         let now = Instant::now();
         let Some(refresh) = self.refresh.as_mut().filter(|refresh| refresh.due <= now) else { return };
         refresh.due = (refresh.due + refresh.every).max(now);
         let options = AccountTextOptions { sort: refresh.sort, rows: refresh.top, width: None };
-        self.name_tags(&context.kernel.tags());
+        self.name_tags(&context.named_tags());
         let clock = &context.clock;
         let mut table = self.table(clock.start_tick, now.duration_since(clock.start), &context.tracker);
         table.losses.merge(&context.losses);

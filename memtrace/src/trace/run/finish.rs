@@ -6,7 +6,7 @@ use std::mem;
 use memtrace_history::EndedProcesses;
 use memtrace_history::pipeline::{Delays, RunTotals, count_missing_frames};
 use memtrace_model::{
-    CallsBySize, Delta, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, format,
+    CallsBySize, Delta, ImageId, ImageUsage, LossReason, Losses, PartKeys, Snapshots, Stacks, TagId, TagName, format,
 };
 
 use super::Trace;
@@ -132,6 +132,7 @@ impl Trace {
         self.update_mappings(observer);
         self.context.targets.end_hold();
         self.context.targets.notes.extend(self.postponed.note());
+        let tags = if config.parts().contains(PartKeys::TAG) { self.read_tags() } else { BTreeMap::new() };
         let kernel = &mut self.context.kernel;
         kernel.flush_log();
         let counters = kernel.counters();
@@ -145,8 +146,8 @@ impl Trace {
                 counters,
                 programs: kernel.probe_time(),
                 hits,
-                tags: if config.parts().contains(PartKeys::TAG) { kernel.tags() } else { BTreeMap::new() },
-                tag_functions: tag_functions::calls(kernel, &config.tag_functions),
+                tags,
+                tag_functions: tag_functions::calls(kernel, &self.context.tags.functions),
             },
             snapshots: Snapshots::default(),
             calls: CallsBySize::default(),
@@ -159,6 +160,14 @@ impl Trace {
         };
         self.parts.read_rest(now, &mut self.context, &mut facts);
         facts
+    }
+
+    /// Returns the tags that targets have set, with the names that a preset finds in the target now.
+    fn read_tags(&mut self) -> BTreeMap<TagId, TagName> {
+        self.context.tags.read_names();
+        let named = self.context.named_tags();
+        self.context.targets.notes.extend(self.context.tags.note(&named));
+        named
     }
 
     /// Ends the shards, and returns their totals. Touched pages are added to the totals of

@@ -33,6 +33,7 @@ use crate::trace::overhead::CallCosts;
 use crate::trace::parts::{Parts, Prepared};
 use crate::trace::recorder::Recorder;
 use crate::trace::setup::{self, ExpectedOverhead, Setup};
+use crate::trace::tag_presets::RunTags;
 use crate::trace::{memory, tag_functions, tag_probes};
 
 /// Maximum number of processes in each shard.
@@ -68,6 +69,7 @@ pub(in crate::trace) fn start(
     if is_command {
         privileges::keep_for_tracing();
     }
+    let tags = RunTags::find(config, &tracker, &mut targets.notes)?;
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
     let (recorder, deltas) = recorder.unzip();
     progress.begin("loading BPF programs");
@@ -100,6 +102,7 @@ pub(in crate::trace) fn start(
         left_out,
         // The clock starts again when all probes are in place.
         clock: RunClock::start(origin),
+        tags,
         classes: config.events.clone(),
         recorder,
         losses: Losses::default(),
@@ -159,8 +162,8 @@ fn attach(
     let others = other_tracers::find(allocators, &context.targets, &context.filter);
     context.targets.notes.extend(other_tracers::note(&others));
     progress.begin(other_tracers::attach_step(&others));
-    let Context { kernel, probes, targets, tracker, .. } = context;
-    tag_functions::attach(kernel, probes, config, targets, tracker)?;
+    let Context { kernel, probes, targets, tracker, tags, .. } = context;
+    tag_functions::attach(kernel, probes, &tags.functions, config.heap.probe_site, targets, tracker)?;
     tag_probes::attach(kernel, probes, &config.tag_probes, targets, tracker)?;
     let parts = Parts::attach(config, prepared, context)?;
     let overhead = ExpectedOverhead::estimate(config, costs, allocators, context)?;
