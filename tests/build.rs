@@ -123,6 +123,7 @@ fn main() {
     let cpp = ["-std=gnu++17", "-I../../memtrace-probes/include"];
     compile("g++", &cpp, &["thrown.cpp"], &[&ledger], &out.join("thrown"));
     compile_tail_calls(&out, &ledger);
+    compile_servers(&out, &ledger);
     let bare = ["-std=gnu11", "-nostdlib", "-static", "-fno-stack-protector"];
     for (name, flags) in [("bare", &[][..]), ("bare.go", &["-DGO"]), ("bare.32", &["-m32"])] {
         compile("gcc", &[&bare[..], flags].concat(), &["bare.c"], &[], &out.join(name));
@@ -186,6 +187,16 @@ fn compile_tail_calls(out: &Path, ledger: &Path) {
     for (name, settings) in [("tail_calls", &[][..]), ("tail_calls.whole", &["-DWHOLE", "-fno-exceptions"])] {
         compile("g++", &[&flags[..], settings].concat(), &["tail_calls.cpp"], &[ledger, &library], &out.join(name));
     }
+}
+
+/// Compiles the copies of servers. That of MariaDB has the build ID of a real one, and its table of classes has the same
+/// address.
+fn compile_servers(out: &Path, ledger: &Path) {
+    let optimized = ["-std=gnu11", "-O2", "-foptimize-sibling-calls"];
+    compile("gcc", &optimized, &["skynet.c"], &[ledger], &out.join("skynet"));
+    let layout =
+        ["-Wl,--build-id=0x439da8d94412de2c7eb3e2c5554bc0f31f438dc3", "-Wl,--section-start=pfs_classes=0x2159e20"];
+    compile("gcc", &[&optimized[..], &layout].concat(), &["mariadb.c"], &[ledger], &out.join("mariadb"));
 }
 
 /// Compiles the victims in Rust with optimization, which the profile of the tests lacks.

@@ -52,6 +52,7 @@ mod shards;
 mod stack_completeness;
 mod stacks_against_libgcc;
 mod symbols;
+mod tag_presets;
 mod tags;
 mod thread_filters;
 mod tracer_killed;

@@ -144,3 +144,22 @@ fn assert_events(options: &[&str], name: fn(u64) -> String) {
         expected.iter().map(|(&id, totals)| (format!("memory/modules/{}", name(id)), numbers(totals))).collect();
     assert_eq!(summary(&recording, "memory_summary_global_by_event_name", "EVENT_NAME"), expected);
 }
+
+#[test]
+fn events_are_the_classes_of_mariadb() {
+    let scratch = Scratch::new();
+    let recording = scratch.path("run.memtrace");
+    let mut victim = victim::start_with("mariadb", &["class", "2000"]);
+    let trace = Trace::victim(&victim).options(&["--tag-from", "mariadb:class", "--record"]);
+    let tracer = trace.option(&recording).start();
+    victim.process().write_line("");
+    let expected: BTreeMap<String, Totals> = victim.read_json();
+    tracer.stop().assert_code(0);
+    victim.finish();
+    let event = |name: &str| match name.strip_prefix("memory/") {
+        Some(_) => name.to_owned(),
+        None => format!("memory/mariadb/{name}"),
+    };
+    let expected: BTreeMap<_, _> = expected.iter().map(|(name, totals)| (event(name), numbers(totals))).collect();
+    assert_eq!(summary(&recording, "memory_summary_global_by_event_name", "EVENT_NAME"), expected);
+}
