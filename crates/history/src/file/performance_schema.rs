@@ -1,8 +1,9 @@
 //! Views with the names and columns of MySQL's Performance Schema ("Memory Summary Tables", MySQL 8.4 Reference Manual,
 //! 29.12.20.10) and of its `sys` schema. `docs/recording.md` describes the differences.
 
-/// Views with the changes of blocks by interval, thread, user, host and event. `EVENT_NAME` is `memory/OBJECT/TAG`. `OBJECT`
-/// has the innermost call outside of allocators and language libraries; without stacks, `OBJECT` is the executable.
+/// Views with the changes of blocks by interval, thread, user, host and event. `EVENT_NAME` is `memory/OBJECT/TAG`, or the tag
+/// if it is the name of a class, which begins with `memory/`. `OBJECT` has the innermost call outside of allocators and language
+/// libraries; without stacks, `OBJECT` is the executable.
 const MEMORY_CHANGE: &str = "
 CREATE VIEW calling_object AS
     WITH RECURSIVE climb (path, at) AS (
@@ -28,10 +29,11 @@ CREATE VIEW memory_change AS
         coalesce(image.user, CAST(image.uid AS TEXT)) AS USER,
         cgroup.path AS HOST,
         coalesce(tag.name, 'tag ' || nullif(total.tag, 0), '[no tag]') AS TAG,
-        'memory/' || coalesce(replace(object.path, rtrim(object.path, replace(object.path, '/', '')), ''),
-            CASE WHEN stack_end.name = 'not_taken'
-                THEN coalesce(replace(image.exe, rtrim(image.exe, replace(image.exe, '/', '')), ''), image.comm) END,
-            'unknown') || '/' || coalesce(tag.name, 'tag ' || nullif(total.tag, 0), '[no tag]') AS EVENT_NAME,
+        CASE WHEN substr(tag.name, 1, 7) = 'memory/' THEN tag.name
+            ELSE 'memory/' || coalesce(replace(object.path, rtrim(object.path, replace(object.path, '/', '')), ''),
+                CASE WHEN stack_end.name = 'not_taken' THEN
+                    coalesce(replace(image.exe, rtrim(image.exe, replace(image.exe, '/', '')), ''), image.comm) END,
+                'unknown') || '/' || coalesce(tag.name, 'tag ' || nullif(total.tag, 0), '[no tag]') END AS EVENT_NAME,
         alloc_count, alloc_bytes, live_count, live_bytes
     FROM change
         JOIN total ON total.id = change.total
