@@ -84,6 +84,17 @@ impl MemoryCgroup {
         }
     }
 
+    /// Adds a process that the kernel does not kill to free memory: allocations fail.
+    pub fn add_protected_process(&self, pid: u32) {
+        match self.version {
+            Version::One => self.write("memory.oom_control", "1"),
+            Version::Two => {
+                fs::write(format!("/proc/{pid}/oom_score_adj"), "-1000").expect("root can protect a process");
+            }
+        }
+        self.cgroup.add_process(pid);
+    }
+
     /// Creates a child without a limit of its own.
     #[must_use]
     pub fn child(&self) -> Cgroup {

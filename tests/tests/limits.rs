@@ -1,14 +1,16 @@
-//! memtrace within its own limits: a memory cgroup, `--memory-limit`, open files. The trace matches the victim's
-//! totals.
+//! memtrace within its own limits: a memory cgroup, `--memory-limit`, open files, and targets within theirs. The trace matches
+//! the victim's totals.
 
 mod alone;
 
 use std::collections::BTreeMap;
 use std::fs;
 
-use memtrace_tests::{MemoryCgroup, Scratch, Trace, victim};
+use memtrace_tests::{MemoryCgroup, Report, Scratch, Trace, VictimTotals, breakpoints, poll, victim};
 
 const FAILED: i32 = 1;
+/// Exit code of a trace with allocators that had no probes for some time.
+const INCOMPLETE: i32 = 20;
 const MIB: u64 = 1 << 20;
 
 /// Returns the start of a command line that runs a command in the cgroup.
@@ -25,6 +27,40 @@ fn assert_traced(wrapper: &[&str], options: &[&str], note: &str) {
     victim.finish();
     assert!(outcome.stderr.contains(note), "`{note}` is not in: {}", outcome.stderr);
     outcome.report().assert_equals(&expected);
+}
+
+fn assert_allocations(report: &Report, pid: u32, expected: &VictimTotals) {
+    let entries = report.entries_of(pid);
+    assert_eq!(entries.len(), 1, "{:#?}", report.processes);
+    let (found, expected) = (&entries[0].totals, &expected.totals);
+    assert_eq!((found.alloc_count, found.alloc_bytes), (expected.alloc_count, expected.alloc_bytes));
+    assert_eq!((found.live_count, found.live_bytes), (expected.live_count, expected.live_bytes));
+}
+
+/// A breakpoint needs a copy of its page, and the cgroup has no memory for it.
+#[test]
+fn target_in_a_full_cgroup_gets_its_probes_later() {
+    let (mut victim, mut starved) = (victim::start("exact"), victim::start("exact"));
+    let cgroup = MemoryCgroup::with_memory_and_swap(0);
+    cgroup.add_protected_process(starved.pid());
+    let tracer = Trace::pids(&[victim.pid(), starved.pid()]).start();
+    let probed = breakpoints::list(victim.pid());
+    assert!(!probed.is_empty());
+    assert_eq!(breakpoints::list(starved.pid()), [""; 0]);
+    let of_victim = victim.work();
+    cgroup.set_memory(1 << 30);
+    poll::until(|| {
+        let found = breakpoints::list(starved.pid());
+        if found == probed { Ok(()) } else { Err(found) }
+    });
+    let of_starved = starved.work();
+    let report = tracer.stop().report_with_code(INCOMPLETE);
+    assert_allocations(&report, victim.pid(), &of_victim);
+    assert_allocations(&report, starved.pid(), &of_starved);
+    let notes = ["no probes yet", "1 set of probes waited"];
+    assert!(notes.iter().all(|note| report.notes.iter().any(|found| found.contains(note))), "{:?}", report.notes);
+    victim.finish();
+    starved.finish();
 }
 
 #[test]

@@ -47,7 +47,7 @@ mod uprobe_multi;
 mod wire_type;
 
 pub use activity::{ActiveThreadState, ActivityReader, StepSite, ThreadActivity};
-pub use attach::{LoadedWordSite, Probe, Probes, ResultProbes, TagProbe, TagSite};
+pub use attach::{LoadedWordSite, Probe, Probes, ResultProbes, TagProbe, TagSite, WAIT_FOR_MEMORY};
 pub use attach_point::Scope;
 pub use calibrate::CalibrationFunction;
 pub use counters::{Counters, ProbeHits};

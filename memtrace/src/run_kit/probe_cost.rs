@@ -55,6 +55,8 @@ pub(crate) enum Error {
     Kernel(#[from] KernelError),
     #[error("none of memtrace's own mappings contains its code")]
     NotMapped,
+    #[error("the kernel finds no memory for a probe in memtrace")]
+    NoMemory,
 }
 
 /// Measures the cost of a call if the kernel emulates the probed instruction, and if it single-steps the instruction.
@@ -74,7 +76,11 @@ pub(crate) fn measure(kernel: &mut Kernel, probes: &mut Probes, objects: &mut Ob
             loaded_word: None,
             results: None,
         };
-        kernel.attach(probes, Scope::Process(own_pid()), &object, &[probe])?;
+        let scope = Scope::Process(own_pid());
+        kernel.attach(probes, scope, &object, &[probe])?;
+        if probes.is_waiting(scope, &object) {
+            return Err(Error::NoMemory);
+        }
         Ok::<_, Error>(dummy.time())
     };
     Ok(ProbeCost { emulated: time(CalibrationFunction::emulated())?, stepped: time(CalibrationFunction::stepped())? })

@@ -189,6 +189,9 @@ impl Attachment {
         while let Some(postponed) = self.postponed.take_due(Instant::now()) {
             self.probe(postponed, observer);
         }
+        for object in self.kernel.attach_waiting(&mut self.probes, Instant::now()) {
+            self.tracker.allocators.set_attached(&object);
+        }
         self.targets.resume(&stopped, &mut self.tracker);
         count_unread_files(&self.filter, &mut self.tracker);
         self.forget_ended();
@@ -242,6 +245,7 @@ impl Attachment {
         let before = self.targets.notes.len();
         self.targets.count_late_notes();
         self.targets.notes.extend(self.postponed.note());
+        self.targets.notes.extend(self.probes.waiting_note());
         self.targets.notes[before..].iter().for_each(|note| observer.note(note));
     }
 

@@ -205,7 +205,10 @@ impl Trace {
         while let Some(postponed) = self.postponed.take_due(Instant::now()) {
             self.probe(postponed, observer);
         }
-        let Context { kernel, tracker, tables, targets, .. } = &mut self.context;
+        let Context { kernel, probes, tracker, tables, targets, .. } = &mut self.context;
+        for object in kernel.attach_waiting(probes, Instant::now()) {
+            tracker.allocators.set_attached(&object);
+        }
         generated_code::add_of(tracker, &remapped);
         // The BPF programs cache the mappings of a process. After a change, the cached mappings may
         // be stale.

@@ -2,9 +2,11 @@
 
 mod counting;
 mod probe;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use memtrace_common::vocabulary::{Cookie, RETURN_PROGRAM, RETURN_SITE_PROGRAM, ResultCookie};
 use memtrace_common::wire::TagCookie;
@@ -18,6 +20,8 @@ use super::error::KernelError;
 use super::probed_files::Refusal;
 
 pub use self::probe::{LoadedWordSite, Probe, ResultProbes};
+pub use self::waiting::WAIT_FOR_MEMORY;
+use self::waiting::{ProbeSet, WaitingProbes};
 
 /// Program at the entry of a function that sets a mark.
 const MARK_PROGRAM: &str = "mark_entry";
@@ -73,6 +77,8 @@ pub struct Probes {
     refused: BTreeMap<PathBuf, Refusal>,
     /// Instructions that the kernel refuses to probe.
     refused_instructions: BTreeSet<(PathBuf, FileOffset)>,
+    /// Probes that the kernel found no memory for.
+    waiting: WaitingProbes,
     /// Removal of the probes of objects that no process maps any more; `None` before the first. There is one, so that one
     /// thread at a time checks the locks of memory maps, and the end of memtrace waits once.
     removal: Option<Detach>,
@@ -97,6 +103,7 @@ impl Probes {
         self.attached.extend(others.attached.drain());
         self.refused.append(&mut others.refused);
         self.refused_instructions.append(&mut others.refused_instructions);
+        self.waiting.merge(std::mem::take(&mut others.waiting));
     }
 
     /// Returns the paths of the objects that got no probes, with the reasons.
@@ -113,6 +120,50 @@ impl Probes {
     #[must_use]
     pub fn refusal(&self, path: &Path) -> Option<Refusal> {
         self.refused.get(path).copied()
+    }
+
+    /// Returns the scopes and objects of the probes that wait for memory.
+    pub fn waiting(&self) -> impl Iterator<Item = (Scope, &Path)> {
+        self.waiting.iter()
+    }
+
+    /// Returns true if probes of the object at `path` wait for memory.
+    #[must_use]
+    pub fn is_waiting(&self, scope: Scope, path: &Path) -> bool {
+        self.waiting().any(|waiting| waiting == (scope, path))
+    }
+
+    /// Returns a sentence with the number of probes that have waited for memory; `None` if none has.
+    #[must_use]
+    pub fn waiting_note(&self) -> Option<String> {
+        self.waiting.note()
+    }
+
+    /// Returns the next probes to try again; `None` if none are due.
+    pub(super) fn take_waiting(&mut self, now: Instant) -> Option<ProbeSet> {
+        self.waiting.take_due(now)
+    }
+
+    /// Handles the result of a later attempt at `now`. Returns the object if none of its probes in this scope waits any more.
+    pub(super) fn finish_attempt(
+        &mut self,
+        set: ProbeSet,
+        result: Result<(), KernelError>,
+        now: Instant,
+    ) -> Option<PathBuf> {
+        match result {
+            Ok(()) if self.refusal(&set.object).is_none() => {
+                self.waiting.count_attached();
+                return (!self.is_waiting(set.scope, &set.object)).then_some(set.object);
+            }
+            Err(KernelError::NoMemory { .. } | KernelError::LockedMemory { .. }) => self.waiting.add(set, now),
+            Ok(()) | Err(KernelError::TargetEnded) => self.waiting.give_up(),
+            Err(error) => {
+                log::warn!("{error}");
+                self.waiting.give_up();
+            }
+        }
+        None
     }
 
     pub(super) fn set_refusal(&mut self, path: &Path, refusal: Refusal) {
@@ -155,8 +206,14 @@ impl Probes {
         self.attached.retain(|attachment| !paths.contains(&attachment.object));
         self.refused.retain(|path, _| !paths.contains(path));
         self.refused_instructions.retain(|(path, _)| !paths.contains(path));
+        self.waiting.remove_objects(paths);
         let removed: Vec<_> =
             self.links.extract_if(.., |(path, _)| paths.contains(path)).map(|(_, link)| link).collect();
+        self.remove_links(removed);
+    }
+
+    /// Starts to remove `removed` in the background.
+    fn remove_links(&mut self, removed: Vec<AttachedProbes>) {
         if removed.is_empty() {
             return;
         }
@@ -255,6 +312,8 @@ impl Probes {
         self.attach_all(backend, scope, path, probes.iter().flat_map(counting::points))
     }
 
+    /// Attaches `points`, except the ones that are already attached. If the kernel finds no memory for one of them, all wait for
+    /// a later attempt.
     fn attach_all(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -262,12 +321,36 @@ impl Probes {
         path: &Path,
         points: impl IntoIterator<Item = (&'static str, AttachPoint)>,
     ) -> Result<(), KernelError> {
+        let set = ProbeSet { scope, object: path.to_owned(), points: points.into_iter().collect() };
+        let result = self.attach_set(backend, &set);
+        self.postpone_failed(set, result)
+    }
+
+    /// Handles the result of attaching `set`. No memory for a probe is no error: the memory cgroup of a single process can be at
+    /// its limit.
+    fn postpone_failed(&mut self, set: ProbeSet, result: Result<(), KernelError>) -> Result<(), KernelError> {
+        match result {
+            Err(error @ KernelError::NoMemory { .. }) => {
+                log::warn!("{error}");
+                self.waiting.add(set, Instant::now());
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// Attaches the probes of `set`, except the ones that are already attached. If the kernel finds no memory for one of them,
+    /// none of them stays.
+    pub(super) fn attach_set(&mut self, backend: &mut AttachBackend<'_>, set: &ProbeSet) -> Result<(), KernelError> {
+        let (scope, path, kept) = (set.scope, set.object.as_path(), self.links.len());
         let mut by_program: Vec<(&'static str, Vec<AttachPoint>)> = Vec::new();
-        for (program, point) in points {
+        let mut new = Vec::new();
+        for &(program, point) in &set.points {
             let attachment = Attachment { scope, object: path.to_owned(), program, point };
             if self.attached.contains(&attachment) {
                 continue;
             }
+            new.push(attachment);
             match by_program.iter_mut().find(|(name, _)| *name == program) {
                 // Two names of one function have the same attach point.
                 Some((_, points)) if points.contains(&point) => {}
@@ -275,27 +358,46 @@ impl Probes {
                 None => by_program.push((program, vec![point])),
             }
         }
-        for (program, points) in by_program {
-            let mut links = Vec::new();
-            let mut outcome = backend.attach(program, scope, path, &points, &mut links);
-            let mut refused = Vec::new();
-            if matches!(outcome, Err(KernelError::RefusedInstruction { .. })) {
-                // The others must not be missing for want of one. The points before it can have links by now.
-                let rest = &points[links.len()..];
-                (refused, outcome) = attach_each(backend, program, scope, path, rest, &mut links);
+        let mut programs = by_program.into_iter();
+        let result =
+            programs.try_for_each(|(program, points)| self.attach_program(backend, scope, path, program, points));
+        if matches!(result, Err(KernelError::NoMemory { .. })) {
+            // With a part of its probes, an allocator would have allocations without frees.
+            for attachment in &new {
+                self.attached.remove(attachment);
             }
-            let attached = match outcome {
-                Ok(()) => points,
-                // A later attempt attaches the rest.
-                Err(_) => attached_points(&points, &refused, &links),
-            };
-            self.refused_instructions.extend(refused.into_iter().map(|offset| (path.to_owned(), offset)));
-            self.links.extend(links.into_iter().map(|link| (path.to_owned(), link)));
-            let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
-            self.attached.extend(attached.into_iter().map(attachment));
-            outcome?;
+            let removed = self.links.drain(kept..).map(|(_, link)| link).collect();
+            self.remove_links(removed);
         }
-        Ok(())
+        result
+    }
+
+    /// Attaches `program` to `points`. A later attempt attaches those that are missing after an error.
+    fn attach_program(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        program: &'static str,
+        points: Vec<AttachPoint>,
+    ) -> Result<(), KernelError> {
+        let mut links = Vec::new();
+        let mut outcome = backend.attach(program, scope, path, &points, &mut links);
+        let mut refused = Vec::new();
+        if matches!(outcome, Err(KernelError::RefusedInstruction { .. })) {
+            // The others must not be missing for want of one. The points before it can have links by now.
+            let rest = &points[links.len()..];
+            (refused, outcome) = attach_each(backend, program, scope, path, rest, &mut links);
+        }
+        let attached = match outcome {
+            Ok(()) => points,
+            Err(_) => attached_points(&points, &refused, &links),
+        };
+        self.refused_instructions.extend(refused.into_iter().map(|offset| (path.to_owned(), offset)));
+        self.links.extend(links.into_iter().map(|link| (path.to_owned(), link)));
+        let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
+        self.attached.extend(attached.into_iter().map(attachment));
+        outcome
     }
 }
 

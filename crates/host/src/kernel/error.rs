@@ -39,6 +39,12 @@ pub enum KernelError {
         /// The failed operation.
         action: String,
     },
+    /// The kernel finds no memory for a probe, mostly because the memory cgroup of a target is at its limit.
+    #[error("cannot {action}: no memory; the memory cgroup of a process that maps the file can be at its limit")]
+    NoMemory {
+        /// The failed operation.
+        action: String,
+    },
     /// memtrace has reached its limit of open file descriptors.
     #[error("cannot {action}: too many open files")]
     OutOfDescriptors {
@@ -129,6 +135,9 @@ impl KernelError {
             (Some(code), _) if REFUSED_INSTRUCTION.contains(&code) => {
                 Self::RefusedInstruction { action: action.to_owned() }
             }
+            // A breakpoint needs a copy of its page, which the memory cgroup of the target pays (`__replace_page`,
+            // kernel/events/uprobes.c).
+            (_, Self::OutOfMemory { action }) => Self::NoMemory { action },
             // On arm64, EOPNOTSUPP means that a 32-bit process maps the file (`arch_uprobe_analyze_insn`).
             (Some(libc::EOPNOTSUPP), Self::Unsupported { action, reason })
             | (Some(_), Self::Failed { action, reason }) => Self::NotInserted { action, reason },
@@ -209,6 +218,7 @@ mod tests {
         let codes = [ENOTSUPP, libc::ENOEXEC, libc::EINVAL, libc::EIO];
         assert_eq!(codes.map(is_refused), [true, !is_arm, is_arm, false]);
         assert!(matches!(attach(libc::ESRCH), KernelError::TargetEnded));
+        assert!(matches!(attach(libc::ENOMEM), KernelError::NoMemory { .. }));
         for number in [libc::EIO, libc::EOPNOTSUPP] {
             assert!(matches!(attach(number), KernelError::NotInserted { .. }));
         }

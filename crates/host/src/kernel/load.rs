@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use aya::EbpfLoader;
 use aya_log::EbpfLogger;
@@ -262,7 +262,8 @@ impl Kernel {
     ///
     /// [`KernelError::TargetEnded`] if the process has exited; [`KernelError::LockedMemory`] if a process holds the lock of
     /// its memory map; otherwise the kernel's error. Probes that were attached before the error stay. With
-    /// [`Scope::AllProcesses`], [`KernelError::NotInserted`] is no error, but a [`Refusal`] of the object.
+    /// [`Scope::AllProcesses`], [`KernelError::NotInserted`] is no error, but a [`Refusal`] of the object. If the kernel finds no
+    /// memory for a probe, that is no error either: the probes wait ([`Probes::waiting`]).
     pub fn attach(
         &mut self,
         probes: &mut Probes,
@@ -277,6 +278,16 @@ impl Kernel {
             self.attach_with(probes, path, |probes, backend| probes.attach(backend, scope, path, &sites))
         };
         probes.refuse_failed(scope, path, result)
+    }
+
+    /// Tries again to attach the probes that wait for memory. Returns the objects that have all their probes now.
+    pub fn attach_waiting(&mut self, probes: &mut Probes, now: Instant) -> Vec<PathBuf> {
+        let mut complete = Vec::new();
+        while let Some(set) = probes.take_waiting(now) {
+            let result = self.attach_with(probes, &set.object, |probes, backend| probes.attach_set(backend, &set));
+            complete.extend(probes.finish_attempt(set, result, now));
+        }
+        complete
     }
 
     /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.

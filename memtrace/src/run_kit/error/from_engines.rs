@@ -46,6 +46,7 @@ pub(crate) fn kernel(pid: Option<Pid>, error: KernelError) -> Error {
         (
             error @ (KernelError::TargetEnded
             | KernelError::RefusedInstruction { .. }
+            | KernelError::NoMemory { .. }
             | KernelError::NotInserted { .. }
             | KernelError::Failed { .. }),
             _,

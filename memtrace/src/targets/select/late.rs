@@ -1,6 +1,6 @@
 //! Probes of allocators that are mapped during the trace.
 
-use memtrace_host::kernel::{Kernel, KernelError, Probes};
+use memtrace_host::kernel::{Kernel, KernelError, Probes, WAIT_FOR_MEMORY};
 use memtrace_model::{Pid, printable};
 use memtrace_object::allocators::Allocator;
 
@@ -42,6 +42,13 @@ impl LateProbes {
         let is_refused = probes.refused_instructions().any(|(object, _)| object == new.object);
         let path = printable(&allocator.object.path).into_owned();
         let note = |result: &str| format!("process {pid} has mapped another allocator, {path}: {result}");
+        if result.is_ok() && probes.is_waiting(new.scope, &new.object) {
+            tracker.allocators.set_unattached(&new.object);
+            if is_retry {
+                postponed.give_up();
+            }
+            return Some(Self { is_complete: false, note: Some(note(WAIT_FOR_MEMORY)) });
+        }
         let (are_placed, result) = match result {
             Ok(()) => match probes.refusal(&new.object) {
                 Some(refusal) => (false, refusal.reason().to_owned()),

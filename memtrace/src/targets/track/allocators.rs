@@ -167,9 +167,12 @@ impl Allocators {
         self.verdicts.insert(handle.to_owned(), Some(UntracedReason::NotAttached));
     }
 
-    /// Records that the probes of an allocator are attached after all.
+    /// Records that the probes of an object are attached after all. Has no effect if the object has no allocator.
     pub(crate) fn set_attached(&mut self, handle: &Path) {
-        self.verdicts.insert(handle.to_owned(), None);
+        if self.verdicts.get(handle) == Some(Some(UntracedReason::NotAttached)) {
+            self.verdicts.insert(handle.to_owned(), None);
+            self.late.set_probed(handle, clock::monotonic());
+        }
     }
 
     /// Returns `pid` if its allocators have probes of their own; `None` if probes are shared.

@@ -132,6 +132,7 @@ impl Trace {
         self.update_mappings(observer);
         self.context.targets.end_hold();
         self.context.targets.notes.extend(self.postponed.note());
+        self.context.targets.notes.extend(self.context.probes.waiting_note());
         let tags = if config.parts().contains(PartKeys::TAG) { self.read_tags() } else { BTreeMap::new() };
         let kernel = &mut self.context.kernel;
         kernel.flush_log();

@@ -1,4 +1,5 @@
 use std::fs;
+use std::time::Duration;
 
 use memtrace_model::Signature;
 use memtrace_model::{AllocatorId, Bytes, Pid};
@@ -149,6 +150,24 @@ fn failure_for_all_processes_costs_the_object_only() {
     assert_eq!(probes.refusal(path), Some(Refusal::Failed));
     probes.refuse_failed(Scope::AllProcesses, path, Ok(())).unwrap();
     assert_eq!(probes.refusal(path), None);
+}
+
+#[test]
+fn probes_without_memory_wait_for_a_later_attempt() {
+    let no_memory = || -> Result<(), KernelError> { Err(KernelError::NoMemory { action: String::from("attach") }) };
+    let (mut probes, path) = (Probes::default(), Path::new("/object"));
+    let set = ProbeSet { scope: own(), object: path.to_owned(), points: Vec::new() };
+    assert!(probes.postpone_failed(set.clone(), Err(KernelError::TargetEnded)).is_err());
+    probes.postpone_failed(set.clone(), no_memory()).unwrap();
+    assert!(probes.is_waiting(own(), path) && !probes.is_waiting(Scope::AllProcesses, path));
+    let later = |seconds| Instant::now() + Duration::from_secs(seconds);
+    let due = probes.take_waiting(later(10)).unwrap();
+    assert_eq!(due, set);
+    assert_eq!(probes.finish_attempt(due, no_memory(), later(10)), None);
+    assert!(probes.is_waiting(own(), path));
+    let due = probes.take_waiting(later(20)).unwrap();
+    assert_eq!(probes.finish_attempt(due, Ok(()), later(20)), Some(path.to_owned()));
+    assert!(!probes.is_waiting(own(), path) && probes.take_waiting(later(30)).is_none());
 }
 
 #[test]
