@@ -36,8 +36,8 @@ pub use kernel_fields::{
 };
 pub use mark::MarkRecord;
 pub use memory::{
-    FaultRecord, ForkRecord, HUGE_PAGE_SHIFT, MAX_SHARERS, MoveRecord, PAGE_SHIFT, RangeRecord, ShareRecord, fault,
-    is_sampled, ring_of_memory,
+    FaultRecord, ForkRecord, HUGE_PAGE_SHIFT, MAIN_HAS_EXITED, MAX_SHARERS, MoveRecord, PAGE_SHIFT, RangeRecord,
+    ShareRecord, fault, is_sampled, ring_of_memory,
 };
 pub use memory_lock::{MemoryLockRecord, rwsem, task_state};
 pub use owner::{HIERARCHIES, NO_HIERARCHY, OwnerRecord, REMOVED_PATH, RemovedCgroupRecord};

@@ -2,19 +2,27 @@
 //!
 //! Such a child is a process of its own, but it uses the blocks, pages and mappings of its parent. The main process of
 //! an address space is the process that had it first. The others are sharers, until they exit or call exec. Records of
-//! blocks, pages and mappings go to the rings that the pid of the main process selects.
+//! blocks, pages and mappings go to the rings that the pid of the main process selects, even after it has exited.
+
+use core::ptr::read_volatile;
 
 use aya_ebpf::EbpfContext;
 use aya_ebpf::btf_maps::{Array, HashMap};
 use aya_ebpf::macros::btf_map;
 use memtrace_common::vocabulary::LossReason;
-use memtrace_common::wire::MAX_SHARERS;
+use memtrace_common::wire::{MAIN_HAS_EXITED, MAX_SHARERS};
 
+use crate::limits::BPF_NOEXIST;
 use crate::{atomic, loss};
 
 /// Main process of the address space of each sharer, by process id of the sharer.
 #[btf_map]
 static MAIN_PROCESSES: HashMap<u32, u32, MAX_SHARERS> = HashMap::new();
+
+/// Number of sharers of each main process, by its process id, with [`MAIN_HAS_EXITED`]. An entry ends with the main process or
+/// with the last sharer after it.
+#[btf_map]
+static SHARER_COUNTS: HashMap<u32, u64, MAX_SHARERS> = HashMap::new();
 
 /// Number of sharers. If it is 0, records need no look-up in [`MAIN_PROCESSES`].
 #[btf_map]
@@ -40,15 +48,58 @@ pub fn is_sharer(pid: u32) -> bool {
 /// many sharers.
 #[inline(always)]
 pub fn share(context: &impl EbpfContext, parent: u32, child: u32) -> bool {
-    if MAIN_PROCESSES.insert(&child, &main_process(parent), 0).is_err() {
+    let main = main_process(parent);
+    if MAIN_PROCESSES.insert(&child, &main, 0).is_err() {
         loss::count(context, LossReason::SharersFull, 1);
         return false;
     }
     add_sharers(1);
+    let _ = SHARER_COUNTS.insert(&main, &0, BPF_NOEXIST);
+    add_to_count(main, 1);
     true
 }
 
-/// Handles the exit or exec of process `pid`, or the start of another one with this pid.
+/// Handles the exit of process `pid`. Returns true if other processes share its memory.
+#[inline(always)]
+pub fn exit(pid: u32) -> bool {
+    let Some(count) = SHARER_COUNTS.get_ptr_mut(&pid) else { return false };
+    // A sharer that leaves at the same time can find itself the last one too. The exit can be handled twice.
+    // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
+    unsafe { atomic::or(count, MAIN_HAS_EXITED) };
+    // SAFETY: as above.
+    let is_shared = unsafe { read_volatile(count) } != MAIN_HAS_EXITED;
+    if !is_shared {
+        let _ = SHARER_COUNTS.remove(&pid);
+    }
+    is_shared
+}
+
+/// Handles the exit or exec of process `pid` before its last record, or the start of another one with this pid. If it was the
+/// last sharer of a process that has exited, returns this process.
+#[inline(always)]
+pub fn leave(pid: u32) -> Option<u32> {
+    if !is_any_shared() {
+        return None;
+    }
+    // SAFETY: the value is one word, which is read as a whole.
+    let main = *unsafe { MAIN_PROCESSES.get(&pid) }?;
+    if add_to_count(main, 1_u64.wrapping_neg()) != Some(MAIN_HAS_EXITED | 1) {
+        return None;
+    }
+    let _ = SHARER_COUNTS.remove(&main);
+    Some(main)
+}
+
+/// Handles the start of process `pid`. Returns true if an earlier process with this pid has exited before its sharers.
+#[inline(always)]
+pub fn forget_sharers(pid: u32) -> bool {
+    // SAFETY: the value is one word, which is read as a whole.
+    let count = unsafe { SHARER_COUNTS.get(&pid) }.copied();
+    let _ = SHARER_COUNTS.remove(&pid);
+    count.is_some_and(|count| count & MAIN_HAS_EXITED != 0)
+}
+
+/// Handles the exit or exec of process `pid` after its last record, or the start of another one with this pid.
 #[inline(always)]
 pub fn forget(pid: u32) {
     if is_any_shared() && MAIN_PROCESSES.remove(&pid).is_ok() {
@@ -67,6 +118,14 @@ extern "C" fn address_space_main_process(pid: u32) -> u64 {
 #[inline(always)]
 fn is_any_shared() -> bool {
     SHARERS.get(0).is_some_and(|&sharers| sharers != 0)
+}
+
+/// Adds to the number of sharers of process `main`. Returns the number before; `None` if the process has had no sharer.
+#[inline(always)]
+fn add_to_count(main: u32, count: u64) -> Option<u64> {
+    let sharers = SHARER_COUNTS.get_ptr_mut(&main)?;
+    // SAFETY: the pointer refers to a map value of 8 bytes, which is aligned.
+    Some(unsafe { atomic::fetch_add(sharers, count) })
 }
 
 #[inline(always)]

@@ -7,7 +7,7 @@ use aya_ebpf::macros::btf_map;
 use memtrace_common::wire::{DroppedBlocks, DroppedRecord, MAX_DEMOTED, RecordKind};
 
 use crate::thread::Thread;
-use crate::{address_space, atomic, emit};
+use crate::{address_space, atomic, emit, gate};
 
 /// Number of demotions so far. If it is 0, allocations need no look-up in [`MIN_SIZES`].
 #[btf_map]
@@ -46,17 +46,48 @@ extern "C" fn demotion_drops(pid: u32, size: u64) -> u64 {
     1
 }
 
-/// Records the sum of the current process at its exec or exit, if it was demoted.
+/// Records the sum of the process of `thread` at its exec or exit, or when the last process that shares its memory leaves, if it
+/// was demoted.
 #[inline(always)]
 pub fn emit(context: &impl EbpfContext, thread: Thread) {
     let Some(min_size) = min_size(thread.pid) else { return };
-    // SAFETY: no other thread of the process runs. A process that shares its memory can change a word, which is read as a
-    // whole.
+    // SAFETY: no thread of the process runs, or no other one. A process that shares its memory can change a word, which is read
+    // as a whole.
     let Some(&blocks) = (unsafe { DROPPED.get(&thread.pid) }) else { return };
     emit::dropped(context, DroppedRecord { header: thread.header(RecordKind::Dropped), min_size, blocks });
 }
 
-/// Handles the exit of process `pid`, or the start of another one with this pid.
+/// Handles the exit or exec of process `pid` before its last record. If it was the last one with the memory of a process that has
+/// exited, ends the demotion of this memory.
+#[inline(always)]
+pub fn leave_memory(context: &impl EbpfContext, pid: u32) {
+    if let Some(main) = address_space::leave(pid) {
+        end(context, main);
+    }
+}
+
+/// Handles the start of process `pid`. An earlier process with this pid can have exited before its sharers, or its exit can have
+/// been missed. User space can have demoted it while it exited.
+#[inline(always)]
+pub fn start(context: &impl EbpfContext, pid: u32) {
+    leave_memory(context, pid);
+    if address_space::forget_sharers(pid) {
+        end(context, pid);
+    }
+    forget(pid);
+}
+
+/// Ends the demotion of process `main`, which has exited before the processes that share its memory.
+#[inline(always)]
+fn end(context: &impl EbpfContext, main: u32) {
+    // After the gate has closed, user space reads the sum.
+    if gate::is_open() && is_any_demoted() {
+        emit(context, Thread { pid: main, tid: main });
+        forget(main);
+    }
+}
+
+/// Handles the exit of process `pid`, unless others share its memory.
 #[inline(always)]
 pub fn forget(pid: u32) {
     if !is_any_demoted() {

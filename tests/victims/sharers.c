@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { CHILDREN = 10, BLOCKS = 100, STACK = 1 << 18 };
+enum { CHILDREN = 10, BLOCKS = 100, STACK = 1 << 18, CROWD = 8000, SMALL = 16 };
 
 static void *blocks[BLOCKS];
 static char stacks[2][STACK] __attribute__((aligned(64)));
@@ -73,6 +73,29 @@ static int child_that_stays(void *unused) {
     return wait_for_harness() ? 0 : 1;
 }
 
+__attribute__((noinline)) static void take_small(void) {
+    void *block = malloc(SMALL);
+    ledger_alloc(NULL, block, SMALL);
+}
+
+__attribute__((noinline)) static void take_late(void) {
+    void *block = malloc(SMALL);
+    ledger_alloc(NULL, block, SMALL);
+}
+
+/* Takes many small blocks after the victim has exited. */
+static int child_of_a_crowd(void *unused) {
+    (void)unused;
+    char byte;
+    close(alive[1]);
+    if (read(alive[0], &byte, 1) != 0)
+        return 1;
+    for (size_t i = 0; i < CROWD; i++)
+        take_late();
+    ledger_print("");
+    return wait_for_harness() ? 0 : 1;
+}
+
 enum step { TAKE, GIVE_BACK, NOTHING };
 
 /* Starts a child by vfork. A child that takes a block exits. The others call exec, like a shell, which frees before. */
@@ -110,6 +133,14 @@ int main(int count, char **arguments) {
         vfork_children();
         ledger_print("");
         return wait_for_harness() ? 0 : 1;
+    }
+    if (strcmp(mode, "crowd") == 0) {
+        for (size_t i = 0; i < CROWD; i++)
+            take_small();
+        ledger_print("");
+        if (!wait_for_harness() || pipe(alive) != 0 || start(child_of_a_crowd, 0) < 0)
+            abort();
+        _exit(0);
     }
     for (size_t i = 0; i < BLOCKS; i++)
         take(i, 100 + i);

@@ -187,7 +187,7 @@ impl Ledger {
             EventKind::OomKill(ref kill) => self.oom_kill(pid, OutOfMemory::clone(kill), tick),
             EventKind::Rusage { counts, is_traced } => self.images.set_rusage(pid, counts, is_traced),
             EventKind::Dropped { min_size, sum } => {
-                let image = self.images.processes.current(pid);
+                let image = self.images.image_of_sum(pid);
                 self.images.set_dropped(Demoted { image, min_size, at: tick }, sum);
             }
             EventKind::Owner(ref owner) => {

@@ -89,6 +89,9 @@ pub struct ShareRecord {
 /// Maximum number of processes that share the memory of another process. Further processes are counted apart.
 pub const MAX_SHARERS: usize = 1 << 13;
 
+/// Bit of the number of sharers of a process: the process has exited.
+pub const MAIN_HAS_EXITED: u64 = 1 << 63;
+
 /// Returns the index of the ring for records about the pages and mappings of process `pid`. If `forks` are recorded,
 /// all processes use one ring, so that records about parents and children stay in order.
 #[inline(always)]

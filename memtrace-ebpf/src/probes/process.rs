@@ -37,6 +37,7 @@ impl Event for Exec {
         tags::forget_process(thread.pid);
         unwind::forget_process(thread.pid);
         allocator_counters::forget(thread.pid);
+        demotion::leave_memory(context, thread.pid);
         if gate::is_open() && process_filter::may_be_traced(thread.pid) {
             let was_traced = process_filter::was_traced_before_exec(thread.pid);
             rusage::emit(context, thread, context.arg(0), was_traced);
@@ -81,13 +82,17 @@ impl Event for Exit {
         if thread::is_last(context.arg(0)) {
             tags::forget_process(thread.pid);
             unwind::forget_process(thread.pid);
+            demotion::leave_memory(context, thread.pid);
+            let is_shared = address_space::exit(thread.pid);
             if gate::is_open() && process_filter::may_be_traced(thread.pid) {
                 rusage::emit(context, thread, context.arg(0), process_filter::is_traced(thread.pid));
                 owner::emit(context, thread, context.arg(0), RecordKind::Exit);
                 demotion::emit(context, thread);
                 emit::process(context, thread, RecordKind::Exit);
                 // After the gate has closed, user space reads the sum.
-                demotion::forget(thread.pid);
+                if !is_shared {
+                    demotion::forget(thread.pid);
+                }
             } else {
                 emit_end_of_sharer(context, thread);
             }
@@ -122,8 +127,7 @@ impl Event for Fork {
         match kernel::read(context.arg(1), field!(task.task_tgid)) {
             // A child with the same thread group id is a new thread, which shares the mappings of its process.
             Some(child) if child != parent => {
-                // User space can have demoted an earlier process with this pid while it exited.
-                demotion::forget(child);
+                demotion::start(context, child);
                 // The exit of an earlier process with this pid can have been missed.
                 address_space::forget(child);
                 allocator_counters::forget(child);

@@ -9,6 +9,12 @@ use memtrace_tests::{Report, Scratch, Totals, Trace, Victim, VictimTotals, recor
 
 /// Number of children in each mode of the victim.
 const CHILDREN: usize = 10;
+/// Number of small blocks that the victim, and then its child, takes in the mode `crowd`.
+const CROWD: u64 = 8000;
+/// Size of a small block in bytes.
+const SMALL: u64 = 16;
+/// Exit code of a trace with a demoted process.
+const INCOMPLETE: i32 = 20;
 
 /// Asserts that all blocks count for the victim. Returns the entries of the children with events.
 fn children<'report>(report: &'report Report, pid: u32, expected: &VictimTotals) -> Vec<&'report ProcessReport> {
@@ -94,6 +100,27 @@ fn memory_outlasts_a_process_that_exits_before_its_children() {
         let children = children(&report, pid, &expected);
         assert!(matches!(children[..], [child] if child.ended.is_none()), "{children:?}");
     }
+}
+
+#[test]
+fn demotion_outlasts_a_process_that_exits_before_its_child() {
+    let scratch = Scratch::new();
+    let program = scratch.copy(victim::path("sharers"), "mt-crowd");
+    let mut victim = Victim::start(Command::new(&program).arg("crowd"));
+    let mut tracer = Trace::system_wide().options(&["--comm", "mt-crowd", "--max-live", "4k"]).start();
+    victim.work();
+    let is_demoted = |line: &str| line.contains("are no longer followed");
+    assert!(tracer.process().wait_for_stderr(is_demoted), "memtrace exited without a demotion");
+    let expected = victim.work();
+    let report = tracer.stop().report_with_code(INCOMPLETE);
+    let pid = victim.pid();
+    victim.finish();
+    let [process] = report.entries_of(pid)[..] else { panic!("not one entry: {:#?}", report.processes) };
+    let dropped = &process.demotion.as_ref().expect("the process is marked as demoted").dropped;
+    assert_eq!((dropped.count, dropped.bytes), (2 * CROWD, 2 * CROWD * SMALL));
+    assert_eq!(process.totals.alloc_bytes, expected.totals.alloc_bytes);
+    // The BPF programs have dropped the blocks, so that their stacks are not known.
+    assert_eq!(report.stacks_with_leaf("take_late").count(), 0);
 }
 
 #[test]

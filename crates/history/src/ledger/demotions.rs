@@ -22,6 +22,8 @@ pub(crate) type UserOf = fn(Pid) -> Option<u32>;
 #[derive(Debug)]
 pub(super) struct Demotions {
     processes: FxHashMap<Pid, DemotedProcess>,
+    /// Processes that have exited, each with its last image, while other processes share the memory.
+    kept: FxHashMap<Pid, (ImageId, DemotedProcess)>,
     /// Maximum number of demoted processes.
     most: usize,
     /// Number of live blocks above which the shares are compared.
@@ -43,6 +45,15 @@ pub(super) struct DemotedProcess {
     pub(super) seen: Amount,
 }
 
+impl DemotedProcess {
+    /// Counts the blocks up to `sum`. Returns the new ones.
+    pub(super) fn count(&mut self, sum: Amount) -> Amount {
+        let new = sum.saturating_sub(self.seen);
+        self.seen = self.seen.greater(sum);
+        new
+    }
+}
+
 impl Demotions {
     /// Returns the limits for at most `blocks` live blocks and `processes` processes. `batch`: number of events that are
     /// applied together.
@@ -51,6 +62,7 @@ impl Demotions {
         let interval = blocks / 128;
         Self {
             processes: FxHashMap::default(),
+            kept: FxHashMap::default(),
             most: processes as usize,
             nearly_full: (blocks - blocks / 10).min(blocks.saturating_sub(2 * batch)),
             room: blocks.saturating_sub(2 * interval + batch).max(blocks / 2),
@@ -78,7 +90,7 @@ impl Demotions {
     /// Demotes a process. Returns false if the process already has this minimum size or a larger one, or if too many
     /// processes are demoted.
     pub(super) fn demote(&mut self, Demoted { image, min_size, at }: Demoted) -> bool {
-        let is_full = self.processes.len() >= self.most;
+        let is_full = self.processes.len() + self.kept.len() >= self.most;
         match self.processes.get_mut(&image.pid) {
             Some(known) if known.min_size >= min_size => false,
             Some(known) => {
@@ -93,8 +105,22 @@ impl Demotions {
         }
     }
 
-    /// Forgets a process that has exited.
-    pub(super) fn forget(&mut self, pid: Pid) {
-        self.processes.remove(&pid);
+    /// Ends a process that has exited. `kept`: its last image, if other processes share the memory.
+    pub(super) fn end(&mut self, pid: Pid, kept: Option<ImageId>) {
+        if let (Some(process), Some(image)) = (self.processes.remove(&pid), kept) {
+            self.kept.insert(pid, (image, process));
+        }
+    }
+
+    /// Returns the last image of a process that has exited, and its state, while other processes share the memory.
+    pub(super) fn kept(&mut self, pid: Pid) -> Option<&mut (ImageId, DemotedProcess)> {
+        self.kept.get_mut(&pid)
+    }
+
+    /// Forgets an image after the last process that shared its memory.
+    pub(super) fn forget_kept(&mut self, image: ImageId) {
+        if self.kept.get(&image.pid).is_some_and(|(kept, _)| *kept == image) {
+            self.kept.remove(&image.pid);
+        }
     }
 }

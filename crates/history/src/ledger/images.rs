@@ -91,7 +91,7 @@ impl Images {
     }
 
     /// Gives the process in a slot an image if it has none, and records that the image changes.
-    fn open_image_in(&mut self, slot: usize) -> Option<()> {
+    pub(super) fn open_image_in(&mut self, slot: usize) -> Option<()> {
         let process = self.processes.slot_mut(slot)?;
         if process.image.is_none() {
             let image = process.image.insert(Box::default());
@@ -254,6 +254,7 @@ impl Images {
             && let Some((end, counts)) = main.kept
             && let Some(process) = self.processes.take(slot)
         {
+            self.demotions.forget_kept(process.id);
             self.add_ended(process.id, (end, at), Some((process, counts)));
         }
     }
@@ -359,7 +360,8 @@ impl Images {
         }
         let (id, slot) = self.processes.end_image(pid);
         if end != ImageEnd::Exec {
-            self.demotions.forget(pid);
+            let process = slot.and_then(|slot| self.processes.slot(slot));
+            self.demotions.end(pid, process.is_some_and(|process| process.sharers > 0).then_some(id));
         }
         let Some(slot) = slot else {
             self.add_ended(id, (end, at), None);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BinaryHeap};
 
-use memtrace_model::{Amount, Bytes, EventClass, ImageId, Tick};
+use memtrace_model::{Amount, Bytes, EventClass, ImageId, Pid, Tick};
 
 use super::block::SIZE_CLASSES;
 use super::demotions::{Demoted, UserOf};
@@ -160,17 +160,44 @@ impl Images {
     }
 
     /// Sets the sum of the blocks that the BPF programs have dropped since the demotion of a process. Ignores a process
-    /// that has ended.
+    /// that has ended, unless other processes share its memory.
     pub(super) fn set_dropped(&mut self, demoted: Demoted, sum: Amount) {
-        self.demote(demoted);
         let pid = demoted.image.pid;
+        // A later image is of another process with this pid.
+        if let Some((image, process)) = self.demotions.kept(pid)
+            && demoted.image.ordinal <= image.ordinal
+        {
+            let (image, new) = (*image, process.count(sum));
+            self.add_dropped_to_kept(Demoted { image, ..demoted }, new);
+            return;
+        }
+        self.demote(demoted);
         let Some(process) = self.demotions.of(pid) else { return };
-        let new = sum.saturating_sub(process.seen);
-        process.seen = process.seen.greater(sum);
+        let new = process.count(sum);
         if new != Amount::default()
             && let Some((image, budget)) = self.of(pid, EventClass::Heap)
         {
             image.heap.add_dropped(new, budget);
         }
+    }
+
+    /// Adds blocks that the BPF programs have dropped to an image that has ended while other processes share its memory.
+    fn add_dropped_to_kept(&mut self, demoted: Demoted, new: Amount) {
+        if new == Amount::default() {
+            return;
+        }
+        let Some(slot) = self.processes.find_image(demoted.image) else { return };
+        self.open_image_in(slot);
+        self.demote_in(Some(slot), demoted);
+        if let Some(image) = self.processes.slot_mut(slot).and_then(|process| process.image.as_mut()) {
+            image.heap.add_dropped(new, &mut self.budget);
+        }
+    }
+
+    /// Returns the image that a record with a sum of dropped blocks belongs to: the image that the process runs, or if it has
+    /// exited, the last one, if other processes share its memory.
+    pub(super) fn image_of_sum(&mut self, pid: Pid) -> ImageId {
+        let kept = self.demotions.kept(pid).map(|(image, _)| *image);
+        kept.filter(|_| self.processes.find(pid).is_none()).unwrap_or_else(|| self.processes.current(pid))
     }
 }

@@ -1,7 +1,7 @@
 //! Demoted processes: the smallest block that the BPF programs record, and the sums of the blocks below it.
 
 use aya::maps::{Array, HashMap, MapData, MapError};
-use memtrace_common::wire::DroppedBlocks;
+use memtrace_common::wire::{DroppedBlocks, MAIN_HAS_EXITED};
 use memtrace_model::{Amount, Bytes, Pid};
 
 use super::bpf::Bpf;
@@ -30,6 +30,12 @@ pub(super) fn dropped(bpf: &Bpf, pid: Pid) -> Option<Amount> {
     let sums: HashMap<&MapData, u32, MapEntry<DroppedBlocks>> = bpf.map("DROPPED")?.try_into().ok()?;
     let MapEntry(DroppedBlocks { count, bytes }) = sums.get(&pid.0, 0).ok()?;
     Some(Amount { bytes: Bytes(bytes), count })
+}
+
+/// Returns true if other processes share the memory of `pid`. The BPF programs then keep its demotion after its exit.
+pub(super) fn is_memory_shared(bpf: &Bpf, pid: Pid) -> bool {
+    let counts = bpf.map("SHARER_COUNTS").and_then(|map| HashMap::<&MapData, u32, u64>::try_from(map).ok());
+    counts.and_then(|counts| counts.get(&pid.0, 0).ok()).is_some_and(|count| count & !MAIN_HAS_EXITED != 0)
 }
 
 /// Ends the demotion of `pid`. Another process may get this pid.

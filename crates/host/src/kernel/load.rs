@@ -202,11 +202,17 @@ impl Kernel {
         demotions::demote(&mut self.bpf, pid, min_size)
     }
 
-    /// Returns the blocks of `pid` that were not recorded since its demotion; `None` if it has exited or was not
+    /// Returns the blocks of `pid` that were not recorded since its demotion; `None` if its memory has ended or it was not
     /// demoted.
     #[must_use]
     pub fn dropped(&self, pid: Pid) -> Option<Amount> {
         demotions::dropped(&self.bpf, pid)
+    }
+
+    /// Returns true if other processes share the memory of `pid`, which may have exited.
+    #[must_use]
+    pub fn is_memory_shared(&self, pid: Pid) -> bool {
+        demotions::is_memory_shared(&self.bpf, pid)
     }
 
     /// Ends the demotion of a process that has exited. Its pid may be reused.

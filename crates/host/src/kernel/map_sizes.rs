@@ -65,6 +65,7 @@ const MAPS: &[SizedMap] = &[
     map("MIN_SIZES", 1 << 12, 64),
     map("DROPPED", 1 << 12, 72),
     map("MAIN_PROCESSES", 1 << 13, 80),
+    map("SHARER_COUNTS", 1 << 13, 80),
     map("MEMCG_SCANNED", 1 << 12, 80),
     map_of_tags("THREAD_TAGS", 1 << 16, 64),
     map_of_tags("WRAPPER_CALLS", 1 << 16, 64),

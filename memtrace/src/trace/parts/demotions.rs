@@ -70,8 +70,9 @@ impl Demotions {
                     *sent = sum;
                     changed.push((*demoted, sum));
                 }
-                // The BPF program at the exit of the process removes the sum, unless it ran before the demotion.
-                Some(_) if !procfs::has_ended(pid) => {}
+                // The BPF program at the exit of the process removes the sum, unless it ran before the demotion. The processes
+                // that share its memory keep the sum.
+                Some(_) if !procfs::has_ended(pid) || context.kernel.is_memory_shared(pid) => {}
                 Some(_) | None => ended.push(pid),
             }
         }

@@ -201,6 +201,29 @@ fn a_sum_between_exec_and_the_next_event_counts() {
 }
 
 #[test]
+fn sums_count_for_memory_that_outlasts_its_process() {
+    let sharer = Pid(1500);
+    let share = EventKind::Share { child: sharer, is_traced: true };
+    let mut story = two_users().event(Pid(1001), T1, 7, share);
+    story.share();
+    let sum = |bytes, count| Amount { bytes: Bytes(bytes), count };
+    story.0.set_dropped(demoted(1001, 0, 32), sum(160, 10));
+    let mut story = story.event(Pid(1001), T1, 8, EventKind::Exit);
+    story.0.set_dropped(demoted(1001, 0, 32), sum(320, 20));
+    // The sharer is about to leave.
+    let record = |bytes, count| EventKind::Dropped { min_size: Bytes(32), sum: sum(bytes, count) };
+    let story = story.event(Pid(1001), T1, 9, record(336, 21));
+    let expected = demotion(32, (700 * 16 + 336, 721), 0);
+    assert_eq!(story.demotion(1001), expected);
+    // Another process gets the pid, and is demoted.
+    let story = story.fill(1001, 0, 1, 64).event(Pid(1001), T1, 7, record(16, 1));
+    assert_eq!((story.process(1001, 1).demotion, story.demotion(1001)), (demotion(32, (16, 1), 0), expected));
+    let mut story = story.event(sharer, T1, 10, EventKind::Exit);
+    story.0.set_dropped(demoted(1001, 0, 32), sum(999, 99));
+    assert_eq!(story.demotion(1001), expected);
+}
+
+#[test]
 fn a_failed_realloc_of_a_dropped_block_takes_its_free_back() {
     let mut story = two_users();
     story.share();
