@@ -15,6 +15,9 @@ use memtrace_common::wire::{MAIN_HAS_EXITED, MAX_SHARERS};
 use crate::limits::BPF_NOEXIST;
 use crate::{atomic, loss};
 
+/// Value in [`MAIN_PROCESSES`] of a sharer that has exited, if a ring lacks the record of its exit.
+const NO_PROCESS: u32 = 0;
+
 /// Main process of the address space of each sharer, by process id of the sharer.
 #[btf_map]
 static MAIN_PROCESSES: HashMap<u32, u32, MAX_SHARERS> = HashMap::new();
@@ -99,11 +102,22 @@ pub fn forget_sharers(pid: u32) -> bool {
     count.is_some_and(|count| count & MAIN_HAS_EXITED != 0)
 }
 
-/// Handles the exit or exec of process `pid` after its last record, or the start of another one with this pid.
+/// Handles the exit or exec of process `pid` after its last record, or the start of another one with this pid. Returns true if
+/// the process was a sharer.
 #[inline(always)]
-pub fn forget(pid: u32) {
-    if is_any_shared() && MAIN_PROCESSES.remove(&pid).is_ok() {
+pub fn forget(pid: u32) -> bool {
+    let was_sharer = is_any_shared() && MAIN_PROCESSES.remove(&pid).is_ok();
+    if was_sharer {
         add_sharers(1_u64.wrapping_neg());
+    }
+    was_sharer
+}
+
+/// Handles the exit of process `pid` if a ring lacks its record. The start of the next process with this pid finds the entry.
+#[inline(always)]
+pub fn keep_ended(pid: u32) {
+    if is_sharer(pid) {
+        let _ = MAIN_PROCESSES.insert(&pid, &NO_PROCESS, 0);
     }
 }
 

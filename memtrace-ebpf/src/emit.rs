@@ -429,17 +429,30 @@ pub fn copied_end(pid: u32, stack: u64, cut: u64, seed: u64, stack_start: u64, w
 }
 
 /// Records an exec, an exit or the end of shared memory in every ring, so that each shard sees it in order with its
-/// other records.
+/// other records. Returns false if a ring is full.
 #[inline(always)]
-pub fn process(context: &impl EbpfContext, thread: Thread, kind: RecordKind) {
+pub fn process(context: &impl EbpfContext, thread: Thread, kind: RecordKind) -> bool {
+    let lost = emit_process(thread.pid, thread.tid, kind as u32);
+    if lost != 0 {
+        loss::count(context, LossReason::RingFullProcess, lost);
+    }
+    lost == 0
+}
+
+/// Does the work of [`process`]. Returns the number of rings that lack the record. The function is global, so that the
+/// verifier does not check the code after it for each state of the loop.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn emit_process(pid: u32, tid: u32, kind: u32) -> u64 {
+    let header = Thread { pid, tid }.header_at(kind, since_start());
+    let mut lost = 0;
     for ring in 0..MAX_RINGS {
         if ring >= settings::rings() {
             break;
         }
-        if !send(ring, ProcessRecord { header: thread.header(kind) }) {
-            loss::count(context, LossReason::RingFullProcess, 1);
-        }
+        lost += u64::from(!send(ring, ProcessRecord { header }));
     }
+    lost
 }
 
 /// Requests an object's unwind table and wakes the reader. Returns false if the ring is full.

@@ -84,19 +84,24 @@ impl Event for Exit {
             unwind::forget_process(thread.pid);
             demotion::leave_memory(context, thread.pid);
             let is_shared = address_space::exit(thread.pid);
-            if gate::is_open() && process_filter::may_be_traced(thread.pid) {
+            let is_recorded = if gate::is_open() && process_filter::may_be_traced(thread.pid) {
                 rusage::emit(context, thread, context.arg(0), process_filter::is_traced(thread.pid));
                 owner::emit(context, thread, context.arg(0), RecordKind::Exit);
                 demotion::emit(context, thread);
-                emit::process(context, thread, RecordKind::Exit);
+                let is_recorded = emit::process(context, thread, RecordKind::Exit);
                 // After the gate has closed, user space reads the sum.
                 if !is_shared {
                     demotion::forget(thread.pid);
                 }
+                is_recorded
             } else {
-                emit_end_of_sharer(context, thread);
+                emit_end_of_sharer(context, thread)
+            };
+            if is_recorded {
+                address_space::forget(thread.pid);
+            } else {
+                address_space::keep_ended(thread.pid);
             }
-            address_space::forget(thread.pid);
             process_filter::exit(thread.pid);
         } else if settings::records_thread_exits()
             && gate::is_open()
@@ -128,8 +133,10 @@ impl Event for Fork {
             // A child with the same thread group id is a new thread, which shares the mappings of its process.
             Some(child) if child != parent => {
                 demotion::start(context, child);
-                // The exit of an earlier process with this pid can have been missed.
-                address_space::forget(child);
+                // The exit of an earlier process with this pid can have been missed, or a ring can lack its record.
+                if address_space::forget(child) && gate::is_open() {
+                    emit::process(context, Thread { pid: child, tid: child }, RecordKind::Unshare);
+                }
                 allocator_counters::forget(child);
                 unwind::copy_process(parent, child);
                 tags::copy(thread, child);
@@ -223,12 +230,10 @@ fn share(context: &RawTracePointContext, parent: Thread, child: u32) -> bool {
     true
 }
 
-/// Records that the current process, which is not selected, no longer shares memory.
+/// Records that the current process, which is not selected, no longer shares memory. Returns false if a ring is full.
 #[inline(always)]
-fn emit_end_of_sharer(context: &RawTracePointContext, thread: Thread) {
-    if gate::is_open() && address_space::is_sharer(thread.pid) {
-        emit::process(context, thread, RecordKind::Unshare);
-    }
+fn emit_end_of_sharer(context: &RawTracePointContext, thread: Thread) -> bool {
+    !gate::is_open() || !address_space::is_sharer(thread.pid) || emit::process(context, thread, RecordKind::Unshare)
 }
 
 /// Returns true if the child of a fork shares its parent's memory, as after vfork. Kernel threads have no memory.

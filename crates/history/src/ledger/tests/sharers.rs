@@ -108,6 +108,15 @@ fn a_fork_ends_the_share_of_an_earlier_process() {
 }
 
 #[test]
+fn an_unshare_ends_the_share_of_an_earlier_process_with_the_pid() {
+    // The record of the exit of the earlier process was lost.
+    let story = Story::new().alloc(A, 10, S).vfork(PID, CHILD).alloc_in(CHILD.0, B, 20);
+    let story = story.child(6, EventKind::Unshare).alloc_in(CHILD.0, A, 5);
+    assert_eq!(story.total(), usage((30, 2), (30, 2), (0, 0)));
+    assert_eq!(story.entry(EventClass::Heap, CHILD, 0).unwrap().total, usage((5, 1), (5, 1), (0, 0)));
+}
+
+#[test]
 fn a_process_that_is_not_selected_is_not_listed() {
     let share = EventKind::Share { child: CHILD, is_traced: false };
     let mut story = Story::new().alloc(A, 10, S).event(PID, T1, 1, share).child_frees(A).child(3, EventKind::Unshare);

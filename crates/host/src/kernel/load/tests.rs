@@ -1,7 +1,9 @@
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::process::Command;
 
-use memtrace_model::Bytes;
+use aya::maps::{Array, HashMap, MapData};
+use memtrace_model::{Bytes, EventKind};
 
 use super::*;
 use crate::kernel::{MapSizes, ProcessFilter, bpf_syscall};
@@ -40,4 +42,31 @@ fn privileged_programs_are_far_from_the_verifiers_limit() {
     for (name, count) in verified {
         println!("{name}: {count}");
     }
+}
+
+#[test]
+fn privileged_start_of_a_process_ends_the_share_of_an_earlier_one() {
+    const SHARERS: u32 = 1000;
+    let options = Options { rings: 2, map_sizes: MapSizes::FULL, ..Options::default() };
+    let (mut kernel, mut readers) = Kernel::load(&options).unwrap();
+    kernel.open().unwrap();
+    let start = || {
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        Pid(child.id())
+    };
+    let Pid(first) = start();
+    let mut mains: HashMap<&mut MapData, u32, u32> = kernel.bpf.map_mut("MAIN_PROCESSES").unwrap().try_into().unwrap();
+    // The exits of earlier processes with these pids were missed.
+    (first + 1..=first + SHARERS).for_each(|pid| mains.insert(pid, 1_u32, 0).unwrap());
+    let mut sharers: Array<&mut MapData, u64> = kernel.bpf.map_mut("SHARERS").unwrap().try_into().unwrap();
+    sharers.set(0, u64::from(SHARERS), 0).unwrap();
+    let child = start();
+    assert!((first + 1..=first + SHARERS).contains(&child.0), "pids are given in order: {first}, {child}");
+    let ends = |reader: &mut RingReader| {
+        let mut count = 0;
+        reader.drain(u64::MAX, |event| count += u32::from(event.pid == child && event.kind == EventKind::Unshare));
+        count
+    };
+    assert_eq!(readers.iter_mut().map(ends).collect::<Vec<_>>(), [1, 1]);
 }
