@@ -34,6 +34,7 @@ pub(super) fn process(
         // Sum over all cgroups.
         stalls: StallStats::by_kind(usage.stalls.iter().map(|(key, stalls)| (key.work, stalls))),
         resident: usage.resident.clone(),
+        resident_is_unknown: usage.resident_is_unknown,
         faults: usage.counts.faults(),
         peak_rss: usage.counts.peak_rss(),
         rss: usage.rss,

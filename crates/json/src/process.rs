@@ -85,6 +85,10 @@ pub struct Process<'a> {
     /// `hugetlb` or `special`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident: Option<Object<'a, ResidentMemory>>,
+    /// Only with `fault` or `map`, for a running process: reason why its resident memory is unknown. Its stacks then have no
+    /// `resident_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resident_unknown: Option<Text<'a>>,
     /// Only with `heap`, for a process that runs at the end of the trace: its RSS.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rss: Option<ResidentSet<'a>>,

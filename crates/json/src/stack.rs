@@ -78,7 +78,7 @@ pub struct Stack<'a> {
     /// Only with sampling: error of `major_faults`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub major_faults_error: Option<u64>,
-    /// Only with `map`: resident part of the bytes that the stack has mapped.
+    /// Only with `map`: resident part of the bytes that the stack has mapped, unless the process has `resident_unknown`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
     /// Only with `map`: `true` if the stack passes through an allocation function.

@@ -109,6 +109,9 @@ pub struct ProcessProfile {
     pub stalls: BTreeMap<ReclaimKind, StallStats>,
     /// Resident memory, if requested and the process runs.
     pub resident: Option<Residency>,
+    /// True if the process runs, and its page tables could not be read, so that its resident memory is unknown. A group has the
+    /// flag if one of its processes has it.
+    pub resident_is_unknown: bool,
     /// Page faults as the kernel counts them, if pages are traced and the count is known.
     pub faults: Option<PageFaults>,
     /// High-water mark of the RSS, if pages are traced and the mark is known.
@@ -142,6 +145,7 @@ impl ProcessProfile {
             traced: Duration::ZERO,
             stalls: BTreeMap::new(),
             resident: None,
+            resident_is_unknown: false,
             faults: None,
             peak_rss: None,
             rss: None,

@@ -11,6 +11,26 @@ use memtrace_model::{
 
 use crate::stack_quality::StackQuality;
 
+/// Reason why the resident memory of a process is unknown.
+pub(super) const RESIDENT_UNKNOWN: &str = "the memory map of the process was locked when tracing ended, so that its page \
+                                           tables could not be read (file_timeout)";
+
+/// Returns a sentence with the number of processes with unknown resident memory; `None` if there are none.
+pub(super) fn unknown_residency(profile: &Profile) -> Option<String> {
+    let unknown = profile.processes.iter().filter(|process| process.resident_is_unknown).count();
+    (unknown > 0)
+        .then(|| format!("unknown for {}: {RESIDENT_UNKNOWN}", counted(unknown as u64, "process", "processes")))
+}
+
+/// Returns resident bytes. If a part of them `is_unknown`, they are a lower bound.
+pub(super) fn resident_bytes(bytes: Bytes, is_unknown: bool) -> String {
+    match (is_unknown, bytes) {
+        (false, bytes) => bytes.to_string(),
+        (true, Bytes(0)) => String::from("unknown"),
+        (true, bytes) => format!("≥{bytes}"),
+    }
+}
+
 /// Returns a number with the noun of the class: `1 block`, `1,600 pages`.
 pub(super) fn blocks(class: EventClass, number: u64) -> String {
     let words = class.words();

@@ -210,8 +210,10 @@ fn totals(view: MetricView<'_>, out: &mut TextWriter<'_>) -> io::Result<()> {
         write_page_faults(profile, out)?;
     }
     if profile.run.class.holds_mappings() {
-        let resident = Bytes(total[Quantity::ResidentBytes]);
-        out.total("touched", &resident, "of the mapped memory is resident; the rest is reserved")?;
+        let unknown = format::unknown_residency(profile);
+        let resident = format::resident_bytes(Bytes(total[Quantity::ResidentBytes]), unknown.is_some());
+        let rest = unknown.as_deref().unwrap_or("the rest is reserved");
+        out.total("touched", &resident, &format!("of the mapped memory is resident; {rest}"))?;
         let own = allocators::mapped(profile);
         out.total("heap", &own, "of the mapped memory belongs to allocators, whose blocks are heap events")?;
     }

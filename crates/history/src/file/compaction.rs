@@ -58,9 +58,11 @@ const TABLES: [Table; 16] = [
         first: Some("image"),
         key: "image, class, quantity, idx",
         // 208 is `peak_rss_bytes`; 214 and 215 are `demoted_at_ticks` and `demoted_min_bytes`; 223 is
-        // `shares_memory_of`.
-        rows: Rows::Groups("iif(quantity IN (208, 214, 215, 223), max(value), sum(value))"),
-        add: &["value = iif(quantity IN (208, 214, 215, 223), max(value, excluded.value), value + excluded.value)"],
+        // `shares_memory_of`; 225 is `resident_unknown`.
+        rows: Rows::Groups("iif(quantity IN (208, 214, 215, 223, 225), max(value), sum(value))"),
+        add: &[
+            "value = iif(quantity IN (208, 214, 215, 223, 225), max(value, excluded.value), value + excluded.value)",
+        ],
     },
     Table {
         name: "stall_change",

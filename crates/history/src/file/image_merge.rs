@@ -88,14 +88,14 @@ const REMOVE: [&str; 8] = [
     "DELETE FROM image WHERE id IN (SELECT image FROM temp.old_image WHERE image >= ?1 AND image < ?2)",
 ];
 
-/// Adds the rows of a step to the groups, and empties the temporary tables. 205 and 223 are `peak_bytes` and
-/// `shares_memory_of`, which groups do not have; 208 is `peak_rss_bytes`; 214 and 215 are `demoted_at_ticks` and
-/// `demoted_min_bytes`; 302 is `longest_ns`.
+/// Adds the rows of a step to the groups, and empties the temporary tables. 205, 223 and 225 are `peak_bytes`,
+/// `shares_memory_of` and `resident_unknown`, which groups do not have; 208 is `peak_rss_bytes`; 214 and 215 are
+/// `demoted_at_ticks` and `demoted_min_bytes`; 302 is `longest_ns`.
 const ADD: [&str; 7] = [
     "INSERT INTO image_change
         SELECT interval, target, class, quantity, idx, iif(quantity IN (208, 214, 215), max(value), sum(value)) FROM temp.batch_value
             JOIN temp.old_image AS merged ON merged.image = batch_value.image
-            WHERE quantity NOT IN (205, 223) GROUP BY interval, target, class, quantity, idx
+            WHERE quantity NOT IN (205, 223, 225) GROUP BY interval, target, class, quantity, idx
         ON CONFLICT DO UPDATE SET value = iif(quantity IN (208, 214, 215), max(value, excluded.value), value + excluded.value)",
     "INSERT INTO stall_change
         SELECT interval, target, kind, cgroup_id, quantity, idx, iif(quantity = 302, max(value), sum(value))

@@ -24,7 +24,7 @@ const DETAILS: [(DetailKind, &str); 9] = [
     (DetailKind::OldExitCount, "old_exit_count"),
 ];
 
-const IMAGE_VALUES: [(ImageValue, &str); 25] = [
+const IMAGE_VALUES: [(ImageValue, &str); 26] = [
     (ImageValue::DiscardedBytes, "image_discarded_bytes"),
     (ImageValue::DiscardedCount, "image_discarded_count"),
     (ImageValue::UnmatchedFrees, "unmatched_frees"),
@@ -50,6 +50,7 @@ const IMAGE_VALUES: [(ImageValue, &str); 25] = [
     (ImageValue::Runtime, "runtime"),
     (ImageValue::SharesMemoryOf, "shares_memory_of"),
     (ImageValue::ResidentCounted, "kind_counted_bytes"),
+    (ImageValue::ResidentUnknown, "resident_unknown"),
 ];
 
 /// Names of the kinds of values in [`StallStats`], ordered by ID. [`stall_numbers`] and

@@ -153,23 +153,28 @@ pub enum ImageValue {
     SharesMemoryOf,
     /// Part of `ResidentWithStack` that is counted and not estimated.
     ResidentCounted,
+    /// 1 if the page tables could not be read, so that the resident memory is unknown.
+    ResidentUnknown,
 }
 
 impl ImageValue {
     /// Returns the change over two consecutive intervals: the larger value for the high-water mark of the RSS, for the
-    /// time and the size of a demotion, and for a pid; the sum for others.
+    /// time and the size of a demotion, for a pid, and for a flag; the sum for others.
     pub fn add(self, first: u64, second: u64) -> u64 {
         if self.is_of_maximum() { first.max(second) } else { first.wrapping_add(second) }
     }
 
     /// Returns true if the value of several intervals or images is the largest of their values, not the sum.
     const fn is_of_maximum(self) -> bool {
-        matches!(self, Self::PeakRss | Self::DemotedAt | Self::DemotedSize | Self::SharesMemoryOf)
+        matches!(
+            self,
+            Self::PeakRss | Self::DemotedAt | Self::DemotedSize | Self::SharesMemoryOf | Self::ResidentUnknown
+        )
     }
 
     /// Returns true if a group of images has the value.
     pub(crate) const fn is_of_groups(self) -> bool {
-        !matches!(self, Self::Peak | Self::SharesMemoryOf)
+        !matches!(self, Self::Peak | Self::SharesMemoryOf | Self::ResidentUnknown)
     }
 
     /// Returns true if the value is a state that lasts until it changes. A report on a period needs the value from

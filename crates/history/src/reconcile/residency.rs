@@ -76,10 +76,11 @@ pub fn add_touches(usage: &mut ImageUsage, pages: &TouchedPages) {
 }
 
 /// Adds the resident bytes of each stack that created mappings, and removes the mapped ranges. `now`: resident
-/// ranges of the process.
-pub fn set_resident_bytes(usage: &mut ImageUsage, now: &[ResidentRange]) {
+/// ranges of the process; `None` if they are unknown.
+pub fn set_resident_bytes(usage: &mut ImageUsage, now: Option<&[ResidentRange]>) {
     let mapped = std::mem::take(&mut usage.touched);
-    for range in now {
+    usage.resident_is_unknown = now.is_none() && !mapped.is_empty();
+    for range in now.unwrap_or_default() {
         let first = mapped.partition_point(|mapped| mapped.end() <= range.begin);
         for mapped in mapped.iter().skip(first).take_while(|mapped| mapped.begin < range.end) {
             let bytes = mapped.end().0.min(range.end.0) - mapped.begin.0.max(range.begin.0);

@@ -348,6 +348,7 @@ fn resident_set(values: &BTreeMap<(ImageValue, u32), u64>) -> Option<ResidentSet
 
 /// Sets the resident memory, which is read at the end of a run.
 fn set_resident(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>) {
+    usage.resident_is_unknown = values.contains_key(&(ImageValue::ResidentUnknown, 0));
     for (&(value, index), &number) in values {
         let is_resident = matches!(
             value,

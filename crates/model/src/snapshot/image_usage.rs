@@ -47,6 +47,9 @@ pub struct ImageUsage {
     pub shares_memory_of: Option<Pid>,
     /// Resident memory of a running image, if requested.
     pub resident: Option<Residency>,
+    /// True if the resident memory of a running image is unknown, because its page tables could not be read. Only page faults
+    /// and mappings have it.
+    pub resident_is_unknown: bool,
     /// Rusage of the image's process. Only page faults have it.
     pub counts: ImageRusage,
     /// RSS of the image's process, if it runs. Only the heap has it.
@@ -113,6 +116,7 @@ impl ImageUsage {
         self.copy_of = self.copy_of.or(other.copy_of);
         self.shares_memory_of = self.shares_memory_of.or(other.shares_memory_of);
         self.resident = self.resident.take().or(other.resident);
+        self.resident_is_unknown |= other.resident_is_unknown;
         self.rss = self.rss.or(other.rss);
         self.counts.begin = self.counts.begin.or(other.counts.begin);
         self.counts.end = self.counts.end.or(other.counts.end);
@@ -160,6 +164,7 @@ impl ImageUsage {
         // Lists of pages have no difference.
         change.touched.clear();
         change.resident = None;
+        change.resident_is_unknown = false;
         change.rss = None;
         change.counts = ImageRusage::default();
         change.copy_of = None;

@@ -48,6 +48,7 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Proces
         kernel: class.counts_pages().then(|| numbers::kernel_counts(known)),
         peak_resident_bytes: process.peak_rss.map(|bytes| bytes.0),
         resident: process.resident.as_ref().map(|residence| numbers::resident(profile, residence)),
+        resident_unknown: process.resident_is_unknown.then(|| format::RESIDENT_UNKNOWN.into()),
         rss: process.rss.map(|rss| schema::ResidentSet {
             start_bytes: rss.start.map(|start| start.0),
             end_bytes: rss.end.0,

@@ -38,7 +38,8 @@ fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema:
         memory: stack.part.memory().map(|kind| kind.name().into()),
         major_faults: class.counts_pages().then_some(stack.usage[Quantity::MajorFaults]),
         major_faults_error: estimate::count_error(profile, stack.usage[Quantity::MajorFaults]),
-        resident_bytes: class.holds_mappings().then_some(stack.usage[Quantity::ResidentBytes]),
+        resident_bytes: (class.holds_mappings() && !process.resident_is_unknown)
+            .then_some(stack.usage[Quantity::ResidentBytes]),
         by_allocator: class.holds_mappings().then(|| allocators::is_within(profile, stack)),
         histograms: numbers::histograms(&stack.histograms),
         live_changes: changes.iter().map(|part| part.live).collect(),

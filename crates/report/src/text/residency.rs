@@ -18,6 +18,11 @@ pub(super) fn write(profile: &Profile, out: &mut TextWriter<'_>) -> io::Result<(
         all.0.entry(*kind).or_default().add(resident);
     }
     let total = all.sum();
+    if profile.run.class.counts_pages()
+        && let Some(unknown) = format::unknown_residency(profile)
+    {
+        writeln!(out, "\n{}", out.wrapped(&format!("The resident memory is {unknown}."), 0))?;
+    }
     if total.total == Bytes(0) {
         return Ok(());
     }

@@ -57,6 +57,8 @@ struct Site {
     live_changes: LiveChanges,
     /// True if a stack of the site passes through an allocation function.
     by_allocator: bool,
+    /// True if the resident memory of a process with a stack of the site is unknown.
+    resident_is_unknown: bool,
 }
 
 /// Writes the largest sites within the bounds.
@@ -240,6 +242,7 @@ fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site
                     histograms: BlockHistograms::default(),
                     live_changes: LiveChanges::default(),
                     by_allocator: false,
+                    resident_is_unknown: false,
                 });
                 sites.len() - 1
             }
@@ -249,6 +252,7 @@ fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site
         site.usage += stack.usage;
         site.live_changes.merge(&stack.live_changes);
         site.by_allocator |= profile.run.class.holds_mappings() && allocators::is_within(profile, stack);
+        site.resident_is_unknown |= profile.processes[stack.process].resident_is_unknown;
         site.histograms.add(&stack.histograms);
     }
     if view.is_net_growth() {
@@ -267,7 +271,8 @@ fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Opt
     let error = estimate::format_error(view.error(usage), view.measure());
     let mut aside = aside(view, usage);
     if class.holds_mappings() && usage.live().bytes != Bytes(0) {
-        aside.push_str(&format!(", {} touched", Bytes(usage[Quantity::ResidentBytes])));
+        let resident = Bytes(usage[Quantity::ResidentBytes]);
+        aside.push_str(&format!(", {} touched", format::resident_bytes(resident, site.resident_is_unknown)));
     }
     if site.by_allocator {
         aside.push_str(", in an allocator");

@@ -94,7 +94,7 @@ impl PageReader {
         }
         if let Some(snapshot) = snapshots.0.get_mut(&EventClass::Map) {
             for (id, usage) in snapshot.images.iter_mut().filter(|(_, usage)| usage.ended.is_none()) {
-                residency::set_resident_bytes(usage, read_once(id.pid, &mut resident).unwrap_or_default());
+                residency::set_resident_bytes(usage, read_once(id.pid, &mut resident));
             }
         }
     }
@@ -114,6 +114,7 @@ impl PageReader {
             // The resident pages of a process that shares its memory belong to the other process.
             let has_own = usage.ended.is_none() && usage.shares_memory_of.is_none();
             let now = if has_own { read_once(id.pid, resident) } else { None };
+            usage.resident_is_unknown = has_own && now.is_none();
             let before = if id.ordinal == 0 { self.first(id.pid, &parents) } else { &[] };
             let one_in = self.one_in.get();
             let (counts_huge, by_kind) = (self.counts_huge, self.by_kind);

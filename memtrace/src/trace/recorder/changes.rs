@@ -204,6 +204,9 @@ pub(super) fn add_page_values(image: ImageId, class: EventClass, usage: &ImageUs
     if let Some(peak) = usage.counts.peak_rss() {
         add(ImageValue::PeakRss, 0, peak.0);
     }
+    if usage.resident_is_unknown {
+        add(ImageValue::ResidentUnknown, 0, 1);
+    }
     for (kind, resident) in usage.resident.iter().flat_map(|residency| &residency.0) {
         let index = MappingKind::ALL.iter().zip(0..).find(|(known, _)| *known == kind).map_or(0, |(_, index)| index);
         add(ImageValue::Resident, index, resident.total.0);

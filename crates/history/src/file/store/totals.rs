@@ -36,9 +36,10 @@ pub(super) fn write(
 
 const INSERT_DETAIL: &str =
     "INSERT INTO detail VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
-// 208 is `peak_rss_bytes`; 214 and 215 are `demoted_at_ticks` and `demoted_min_bytes`; 223 is `shares_memory_of`.
+// 208 is `peak_rss_bytes`; 214 and 215 are `demoted_at_ticks` and `demoted_min_bytes`; 223 is `shares_memory_of`; 225 is
+// `resident_unknown`.
 const INSERT_IMAGE_CHANGE: &str = "INSERT INTO image_change VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-    value = iif(quantity IN (208, 214, 215, 223), max(value, excluded.value), value + excluded.value)";
+    value = iif(quantity IN (208, 214, 215, 223, 225), max(value, excluded.value), value + excluded.value)";
 // 302 is `longest_ns`.
 const INSERT_STALL_CHANGE: &str = "INSERT INTO stall_change VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)";

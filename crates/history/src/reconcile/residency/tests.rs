@@ -151,10 +151,20 @@ fn a_sample_is_scaled_and_has_a_variance() {
 #[test]
 fn resident_bytes_are_counted_by_the_stack_that_mapped_them() {
     let mut usage = totals(&[(7, 0, 100), (8, 100, 50), (7, 400, 10)]);
-    set_resident_bytes(&mut usage, &[range(0, 30), range(90, 120), range(149, 405)]);
+    set_resident_bytes(&mut usage, Some(&[range(0, 30), range(90, 120), range(149, 405)][..]));
     let resident = |stack| usage.by_stack[&key(stack)][Quantity::ResidentBytes] / PAGE.0;
     assert_eq!((resident(7), resident(8)), (45, 21));
-    assert!(usage.touched.is_empty());
+    assert!(usage.touched.is_empty() && !usage.resident_is_unknown);
+}
+
+#[test]
+fn resident_bytes_without_page_tables_are_unknown() {
+    let mut usage = totals(&[(7, 0, 100)]);
+    set_resident_bytes(&mut usage, None);
+    assert!(usage.touched.is_empty() && usage.resident_is_unknown);
+    let mut without_mappings = totals(&[]);
+    set_resident_bytes(&mut without_mappings, None);
+    assert!(!without_mappings.resident_is_unknown);
 }
 
 #[test]

@@ -2,8 +2,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memtrace_model::{
-    Amount, Frame, FrameId, GroupBy, Location, Metric, Name, Part, PartChange, Pid, ProcessProfile, StackEnd,
-    StackProfile, VirtOffset,
+    Amount, EventClass, Frame, FrameId, GroupBy, Location, Metric, Name, Part, PartChange, Pid, ProcessProfile,
+    RunFacts, StackEnd, StackProfile, VirtOffset,
 };
 
 use super::*;
@@ -129,6 +129,26 @@ fn the_heading_counts_joined_sites() {
         "\nTop 1 of 2 sites by live bytes\n\n  1.  80.0%  400 B in 2 blocks\n        \
          serve  src/serve.c:7\n        main   src/serve.c:1\n"
     );
+}
+
+#[test]
+fn resident_bytes_without_page_tables_are_unknown() {
+    let resident = |process: usize, bytes| {
+        let stack = stack(process, &[MAIN, SERVE], 300, None);
+        StackProfile { usage: stack.usage.with(Quantity::ResidentBytes, bytes), ..stack }
+    };
+    let locked = ProcessProfile { resident_is_unknown: true, ..process(2) };
+    let run = RunFacts { class: EventClass::Map, ..RunFacts::default() };
+    let (processes, stacks) = (vec![process(1), locked], vec![resident(0, 100), resident(1, 0)]);
+    let profile = Profile { run, processes, stacks, frames: frames(), ..Profile::default() };
+    let written_by = |by| {
+        let options = Options { metric: Metric::LiveBytes, by, top: 10, all_stacks: false, subject: String::new() };
+        written(&profile, &options, Bounds { most: 10, only_large: false, lines: None })
+    };
+    let text = written_by(GroupBy::Process);
+    assert!(text.contains(", 100 B touched") && text.contains(", unknown touched"), "{text}");
+    let text = written_by(GroupBy::Comm);
+    assert!(text.contains(", ≥100 B touched"), "{text}");
 }
 
 /// Returns a profile of one process with a site of two lines for each number of live bytes.
