@@ -114,10 +114,7 @@ impl Attachment {
             return Err(Error::Ended { pid });
         }
         // The counters of a process that calls exec from now on are forgotten by the BPF programs.
-        let replaced = counted.iter().find(|allocator| !allocator.is_mapped(tracker.objects()));
-        if let Some(CountedAllocator { pid, .. }) = replaced {
-            return Err(Error::Failed(format!("process {pid} called exec while memtrace was attaching to it")));
-        }
+        counted.iter().try_for_each(|allocator| allocator.require_mapped(tracker.objects()))?;
         let attachment = Self {
             kernel,
             probes,
@@ -298,10 +295,14 @@ impl CountedAllocator {
         self.pid == probes.pid && (self.is_malloc || self.object == probes.object)
     }
 
-    /// Returns true if the process maps the object now. After an exec, the addresses of the counters are those of other words.
-    fn is_mapped(&self, objects: &mut Objects) -> bool {
-        let Mapping { start, end, object, .. } = &self.mapping;
-        procfs::object_at(self.pid, *start, *end, objects) == *object
+    /// Fails if the process does not map the object now. After an exec, the addresses of the counters are those of other words.
+    fn require_mapped(&self, objects: &mut Objects) -> Result<(), Error> {
+        let (pid, Mapping { start, end, object, .. }) = (self.pid, &self.mapping);
+        let mapped = procfs::object_at(pid, *start, *end, objects);
+        match mapped.map_err(|error| from_engines::process(pid, error))? {
+            mapped if mapped == *object => Ok(()),
+            _ => Err(Error::Failed(format!("process {pid} called exec while memtrace was attaching to it"))),
+        }
     }
 }
 
@@ -357,16 +358,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn object_at_other_addresses_is_not_mapped() {
+    fn moved_object_and_unreadable_map_are_distinguished() {
         let (pid, mut objects) = (Pid(std::process::id()), Objects::new());
         let image = procfs::read_image(pid, &mut objects).unwrap();
         let has_file = |mapping: &&Mapping| mapping.object.as_ref().is_some_and(|object| object.handle.is_some());
         let mapping = image.mappings.iter().find(has_file).unwrap().clone();
         let object = mapping.object.as_ref().and_then(|object| object.handle.clone()).unwrap();
         let mut allocator = CountedAllocator { pid, object, mapping, is_malloc: true };
-        assert!(allocator.is_mapped(&mut objects));
+        allocator.require_mapped(&mut objects).unwrap();
         // Nothing is mapped at null.
         (allocator.mapping.start, allocator.mapping.end) = (AbsAddr(0), AbsAddr(4096));
-        assert!(!allocator.is_mapped(&mut objects));
+        let mut error = |allocator: &CountedAllocator| allocator.require_mapped(&mut objects).unwrap_err().to_string();
+        assert!(error(&allocator).contains("called exec"));
+        // No process has this pid.
+        allocator.pid = Pid(u32::MAX >> 1);
+        assert!(!error(&allocator).contains("exec"));
     }
 }

@@ -41,12 +41,24 @@ pub fn read_image(pid: Pid, objects: &mut Objects) -> Result<ProcessImage, Proce
     })
 }
 
-/// Returns the object that the process has mapped from `start` to `end`; `None` if the mapping is gone or the process
-/// has exited.
-pub fn object_at(pid: Pid, start: AbsAddr, end: AbsAddr, objects: &mut Objects) -> Option<Arc<Object>> {
+/// Returns the object that the process has mapped from `start` to `end`; `None` if the mapping is gone.
+///
+/// # Errors
+///
+/// Errors of reading `/proc`, as for [`read_image`].
+pub fn object_at(
+    pid: Pid,
+    start: AbsAddr,
+    end: AbsAddr,
+    objects: &mut Objects,
+) -> Result<Option<Arc<Object>>, ProcessError> {
+    let entries = entries(pid)?;
+    if entries.is_empty() {
+        return Err(ProcessError::Exited(pid));
+    }
     // The mapping may have been split or have grown since, with the same object at its first address.
-    let entry = entries(pid).ok()?.into_iter().find(|entry| entry.start <= start && start < entry.end)?;
-    (entry.start < end).then(|| object(pid, &entry, objects))?
+    let entry = entries.into_iter().find(|entry| entry.start <= start && start < entry.end && entry.start < end);
+    Ok(entry.and_then(|entry| object(pid, &entry, objects)))
 }
 
 /// Returns the executable of the process; `None` if it has exited.

@@ -316,7 +316,7 @@ impl ProcessTracker {
         let Some((start, end)) = range else { return procfs::program_of(pid, &mut self.objects) };
         let mapped = procfs::object_at(pid, start, end, &mut self.objects);
         // If the process has exited, earlier mmap events may have reported its mappings.
-        mapped.or_else(|| {
+        mapped.ok().flatten().or_else(|| {
             let mappings = &self.image(pid)?.mappings;
             mappings.iter().find(|mapping| mapping.start <= start && start < mapping.end)?.object.clone()
         })
