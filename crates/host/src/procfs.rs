@@ -74,7 +74,7 @@ pub use mem::{MemoryReader, MemoryView, WordReader};
 pub use memcg::{GroupReading, MemoryGroups};
 pub use memcg_limits::{cgroup_memory, memory_high, memory_of_cgroup};
 pub use mountinfo::Tmpfs;
-pub(crate) use mountinfo::is_served_by_root;
+pub(crate) use mountinfo::{is_9p_of_host, is_served_by_root};
 pub use objects::{Objects, Opened};
 pub(crate) use own_process::opened_path;
 pub use own_process::{

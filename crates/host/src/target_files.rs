@@ -317,7 +317,7 @@ fn ask(
 /// Remembers the kind of the file system that a worker has found. Returns it with the facts about the file.
 fn remembered(answer: &Answer, by_user: bool) -> io::Result<(Facts, Kind)> {
     let (facts, file_system) = answer.found.map_err(io::Error::from_raw_os_error)?;
-    let kind = Kind::of_type(file_system, by_user);
+    let kind = Kind::of_file_system(file_system, &facts, by_user);
     kind.remember(&facts);
     Ok((facts, kind))
 }

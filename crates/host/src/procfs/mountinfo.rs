@@ -1,4 +1,5 @@
-//! Reader of `/proc/PID/mountinfo`: finds the tmpfs devices, to classify mappings, and the FUSE file systems that root serves.
+//! Reader of `/proc/PID/mountinfo`: finds the tmpfs devices, to classify mappings, the FUSE file systems that root serves, and the
+//! 9p file systems of the host of a virtual machine.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt as _;
@@ -89,6 +90,21 @@ fn is_served_by_root_in(mounts: &[u8], major: u32, minor: u32) -> bool {
     found.is_some_and(|mount| of_root(&mount))
 }
 
+/// Transports of 9p to the host of a virtual machine (`p9_trans_module`, net/9p). The others lead to another machine (`tcp`,
+/// `rdma`) or to a process (`unix`).
+const TRANSPORTS_TO_HOST: [&str; 3] = ["trans=virtio", "trans=fd", "trans=xen"];
+
+/// Returns true if the 9p file system with this device number is mounted for memtrace, and the host of a virtual machine answers
+/// its requests.
+pub(crate) fn is_9p_of_host(device: u64) -> bool {
+    is_9p_of_host_in(&kernel_files::read("/proc/self/mountinfo").unwrap_or_default(), device)
+}
+
+fn is_9p_of_host_in(mounts: &[u8], device: u64) -> bool {
+    let mut all = Mount::all(mounts).filter(|mount| libc::makedev(mount.major, mount.minor) == device);
+    all.any(|mount| mount.kind == "9p" && mount.options.split(',').any(|part| TRANSPORTS_TO_HOST.contains(&part)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,5 +124,17 @@ mod tests {
                        32 1 0:33 / /vm rw - virtiofs share rw\n";
         let by_root = [31, 32, 33, 34].map(|minor| is_served_by_root_in(mounts, 0, minor));
         assert_eq!(by_root, [false, true, true, false]);
+    }
+
+    #[test]
+    fn host_is_distinguished_from_a_network_by_the_transport() {
+        let mounts = b"30 1 0:31 / /host rw - 9p share rw,access=client,msize=512000,trans=virtio\n\
+                       31 1 0:32 / /wsl rw - 9p C: rw,aname=drvfs,trans=fd,rfd=8,wfd=8\n\
+                       32 1 0:33 / /net rw - 9p 10.0.0.7 rw,trans=tcp,port=564\n\
+                       33 1 0:34 / /fast rw - 9p server rw,trans=rdma\n\
+                       34 1 0:35 / /old rw - 9p server rw\n\
+                       35 1 0:36 / /named rw - ext4 /dev/trans=virtio rw,trans=virtio\n";
+        let of_host = [31, 32, 33, 34, 35, 36, 37].map(|minor| is_9p_of_host_in(mounts, libc::makedev(0, minor)));
+        assert_eq!(of_host, [true, true, false, false, false, false, false]);
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::protocol::Facts;
+use crate::procfs::is_9p_of_host;
 
 /// Kind of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +37,8 @@ const GENERATED: [i64; 11] = [
     0xde5e_81e4, // efivarfs
 ];
 
-/// File systems on disks and in memory (include/uapi/linux/magic.h, and the sources of each). 9p is one of them: the host of a
-/// virtual machine answers, as for its disks.
-const LOCAL: [i64; 24] = [
+/// File systems on disks and in memory (include/uapi/linux/magic.h, and the sources of each).
+const LOCAL: [i64; 23] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // xfs
     0x9123_683e, // btrfs
@@ -62,8 +62,10 @@ const LOCAL: [i64; 24] = [
     0x1501_3346, // udf
     0x28cd_3d45, // cramfs
     0x0187,      // autofs: its directories, before anything is mounted
-    0x0102_1997, // 9p
 ];
+
+/// The host of a virtual machine answers, as for its disks, or another machine does.
+const PLAN_9: i64 = 0x0102_1997;
 
 /// A user can put an overlay on a FUSE file system. memtrace then reads as this user (`ovl_override_creds`,
 /// fs/overlayfs/util.c). So FUSE does not refuse memtrace, as it refuses other users.
@@ -81,9 +83,14 @@ const MOST: usize = 4096;
 static KNOWN: Mutex<Option<HashMap<[u64; 2], Kind>>> = Mutex::new(None);
 
 impl Kind {
-    /// Returns the kind of a file system by its type. `by_user`: as in [`Call`](super::protocol::Call).
-    pub(super) fn of_type(file_system: i64, by_user: bool) -> Self {
+    /// Returns the kind of a file system by its type and a file of it. `by_user`: as in [`Call`](super::protocol::Call).
+    pub(super) fn of_file_system(file_system: i64, facts: &Facts, by_user: bool) -> Self {
+        Self::of_type(file_system, || is_9p_of_host(facts.device), by_user)
+    }
+
+    fn of_type(file_system: i64, is_of_host: impl Fn() -> bool, by_user: bool) -> Self {
         match file_system {
+            PLAN_9 if is_of_host() => Self::Local,
             _ if GENERATED.contains(&file_system) => Self::Generated,
             OVERLAY if by_user => Self::Served,
             OVERLAY => Self::Overlay,
@@ -138,13 +145,20 @@ mod tests {
     #[test]
     fn unknown_file_systems_are_served() {
         const FUSE: i64 = 0x6573_5546;
+        let kind = |file_system, by_user| Kind::of_type(file_system, || unreachable!("it is no 9p"), by_user);
         for by_user in [false, true] {
-            assert_eq!(Kind::of_type(FUSE, by_user), Kind::Served);
-            assert_eq!(Kind::of_type(0x1234_5678, by_user), Kind::Served);
-            assert_eq!(Kind::of_type(0xef53, by_user), Kind::Local);
-            assert_eq!(Kind::of_type(0x9fa0, by_user), Kind::Generated);
+            assert_eq!(kind(FUSE, by_user), Kind::Served);
+            assert_eq!(kind(0x1234_5678, by_user), Kind::Served);
+            assert_eq!(kind(0xef53, by_user), Kind::Local);
+            assert_eq!(kind(0x9fa0, by_user), Kind::Generated);
         }
-        assert_eq!([false, true].map(|by_user| Kind::of_type(OVERLAY, by_user)), [Kind::Overlay, Kind::Served]);
+        assert_eq!([false, true].map(|by_user| kind(OVERLAY, by_user)), [Kind::Overlay, Kind::Served]);
+    }
+
+    #[test]
+    fn another_machine_can_serve_9p() {
+        let kind = |is_of_host| Kind::of_type(PLAN_9, || is_of_host, false);
+        assert_eq!([true, false].map(kind), [Kind::Local, Kind::Served]);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(super) fn run(call: &Call, descriptors: Vec<OwnedFd>, progress: impl FnMut()
         Ok(found) => found,
         Err(error) => return (Answer { found: Err(number(&error)), error: None }, Vec::new()),
     };
-    let kind = Kind::of_type(file_system, call.by_user);
+    let kind = Kind::of_file_system(file_system, &facts, call.by_user);
     let copied = match (call.wants, kind) {
         (Wants::Content, Kind::Served) => {
             open_seen(&seen, &facts, kind).and_then(|file| copy(&file, call.max_copy, progress)).map(Some)
