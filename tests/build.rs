@@ -66,6 +66,7 @@ const GLIBC: &[&str] = &[
     "deadlock",
     "thread_churn",
     "thread_ends",
+    "thread_exec",
     "thread_usage",
     "threads",
     "transient",

@@ -17,12 +17,17 @@ use memtrace_common::wire::{
 };
 
 use crate::limits::BPF_NOEXIST;
+use crate::settings::field;
 use crate::thread::{Thread, since_start};
-use crate::{atomic, loss, settings};
+use crate::{atomic, kernel, loss, settings};
 
 const NO_WAIT: FutexWait =
     FutexWait { begin: 0, cpu: 0, address: 0, holder: 0, waker: 0, usage: futex_use::UNKNOWN, reserved: 0 };
 const NO_CALL: TimedCall = TimedCall { begin: 0, cpu: 0, function: 0 };
+
+/// Flag of a thread that exits (include/linux/sched.h). The kernel sets it before the tracepoint `sched_process_exit`, and frees
+/// memory afterwards (`do_exit`, kernel/exit.c).
+const PF_EXITING: u32 = 4;
 
 #[btf_map]
 static ACTIVE_THREADS: HashMap<u32, ThreadState, MAX_ACTIVE_THREADS> = HashMap::new();
@@ -196,12 +201,21 @@ pub fn end_wait(thread: Thread) {
     }
 }
 
-/// Begins a memory stall of the current thread.
+/// Begins a memory stall of the current thread. A stall of an exiting thread is not a step: it would insert a new state after the
+/// exit.
 #[inline(always)]
 pub fn begin_stall(thread: Thread) {
-    if let Some(state) = of_current(thread) {
+    if !is_exiting()
+        && let Some(state) = of_current(thread)
+    {
         state.stall_cpu = cpu_time(state, since_start());
     }
+}
+
+/// Returns true if the current thread exits.
+#[inline(always)]
+pub fn is_exiting() -> bool {
+    kernel::read::<u32>(kernel::current_task(), field!(task.task_flags)).is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 /// Returns the CPU time of the current thread at the begin of its last stall.

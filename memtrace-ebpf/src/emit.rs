@@ -30,7 +30,7 @@ use crate::{address_space, loss, settings, verifier};
 
 use flags::{AVAILABLE_DATA, FORCE_WAKEUP, NO_WAKEUP, RING_SIZE};
 
-pub use activity::{ACTIVITY_RING, Step, activity, lifetime};
+pub use activity::{ACTIVITY_RING, Step, activity, end_at_exec, lifetime};
 
 type Ring = RingBuf<u64, 4096>;
 

@@ -497,6 +497,18 @@ fn starts_and_exits_are_those_of_the_threads_of_the_victim() {
 }
 
 #[test]
+fn thread_ends_at_its_exec_in_place_of_the_leader() {
+    let options = spans("thread_exec", &["replace"]);
+    let (tid, outcome): (u32, _) = traced("thread_exec", &[], &[&options[0]]);
+    let activity = outcome.activity();
+    let thread = activity.threads.iter().find(|thread| thread.tid == tid).expect("the thread has a span");
+    let exit = thread.exit_ns.expect("the thread has ended");
+    let spans = activity.spans_of(tid, &["function"]);
+    let [replace] = spans[..] else { panic!("{spans:?}") };
+    assert_eq!((replace.open, replace.end_lost, replace.begin_ns + replace.duration_ns), (false, false, exit));
+}
+
+#[test]
 fn a_run_without_spans_says_so() {
     let scratch = Scratch::new();
     let text = scratch.join("out.txt");

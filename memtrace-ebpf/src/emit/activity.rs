@@ -78,6 +78,13 @@ pub fn lifetime(thread: Thread, step: ActivityStep, sequence: u32) {
     send(thread, since_start(), StepState { cpu: 0, allocated: 0, sequence }, Step::new(step), true);
 }
 
+/// Records the end of a thread: since its exec, its id belongs to no thread. The record has no name: the current thread has the
+/// name of the new executable.
+#[inline(always)]
+pub fn end_at_exec(thread: Thread, sequence: u32) {
+    send(thread, since_start(), StepState { cpu: 0, allocated: 0, sequence }, Step::new(ActivityStep::Exit), false);
+}
+
 #[inline(always)]
 fn send(thread: Thread, time: u64, state: StepState, step: Step, has_comm: bool) {
     let Some(mut entry) = ACTIVITY.reserve_untyped::<ActivityRecord>(0) else {

@@ -86,6 +86,22 @@ fn activity_thread_exit(_context: RawTracePointContext) -> i32 {
     0
 }
 
+/// `TP_PROTO(struct task_struct *p, pid_t old_pid, struct linux_binprm *bprm)`, include/trace/events/sched.h. If a thread other
+/// than the leader calls exec, it takes the leader's id (`de_thread`, fs/exec.c). `old_pid` is its previous id, which has no exit.
+#[raw_tracepoint(tracepoint = "sched_process_exec")]
+fn activity_exec(context: RawTracePointContext) -> i32 {
+    let thread = Thread::current();
+    let former = Thread { tid: context.arg::<u64>(1) as u32, ..thread };
+    if former.tid == thread.tid || !gate::is_open() {
+        return 0;
+    }
+    if gate::is_open_for_current() {
+        emit::end_at_exec(former, activity::sequence(former.tid));
+    }
+    activity::forget(former.tid);
+    0
+}
+
 /// Operations of the futex system call, the mask that removes their flags, and the flag of futexes that no other
 /// process uses (include/uapi/linux/futex.h).
 mod operation {

@@ -224,7 +224,7 @@ fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
     }
     let thread = Thread::current();
     let stack = stack::take(context, &Interrupted::current(), thread, emit::ring_for_thread(thread));
-    if crate::settings::records_activity() {
+    if crate::settings::records_activity() && !crate::activity::is_exiting() {
         emit_activity();
     }
     if reclaim_emit(stack) == 0 {

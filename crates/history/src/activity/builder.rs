@@ -475,7 +475,10 @@ impl ActivityBuilder {
         open.into_iter().flatten().for_each(|span| self.close(moment, span, End::Known));
         self.threads.change(pid, tid, |row| {
             row.end = Some(at);
-            row.name = name;
+            // A thread that has called exec has no name at its end.
+            if name != Comm::default() {
+                row.name = name;
+            }
         });
         self.threads.remove(pid, tid);
     }

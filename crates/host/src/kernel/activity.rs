@@ -22,12 +22,13 @@ use super::settings::ActivityOptions;
 use super::wire_type::{self, MapEntry};
 use crate::target_files::read_memory;
 
-/// Programs of every run with activity, and their tracepoints. `activity_thread_exit` is attached before the programs that
-/// forget an exited process.
-const TRACEPOINTS: [(&str, &str); 3] = [
+/// Programs of every run with activity, and their tracepoints. `activity_thread_exit` and `activity_exec` are attached before the
+/// programs that forget an exited process, or decide again about a process.
+const TRACEPOINTS: [(&str, &str); 4] = [
     ("activity_switch", "sched_switch"),
     ("activity_thread_start", "sched_process_fork"),
     ("activity_thread_exit", "sched_process_exit"),
+    ("activity_exec", "sched_process_exec"),
 ];
 
 /// Programs of runs that record futex waits, and their tracepoints.

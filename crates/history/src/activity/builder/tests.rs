@@ -390,6 +390,17 @@ fn exit_ends_the_spans_of_a_thread() {
 }
 
 #[test]
+fn exit_without_a_name_keeps_the_name() {
+    let mut builder = builder();
+    builder.add(step(5, 10, StepKind::Number { name: "queue".into(), value: 1 }));
+    let unnamed = builder.take_unnamed();
+    unnamed.into_iter().for_each(|thread| builder.name_thread(thread, &Comm::from("server"), &Comm::from("worker")));
+    builder.add(step(5, 30, StepKind::Exit { name: Comm::default() }));
+    let activity = finish(builder, 50);
+    assert_eq!((activity.threads[0].name.raw(), activity.threads[0].end), ("worker", Some(Nanoseconds(30))));
+}
+
+#[test]
 fn events_and_stalls_have_their_times() {
     let mut builder = builder();
     builder.add(step(1, 5, StepKind::Number { name: "queue".into(), value: -3 }));
