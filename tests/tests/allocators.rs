@@ -8,6 +8,9 @@ use memtrace_tests::{Report, Trace, TracedTogether, Victim, VictimTotals, victim
 /// Number of allocator calls of a victim in C or C++.
 const ROUNDS: &str = "2000";
 
+/// Number of calls of a victim in C++ that throw.
+const THROWS: u64 = 20;
+
 const RING: &[&str] = &["--ring-size", "64MiB"];
 
 /// Argument of `--hook` for the pool's functions. Their signatures differ from those of a C
@@ -140,11 +143,8 @@ fn cpp_operators_of_mimalloc() {
     OPERATORS.assert_equals("operators.mimalloc");
 }
 
-/// A uretprobe on a throwing operator would terminate the process, because the unwinder would not recognize the
-/// trampoline of the uretprobe.
-#[test]
-fn exceptions_propagate_through_probed_operators() {
-    const THROWS: u64 = 20;
+/// Traces operators that throw. `nested`: further arguments of the victim. `exceptions`: number of its exceptions.
+fn assert_throwing_operators_match(nested: &[&str], exceptions: u64) {
     let names = [
         "operators",
         "operators.static",
@@ -155,16 +155,31 @@ fn exceptions_propagate_through_probed_operators() {
         "operators.tcmalloc_in",
     ];
     for name in names {
-        let (report, expected) = trace(name, &["500", &THROWS.to_string()], &[]);
+        let throws = THROWS.to_string();
+        let (report, expected) = trace(name, &[&["500", throws.as_str()][..], nested].concat(), &[]);
         report.assert_nothing_lost();
-        let [process] = &report.processes[..] else { panic!("not one process: {:#?}", report.processes) };
+        assert_eq!(report.processes.len(), 1, "{:#?}", report.processes);
+        let process = &report.processes[0];
         let (traced, expected) = (process.totals, expected.totals);
         assert_eq!((traced.live_bytes, traced.live_count), (expected.live_bytes, expected.live_count), "{name}");
         // The exception object is a block too.
-        assert_eq!(traced.alloc_count, expected.alloc_count + THROWS, "{name}");
-        assert_eq!(traced.free_count, expected.free_count + THROWS, "{name}");
+        assert_eq!(traced.alloc_count, expected.alloc_count + exceptions, "{name}");
+        assert_eq!(traced.free_count, expected.free_count + exceptions, "{name}");
         assert_eq!(process.unmatched_frees, 0, "{name}");
     }
+}
+
+/// A uretprobe on a throwing operator would terminate the process, because the unwinder would not recognize the
+/// trampoline of the uretprobe.
+#[test]
+fn exceptions_propagate_through_probed_operators() {
+    assert_throwing_operators_match(&[], THROWS);
+}
+
+/// A call fails, and calls a handler with a call that fails too.
+#[test]
+fn failed_calls_inside_failed_calls_are_interrupted() {
+    assert_throwing_operators_match(&["nested"], 2 * THROWS);
 }
 
 #[test]

@@ -1,6 +1,6 @@
-// `operators ROUNDS THROWS` calls every operator new and delete of C++, malloc and free, and then operator new with
-// sizes that make it throw. If THROWS is not 0, a last call succeeds after a new handler has run. An executable that
-// survives this untraced must survive it traced.
+// `operators ROUNDS THROWS [nested]` calls every operator new and delete of C++, malloc and free, and then operator new with
+// sizes that make it throw. If THROWS is not 0, a last call succeeds after a new handler has run. With `nested`, the new handler
+// calls an operator new that throws too. An executable that survives this untraced must survive it traced.
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -121,6 +121,7 @@ __attribute__((noinline)) int refused(std::size_t size) {
 }
 
 void *reserve;
+bool is_nested;
 
 // A new handler: frees the reserve. The next attempt throws.
 void free_reserve() {
@@ -128,6 +129,8 @@ void free_reserve() {
     std::free(reserve);
     call_allocator();
     std::set_new_handler(nullptr);
+    if (is_nested && !refused(PTRDIFF_MAX / 2))
+        std::abort();
 }
 
 struct rlimit address_space;
@@ -153,8 +156,9 @@ void allocate_at_limit() {
 } // namespace
 
 int main(int count, char **arguments) {
-    if (count != 3)
+    if (count != 3 && count != 4)
         return 2;
+    is_nested = count == 4;
     std::size_t rounds = std::strtoul(arguments[1], nullptr, 10);
     std::size_t throws = std::strtoul(arguments[2], nullptr, 10);
     // The first throw allocates the memory for exceptions; do it before recording starts.
