@@ -102,14 +102,33 @@ mod tests {
     use super::*;
     use crate::kernel::{Kernel, MapSizes, Options};
 
+    fn kernel() -> Kernel {
+        let options = Options { map_sizes: MapSizes::FULL, max_depth: 1, max_size: Bytes(1), ..Options::default() };
+        Kernel::load(&options).unwrap().0
+    }
+
+    /// Returns the number of loaded programs that record huge pages.
+    fn loaded(bpf: &Bpf) -> usize {
+        bpf.programs().filter(|(name, program)| name.starts_with("huge_page") && program.fd().is_ok()).count()
+    }
+
+    #[test]
+    fn privileged_failed_attach_leaves_no_program_of_huge_pages() {
+        let mut kernel = kernel();
+        let bpf = kernel.bpf();
+        let types = Btf::parse_file(procfs::kernel_btf(), Endianness::default()).unwrap();
+        // A program cannot be loaded twice, so the attach fails after it has loaded the other programs.
+        let begin: &mut FEntry = bpf.program(HUGE_PAGE_BEGIN).unwrap();
+        let is_permitted = begin.load(MAPS_HUGE_PAGE, &types).is_ok();
+        assert_eq!(loaded(bpf), usize::from(is_permitted));
+        assert!(attach_huge_pages(bpf).is_err());
+        assert_eq!(loaded(bpf), 0);
+    }
+
     #[test]
     fn privileged_programs_of_huge_pages_are_loaded_together() {
-        let options = Options { map_sizes: MapSizes::FULL, max_depth: 1, max_size: Bytes(1), ..Options::default() };
-        let mut kernel = Kernel::load(&options).unwrap().0;
+        let mut kernel = kernel();
         let bpf = kernel.bpf();
-        let loaded = |bpf: &Bpf| {
-            bpf.programs().filter(|(name, program)| name.starts_with("huge_page") && program.fd().is_ok()).count()
-        };
         match attach_huge_pages(bpf) {
             Ok(()) => assert_eq!(loaded(bpf), 3),
             Err(error) => assert_eq!(loaded(bpf), 0, "{error}"),
