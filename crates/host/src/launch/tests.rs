@@ -260,6 +260,46 @@ fn running_command_is_not_disturbed_when_the_hold_ends() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// Blocks a signal in this thread.
+fn block(signal: libc::c_int) {
+    // SAFETY: a set of signals is plain data, and all zeros are the empty set.
+    let mut signals: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is valid, and so is the signal.
+    unsafe { libc::sigaddset(&raw mut signals, signal) };
+    // SAFETY: the set is valid, and the earlier mask is not wanted.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const signals, std::ptr::null_mut()) };
+}
+
+/// Holds a command that waits for `pipe`, in a thread with a blocked SIGURG, and ends the hold. The command blocks SIGURG too.
+fn end_hold_with_blocked_signal(pipe: &str) -> Child {
+    block(libc::SIGURG);
+    let (launch, stops) = prepare_held(&["env", "--block-signal=URG", "cat", pipe]);
+    let mut child = launch.release().unwrap();
+    for _ in ["env", "cat"] {
+        stops.recv_timeout(PATIENCE).unwrap();
+        assert!(child.take_stopped_images().into_iter().all(|image| child.resume(image)));
+    }
+    child.end_hold();
+    child
+}
+
+#[test]
+fn hold_ends_while_its_signal_is_blocked() {
+    let scratch = Scratch::new();
+    let pipe = scratch.path("pipe");
+    let path = pipe.to_str().unwrap().to_owned();
+    assert!(run(&["mkfifo", &path]).success());
+    let (sender, ended) = mpsc::channel();
+    std::thread::spawn(move || sender.send(end_hold_with_blocked_signal(&path)).unwrap());
+    let mut child = ended.recv_timeout(PATIENCE).unwrap();
+    let status = proc_file(child.pid(), "status");
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+    assert_eq!(u64::from_str_radix(blocked.trim(), 16).unwrap(), 1 << (libc::SIGURG - 1));
+    assert!(status.contains("TracerPid:\t0\n"), "{status}");
+    drop(fs::OpenOptions::new().write(true).open(&pipe).unwrap());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn status_of_a_held_command_outlives_the_hold() {
     let (mut child, image) = start_held(&["sh", "-c", "exit 9"]);
