@@ -67,21 +67,18 @@ async fn wait_for_detach(
     observer: &mut dyn Observer,
 ) -> bool {
     let mut ticks = interval_at(Instant::now() + SHOW_DETACH_AFTER, SHOW_EVERY);
-    let (mut locked_since, mut locked_before): (Option<Instant>, _) = (None, Duration::ZERO);
+    let mut locks = LockWait::default();
     while !detaching.is_complete() {
         match detaching.lock_holder() {
             Some(holder) => {
-                let since = *locked_since.get_or_insert_with(|| {
+                if locks.since.is_none() {
                     observer.note(&lock_note(&holder));
-                    Instant::now()
-                });
-                let locked = since.elapsed();
-                if locked >= LONGEST_LOCK || locked_before + locked >= LONGEST_LOCKS {
+                }
+                if locks.is_too_long(Instant::now()) {
                     return false;
                 }
             }
-            // Another lock can be held later.
-            None => locked_before += locked_since.take().map_or(Duration::ZERO, |since| since.elapsed()),
+            None => locks.end(Instant::now()),
         }
         tokio::select! {
             () = signals.any() => return false,
@@ -92,9 +89,53 @@ async fn wait_for_detach(
     true
 }
 
+/// Time for which memtrace has waited for locks of memory maps.
+#[derive(Debug, Default)]
+struct LockWait {
+    /// Begin of the wait for a lock; `None` if no lock is held.
+    since: Option<Instant>,
+    /// Duration of the earlier waits.
+    before: Duration,
+}
+
+impl LockWait {
+    /// Records that a lock is held at `now`. Returns true if it is held for [`LONGEST_LOCK`], or if memtrace has waited for
+    /// [`LONGEST_LOCKS`].
+    fn is_too_long(&mut self, now: Instant) -> bool {
+        let locked = now - *self.since.get_or_insert(now);
+        locked >= LONGEST_LOCK || self.before + locked >= LONGEST_LOCKS
+    }
+
+    /// Records that no lock is held at `now`. Another lock can be held later.
+    fn end(&mut self, now: Instant) {
+        self.before += self.since.take().map_or(Duration::ZERO, |since| now - since);
+    }
+}
+
 fn lock_note(holder: &LockHolder) -> String {
     format!(
         "the removal of the probes waits, because {holder} holds the lock of its memory map, and no process of this machine \
          could fork while probes are removed"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wait_for_a_lock_begins_again_after_its_release() {
+        let (mut locks, start) = (LockWait::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        // Each lock is held for nine seconds.
+        for begin in [0, 20, 40] {
+            assert!(!locks.is_too_long(at(begin)) && !locks.is_too_long(at(begin + 9)), "{begin}");
+            locks.end(at(begin + 9));
+            locks.end(at(begin + 15));
+        }
+        assert!(!locks.is_too_long(at(60)) && !locks.is_too_long(at(62)), "29 seconds in sum");
+        assert!(locks.is_too_long(at(63)), "30 seconds in sum");
+        let mut single = LockWait::default();
+        assert!(!single.is_too_long(at(0)) && single.is_too_long(at(10)));
+    }
 }
