@@ -156,7 +156,10 @@ impl Probes {
                 self.waiting.count_attached();
                 return (!self.is_waiting(set.scope, &set.object)).then_some(set.object);
             }
-            Err(KernelError::NoMemory { .. } | KernelError::LockedMemory { .. }) => self.waiting.add(set, now),
+            Err(KernelError::NoMemory { .. } | KernelError::LockedMemory { .. }) => {
+                // There is room, because the set has waited before.
+                self.waiting.add(set, now);
+            }
             Ok(()) | Err(KernelError::TargetEnded) => self.waiting.give_up(),
             Err(error) => {
                 log::warn!("{error}");
@@ -332,7 +335,10 @@ impl Probes {
         match result {
             Err(error @ KernelError::NoMemory { .. }) => {
                 log::warn!("{error}");
-                self.waiting.add(set, Instant::now());
+                let object = set.object.clone();
+                if !self.waiting.add(set, Instant::now()) {
+                    self.set_refusal(&object, Refusal::Failed);
+                }
                 Ok(())
             }
             result => result,

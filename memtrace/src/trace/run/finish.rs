@@ -131,8 +131,8 @@ impl Trace {
         self.context.targets.count_late_notes();
         self.update_mappings(observer);
         self.context.targets.end_hold();
-        self.context.targets.notes.extend(self.postponed.note());
         self.context.targets.notes.extend(self.context.probes.waiting_note());
+        self.context.targets.notes.extend(self.postponed.note());
         let tags = if config.parts().contains(PartKeys::TAG) { self.read_tags() } else { BTreeMap::new() };
         let kernel = &mut self.context.kernel;
         kernel.flush_log();

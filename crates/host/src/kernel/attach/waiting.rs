@@ -44,14 +44,16 @@ pub(super) struct WaitingProbes {
 }
 
 impl WaitingProbes {
-    /// Adds a set after an attempt at `now`.
-    pub(super) fn add(&mut self, set: ProbeSet, now: Instant) {
+    /// Adds a set after an attempt at `now`. Returns false if too many sets wait.
+    pub(super) fn add(&mut self, set: ProbeSet, now: Instant) -> bool {
         self.next = Some(now + INTERVAL);
-        if self.queue.len() < MAX_WAITING {
+        let has_room = self.queue.len() < MAX_WAITING;
+        if has_room {
             self.queue.push_back(set);
         } else {
             self.given_up += 1;
         }
+        has_room
     }
 
     /// Returns the next set to try again; `None` if none is due. If the attempt fails, [`Self::add`] puts the set at the end of
@@ -153,8 +155,8 @@ mod tests {
     #[test]
     fn sets_beyond_the_bound_are_counted() {
         let (mut waiting, now) = (WaitingProbes::default(), Instant::now());
-        for _ in 0..MAX_WAITING + 2 {
-            waiting.add(set("a"), now);
+        for number in 0..MAX_WAITING + 2 {
+            assert_eq!(waiting.add(set("a"), now), number < MAX_WAITING);
         }
         assert_eq!((waiting.queue.len(), waiting.given_up), (MAX_WAITING, 2));
     }
