@@ -113,10 +113,10 @@ fn short_help_of_a_trace_fits_on_a_page() {
 }
 
 #[test]
-fn bare_command_prints_three_examples() {
+fn bare_command_prints_examples() {
     let output = run(&[]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
-    assert_eq!(stderr(&output).lines().filter(|line| line.starts_with("  sudo memtrace ")).count(), 3);
+    assert_eq!(stderr(&output).lines().filter(|line| line.starts_with("  sudo memtrace ")).count(), 4);
     assert!(stderr(&output).lines().all(|line| line.chars().count() <= 80), "{}", stderr(&output));
     assert!(stderr(&output).contains("`memtrace -h`"), "{}", stderr(&output));
 }
