@@ -14,7 +14,7 @@ use memtrace_model::{AllocatorId, FileOffset, TagEffect, TagSource};
 
 use super::activity::{self, StepSite};
 use super::attach_backend::{AttachBackend, RESULT_PROGRAM, RESULT_SIZE_PROGRAM};
-use super::attach_point::{AttachPoint, Scope};
+use super::attach_point::{AttachPoint, Scope, shown};
 use super::detach::{AttachedProbes, Detach};
 use super::error::KernelError;
 use super::probed_files::Refusal;
@@ -66,11 +66,27 @@ struct Attachment {
     point: AttachPoint,
 }
 
+/// Link to a BPF program, with its attach points.
+struct Link {
+    scope: Scope,
+    object: PathBuf,
+    program: &'static str,
+    points: Vec<AttachPoint>,
+    probes: AttachedProbes,
+}
+
+impl Link {
+    /// Returns true if `set` has all probes of the link.
+    fn is_part_of(&self, set: &ProbeSet) -> bool {
+        let is_in_set = |&point: &AttachPoint| set.points.contains(&(self.program, point));
+        self.scope == set.scope && self.object == set.object && self.points.iter().all(is_in_set)
+    }
+}
+
 /// Attached probes. They are removed when this value is dropped or memtrace exits.
 #[derive(Default)]
 pub struct Probes {
-    /// Each link with the path of its object.
-    links: Vec<(PathBuf, AttachedProbes)>,
+    links: Vec<Link>,
     /// Attachments in effect. They are not made again.
     attached: HashSet<Attachment>,
     /// Objects that got no probes.
@@ -88,7 +104,7 @@ impl Probes {
     /// Returns the number of attached probes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.links.iter().map(|(_, link)| link.count()).sum()
+        self.links.iter().map(|link| link.probes.count()).sum()
     }
 
     /// Returns true if no probe is attached.
@@ -156,10 +172,7 @@ impl Probes {
                 self.waiting.count_attached();
                 return (!self.is_waiting(set.scope, &set.object)).then_some(set.object);
             }
-            Err(KernelError::NoMemory { .. } | KernelError::LockedMemory { .. }) => {
-                // There is room, because the set has waited before.
-                self.waiting.add(set, now);
-            }
+            Err(KernelError::NoMemory { .. } | KernelError::LockedMemory { .. }) => self.waiting.add_again(set, now),
             Ok(()) | Err(KernelError::TargetEnded) => self.waiting.give_up(),
             Err(error) => {
                 log::warn!("{error}");
@@ -210,13 +223,24 @@ impl Probes {
         self.refused.retain(|path, _| !paths.contains(path));
         self.refused_instructions.retain(|(path, _)| !paths.contains(path));
         self.waiting.remove_objects(paths);
-        let removed: Vec<_> =
-            self.links.extract_if(.., |(path, _)| paths.contains(path)).map(|(_, link)| link).collect();
+        let removed: Vec<_> = self.links.extract_if(.., |link| paths.contains(&link.object)).collect();
+        self.remove_links(removed);
+    }
+
+    /// Starts to remove the probes of `set` in the background, even those that an earlier call has attached.
+    fn remove_set(&mut self, set: &ProbeSet) {
+        let removed: Vec<_> = self.links.extract_if(.., |link| link.is_part_of(set)).collect();
+        for Link { scope, object, program, points, .. } in &removed {
+            for &point in points {
+                self.attached.remove(&Attachment { scope: *scope, object: object.clone(), program, point });
+            }
+        }
         self.remove_links(removed);
     }
 
     /// Starts to remove `removed` in the background.
-    fn remove_links(&mut self, removed: Vec<AttachedProbes>) {
+    fn remove_links(&mut self, removed: Vec<Link>) {
+        let removed: Vec<_> = removed.into_iter().map(|link| link.probes).collect();
         if removed.is_empty() {
             return;
         }
@@ -234,7 +258,7 @@ impl Probes {
     }
 
     fn start_detach(&mut self, on_progress: impl Fn() + Send + 'static) -> Detach {
-        let links = std::mem::take(&mut self.links).into_iter().map(|(_, link)| link).collect();
+        let links = std::mem::take(&mut self.links).into_iter().map(|link| link.probes).collect();
         match self.removal.take() {
             Some(mut removal) => {
                 removal.set_on_progress(on_progress);
@@ -316,7 +340,7 @@ impl Probes {
     }
 
     /// Attaches `points`, except the ones that are already attached. If the kernel finds no memory for one of them, all wait for
-    /// a later attempt.
+    /// a later attempt. They wait too if others of the object wait.
     fn attach_all(
         &mut self,
         backend: &mut AttachBackend<'_>,
@@ -325,38 +349,45 @@ impl Probes {
         points: impl IntoIterator<Item = (&'static str, AttachPoint)>,
     ) -> Result<(), KernelError> {
         let set = ProbeSet { scope, object: path.to_owned(), points: points.into_iter().collect() };
-        let result = self.attach_set(backend, &set);
-        self.postpone_failed(set, result)
-    }
-
-    /// Handles the result of attaching `set`. No memory for a probe is no error: the memory cgroup of a single process can be at
-    /// its limit.
-    fn postpone_failed(&mut self, set: ProbeSet, result: Result<(), KernelError>) -> Result<(), KernelError> {
-        match result {
+        if self.is_waiting(scope, path) && !self.missing(&set).is_empty() {
+            return self.postpone(set);
+        }
+        match self.attach_set(backend, &set) {
             Err(error @ KernelError::NoMemory { .. }) => {
                 log::warn!("{error}");
-                let object = set.object.clone();
-                if !self.waiting.add(set, Instant::now()) {
-                    self.set_refusal(&object, Refusal::Failed);
-                }
-                Ok(())
+                self.postpone(set)
             }
             result => result,
         }
     }
 
-    /// Attaches the probes of `set`, except the ones that are already attached. If the kernel finds no memory for one of them,
-    /// none of them stays.
+    /// Returns the probes of `set` that are not attached.
+    fn missing(&self, set: &ProbeSet) -> Vec<(&'static str, AttachPoint)> {
+        let is_missing = |&(program, point): &(&'static str, AttachPoint)| {
+            let attachment = Attachment { scope: set.scope, object: set.object.clone(), program, point };
+            !self.attached.contains(&attachment)
+        };
+        set.points.iter().copied().filter(is_missing).collect()
+    }
+
+    /// Lets all probes of `set` wait for memory. This is no error: the memory cgroup of a single process can be at its limit.
+    fn postpone(&mut self, set: ProbeSet) -> Result<(), KernelError> {
+        // With a part of its probes, an allocator would have allocations without frees.
+        self.remove_set(&set);
+        let action = format!("attach probes to {}", shown(&set.object));
+        if self.waiting.add(set, Instant::now()) {
+            return Ok(());
+        }
+        let reason = String::from("the kernel finds no memory for them, and too many other probes wait for memory");
+        Err(KernelError::NotInserted { action, reason })
+    }
+
+    /// Attaches the probes of `set`, except the ones that are already attached. If this fails, none of them stays, unless the
+    /// lock of a memory map is held. A removal would wait for the lock.
     pub(super) fn attach_set(&mut self, backend: &mut AttachBackend<'_>, set: &ProbeSet) -> Result<(), KernelError> {
-        let (scope, path, kept) = (set.scope, set.object.as_path(), self.links.len());
+        let (scope, path) = (set.scope, set.object.as_path());
         let mut by_program: Vec<(&'static str, Vec<AttachPoint>)> = Vec::new();
-        let mut new = Vec::new();
-        for &(program, point) in &set.points {
-            let attachment = Attachment { scope, object: path.to_owned(), program, point };
-            if self.attached.contains(&attachment) {
-                continue;
-            }
-            new.push(attachment);
+        for (program, point) in self.missing(set) {
             match by_program.iter_mut().find(|(name, _)| *name == program) {
                 // Two names of one function have the same attach point.
                 Some((_, points)) if points.contains(&point) => {}
@@ -367,13 +398,8 @@ impl Probes {
         let mut programs = by_program.into_iter();
         let result =
             programs.try_for_each(|(program, points)| self.attach_program(backend, scope, path, program, points));
-        if matches!(result, Err(KernelError::NoMemory { .. })) {
-            // With a part of its probes, an allocator would have allocations without frees.
-            for attachment in &new {
-                self.attached.remove(attachment);
-            }
-            let removed = self.links.drain(kept..).map(|(_, link)| link).collect();
-            self.remove_links(removed);
+        if !matches!(result, Ok(()) | Err(KernelError::LockedMemory { .. })) {
+            self.remove_set(set);
         }
         result
     }
@@ -395,12 +421,14 @@ impl Probes {
             let rest = &points[links.len()..];
             (refused, outcome) = attach_each(backend, program, scope, path, rest, &mut links);
         }
-        let attached = match outcome {
-            Ok(()) => points,
-            Err(_) => attached_points(&points, &refused, &links),
-        };
+        let linked = attached_points(&points, &refused, &links);
+        let mut rest = linked.iter().copied();
+        self.links.extend(links.into_iter().map(|probes| {
+            let points = rest.by_ref().take(probes.count()).collect();
+            Link { scope, object: path.to_owned(), program, points, probes }
+        }));
+        let attached = if outcome.is_ok() { points } else { linked };
         self.refused_instructions.extend(refused.into_iter().map(|offset| (path.to_owned(), offset)));
-        self.links.extend(links.into_iter().map(|link| (path.to_owned(), link)));
         let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
         self.attached.extend(attached.into_iter().map(attachment));
         outcome

@@ -267,9 +267,10 @@ impl Kernel {
     /// # Errors
     ///
     /// [`KernelError::TargetEnded`] if the process has exited; [`KernelError::LockedMemory`] if a process holds the lock of
-    /// its memory map; otherwise the kernel's error. Probes that were attached before the error stay. With
-    /// [`Scope::AllProcesses`], [`KernelError::NotInserted`] is no error, but a [`Refusal`] of the object. If the kernel finds no
-    /// memory for a probe, that is no error either: the probes wait ([`Probes::waiting`]).
+    /// its memory map; otherwise the kernel's error. Probes that were attached before the error stay only after
+    /// [`KernelError::LockedMemory`]. With [`Scope::AllProcesses`], [`KernelError::NotInserted`] is no error, but a [`Refusal`]
+    /// of the object. If the kernel finds no memory for a probe, that is no error either: the probes wait
+    /// ([`Probes::waiting`]).
     pub fn attach(
         &mut self,
         probes: &mut Probes,

@@ -157,8 +157,7 @@ fn probes_without_memory_wait_for_a_later_attempt() {
     let no_memory = || -> Result<(), KernelError> { Err(KernelError::NoMemory { action: String::from("attach") }) };
     let (mut probes, path) = (Probes::default(), Path::new("/object"));
     let set = ProbeSet { scope: own(), object: path.to_owned(), points: Vec::new() };
-    assert!(probes.postpone_failed(set.clone(), Err(KernelError::TargetEnded)).is_err());
-    probes.postpone_failed(set.clone(), no_memory()).unwrap();
+    probes.postpone(set.clone()).unwrap();
     assert!(probes.is_waiting(own(), path) && !probes.is_waiting(Scope::AllProcesses, path));
     let later = |seconds| Instant::now() + Duration::from_secs(seconds);
     let due = probes.take_waiting(later(10)).unwrap();
@@ -168,6 +167,43 @@ fn probes_without_memory_wait_for_a_later_attempt() {
     let due = probes.take_waiting(later(20)).unwrap();
     assert_eq!(probes.finish_attempt(due, Ok(()), later(20)), Some(path.to_owned()));
     assert!(!probes.is_waiting(own(), path) && probes.take_waiting(later(30)).is_none());
+}
+
+#[test]
+fn objects_beyond_the_bound_of_waiting_probes_are_refused() {
+    let mut probes = Probes::default();
+    let set = |object: &Path| ProbeSet { scope: Scope::AllProcesses, object: object.to_owned(), points: Vec::new() };
+    for number in 0..waiting::MAX_WAITING {
+        probes.postpone(set(Path::new(&format!("/{number}")))).unwrap();
+    }
+    let path = Path::new("/object");
+    let result = probes.postpone(set(path));
+    probes.refuse_failed(Scope::AllProcesses, path, result).unwrap();
+    assert_eq!((probes.refusal(path), probes.is_waiting(Scope::AllProcesses, path)), (Some(Refusal::Failed), false));
+}
+
+#[test]
+fn privileged_failed_set_keeps_no_probes() {
+    let mut kernel = kernel();
+    let mut backend = kernel.attach_backend();
+    let (mut probes, path) = (Probes::default(), Path::new("/proc/self/exe"));
+    let point = |offset| AttachPoint { offset, cookie: Some(7), semaphore: None };
+    let (first, other) = (point(offset(address())), point(offset(address() + STEP)));
+    // The overhead is measured with a part of the probes.
+    probes.attach_all(&mut backend, own(), path, [(RETURN_PROGRAM, first)]).unwrap();
+    probes.attach_all(&mut backend, own(), path, [(RETURN_PROGRAM, other)]).unwrap();
+    let points = [(RETURN_PROGRAM, first), ("no_program", first)];
+    assert!(probes.attach_all(&mut backend, own(), path, points).is_err());
+    assert_eq!(probes.len(), 1);
+    probes.attach_all(&mut backend, own(), path, [(RETURN_PROGRAM, first)]).unwrap();
+    assert_eq!(probes.len(), 2);
+    // While a set waits, other sets of the object wait with all their probes.
+    probes.postpone(ProbeSet { scope: own(), object: path.to_owned(), points: vec![points[1]] }).unwrap();
+    probes.attach_all(&mut backend, own(), path, [(RETURN_PROGRAM, first)]).unwrap();
+    assert_eq!((probes.len(), probes.waiting().count()), (2, 1), "nothing is missing");
+    let last = point(offset(address() + 2 * STEP));
+    probes.attach_all(&mut backend, own(), path, [(RETURN_PROGRAM, first), (RETURN_PROGRAM, last)]).unwrap();
+    assert_eq!((probes.len(), probes.waiting().count()), (1, 2));
 }
 
 #[test]

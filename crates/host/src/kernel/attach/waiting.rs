@@ -16,7 +16,7 @@ pub const WAIT_FOR_MEMORY: &str = "no probes yet, because the kernel finds no me
                                    process that maps the file is at its limit";
 
 /// Maximum number of sets of probes that wait. Further ones are not attached.
-const MAX_WAITING: usize = 1024;
+pub(super) const MAX_WAITING: usize = 1024;
 
 /// Interval between two failed attempts. In each attempt, the kernel tries to reclaim memory of the cgroup.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -28,6 +28,14 @@ pub(in crate::kernel) struct ProbeSet {
     pub(in crate::kernel) object: PathBuf,
     /// Programs with their attach points.
     pub(in crate::kernel) points: Vec<(&'static str, AttachPoint)>,
+}
+
+impl ProbeSet {
+    /// Returns true if `other` has all these probes.
+    fn is_part_of(&self, other: &Self) -> bool {
+        (self.scope, &self.object) == (other.scope, &other.object)
+            && self.points.iter().all(|point| other.points.contains(point))
+    }
 }
 
 /// Sets of probes that wait for memory.
@@ -44,9 +52,16 @@ pub(super) struct WaitingProbes {
 }
 
 impl WaitingProbes {
-    /// Adds a set after an attempt at `now`. Returns false if too many sets wait.
+    /// Adds a set at `now`, in place of the waiting sets that are parts of it. Returns false if too many sets wait.
     pub(super) fn add(&mut self, set: ProbeSet, now: Instant) -> bool {
-        self.next = Some(now + INTERVAL);
+        if self.queue.iter().any(|waiting| set.is_part_of(waiting)) {
+            return true;
+        }
+        // New sets must not put off the next attempt.
+        if self.queue.is_empty() {
+            self.next = Some(now + INTERVAL);
+        }
+        self.queue.retain(|waiting| !waiting.is_part_of(&set));
         let has_room = self.queue.len() < MAX_WAITING;
         if has_room {
             self.queue.push_back(set);
@@ -56,8 +71,14 @@ impl WaitingProbes {
         has_room
     }
 
-    /// Returns the next set to try again; `None` if none is due. If the attempt fails, [`Self::add`] puts the set at the end of
-    /// the queue, so that one full cgroup delays no other.
+    /// Adds a set that has waited before, after an attempt at `now`. It becomes the last one, so that one full cgroup delays no
+    /// other.
+    pub(super) fn add_again(&mut self, set: ProbeSet, now: Instant) {
+        self.next = Some(now + INTERVAL);
+        self.queue.push_back(set);
+    }
+
+    /// Returns the next set to try again; `None` if none is due. If the attempt fails, [`Self::add_again`] must follow.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<ProbeSet> {
         match self.next {
             Some(next) if next <= now => self.queue.pop_front(),
@@ -111,7 +132,7 @@ impl WaitingProbes {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::Pid;
+    use memtrace_model::{FileOffset, Pid};
 
     use super::*;
 
@@ -131,7 +152,7 @@ mod tests {
         waiting.add(set("b"), now);
         assert_eq!(waiting.take_due(now), None, "too early");
         assert_eq!(waiting.take_due(now + INTERVAL), Some(set("a")));
-        waiting.add(set("a"), now + INTERVAL);
+        waiting.add_again(set("a"), now + INTERVAL);
         assert_eq!(waiting.take_due(now + INTERVAL), None, "the kernel has no memory still");
         assert_eq!(objects(&waiting), [Path::new("b"), Path::new("a")]);
         assert_eq!(waiting.take_due(now + 2 * INTERVAL), Some(set("b")));
@@ -141,6 +162,26 @@ mod tests {
         assert_eq!(waiting.take_due(now + 2 * INTERVAL), None);
         let note = waiting.note().unwrap();
         assert!(note.starts_with("2 sets of probes waited") && note.contains("1 of them"), "{note}");
+    }
+
+    #[test]
+    fn new_sets_do_not_put_off_the_next_attempt() {
+        let (mut waiting, now) = (WaitingProbes::default(), Instant::now());
+        waiting.add(set("a"), now);
+        waiting.add(set("b"), now + INTERVAL);
+        assert_eq!(waiting.take_due(now + INTERVAL), Some(set("a")));
+    }
+
+    #[test]
+    fn set_waits_in_place_of_its_parts() {
+        let point = |offset| ("free", AttachPoint { offset: FileOffset(offset), cookie: None, semaphore: None });
+        let points = |offsets: &[u64]| ProbeSet { points: offsets.iter().copied().map(point).collect(), ..set("a") };
+        let (mut waiting, now) = (WaitingProbes::default(), Instant::now());
+        let other = ProbeSet { scope: Scope::AllProcesses, ..points(&[1]) };
+        for set in [points(&[1]), other.clone(), points(&[2]), points(&[2, 3, 1]), points(&[3])] {
+            assert!(waiting.add(set, now));
+        }
+        assert_eq!(waiting.queue, [other, points(&[2, 3, 1])]);
     }
 
     #[test]
@@ -156,7 +197,7 @@ mod tests {
     fn sets_beyond_the_bound_are_counted() {
         let (mut waiting, now) = (WaitingProbes::default(), Instant::now());
         for number in 0..MAX_WAITING + 2 {
-            assert_eq!(waiting.add(set("a"), now), number < MAX_WAITING);
+            assert_eq!(waiting.add(set(&number.to_string()), now), number < MAX_WAITING);
         }
         assert_eq!((waiting.queue.len(), waiting.given_up), (MAX_WAITING, 2));
     }
