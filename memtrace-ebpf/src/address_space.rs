@@ -18,12 +18,16 @@ use crate::{atomic, loss};
 /// Value in [`MAIN_PROCESSES`] of a sharer that has exited, if a ring lacks the record of its exit.
 const NO_PROCESS: u32 = 0;
 
+/// Number of sharers above which no entries of ended sharers are kept: a quarter of the entries of the smallest map. Otherwise
+/// the entries of ended sharers would leave no room for running ones until their pids are reused.
+const MAX_KEPT: u64 = 128;
+
 /// Main process of the address space of each sharer, by process id of the sharer.
 #[btf_map]
 static MAIN_PROCESSES: HashMap<u32, u32, MAX_SHARERS> = HashMap::new();
 
-/// Number of sharers of each main process, by its process id, with [`MAIN_HAS_EXITED`]. An entry ends with the main process or
-/// with the last sharer after it.
+/// Number of sharers of each main process, by its process id, with [`MAIN_HAS_EXITED`]. An entry ends with the main process,
+/// with the last sharer after it, or at an exec of the main process.
 #[btf_map]
 static SHARER_COUNTS: HashMap<u32, u64, MAX_SHARERS> = HashMap::new();
 
@@ -93,7 +97,8 @@ pub fn leave(pid: u32) -> Option<u32> {
     Some(main)
 }
 
-/// Handles the start of process `pid`. Returns true if an earlier process with this pid has exited before its sharers.
+/// Handles the start of process `pid`, or its exec, which gives it other memory. Returns true if an earlier process with this
+/// pid has exited before its sharers.
 #[inline(always)]
 pub fn forget_sharers(pid: u32) -> bool {
     // SAFETY: the value is one word, which is read as a whole.
@@ -116,7 +121,9 @@ pub fn forget(pid: u32) -> bool {
 /// Handles the exit of process `pid` if a ring lacks its record. The start of the next process with this pid finds the entry.
 #[inline(always)]
 pub fn keep_ended(pid: u32) {
-    if is_sharer(pid) {
+    if sharers() > MAX_KEPT {
+        forget(pid);
+    } else if is_sharer(pid) {
         let _ = MAIN_PROCESSES.insert(&pid, &NO_PROCESS, 0);
     }
 }
@@ -131,7 +138,12 @@ extern "C" fn address_space_main_process(pid: u32) -> u64 {
 
 #[inline(always)]
 fn is_any_shared() -> bool {
-    SHARERS.get(0).is_some_and(|&sharers| sharers != 0)
+    sharers() != 0
+}
+
+#[inline(always)]
+fn sharers() -> u64 {
+    SHARERS.get(0).map_or(0, |&sharers| sharers)
 }
 
 /// Adds to the number of sharers of process `main`. Returns the number before; `None` if the process has had no sharer.

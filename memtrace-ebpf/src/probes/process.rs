@@ -48,6 +48,8 @@ impl Event for Exec {
             emit_end_of_sharer(context, thread);
         }
         address_space::forget(thread.pid);
+        // The processes that share its earlier memory must not keep its demotion after its exit.
+        address_space::forget_sharers(thread.pid);
         process_filter::exec(thread.pid);
     }
 }
