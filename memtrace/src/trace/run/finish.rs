@@ -71,7 +71,9 @@ impl Trace {
         let detach = Detach::start(probes);
         context.left_out.update();
         context.targets.notes.extend(context.left_out.note());
-        let generated_code = generated_code::all(&mut context.tracker);
+        // A process that exits can delete its perf map.
+        generated_code::add_running(&mut context.tracker);
+        context.tracker.code_generators.open_perf_maps();
         let stacks = context.tables.finish(&mut context.kernel, &context.tracker);
         // The parts have read page tables, and the tables objects.
         let unread = count_unread_files(&context.filter, &mut context.tracker);
@@ -80,6 +82,8 @@ impl Trace {
         }
         let Rest { before, ended, coverage, unsent, events } = rest;
         record_end(config, &mut context, &mut facts, &before, unsent, &stacks);
+        // The recorder opens perf maps again, which closes those before.
+        let generated_code = generated_code::all(&mut context.tracker);
         for snapshot in facts.snapshots.0.values_mut() {
             stacks.apply(snapshot);
             count_missing_frames(snapshot);
