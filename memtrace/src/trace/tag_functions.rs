@@ -1,5 +1,6 @@
 //! Functions that change the current tag of a thread, or the tag of a block (`--tag-from`).
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use memtrace_host::kernel::{Kernel, Probes, Scope, TagProbe, TagSite};
@@ -136,5 +137,8 @@ pub(super) fn objects<'a>(targets: &'a Targets, tracker: &'a ProcessTracker) -> 
     });
     let of_command = targets.command_pid().into_iter();
     let loaded = of_command.flat_map(|pid| targets.objects.iter().map(move |object| (pid, object)));
-    mapped.chain(loaded).filter_map(|(pid, object)| Some((pid, object.handle.as_deref()?)))
+    let files = mapped.chain(loaded).filter_map(|(pid, object)| Some((pid, object.handle.as_deref()?)));
+    // A process can map a file many times.
+    let mut seen = BTreeSet::new();
+    files.filter(move |file| seen.insert(*file))
 }
