@@ -7,10 +7,11 @@ mod target_memory;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use memtrace_host::procfs::MemoryReader;
-use memtrace_model::{AbsAddr, Pid, ProcessImage, TagId, TagName};
+use memtrace_model::{AbsAddr, Object, Pid, ProcessImage, TagId, TagName};
 
 use self::mariadb::Build;
 use self::program::Program;
@@ -148,7 +149,7 @@ impl TagNames {
                 "performance_schema is off in the server: all blocks of my_malloc have one class; start the server with performance_schema=ON to distinguish them",
             ),
             (Some(NameTable::Services(_)), _) => {
-                format!("services are known by their handles only: {error}, or the symbol table of skynet is stripped")
+                format!("services are known by their handles until their names can be read: {error}")
             }
             _ => format!("tags are numbers until their names can be read: {error}"),
         }
@@ -161,36 +162,48 @@ type Found = (Vec<TagFunction>, Option<NameTable>);
 fn find_mariadb(image: &ProcessImage, preset: TagPreset, tag: MariaDbTag) -> Result<Found, Error> {
     let tested = image.mappings.iter().find_map(|mapping| {
         let build = Build::find(mapping.object.as_ref()?.build_id.as_ref()?)?;
-        Some((build, Program::open(mapping)?))
+        Some((build, mapping))
     });
-    let Some((build, program)) = tested else {
-        let program = executable(image);
-        let object = image.objects().find(|object| object.path == program);
+    let Some((build, mapping)) = tested else {
+        let build_id = executable(image).and_then(|object| object.build_id.as_ref());
         return Err(Error::TagPreset {
             preset: preset.name(),
-            reason: match object.and_then(|object| object.build_id.as_ref()) {
+            program: path(image),
+            reason: match build_id {
                 Some(build_id) => format!("its build ID {build_id} was not tested"),
                 None => String::from("it has no build ID"),
             },
-            program,
             remedy: format!(
                 "these builds were tested: {}; for another one, find the offsets as docs/guide/mariadb.md describes, and give the functions",
                 Build::list()
             ),
         });
     };
+    let program = Program::open(mapping).ok_or_else(|| Error::TagPreset {
+        preset: preset.name(),
+        program: path(image),
+        reason: String::from("its file cannot be opened"),
+        remedy: String::from("run memtrace again"),
+    })?;
     let table = match tag {
-        MariaDbTag::Class => program.address(build.classes).map(NameTable::Classes),
+        // Nothing can be read at 0, so a note states that the tags are numbers.
+        MariaDbTag::Class => Some(NameTable::Classes(program.address(build.classes).unwrap_or(AbsAddr(0)))),
         MariaDbTag::Connection | MariaDbTag::Host | MariaDbTag::User => None,
     };
     Ok((program.functions(&build.rules(tag))?, table))
 }
 
 fn find_skynet(image: &ProcessImage, preset: TagPreset) -> Result<Found, Error> {
-    let mut programs = image.mappings.iter().filter_map(Program::open);
+    let mut files = BTreeSet::new();
+    let mut programs = image
+        .mappings
+        .iter()
+        // A process can map a file many times.
+        .filter(|mapping| files.insert(mapping.object.as_ref().and_then(|object| object.handle.as_deref())))
+        .filter_map(Program::open);
     let program = programs.find(|program| program.has_function(skynet::FUNCTION)).ok_or_else(|| Error::TagPreset {
         preset: preset.name(),
-        program: executable(image),
+        program: path(image),
         reason: format!("it has no function {}", skynet::FUNCTION),
         remedy: String::from("give the functions of the program, as in --tag-from 'set=set_module(id=arg0)'"),
     })?;
@@ -199,14 +212,24 @@ fn find_skynet(image: &ProcessImage, preset: TagPreset) -> Result<Found, Error> 
     Ok((program.functions(skynet::RULES)?, Some(NameTable::Services(tables))))
 }
 
-/// Returns the path of the executable; if it is not known, the path of the object with the lowest address.
-fn executable(image: &ProcessImage) -> PathBuf {
-    let first = || image.objects().next().map(|object| object.path.clone());
-    image.exe.clone().or_else(first).unwrap_or_default()
+/// Returns the object of the executable; if it is not known, the object with the lowest address.
+fn executable(image: &ProcessImage) -> Option<&Object> {
+    let exe = image.exe.as_ref().map(|exe| exe.as_os_str().as_encoded_bytes());
+    // The kernel appends ` (deleted)` to the path of a file that was replaced (`d_path`, fs/d_path.c).
+    let exe = exe.map(|exe| exe.strip_suffix(b" (deleted)").unwrap_or(exe));
+    let is_exe = |object: &&Arc<Object>| Some(object.path.as_os_str().as_encoded_bytes()) == exe;
+    image.objects().find(is_exe).or_else(|| image.objects().next()).map(Arc::as_ref)
+}
+
+/// Returns the path of the executable for messages.
+fn path(image: &ProcessImage) -> PathBuf {
+    executable(image).map(|object| object.path.clone()).or_else(|| image.exe.clone()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{BuildId, FileOffset, Mapping};
+
     use super::*;
 
     fn named(names: &mut RunTags, numbers: &[u64]) -> Vec<TagName> {
@@ -239,6 +262,30 @@ mod tests {
         assert_eq!(named(&mut services, &[0, 1, 0x0100_0002]), expected);
     }
 
+    /// Returns the message that a preset does not fit a process with the executable `exe` and this build ID.
+    fn refusal(exe: &str, build_id: &str) -> String {
+        let byte = |at: usize| u8::from_str_radix(&build_id[at..at + 2], 16).unwrap();
+        let build_id = Some(BuildId((0..build_id.len()).step_by(2).map(byte).collect()));
+        let object = |path: &str, build_id| Arc::new(Object { path: path.into(), handle: None, build_id, root: None });
+        let mapping = |start, object| {
+            let (start, end) = (AbsAddr(start), AbsAddr(start + 1));
+            Mapping { start, end, offset: FileOffset(0), object: Some(object) }
+        };
+        let mappings = vec![mapping(1, object("/lib/a.so", None)), mapping(2, object("/bin/server", build_id))];
+        let image = ProcessImage { exe: Some(exe.into()), mappings, ..ProcessImage::default() };
+        let tag = MariaDbTag::User;
+        find_mariadb(&image, TagPreset::MariaDb(tag), tag).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn refusals_state_the_build_id_of_a_replaced_executable() {
+        let message = "the preset mariadb:user does not fit /bin/server: its build ID abcd was not tested";
+        assert_eq!(refusal("/bin/server", "abcd"), message);
+        assert_eq!(refusal("/bin/server (deleted)", "abcd"), message);
+        let unopened = refusal("/bin/server", "439da8d94412de2c7eb3e2c5554bc0f31f438dc3");
+        assert_eq!(unopened, "the preset mariadb:user does not fit /bin/server: its file cannot be opened");
+    }
+
     #[test]
     fn runs_without_a_preset_keep_numbers() {
         let mut tags = RunTags::default();
@@ -251,8 +298,9 @@ mod tests {
         let note = |table, error| tags_of(table).names.note_of(error);
         let classes = || NameTable::Classes(AbsAddr(8));
         assert!(note(classes(), TableError::Empty).starts_with("performance_schema is off in the server"));
-        let expected = "tags are numbers until their names can be read: its memory cannot be read";
+        let expected = "tags are numbers until their names can be read: the memory of the program cannot be read";
         assert_eq!(note(classes(), TableError::Unreadable), expected);
-        assert!(note(NameTable::Services(Vec::new()), TableError::Layout).contains("by their handles only"));
+        let services = note(NameTable::Services(Vec::new()), TableError::NoSymbol);
+        assert!(services.ends_with("can be read: the program has no symbol of its table of names"), "{services}");
     }
 }

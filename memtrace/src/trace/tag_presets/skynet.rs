@@ -82,12 +82,13 @@ impl Services {
         slots.into_iter().zip(bytes(memory, &contexts, CONTEXT_PAIRS)).filter_map(module).collect()
     }
 
-    /// Returns the first name that each service has registered.
+    /// Returns the first name of each service. skynet orders names by their text.
     fn read_names(&self, memory: &impl TargetMemory) -> BTreeMap<u32, String> {
         let count = u64::from(self.names.min(MAX_NAMES));
         let entries: Vec<_> = (0..count).map(|index| AbsAddr(self.name.0.wrapping_add(PAIR * index))).collect();
         // An entry has the address of the name, and the handle in the lower half of the second word.
-        let entries: Vec<[u64; 2]> = memory.pairs(&entries).into_iter().flatten().collect();
+        let is_service = |[_, handle]: &[u64; 2]| *handle as u32 != 0;
+        let entries: Vec<[u64; 2]> = memory.pairs(&entries).into_iter().flatten().filter(is_service).collect();
         let places: Vec<_> = entries.iter().map(|[name, _]| AbsAddr(*name)).collect();
         let mut names = BTreeMap::new();
         for ([_, handle], name) in entries.iter().zip(texts(memory, &places)) {
@@ -108,7 +109,7 @@ pub(super) fn read_services(
     memory: &impl TargetMemory,
     tables: &[AbsAddr],
 ) -> Result<BTreeMap<u64, String>, TableError> {
-    let mut error = TableError::Unreadable;
+    let mut error = if tables.is_empty() { TableError::NoSymbol } else { TableError::Unreadable };
     for &table in tables {
         let Some([storage, _]) = pair(memory, table) else { continue };
         let storage = bytes(memory, &[AbsAddr(storage)], STORAGE_PAIRS).pop().unwrap_or_default();
@@ -216,7 +217,7 @@ mod tests {
     #[test]
     fn services_have_their_names_or_modules() {
         let mut memory = FakeMemory::default();
-        write_table(&mut memory, 8, 3, 4);
+        write_table(&mut memory, 8, 4, 4);
         let (snlua, gate) = (0x6000, 0x6100);
         for (module, place, name) in [(snlua, 0x6200, "snlua"), (gate, 0x6303, "gate")] {
             memory.write(module, &[0; 16]);
@@ -235,6 +236,8 @@ mod tests {
         write_name(&mut memory, 1, 0x0100_0001, 0x7100);
         // Its name cannot be read.
         write_name(&mut memory, 2, 0x0100_0004, 0x9000);
+        // The handle is that of no service.
+        write_name(&mut memory, 3, 0, 0x7000);
         let expected = [
             (0x0100_0001, ":01000001 .launcher"),
             (0x0100_0004, ":01000004 gate"),
@@ -249,7 +252,7 @@ mod tests {
     fn tables_can_be_unreadable_or_of_another_layout() {
         let mut memory = FakeMemory::default();
         assert_eq!(read(&memory), Err(TableError::Unreadable));
-        assert_eq!(read_services(&memory, &[]), Err(TableError::Unreadable));
+        assert_eq!(read_services(&memory, &[]), Err(TableError::NoSymbol));
         for (slots, names, capacity) in [(0, 0, 2), (7, 0, 2), (8, 3, 2), (u32::MAX, 0, 2)] {
             write_table(&mut memory, slots, names, capacity);
             assert_eq!(read(&memory), Err(TableError::Layout), "{slots} {names} {capacity}");

@@ -26,13 +26,16 @@ impl TargetMemory for MemoryReader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum TableError {
     /// The process has ended, holds a lock of its memory, or may not be read.
-    #[error("its memory cannot be read")]
+    #[error("the memory of the program cannot be read")]
     Unreadable,
+    /// The symbol table is stripped, or the program has no such variable.
+    #[error("the program has no symbol of its table of names")]
+    NoSymbol,
     /// The program has not filled the table.
-    #[error("its table of names is empty")]
+    #[error("the table of names in the program is empty")]
     Empty,
     /// The words are not those of the known structure.
-    #[error("its table of names has another layout than the known ones")]
+    #[error("the table of names in the program has another layout than the known ones")]
     Layout,
 }
 
