@@ -14,6 +14,9 @@ use crate::procfs::process::proc_path;
 use crate::procfs::remote_words::RemoteWords;
 use crate::procfs::{kernel_files, locks};
 
+/// Size of the two words of a pair, in bytes.
+const PAIR: u64 = 16;
+
 /// Maximum size of a read.
 const WINDOW: Bytes = Bytes(1 << 20);
 
@@ -43,16 +46,26 @@ impl MemoryReader {
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 
-    /// Reads two words at each of `places` with few system calls; `None` for unreadable places.
+    /// Reads two words at each of `places`; `None` for unreadable places.
+    ///
+    /// process_vm_readv(2) takes many places at once, but it gives the process a copy of each page that it shares with a parent
+    /// or child since a fork (`gup_must_unshare`, mm/internal.h): the machine would need more memory than before. So it reads
+    /// only pages that one process has mapped, and `/proc/PID/mem` the others.
     pub fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
         let (pid, places) = (self.pid, places.to_vec());
         let count = places.len();
         if self.is_late() {
             return vec![None; count];
         }
+        let (memory, pages) = (Arc::clone(&self.memory), self.pages.clone());
         let read = move || {
-            let mut pairs = Vec::with_capacity(places.len());
-            RemoteWords::default().read(pid, &places, &mut pairs).map(|()| pairs)
+            let is_mapped_once = pages.are_mapped_once(&places, PAIR)?;
+            let at_once = places.iter().zip(&is_mapped_once).filter(|(_, once)| **once).map(|(place, _)| *place);
+            let mut quick = Vec::with_capacity(places.len());
+            RemoteWords::default().read(pid, &at_once.collect::<Vec<_>>(), &mut quick)?;
+            let mut quick = quick.into_iter();
+            let pair = |(place, once): (&AbsAddr, bool)| if once { quick.next()? } else { pair_at(&memory, *place) };
+            Ok(places.iter().zip(is_mapped_once).map(pair).collect())
         };
         // After an error, no place can be read: the process has ended, or holds a lock.
         locks::read(pid, read).unwrap_or_else(|_| vec![None; count])
@@ -63,6 +76,12 @@ impl MemoryReader {
         let residence = self.pages.residence(start, end)?;
         Ok(MemoryView { reader: self, residence, buffer: Vec::new(), at: AbsAddr(0) })
     }
+}
+
+fn pair_at(memory: &File, place: AbsAddr) -> Option<[u64; 2]> {
+    let mut words = [[0; 8]; 2];
+    memory.read_exact_at(words.as_flattened_mut(), place.0).ok()?;
+    Some(words.map(u64::from_ne_bytes))
 }
 
 /// Memory that can be read word by word.

@@ -26,11 +26,14 @@ const ENTRY: usize = 8;
 /// Maximum number of entries of a read.
 const AT_ONCE: u64 = 8192;
 
+/// Number of entries that [`PageMap::are_mapped_once`] reads at once.
+const WINDOW: usize = 512;
+
 /// Maximum size of a range in bytes. With one bit for each page of 4 KiB, the result takes 8 MiB.
 const MAX_RANGE: u64 = 256 << 30;
 
 /// Page map of a process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct PageMap {
     pid: Pid,
     file: Arc<File>,
@@ -82,6 +85,28 @@ impl PageMap {
             page += count as u64;
         }
         Ok(())
+    }
+
+    /// Returns true for each place if the `length` bytes from there on are in one page that only this process has mapped. The
+    /// caller must read in [`locks::read`].
+    pub(super) fn are_mapped_once(&self, places: &[AbsAddr], length: u64) -> io::Result<Vec<bool>> {
+        let (size, mut first, mut entries) = (self.page.0, 0, Vec::new());
+        let mut is_mapped_once = Vec::with_capacity(places.len());
+        for place in places {
+            let page = place.0 / size;
+            if !(first..first + (entries.len() / ENTRY) as u64).contains(&page) {
+                first = page;
+                entries.resize(WINDOW * ENTRY, 0);
+                // There are no entries above the end of the address space.
+                let read = self.file.read_at(&mut entries, page.saturating_mul(ENTRY as u64))?;
+                entries.truncate(read);
+            }
+            let at = usize::try_from(page - first).map_err(io::Error::other)? * ENTRY;
+            let entry = entries.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |entry| u64::from_ne_bytes(*entry));
+            let is_in_page = place.0 % size + length <= size;
+            is_mapped_once.push(is_in_page && entry & (PRESENT | MAPPED_ONCE) == PRESENT | MAPPED_ONCE);
+        }
+        Ok(is_mapped_once)
     }
 
     /// Reads the resident pages of a page-aligned range.
@@ -220,6 +245,19 @@ mod tests {
         let expected = [3, 64, 69].map(|touched| AbsAddr(start.0 + touched * page));
         assert_eq!(residence.pages().collect::<Vec<_>>(), expected);
         assert_eq!((residence.resident(start, end), residence.swapped), (Bytes(3 * page), 0));
+    }
+
+    #[test]
+    fn places_in_one_resident_page_of_one_process_are_found() {
+        let page = page_size().unwrap().0;
+        let memory = Anonymous::new(2000 * page);
+        (0..2000).filter(|touched| touched % 3 > 0).for_each(|touched| memory.touch(touched * page));
+        let map = PageMap::open(Pid(std::process::id())).unwrap();
+        let place = |offset| AbsAddr(memory.start().0 + offset);
+        let places = [page, 1999 * page, 2 * page - 16, 2 * page - 8, 3 * page, 1000 * page + 8].map(place);
+        let found = map.are_mapped_once(&places, 16).unwrap();
+        assert_eq!(found, [true, true, true, false, false, true]);
+        assert_eq!(map.are_mapped_once(&[AbsAddr(u64::MAX), AbsAddr(8)], 16).unwrap(), [false, false]);
     }
 
     #[test]
