@@ -28,6 +28,9 @@ const MAX_PROGRAMS: usize = 1 << 14;
 /// give them any number of descriptors.
 const TIME: Duration = Duration::from_millis(500);
 
+/// Maximum number of generations between a process of memtrace and the main process.
+const MAX_GENERATIONS: usize = 4;
+
 /// Parent of all kernel threads (`kthreadd`, kernel/kthread.c). They have all capabilities, and hold no descriptors.
 const KTHREADD: Pid = Pid(2);
 
@@ -242,6 +245,21 @@ pub(super) fn can_trace(process: &Credentials) -> bool {
     is_privileged(process) && procfs::is_in_own_user_namespace(process.pid)
 }
 
+/// Returns true if process `pid`, which runs the executable `file` of a memtrace, belongs to memtrace: it can trace, or a process
+/// above it runs `file` too and can. `needs_parent`: true if the process itself must not be recognized by its capabilities.
+pub(super) fn is_of_memtrace(pid: Pid, file: (u64, u64), needs_parent: bool) -> bool {
+    // The credentials of a process that has exited are not known.
+    let Some(process) = procfs::credentials(pid) else { return !needs_parent };
+    if !needs_parent && can_trace(&process) {
+        return true;
+    }
+    // Children that read files have given up their capabilities.
+    let parent = |process: &Credentials| procfs::credentials(process.parent?);
+    let ancestors = std::iter::successors(parent(&process), parent).take(MAX_GENERATIONS);
+    let mut of_memtrace = ancestors.take_while(|process| executable(process.pid) == Some(file));
+    of_memtrace.any(|process| process.pid.0 == std::process::id() || can_trace(&process))
+}
+
 /// Returns true if a process can trace, as far as its capabilities show.
 fn is_privileged(process: &Credentials) -> bool {
     let is_kernel_thread = process.pid == KTHREADD || process.parent == Some(KTHREADD);
@@ -317,6 +335,17 @@ mod tests {
         assert!(is_privileged(&Credentials { capabilities: CapabilitySet::BPF, ..own }));
         assert!(!is_privileged(&Credentials { capabilities: CapabilitySet::NET_ADMIN, ..own }));
         assert!(!is_privileged(&Credentials { parent: Some(KTHREADD), ..own }), "a kernel thread");
+    }
+
+    #[test]
+    fn child_without_capabilities_is_recognized_by_its_parents() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let (own, pid) = (executable(Pid(std::process::id())).unwrap(), Pid(child.id()));
+        assert!(is_of_memtrace(pid, own, true));
+        assert!(!is_of_memtrace(pid, FILE, true), "its parent runs another executable");
+        assert!(!is_of_memtrace(Pid(1), own, true));
+        drop(child.stdin.take());
+        child.wait().unwrap();
     }
 
     #[test]

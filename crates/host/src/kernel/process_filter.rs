@@ -16,7 +16,7 @@ use memtrace_model::{CgroupId, FilterRule, Pid, ProcessAttribute, Traits};
 use super::bpf::Bpf;
 use super::error::KernelError;
 use super::file_id;
-use super::memtraces::{MemtraceExecutable, MemtraceProcess, Memtraces, can_trace};
+use super::memtraces::{MemtraceExecutable, MemtraceProcess, Memtraces, is_of_memtrace};
 use super::wire_type::MapEntry;
 use crate::procfs::{self, Hierarchies};
 use crate::target_files::known_facts;
@@ -138,9 +138,8 @@ impl Condition {
         let rule = match &self.subject {
             Subject::Rule(rule) => rule,
             Subject::Memtrace(MemtraceExecutable { file, user, needs_parent, .. }) => {
-                let is_run = !needs_parent && traits.exe == Some(*file) && traits.user == Some(*user);
-                // The credentials of a process that has exited are not known.
-                return is_run && procfs::credentials(pid).as_ref().is_none_or(can_trace);
+                let is_run = traits.exe == Some(*file) && traits.user == Some(*user);
+                return is_run && is_of_memtrace(pid, *file, *needs_parent);
             }
             Subject::MemtraceProcess(process) => {
                 let is_same = traits.exe.is_none_or(|exe| exe == process.file);
@@ -361,6 +360,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::kernel::memtraces::can_trace;
 
     fn condition(attribute: ProcessAttribute, exclude: bool) -> Condition {
         Condition::resolve(FilterRule { attribute, exclude }).unwrap()
