@@ -86,7 +86,8 @@ pub struct Report<
     /// Highest value of the live bytes. Only if `processes` has a single entry, because peaks of several processes are
     /// at different times.
     pub peak_bytes: Option<u64>,
-    /// Allocations left out by `--min-size` and `--max-size`. No other number includes them.
+    /// Allocations left out by `--min-size`, `--max-size`, `--thread` and `--exclude thread=NAME`. No other number includes
+    /// them.
     pub filtered: Blocks,
     /// Only if the minimum size was raised during the trace to stay below `--max-overhead`: numbers of smaller blocks
     /// are lower bounds.
