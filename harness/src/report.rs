@@ -125,6 +125,12 @@ impl Report {
         self.losses.values().sum()
     }
 
+    /// Returns the notes, except those about other tracers: the tests of another lane can trace the same functions.
+    #[must_use]
+    pub fn notes_of_target(&self) -> Vec<&str> {
+        self.notes.iter().map(AsRef::as_ref).filter(|note| !note.contains(" other tracer")).collect()
+    }
+
     /// Returns the entries of one process: one for each of its images, in their order.
     #[must_use]
     pub fn entries_of(&self, pid: u32) -> Vec<&ProcessReport> {

@@ -30,7 +30,7 @@ fn trace(name: &str, arguments: &[&str], options: &[&str]) -> (Report, VictimTot
 fn assert_exact(name: &str, arguments: &[&str], options: &[&str]) {
     let (report, expected) = trace(name, arguments, options);
     report.assert_equals(&expected);
-    assert_eq!(report.notes, [""; 0]);
+    assert_eq!(report.notes_of_target(), [""; 0]);
 }
 
 /// Victims that call the functions of one allocator each.

@@ -49,7 +49,7 @@ fn assert_plausible(expected: &VictimTotals) {
 
 /// Returns the notes of a report, except the note about the overhead, which depends on the machine.
 fn notes_of(report: &Report) -> Vec<&str> {
-    report.notes.iter().map(AsRef::as_ref).filter(|note| !note.starts_with("tracing took at least")).collect()
+    report.notes_of_target().into_iter().filter(|note| !note.starts_with("tracing took at least")).collect()
 }
 
 #[test]
