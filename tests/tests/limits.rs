@@ -111,7 +111,7 @@ fn required_memory_is_named() {
     let wrapper = inside(&cgroup);
     let wrapper: Vec<_> = wrapper.iter().map(String::as_str).collect();
     let trace = Trace::victim(&victim).wrapped_in(&wrapper).options(&["--shards", "2"]);
-    trace.run().assert_refused(FAILED, &["needs 40.00 MiB", "its memory cgroup leaves", "--shards 1"]);
+    trace.run().assert_refused(FAILED, &["needs 40.00 MiB", "its memory cgroup leaves", "in another one"]);
     let trace = Trace::victim(&victim).wrapped_in(&wrapper).options(&["--memory-limit", "1GiB"]);
     trace.run().assert_refused(FAILED, &["out of memory", "--memory-limit"]);
 }

@@ -43,8 +43,8 @@ pub(crate) struct TuningArgs {
 
     /// Use at most this memory while tracing, as in 64MiB
     ///
-    /// It is for memtrace's own memory, BPF maps and rings. At least 40MiB with two shards. --ring-size and --max-live
-    /// remain upper limits. With --all and selections the default is 256MiB (352MiB with a recording) or, if that is
+    /// It is for memtrace's own memory, BPF maps and rings. At least 40MiB, and some more with tags, activity or more
+    /// than 30 processors. --ring-size and --max-live remain upper limits. With --all and selections the default is 256MiB (352MiB with a recording) or, if that is
     /// less, a quarter of the limit of the memory cgroup that memtrace runs in. --pid and commands have no limit,
     /// unless that cgroup leaves less than 512MiB.
     #[arg(long, value_name = "SIZE", value_parser = units::size, hide_short_help = true, help_heading = TUNING)]

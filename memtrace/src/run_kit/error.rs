@@ -319,9 +319,7 @@ impl Error {
                 format!("nothing was traced; give --memory-limit {} or more", format::size_argument(required.0))
             }
             Self::Memory { .. } => {
-                "nothing was traced; raise the limit of the cgroup, run memtrace in another one, or \
-                                    lower the need with --shards 1"
-                    .into()
+                "nothing was traced; raise the limit of the cgroup, or run memtrace in another one".into()
             }
             Self::OutOfMemory { .. } => "BPF maps count towards the memory cgroup of memtrace; give a lower \
                                          --memory-limit, or run it in a cgroup with more memory"
