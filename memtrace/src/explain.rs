@@ -29,54 +29,53 @@ use memtrace_host::procfs::MemoryReader;
 use memtrace_host::procfs::Objects;
 use memtrace_host::procfs::Process;
 use memtrace_host::procfs::ProcessError;
-use memtrace_host::procfs::{Tmpfs, cgroup_memory, counted, machine_pressure, page_size};
+use memtrace_host::procfs::{Tmpfs, cgroup_memory, counted, machine_pressure, page_size, read_image};
 use memtrace_host::procfs::{Vma, vmas};
-use memtrace_host::target_files::open_object;
+use memtrace_host::target_files::{TargetFiles, open_object};
 use memtrace_host::unread_files;
-use memtrace_object::allocators::Survey;
+use memtrace_object::allocators::{self, UserHooks};
 use memtrace_object::elf::{self, Elf};
 
 /// Maximum number of attempts to read the VMAs without a change of the RSS.
 const ATTEMPTS: u32 = 5;
 
-/// Attributes the memory of `process` to owners: heap, stacks, files and others. `survey`: the allocators of the
-/// process. `objects`: cache of the open files that the process has mapped. After `deadline`, no memory of the process is read.
+/// Attributes the memory of `process` to owners: heap, stacks, files and others. After `deadline`, no memory of the process is
+/// read.
 ///
 /// # Errors
 ///
 /// Errors of reading `/proc`: the process has exited, or permission is missing. If only the memory of the process
 /// cannot be read, the function succeeds, and the explanation states this as the reason for unknown values.
-pub(crate) fn explain(
-    process: &Process,
-    survey: &Survey,
-    objects: &mut Objects,
-    deadline: Option<Instant>,
-) -> Result<Explanation, ProcessError> {
+fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, ProcessError> {
     let pid = process.pid;
+    // Keeps the files of the image's objects open.
+    let mut objects = Objects::new();
+    let image = read_image(pid, &mut objects)?;
+    let survey = allocators::survey(&image, &UserHooks::default(), &TargetFiles);
     let reader = MemoryReader::open(pid, deadline);
     let tmpfs = Tmpfs::of(pid);
     let threads = stacks::threads(pid);
     let (vmas, before, after) = read_vmas_consistently(process)?;
-    let provider = allocator::malloc_provider(survey);
+    let provider = allocator::malloc_provider(&survey);
     let glibc = match (&provider, &reader) {
         (MallocProvider::Glibc | MallocProvider::Unknown, Ok(reader)) => {
             Some(glibc::walk_heap(reader, &assemble::regions(&vmas, &tmpfs)))
         }
         _ => None,
     };
-    let variables = variables(process, &vmas, objects);
+    let variables = variables(process, &vmas, &mut objects);
     let threads_count = threads.count;
     let memory = ProcessMemory {
         vmas,
         tmpfs,
         threads,
         provider,
-        other_allocators: allocator::other_allocators(survey),
+        other_allocators: allocator::other_allocators(&survey),
         glibc,
         variables,
     };
     let parts = assemble::assemble(&memory, &ProcessInspector(&reader));
-    Ok(Explanation {
+    let explanation = Explanation {
         pid,
         comm: process.comm.clone(),
         exe: process.exe.clone(),
@@ -96,7 +95,9 @@ pub(crate) fn explain(
         cgroup: cgroup_memory(pid),
         pressure: machine_pressure(),
         file_timeouts: unread_files::take().values().sum(),
-    })
+    };
+    // If the process has exited, the pid may belong to another one by now.
+    if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
 }
 
 /// Reads the VMAs, and the status counters before and after them. If the RSS has changed between the counters, reads all again,

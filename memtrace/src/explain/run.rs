@@ -1,11 +1,6 @@
 //! Analyses the memory of processes without tracing them, and writes the explanation.
 
 use memtrace_host::procfs;
-use memtrace_host::procfs::{Objects, ProcessError};
-use memtrace_host::target_files::TargetFiles;
-use memtrace_model::{Explanation, Pid};
-use memtrace_object::allocators;
-use memtrace_object::allocators::UserHooks;
 use memtrace_report::{Format, PageOptions};
 
 use super::process_error;
@@ -49,7 +44,8 @@ pub(crate) fn run(config: &Config) -> Result<bool, Error> {
     if let Target::Pids { pids, children: false } = &config.target
         && let [pid] = pids[..]
     {
-        let page = analyse(pid).map_err(|error| process_error::user_error(pid, error))?;
+        let page = procfs::inspect(pid).and_then(|process| super::explain(&process, None));
+        let page = page.map_err(|error| process_error::user_error(pid, error))?;
         write(outputs, &|format, to_stdout, out| match format {
             Format::Json => memtrace_report::write_explanation_json(&page, out),
             _ => memtrace_report::write_explanation_text(&page, options(NAMES, to_stdout), out),
@@ -69,15 +65,4 @@ fn write(outputs: Outputs, content: &Content<'_>) -> Result<(), Error> {
     // An explanation can be made again, so it needs no rescue file.
     let (_, failures) = outputs.fill(content, &[]);
     if failures.is_empty() { Ok(()) } else { Err(Error::NotWritten(failures)) }
-}
-
-fn analyse(pid: Pid) -> Result<Explanation, ProcessError> {
-    let process = procfs::inspect(pid)?;
-    // Keeps the files of the image's objects open.
-    let mut objects = Objects::new();
-    let image = procfs::read_image(pid, &mut objects)?;
-    let survey = allocators::survey(&image, &UserHooks::default(), &TargetFiles);
-    let explanation = super::explain(&process, &survey, &mut objects, None)?;
-    // If the process has exited, the pid may belong to another one by now.
-    if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
 }

@@ -11,14 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use memtrace_host::kernel::Memtraces;
-use memtrace_host::procfs::{self, MemoryGroups, Objects, Process, ProcessError};
-use memtrace_host::target_files::TargetFiles;
+use memtrace_host::procfs::{self, MemoryGroups, Process, ProcessError};
 use memtrace_host::unread_files;
 use memtrace_model::{
-    Bytes, Comm, Explanation, HeapSource, Pid, ProcessAttribute, ProcessUse, ProcessesUse, SelectedCgroup,
-    SelectionExplanation, UnreadProcess, UnreadProcesses, UnreadReason,
+    Bytes, Comm, HeapSource, Pid, ProcessAttribute, ProcessUse, ProcessesUse, SelectedCgroup, SelectionExplanation,
+    UnreadProcess, UnreadProcesses, UnreadReason,
 };
-use memtrace_object::allocators::{self, UserHooks};
 
 use super::process_error;
 use crate::run_kit::error::Error;
@@ -177,7 +175,7 @@ fn read_heaps(heaps: Vec<(usize, Process)>, processes: &mut [ProcessUse]) -> u64
         if usage.sizes.resident.0 as f64 > most {
             continue;
         }
-        let Some(explanation) = explain_process(&process, deadline) else { continue };
+        let Ok(explanation) = super::explain(&process, Some(deadline)) else { continue };
         timeouts += explanation.file_timeouts;
         let HeapSource::Known(stats) = explanation.heap.source else { continue };
         // After the deadline, arenas may be missing.
@@ -188,15 +186,6 @@ fn read_heaps(heaps: Vec<(usize, Process)>, processes: &mut [ProcessUse]) -> u64
         }
     }
     timeouts
-}
-
-/// Explains a process; returns `None` if it cannot be read any more.
-fn explain_process(process: &Process, deadline: Instant) -> Option<Explanation> {
-    let mut objects = Objects::new();
-    let image = procfs::read_image(process.pid, &mut objects).ok()?;
-    let survey = allocators::survey(&image, &UserHooks::default(), &TargetFiles);
-    let explanation = super::explain(process, &survey, &mut objects, Some(deadline)).ok()?;
-    (!process.has_exited()).then_some(explanation)
 }
 
 /// Returns the control groups of a selection, and the paths of selected ones with unknown memory.

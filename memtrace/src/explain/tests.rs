@@ -1,17 +1,11 @@
 use harness::fixtures::Running;
 use memtrace_host::procfs::inspect;
-use memtrace_host::procfs::read_image;
-use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{HeapSource, Pid};
-use memtrace_object::allocators::{UserHooks, survey};
 
 use super::*;
 
 fn explain_process(pid: Pid) -> Result<Explanation, ProcessError> {
-    let process = inspect(pid)?;
-    let mut objects = Objects::new();
-    let image = read_image(pid, &mut objects)?;
-    explain(&process, &survey(&image, &UserHooks::default(), &TargetFiles), &mut objects, None)
+    explain(&inspect(pid)?, None)
 }
 
 #[test]
