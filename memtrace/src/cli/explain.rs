@@ -86,10 +86,6 @@ pub(super) fn run(args: ExplainArgs, console: &Console) -> Exit {
 }
 
 fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
-    if args.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_))) {
-        return Err(ArgConflict::new("--exclude thread= does not apply to explanations", "exclude processes"));
-    }
-    let outputs = resolve_view(args.outputs, args.format, "explanations", Format::OF_EXPLANATIONS)?;
     let target = TargetArgs {
         pids: args.pids,
         all: args.all,
@@ -98,12 +94,11 @@ fn config(args: ExplainArgs) -> Result<Config, ArgConflict> {
         cgroups: args.cgroups,
         users: args.users,
         exclude: args.exclude,
-        wait: false,
         children: args.children,
-        no_children: false,
-        hold_exec: false,
-        command: Vec::new(),
+        ..TargetArgs::default()
     };
+    target.refuse_excluded_threads("explanations")?;
+    let outputs = resolve_view(args.outputs, args.format, "explanations", Format::OF_EXPLANATIONS)?;
     if !target.selects_processes() {
         return Err(ArgConflict::new(
             "no process is given",

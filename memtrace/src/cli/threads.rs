@@ -162,9 +162,7 @@ fn config(args: ThreadsArgs) -> Result<ThreadsConfig, ArgConflict> {
     if args.max_threads == 0 {
         return Err(ArgConflict::new("--max-threads 0 shows no thread", "give at least 1"));
     }
-    if args.target.excluded_threads().next().is_some() {
-        return Err(ArgConflict::new("--exclude thread= does not apply to monitored threads", "exclude processes"));
-    }
+    args.target.refuse_excluded_threads("monitored threads")?;
     let size_limit = args.size_limit.unwrap_or(DEFAULT_SIZE);
     check_size_limit(size_limit)?;
     if let Some(path) = args.output.as_deref().filter(|path| Format::of_path(path) != Some(Format::Perfetto)) {

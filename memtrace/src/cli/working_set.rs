@@ -1,5 +1,6 @@
 //! `memtrace wss`: its options, configuration and exit code.
 
+use std::mem;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -109,6 +110,22 @@ pub(super) struct WorkingSetArgs {
     general: GeneralArgs,
 }
 
+impl WorkingSetArgs {
+    /// Takes the options that select the processes.
+    fn take_target(&mut self) -> TargetArgs {
+        TargetArgs {
+            pids: mem::take(&mut self.pids),
+            all: self.all,
+            comms: mem::take(&mut self.comms),
+            exes: mem::take(&mut self.exes),
+            cgroups: mem::take(&mut self.cgroups),
+            users: mem::take(&mut self.users),
+            exclude: mem::take(&mut self.exclude),
+            ..TargetArgs::default()
+        }
+    }
+}
+
 /// Runs `memtrace wss`.
 pub(super) fn run(args: WorkingSetArgs, console: &Console) -> Exit {
     let (quiet, verbose) = (args.general.quiet, args.general.verbose);
@@ -125,11 +142,10 @@ pub(super) fn run(args: WorkingSetArgs, console: &Console) -> Exit {
 }
 
 /// Returns the configuration of the measurement.
-fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
-    check_target(&args)?;
-    if args.exclude.iter().any(|excluded| matches!(excluded, Excluded::Threads(_))) {
-        return Err(ArgConflict::new("--exclude thread= does not apply to working sets", "exclude processes"));
-    }
+fn config(mut args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
+    let target = args.take_target();
+    check_target(&target)?;
+    target.refuse_excluded_threads("working sets")?;
     let mode = mode(&args)?;
     check_method(&args, mode)?;
     let outputs = resolve_view(args.outputs, args.format, "working sets", Format::OF_WORKING_SETS)?;
@@ -146,20 +162,6 @@ fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
             "give the time of a measurement without an option, as in `memtrace wss --pid PID 10s`, or add --every",
         ));
     }
-    let target = TargetArgs {
-        pids: args.pids,
-        all: args.all,
-        comms: args.comms,
-        exes: args.exes,
-        cgroups: args.cgroups,
-        users: args.users,
-        exclude: args.exclude,
-        wait: false,
-        children: false,
-        no_children: false,
-        hold_exec: false,
-        command: Vec::new(),
-    };
     let target = target.resolve(false)?;
     Ok(WorkingSetConfig {
         target,
@@ -173,11 +175,9 @@ fn config(args: WorkingSetArgs) -> Result<WorkingSetConfig, ArgConflict> {
 }
 
 /// Refuses a measurement of no process. Unlike a trace, it has no command as a target.
-fn check_target(args: &WorkingSetArgs) -> Result<(), ArgConflict> {
-    let has_name = [&args.comms, &args.users].iter().any(|given| !given.is_empty());
-    let has_path = [&args.exes, &args.cgroups].iter().any(|given| !given.is_empty());
+fn check_target(target: &TargetArgs) -> Result<(), ArgConflict> {
     // An exclusion without a selection has an error of its own.
-    if args.all || has_name || has_path || !args.pids.is_empty() || !args.exclude.is_empty() {
+    if target.selects_processes() || !target.exclude.is_empty() {
         return Ok(());
     }
     Err(ArgConflict::new(

@@ -16,7 +16,7 @@ use crate::targets::select::Target;
 const MAX_THREAD_NAME: usize = 15;
 
 /// The processes, as given.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct TargetArgs {
     /// Trace this running process
     ///
@@ -193,6 +193,15 @@ impl TargetArgs {
     /// Returns true if an option selects processes by their name, executable, control group or user.
     pub(crate) const fn selects_by_attribute(&self) -> bool {
         !self.comms.is_empty() || !self.exes.is_empty() || !self.cgroups.is_empty() || !self.users.is_empty()
+    }
+
+    /// Refuses excluded threads. `subject`: results of the command, in the plural.
+    pub(crate) fn refuse_excluded_threads(&self, subject: &str) -> Result<(), ArgConflict> {
+        if self.excluded_threads().next().is_some() {
+            let message = format!("--exclude thread= does not apply to {subject}");
+            return Err(ArgConflict::new(message, "exclude processes"));
+        }
+        Ok(())
     }
 
     /// Returns the names of the excluded threads.
