@@ -8,7 +8,7 @@ use memtrace_model::{Bytes, columns_of, format, plain, printable, shortened};
 use super::console::{Console, Style, paint};
 use super::progress::{self, LogLines};
 use crate::run_kit::observer::{Observer, Progress, StepDisplay, TableSize};
-use crate::run_kit::text_layout::terminal_size;
+use crate::run_kit::text_layout::{line_width, terminal_size};
 
 /// Assumed size of a terminal that does not report its size.
 const ASSUMED: TableSize = TableSize { columns: 80, lines: 24 };
@@ -38,7 +38,7 @@ impl StepDisplay for StepLine {
     fn show(&mut self, text: &str, is_new: bool) {
         let Self(console) = self;
         if console.is_terminal() {
-            console.status(&cut(text));
+            console.status(&shortened(text, width()));
         } else if is_new {
             write_note(console, text);
         }
@@ -96,9 +96,9 @@ impl Observer for Terminal {
         if !self.console.is_terminal() || self.shares_terminal {
             return None;
         }
-        let TableSize { columns, lines } = size();
-        // A line that fills the last column would wrap on some terminals. The last line shows the progress.
-        Some(TableSize { columns: columns.saturating_sub(1), lines: lines.saturating_sub(2) })
+        let size = size();
+        // The last line shows the progress.
+        Some(TableSize { columns: line_width(size), lines: size.lines.saturating_sub(2) })
     }
 
     fn summary_size(&self) -> Option<TableSize> {
@@ -107,7 +107,7 @@ impl Observer for Terminal {
 
     fn output_columns(&self) -> Option<usize> {
         let out = io::stdout();
-        out.is_terminal().then(|| terminal_size(&out).unwrap_or(ASSUMED).columns.saturating_sub(1))
+        out.is_terminal().then(|| line_width(terminal_size(&out).unwrap_or(ASSUMED)))
     }
 
     fn table(&mut self, text: &str) {
@@ -159,14 +159,9 @@ fn write_note(console: &Console, text: &str) {
     console.styled_line(&format!("{head} {}", plain(text)));
 }
 
-/// Cuts a line at the width of the terminal.
-fn cut(line: &str) -> String {
-    shortened(line, width())
-}
-
-/// Returns the width of a line. A line that fills the last column of the terminal would wrap on some terminals.
+/// Returns the maximum width of a line on standard error.
 fn width() -> usize {
-    size().columns.saturating_sub(1)
+    line_width(size())
 }
 
 /// Returns the size of the terminal of standard error.

@@ -22,8 +22,7 @@ pub(crate) fn layout(terminal: Option<TableSize>, has_number: bool) -> TextLayou
         Some(size) => ListedSites::Fitting(size.lines.saturating_sub(FREE_LINES)),
         None => ListedSites::Large,
     };
-    // A line that fills the last column would wrap on some terminals.
-    let columns = terminal.map(|size| size.columns.saturating_sub(1).max(LEAST_COLUMNS));
+    let columns = terminal.map(|size| line_width(size).max(LEAST_COLUMNS));
     TextLayout { sites, columns: columns.unwrap_or(TextLayout::default().columns) }
 }
 
@@ -44,6 +43,11 @@ pub(crate) fn write(
         }
         _ => memtrace_report::write(format, profile, options, out),
     }
+}
+
+/// Returns the maximum width of a line. A line that fills the last column would wrap on some terminals.
+pub(crate) const fn line_width(terminal: TableSize) -> usize {
+    terminal.columns.saturating_sub(1)
 }
 
 /// Returns the size of a terminal; `None` if `stream` is no terminal, or if the terminal does not report its size.

@@ -199,8 +199,7 @@ impl ReportWriter<'_> {
                     memtrace_report::write_accounts(format, &table, &options(width), out)
                 };
                 let (written, failures) = outputs.fill(&content, &outputs::rescue_directories());
-                // A line that fills the last column would wrap on some terminals.
-                let width = self.observer.summary_size().map(|size| size.columns.saturating_sub(1));
+                let width = self.observer.summary_size().map(text_layout::line_width);
                 (written, failures, (!report.shows_text()).then(|| text_of_accounts(&table, &options(width))))
             }
             None => {
