@@ -79,20 +79,10 @@ impl Column {
         self.cells.iter().map(|cell| columns_of(cell)).chain([self.head.len(), self.least]).max().unwrap_or(0)
     }
 
-    /// Returns the width for which [`fit`] leaves out other columns, with the gap before the column.
-    fn needed(&self, is_last: bool) -> usize {
-        let width = match self.kind {
-            Kind::Names(_) => self.width().min(READABLE.max(self.head.len())),
-            Kind::Text if is_last => self.width().min(LEAST),
-            Kind::Text | Kind::Numbers => self.width(),
-        };
-        GAP.len() + width
-    }
-
-    /// Returns the minimum width.
-    fn shortest(&self, is_last: bool) -> usize {
+    /// Returns the minimum width if names are shortened to `name` columns of a terminal: [`READABLE`] or [`SHORTEST`].
+    fn least_width(&self, is_last: bool, name: usize) -> usize {
         match self.kind {
-            Kind::Names(_) => self.width().min(SHORTEST.max(self.head.len())),
+            Kind::Names(_) => self.width().min(name.max(self.head.len())),
             Kind::Text if is_last => self.width().min(LEAST),
             Kind::Text | Kind::Numbers => self.width(),
         }
@@ -120,7 +110,7 @@ pub(super) struct Fit {
 pub(super) fn fit(columns: Vec<Column>, width: usize) -> Fit {
     let mut order: Vec<usize> = (0..columns.len()).filter(|&index| columns[index].importance < ALWAYS).collect();
     order.sort_by_key(|&index| columns[index].importance);
-    let needed = |index: usize| columns[index].needed(index + 1 == columns.len());
+    let needed = |index: usize| GAP.len() + columns[index].least_width(index + 1 == columns.len(), READABLE);
     let mut excess = (0..columns.len()).map(needed).sum::<usize>().saturating_sub(width);
     let mut is_left_out = vec![false; columns.len()];
     for index in order {
@@ -145,9 +135,7 @@ impl Fit {
     /// Returns the lines of the table. If even the most important columns need more than `width`, the only line says
     /// so.
     pub(super) fn lines(&self, width: usize) -> Vec<String> {
-        let last = self.columns.len().saturating_sub(1);
-        let shortest = |(index, column): (usize, &Column)| GAP.len() + column.shortest(index == last);
-        let needed: usize = self.columns.iter().enumerate().map(shortest).sum();
+        let needed = shortest(&self.columns).map(|shortest| GAP.len() + shortest).sum::<usize>();
         if needed > width {
             return vec![format!("too narrow: {needed} columns are needed, and there are {width}")];
         }
@@ -200,8 +188,7 @@ fn lines(columns: &[Column], width: usize) -> Vec<String> {
 /// widest columns are narrowed first.
 fn widths(columns: &[Column], width: usize) -> Vec<usize> {
     let mut widths: Vec<_> = columns.iter().map(Column::width).collect();
-    let shortest: Vec<_> =
-        columns.iter().enumerate().map(|(index, column)| column.shortest(index + 1 == columns.len())).collect();
+    let shortest: Vec<_> = shortest(columns).collect();
     let mut excess = (widths.iter().sum::<usize>() + GAP.len() * columns.len()).saturating_sub(width);
     while excess > 0 {
         let mut narrowable: Vec<_> = (0..widths.len()).filter(|&index| widths[index] > shortest[index]).collect();
@@ -214,6 +201,11 @@ fn widths(columns: &[Column], width: usize) -> Vec<usize> {
         excess -= step;
     }
     widths
+}
+
+/// Returns the minimum width of each column.
+fn shortest(columns: &[Column]) -> impl Iterator<Item = usize> {
+    columns.iter().enumerate().map(move |(index, column)| column.least_width(index + 1 == columns.len(), SHORTEST))
 }
 
 /// Returns the width of columns, each with the gap before it.
