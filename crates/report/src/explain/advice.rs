@@ -67,6 +67,11 @@ pub(super) fn write(all: &[Advice], painter: &Painter, out: &mut dyn io::Write) 
     Ok(())
 }
 
+/// Returns true if `part` reaches the share of `whole` and the size.
+pub(super) fn is_much(part: Bytes, whole: Bytes, (least_share, least): (f64, Bytes)) -> bool {
+    share(part, whole) >= least_share && part >= least
+}
+
 pub(super) fn plain(text: String) -> Advice {
     Advice { weight: Weight::Plain, text, command: None }
 }
@@ -181,19 +186,18 @@ fn runtime(page: &Explanation) -> Option<&'static str> {
 fn free(page: &Explanation) -> Option<Advice> {
     let all = rss_parts::list(page);
     let free = all.iter().find(|part| part.kind == PartKind::HeapFree)?;
-    let share = share(free.resident, page.counted.rss);
-    let is_much = share >= MUCH_FREE.0 && free.resident >= MUCH_FREE.1;
+    let rss = page.counted.rss;
     let HeapSource::Known(stats) = &page.heap.source else { return None };
     let arenas = match stats.arenas {
         0 | 1 => String::new(),
         arenas => format!("; with {arenas} arenas, fewer (MALLOC_ARENA_MAX=2) would keep less"),
     };
-    is_much.then(|| {
+    is_much(free.resident, rss, MUCH_FREE).then(|| {
         warning(format!(
             "{} ({}) is free heap memory that glibc has not returned to the kernel: malloc_trim(3) returns at least {} of \
              it{arenas}.",
             free.resident,
-            number::percent(share),
+            number::percent(share(free.resident, rss)),
             stats.trimmable
         ))
     })

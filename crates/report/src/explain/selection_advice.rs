@@ -6,7 +6,7 @@ use memtrace_model::{
     Bytes, CgroupMemory, KernelMemory, SelectedCgroup, SelectionExplanation, UnreadProcess, UnreadReason,
 };
 
-use super::advice::{Advice, MUCH_FREE, limit, oom_kills, plain, pressure, warning};
+use super::advice::{Advice, MUCH_FREE, is_much, limit, oom_kills, plain, pressure, warning};
 use super::rss_parts::share;
 use crate::escape;
 
@@ -37,11 +37,6 @@ pub(super) fn conclusions(page: &SelectionExplanation) -> Vec<Advice> {
     }
     all.extend(waits);
     all
-}
-
-/// Returns true if `part` reaches the share of `whole` and the size.
-fn is_much(part: Bytes, whole: Bytes, (least_share, least): (f64, Bytes)) -> bool {
-    share(part, whole) >= least_share && part >= least
 }
 
 /// Names the processes that were not read, by reason.
