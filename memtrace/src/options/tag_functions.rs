@@ -233,11 +233,7 @@ fn offset(text: &str) -> Result<(&str, i32), String> {
     let (pointer, offset) = text.split_at(after + sign);
     let (sign, digits) = offset.split_at(1);
     let digits = digits.trim();
-    let number = match digits.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => digits.parse(),
-    };
-    let number = number.ok().filter(|_| !digits.contains('+')).and_then(|number| i32::try_from(number).ok());
+    let number = decimal_or_hex(digits).filter(|_| !digits.contains('+')).and_then(|number| i32::try_from(number).ok());
     let number = number.filter(|number| *number <= MAX_OFFSET);
     let number = number.ok_or_else(|| format!("`{digits}` is no offset: use a number of at most {MAX_OFFSET:#x}"))?;
     Ok((pointer.trim(), if sign == "-" { -number } else { number }))
@@ -246,11 +242,15 @@ fn offset(text: &str) -> Result<(&str, i32), String> {
 fn condition(text: &str) -> Result<(u8, u32), String> {
     let (tested, value) = text.split_once("==").ok_or_else(|| format!("`{text}` is no condition, as in if=arg0==7"))?;
     let value = value.trim();
-    let number = match value.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16),
-        None => value.parse(),
-    };
-    Ok((argument(tested)?, number.map_err(|_| format!("`{value}` is no number of at most 32 bits"))?))
+    let number = decimal_or_hex(value);
+    Ok((argument(tested)?, number.ok_or_else(|| format!("`{value}` is no number of at most 32 bits"))?))
+}
+
+fn decimal_or_hex(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
 }
 
 /// A function that changes the current tag.
