@@ -43,8 +43,8 @@ struct Step {
 impl StartProgress {
     /// Starts with a step. Nothing is shown without a `display`.
     pub(crate) fn start(name: &str, display: Option<Box<dyn StepDisplay>>) -> Self {
-        let step = Step { number: 0, name: name.to_owned(), begin: Instant::now(), done: 0, parts: 0, is_over: false };
-        let shared = Arc::new(Shared { step: Mutex::new(step), changed: Condvar::new() });
+        let step = Mutex::new(Step::new(0, name.to_owned()));
+        let shared = Arc::new(Shared { step, changed: Condvar::new() });
         let start = |mut display: Box<dyn StepDisplay>| {
             let shared = Arc::clone(&shared);
             let thread = thread::Builder::new().name(String::from("memtrace-start"));
@@ -58,14 +58,7 @@ impl StartProgress {
     /// Begins the next step. `name` is a phrase such as "loading BPF programs".
     pub(crate) fn begin(&self, name: impl Into<String>) {
         let mut step = self.shared.step();
-        *step = Step {
-            number: step.number + 1,
-            name: name.into(),
-            begin: Instant::now(),
-            done: 0,
-            parts: 0,
-            is_over: false,
-        };
+        *step = Step::new(step.number + 1, name.into());
         drop(step);
         self.shared.changed.notify_one();
     }
@@ -95,6 +88,10 @@ impl Shared {
 }
 
 impl Step {
+    fn new(number: u64, name: String) -> Self {
+        Self { number, name, begin: Instant::now(), done: 0, parts: 0, is_over: false }
+    }
+
     fn text(&self) -> String {
         match self.parts {
             0 => self.name.clone(),
