@@ -9,6 +9,7 @@ use std::ops::Range;
 use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, is_full, rows_of_step};
+use super::quantities::{add_value, merged_value};
 use super::schema::{ACCOUNT, ADD_EARLIER_MARKS, ADD_LEFT_OUT, add_amounts, sums_of_amounts};
 use super::short_threads;
 use super::text::nanoseconds;
@@ -25,7 +26,7 @@ struct Table {
     key: &'static str,
     rows: Rows,
     /// Assignments that add the values of a new row to an existing row. If there are none, the existing row remains
-    /// as it is. [`Rows::Amounts`] has its own assignments.
+    /// as it is. [`Rows::Amounts`] and [`Rows::Values`] have their own assignments.
     add: &'static [&'static str],
 }
 
@@ -33,6 +34,8 @@ struct Table {
 enum Rows {
     /// One row for each key, with the sums of the quantities. The sums are added to an existing row of the key.
     Amounts,
+    /// One row for each key, with the sum or the maximum of `value`. It is added to an existing row of the key.
+    Values,
     /// One row for each key, with these aggregate expressions.
     Groups(&'static str),
     /// The latest row of each key, with this column.
@@ -57,20 +60,15 @@ const TABLES: [Table; 16] = [
         name: "image_change",
         first: Some("image"),
         key: "image, class, quantity, idx",
-        // 208 is `peak_rss_bytes`; 214 and 215 are `demoted_at_ticks` and `demoted_min_bytes`; 223 is
-        // `shares_memory_of`; 225 is `resident_unknown`.
-        rows: Rows::Groups("iif(quantity IN (208, 214, 215, 223, 225), max(value), sum(value))"),
-        add: &[
-            "value = iif(quantity IN (208, 214, 215, 223, 225), max(value, excluded.value), value + excluded.value)",
-        ],
+        rows: Rows::Values,
+        add: &[],
     },
     Table {
         name: "stall_change",
         first: Some("image"),
         key: "image, kind, cgroup_id, quantity, idx",
-        // 302 is `longest_ns`.
-        rows: Rows::Groups("iif(quantity = 302, max(value), sum(value))"),
-        add: &["value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)"],
+        rows: Rows::Values,
+        add: &[],
     },
     Table {
         name: "merged_image",
@@ -265,6 +263,7 @@ impl Compaction {
         let groups = |values: &str| format!("SELECT {into}, {key}, {values} FROM {name} WHERE {old} GROUP BY {key}");
         let new = match rows {
             Rows::Amounts => groups(&sums_of_amounts()),
+            Rows::Values => groups(&merged_value()),
             Rows::Groups(values) => groups(values),
             // SQLite takes the other columns from the row with the largest interval (sqlite.org/lang_select.html, bare
             // columns).
@@ -277,7 +276,11 @@ impl Compaction {
                 format!("SELECT {into}, {key}, {columns} FROM {name} WHERE {old} ORDER BY interval DESC")
             }
         };
-        let add = if let Rows::Amounts = rows { add_amounts() } else { add.join(", ") };
+        let add = match rows {
+            Rows::Amounts => add_amounts(),
+            Rows::Values => add_value(),
+            Rows::Groups(_) | Rows::Last(_) | Rows::Each(_) => add.join(", "),
+        };
         let conflict = if add.is_empty() { String::from("NOTHING") } else { format!("UPDATE SET {add}") };
         transaction.execute(&format!("INSERT INTO {name} {new} ON CONFLICT DO {conflict}"), [])?;
         transaction.execute(&format!("DELETE FROM {name} WHERE {old}"), [])?;

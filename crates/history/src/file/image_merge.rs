@@ -11,7 +11,7 @@ use memtrace_model::EventClass;
 use rusqlite::{Connection, Result, Transaction, params};
 
 use super::merge_step::{MIN_ROWS, first_number, is_full, rows_of_step};
-use super::quantities::class_number;
+use super::quantities::{add_value, class_number, list_image_values, merged_value};
 use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
 use super::usage_columns::{ADD_THREADS, ADD_USAGE, USAGE};
@@ -88,20 +88,8 @@ const REMOVE: [&str; 8] = [
     "DELETE FROM image WHERE id IN (SELECT image FROM temp.old_image WHERE image >= ?1 AND image < ?2)",
 ];
 
-/// Adds the rows of a step to the groups, and empties the temporary tables. 205, 223 and 225 are `peak_bytes`,
-/// `shares_memory_of` and `resident_unknown`, which groups do not have; 208 is `peak_rss_bytes`; 214 and 215 are
-/// `demoted_at_ticks` and `demoted_min_bytes`; 302 is `longest_ns`.
-const ADD: [&str; 7] = [
-    "INSERT INTO image_change
-        SELECT interval, target, class, quantity, idx, iif(quantity IN (208, 214, 215), max(value), sum(value)) FROM temp.batch_value
-            JOIN temp.old_image AS merged ON merged.image = batch_value.image
-            WHERE quantity NOT IN (205, 223, 225) GROUP BY interval, target, class, quantity, idx
-        ON CONFLICT DO UPDATE SET value = iif(quantity IN (208, 214, 215), max(value, excluded.value), value + excluded.value)",
-    "INSERT INTO stall_change
-        SELECT interval, target, kind, cgroup_id, quantity, idx, iif(quantity = 302, max(value), sum(value))
-            FROM temp.batch_stall JOIN temp.old_image AS merged ON merged.image = batch_stall.image
-            WHERE true GROUP BY interval, target, kind, cgroup_id, quantity, idx
-        ON CONFLICT DO UPDATE SET value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)",
+/// Adds the numbers of images of a step to the groups, and empties the temporary tables.
+const ADD: [&str; 5] = [
     "INSERT INTO merged_image SELECT * FROM temp.batch_count WHERE true ON CONFLICT DO UPDATE SET
         images = images + excluded.images, traced_ns = traced_ns + excluded.traced_ns,
         inherited_frees = inherited_frees + excluded.inherited_frees,
@@ -112,6 +100,29 @@ const ADD: [&str; 7] = [
     "DELETE FROM temp.batch_stall",
     "DELETE FROM temp.batch_count",
 ];
+
+/// Returns the statements that add the values and the stalls of the images of a step to the groups. Values that groups do
+/// not have are left out.
+fn add_values() -> [String; 2] {
+    let (value, add) = (merged_value(), add_value());
+    let left_out = list_image_values(|kind| !kind.is_of_groups());
+    [
+        format!(
+            "INSERT INTO image_change
+                SELECT interval, target, class, quantity, idx, {value} FROM temp.batch_value
+                    JOIN temp.old_image AS merged ON merged.image = batch_value.image
+                    WHERE quantity NOT IN ({left_out}) GROUP BY interval, target, class, quantity, idx
+                ON CONFLICT DO UPDATE SET {add}"
+        ),
+        format!(
+            "INSERT INTO stall_change
+                SELECT interval, target, kind, cgroup_id, quantity, idx, {value} FROM temp.batch_stall
+                    JOIN temp.old_image AS merged ON merged.image = batch_stall.image
+                    WHERE true GROUP BY interval, target, kind, cgroup_id, quantity, idx
+                ON CONFLICT DO UPDATE SET {add}"
+        ),
+    ]
+}
 
 /// Returns the statement that adds the usage of the images of a step to the groups.
 fn add_usage() -> String {
@@ -267,6 +278,7 @@ impl ImageMerge {
         run(COUNT, &[from, until, class_number(EventClass::Reclaim), self.trace_start])?;
         REMOVE.iter().try_for_each(|sql| run(sql, &[from, until]))?;
         run(&add_usage(), &[])?;
+        add_values().iter().try_for_each(|sql| run(sql, &[]))?;
         ADD.iter().try_for_each(|sql| run(sql, &[]))?;
         transaction.commit()?;
         Ok(end)

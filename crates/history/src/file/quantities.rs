@@ -11,6 +11,8 @@ const FIRST_DETAIL: i64 = 100;
 const FIRST_IMAGE_VALUE: i64 = 200;
 /// ID of the first kind in [`STALLS`].
 const FIRST_STALL: i64 = 300;
+/// ID of the longest stall.
+const LONGEST_STALL: i64 = FIRST_STALL + 2;
 
 const DETAILS: [(DetailKind, &str); 9] = [
     (DetailKind::EpochLiveBytes, "epoch_live_bytes"),
@@ -76,6 +78,27 @@ pub(super) fn names() -> impl Iterator<Item = (i64, &'static str)> {
     let details = (FIRST_DETAIL..).zip(DETAILS.map(|(_, name)| name));
     let values = (FIRST_IMAGE_VALUE..).zip(IMAGE_VALUES.map(|(_, name)| name));
     rare.chain(details).chain(values).chain((FIRST_STALL..).zip(STALLS))
+}
+
+/// Returns the IDs of the kinds of values that `is_listed` accepts, as a list for SQL.
+pub(super) fn list_image_values(is_listed: impl Fn(ImageValue) -> bool) -> String {
+    let listed = IMAGE_VALUES.into_iter().filter(|(kind, _)| is_listed(*kind));
+    listed.map(|(kind, _)| kind.number().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the expression for the value of several rows of `image_change` or `stall_change`.
+pub(super) fn merged_value() -> String {
+    format!("iif(quantity IN ({}), max(value), sum(value))", list_maximums())
+}
+
+/// Returns the assignment that adds the value in a new row of `image_change` or `stall_change` to an existing row.
+pub(super) fn add_value() -> String {
+    format!("value = iif(quantity IN ({}), max(value, excluded.value), value + excluded.value)", list_maximums())
+}
+
+/// Returns a list for SQL: the IDs of the kinds for which the value of several rows is their maximum, not their sum.
+fn list_maximums() -> String {
+    format!("{}, {LONGEST_STALL}", list_image_values(ImageValue::is_of_maximum))
 }
 
 /// Returns the index of the first row that `is_row` accepts; 0 if there is none.
@@ -196,6 +219,7 @@ mod tests {
             (214, "demoted_at_ticks"),
             (215, "demoted_min_bytes"),
             (223, "shares_memory_of"),
+            (225, "resident_unknown"),
             (301, "stalled_ns"),
             (302, "longest_ns"),
         ];
@@ -203,5 +227,13 @@ mod tests {
             assert!(all.contains(&kind), "the statements of the writer contain this number: {kind:?}");
         }
         assert_eq!((DetailKind::from_number(0), ImageValue::from_number(0)), (None, None));
+    }
+
+    #[test]
+    fn statements_list_the_kinds_by_their_numbers() {
+        assert_eq!(list_maximums(), "208, 214, 215, 223, 225, 302");
+        assert_eq!(list_image_values(|kind| !kind.is_of_groups()), "205, 223, 225");
+        assert_eq!(list_image_values(ImageValue::is_state), "214, 215, 223");
+        assert_eq!(names().find(|(number, _)| *number == LONGEST_STALL), Some((302, "longest_ns")));
     }
 }

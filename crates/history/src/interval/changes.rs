@@ -165,7 +165,7 @@ impl ImageValue {
     }
 
     /// Returns true if the value of several intervals or images is the largest of their values, not the sum.
-    const fn is_of_maximum(self) -> bool {
+    pub(crate) const fn is_of_maximum(self) -> bool {
         matches!(
             self,
             Self::PeakRss | Self::DemotedAt | Self::DemotedSize | Self::SharesMemoryOf | Self::ResidentUnknown

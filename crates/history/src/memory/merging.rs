@@ -327,8 +327,7 @@ fn group_key(image: &RecordedImage) -> GroupKey {
     (image.exe.clone(), comm, image.user.clone(), image.cgroup.clone())
 }
 
-/// Moves the values of merged images to their groups. The values `Peak` and `SharesMemoryOf` are dropped, because
-/// groups do not have them.
+/// Moves the values of merged images to their groups. Values that groups do not have are dropped.
 fn merge_values(changes: &mut Vec<ImageChange>, group: &impl Fn(ImageId) -> Option<ImageId>) {
     let (moved, mut kept): (Vec<_>, Vec<_>) =
         std::mem::take(changes).into_iter().partition(|change| group(change.image).is_some());

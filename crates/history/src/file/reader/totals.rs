@@ -15,7 +15,7 @@ use super::total_rows::{ImageIds, TotalRows};
 use crate::book::Book as _;
 use crate::boundaries::Boundary;
 use crate::file::error::Error;
-use crate::file::quantities::{self, quantity_from_number};
+use crate::file::quantities::{self, list_image_values, quantity_from_number};
 use crate::file::schema::amounts;
 use crate::file::text::reclaim_of;
 use crate::interval::{DetailKind, ImageValue, TotalKey};
@@ -159,11 +159,13 @@ pub(super) fn live_changes(
 
 fn image_values(recording: &Recording, images: &ImageIds, from: Boundary, to: Boundary) -> Result<ImageValues, Error> {
     let mut values: BTreeMap<_, BTreeMap<_, u64>> = BTreeMap::new();
-    // 214, 215 and 223 are `demoted_at_ticks`, `demoted_min_bytes` and `shares_memory_of`. These are states: the row of
-    // an earlier interval still holds.
-    let sql = "SELECT image, class, quantity, idx, value FROM image_change
-        WHERE interval <= ?2 AND (interval > ?1 OR quantity IN (214, 215, 223))";
-    recording.connection.each_row(sql, [from.id, to.id], |row| {
+    // A state lasts until it changes, so the row of an earlier interval still holds.
+    let sql = format!(
+        "SELECT image, class, quantity, idx, value FROM image_change
+            WHERE interval <= ?2 AND (interval > ?1 OR quantity IN ({}))",
+        list_image_values(ImageValue::is_state)
+    );
+    recording.connection.each_row(&sql, [from.id, to.id], |row| {
         let class: i64 = row.get(1)?;
         let class = usize::try_from(class).ok().and_then(|class| EventClass::ALL.get(class).copied());
         let parts = (images.get(&row.get(0)?).copied(), class, ImageValue::from_number(row.get(2)?));

@@ -6,7 +6,7 @@ use rusqlite::{CachedStatement, Result, Transaction, params, params_from_iter};
 
 use super::processes::image_number;
 use crate::file::numbers::Numbers;
-use crate::file::quantities::{class_number, end_number, stall_numbers};
+use crate::file::quantities::{add_value, class_number, end_number, stall_numbers};
 use crate::file::schema::{add_amounts, amounts};
 use crate::file::text::part_values;
 use crate::file::total_numbers::TotalNumbers;
@@ -36,13 +36,6 @@ pub(super) fn write(
 
 const INSERT_DETAIL: &str =
     "INSERT INTO detail VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
-// 208 is `peak_rss_bytes`; 214 and 215 are `demoted_at_ticks` and `demoted_min_bytes`; 223 is `shares_memory_of`; 225 is
-// `resident_unknown`.
-const INSERT_IMAGE_CHANGE: &str = "INSERT INTO image_change VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-    value = iif(quantity IN (208, 214, 215, 223, 225), max(value, excluded.value), value + excluded.value)";
-// 302 is `longest_ns`.
-const INSERT_STALL_CHANGE: &str = "INSERT INTO stall_change VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
-    value = iif(quantity = 302, max(value, excluded.value), value + excluded.value)";
 
 struct Rows<'a, 't> {
     transaction: &'a Transaction<'t>,
@@ -100,7 +93,10 @@ impl Rows<'_, '_> {
     }
 
     fn write_image_changes(&mut self, content: &Interval) -> Result<()> {
-        let mut row = self.transaction.prepare_cached(INSERT_IMAGE_CHANGE)?;
+        let mut row = self.transaction.prepare_cached(&format!(
+            "INSERT INTO image_change VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET {}",
+            add_value()
+        ))?;
         for change in &content.image_changes {
             let image = image_number(self.transaction, self.interval, change.image, self.images)?;
             let (class, value) = (class_number(change.class), change.value.cast_signed());
@@ -110,7 +106,10 @@ impl Rows<'_, '_> {
     }
 
     fn write_stalls(&mut self, content: &Interval) -> Result<()> {
-        let mut row = self.transaction.prepare_cached(INSERT_STALL_CHANGE)?;
+        let mut row = self.transaction.prepare_cached(&format!(
+            "INSERT INTO stall_change VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET {}",
+            add_value()
+        ))?;
         for stall in &content.stalls {
             let image = image_number(self.transaction, self.interval, stall.image, self.images)?;
             let cgroup = stall.key.group.map_or(0, |id| id.number().cast_signed());
