@@ -405,19 +405,18 @@ impl ActivityBuilder {
 
     fn close(&mut self, moment: Moment, span: OpenSpan, end: End) {
         let OpenSpan { key, mut name, label, begin, cpu, allocated, lock, holder } = span;
-        if end == End::TailCall
-            && let OpenKey::Span(site, _) = key
-            && let Some(SpanSite { name: Some(function), .. }) = self.sites.get(site as usize)
-        {
-            name = self.names.number(&format!("{function} {UNTIL_TAIL_CALL}"));
-        }
         let kind = match key {
             OpenKey::Lock(address) => {
                 self.locks.end_wait(moment.pid, address);
                 SpanKind::LockWait
             }
             OpenKey::Span(site, _) => match self.sites.get(site as usize) {
-                Some(SpanSite { name: Some(_), .. }) => SpanKind::Function,
+                Some(SpanSite { name: Some(function), .. }) => {
+                    if end == End::TailCall {
+                        name = self.names.number(&format!("{function} {UNTIL_TAIL_CALL}"));
+                    }
+                    SpanKind::Function
+                }
                 Some(SpanSite { name: None, .. }) | None => SpanKind::Task,
             },
         };
