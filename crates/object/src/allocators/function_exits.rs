@@ -29,7 +29,7 @@ pub enum ExitSites {
 /// (`MAX_URETPROBE_DEPTH`, kernel/events/uprobes.c), and a longjmp can leave pending ones behind.
 ///
 /// An error is the reason that not all exits are known, if the return address must not be replaced.
-pub fn exits_of<S: Source + Copy>(source: S, functions: &[VirtOffset]) -> Vec<Result<ExitSites, ExitRefusal>> {
+pub fn exits_of<S: Source>(source: S, functions: &[VirtOffset]) -> Vec<Result<ExitSites, ExitRefusal>> {
     let Ok(elf) = Elf::parse(source) else { return functions.iter().map(|_| Err(ExitRefusal::Unreadable)).collect() };
     let code = CachedCode::new(&elf, []);
     // Without symbols, no function has a name.
@@ -40,7 +40,7 @@ pub fn exits_of<S: Source + Copy>(source: S, functions: &[VirtOffset]) -> Vec<Re
     let (has_handlers, is_go) = (may_have(".gcc_except_table"), may_have(".gopclntab"));
     // Exceptions, and a Go runtime, which moves stacks, need the original return addresses on the stack.
     let may_unwind = has_handlers || is_go;
-    let pads = has_handlers.then(|| LandingPads::find(&elf, source).ok());
+    let pads = has_handlers.then(|| LandingPads::find(&elf).ok());
     let landing_pads = |start: u64| match &pads {
         Some(pads) => pads.as_ref()?.of(start),
         None => Some(Vec::new()),

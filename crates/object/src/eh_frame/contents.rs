@@ -71,7 +71,10 @@ impl ObjectContents {
     }
 
     pub(super) fn find(source: impl Source) -> Result<Self, Error> {
-        let elf = Elf::parse_headers(source)?;
+        Self::find_in(&Elf::parse_headers(source)?)
+    }
+
+    pub(super) fn find_in(elf: &Elf<impl Source>) -> Result<Self, Error> {
         if !elf.is_linked() {
             return Err(Error::NotLoadable("not linked"));
         }
@@ -82,7 +85,7 @@ impl ObjectContents {
         let loaded = loaded_segments(elf.segments(), length)?;
         let code = code(&loaded, length)?;
         let entry = VirtOffset(elf.entry_point());
-        let named = named_code::find(&elf, &code);
+        let named = named_code::find(elf, &code);
         let mut contents = Self {
             machine: elf.machine(),
             code,
@@ -93,10 +96,10 @@ impl ObjectContents {
             debug_frame: Vec::new(),
             text: None,
         };
-        contents.read_by_sections(&elf);
+        contents.read_by_sections(elf);
         if contents.eh_frame.is_empty() {
             let index = elf.segments().iter().find(|segment| segment.kind == PT_GNU_EH_FRAME);
-            let read = index.ok_or(Error::NoFrames).and_then(|index| contents.read_by_index(&elf, index, &loaded));
+            let read = index.ok_or(Error::NoFrames).and_then(|index| contents.read_by_index(elf, index, &loaded));
             if contents.debug_frame.is_empty() {
                 read?;
             }

@@ -28,9 +28,9 @@ pub(crate) struct LandingPads<'a, S> {
 }
 
 impl<'a, S: Source> LandingPads<'a, S> {
-    /// Reads the call frame information of the object. `source` is the file of `elf`.
-    pub(crate) fn find(elf: &'a Elf<S>, source: S) -> Result<Self, Error> {
-        let contents = ObjectContents::find(source)?;
+    /// Reads the call frame information of the object.
+    pub(crate) fn find(elf: &'a Elf<S>) -> Result<Self, Error> {
+        let contents = ObjectContents::find_in(elf)?;
         let mut lsdas = BTreeMap::new();
         Reader::of_eh_frame(&contents, origin(&contents.code).0).scan(|_, description| {
             if let Some(lsda) = description.entry.lsda() {
@@ -122,7 +122,7 @@ mod tests {
         let scratch = Scratch::new();
         let file = File::open(scratch.compile("g++", "program", source, &["-O2", "-fno-inline"])).unwrap();
         let elf = Elf::parse(&file).unwrap();
-        let pads = LandingPads::find(&elf, &file).unwrap();
+        let pads = LandingPads::find(&elf).unwrap();
         let start = |name: &str| find_function(&file, name).unwrap().virt.0;
         let guarded = pads.of(start("guarded")).unwrap();
         assert!(!guarded.is_empty() && guarded.iter().all(|pad| *pad > start("guarded")), "{guarded:x?}");
