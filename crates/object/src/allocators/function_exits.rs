@@ -6,7 +6,7 @@ use memtrace_model::{FileOffset, JumpCondition, VirtOffset};
 
 use super::object_code::CachedCode;
 use crate::eh_frame::LandingPads;
-use crate::elf::{Elf, Sections, Source, symbol_table};
+use crate::elf::{Elf, Sections, Source, notes, symbol_table};
 use crate::probe_site::{ExitRefusal, Exits, FunctionFacts, exits};
 
 /// Sites for probes at the ends of the calls of a function.
@@ -36,8 +36,9 @@ pub fn exits_of<S: Source>(source: S, functions: &[VirtOffset]) -> Vec<Result<Ex
     let named = LazyCell::new(|| symbol_table::named_functions(&elf).unwrap_or_default());
     let is_named = |address: u64| named.binary_search(&address).is_ok();
     let sections = Sections::read(&elf);
-    let may_have = |name: &str| sections.as_ref().is_none_or(|sections| sections.named(name).is_some());
-    let (has_handlers, is_go) = (may_have(".gcc_except_table"), may_have(".gopclntab"));
+    // Without section headers, both are possible.
+    let has_handlers = sections.as_ref().is_none_or(|sections| sections.named(".gcc_except_table").is_some());
+    let is_go = sections.is_none() || notes::is_go(&elf).unwrap_or(true);
     // Exceptions, and a Go runtime, which moves stacks, need the original return addresses on the stack.
     let may_unwind = has_handlers || is_go;
     let pads = has_handlers.then(|| LandingPads::find(&elf).ok());
@@ -120,6 +121,18 @@ mod tests {
         let library = scratch.compile("gcc", "library.so", source, &["-O2", "-shared", "-fPIC"]);
         assert_eq!(exits_in(&library, "leave"), Ok(ExitSites::Uretprobe));
         assert_eq!(counts(exits_in(&library, "call")), (1, 0));
+    }
+
+    #[test]
+    fn objects_with_a_go_runtime_have_no_uretprobe() {
+        let scratch = Scratch::new();
+        let source = r#"
+            #include <stdio.h>
+            __asm__(".section .note.go.buildid, \"a\", @note\n"
+                    ".long 3, 8, 4\n.asciz \"Go\"\n.byte 0\n.ascii \"abcd/efg\"\n.text");
+            int leave(const char *text) { return puts(text); }"#;
+        let library = scratch.compile("gcc", "library.so", source, &["-O2", "-shared", "-fPIC"]);
+        assert_eq!(counts(exits_in(&library, "leave")), (0, 1));
     }
 
     #[cfg(target_arch = "x86_64")]
