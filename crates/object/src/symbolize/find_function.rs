@@ -89,7 +89,11 @@ pub struct NamedFunction {
 ///
 /// The reason that the function is not found.
 pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, FunctionError> {
-    find_in(&Elf::parse(source)?, name)
+    let elf = Elf::parse(source)?;
+    match find_exported(&elf, name)? {
+        Some(place) => Ok(place),
+        None => place_of(&elf, symbols_named(&elf, name)?.first().ok_or(FunctionError::Missing)?),
+    }
 }
 
 /// Finds all functions in the file `source` that have a name or match it: those with the symbol or the demangled name `name`;
@@ -101,54 +105,48 @@ pub fn find_function<S: Source>(source: S, name: &str) -> Result<FunctionPlace, 
 /// The reason that no function is found, or that too many match.
 pub fn find_functions<S: Source>(source: S, name: &str) -> Result<Vec<NamedFunction>, FunctionError> {
     let elf = Elf::parse(source)?;
-    match find_in(&elf, name) {
-        Ok(place) => find_namesakes(&elf, name, place),
-        Err(FunctionError::Missing) => find_matching(&elf, name),
-        Err(error) => Err(error),
-    }
-}
-
-fn find_in<S: Source>(elf: &Elf<S>, name: &str) -> Result<FunctionPlace, FunctionError> {
-    let dynamic = dynamic_symbols::definitions(elf, name)?.into_iter().find(|symbol| symbol.kind != SymbolKind::Other);
-    let Symbol { kind, virt, size, .. } = match dynamic {
-        Some(symbol) => symbol,
-        None => {
-            let has_name = |symbol: &[u8]| has_name(symbol, name);
-            let all = symbol_table::find_functions(elf, has_name)?.into_iter().flatten();
-            let dynamic = symbol_table::find_dynamic_functions(elf, has_name)?.into_iter().flatten();
-            all.chain(dynamic).next().map(|(_, symbol)| symbol).ok_or(FunctionError::Missing)?
-        }
+    let exported = find_exported(&elf, name)?;
+    let symbols = symbols_named(&elf, name)?;
+    let first = match (exported, symbols.first()) {
+        (Some(place), _) => place,
+        (None, Some(symbol)) => place_of(&elf, symbol)?,
+        (None, None) => return find_matching(&elf, name),
     };
-    if kind == SymbolKind::Indirect {
-        return Err(FunctionError::Indirect);
-    }
-    let offset = elf.code_offset(virt, size).ok_or(FunctionError::NoCode)?;
-    Ok(FunctionPlace { virt, size: Bytes(size), offset })
-}
-
-/// Returns the function at `first` and the others with the same name: functions that are local to their source files, and
-/// the variants of a destructor.
-fn find_namesakes<S: Source>(
-    elf: &Elf<S>,
-    name: &str,
-    first: FunctionPlace,
-) -> Result<Vec<NamedFunction>, FunctionError> {
+    // Functions that are local to their source files, and the variants of a destructor, have the same name.
     let mut places = BTreeMap::from([(first.virt, first)]);
-    let has_name = |symbol: &[u8]| has_name(symbol, name);
-    let all = symbol_table::find_functions(elf, has_name)?.into_iter().flatten();
-    let dynamic = symbol_table::find_dynamic_functions(elf, has_name)?.into_iter().flatten();
-    for (_, Symbol { kind, virt, size, .. }) in all.chain(dynamic) {
-        if kind != SymbolKind::Indirect
-            && let Some(offset) = elf.code_offset(virt, size)
-        {
-            places.entry(virt).or_insert(FunctionPlace { virt, size: Bytes(size), offset });
-        }
+    for place in symbols.iter().filter_map(|symbol| place_of(&elf, symbol).ok()) {
+        places.entry(place.virt).or_insert(place);
     }
     if places.len() > MAX_FUNCTIONS {
         return Err(FunctionError::TooMany(places.len()));
     }
     let named = |place| NamedFunction { name: name.to_owned(), is_clone: false, place };
     Ok(places.into_values().map(named).collect())
+}
+
+/// Finds the function with this name in the hash table of the dynamic symbols.
+fn find_exported<S: Source>(elf: &Elf<S>, name: &str) -> Result<Option<FunctionPlace>, FunctionError> {
+    let definitions = dynamic_symbols::definitions(elf, name)?;
+    let function = definitions.iter().find(|symbol| symbol.kind != SymbolKind::Other);
+    function.map(|symbol| place_of(elf, symbol)).transpose()
+}
+
+/// Returns the symbols of all functions with this name, those of the symbol table first.
+fn symbols_named<S: Source>(elf: &Elf<S>, name: &str) -> Result<Vec<Symbol>, ElfError> {
+    let has_name = |symbol: &[u8]| has_name(symbol, name);
+    let all = symbol_table::find_functions(elf, has_name)?.into_iter().flatten();
+    let dynamic = symbol_table::find_dynamic_functions(elf, has_name)?.into_iter().flatten();
+    Ok(all.chain(dynamic).map(|(_, symbol)| symbol).collect())
+}
+
+/// Returns the location of the function with this symbol.
+fn place_of<S: Source>(elf: &Elf<S>, symbol: &Symbol) -> Result<FunctionPlace, FunctionError> {
+    let &Symbol { kind, virt, size, .. } = symbol;
+    if kind == SymbolKind::Indirect {
+        return Err(FunctionError::Indirect);
+    }
+    let offset = elf.code_offset(virt, size).ok_or(FunctionError::NoCode)?;
+    Ok(FunctionPlace { virt, size: Bytes(size), offset })
 }
 
 /// Finds the functions with names that end with `wanted`, or else that match it if it contains `*`.
@@ -178,14 +176,15 @@ fn find_matching<S: Source>(elf: &Elf<S>, wanted: &str) -> Result<Vec<NamedFunct
     }
     let mut functions = BTreeMap::new();
     let mut reason = FunctionError::NoCode;
-    for (symbol, Symbol { kind, virt, size, .. }) in symbols {
-        if kind == SymbolKind::Indirect {
-            reason = FunctionError::Indirect;
-        } else if let Some(offset) = elf.code_offset(virt, size) {
-            let place = FunctionPlace { virt, size: Bytes(size), offset };
-            let is_clone = [".constprop.", ".isra."].iter().any(|clone| symbol.contains(clone));
-            let function = NamedFunction { name: demangle(&symbol).into_owned(), is_clone, place };
-            functions.entry(virt).or_insert(function);
+    for (name, symbol) in symbols {
+        match place_of(elf, &symbol) {
+            Ok(place) => {
+                let is_clone = [".constprop.", ".isra."].iter().any(|clone| name.contains(clone));
+                let function = NamedFunction { name: demangle(&name).into_owned(), is_clone, place };
+                functions.entry(place.virt).or_insert(function);
+            }
+            Err(FunctionError::Indirect) => reason = FunctionError::Indirect,
+            Err(_) => {}
         }
     }
     if functions.is_empty() {
