@@ -11,13 +11,13 @@ use std::collections::BTreeSet;
 use memtrace_model::JumpCondition;
 
 use super::instruction::Flow;
-use super::paths::{ObjectCode, PointerTarget, is_padding};
+use super::paths::{ObjectCode, PointerTarget, is_padding, is_padding_except};
 
 /// Maximum number of instructions that are analysed for one function, with the functions that it jumps to.
 const MAX_INSTRUCTIONS: u32 = 8192;
 
 /// Maximum number of instructions in the function around a jump by a pointer.
-const MAX_COVERED: u32 = 2 * MAX_INSTRUCTIONS;
+const MAX_COVERED: u32 = 2 * MAX_INSTRUCTIONS - 1;
 
 /// Maximum number of functions that are analysed for one function. A hostile object has many with a large list of handlers.
 const MAX_FUNCTIONS: usize = 256;
@@ -270,21 +270,7 @@ impl<'a, A: ObjectCode> Walk<'a, A> {
         let (Some(start), Some(end)) = (self.object.function_start(at), self.object.function_end(at)) else {
             return false;
         };
-        let machine = self.object.machine();
-        let mut address = start;
-        for _ in 0..MAX_COVERED {
-            if address >= end {
-                return true;
-            }
-            let code = self.object.code(address);
-            match machine.decode(&code, address) {
-                Some(instruction) if self.seen.contains(&address) || machine.is_padding(&code) => {
-                    address = address.wrapping_add(instruction.length as u64);
-                }
-                _ => return false,
-            }
-        }
-        false
+        is_padding_except(self.object, start, end, MAX_COVERED, |address| self.seen.contains(&address))
     }
 }
 

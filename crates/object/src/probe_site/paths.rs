@@ -69,15 +69,29 @@ pub fn return_sites(object: &impl ObjectCode, entry: u64) -> Option<Vec<u64>> {
 
 /// Returns true if all instructions from `first` to before `end` are padding. More than [`MAX_PADDING`] are none.
 pub(super) fn is_padding(object: &impl ObjectCode, first: u64, end: u64) -> bool {
+    is_padding_except(object, first, end, MAX_PADDING, |_| false)
+}
+
+/// Returns true if all instructions from `first` to before `end` are padding, except those at addresses that `is_exempt`
+/// accepts. Returns false for more than `most` instructions.
+pub(super) fn is_padding_except(
+    object: &impl ObjectCode,
+    first: u64,
+    end: u64,
+    most: u32,
+    is_exempt: impl Fn(u64) -> bool,
+) -> bool {
     let machine = object.machine();
     let mut at = first;
-    for _ in 0..MAX_PADDING {
+    for _ in 0..most {
         if at >= end {
             return true;
         }
         let code = object.code(at);
         match machine.decode(&code, at) {
-            Some(instruction) if machine.is_padding(&code) => at = at.wrapping_add(instruction.length as u64),
+            Some(instruction) if is_exempt(at) || machine.is_padding(&code) => {
+                at = at.wrapping_add(instruction.length as u64);
+            }
             _ => return false,
         }
     }
