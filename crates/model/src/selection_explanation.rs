@@ -164,9 +164,7 @@ impl SelectionExplanation {
     /// Returns the number of all processes that were read, and the sum of their sizes.
     #[must_use]
     pub fn total(&self) -> ProcessesUse {
-        let mut sum = self.others;
-        self.processes.iter().for_each(|process| sum.add(process.sizes));
-        sum
+        self.rest(0)
     }
 
     /// Returns the number of processes with known free pages of the heap.
@@ -310,8 +308,8 @@ impl UnreadProcesses {
 
     /// Returns true if the sums lack no memory of a process that still runs.
     #[must_use]
-    pub const fn is_complete(&self) -> bool {
-        self.not_permitted == 0 && self.unreadable == 0 && self.late == 0
+    pub fn is_complete(&self) -> bool {
+        UnreadReason::ALL.into_iter().all(|reason| !reason.is_loss() || self.count(reason) == 0)
     }
 }
 
