@@ -17,17 +17,12 @@ use memtrace_common::wire::{
 };
 
 use crate::limits::BPF_NOEXIST;
-use crate::settings::field;
-use crate::thread::{Thread, since_start};
-use crate::{atomic, kernel, loss, settings};
+use crate::thread::{self, Thread, since_start};
+use crate::{atomic, loss, settings};
 
 const NO_WAIT: FutexWait =
     FutexWait { begin: 0, cpu: 0, address: 0, holder: 0, waker: 0, usage: futex_use::UNKNOWN, reserved: 0 };
 const NO_CALL: TimedCall = TimedCall { begin: 0, cpu: 0, function: 0 };
-
-/// Flag of a thread that exits (include/linux/sched.h). The kernel sets it before the tracepoint `sched_process_exit`, and frees
-/// memory afterwards (`do_exit`, kernel/exit.c).
-const PF_EXITING: u32 = 4;
 
 #[btf_map]
 static ACTIVE_THREADS: HashMap<u32, ThreadState, MAX_ACTIVE_THREADS> = HashMap::new();
@@ -205,17 +200,11 @@ pub fn end_wait(thread: Thread) {
 /// exit.
 #[inline(always)]
 pub fn begin_stall(thread: Thread) {
-    if !is_exiting()
+    if !thread::is_exiting()
         && let Some(state) = of_current(thread)
     {
         state.stall_cpu = cpu_time(state, since_start());
     }
-}
-
-/// Returns true if the current thread exits.
-#[inline(always)]
-pub fn is_exiting() -> bool {
-    kernel::read::<u32>(kernel::current_task(), field!(task.task_flags)).is_some_and(|flags| flags & PF_EXITING != 0)
 }
 
 /// Returns the CPU time of the current thread at the begin of its last stall.

@@ -7,13 +7,9 @@ use memtrace_common::wire::{
     COMM, KernelThread, KernelThreadTotals, MAX_KERNEL_THREADS, RECLAIM_COUNTERS, reclaim_counter, reclaim_kind,
 };
 
+use crate::atomic;
 use crate::limits::BPF_NOEXIST;
-use crate::settings::field;
-use crate::thread::{Thread, since_start};
-use crate::{atomic, kernel};
-
-/// Flag of kernel threads in `task_struct.flags` (include/linux/sched.h).
-const PF_KTHREAD: u32 = 0x0020_0000;
+use crate::thread::{self, Thread, since_start};
 
 /// Reclaim or compaction in progress. If its end is missed, the entry stays until its thread begins other work or the
 /// map evicts it.
@@ -88,14 +84,9 @@ pub fn scanning_kind(pending: &Option<&'static mut Pending>) -> u32 {
     match pending {
         Some(pending) => pending.kind,
         // kswapd was awake when recording started.
-        None if is_kernel_thread() && comm()[..6] == *b"kswapd" => reclaim_kind::KSWAPD,
+        None if thread::is_kernel_thread() && comm()[..6] == *b"kswapd" => reclaim_kind::KSWAPD,
         None => reclaim_kind::OTHER,
     }
-}
-
-#[inline(always)]
-pub fn is_kernel_thread() -> bool {
-    kernel::read::<u32>(kernel::current_task(), field!(task.task_flags)).is_some_and(|flags| flags & PF_KTHREAD != 0)
 }
 
 /// Returns the name of the current thread.

@@ -7,6 +7,13 @@ use memtrace_common::wire::{Header, RecordKind, TICK_SHIFT};
 use crate::kernel;
 use crate::settings::{self, field};
 
+/// `PF_EXITING` (include/linux/sched.h): the thread exits. The kernel sets the flag before the tracepoint `sched_process_exit`,
+/// and frees memory afterwards (`do_exit`, kernel/exit.c).
+pub const EXITING: u32 = 4;
+
+/// `PF_KTHREAD` (include/linux/sched.h): the thread is a kernel thread.
+pub const KERNEL_THREAD: u32 = 0x0020_0000;
+
 /// Ids of a thread and its process, in the root pid namespace.
 #[derive(Clone, Copy)]
 pub struct Thread {
@@ -48,6 +55,23 @@ pub fn since_start() -> u64 {
 fn tick(time: u64) -> u32 {
     let ticks = time >> TICK_SHIFT;
     if ticks > u32::MAX as u64 { u32::MAX } else { ticks as u32 }
+}
+
+/// Returns true if the current thread exits.
+#[inline(always)]
+pub fn is_exiting() -> bool {
+    has_flag(EXITING)
+}
+
+/// Returns true if the current thread is a kernel thread.
+#[inline(always)]
+pub fn is_kernel_thread() -> bool {
+    has_flag(KERNEL_THREAD)
+}
+
+#[inline(always)]
+fn has_flag(flag: u32) -> bool {
+    kernel::read::<u32>(kernel::current_task(), field!(task.task_flags)).is_some_and(|flags| flags & flag != 0)
 }
 
 /// Returns true if the exiting `task` is the last thread of its process. The kernel decrements `signal->live` before

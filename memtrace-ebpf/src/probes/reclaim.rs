@@ -14,7 +14,7 @@ use crate::limits::KERNEL_ADDRESSES;
 use crate::origin::Interrupted;
 use crate::reclaim::Pending;
 use crate::settings::field;
-use crate::thread::{Thread, since_start};
+use crate::thread::{self, Thread, since_start};
 use crate::verifier::keep_separate;
 use crate::{emit, gate, kernel, loss, memcg, reclaim, stack};
 
@@ -224,7 +224,7 @@ fn end(context: &RawTracePointContext, kind: u32, reclaimed: u64) -> i32 {
     }
     let thread = Thread::current();
     let stack = stack::take(context, &Interrupted::current(), thread, emit::ring_for_thread(thread));
-    if crate::settings::records_activity() && !crate::activity::is_exiting() {
+    if crate::settings::records_activity() && !thread::is_exiting() {
         emit_activity();
     }
     if reclaim_emit(stack) == 0 {
@@ -254,7 +254,7 @@ extern "C" fn reclaim_finish(kind: u32, reclaimed: u64) -> u64 {
     reclaim::count(kind, reclaim_counter::TIMES, 1);
     reclaim::count(kind, reclaim_counter::TIME, duration);
     memcg::add_scanned(memcg, if kind == reclaim_kind::MEMCG { scanned } else { 0 });
-    if reclaim::is_kernel_thread() {
+    if thread::is_kernel_thread() {
         reclaim::forget(thread);
         return if reclaim::add_to_kernel_thread(kind, duration, scanned, reclaimed) { DONE } else { MAP_FULL };
     }

@@ -14,15 +14,9 @@ use crate::limits::KERNEL_ADDRESSES;
 use crate::registers::call::{is_native, number, offset};
 use crate::settings::field;
 use crate::task_iterator::{self, TaskContext};
-use crate::thread::Thread;
+use crate::thread::{EXITING, KERNEL_THREAD, Thread};
 use crate::usage::{allocator_counters, processes, task};
 use crate::{emit, gate, kernel, loss, process_filter, thread};
-
-/// `PF_KTHREAD`, include/linux/sched.h.
-const KERNEL_THREAD: u32 = 0x0020_0000;
-
-/// `PF_EXITING`, include/linux/sched.h. The kernel sets it before the tracepoint `sched_process_exit`.
-const EXITING: u32 = 4;
 
 /// `TP_PROTO(struct task_struct *parent, struct task_struct *child)`, include/trace/events/sched.h. The program runs
 /// in the parent, before the child runs.
