@@ -239,8 +239,8 @@ impl ProcessFilter {
                 }
                 Subject::Memtrace(MemtraceExecutable { path, file, user, needs_parent }) => {
                     // A later process can have the pid in the path.
-                    let facts = |opened: &File| known_facts(opened).map(|facts| (facts.device, facts.inode)).ok();
-                    let is_same = |opened: &File| facts(opened) == Some(*file);
+                    let is_same =
+                        |opened: &File| known_facts(opened).is_ok_and(|facts| (facts.device, facts.inode) == *file);
                     let file_id = |opened: &File| file_id::of_open_file(bpf, opened).filter(|_| is_same(opened));
                     let key = kernel_key(path, *key, file_id, |id| by_tracer(id.inode, id.device, *user));
                     (key, if *needs_parent { filter_action::TRACER_CHILD } else { filter_action::TRACER })
