@@ -34,6 +34,7 @@ pub(crate) fn all_credentials() -> io::Result<Vec<Credentials>> {
 /// Reads the credentials of a process; returns `None` if it has exited.
 pub(crate) fn credentials(pid: Pid) -> Option<Credentials> {
     let status = kernel_files::read(proc_path(pid, "status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
     let user = real_user_in(&status)?;
     let capabilities = CapabilitySet::from_bits_retain(effective_capabilities_in(&status)?);
     Some(Credentials { pid, parent: parent_in(&status), user, capabilities })

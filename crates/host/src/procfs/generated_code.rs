@@ -7,8 +7,8 @@ use std::path::Path;
 use memtrace_model::{NoPerfMap, Object, Pid, printable};
 use memtrace_object::elf::{Elf, ElfError};
 
+use super::kernel_text::field;
 use super::process::proc_path;
-use super::process_metadata::field;
 use crate::procfs::kernel_files;
 use crate::target_files::{self, Facts, Links};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use memtrace_model::{Cgroup, Pid, Tid, User};
 
 use super::cgroup_path::CgroupPathReader;
+use super::kernel_text::field;
 use super::passwd::Users;
 use super::process::proc_path;
 use crate::procfs::kernel_files;
@@ -76,12 +77,6 @@ pub fn thread_name(pid: Pid, tid: Tid) -> Option<String> {
 #[must_use]
 pub fn thread_names(pid: Pid) -> Vec<(Tid, String)> {
     threads(pid).into_iter().filter_map(|tid| Some((tid, thread_name(pid, tid)?))).collect()
-}
-
-/// Returns the value of a field of `/proc/PID/status`. The process name cannot forge a field: its newlines are escaped
-/// (`proc_task_name`, fs/proc/array.c).
-pub(super) fn field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
-    status.lines().find_map(|line| line.strip_prefix(name))
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 
 use memtrace_model::{Bytes, PageFaults, Pid, Rusage};
 
+use super::kernel_text::field;
 use super::process::{proc_path, stat_fields};
-use super::process_metadata::field;
 use crate::procfs::kernel_files;
 
 /// Returns the page faults of all threads of a process since its start, including exited threads, and the peak RSS

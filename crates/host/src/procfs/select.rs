@@ -97,7 +97,7 @@ pub fn traits(pid: Pid, hierarchies: Option<&Hierarchies>) -> Option<Traits> {
     };
     Some(Traits {
         comm: Some(String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm)).into_owned()),
-        user: real_user_in(&status),
+        user: real_user_in(&String::from_utf8_lossy(&status)),
         exe,
         cgroups,
     })
