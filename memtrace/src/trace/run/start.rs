@@ -63,7 +63,10 @@ pub(in crate::trace) fn start(
     }
     progress.begin("looking for other memtraces");
     let left_out = LeftOut::find(&config.target);
-    filter::require_match(&config.target, &filter::resolve(&config.target, false, left_out.memtraces())?)?;
+    // Programs at tracepoints, such as those for page faults and for the activity of threads, run for all processes.
+    let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
+    let filter = filter::resolve(&config.target, only_probes, left_out.memtraces())?;
+    filter::require_match(&config.target, &filter)?;
     let (mut targets, mut allocators) = Targets::find(&config.target, probe_site, &mut tracker, progress)?;
     // The command has started with the privileges of its user, so memtrace can drop its own privileges.
     if is_command {
@@ -73,9 +76,6 @@ pub(in crate::trace) fn start(
     let recorder = Recorder::create(config, setup::rings(config) as usize, clock_instant, &plan)?;
     let (recorder, deltas) = recorder.unzip();
     progress.begin("loading BPF programs");
-    // Programs at tracepoints, such as those for page faults and for the activity of threads, run for all processes.
-    let only_probes = config.activity.is_none() && config.events.iter().all(|class| class.probes_allocators());
-    let filter = filter::resolve(&config.target, only_probes, left_out.memtraces())?;
     let setup = Setup::load(config, &plan, origin, filter, &mut targets, &mut allocators, &mut tracker)?;
     let Setup { own_probes, mut kernel, readers, filter, costs } = setup;
     let (prepared, accounts) = Prepared::with_accounts(config, &plan);
