@@ -30,11 +30,9 @@ pub(crate) fn add_of(tracker: &mut ProcessTracker, pids: &BTreeSet<Pid>) {
     }
 }
 
-/// Finds the files that name generated functions, of running and of ended processes. The files stay open while the
-/// tracker lives.
+/// Finds the files that name the functions of the processes that are known to generate code, running and ended ones. The
+/// files stay open while the tracker lives.
 pub(crate) fn all(tracker: &mut ProcessTracker) -> BTreeMap<ImageId, GeneratedCode> {
-    let running = tracker.running().into_iter().collect();
-    add_of(tracker, &running);
     let known: Vec<Pid> = tracker.code_generators.known.keys().copied().collect();
     known.into_iter().filter_map(|pid| Some((tracker.latest_id(pid), code_of(tracker, pid)?))).collect()
 }
