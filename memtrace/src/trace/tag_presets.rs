@@ -56,7 +56,7 @@ impl RunTags {
     }
 
     /// Reads the names of tags again, because the program can have more of them by now.
-    pub(super) fn read_names(&mut self) {
+    fn read_names(&mut self) {
         if let Err(error) = self.names.read() {
             log::debug!("names of tags: {error}");
         }
@@ -69,6 +69,16 @@ impl RunTags {
             self.read_names();
             self.names.missing.extend(unknown);
         }
+        self.replace_numbers(tags);
+    }
+
+    /// Replaces numbers of tags by the names that the program has at the end of the run.
+    pub(super) fn name_at_end(&mut self, tags: &mut BTreeMap<TagId, TagName>) {
+        self.read_names();
+        self.replace_numbers(tags);
+    }
+
+    fn replace_numbers(&self, tags: &mut BTreeMap<TagId, TagName>) {
         for tag in tags.values_mut() {
             if let Some(name) = number(tag).and_then(|number| self.names.get(number)) {
                 *tag = TagName::Text(name);
@@ -76,7 +86,8 @@ impl RunTags {
         }
     }
 
-    /// Returns a note about the tags without a name; `None` if all have one. [`Self::name`] must have named `tags`.
+    /// Returns a note about the tags without a name; `None` if all have one. Numbers in `tags` must be replaced
+    /// by their names.
     pub(super) fn note(&self, tags: &BTreeMap<TagId, TagName>) -> Option<String> {
         let nameless = tags.values().filter_map(number).count();
         (self.names.source.is_some() && nameless > 0)

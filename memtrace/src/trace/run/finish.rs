@@ -169,9 +169,10 @@ impl Trace {
 
     /// Returns the tags that targets have set, with the names that a preset finds in the target now.
     fn read_tags(&mut self) -> BTreeMap<TagId, TagName> {
-        self.context.tags.read_names();
-        let named = self.context.named_tags();
-        self.context.targets.notes.extend(self.context.tags.note(&named));
+        let Context { kernel, tags, targets, .. } = &mut self.context;
+        let mut named = kernel.tags();
+        tags.name_at_end(&mut named);
+        targets.notes.extend(tags.note(&named));
         named
     }
 
