@@ -96,6 +96,16 @@ pub fn counted(number: u64, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{} {many}", grouped(number)) }
 }
 
+/// Formats a list of names: the first `most` of them, and the number of the others: `a, b, 3 more`.
+pub fn limited_list(names: impl ExactSizeIterator<Item = String>, most: usize) -> String {
+    let others = names.len().saturating_sub(most);
+    let mut shown: Vec<_> = names.take(most).collect();
+    if others > 0 {
+        shown.push(format!("{others} more"));
+    }
+    shown.join(", ")
+}
+
 /// Formats a number for a table: up to `99,999`, then `100k`, `1.23M`, by powers of 1000.
 pub fn compact(number: u64) -> String {
     if number < 100_000 { grouped(number) } else { compact_decimal(number as f64) }
@@ -205,6 +215,12 @@ fn three_digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_lists_end_with_a_number() {
+        let list = |count: u32| limited_list((0..count).map(|number| number.to_string()), 2);
+        assert_eq!([0, 1, 2, 3, 5].map(list), ["", "0", "0, 1", "0, 1, 1 more", "0, 1, 3 more"]);
+    }
 
     #[test]
     fn short_durations_have_three_digits() {

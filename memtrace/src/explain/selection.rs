@@ -247,17 +247,14 @@ fn common_cgroup(processes: &[ProcessUse]) -> Option<PathBuf> {
 fn name(target: &Target) -> String {
     match target {
         Target::Pids { pids, children } => {
-            let mut shown: Vec<_> = pids.iter().take(NAMED_PIDS).map(ToString::to_string).collect();
-            if pids.len() > NAMED_PIDS {
-                shown.push(format!("{} more", pids.len() - NAMED_PIDS));
-            }
+            let shown = memtrace_model::format::limited_list(pids.iter().map(ToString::to_string), NAMED_PIDS);
             let processes = if pids.len() == 1 { "process" } else { "processes" };
             let child_processes = match (children, pids.len()) {
                 (false, _) => "",
                 (true, 1) => " with its child processes",
                 (true, _) => " with their child processes",
             };
-            format!("{processes} {}{child_processes}", shown.join(", "))
+            format!("{processes} {shown}{child_processes}")
         }
         Target::Selected { rules, .. } => filter::describe(rules),
         // The command line has no such target.

@@ -64,12 +64,9 @@ fn note(others: &BTreeMap<Pid, Comm>) -> Option<String> {
     if others.is_empty() {
         return None;
     }
-    let mut names: Vec<_> = others.iter().take(MAX_NAMED).map(|(pid, comm)| format!("{pid} ({comm})")).collect();
-    if let more @ 1.. = others.len().saturating_sub(MAX_NAMED) {
-        names.push(format!("{more} more"));
-    }
+    let names = format::limited_list(others.iter().map(|(pid, comm)| format!("{pid} ({comm})")), MAX_NAMED);
     let (one, many) = ("process of other memtraces is left out", "processes of other memtraces are left out");
-    Some(format!("{}: {}", format::counted(others.len() as u64, one, many), names.join(", ")))
+    Some(format!("{}: {names}", format::counted(others.len() as u64, one, many)))
 }
 
 #[cfg(test)]

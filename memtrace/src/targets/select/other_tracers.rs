@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use memtrace_host::kernel::{OtherTracer, OtherTracers, ProcessFilter};
-use memtrace_model::format::counted;
+use memtrace_model::format::{counted, limited_list};
 
 use super::probes::AllocatorProbes;
 use super::running::RunningSelection;
@@ -37,9 +37,9 @@ pub(crate) fn attach_step(tracers: &OtherTracers) -> String {
 /// Returns a sentence about the tracers; `None` if there are none.
 pub(crate) fn note(tracers: &OtherTracers) -> Option<String> {
     let OtherTracers { processes, pinned, events, hidden, is_cut } = tracers;
-    let mut parts: Vec<_> = processes.iter().take(MAX_NAMED).map(name).collect();
-    if let more @ 1.. = processes.len().saturating_sub(MAX_NAMED) {
-        parts.push(format!("{more} more"));
+    let mut parts = Vec::new();
+    if !processes.is_empty() {
+        parts.push(limited_list(processes.iter().map(name), MAX_NAMED));
     }
     if *pinned > 0 {
         let holder = if *is_cut { "of unknown processes" } else { "without a process" };
