@@ -19,12 +19,12 @@ fn find_blocks_in(reader: &MemoryReader, span: Span) -> Vec<Span> {
     let Ok(residence) = reader.pages.residence(span.start, span.end) else { return Vec::new() };
     let size = reader.pages.page();
     let pages: Vec<_> = residence.pages().collect();
-    let heads = reader.pairs(&pages);
     // A page-aligned block has its header at the end of the preceding page.
-    let lasts = reader.pairs(&pages.iter().map(|page| AbsAddr(page.0 + size.0 - 16)).collect::<Vec<_>>());
+    let places: Vec<_> = pages.iter().flat_map(|page| [*page, AbsAddr(page.0 + size.0 - 16)]).collect();
+    let pairs = reader.pairs(&places);
     let mut blocks: Vec<Span> = Vec::new();
     let mut next = span.start;
-    for ((page, head), last) in pages.into_iter().zip(heads).zip(lasts) {
+    for (page, &[head, last]) in pages.into_iter().zip(pairs.as_chunks().0) {
         if page < next {
             continue;
         }
