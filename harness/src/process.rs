@@ -47,6 +47,14 @@ pub fn wait_for_file(pid: u32, file: &str, is_reached: impl Fn(&str) -> bool, ac
     }
 }
 
+/// Returns the children of a process. Each thread has its own list. A process that has ended has none.
+#[must_use]
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
 /// A running child process. Dropping it kills the process.
 pub struct Process {
     name: String,

@@ -1,11 +1,10 @@
 //! Runs `memtrace wss` and its victim.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Lines};
 use std::iter;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use crate::{Victim, root, tracer, victim};
+use crate::{Victim, process, root, tracer, victim};
 
 /// Size of a page in bytes.
 pub const PAGE: u64 = 4096;
@@ -106,10 +105,9 @@ pub const FAMILY: u64 = 21;
 #[must_use]
 pub fn select_family(victim: &Victim) -> Vec<String> {
     let pid = victim.pid();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the kernel lists children");
-    let pids: Vec<_> = iter::once(pid.to_string()).chain(children.split_whitespace().map(str::to_owned)).collect();
+    let pids: Vec<_> = iter::once(pid).chain(process::children(pid)).collect();
     assert_eq!(pids.len() as u64, FAMILY, "{pids:?}");
-    pids.into_iter().flat_map(|pid| [String::from("--pid"), pid]).collect()
+    pids.into_iter().flat_map(|pid| [String::from("--pid"), pid.to_string()]).collect()
 }
 
 /// Asserts that [`PAGES`] pages of a victim with the kind `forked` are resident once, and that `touched` of them were

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memtrace_tests::process::{Process, run};
+use memtrace_tests::process::{Process, children, run};
 use memtrace_tests::{MemoryCgroup, Report, Scratch, Trace, Victim, VictimTotals, victim};
 
 /// A user without privileges. Files of users other than root can change during the trace.
@@ -168,13 +168,6 @@ fn functions_of_programs_of_other_users_have_names() {
         let (report, expected) = trace(&program);
         report.assert_site("exact.c", &expected.sites[0]);
     }
-}
-
-/// Returns the children of a process. Each thread has its own list. A process that has ended has none.
-fn children(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().filter_map(Result::ok);
-    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 /// Returns the child of memtrace with this name.

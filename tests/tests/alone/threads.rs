@@ -515,8 +515,7 @@ fn many_exits_have_one_line_in_the_table() {
     const PROCESSES: usize = 20;
     let directory = Scratch::new();
     // No other process has this name.
-    let program = directory.join("short-lived-two");
-    std::fs::copy("/bin/true", &program).expect("the program can be copied");
+    let program = directory.copy("/bin/true", "short-lived-two");
     let mut command = Command::new(tracer::binary());
     let words = ["threads", "--format", "text", "--comm", "short-lived-two", "--wait"];
     let mut memtrace = Process::start(command.args(words).args(ONE_INTERVAL).env_remove("DEBUGINFOD_URLS"));

@@ -2,6 +2,7 @@
 
 use memtrace_tests::memory_cgroup::{MemoryCgroup, Version};
 use memtrace_tests::poll;
+use memtrace_tests::process::children;
 
 use super::*;
 
@@ -31,12 +32,6 @@ fn mapping_kinds_add_up_to_smaps() {
 
 /// Number of child processes of a preforking victim.
 const CHILDREN: u64 = 3;
-
-/// Returns the pids of the child processes.
-fn children(pid: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the victim runs");
-    text.split_whitespace().map(|pid| pid.parse().expect("a pid")).collect()
-}
 
 /// Asserts that the sizes of a preforking victim with its child processes are those of the kernel.
 fn assert_is_family(page: &SelectionExplanation, pids: &[u32]) {

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use memtrace_common::vocabulary::LossReason;
 use memtrace_tests::explain::explain;
-use memtrace_tests::process::run;
+use memtrace_tests::process::{children, run};
 use memtrace_tests::working_set::{Measurement, wss};
 use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, poll, victim};
 
-use super::{USER, child_named, children, status_field};
+use super::{USER, child_named, status_field};
 
 /// Time limit from SIGINT to the end of memtrace.
 const END: Duration = Duration::from_secs(10);
