@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::recording_report;
+use crate::{Totals, recording_report};
 
 /// A report of accounts.
 #[derive(Debug, Deserialize)]
@@ -62,6 +62,19 @@ impl Accounts {
     pub fn of(&self, names: &[&str]) -> Account {
         let account = self.accounts.iter().find(|account| account.names == names);
         account.unwrap_or_else(|| panic!("no account of {names:?} in {self:#?}")).numbers
+    }
+
+    /// Asserts that the account with these names has the allocations and frees of `expected`. Returns the account.
+    ///
+    /// # Panics
+    ///
+    /// If no account has these names, or if its numbers differ.
+    pub fn assert_equals(&self, names: &[&str], expected: &Totals) -> Account {
+        let account = self.of(names);
+        let Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. } = *expected;
+        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{names:?}");
+        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{names:?}");
+        account
     }
 
     /// Asserts that nothing was lost, and that the accounts add up.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Outcome, Report, Totals, Trace, victim};
+use crate::accounts::Accounts;
+use crate::{Outcome, Report, Totals, Trace, Victim, victim};
 
 /// Returns the totals of the groups of a report, by name.
 ///
@@ -18,8 +19,26 @@ pub fn roots(report: &Report) -> BTreeMap<String, Totals> {
 /// Traces the victim `name`. Returns the victim's own totals by tag, and the outcome.
 #[must_use]
 pub fn traced(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<String, Totals>, Outcome) {
+    run(name, arguments, |victim| Trace::victim(victim).options(options))
+}
+
+/// Traces the accounts of the victim `name`. Returns the victim's own totals by tag, and the accounts.
+///
+/// # Panics
+///
+/// If the accounts contradict themselves, or if their number is not that of the tags.
+#[must_use]
+pub fn accounts(name: &str, arguments: &[&str], options: &[&str]) -> (BTreeMap<String, Totals>, Accounts) {
+    let (expected, outcome) = run(name, arguments, |victim| Trace::victim(victim).options(options).accounts());
+    let accounts = outcome.accounts();
+    accounts.assert_consistent();
+    assert_eq!(accounts.accounts.len(), expected.len());
+    (expected, accounts)
+}
+
+fn run(name: &str, arguments: &[&str], trace: impl FnOnce(&Victim) -> Trace) -> (BTreeMap<String, Totals>, Outcome) {
     let mut victim = victim::start_with(name, arguments);
-    let tracer = Trace::victim(&victim).options(options).start();
+    let tracer = trace(&victim).start();
     victim.process().write_line("");
     let expected = victim.read_json();
     let outcome = tracer.stop();

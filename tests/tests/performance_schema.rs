@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use memtrace_tests::{Scratch, Totals, Trace, tracer, victim};
+use memtrace_tests::{Scratch, Totals, Trace, totals_by_tag, tracer, victim};
 use rusqlite::{Connection, OpenFlags, params};
 
 /// Numbers of a summary: allocated and freed blocks, allocated and freed bytes, blocks in use, and bytes in use.
@@ -149,13 +149,9 @@ fn assert_events(options: &[&str], name: fn(u64) -> String) {
 fn events_are_the_classes_of_mariadb() {
     let scratch = Scratch::new();
     let recording = scratch.path("run.memtrace");
-    let mut victim = victim::start_with("mariadb", &["class", "2000"]);
-    let trace = Trace::victim(&victim).options(&["--tag-from", "mariadb:class", "--record"]);
-    let tracer = trace.option(&recording).start();
-    victim.process().write_line("");
-    let expected: BTreeMap<String, Totals> = victim.read_json();
-    tracer.stop().assert_code(0);
-    victim.finish();
+    let options = ["--tag-from", "mariadb:class", "--record", recording.to_str().expect("the path is text")];
+    let (expected, outcome) = totals_by_tag::traced("mariadb", &["class", "2000"], &options);
+    outcome.assert_code(0);
     let event = |name: &str| match name.strip_prefix("memory/") {
         Some(_) => name.to_owned(),
         None => format!("memory/mariadb/{name}"),

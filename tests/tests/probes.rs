@@ -5,7 +5,7 @@ mod alone;
 
 use std::collections::BTreeMap;
 
-use memtrace_tests::totals_by_tag::assert_equal;
+use memtrace_tests::totals_by_tag::{self, assert_equal};
 use memtrace_tests::{Totals, Trace, victim};
 
 const FROM: &[&str] = &["--tag-from", "probes"];
@@ -49,21 +49,14 @@ fn probes_of_a_file_are_used() {
 
 #[test]
 fn claimed_blocks_move_between_accounts() {
-    let mut victim = victim::start_with("probes", &["nip", "10000"]);
     // A claimed block stays a block of its allocator.
-    let tracer = Trace::victim(&victim).options(FROM).options(&["--by", "allocator,tag"]).accounts().start();
-    victim.process().write_line("");
-    let expected: BTreeMap<String, Totals> = victim.read_json();
-    let accounts = tracer.stop().accounts();
-    victim.finish();
-    accounts.assert_consistent();
-    assert_eq!(accounts.accounts.len(), expected.len());
+    let options = [FROM, &["--by", "allocator,tag"]].concat();
+    let (expected, accounts) = totals_by_tag::accounts("probes", &["nip", "10000"], &options);
     let allocator = accounts.accounts[0].names[0].clone();
-    for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, live_bytes, live_count, .. }) in expected {
-        let account = accounts.of(&[&allocator, &name]);
-        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
-        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
-        assert_eq!([account.current_bytes, account.current_count], [live_bytes, live_count], "{name}");
+    for (name, totals) in expected {
+        let account = accounts.assert_equals(&[&allocator, &name], &totals);
+        let current = [account.current_bytes, account.current_count];
+        assert_eq!(current, [totals.live_bytes, totals.live_count], "{name}");
         assert_eq!(account.high_bytes_at_least, account.high_bytes_at_most, "{name}");
     }
 }

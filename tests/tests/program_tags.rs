@@ -79,18 +79,10 @@ fn blocks_in_a_wrapper_are_recorded_once() {
 
 #[test]
 fn accounts_with_late_tags_have_exact_marks() {
-    let mut victim = start("late", "5000");
-    let tracer = Trace::victim(&victim).options(&["--tag-from", WRAPPERS, "--by", "tag"]).accounts().start();
-    victim.process().write_line("");
-    let expected: BTreeMap<String, Totals> = victim.read_json();
-    let accounts = tracer.stop().accounts();
-    victim.finish();
-    accounts.assert_consistent();
-    assert_eq!(accounts.accounts.len(), expected.len());
-    for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. }) in expected {
-        let account = accounts.of(&[&name]);
-        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
-        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+    let options = ["--tag-from", WRAPPERS, "--by", "tag"];
+    let (expected, accounts) = totals_by_tag::accounts("modules", &["late", "5000"], &options);
+    for (name, totals) in expected {
+        let account = accounts.assert_equals(&[&name], &totals);
         assert_eq!(account.high_bytes_at_least, account.high_bytes_at_most, "{name}");
     }
 }
@@ -194,40 +186,22 @@ fn tag_of_the_process_is_that_of_all_threads() {
 
 #[test]
 fn accounts_by_object_and_tag_have_the_totals_of_the_victim() {
-    let mut victim = start("set", "5000");
-    let tracer = Trace::victim(&victim).options(&["--tag-from", "set=set_module(id=arg0)", "--by", "object,tag"]);
-    let tracer = tracer.accounts().start();
-    victim.process().write_line("");
-    let expected: BTreeMap<String, Totals> = victim.read_json();
-    let accounts = tracer.stop().accounts();
-    victim.finish();
-    accounts.assert_consistent();
+    let options = ["--tag-from", "set=set_module(id=arg0)", "--by", "object,tag"];
+    let (expected, accounts) = totals_by_tag::accounts("modules", &["set", "5000"], &options);
     let object = victim::path("modules").display().to_string();
-    assert_eq!(accounts.accounts.len(), expected.len());
-    for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. }) in expected {
-        let account = accounts.of(&[&object, &name]);
-        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
-        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+    for (name, totals) in expected {
+        accounts.assert_equals(&[&object, &name], &totals);
     }
 }
 
 #[test]
 fn accounts_by_allocator_and_tag_have_the_totals_of_the_victim() {
-    let mut victim = start("set", "5000");
-    let tracer = Trace::victim(&victim).options(&["--tag-from", "set=set_module(id=arg0)", "--by", "allocator,tag"]);
-    let tracer = tracer.accounts().start();
-    victim.process().write_line("");
-    let expected: BTreeMap<String, Totals> = victim.read_json();
-    let accounts = tracer.stop().accounts();
-    victim.finish();
-    accounts.assert_consistent();
-    assert_eq!(accounts.accounts.len(), expected.len());
+    let options = ["--tag-from", "set=set_module(id=arg0)", "--by", "allocator,tag"];
+    let (expected, accounts) = totals_by_tag::accounts("modules", &["set", "5000"], &options);
     let allocator = accounts.accounts[0].names[0].clone();
     assert!(allocator.contains("glibc"), "{allocator}");
-    for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. }) in expected {
-        let account = accounts.of(&[&allocator, &name]);
-        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
-        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+    for (name, totals) in expected {
+        let account = accounts.assert_equals(&[&allocator, &name], &totals);
         assert_eq!(account.high_bytes_at_least, account.high_bytes_at_most, "{name}");
         assert!(account.free_by_others_count > Some(0), "{name}");
     }
@@ -253,10 +227,8 @@ fn accounts_by_tag_have_the_totals_of_the_victim() {
     let seventh = expected.remove("7").expect("the victim has a module 7");
     expected.insert(String::from("network"), seventh);
     for (name, totals) in expected {
-        let account = accounts.of(&[&process, &name]);
-        let Totals { alloc_bytes, alloc_count, free_bytes, free_count, live_bytes, live_count, .. } = totals;
-        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
-        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+        let account = accounts.assert_equals(&[&process, &name], &totals);
+        let Totals { live_bytes, live_count, .. } = totals;
         assert_eq!([account.current_bytes, account.current_count], [live_bytes, live_count], "{name}");
         assert_eq!(account.high_bytes_at_least, account.high_bytes_at_most, "a tag of one process has exact marks");
         assert!(account.high_bytes_at_least >= Some(live_bytes), "{name}");

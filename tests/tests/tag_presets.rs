@@ -1,9 +1,7 @@
 //! Presets of `--tag-from` for small copies of MariaDB and skynet, compared with the victims' own counters.
 
-use std::collections::BTreeMap;
-
-use memtrace_tests::totals_by_tag::{assert_equal, roots, traced};
-use memtrace_tests::{Outcome, Totals, Trace, victim};
+use memtrace_tests::totals_by_tag::{self, assert_equal, roots, traced};
+use memtrace_tests::{Outcome, Trace, victim};
 
 fn assert_mariadb(counted: &str, preset: &str, tags: usize) {
     assert_equal("mariadb", &[counted, "5000"], &["--tag-from", preset], tags);
@@ -38,18 +36,10 @@ fn services_of_skynet_have_the_totals_of_the_victim() {
 
 #[test]
 fn accounts_have_the_names_of_classes() {
-    let mut victim = victim::start_with("mariadb", &["class", "2000"]);
-    let tracer = Trace::victim(&victim).options(&["--tag-from", "mariadb:class", "--by", "tag"]).accounts().start();
-    victim.process().write_line("");
-    let expected: BTreeMap<String, Totals> = victim.read_json();
-    let accounts = tracer.stop().accounts();
-    victim.finish();
-    accounts.assert_consistent();
-    assert_eq!(accounts.accounts.len(), expected.len());
-    for (name, Totals { alloc_bytes, alloc_count, free_bytes, free_count, .. }) in expected {
-        let account = accounts.of(&[&name]);
-        assert_eq!([account.alloc_bytes, account.alloc_count], [alloc_bytes, alloc_count], "{name}");
-        assert_eq!([account.free_bytes, account.free_count], [free_bytes, free_count], "{name}");
+    let options = ["--tag-from", "mariadb:class", "--by", "tag"];
+    let (expected, accounts) = totals_by_tag::accounts("mariadb", &["class", "2000"], &options);
+    for (name, totals) in expected {
+        accounts.assert_equals(&[&name], &totals);
     }
 }
 
