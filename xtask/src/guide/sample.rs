@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 
+use super::shape::{FRAME_INDENT, is_heading_of_site};
+
 /// Sign of a place where lines or characters were left out.
 const GAP: &str = "…";
-
-/// Indentation of the frames of a site.
-const FRAME_INDENT: usize = 8;
 
 /// Number of characters in a line of a command, without the backslash.
 const COMMAND_WIDTH: usize = 116;
@@ -128,8 +127,7 @@ impl Sample {
         let mut frames = None;
         for line in lines {
             let words = line.trim_start();
-            let number = words.split_whitespace().next().and_then(|word| word.strip_suffix('.'));
-            if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+            if is_heading_of_site(words) {
                 frames = Some(0);
             } else if words.is_empty() {
                 frames = None;

@@ -17,7 +17,7 @@ const FRAME: &str = "<frame>";
 const ROW: &str = "<row>";
 
 /// Indentation of the frames of a site.
-const FRAME_INDENT: usize = 8;
+pub(super) const FRAME_INDENT: usize = 8;
 
 /// End of a line that was cut to a width.
 const CUT: char = '…';
@@ -87,7 +87,7 @@ impl Shape<'_> {
 }
 
 /// Returns true for lines such as `1.  52.7%  5.03 MiB` and `2. +1.50 MiB  grown`.
-fn is_heading_of_site(words: &str) -> bool {
+pub(super) fn is_heading_of_site(words: &str) -> bool {
     let number = words.split_whitespace().next().unwrap_or_default();
     number
         .strip_suffix('.')
