@@ -55,6 +55,24 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
+/// Waits until a child exits, for at most `timeout`. Returns false if it still runs. Waits on a pidfd, which becomes readable
+/// when the process exits (pidfd_open(2)).
+pub fn exits_within(child: &mut Child, timeout: Duration) -> bool {
+    if !matches!(child.try_wait(), Ok(None)) {
+        return true;
+    }
+    // SAFETY: pidfd_open takes two numbers. The child has not been reaped, so the pid is its own.
+    let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+    assert!(pidfd >= 0, "no pidfd of process {}: {}", child.id(), io::Error::last_os_error());
+    let pidfd = i32::try_from(pidfd).expect("a file descriptor fits into an int");
+    // SAFETY: the descriptor was just opened and has no other owner.
+    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    let milliseconds = i32::try_from(timeout.as_millis()).expect("time limits are short");
+    // SAFETY: the pointer is to one pollfd with an open descriptor.
+    unsafe { libc::poll(&raw mut poll, 1, milliseconds) > 0 }
+}
+
 /// A running child process. Dropping it kills the process.
 pub struct Process {
     name: String,
@@ -197,7 +215,7 @@ impl Process {
 
     /// Waits until the process exits.
     pub fn wait_with_open_stdin(&mut self) -> ExitStatus {
-        if self.is_running() && !self.exits_within(self.timeout) {
+        if !exits_within(&mut self.child, self.timeout) {
             self.time_out("exit");
         }
         self.child.wait().expect("the process is a child that can be waited for")
@@ -206,20 +224,6 @@ impl Process {
     /// Returns true if the process has not exited.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the process is a child that can be waited for").is_none()
-    }
-
-    /// Waits on a pidfd, which becomes readable when the process exits (pidfd_open(2)).
-    fn exits_within(&self, timeout: Duration) -> bool {
-        // SAFETY: pidfd_open takes two numbers. The child has not been reaped, so the pid is its own.
-        let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid(), 0) };
-        assert!(pidfd >= 0, "no pidfd of {}: {}", self.name, io::Error::last_os_error());
-        let pidfd = i32::try_from(pidfd).expect("a file descriptor fits into an int");
-        // SAFETY: the descriptor was just opened and has no other owner.
-        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-        let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        let milliseconds = i32::try_from(timeout.as_millis()).expect("time limits are short");
-        // SAFETY: the pointer is to one pollfd with an open descriptor.
-        unsafe { libc::poll(&raw mut poll, 1, milliseconds) > 0 }
     }
 
     /// Returns the whole standard error. The process must have exited.

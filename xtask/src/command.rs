@@ -3,12 +3,17 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::ui;
 use crate::workspace::Workspace;
+
+/// Time between two looks at what a program does.
+const POLL: Duration = Duration::from_millis(50);
 
 /// Returns a command of the cargo that has started xtask.
 pub(crate) fn cargo() -> Command {
@@ -25,6 +30,18 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         bail!("failed with {status}: {shown}");
     }
     Ok(())
+}
+
+/// Waits until a program that was started does what `is_reached` looks for. Returns false if it exits first, or after `limit`.
+pub(crate) fn waits_until(child: &mut Child, limit: Duration, is_reached: impl Fn() -> Result<bool>) -> Result<bool> {
+    let deadline = Instant::now() + limit;
+    while !is_reached()? {
+        if child.try_wait().context("cannot wait for a program")?.is_some() || Instant::now() > deadline {
+            return Ok(false);
+        }
+        thread::sleep(POLL);
+    }
+    Ok(true)
 }
 
 /// Builds memtrace with optimisations, and returns its path.

@@ -3,16 +3,16 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use harness::process::exits_within;
 
 use super::sample::{Output, Outputs};
 use super::scenario::{Scenario, Step};
 use crate::privilege::Root;
-use crate::ui;
 use crate::workspace::{self, Workspace};
+use crate::{command, ui};
 
 /// Time limit of a command in seconds.
 const COMMAND_DEADLINE: &str = "300";
@@ -22,9 +22,6 @@ const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Time for a program to end after SIGTERM.
 const TERMINATION: Duration = Duration::from_secs(10);
-
-/// Time between two looks at a program that starts or ends.
-const POLL: Duration = Duration::from_millis(50);
 
 /// Number of runs of a command that loses events, as on a busy machine.
 const ATTEMPTS: usize = 3;
@@ -189,7 +186,7 @@ impl<'a> Stage<'a> {
         let started = self.pid_of(&mut program).and_then(|pid| {
             program.pid.clone_from(&pid);
             self.variables.push((variable, pid));
-            self.wait_until(&mut program, ready)
+            self.wait_until(&mut program, || Ok(self.run(ready)?.0 == Some(0)))
         });
         // A program that is not ready ends with the stage.
         self.programs.push(program);
@@ -199,31 +196,16 @@ impl<'a> Stage<'a> {
     /// Waits until the shell has written its PID.
     fn pid_of(&self, program: &mut Program) -> Result<String> {
         let file = self.folder.join(format!("{}.pid", program.name));
-        let deadline = Instant::now() + DEADLINE;
-        loop {
-            let text = fs::read_to_string(&file).unwrap_or_default();
-            if text.ends_with('\n') {
-                return Ok(text.trim().to_owned());
-            }
-            self.pause(program, deadline)?;
-        }
+        let text = || fs::read_to_string(&file).unwrap_or_default();
+        self.wait_until(program, || Ok(text().ends_with('\n')))?;
+        Ok(text().trim().to_owned())
     }
 
-    fn wait_until(&self, program: &mut Program, ready: &str) -> Result<()> {
-        let deadline = Instant::now() + DEADLINE;
-        while self.run(ready)?.0 != Some(0) {
-            self.pause(program, deadline)?;
+    /// Waits until a program is ready. Returns an error if the program exits first, or if it takes too long.
+    fn wait_until(&self, program: &mut Program, is_ready: impl Fn() -> Result<bool>) -> Result<()> {
+        if !command::waits_until(&mut program.child, DEADLINE, is_ready)? {
+            bail!("{} is not ready: {}", program.name, self.log(program.name));
         }
-        Ok(())
-    }
-
-    /// Waits a moment. Returns an error if the program has exited, or if it is too late.
-    fn pause(&self, program: &mut Program, deadline: Instant) -> Result<()> {
-        let name = program.name;
-        if program.child.try_wait().context("cannot wait for a program")?.is_some() || Instant::now() > deadline {
-            bail!("{name} is not ready: {}", self.log(name));
-        }
-        thread::sleep(POLL);
         Ok(())
     }
 
@@ -312,15 +294,4 @@ fn own_groups() -> std::io::Result<Vec<String>> {
     let text = fs::read_to_string("/proc/self/cgroup")?;
     let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     Ok(paths.filter(|path| path.len() > 1).map(str::to_owned).collect())
-}
-
-fn exits_within(child: &mut Child, time: Duration) -> bool {
-    let deadline = Instant::now() + time;
-    while matches!(child.try_wait(), Ok(None)) {
-        if Instant::now() > deadline {
-            return false;
-        }
-        thread::sleep(POLL);
-    }
-    true
 }

@@ -55,16 +55,10 @@ impl Trace {
         let stderr = fs::File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut child =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().context("cannot run memtrace")?;
-        let deadline = Instant::now() + ATTACH;
-        loop {
-            let text = fs::read_to_string(&log).unwrap_or_default();
-            if text.lines().any(|line| line.starts_with("attached")) {
-                break;
-            }
-            if child.try_wait().context("cannot wait for memtrace")?.is_some() || Instant::now() > deadline {
-                bail!("memtrace did not attach: {text}");
-            }
-            thread::sleep(Duration::from_millis(50));
+        let text = || fs::read_to_string(&log).unwrap_or_default();
+        let is_attached = || Ok(text().lines().any(|line| line.starts_with("attached")));
+        if !command::waits_until(&mut child, ATTACH, is_attached).context("cannot wait for memtrace")? {
+            bail!("memtrace did not attach: {}", text());
         }
         let pid = fs::read_to_string(&pid_file).context("cannot read the pid of memtrace")?.trim().to_owned();
         Ok(Self { root, child, pid })
