@@ -1,11 +1,12 @@
-//! Sentences about the RSS of the traced processes, and about the part of the RSS that traced blocks explain.
+//! Sentences about the RSS of the traced processes, and about the part of the RSS or of its growth that traced blocks
+//! explain.
 
 use memtrace_model::format as number;
 use memtrace_model::{Bytes, EventClass, ProcessProfile, Profile, ResidentSet, Runtime};
 
 use crate::format;
 
-/// If the blocks explain at least this share of the RSS, the rest needs no sentence.
+/// If the blocks explain at least this share, the rest needs no sentence.
 const EXPLAINED: f64 = 0.9;
 
 /// If shared memory is at least this share of the unexplained RSS, the sentence names shared memory as the reason.
@@ -17,6 +18,8 @@ struct Sum<'a> {
     /// Upper bound of the part of the RSS that consists of live blocks, summed over the processes. Not all live blocks
     /// need be resident, and blocks of one process explain no RSS of another.
     explained: Bytes,
+    /// `None` if the RSS has not grown, or if a process has started during the trace.
+    growth: Option<Growth>,
     rss: ResidentSet,
     /// Number of the processes.
     count: u64,
@@ -24,10 +27,39 @@ struct Sum<'a> {
     largest: Option<&'a ProcessProfile>,
 }
 
+/// Growth of the RSS of the processes that grew. All traced blocks are from the time of the growth, so the share that they
+/// explain of it says more than their share of the RSS, which also has the blocks of before.
+struct Growth {
+    bytes: Bytes,
+    /// Upper bound of the part that consists of live blocks.
+    explained: Bytes,
+}
+
+impl Growth {
+    fn of<'a>(processes: impl Iterator<Item = (&'a ProcessProfile, ResidentSet)>) -> Option<Self> {
+        let mut growth = Self { bytes: Bytes(0), explained: Bytes(0) };
+        for (process, rss) in processes {
+            let grown = rss.end.0.saturating_sub(rss.start?.0);
+            growth.bytes.0 = growth.bytes.0.saturating_add(grown);
+            growth.explained.0 = growth.explained.0.saturating_add(grown.min(process.total.live().bytes.0));
+        }
+        (growth.bytes.0 > 0).then_some(growth)
+    }
+}
+
 impl Sum<'_> {
-    /// Returns the largest possible share of live blocks in the RSS, from 0 to 1.
+    /// Returns the largest possible share of live blocks in the growth, or in the RSS if it has not grown: from 0 to 1.
     fn share(&self) -> f64 {
-        self.explained.0 as f64 / self.rss.end.0.max(1) as f64
+        let (part, whole) = match &self.growth {
+            Some(growth) => (growth.explained, growth.bytes),
+            None => (self.explained, self.rss.end),
+        };
+        part.0 as f64 / whole.0.max(1) as f64
+    }
+
+    /// Returns the name of the whole that [`Self::share`] is a share of. `rss`: words for the RSS.
+    fn whole(&self, rss: &'static str) -> &'static str {
+        if self.growth.is_some() { "the growth" } else { rss }
     }
 }
 
@@ -39,33 +71,43 @@ fn sum(profile: &Profile) -> Option<Sum<'_>> {
     let known = || profile.processes.iter().filter_map(|process| Some((process, process.rss?)));
     let single = known().filter(|(process, _)| process.group.is_none());
     let largest = single.max_by_key(|(process, rss)| unexplained(process.total.live().bytes, rss));
+    let rss = known().map(|(_, rss)| rss).reduce(ResidentSet::plus)?;
+    let has_grown = rss.start.is_some_and(|start| rss.end > start);
     Some(Sum {
         live: Bytes(known().map(|(process, _)| process.total.live().bytes.0).sum()),
         explained: Bytes(known().map(|(process, rss)| process.total.live().bytes.0.min(rss.end.0)).sum()),
-        rss: known().map(|(_, rss)| rss).reduce(ResidentSet::plus)?,
+        growth: Growth::of(known()).filter(|_| has_grown),
+        rss,
         count: known().map(|(process, _)| process.runs()).sum(),
         largest: largest.map(|(process, _)| process),
     })
 }
 
-/// Returns a phrase for the titles of pictures: `RSS 512.00 MiB, at most <0.1% of it explained`.
+/// Returns a phrase for the titles of pictures: `RSS 512.00 MiB (+13.00 MiB), at most 98.7% of the growth explained`.
 pub(super) fn phrase(profile: &Profile) -> Option<String> {
     let sum = sum(profile)?;
-    Some(format!("RSS {}, at most {} of it explained", sum.rss.end, number::percent(sum.share())))
+    let (end, percent) = (sum.rss.end, number::percent(sum.share()));
+    Some(format!("RSS {end}{}, at most {percent} of {} explained", change(sum.rss), sum.whole("it")))
+}
+
+/// Returns the change of an RSS in parentheses, after a space; nothing if a process has started during the trace.
+fn change(rss: ResidentSet) -> String {
+    let change = rss.start.map(|start| format!(" ({})", format::change(Bytes(rss.end.0.wrapping_sub(start.0)))));
+    change.unwrap_or_default()
 }
 
 /// Returns sentences for reports; `None` if no traced process runs at the end.
 pub(super) fn sentences(profile: &Profile) -> Option<String> {
     let sum = sum(profile)?;
-    let (share, Sum { live, explained, rss, count, largest }) = (sum.share(), sum);
-    let growth = rss.start.map(|start| format!(" ({})", format::change(Bytes(rss.end.0.wrapping_sub(start.0)))));
-    let growth = growth.unwrap_or_default();
+    let (share, whole) = (sum.share(), sum.whole("it"));
+    let Sum { live, explained, growth, rss, count, largest } = sum;
     let of = match count {
         1 => String::from("The RSS is"),
         count => format!("The RSS of {count} processes, with shared pages once for each, is"),
     };
     let percent = number::percent(share);
-    let mut first = format!("{of} {}{growth}; the {live} of live blocks explain at most {percent} of it.", rss.end);
+    let (end, change) = (rss.end, change(rss));
+    let mut first = format!("{of} {end}{change}; the {live} of live blocks explain at most {percent} of {whole}.");
     if explained < live {
         first.push_str(" A part of the live blocks is not resident.");
     }
@@ -74,16 +116,18 @@ pub(super) fn sentences(profile: &Profile) -> Option<String> {
     }
     let Some((largest, rss)) = largest.and_then(|largest| Some((largest, largest.rss?))) else { return Some(first) };
     let whose = if count > 1 { format!(" of {}", largest.pid) } else { String::new() };
-    Some(format!("{first} {}", rest(largest, largest.total.live().bytes, rss, &whose)))
+    let other = if growth.is_some() { "free memory of the heap" } else { "blocks from before the trace" };
+    Some(format!("{first} {}", rest(largest, rss, &whose, other)))
 }
 
 fn unexplained(live: Bytes, rss: &ResidentSet) -> u64 {
     rss.end.0.saturating_sub(live.0)
 }
 
-/// Returns a sentence about the part of a process's RSS that its blocks do not explain.
-fn rest(process: &ProcessProfile, live: Bytes, rss: ResidentSet, whose: &str) -> String {
-    let pid = process.pid;
+/// Returns a sentence about the part of a process's RSS that its blocks do not explain. `other`: memory of the heap that the
+/// part may consist of.
+fn rest(process: &ProcessProfile, rss: ResidentSet, whose: &str, other: &str) -> String {
+    let (pid, live) = (process.pid, process.total.live().bytes);
     let explain = format!("`memtrace explain --pid {pid}` shows the rest");
     if rss.shared.0 as f64 >= unexplained(live, &rss) as f64 * MOST {
         let shared = rss.shared;
@@ -92,7 +136,7 @@ fn rest(process: &ProcessProfile, live: Bytes, rss: ResidentSet, whose: &str) ->
         );
     }
     match rss.runtime {
-        None => format!("{explain}{whose}: blocks from before the trace, files, stacks."),
+        None => format!("{explain}{whose}: {other}, files, stacks."),
         Some(Runtime::Python) => format!(
             "Python keeps its objects of up to 512 bytes in arenas of its own: restart with PYTHONMALLOC=malloc to trace them, \
              or use tracemalloc. {explain}{whose}."
@@ -141,9 +185,25 @@ mod tests {
     #[test]
     fn rss_without_blocks_of_the_trace_leads_to_explain() {
         let text = sentences_of(vec![process(7, 9 << 10, resident(Some(499 * MIB), 512 * MIB))]).unwrap();
-        let expected = "The RSS is 512.00 MiB (+13.00 MiB); the 9.00 KiB of live blocks explain at most <0.1% of it. \
-             `memtrace explain --pid 7` shows the rest: blocks from before the trace, files, stacks.";
+        let expected = "The RSS is 512.00 MiB (+13.00 MiB); the 9.00 KiB of live blocks explain at most <0.1% of the growth. \
+             `memtrace explain --pid 7` shows the rest: free memory of the heap, files, stacks.";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn blocks_that_explain_the_growth_need_no_further_command() {
+        let grown = process(7, 18 * MIB, resident(Some(82 * MIB), 100 * MIB));
+        // The other process has given memory back, so its blocks explain no growth.
+        let shrunk = process(9, 50 * MIB, resident(Some(81 * MIB), 80 * MIB));
+        let text = sentences_of(vec![grown.clone()]).unwrap();
+        let expected =
+            "The RSS is 100.00 MiB (+18.00 MiB); the 18.00 MiB of live blocks explain at most 100% of the growth.";
+        assert_eq!(text, expected);
+        let profile = Profile { processes: vec![grown, shrunk.clone()], ..Profile::default() };
+        let expected = "RSS 180.00 MiB (+17.00 MiB), at most 100% of the growth explained";
+        assert_eq!(phrase(&profile).as_deref(), Some(expected));
+        let text = sentences_of(vec![shrunk]).unwrap();
+        assert!(text.contains("(-1.00 MiB); the 50.00 MiB of live blocks explain at most 62.5% of it. `"), "{text}");
     }
 
     #[test]
