@@ -163,9 +163,9 @@ pub(crate) enum Error {
         remedy: String,
     },
     /// The estimated overhead exceeds the limit.
-    #[error("tracing would cost the target about {estimated} more processor time, and --max-overhead allows {allowed}")]
+    #[error("tracing would cost the target about {estimated}, and --max-overhead allows {allowed}")]
     OverBudget {
-        /// The estimate, with its unit: `35 %`.
+        /// The estimate: `35 % more processor time (12 % of one processor)`.
         estimated: String,
         /// The limit, with its unit.
         allowed: String,

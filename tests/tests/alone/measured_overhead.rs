@@ -5,7 +5,7 @@ use std::process::Command;
 
 use memtrace_tests::{Outcome, Scratch, Trace, Tracer, Victim, victim};
 
-const HIGH: &str = "memtrace: warning: this is more than 25 % of the target's time; --max-depth 0 saves about ";
+const HIGH: &str = "memtrace: warning: this is more than 25 % of the target's processor time; --min-size 64 saves ";
 const NOTE: &str = "Note: tracing took at least ";
 
 /// Starts a victim that waits for a line before it works, and for another line before it exits. Sends the first line.
@@ -21,7 +21,7 @@ fn end(mut tracer: Tracer) -> Outcome {
     tracer.wait()
 }
 
-/// Returns the share of the target's time, in percent, that the summary states.
+/// Returns the share of the target's processor time, in percent, that the summary states.
 fn noted_percent(outcome: &Outcome) -> u64 {
     let rest = outcome.stderr.split_once(NOTE).map(|(_, rest)| rest);
     let number = rest.and_then(|rest| rest.split_once(" %")).and_then(|(number, _)| number.parse().ok());
@@ -45,7 +45,7 @@ fn high_overhead_of_a_command_is_warned_of_while_it_runs() {
 fn high_overhead_of_a_short_command_is_in_the_summary() {
     let outcome = end(command("flood", "20000"));
     assert!(noted_percent(&outcome) > 25);
-    assert!(outcome.stderr.contains("; --max-depth 0 saves about "), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("; --min-size 64 saves about "), "{}", outcome.stderr);
     assert!(outcome.report().notes.iter().any(|note| note.starts_with("tracing took at least ")));
 }
 
@@ -53,7 +53,7 @@ fn high_overhead_of_a_short_command_is_in_the_summary() {
 fn command_that_only_computes_has_no_overhead_warning() {
     // The command computes for about a second.
     let outcome = end(command("compute", "1000000000"));
-    assert!(!outcome.stderr.contains("of the target's time"), "{}", outcome.stderr);
+    assert!(!outcome.stderr.contains("of the target's processor time"), "{}", outcome.stderr);
 }
 
 #[test]

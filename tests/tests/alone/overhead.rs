@@ -29,7 +29,7 @@ fn flooding() -> Victim {
 fn trace_above_max_overhead_is_refused_and_detached() {
     let victim = flooding();
     let outcome = Trace::victim(&victim).options(&["--max-overhead", "10%"]).run();
-    outcome.assert_refused(OVER_BUDGET, &["--max-overhead", "10 %"]);
+    outcome.assert_refused(OVER_BUDGET, &["--max-overhead", "10 %", " more processor time (", "% of one processor)"]);
     assert_eq!(breakpoints::list(victim.pid()), [""; 0]);
 }
 
@@ -104,17 +104,17 @@ fn probe_hits_of_allocations_and_frees_are_counted() {
     let mut tracer = Trace::victim(&victim).options(&options).start();
     victim.process().write_line("");
     // The programs are timed for a part of the first second only.
-    let warning = "memtrace: warning: this is more than 25 % of the target's time";
+    let warning = "memtrace: warning: this is more than 25 % of the target's processor time";
     assert!(tracer.process().wait_for_stderr_line(warning), "no warning");
     let done = victim.work().totals;
-    let cost = tracer.stop().report().cost;
+    let cost = tracer.stop().report().cost.expect("the trace has ended");
     victim.finish();
     // The thread frees null pointers first.
     let frees = done.free_count + WINDOW;
     assert_eq!(cost.probe_hits, Some(2 * done.alloc_count + frees));
 }
 
-/// Returns the estimated share of the target's time, in percent, that follows `words`.
+/// Returns the estimated share of the target's processor time, in percent, that follows `words`.
 fn percent_after(outcome: &Outcome, words: &str) -> u64 {
     assert!(outcome.stderr.contains(words), "{}", outcome.stderr);
     let (_, rest) = outcome.stderr.split_once(words).expect("the message contains the words");
@@ -129,14 +129,14 @@ fn high_overhead_is_warned_of_with_options_that_lower_it() {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).expect("the victim runs");
     let warned = Trace::victim(&victim).options(&["--duration", "100ms"]).run();
     let expected = percent_after(&warned, "of one processor, ");
-    let without_stacks = percent_after(&warned, "--max-depth 0 lowers it to about ");
-    assert!(without_stacks < expected, "{}", warned.stderr);
+    let without_small = percent_after(&warned, "--min-size 64 lowers it to about ");
+    assert!(without_small < expected, "{}", warned.stderr);
     // A selection gives the same warning: its targets are all processes with this name.
     let selected = Trace::system_wide().options(&["--comm", name.trim(), "--duration", "100ms"]).run();
-    percent_after(&selected, "--max-depth 0 lowers it to about ");
+    percent_after(&selected, "--min-size 64 lowers it to about ");
     // An option in use is not recommended.
-    let without = Trace::victim(&victim).options(&["--duration", "100ms", "--max-depth", "0"]).run();
-    assert!(!without.stderr.contains("--max-depth"), "{}", without.stderr);
+    let without = Trace::victim(&victim).options(&["--duration", "100ms", "--min-size", "64"]).run();
+    assert!(without.stderr.contains("; `memtrace faults --sample 64` costs a fraction"), "{}", without.stderr);
 }
 
 /// Returns the processor time of a process so far, in seconds: `utime` and `stime` of proc_pid_stat(5).

@@ -14,7 +14,7 @@ pub(in crate::trace) struct Estimate {
     pub(super) calls_per_second: f64,
     /// Processor time that tracing takes, as a share of one processor's time.
     pub(super) processors: f64,
-    /// Processor time that tracing takes, as a share of the target's own time; `None` if the target was idle.
+    /// Processor time that tracing takes, as a share of the target's processor time; `None` if the target was idle.
     pub(super) slowdown: Option<f64>,
 }
 
@@ -33,14 +33,24 @@ impl Estimate {
     fn sentence(self, accuracy: &str) -> String {
         let Self { calls_per_second, processors, slowdown } = self;
         let slowdown = match slowdown {
-            Some(slowdown) => format!(", {} of the target's time", format::rough_percent(slowdown)),
+            Some(slowdown) => format!(", {}", of_target(slowdown)),
             None => String::new(),
         };
         format!(
-            "at {calls_per_second:.0} allocations per second, tracing takes {accuracy} {} of one processor{slowdown}",
-            format::rough_percent(processors)
+            "at {calls_per_second:.0} allocations per second, tracing takes {accuracy} {}{slowdown}",
+            of_one_processor(processors)
         )
     }
+}
+
+/// Formats a share of the target's processor time. The glossary defines the term.
+pub(super) fn of_target(share: f64) -> String {
+    format!("{} of the target's processor time", format::rough_percent(share))
+}
+
+/// Formats a share of one processor's time.
+pub(super) fn of_one_processor(share: f64) -> String {
+    format!("{} of one processor", format::rough_percent(share))
 }
 
 /// Estimates the overhead if allocations below `min_size` are filtered.
@@ -125,7 +135,8 @@ mod tests {
         let estimate = Estimate { calls_per_second: 12_345.6, processors: 0.025, slowdown: Some(0.137) };
         assert_eq!(
             estimate.expected(),
-            "at 12346 allocations per second, tracing takes about 2.5 % of one processor, 14 % of the target's time"
+            "at 12346 allocations per second, tracing takes about 2.5 % of one processor, 14 % of the target's \
+             processor time"
         );
         assert!(!Estimate { slowdown: None, ..estimate }.expected().contains("target"));
     }

@@ -21,7 +21,7 @@ pub(super) enum Action {
 /// Decides about a trace that costs the targets more than the limit.
 #[derive(Debug)]
 pub(super) struct OverheadGuard {
-    /// Maximum share of the targets' own processor time.
+    /// Maximum share of the target's processor time.
     limit: f64,
     /// Start of the time with too high an overhead; `None` if the last overhead was within the limit.
     over_since: Option<Instant>,
@@ -37,7 +37,8 @@ impl OverheadGuard {
         self.limit
     }
 
-    /// Decides after a period. `overhead`: time that tracing took in this period, as a share of the targets' own time.
+    /// Decides after a period. `overhead`: time that tracing took in this period, as a share of the target's processor
+    /// time.
     pub(super) fn check(&mut self, period: Range<Instant>, overhead: f64) -> Action {
         if overhead <= self.limit {
             self.over_since = None;

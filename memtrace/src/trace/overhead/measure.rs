@@ -8,7 +8,7 @@ use memtrace_host::procfs;
 use memtrace_model::{Bytes, Pid, Signature, format};
 use memtrace_object::probe_site::Cost as SiteCost;
 
-use super::estimate::{self, Estimate};
+use super::estimate::{self, Estimate, of_one_processor};
 use super::load::{CallCosts, Load};
 use super::warning;
 use crate::options::units::Percent;
@@ -75,7 +75,7 @@ impl Overhead {
         self.estimate(min_size).expected()
     }
 
-    /// Returns a warning if tracing takes much of the target's time.
+    /// Returns a warning if tracing takes too much of the target's processor time.
     pub(in crate::trace) fn warning(&self, min_size: Bytes) -> Option<String> {
         warning::warning(&self.load, self.costs, min_size)
     }
@@ -88,9 +88,14 @@ impl Overhead {
     ) -> Result<Bytes, Error> {
         let min_size = *sizes.start();
         let size = estimate::min_size_within(&self.load, self.costs, limit.share());
-        let over_budget = || Error::OverBudget {
-            estimated: format::rough_percent(self.estimate(min_size).slowdown.unwrap_or_default()),
-            allowed: format::rough_percent(limit.share()),
+        let over_budget = || {
+            let Estimate { processors, slowdown, .. } = self.estimate(min_size);
+            let slowdown = format::rough_percent(slowdown.unwrap_or_default());
+            Error::OverBudget {
+                // Little of one processor can be a high share if the target is nearly idle.
+                estimated: format!("{slowdown} more processor time ({})", of_one_processor(processors)),
+                allowed: format::rough_percent(limit.share()),
+            }
         };
         size.map(|size| size.max(min_size)).filter(|size| sizes.contains(size)).ok_or_else(over_budget)
     }

@@ -121,7 +121,7 @@ impl OverheadMeter {
     }
 
     /// Measures the period from the last sample to `sample`. Returns messages for the user when tracing takes much of
-    /// the targets' time for the first time.
+    /// the target's processor time for the first time.
     pub(in crate::trace) fn update(&mut self, sample: Sample) -> Vec<String> {
         let Some(load) = self.end_period(sample, LEAST_BUSY) else { return Vec::new() };
         let load = without_cost(load, self.costs, self.min_size);
@@ -134,7 +134,7 @@ impl OverheadMeter {
         }
     }
 
-    /// Measures the last period. Returns a note for the report if tracing took much of the targets' time.
+    /// Measures the last period. Returns a note for the report if tracing took much of the target's processor time.
     pub(in crate::trace) fn finish(mut self, sample: Sample) -> Option<String> {
         self.end_period(sample, Duration::ZERO);
         let load = without_cost(self.total, self.costs, self.min_size);
@@ -261,16 +261,16 @@ mod tests {
         assert_eq!(target.update(1, 10_000, 290), [""; 0]);
         // Tracing takes 400 ms of 900 ms.
         let expected = [
-            "at 100000 allocations per second, tracing takes at least 40 % of one processor, 80 % of the target's time",
-            "warning: this is more than 25 % of the target's time; --max-depth 0 saves about 50 % of it, --min-size 128 \
-             about 75 %",
+            "at 100000 allocations per second, tracing takes at least 40 % of one processor, 80 % of the target's \
+             processor time",
+            "warning: this is more than 25 % of the target's processor time; --max-depth 0 (without stacks) saves \
+             about 50 % of it, --min-size 128 about 75 %",
         ];
         assert_eq!(target.update(2, 110_000, 1190), expected);
         assert_eq!(target.update(3, 210_000, 2090), [""; 0]);
         // In all, tracing takes 840 ms of 2040 ms.
-        assert!(
-            target.finish(3, 210_000, 2090).unwrap().starts_with("tracing took at least 70 % of the target's time; ")
-        );
+        let note = target.finish(3, 210_000, 2090).unwrap();
+        assert!(note.starts_with("tracing took at least 70 % of the target's processor time; "), "{note}");
     }
 
     #[test]
@@ -298,7 +298,19 @@ mod tests {
         let mut target = Target::new(0, false);
         target.update(0, 0, 0);
         assert_eq!(target.update(1, 15_000, 90), [""; 0]);
-        assert!(target.update(2, 20_000, 120)[0].starts_with("at 10000 allocations per second"));
+        assert!(target.update(2, 30_000, 180)[0].starts_with("at 15000 allocations per second"));
+    }
+
+    #[test]
+    fn nearly_idle_target_has_no_warning_or_note() {
+        let mut target = Target::new(0, false);
+        target.update(0, 0, 0);
+        // Tracing takes 80 ms of 120 ms in two seconds: 200 % of the target's processor time, 4 % of one processor.
+        assert_eq!(target.update(2, 20_000, 120), [""; 0]);
+        // Tracing takes 100 ms of 150 ms in one second.
+        assert_eq!(target.update(3, 45_000, 270).len(), 2);
+        // In all, it takes 180 ms of 280 ms in four seconds.
+        assert_eq!(target.finish(4, 45_000, 280), None);
     }
 
     #[test]
@@ -339,7 +351,7 @@ mod tests {
         let many = Sample { not_recorded: 500_000, hits: hits(500_000), ..target.sample(2, 0, 2000) };
         let warned = target.meter.update(many);
         assert!(
-            warned[0].ends_with("67 % of the target's time") && warned[1].contains("faults --sample 64"),
+            warned[0].ends_with("67 % of the target's processor time") && warned[1].contains("faults --sample 64"),
             "{warned:?}"
         );
         assert!(target.meter.finish(many).unwrap().starts_with("tracing took at least 33 % "));

@@ -4,17 +4,26 @@ use std::time::Duration;
 
 use memtrace_model::{Bytes, format};
 
-use super::estimate::{estimate, min_size_of_few, minimum_sizes};
+use super::estimate::{Estimate, estimate, min_size_of_few, minimum_sizes, of_target};
 use super::load::{CallCosts, Load};
 
 /// An overhead above this share of the target's processor time deserves a warning.
 const TOLERATED: f64 = 0.25;
 
+/// An overhead of at most this share of one processor needs no warning: a target that is nearly idle makes any share of
+/// its processor time large, and has time to spare.
+const NEGLIGIBLE: f64 = 0.05;
+
 /// Maximum share of the overhead that remains with an option. An option that leaves more is not
 /// named.
 const WORTHWHILE: f64 = 0.9;
 
-/// Returns a warning if tracing allocations of at least `min_size` is expected to take too much of the target's time.
+/// Maximum share of the overhead that remains without stacks, unless the rest is tolerable. The stacks are most of what
+/// a report says, so only about half of the overhead is worth them.
+const WORTH_THE_STACKS: f64 = 0.55;
+
+/// Returns a warning if tracing allocations of at least `min_size` is expected to take too much of the target's
+/// processor time.
 pub(super) fn warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
     let Excess { options, .. } = excess(load, costs, min_size)?;
     let options = options.into_iter().map(|(option, share)| (option, format::rough_percent(share)));
@@ -22,21 +31,21 @@ pub(super) fn warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<
 }
 
 /// Returns a warning if tracing allocations of at least `min_size` takes too much of the target's
-/// time. Some costs, such as misses of a cold cache, are not measured. The total share is therefore
+/// processor time. Some costs, such as misses of a cold cache, are not measured. The total share is therefore
 /// uncertain, and the warning states the part that an option saves.
 pub(super) fn measured_warning(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
     Some(format!("{}; {}", headline(), savings(excess(load, costs, min_size)?)))
 }
 
-/// Returns a note for the report if tracing allocations of at least `min_size` took too much of the target's time.
+/// Returns a note for the report if tracing allocations of at least `min_size` took too much of the target's processor
+/// time.
 pub(super) fn note(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<String> {
     let excess = excess(load, costs, min_size)?;
-    let share = format::rough_percent(excess.share);
-    Some(format!("tracing took at least {share} of the target's time; {}", savings(excess)))
+    Some(format!("tracing took at least {}; {}", of_target(excess.share), savings(excess)))
 }
 
 fn headline() -> String {
-    format!("warning: this is more than {} of the target's time", format::rough_percent(TOLERATED))
+    format!("warning: this is more than {}", of_target(TOLERATED))
 }
 
 fn savings(Excess { share, options }: Excess) -> String {
@@ -55,25 +64,27 @@ fn advice(options: Vec<(String, String)>, first: &str, then: &str, after_first: 
     format!("{option} {first} {effect}{after_first}{}", others.collect::<String>())
 }
 
-/// Overhead above [`TOLERATED`].
+/// Overhead above both [`TOLERATED`] and [`NEGLIGIBLE`].
 struct Excess {
-    /// Share of the target's time that tracing takes.
+    /// Share of the target's processor time that tracing takes.
     share: f64,
-    /// Options that lower the overhead, with the share of the target's time that tracing takes with the option.
+    /// Options that lower the overhead, with the share of the target's processor time that tracing takes with the option.
     options: Vec<(String, f64)>,
 }
 
 fn excess(load: &Load, costs: CallCosts, min_size: Bytes) -> Option<Excess> {
-    let slowdown = |costs, size| estimate(load, costs, size).slowdown;
-    let share = slowdown(costs, min_size).filter(|&share| share > TOLERATED)?;
+    let Estimate { processors, slowdown, .. } = estimate(load, costs, min_size);
+    let share = slowdown.filter(|&share| share > TOLERATED && processors > NEGLIGIBLE)?;
+    let lowered = |costs, size| estimate(load, costs, size).slowdown.filter(|&rest| rest <= share * WORTHWHILE);
+    let without_stacks = lowered(CallCosts { stack: Duration::ZERO, ..costs }, min_size)
+        .filter(|&rest| rest <= TOLERATED || rest <= share * WORTH_THE_STACKS);
     let size = worthwhile_size(load, costs, min_size);
     let options = [
-        (String::from("--max-depth 0"), slowdown(CallCosts { stack: Duration::ZERO, ..costs }, min_size)),
-        (format!("--min-size {}", format::size_argument(size.0)), slowdown(costs, size)),
+        (String::from("--max-depth 0 (without stacks)"), without_stacks),
+        (format!("--min-size {}", format::size_argument(size.0)), lowered(costs, size)),
     ];
-    let is_worthwhile =
-        |(option, rest): (String, Option<f64>)| Some((option, rest.filter(|rest| *rest <= share * WORTHWHILE)?));
-    Some(Excess { share, options: options.into_iter().filter_map(is_worthwhile).collect() })
+    let options = options.into_iter().filter_map(|(option, rest)| Some((option, rest?)));
+    Some(Excess { share, options: options.collect() })
 }
 
 /// Returns the smallest size above `min_size` that makes the overhead tolerable, or else the smallest size that filters
@@ -111,24 +122,43 @@ mod tests {
     }
 
     #[test]
+    fn small_share_of_one_processor_is_tolerated() {
+        // One second in which the target works for 10 ms, and tracing takes 4 µs a call.
+        let idle = |calls| Load { own: Duration::from_millis(10), ..load(&[(64, calls)]) };
+        let messages = |calls| [warning, measured_warning, note].map(|message| message(&idle(calls), COSTS, Bytes(0)));
+        assert!(messages(12_400).iter().all(Option::is_none));
+        assert!(messages(12_600).iter().all(Option::is_some));
+    }
+
+    #[test]
     fn options_are_named_with_their_effect() {
         // 40 % with all; 20 % without stacks; with 128 bytes 10 % for the traps and 3 % for the large blocks.
         let mixed = [(64, 90_000), (4096, 10_000)];
         assert_eq!(
             warned(&mixed).unwrap(),
-            "warning: this is more than 25 % of the target's time; --max-depth 0 lowers it to about 20 %, --min-size 128 \
-             to about 13 %"
+            "warning: this is more than 25 % of the target's processor time; --max-depth 0 (without stacks) lowers it \
+             to about 20 %, --min-size 128 to about 13 %"
         );
         assert_eq!(
             measured_warning(&load(&mixed), COSTS, Bytes(0)).unwrap(),
-            "warning: this is more than 25 % of the target's time; --max-depth 0 saves about 50 % of it, --min-size 128 \
-             about 68 %"
+            "warning: this is more than 25 % of the target's processor time; --max-depth 0 (without stacks) saves \
+             about 50 % of it, --min-size 128 about 68 %"
         );
         assert_eq!(
             note(&load(&mixed), COSTS, Bytes(0)).unwrap(),
-            "tracing took at least 40 % of the target's time; --max-depth 0 saves about 50 % of it, --min-size 128 \
-             about 68 %"
+            "tracing took at least 40 % of the target's processor time; --max-depth 0 (without stacks) saves about \
+             50 % of it, --min-size 128 about 68 %"
         );
+    }
+
+    #[test]
+    fn stacks_are_kept_if_they_save_little() {
+        // 3 µs a call, 2 µs without its stack.
+        let costs = CallCosts { stack: Duration::from_micros(1), ..COSTS };
+        let text = |calls| warning(&load(&[(64, calls)]), costs, Bytes(0)).unwrap();
+        assert!(text(500_000).ends_with("time; --min-size 128 lowers it to about 50 %"), "{}", text(500_000));
+        // The overhead is tolerable without stacks.
+        assert!(text(100_000).contains("--max-depth 0 (without stacks) lowers it to about 20 %"), "{}", text(100_000));
     }
 
     #[test]
