@@ -83,7 +83,7 @@ async fn trace(config: &Config, reports: Reports, observer: &mut dyn Observer) -
     trace.release_command()?;
     service_manager::ready();
     observer.attached(&trace.description());
-    for note in trace.notes() {
+    for note in trace.waiting_note(config).iter().chain(trace.notes()) {
         observer.note(note);
     }
     trace.count_down(config.duration);

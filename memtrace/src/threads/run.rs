@@ -32,6 +32,7 @@ use crate::run_kit::outcome::Outcome;
 use crate::run_kit::service_manager::{self, Watchdog};
 use crate::run_kit::start_progress::StartProgress;
 use crate::run_kit::{clock, own_allocator, privileges, protection, realtime};
+use crate::targets::select::filter;
 
 /// Maximum number of triggers in an interval that get a line and an event each.
 const MOST_FIRINGS: usize = 20;
@@ -142,7 +143,8 @@ impl ThreadsRun {
         run.attachment.release_command()?;
         service_manager::ready();
         observer.attached(&run.attachment.description());
-        for note in run.attachment.notes().iter().chain(run.attachment.tracer_notes()) {
+        let waiting = filter::waiting_note(&config.target, run.attachment.filter());
+        for note in waiting.iter().chain(run.attachment.notes()).chain(run.attachment.tracer_notes()) {
             observer.note(note);
         }
         Ok((run, pidfds))

@@ -12,6 +12,7 @@ use memtrace_host::kernel::{ProbeHits, Probes};
 use memtrace_model::{Pid, Tick, format};
 use memtrace_object::allocators::Allocator;
 
+use super::config::Config;
 use super::context::Context;
 use super::ended_images::{EndedImages, SETTLED, earlier};
 use super::mark_functions::MarkFunctions;
@@ -24,7 +25,7 @@ use crate::run_kit::error::Error;
 use crate::run_kit::marks::MarkRequest;
 use crate::run_kit::observer::{Observer, Progress};
 use crate::run_kit::service_manager::Watchdog;
-use crate::targets::select::{LateProbes, PostponedProbes, Selection, count_unread_files};
+use crate::targets::select::{LateProbes, PostponedProbes, Selection, count_unread_files, filter};
 use crate::targets::track::{Changes, generated_code};
 
 /// BPF programs are timed during one tick in this number, because timing has a cost of its own.
@@ -94,6 +95,11 @@ impl Trace {
         };
         let Context { targets, probes, .. } = &self.context;
         format!("to {}, {} probes{untraced}", targets.name, probes.len())
+    }
+
+    /// Returns a note if no process matches the selection yet.
+    pub(super) fn waiting_note(&self, config: &Config) -> Option<String> {
+        filter::waiting_note(&config.target, &self.context.filter)
     }
 
     /// Returns a descriptor that is readable after functions that set marks were entered.

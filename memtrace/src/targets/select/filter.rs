@@ -36,16 +36,9 @@ pub(crate) fn resolve(target: &Target, only_probes: bool, memtraces: &Memtraces)
 /// Checks that a running process is selected, unless the run waits for one.
 pub(crate) fn require_match(target: &Target, filter: &ProcessFilter) -> Result<(), Error> {
     let Target::Selected { rules, waits: false } = target else { return Ok(()) };
-    if !target.includes_some() {
-        return Ok(());
-    }
     let failed = |error| Error::Failed(format!("cannot list the running processes: {error}"));
     let selection = RunningSelection::new(filter.clone());
-    // A process that memtrace cannot read may run the executable. The BPF programs can compare its executable.
-    let compares_exe = rules.iter().any(|rule| matches!(rule.attribute, ProcessAttribute::Exe(_)));
-    let is_unknown = |pid| compares_exe && procfs::traits(pid, None).is_some_and(|traits| traits.exe.is_none());
-    let mut pids = procfs::all_processes().map_err(failed)?.into_iter();
-    if pids.any(|pid| selection.contains(pid) || is_unknown(pid)) {
+    if !target.includes_some() || has_match(rules, &selection).map_err(failed)? {
         return Ok(());
     }
     match procfs::kernel_threads().map_err(failed)?.into_iter().find(|&pid| selection.contains(pid)) {
@@ -58,6 +51,22 @@ pub(crate) fn require_match(target: &Target, filter: &ProcessFilter) -> Result<(
             remedy: String::from("--wait waits until one starts; `ps -e` lists all processes"),
         }),
     }
+}
+
+/// Returns a note if the run waits for a process, because none is selected yet.
+pub(crate) fn waiting_note(target: &Target, filter: &ProcessFilter) -> Option<String> {
+    let Target::Selected { rules, waits: true } = target else { return None };
+    // If the processes cannot be listed, nothing is known about them.
+    let is_waiting = has_match(rules, &RunningSelection::new(filter.clone())).is_ok_and(|has_match| !has_match);
+    is_waiting.then(|| format!("no process matches yet: waiting for {}", describe(rules)))
+}
+
+/// Returns true if a running process is selected, or may be selected.
+fn has_match(rules: &[FilterRule], selection: &RunningSelection) -> io::Result<bool> {
+    // A process that memtrace cannot read may run the executable. The BPF programs can compare its executable.
+    let compares_exe = rules.iter().any(|rule| matches!(rule.attribute, ProcessAttribute::Exe(_)));
+    let is_unknown = |pid| compares_exe && procfs::traits(pid, None).is_some_and(|traits| traits.exe.is_none());
+    Ok(procfs::all_processes()?.into_iter().any(|pid| selection.contains(pid) || is_unknown(pid)))
 }
 
 /// Returns the error if no process was selected during the run. `name`: name of the target.
@@ -129,7 +138,10 @@ mod tests {
             rules: vec![rule(ProcessAttribute::Comm(String::from("no-such-name")), false)],
             waits: true,
         };
-        assert!(require_match(&waiting, &resolve(&waiting, true, &Memtraces::default()).unwrap()).is_ok());
+        let filter = resolve(&waiting, true, &Memtraces::default()).unwrap();
+        assert!(require_match(&waiting, &filter).is_ok());
+        let note = "no process matches yet: waiting for the processes of command no-such-name";
+        assert_eq!(waiting_note(&waiting, &filter).as_deref(), Some(note));
         let others = Target::Selected { rules: vec![rule(ProcessAttribute::Pid(Pid(7)), true)], waits: false };
         assert!(require_match(&others, &resolve(&others, true, &Memtraces::default()).unwrap()).is_ok());
     }
