@@ -43,6 +43,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::Duration;
 
 use memtrace_model::{
     AllocatorId, Amount, Bytes, Event, EventClass, EventKind, ImageEnd, LossReason, Losses, OomKill, OutOfMemory,
@@ -61,6 +62,11 @@ use stack_totals::StackTotals;
 /// that a processor reads in parallel, and small enough that the entries stay in its first-level cache until they
 /// are changed.
 pub const BATCH: usize = 32;
+
+/// Time after an OOM kill in which further reports on the victim belong to this kill. The kernel reports each thread of
+/// the victim that fails to allocate while the victim is dying (`out_of_memory`, mm/oom_kill.c), until the OOM reaper
+/// has finished, seconds later. The time is limited, because a new process can get the pid of a victim without events.
+const SAME_KILL: Duration = Duration::from_secs(60);
 
 /// State of one shard.
 #[derive(Debug)]
@@ -294,10 +300,16 @@ impl Ledger {
         if let Some(process) = self.images.process_of(pid) {
             process.is_killed = true;
         }
+        let victim = self.images.processes.current(pid);
+        // The kills are in order of time.
+        let since = at.since_start().saturating_sub(SAME_KILL);
+        let mut recent = self.oom_kills.iter().rev().take_while(|kill| kill.at.since_start() >= since);
+        if recent.any(|kill| kill.victim == victim) {
+            return;
+        }
         let OutOfMemory { comm, by, by_comm, group, full } = kill;
         // Each kill ends a process, so the maximum number of processes limits the kills.
         if self.oom_kills.len() < self.images.settings.processes as usize {
-            let victim = self.images.processes.current(pid);
             let kill = OomKill { at, victim, comm, by, by_comm, group, full };
             self.images.deltas.add_oom_kill(&kill);
             self.oom_kills.insert(kill);

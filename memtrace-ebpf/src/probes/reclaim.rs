@@ -161,8 +161,10 @@ fn mark_victim(context: RawTracePointContext) -> i32 {
             comm = name;
         }
     }
-    // If the argument is the pid of the current process, its memcg and name are known.
-    if victim < KERNEL_ADDRESSES && thread.pid == invoker.pid {
+    // Older kernels pass the id of a thread. They mark the current thread if it fails to allocate while its process is
+    // dying (`out_of_memory`, mm/oom_kill.c). The pid, memcg and name of the current thread are known.
+    if victim < KERNEL_ADDRESSES && (thread.pid == invoker.pid || thread.tid == invoker.tid) {
+        thread = Thread { pid: invoker.pid, tid: invoker.pid };
         memcg = memcg::of_current();
         comm = reclaim::comm();
     }

@@ -73,6 +73,38 @@ fn an_oom_kill_ends_the_image_in_all_classes() {
     assert_eq!(story.image(1).ended, Some(ImageEnd::Exit));
 }
 
+#[test]
+fn threads_of_an_oom_victim_are_one_kill() {
+    let kill = |by_comm: &str| {
+        let (comm, by_comm) = (String::from("victim"), String::from(by_comm));
+        EventKind::OomKill(Box::new(OutOfMemory { comm, by: PID, by_comm, group: None, full: None }))
+    };
+    let minute = Tick::at(SAME_KILL).0;
+    let mut story = Story(Ledger::new(WIDE).with_deltas()).alloc(A, 10, S);
+    for (tid, tick, by_comm) in [(T1, 5, "main"), (T2, 5, "worker"), (T2, 9, "worker")] {
+        story = story.event(PID, tid, tick, kill(by_comm));
+    }
+    let kills = |kills: &BTreeSet<OomKill>| -> Vec<_> {
+        kills.iter().map(|kill| (kill.at.0, kill.victim.pid, kill.victim.ordinal, kill.by_comm.clone())).collect()
+    };
+    let first = (5, PID, 0, String::from("main"));
+    assert_eq!(kills(&story.0.snapshot(EventClass::Heap, NOW).oom_kills), std::slice::from_ref(&first));
+    assert_eq!(kills(&story.0.take_delta(Tick(9)).oom_kills), std::slice::from_ref(&first));
+    // The next process with this pid, and an untraced process with a pid that is used again, are other victims.
+    let other = Pid(77);
+    let story = story.exit(10).event(PID, T1, 11, kill("next"));
+    let story = story.event(other, T1, 12, kill("old")).event(other, T1, 13 + minute, kill("new"));
+    assert_eq!(
+        kills(&story.0.snapshot(EventClass::Heap, NOW).oom_kills),
+        [
+            first,
+            (11, PID, 1, String::from("next")),
+            (12, other, 0, String::from("old")),
+            (13 + minute, other, 0, String::from("new")),
+        ]
+    );
+}
+
 /// The sizes of stacks are shares of the bytes of all blocks, or of the time of all stalls.
 #[test]
 fn a_small_stack_of_blocks_is_merged_before_a_short_stall() {
