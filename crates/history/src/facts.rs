@@ -99,7 +99,7 @@ pub fn of_class(run: &RunFacts) -> Vec<Fact> {
         TagName::Text(name) => text(TAG_NAME, id.0.to_string(), name),
     }));
     facts.extend(tag_functions::facts(&run.tag_functions));
-    facts.extend(run.killed_cgroups.iter().map(|(id, path)| text(KILLED_CGROUP, id.number().to_string(), path)));
+    facts.extend(of_killed_cgroups(&run.killed_cgroups));
     if run.filtered != Amount::default() {
         facts.extend([number(FILTERED, "bytes", run.filtered.bytes.0), number(FILTERED, "count", run.filtered.count)]);
     }
@@ -112,6 +112,11 @@ pub fn of_class(run: &RunFacts) -> Vec<Fact> {
         facts.extend([text(TOUCHES, "method", method.name()), duration(TOUCHES, "duration_ns", time)]);
     }
     facts
+}
+
+/// Returns the paths of the cgroups of OOM kills.
+pub fn of_killed_cgroups(paths: &BTreeMap<CgroupId, String>) -> Vec<Fact> {
+    paths.iter().map(|(id, path)| text(KILLED_CGROUP, id.number().to_string(), path)).collect()
 }
 
 /// Returns the number of debug files with each outcome of the search, and the downloaded bytes.

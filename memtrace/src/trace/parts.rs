@@ -7,7 +7,7 @@ mod overhead;
 mod own_memory;
 mod pages;
 mod periodic_sites;
-pub(super) mod reclaim;
+mod reclaim;
 mod resident_sets;
 
 use std::collections::HashSet;

@@ -7,6 +7,7 @@ mod deferral;
 mod groups;
 mod images;
 mod intervals;
+mod killed_cgroups;
 mod live_changes;
 mod marks;
 mod memory_sampler;
@@ -24,7 +25,7 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use memtrace_history::pipeline::{DeltaSink, WaitingStacks};
-use memtrace_history::{Fact, ImageChange, ImageValue, Interval};
+use memtrace_history::{Fact, ImageChange, ImageValue, Interval, facts};
 use memtrace_history::{ImageStacks, LivePaths};
 use memtrace_model::{
     Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Losses, Object, PageFaults, ProcessImage, StackId,
@@ -53,6 +54,7 @@ use crate::run_kit::marks::{MarkRequest, StoredMark};
 use crate::targets::track::{ProcessTracker, generated_code};
 use crate::trace::config::Config;
 
+pub(in crate::trace) use self::killed_cgroups::killed_cgroups;
 pub(in crate::trace) use self::run_book::header_of_run;
 pub(super) use self::sites::{ClassSites, Site, SiteTotals};
 
@@ -435,6 +437,10 @@ impl Recorder {
         interval.losses.merge(&delta.losses);
         self.next.losses_before = losses.clone();
         interval.facts = std::mem::take(&mut self.next.facts);
+        if self.uses.is_viewed {
+            // A service manager can remove the cgroup of a killed service before the end of the run.
+            interval.facts.extend(facts::of_killed_cgroups(&killed_cgroups(&interval.oom_kills)));
+        }
         interval.image_changes = std::mem::take(&mut self.next.image_changes);
         let changed = delta.usage.values().flat_map(|images| images.keys().copied());
         let changed: BTreeSet<ImageId> =

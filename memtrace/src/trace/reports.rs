@@ -1,6 +1,6 @@
 //! The reports of a run, one for each event class: opened before the run, written after it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use memtrace_host::procfs::Objects;
 use memtrace_host::symbolizer::SymbolizerProcess;
 use memtrace_host::target_files::TargetFiles;
 use memtrace_model::{
-    AccountTable, Bytes, CgroupId, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RaisedMinSize,
-    RunFacts, Snapshot, Snapshots, TouchWindow, printable,
+    AccountTable, Bytes, EventClass, GeneratedCode, ImageId, Losses, ProcessImage, Profile, RaisedMinSize, RunFacts,
+    Snapshots, TouchWindow, printable,
 };
 use memtrace_object::symbolize::{ImageCode, Symbolizer};
 use memtrace_report::AccountTextOptions;
@@ -24,8 +24,7 @@ use super::account_text::text_of_accounts;
 use super::cost::cost_so_far;
 use super::debug_files;
 use super::facts::{Measured, MeasuredReclaim, UnnamedActivity};
-use super::parts::reclaim::paths_of;
-use super::recorder::{Recorder, header_of_run};
+use super::recorder::{Recorder, header_of_run, killed_cgroups};
 use super::run_report::RunReport;
 use crate::run_kit::clock::{self, wall_time_of_start};
 use crate::run_kit::config::Output;
@@ -246,13 +245,13 @@ impl FinishedTrace<'_> {
         let measured = &self.measured;
         let probes_allocators = class.probes_allocators();
         let reclaim = self.reclaim.as_ref().filter(|_| class.counts_stalls());
-        let killed = snapshots.0.get(&class).map(killed_cgroups).unwrap_or_default();
+        let kills = snapshots.0.get(&class).into_iter().flat_map(|snapshot| &snapshot.oom_kills);
         RunFacts {
             class,
             allocators: if probes_allocators { self.tracker.allocators.names().clone() } else { Default::default() },
             tags: if probes_allocators { measured.tags.clone() } else { BTreeMap::new() },
             tag_functions: if probes_allocators { measured.tag_functions.clone() } else { Vec::new() },
-            killed_cgroups: paths_of(&killed),
+            killed_cgroups: killed_cgroups(kills),
             reclaim: reclaim.map(|reclaim| reclaim.machine.clone()),
             cgroups: reclaim.map(|reclaim| reclaim.memcgs.clone()).unwrap_or_default(),
             filtered: if probes_allocators { measured.counters.filtered } else { Default::default() },
@@ -295,11 +294,6 @@ fn is_recorded(path: &Path, status: &Status, observer: &mut dyn Observer) -> boo
         log::warn!("the last {} intervals are missing in the recording", gap.intervals);
     }
     status.open_gap.is_none()
-}
-
-/// Returns the memcgs of OOM kills.
-fn killed_cgroups(snapshot: &Snapshot) -> BTreeSet<CgroupId> {
-    snapshot.oom_kills.iter().flat_map(|kill| [kill.group, kill.full]).flatten().collect()
 }
 
 /// Returns the table of accounts of a run. `accounts`: accounts that are not derived from stacks.

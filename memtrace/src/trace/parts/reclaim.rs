@@ -15,8 +15,6 @@ use crate::trace::context::Context;
 use crate::trace::facts::{Facts, MeasuredReclaim};
 use crate::trace::part::Part;
 
-pub(in crate::trace) use self::memcgs::paths_of;
-
 const SECOND: Duration = Duration::from_secs(1);
 
 /// Reads the kernel's reclaim counters during a run.

@@ -13,13 +13,6 @@ use crate::trace::facts::Memcgs;
 /// counters of one memcg.
 const MAX_AT_START: usize = 512;
 
-/// Returns the paths of the memcgs in `ids` that still exist.
-pub(in crate::trace) fn paths_of(ids: &BTreeSet<CgroupId>) -> BTreeMap<CgroupId, String> {
-    let hierarchy = if ids.is_empty() { None } else { MemoryGroups::find() };
-    let found = hierarchy.iter().flat_map(MemoryGroups::all).filter(|(id, _)| ids.contains(id));
-    found.map(|(id, path)| (id, path.to_string_lossy().into_owned())).collect()
-}
-
 /// Reader of the memory of memcgs during a run.
 #[derive(Debug)]
 pub(super) struct MemcgReader {
