@@ -330,18 +330,20 @@ impl RecordedFacts {
         untraced::read(texts(sums), texts(processes).map(|(_, text)| text))
     }
 
-    fn cost(&self, topic: &str) -> Cost {
+    /// Returns the cost of the run; `None` if it is not recorded, because the run has not ended.
+    fn cost(&self, topic: &str) -> Option<Cost> {
+        let events = self.number(topic, "events")?;
         let number = |item| self.number(topic, item).unwrap_or_default();
         let duration = |item| self.duration(topic, item).unwrap_or_default();
         let programs = |hits| ProgramCost { hits, time: duration("program_ns") };
-        Cost {
-            events: number("events"),
+        Some(Cost {
+            events,
             nested: number("nested"),
             cpu: duration("cpu_ns"),
             cpu_tracing: duration("cpu_tracing_ns"),
             peak_rss: Bytes(number("peak_rss_bytes")),
             programs: self.number(topic, "program_hits").map(programs),
-        }
+        })
     }
 
     fn topic(&self, topic: &str) -> impl Iterator<Item = (&String, &FactValue)> {
@@ -406,14 +408,14 @@ mod tests {
                 untraced(8, "a b  c", Some("/usr/bin/a b"), Some(4096)),
                 untraced(9, "", None, None),
             ]),
-            cost: Cost {
+            cost: Some(Cost {
                 events: 1,
                 nested: 2,
                 cpu: Duration::from_millis(3),
                 cpu_tracing: Duration::from_millis(4),
                 peak_rss: Bytes(5),
                 programs: Some(ProgramCost { hits: 6, time: Duration::from_micros(7) }),
-            },
+            }),
             ..RunFacts::default()
         };
         let (start, end) = (Tick(1000), Tick(5000));
@@ -425,7 +427,7 @@ mod tests {
         facts.extend(of_class(&run));
         facts.extend(run.raised.into_iter().flat_map(of_raised));
         facts.extend(run.debug_files.iter().flat_map(of_debug_files));
-        facts.extend(of_cost(run.class, &run.cost));
+        facts.extend(run.cost.iter().flat_map(|cost| of_cost(run.class, cost)));
         let notes: Vec<_> = (0..12).map(|number| format!("note {number}")).collect();
         facts.extend(of_notes(&notes));
         let read = RecordedFacts::new(facts);
@@ -433,6 +435,7 @@ mod tests {
         assert_eq!((read.run(), read.metric()), (Some(Duration::from_secs(4)), Some(Metric::AllocBytes)));
         assert_eq!((read.of_class_at_end(EventClass::Heap), read.notes()), (run, notes));
         assert_eq!(read.of_class(EventClass::Heap).touches, None, "touches are measured when the run ends");
+        assert_eq!(read.of_class(EventClass::Fault).cost, None, "no cost of this class is recorded");
         assert!(read.of_class(EventClass::Heap).tag_functions.is_empty(), "calls are counted until the run ends");
         assert!(read.of_class_at_end(EventClass::Fault).tag_functions.is_empty(), "only blocks have these tags");
         assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");

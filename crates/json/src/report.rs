@@ -132,8 +132,8 @@ pub struct Report<
     /// Stacks, sorted by `metric`, greatest first. The smallest stacks of a large report are
     /// [merged](#merged-stacks).
     pub stacks: S,
-    /// Cost of tracing.
-    pub cost: Cost,
+    /// Cost of tracing; `null` in a report of a recording whose trace has not ended.
+    pub cost: Option<Cost>,
 }
 
 /// Part of a trace, in seconds since its start.

@@ -62,8 +62,8 @@ pub struct RunFacts {
     pub notes: Vec<String>,
     /// Outcomes of the search for debug files, if the user has named servers.
     pub debug_files: Option<DebugFileCounts>,
-    /// Cost of tracing.
-    pub cost: Cost,
+    /// Cost of tracing; `None` before the end of the trace.
+    pub cost: Option<Cost>,
 }
 
 /// Minimum size of recorded allocations that was raised during a trace.

@@ -16,7 +16,7 @@ pub use self::reader::{ReadError, SavedReport, read};
 use std::io;
 
 use memtrace_json::{self as schema, Object, Stream};
-use memtrace_model::{DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, TagFunctionCalls};
+use memtrace_model::{Cost, DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, TagFunctionCalls};
 
 use crate::groups::{Group, Groups};
 use crate::json_lines;
@@ -80,17 +80,21 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         stack_quality: stack_quality(&StackQuality::of(profile)),
         frames: Stream(|| profile.frames.iter().map(stacks::frame)),
         stacks: Stream(|| stacks::ranked(MetricView::new(profile, options.metric), &groups)),
-        cost: schema::Cost {
-            events: profile.run.cost.events,
-            nested: profile.run.cost.nested,
-            cpu_s: profile.run.cost.cpu.as_secs_f64(),
-            tracing_cpu_s: profile.run.cost.cpu_tracing.as_secs_f64(),
-            peak_rss_bytes: profile.run.cost.peak_rss.0,
-            probe_hits: profile.run.cost.programs.map(|programs| programs.hits),
-            programs_s: profile.run.cost.programs.map(|programs| programs.time.as_secs_f64()),
-        },
+        cost: profile.run.cost.as_ref().map(cost),
     };
     json_lines::write(&report, out)
+}
+
+fn cost(cost: &Cost) -> schema::Cost {
+    schema::Cost {
+        events: cost.events,
+        nested: cost.nested,
+        cpu_s: cost.cpu.as_secs_f64(),
+        tracing_cpu_s: cost.cpu_tracing.as_secs_f64(),
+        peak_rss_bytes: cost.peak_rss.0,
+        probe_hits: cost.programs.map(|programs| programs.hits),
+        programs_s: cost.programs.map(|programs| programs.time.as_secs_f64()),
+    }
 }
 
 fn group<'a>(profile: &Profile, root: &'a Group) -> schema::Group<'a> {

@@ -185,7 +185,7 @@ struct ReportWriter<'a> {
 impl ReportWriter<'_> {
     fn write(&mut self, class: EventClass, profile: Profile, options: &memtrace_report::Options) {
         let config = self.config;
-        self.facts.extend(facts::of_cost(class, &profile.run.cost));
+        self.facts.extend(profile.run.cost.iter().flat_map(|cost| facts::of_cost(class, cost)));
         self.facts.extend(facts::of_notes(&profile.run.notes));
         let outputs = self.outputs.remove(&class);
         let (written, failures, summary) = match self.accounts.take() {

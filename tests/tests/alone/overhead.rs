@@ -156,7 +156,7 @@ fn cost_of_tracing_excludes_setup_and_report() {
     let attached = processor_time(pid);
     victim.work();
     let traced = processor_time(pid) - attached;
-    let cost = tracer.stop().report().cost;
+    let cost = tracer.stop().report().cost.expect("the trace has ended");
     victim.finish();
     // Loading the BPF programs takes most of the time before `attached`. Two values are rounded down to hundredths.
     assert!(attached > 0.1, "{attached} s before the trace");

@@ -97,11 +97,15 @@ function qualityTable(table) {
     ...LOST.map(([reason, count]) => [`lost: ${reason}`, count]),
     ...Object.entries(report.stack_quality).filter(([, share]) => share > 0).map(([end, share]) => [`stacks: ${end}`, `${(100 * share).toFixed(2)} %`]),
     ['processes that are not traced', report.untraced.count.toLocaleString('en')],
-    ['events', cost.events.toLocaleString('en')],
-    ['processor time of memtrace while tracing', `${cost.tracing_cpu_s.toFixed(3)} s`],
-    ['memory of memtrace', spellBytes(cost.peak_rss_bytes)],
   ];
+  if (cost !== null) {
+    rows.push(
+      ['events', cost.events.toLocaleString('en')],
+      ['processor time of memtrace while tracing', `${cost.tracing_cpu_s.toFixed(3)} s`],
+      ['memory of memtrace', spellBytes(cost.peak_rss_bytes)],
+    );
+  }
   if (LOST.length === 0) { rows.unshift(['lost', 'nothing']); }
-  if (cost.programs_s !== null) { rows.push(['time of BPF programs in the targets', `${cost.programs_s.toFixed(3)} s`]); }
+  if (cost !== null && cost.programs_s !== null) { rows.push(['time of BPF programs in the targets', `${cost.programs_s.toFixed(3)} s`]); }
   table.replaceChildren(...rows.map(([name, value]) => element('tr', {}, element('td', { class: 'text' }, name), element('td', {}, value))));
 }

@@ -2,6 +2,7 @@
 //! tracing.
 
 use std::io;
+use std::time::Duration;
 
 use memtrace_model::format as number;
 use memtrace_model::{
@@ -30,7 +31,10 @@ pub(super) fn write(profile: &Profile, out: &mut TextWriter<'_>) -> io::Result<(
     for sentence in left_out(profile) {
         writeln!(out, "{}", out.wrapped(&sentence, 0))?;
     }
-    writeln!(out, "{}", out.wrapped(&cost(profile), 0))
+    match &profile.run.cost {
+        Some(cost) => writeln!(out, "{}", out.wrapped(&cost_sentence(cost, profile.run.duration), 0)),
+        None => Ok(()),
+    }
 }
 
 fn losses(profile: &Profile, out: &mut TextWriter<'_>) -> io::Result<()> {
@@ -150,12 +154,12 @@ fn debug_files(counts: &DebugFileCounts) -> String {
     format!("Debug files: {}.", if parts.is_empty() { String::from("none needed") } else { parts.join(", ") })
 }
 
-fn cost(profile: &Profile) -> String {
-    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = profile.run.cost;
-    let share = if profile.run.duration.is_zero() {
+fn cost_sentence(cost: &Cost, traced: Duration) -> String {
+    let Cost { events, nested, cpu, cpu_tracing, peak_rss, programs } = *cost;
+    let share = if traced.is_zero() {
         String::new()
     } else {
-        format!(" ({:.1}% of one processor)", 100.0 * cpu_tracing.as_secs_f64() / profile.run.duration.as_secs_f64())
+        format!(" ({:.1}% of one processor)", 100.0 * cpu_tracing.as_secs_f64() / traced.as_secs_f64())
     };
     let nested = match nested {
         0 => String::new(),

@@ -41,14 +41,14 @@ pub(crate) fn sample() -> Profile {
                 "process 4711 also has the allocator /usr/lib/libother.so, which memtrace does not trace",
             )],
             debug_files: None,
-            cost: Cost {
+            cost: Some(Cost {
                 events: 1_234_567,
                 nested: 89,
                 cpu: Duration::from_millis(2_150),
                 cpu_tracing: Duration::from_millis(480),
                 peak_rss: Bytes(18 << 20),
                 programs: Some(ProgramCost { hits: 1_900_000, time: Duration::from_millis(779) }),
-            },
+            }),
             ..RunFacts::default()
         },
         earlier: Vec::new(),
