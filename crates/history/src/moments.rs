@@ -32,6 +32,8 @@ pub struct Moments {
     inexact_marks: Vec<String>,
     /// Event class that has its peak at `to`, if the view shows a peak.
     peak_of: Option<EventClass>,
+    /// True if the start stands for an earlier moment, which is before the history.
+    has_cut_time: bool,
 }
 
 impl Moments {
@@ -52,6 +54,7 @@ impl Moments {
             first_epoch: None,
             inexact_marks: Vec::new(),
             peak_of: None,
+            has_cut_time: false,
         }
     }
 
@@ -64,6 +67,11 @@ impl Moments {
     /// Declares that the moment is the peak of an event class.
     pub fn with_peak(self, class: EventClass) -> Self {
         Self { peak_of: Some(class), ..self }
+    }
+
+    /// Declares whether the start stands for an earlier moment, which is before the history.
+    pub fn with_cut_time(self, has_cut_time: bool) -> Self {
+        Self { has_cut_time, ..self }
     }
 
     /// Removes the parts, so that the view shows no changes over time.
@@ -145,6 +153,11 @@ impl Moments {
     /// Returns the event class of the peak, if a peak is shown.
     pub const fn peak_of(&self) -> Option<EventClass> {
         self.peak_of
+    }
+
+    /// Returns true if the start stands for an earlier moment, which is before the history.
+    pub(crate) const fn has_cut_time(&self) -> bool {
+        self.has_cut_time
     }
 
     /// Returns the marks with inexact totals.

@@ -270,7 +270,7 @@ fn moments_outside_of_the_recording_are_refused() {
         Err(Error::NotRecorded { message, remedy }) => (message, remedy),
         other => panic!("{other:?}"),
     };
-    for moment in [after(5), Moment::BeforeEnd(Duration::from_secs(5)), Moment::Clock(SystemTime::UNIX_EPOCH)] {
+    for moment in [after(5), Moment::Clock(SystemTime::UNIX_EPOCH)] {
         let (message, remedy) = refused(Span::At(moment));
         assert_eq!(message, "the recording does not contain this moment");
         assert_eq!(remedy, "it ends 4 s after its start: give a time from +0s to +4s");
@@ -281,6 +281,35 @@ fn moments_outside_of_the_recording_are_refused() {
     let (message, remedy) = refused(Span::Marks("begin".into(), "other".into()));
     assert_eq!(message, "the recording has no mark \"other\"");
     assert_eq!(remedy, "its marks are \"begin\", \"end\"");
+}
+
+#[test]
+fn times_before_the_end_of_a_shorter_recording_are_its_start() {
+    let scratch = Scratch::new();
+    record(&scratch.path("run.memtrace"), true);
+    let report = |span, format| written(&scratch, "run.memtrace", span, format).unwrap();
+    let before_end = |seconds| Moment::BeforeEnd(Duration::from_secs(seconds));
+    let window = |from| Span::Window(Some(from), None);
+    assert_eq!(report(window(before_end(5)), Format::Folded), report(window(after(0)), Format::Folded));
+    assert_eq!(report(Span::At(before_end(5)), Format::Folded), report(Span::At(after(0)), Format::Folded));
+    let note = "Note: the recording is 4 s long: earlier times stand for its start.";
+    for (span, has_note) in [
+        (window(before_end(5)), true),
+        (Span::At(before_end(5)), true),
+        (window(before_end(4)), false),
+        (window(after(0)), false),
+        (Span::End, false),
+    ] {
+        let text = report(span.clone(), Format::Text);
+        assert_eq!(text.contains(note), has_note, "{span:?}: {text}");
+    }
+    let swapped = Span::Window(Some(before_end(1)), Some(before_end(5)));
+    match written(&scratch, "run.memtrace", swapped, Format::Folded) {
+        Err(Error::NotRecorded { message, .. }) => {
+            assert_eq!(message, "--from is after --to: 3 s and 0 s after the start of the recording");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

@@ -30,6 +30,9 @@ pub fn notes_of(book: &dyn Book, moments: &Moments) -> Vec<String> {
     } else if !book.is_complete() {
         notes.push(String::from("the recording is not complete: memtrace still writes it, or was killed"));
     }
+    if moments.has_cut_time() {
+        notes.push(format!("the recording is {} long: earlier times stand for its start", after(end)));
+    }
     if let Some(age) = book.header().older.filter(|_| !moments.is_at_end()) {
         let age = format::duration_argument(age);
         notes.push(format!(

@@ -35,15 +35,16 @@ pub(crate) fn find(
     let moments = |from, to| Moments::new(book, facts, from, to);
     Ok(match span {
         Span::End => moments(None, book.end()),
-        Span::At(at) => moments(None, known.boundary(*at)?),
+        Span::At(at) => moments(None, known.boundary(*at)?).with_cut_time(known.is_before_start(*at)),
         Span::Window(from, to) => {
+            let is_cut = from.iter().chain(to).any(|moment| known.is_before_start(*moment));
             if let (Some(from), Some(to)) = (*from, *to) {
                 known.check_window(from, to)?;
             }
             let from = from.map_or(Ok(Boundary::START), |from| known.boundary(from))?;
             let to = to.map_or_else(|| Ok(book.end()), |to| known.boundary(to))?;
             known.check_order(from, to)?;
-            moments(Some(from), to)
+            moments(Some(from), to).with_cut_time(is_cut)
         }
         Span::Marks(from, to) => {
             let (from, to) = (known.mark(from)?, known.mark(to)?);
@@ -62,7 +63,8 @@ pub(crate) fn find(
 
 /// Returns true if a recording contains a moment.
 pub(crate) fn contains(book: &dyn Book, facts: &RecordedFacts, moment: Moment) -> bool {
-    Known { book, start: facts.span().0.since_start() }.boundary(moment).is_ok()
+    let known = Known { book, start: facts.span().0.since_start() };
+    !known.is_before_start(moment) && known.boundary(moment).is_ok()
 }
 
 /// Lookup of moments in a history.
@@ -80,12 +82,20 @@ impl<'a> Known<'a> {
         Ok(self.book.boundary_at(time.ok_or_else(|| self.outside())?))
     }
 
-    /// Returns the time of a moment since the start of the history; `None` if the moment is before it.
+    /// Returns true if a moment is given by its time before the end, and the recording is shorter.
+    fn is_before_start(&self, moment: Moment) -> bool {
+        let length = self.book.end().at().saturating_sub(self.start);
+        matches!(moment, Moment::BeforeEnd(before) if before > length)
+    }
+
+    /// Returns the time of a moment since the start of the history; `None` if the moment is before it. A moment that is
+    /// given by its time before the end is not before the start of tracing: the last five minutes of a shorter recording
+    /// are all of it.
     fn time(&self, moment: Moment) -> Option<Duration> {
         match moment {
             Moment::Clock(time) => time.duration_since(self.book.header().start).ok(),
             Moment::AfterStart(after) => self.start.checked_add(after),
-            Moment::BeforeEnd(before) => self.book.end().at().checked_sub(before),
+            Moment::BeforeEnd(before) => Some(self.book.end().at().saturating_sub(before).max(self.start)),
         }
     }
 
