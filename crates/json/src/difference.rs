@@ -14,7 +14,8 @@ pub struct Difference<'a> {
     pub tool: Tool<'a>,
     /// Event class of both reports.
     pub events: Text<'a>,
-    /// Compared metric. All values below have its unit: bytes, blocks, pages, nanoseconds or stalls.
+    /// Compared metric. All values below have its unit: bytes, blocks, pages, nanoseconds or stalls. If the processes run
+    /// in one report and have ended in the other, it is `exit-bytes`, and live blocks count as held at exit.
     pub metric: Text<'a>,
     /// The first report.
     pub before: ComparedReport<'a>,

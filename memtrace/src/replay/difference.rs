@@ -50,8 +50,13 @@ pub(crate) fn run(config: &Config) -> Result<(), Error> {
     let [before, after] = [&config.before, &config.after].map(read);
     let (before, after) = (before?, after?);
     let metric = comparable_metric(&before, &after, config.metric)?;
+    // Without a chosen metric, a report that is sorted otherwise has running processes, and the other one their end.
+    let is_end = config.metric.is_none() && before.metric != after.metric;
     let outputs = Outputs::open(&config.outputs)?;
-    let side = |source: &Source, SavedReport { subject, profile, .. }| Side::new(source.name.clone(), subject, profile);
+    let side = |source: &Source, SavedReport { subject, profile, .. }| {
+        let side = Side::new(source.name.clone(), subject, profile);
+        if is_end { side.held() } else { side }
+    };
     let (before, after) = (side(&config.before, before), side(&config.after, after));
     let content: &Content<'_> =
         &|format, _, out| memtrace_report::write_difference(format, &before, &after, metric, config.top, out);
@@ -103,7 +108,8 @@ fn is_json(path: &Path) -> io::Result<bool> {
     Ok(is_named || start.get(..length) == Some(b"{"))
 }
 
-/// Returns `chosen`, or the metric that both reports have.
+/// Returns `chosen`, or the metric that both reports have. Live bytes are comparable with bytes held at exit: these were the
+/// live bytes of the processes when they ended.
 fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<Metric>) -> Result<Metric, Error> {
     let (first, second) = (before.profile.run.class, after.profile.run.class);
     if first != second {
@@ -122,6 +128,12 @@ fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<M
     match chosen {
         Some(metric) => Ok(metric),
         None if before.metric == after.metric => Ok(before.metric),
+        None if [Metric::LiveBytes, Metric::ExitBytes]
+            .map(|of_one| [before.metric, after.metric].contains(&of_one))
+            == [true; 2] =>
+        {
+            Ok(Metric::ExitBytes)
+        }
         None => Err(Error::NotComparable {
             message: format!(
                 "the first report is sorted by {}, the second by {}",
@@ -179,8 +191,11 @@ mod tests {
             |before, after, chosen| comparable_metric(before, after, chosen).map_err(|error| error.to_string());
         assert_eq!(metric(&live, &live, None), Ok(Metric::LiveBytes));
         assert_eq!(metric(&live, &exit, Some(Metric::AllocCount)), Ok(Metric::AllocCount));
-        let refused = Err(String::from("the first report is sorted by live-bytes, the second by exit-bytes"));
-        assert_eq!(metric(&live, &exit, None), refused);
+        assert_eq!(metric(&live, &exit, None), Ok(Metric::ExitBytes));
+        assert_eq!(metric(&exit, &live, None), Ok(Metric::ExitBytes));
+        let peak = saved(EventClass::Heap, Metric::PeakBytes);
+        let refused = Err(String::from("the first report is sorted by live-bytes, the second by peak-bytes"));
+        assert_eq!(metric(&live, &peak, None), refused);
         let refused = Err(String::from("heap events have no stall-time"));
         assert_eq!(metric(&live, &live, Some(Metric::StallTime)), refused);
         let maps = saved(EventClass::Map, Metric::LiveBytes);

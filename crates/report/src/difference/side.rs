@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use memtrace_model::format as number;
-use memtrace_model::{Profile, Quantity, StackEnd, plain};
+use memtrace_model::{EventClass, ImageEnd, Profile, Quantity, StackEnd, plain};
 
 use crate::metrics::MetricView;
 
@@ -15,6 +15,8 @@ pub struct Side {
     /// Traced target: `pid 4711 (redis-server)`.
     pub subject: String,
     pub(super) profile: Profile,
+    /// True if blocks that are live in the report count as held at exit.
+    pub(super) is_held: bool,
 }
 
 impl Side {
@@ -31,7 +33,18 @@ impl Side {
             frame.address = None;
             frame.offset = None;
         }
-        Self { name, subject, profile }
+        Self { name, subject, profile, is_held: false }
+    }
+
+    /// Counts live blocks as held at exit, as if the processes had ended at the end of the report. So a report of running
+    /// processes is comparable with one of their end.
+    #[must_use]
+    pub fn held(mut self) -> Self {
+        for stack in &mut self.profile.stacks {
+            self.is_held |= stack.usage.live().bytes.0 > 0;
+            stack.usage.end(ImageEnd::Exit, EventClass::Heap);
+        }
+        self
     }
 
     /// Returns the sum of the metric of `view` over all stacks.

@@ -1,8 +1,8 @@
 //! Tests of the comparison of two reports.
 
 use memtrace_model::{
-    AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, Location, Name, ObjectName, Part, Pid, ProcessProfile, Profile,
-    Quantities, Quantity, StackEnd, StackProfile, Unnamed,
+    AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, Location, Name, ObjectName, Part, Pid,
+    ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, Unnamed,
 };
 
 use super::*;
@@ -166,6 +166,21 @@ The one site that changed by at most 5 %, by live bytes
         main  service.c:10
 ";
     assert_eq!(written(Format::Text, &before, &after), expected);
+}
+
+#[test]
+fn live_blocks_are_comparable_with_blocks_held_at_exit() {
+    let before = side("a.json", profile(7, 10, &[("main grow", 100)])).held();
+    let mut ended = profile(7, 10, &[("main grow", 300)]);
+    ended.stacks[0].usage.end(ImageEnd::OomKill, EventClass::Heap);
+    let after = side("b.json", ended).held();
+    assert_eq!((before.is_held, after.is_held), (true, false));
+    let mut text = Vec::new();
+    write(Format::Text, &before, &after, Metric::ExitBytes, 10, &mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("Difference of bytes held at exit: +200 B\n"), "{text}");
+    assert!(text.contains("  live blocks of the report before count as held at exit\n"), "{text}");
+    assert!(!text.contains("report after count"), "{text}");
 }
 
 #[test]

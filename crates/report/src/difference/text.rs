@@ -36,6 +36,9 @@ pub(super) fn write(
             let events = number::counted(lost, "event was", "events were");
             writeln!(out, "  {events} lost in the report {when}: its numbers are incomplete")?;
         }
+        if side.is_held {
+            writeln!(out, "  live blocks of the report {when} count as held at exit")?;
+        }
         if let Some(demoted) = format::demoted(&side.profile) {
             writeln!(out, "  {demoted} in the report {when}")?;
         }
