@@ -94,6 +94,8 @@ pub struct Returnable {
 pub struct SelectedCgroup {
     /// Memory of the control group.
     pub memory: CgroupMemory,
+    /// Path or directory by which the user selected the group; `None` if it is the common group of the processes.
+    pub given: Option<String>,
     /// True if the selection consists of the processes of this group and its descendants.
     pub is_whole: bool,
 }
@@ -346,7 +348,7 @@ mod tests {
             ..MemoryCounters::default()
         };
         let memory = CgroupMemory { counters, ..CgroupMemory::default() };
-        let whole = SelectedCgroup { memory, is_whole: true };
+        let whole = SelectedCgroup { memory, given: None, is_whole: true };
         let mut page = SelectionExplanation { processes: vec![process(1, 40, 30)], ..SelectionExplanation::default() };
         assert_eq!(page.unmapped_shmem(&whole), Some(Bytes(70)));
         page.processes[0].sizes.shmem = Bytes(95);

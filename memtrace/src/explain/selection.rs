@@ -195,18 +195,20 @@ fn cgroups(target: &Target, processes: &[ProcessUse]) -> (Vec<SelectedCgroup>, V
         let common = common_cgroup(processes).and_then(|path| procfs::memory_of_cgroup(&path));
         // The root of the hierarchy has the memory of the machine, except in a container.
         let common = common.filter(|memory| memory.path != "/" || memory.limit.is_some());
-        return (common.into_iter().map(|memory| SelectedCgroup { memory, is_whole: false }).collect(), Vec::new());
+        let selected = common.map(|memory| SelectedCgroup { memory, given: None, is_whole: false });
+        return (selected.into_iter().collect(), Vec::new());
     }
     // With other rules, the selection lacks processes of the group, or has others.
     let has_one_rule = matches!(target, Target::Selected { rules, .. } if rules.len() == 1);
     let (mut cgroups, mut unknown) = (Vec::new(), Vec::new());
     for path in paths {
+        let given = path.to_string_lossy().into_owned();
         match procfs::memory_of_cgroup(path) {
             Some(memory) => {
                 let is_whole = has_one_rule && contains_all(&memory.path, processes);
-                cgroups.push(SelectedCgroup { memory, is_whole });
+                cgroups.push(SelectedCgroup { memory, given: Some(given), is_whole });
             }
-            None => unknown.push(path.to_string_lossy().into_owned()),
+            None => unknown.push(given),
         }
     }
     (cgroups, unknown)

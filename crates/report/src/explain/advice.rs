@@ -36,12 +36,12 @@ const MUCH_RESERVED: (u64, Bytes) = (4, Bytes(1 << 30));
 pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
     let group = page.cgroup.as_ref();
     let mut all: Vec<Advice> = timeouts(page).into_iter().chain(group.and_then(limit)).collect();
-    all.extend(group.and_then(oom_kills));
+    all.extend(group.into_iter().flat_map(|group| oom_kills(group, &group.path)));
     let most = most(page);
-    let is_said = most.as_ref().is_some_and(|(kind, _)| *kind == PartKind::HeapUndetermined);
+    let kind = most.as_ref().map(|(kind, _)| *kind);
     all.extend(most.map(|(_, advice)| advice));
     all.extend(free(page));
-    all.extend(heap_doubt(page).filter(|_| !is_said));
+    all.extend(heap_doubt(page).filter(|_| kind != Some(PartKind::HeapUndetermined)));
     all.extend(swap(page));
     all.extend(shared(page));
     let of_group = group.and_then(|group| group.pressure);
@@ -250,16 +250,34 @@ pub(super) fn limit(group: &CgroupMemory) -> Option<Advice> {
     })
 }
 
-/// Returns a warning if the OOM killer has killed processes of a control group.
-pub(super) fn oom_kills(group: &CgroupMemory) -> Option<Advice> {
-    let kills = group.events.oom_kill.filter(|kills| *kills > 0)?;
+/// Returns a warning and the next steps if the OOM killer has killed processes of a control group. `given`: value for
+/// `--cgroup`.
+pub(super) fn oom_kills(group: &CgroupMemory, given: &str) -> Vec<Advice> {
+    let kills = group.events.oom_kill.unwrap_or_default();
+    if kills == 0 {
+        return Vec::new();
+    }
     let processes = number::counted(kills, "process", "processes");
     let text = format!(
-        "The OOM killer has killed {processes} of the control group {} since the group was created. To record the next kill \
-         and the stalls before it, run:",
+        "The OOM killer has killed {processes} of the control group {} since the group was created. The parts of the \
+         memory at that time are not known. The kernel log (`dmesg -T`, `journalctl -k`) has the time and the PID of \
+         each kill. To record the stacks of the memory until the next kill, run:",
         group.path
     );
-    Some(Advice { command: Some(String::from("sudo memtrace reclaim --all")), ..warning(text) })
+    let record = format!("sudo memtrace record --cgroup {} --wait -o oom.memtrace", shell_word(given));
+    let stalls = plain(String::from("To see the stalls before the next kill, run in another terminal:"));
+    vec![
+        Advice { command: Some(record), ..warning(text) },
+        Advice { command: Some(String::from("sudo memtrace reclaim --all")), ..stalls },
+    ]
+}
+
+/// Returns a word for the command line of a shell, in quotes if it needs them. The names of systemd's units can have
+/// backslashes.
+fn shell_word(text: &str) -> String {
+    let text = memtrace_model::plain(text);
+    let is_literal = |letter: char| letter.is_ascii_alphanumeric() || "/._-:@+=,".contains(letter);
+    if text.chars().all(is_literal) { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// Returns a warning if tasks stalled on memory. `whose`: their control group or machine, as a genitive.

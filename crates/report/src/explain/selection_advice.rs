@@ -3,13 +3,15 @@
 
 use memtrace_model::format as number;
 use memtrace_model::{
-    Bytes, CgroupMemory, KernelMemory, SelectedCgroup, SelectionExplanation, UnreadProcess, UnreadReason,
+    Bytes, CgroupMemory, KernelMemory, ProcessSizes, SelectedCgroup, SelectionExplanation, UnreadProcess, UnreadReason,
 };
 
 use super::advice::{Advice, MUCH_FREE, is_much, limit, oom_kills, plain, pressure, warning};
 use super::rss_parts::share;
 use crate::escape;
 
+/// Minimum difference between the sums of RSS and PSS for a conclusion: share of the sum of RSS, and size.
+const MUCH_SHARED: (f64, Bytes) = (0.2, Bytes(16 << 20));
 /// Minimum shared memory of a control group that no process maps for a conclusion: share of the use, and size.
 const MUCH_UNMAPPED: (f64, Bytes) = (0.1, Bytes(16 << 20));
 /// Minimum page cache of a control group for a conclusion: share of the use, and size.
@@ -24,7 +26,11 @@ pub(super) fn conclusions(page: &SelectionExplanation) -> Vec<Advice> {
     all.extend(timeouts(page));
     all.extend(page.unknown_cgroups.iter().map(|path| unknown(path)));
     all.extend(groups().filter_map(limit));
-    all.extend(groups().filter_map(oom_kills));
+    all.extend(page.cgroups.iter().flat_map(|group| {
+        let path = &group.memory.path;
+        oom_kills(&group.memory, group.given.as_ref().unwrap_or(path))
+    }));
+    all.extend(shared(page));
     all.extend(largest(page));
     all.extend(page.cgroups.iter().filter_map(|group| unmapped(page, group)));
     all.extend(groups().filter_map(cache));
@@ -82,6 +88,20 @@ fn unknown(path: &str) -> Advice {
     ))
 }
 
+/// Explains the difference between the sums of RSS and PSS.
+fn shared(page: &SelectionExplanation) -> Option<Advice> {
+    let total = page.total();
+    let ProcessSizes { pss, private, resident, .. } = total.sizes;
+    let repeated = Bytes(resident.0.saturating_sub(pss.0));
+    (total.processes > 1 && is_much(repeated, resident, MUCH_SHARED)).then(|| {
+        plain(format!(
+            "The sum of the RSS, {resident}, counts a shared page once for each process. Together the processes use \
+             {pss} (PSS): {private} of it is private to one process, and the rest is shared. The PSS has only a part of \
+             a page that processes outside of the selection map too."
+        ))
+    })
+}
+
 /// Returns the process with the largest PSS, and the command for its parts.
 fn largest(page: &SelectionExplanation) -> Option<Advice> {
     let process = page.processes.first().filter(|process| process.sizes.pss.0 > 0)?;
@@ -121,9 +141,29 @@ fn cache(group: &CgroupMemory) -> Option<Advice> {
 }
 
 fn kernel(group: &CgroupMemory) -> Option<Advice> {
-    let KernelMemory { slab_reclaimable, slab_unreclaimable, stacks, page_tables, sockets, zswap, .. } =
-        group.counters.kernel;
     let sum = group.counters.kernel.sum()?;
+    is_much(sum, group.current, MUCH_KERNEL).then(|| {
+        warning(format!(
+            "{sum} ({}) of the control group {} is memory of the kernel, which is in the RSS of no process. {}",
+            number::percent(share(sum, group.current)),
+            group.path,
+            kernel_parts(&group.counters.kernel)
+        ))
+    })
+}
+
+/// Returns a sentence about the largest part of the kernel memory of a control group.
+fn kernel_parts(kernel: &KernelMemory) -> String {
+    let KernelMemory { slab_reclaimable, slab_unreclaimable, stacks, page_tables, sockets, zswap, .. } = *kernel;
+    let sockets = sockets.filter(|bytes| bytes.0 > 0);
+    if slab_unreclaimable.is_none() {
+        return match sockets {
+            Some(bytes) => format!(
+                "{bytes} of it is buffers of sockets (`ss -m`); version 1 of cgroups does not count the other parts."
+            ),
+            None => String::from("Version 1 of cgroups does not count its parts."),
+        };
+    }
     let parts = [
         (slab_reclaimable, "reclaimable slab, such as cached directory entries (`slabtop`)"),
         (slab_unreclaimable, "slab that the kernel cannot reclaim (`slabtop`)"),
@@ -132,15 +172,11 @@ fn kernel(group: &CgroupMemory) -> Option<Advice> {
         (sockets, "buffers of sockets (`ss -m`)"),
         (zswap, "compressed pages of swapped-out memory (zswap)"),
     ];
-    let most = parts.into_iter().filter_map(|(bytes, name)| Some((bytes?, name))).max_by_key(|(bytes, _)| *bytes);
-    let most = most.map_or_else(String::new, |(bytes, name)| format!(" The largest part is {bytes} of {name}."));
-    is_much(sum, group.current, MUCH_KERNEL).then(|| {
-        warning(format!(
-            "{sum} ({}) of the control group {} is memory of the kernel, which is in the RSS of no process.{most}",
-            number::percent(share(sum, group.current)),
-            group.path
-        ))
-    })
+    let known = parts.into_iter().filter_map(|(bytes, name)| Some((bytes?, name)));
+    match known.max_by_key(|(bytes, _)| *bytes).filter(|(bytes, _)| bytes.0 > 0) {
+        Some((bytes, name)) => format!("The largest part is {bytes} of {name}."),
+        None => String::from("The kernel does not count its parts."),
+    }
 }
 
 fn free_heap(page: &SelectionExplanation) -> Option<Advice> {

@@ -126,9 +126,28 @@ fn oom_kills_and_shared_pages_lead_to_other_commands() {
     page.cgroup = Some(CgroupMemory { path: "/a".into(), events, ..CgroupMemory::default() });
     let advice = advice::conclusions(&page);
     assert!(advice[0].text.starts_with("The OOM killer has killed 2 processes of the control group /a"), "{advice:?}");
-    assert_eq!(advice[0].command.as_deref(), Some("sudo memtrace reclaim --all"));
-    assert!(advice[2].text.contains("the share of this process is 10.00 MiB (PSS)"), "{advice:?}");
-    assert!(advice[2].text.contains("--children, --comm or --cgroup"), "{advice:?}");
+    assert!(advice[0].text.contains("`dmesg -T`, `journalctl -k`"), "{advice:?}");
+    let commands: Vec<_> = advice.iter().take(2).map(|advice| advice.command.as_deref().unwrap()).collect();
+    let record = "sudo memtrace record --cgroup /a --wait -o oom.memtrace";
+    assert_eq!(commands, [record, "sudo memtrace reclaim --all"]);
+    assert!(advice[3].text.contains("the share of this process is 10.00 MiB (PSS)"), "{advice:?}");
+    assert!(advice[3].text.contains("--children, --comm or --cgroup"), "{advice:?}");
+}
+
+#[test]
+fn path_in_a_command_is_quoted_for_the_shell() {
+    let events = CgroupEvents { oom_kill: Some(1), ..CgroupEvents::default() };
+    let group = CgroupMemory { path: "/a".into(), events, ..CgroupMemory::default() };
+    for (given, word) in [
+        ("system.slice/web@1.service", "system.slice/web@1.service"),
+        (r"system-a\x2db.slice", r"'system-a\x2db.slice'"),
+        ("it's $(here)", r"'it'\''s $(here)'"),
+        ("a\n\x1b", "'a\u{fffd}\u{fffd}'"),
+    ] {
+        let advice = advice::oom_kills(&group, given);
+        let record = format!("sudo memtrace record --cgroup {word} --wait -o oom.memtrace");
+        assert_eq!(advice[0].command.as_deref(), Some(record.as_str()));
+    }
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn reason_selects_the_error_of_an_empty_selection() {
     let ended = missing(&page(UnreadReason::Exited)).unwrap().to_string();
     assert_eq!(ended, "all processes ended before they were read");
     // The control group can have memory without a process.
-    let group = SelectedCgroup { memory: CgroupMemory::default(), is_whole: true };
+    let group = SelectedCgroup { memory: CgroupMemory::default(), given: None, is_whole: true };
     let page = SelectionExplanation { cgroups: vec![group], ..page(UnreadReason::Exited) };
     assert!(missing(&page).is_none());
 }

@@ -53,7 +53,7 @@ fn page() -> SelectionExplanation {
     SelectionExplanation {
         name: "the processes of control group system.slice/web.service".into(),
         processes: vec![process(1, "web", 64), process(2, "web", 32), process(3, "log", 16)],
-        cgroups: vec![SelectedCgroup { memory, is_whole: true }],
+        cgroups: vec![SelectedCgroup { memory, given: Some("system.slice/web.service".into()), is_whole: true }],
         ..SelectionExplanation::default()
     }
 }
@@ -101,6 +101,7 @@ fn memory_of_a_control_group_without_a_mapping_is_stated() {
         "1 process killed by the OOM killer (oom_kill), 2 allocations without reclaimable memory (oom), 7 attempts",
         "About 200.00 MiB (36.4%) of the control group /system.slice/web.service is shared memory that no process maps",
         "The OOM killer has killed 1 process of the control group /system.slice/web.service",
+        "sudo memtrace record --cgroup system.slice/web.service --wait -o oom.memtrace - To see the stalls",
         "170.00 MiB (30.9%) of the control group /system.slice/web.service is memory of the kernel",
         "The largest part is 90.00 MiB of reclaimable slab",
         "57.1% of the PSS (64.00 MiB) is that of web (1). For the parts of its RSS, run: sudo memtrace explain --pid 1",
@@ -168,6 +169,36 @@ fn version_1_says_which_kernel_memory_it_does_not_count() {
     page.cgroups[0].memory.counters.kernel = KernelMemory { total: Some(mib(150)), sockets, ..KernelMemory::default() };
     let all = joined(&page);
     assert!(all.contains("kernel memory 170.00 MiB: sockets 20.00 MiB; version 1 does not count"), "{all}");
+    let part = "20.00 MiB of it is buffers of sockets (`ss -m`); version 1 of cgroups does not count the other parts.";
+    assert!(all.contains(part) && !all.contains("The largest part"), "{all}");
+    page.cgroups[0].memory.counters.kernel.sockets = Some(mib(0));
+    let all = joined(&page);
+    assert!(all.contains("of no process. Version 1 of cgroups does not count its parts."), "{all}");
+    assert!(!all.contains("ss -m"), "{all}");
+}
+
+#[test]
+fn largest_part_of_kernel_memory_is_not_empty() {
+    let mut page = page();
+    let none = Some(mib(0));
+    page.cgroups[0].memory.counters.kernel =
+        KernelMemory { total: Some(mib(150)), slab_unreclaimable: none, sockets: none, ..KernelMemory::default() };
+    let all = joined(&page);
+    assert!(all.contains("of no process. The kernel does not count its parts."), "{all}");
+}
+
+#[test]
+fn sum_of_the_rss_with_shared_pages_is_explained() {
+    let all = joined(&page());
+    let text = "The sum of the RSS, 336.00 MiB, counts a shared page once for each process. Together the processes use \
+        112.00 MiB (PSS): 14.00 MiB of it is private to one process, and the rest is shared.";
+    assert!(all.contains(text), "{all}");
+    let mut alone = page();
+    alone.processes.truncate(1);
+    assert!(!joined(&alone).contains("The sum of the RSS,"), "one process has no sum");
+    let mut unshared = page();
+    unshared.processes.iter_mut().for_each(|process| process.sizes.resident = process.sizes.pss);
+    assert!(!joined(&unshared).contains("The sum of the RSS,"), "no page is shared");
 }
 
 #[test]
