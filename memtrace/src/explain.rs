@@ -15,9 +15,10 @@ mod span;
 mod stacks;
 
 use std::io;
+use std::path::Path;
 use std::time::Instant;
 
-use memtrace_model::{AbsAddr, Bytes, Explanation, MemorySizes, StatusCounters};
+use memtrace_model::{AbsAddr, Bytes, Explanation, MemorySizes, Runtime, StatusCounters};
 
 use self::allocator::MallocProvider;
 use self::assemble::{ProcessMemory, RangeInspector};
@@ -33,7 +34,7 @@ use memtrace_host::procfs::{Tmpfs, cgroup_memory, counted, machine_pressure, pag
 use memtrace_host::procfs::{Vma, vmas};
 use memtrace_host::target_files::{TargetFiles, open_object};
 use memtrace_host::unread_files;
-use memtrace_object::allocators::{self, UserHooks};
+use memtrace_object::allocators::{self, Survey, UserHooks, Verdict};
 use memtrace_object::elf::{self, Elf};
 
 /// Maximum number of attempts to read the VMAs without a change of the RSS.
@@ -79,6 +80,7 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
         pid,
         comm: process.comm.clone(),
         exe: process.exe.clone(),
+        runtime: runtime(&process.exe, &survey),
         threads: threads_count,
         counted: after,
         before: (before.rss != after.rss).then_some(before.rss),
@@ -98,6 +100,14 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
     };
     // If the process has exited, the pid may belong to another one by now.
     if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
+}
+
+/// Returns the language runtime of the program, if it is known. The names of Go programs say nothing about their language, but
+/// their executables do.
+fn runtime(exe: &Path, survey: &Survey) -> Option<Runtime> {
+    let of_library = || survey.examined.iter().find_map(|object| Runtime::of_library(&object.path));
+    let of_go = || survey.examined.iter().any(|object| object.verdict == Verdict::Go).then_some(Runtime::Go);
+    Runtime::of_executable(exe).or_else(of_library).or_else(of_go)
 }
 
 /// Reads the VMAs, and the status counters before and after them. If the RSS has changed between the counters, reads all again,

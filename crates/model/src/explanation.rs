@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::path::PathBuf;
 
-use crate::{Bytes, Comm, MappingKind, MemoryCounters, Pid, Pressure, Tid};
+use crate::{Bytes, Comm, MappingKind, MemoryCounters, Pid, Pressure, Runtime, Tid};
 
 /// Memory of a process by purpose. The sum, [`held`](Self::held), equals the RSS in `/proc/PID/smaps`.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +14,8 @@ pub struct Explanation {
     pub comm: Comm,
     /// Path of the executable in the mount namespace of the process.
     pub exe: PathBuf,
+    /// Language runtime of the program, if it is known.
+    pub runtime: Option<Runtime>,
     /// Number of threads.
     pub threads: u32,
     /// The kernel's counters of the process.

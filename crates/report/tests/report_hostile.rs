@@ -210,6 +210,7 @@ fn explanation(text: &str) -> Explanation {
     let held = MemorySizes { reserved: Bytes(8192), resident: Bytes(4096), ..MemorySizes::default() };
     let named = |name: &str| vec![NamedMemory { name: name.to_owned(), mappings: 1, held }];
     Explanation {
+        runtime: None,
         pid: Pid(7),
         comm: text.into(),
         exe: PathBuf::from(text),

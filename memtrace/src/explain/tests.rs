@@ -39,6 +39,24 @@ fn changing_memory_can_be_explained() {
 }
 
 #[test]
+fn runtime_is_known_by_the_objects_too() {
+    let survey = |objects: &[(&str, Verdict)]| {
+        let mut survey = Survey::default();
+        for (path, verdict) in objects {
+            survey.add(Path::new(path), verdict.clone(), None, || unreachable!("without an allocator"));
+        }
+        survey
+    };
+    let of = |exe: &str, objects: &[(&str, Verdict)]| runtime(Path::new(exe), &survey(objects));
+    let libc = ("/lib/libc.so.6", Verdict::NotElf);
+    assert_eq!(of("/srv/api", &[("/srv/api", Verdict::Go), libc.clone()]), Some(Runtime::Go), "with cgo");
+    let python = ("/lib/libpython3.11.so.1.0", Verdict::NotElf);
+    assert_eq!(of("/usr/bin/uwsgi", &[libc.clone(), python]), Some(Runtime::Python));
+    assert_eq!(of("/usr/bin/node", &[("/lib/plugin.so", Verdict::Go)]), Some(Runtime::Node));
+    assert_eq!(of("/bin/sh", &[libc]), None);
+}
+
+#[test]
 fn a_missing_process_is_an_error() {
     assert!(matches!(explain_process(Pid(u32::MAX)), Err(ProcessError::NoSuchProcess(_))));
 }

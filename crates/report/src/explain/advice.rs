@@ -51,6 +51,9 @@ pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
     });
     all.extend(reserved(page));
     all.extend(doubt(page));
+    if all.iter().all(|advice| advice.command.is_none()) {
+        all.extend(kind.map(|kind| next_step(page, kind)));
+    }
     all
 }
 
@@ -164,23 +167,40 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     Some((most.kind, Advice { command, ..plain(text) }))
 }
 
+/// Returns the next step for a process whose largest part, of this kind, has no command of its own.
+fn next_step(page: &Explanation, kind: PartKind) -> Advice {
+    let pid = page.pid;
+    let is_touched =
+        matches!(kind, PartKind::FilesCopied | PartKind::Shmem | PartKind::MainStack | PartKind::ThreadStacks);
+    // A heap trace shows no memory of Go, and needs an allocator.
+    let has_heap = page.heap.allocator.is_some() && page.runtime != Some(Runtime::Go);
+    let (code, command) = if is_touched || !has_heap {
+        ("touches new pages", format!("sudo memtrace faults --pid {pid} -d 1m"))
+    } else {
+        ("allocates from now on and the memory that stays", format!("sudo memtrace --pid {pid} -d 1m"))
+    };
+    let text = format!("If the RSS grows, run `memtrace explain` again. To see the code that {code}, run:");
+    Advice { command: Some(command), ..plain(text) }
+}
+
 /// Returns a hint at tools of a language runtime.
 fn runtime(page: &Explanation) -> Option<&'static str> {
-    match Runtime::of_executable(&page.exe)? {
-        Runtime::Python => Some(
-            "Python keeps small objects there (pymalloc): use tracemalloc, or restart with PYTHONMALLOC=malloc and trace.",
-        ),
-        Runtime::Node => Some(
-            "JavaScript objects are there (V8): use process.memoryUsage() or a heap snapshot (node --heapsnapshot-signal).",
-        ),
-        Runtime::Java => {
-            Some("Java objects are there: use jcmd PID GC.heap_info, and jcmd PID VM.native_memory for the rest.")
+    Some(match page.runtime? {
+        Runtime::Python => {
+            "Python keeps small objects there (pymalloc): use tracemalloc, or restart with PYTHONMALLOC=malloc and \
+             trace."
         }
-        Runtime::Ruby => Some("Ruby objects are there: use ObjectSpace.dump_all."),
-        Runtime::Erlang => Some("Erlang processes are there: use erlang:memory()."),
-        // `Runtime::of_executable` does not recognize Go, because Go programs have names of their own.
-        Runtime::Go => None,
-    }
+        Runtime::Node => {
+            "JavaScript objects are there (V8): use process.memoryUsage() or a heap snapshot (node \
+             --heapsnapshot-signal)."
+        }
+        Runtime::Java => {
+            "Java objects are there: use jcmd PID GC.heap_info, and jcmd PID VM.native_memory for the rest."
+        }
+        Runtime::Ruby => "Ruby objects are there: use ObjectSpace.dump_all.",
+        Runtime::Erlang => "Erlang processes are there: use erlang:memory().",
+        Runtime::Go => "Go has its heap there: use `go tool pprof` with net/http/pprof.",
+    })
 }
 
 fn free(page: &Explanation) -> Option<Advice> {

@@ -1,6 +1,6 @@
 use memtrace_model::{
-    CgroupEvents, CgroupLimit, CgroupMemory, HeapMemory, HeapSource, HeapStats, Pid, Pressure, Stalled, StatusCounters,
-    ThreadStacks,
+    CgroupEvents, CgroupLimit, CgroupMemory, HeapMemory, HeapSource, HeapStats, Pid, Pressure, Runtime, Stalled,
+    StatusCounters, ThreadStacks,
 };
 
 use super::painter::Weight;
@@ -16,6 +16,7 @@ fn page() -> Explanation {
         pid: Pid(7),
         comm: "a".into(),
         exe: "/bin/a".into(),
+        runtime: None,
         threads: 1,
         counted: StatusCounters { rss: Bytes(100 * MIB), ..StatusCounters::default() },
         before: None,
@@ -71,11 +72,54 @@ fn the_largest_part_is_named() {
     assert!(first(&|page| page.files = file(60)).contains("60.0% of the RSS (60.00 MiB) is private copies"));
     assert!(first(&|page| page.shmem = named("/memfd:a")).contains("this process has 100.00 MiB in all (PSS)"));
     assert!(first(&|page| page.main_stack = resident(100)).contains("is stacks"));
-    let python = first(&|page| {
-        page.anonymous = named("without a name");
-        page.exe = "/usr/bin/python3.11".into();
-    });
-    assert!(python.contains("tracemalloc"), "{python}");
+}
+
+#[test]
+fn tool_of_the_runtime_is_named() {
+    let anonymous = NamedMemory { name: "without a name".into(), mappings: 1, held: resident(100) };
+    let first = |runtime: Option<Runtime>| {
+        first_of(|page| {
+            page.anonymous = vec![anonymous.clone()];
+            page.runtime = runtime;
+        })
+        .0
+    };
+    for runtime in Runtime::ALL {
+        let tool = match runtime {
+            Runtime::Python => "tracemalloc",
+            Runtime::Ruby => "ObjectSpace.dump_all",
+            Runtime::Node => "--heapsnapshot-signal",
+            Runtime::Java => "GC.heap_info",
+            Runtime::Go => "`go tool pprof` with net/http/pprof",
+            Runtime::Erlang => "erlang:memory()",
+        };
+        let text = first(Some(runtime));
+        assert!(text.contains(tool) && !text.contains("Heaps of runtimes"), "{text}");
+    }
+    assert!(first(None).contains("Heaps of runtimes (JavaScript, Java, Go, .NET)"));
+}
+
+#[test]
+fn part_without_a_command_ends_with_a_next_step() {
+    let steps = |change: &dyn Fn(&mut Explanation)| {
+        let mut page = page();
+        page.heap.held = MemorySizes::default();
+        page.heap.source = HeapSource::default();
+        change(&mut page);
+        let advice = advice::conclusions(&page);
+        let last = advice.last().unwrap();
+        assert!(last.text.starts_with("If the RSS grows, run `memtrace explain` again."), "{advice:?}");
+        assert!(advice[..advice.len() - 1].iter().all(|one| one.command.is_none()), "{advice:?}");
+        last.command.clone().unwrap()
+    };
+    let files = || vec![FileMemory { path: "/a".into(), held: resident(100), copied: Bytes(0) }];
+    assert_eq!(steps(&|page| page.files = files()), "sudo memtrace --pid 7 -d 1m");
+    let go = |page: &mut Explanation| {
+        page.files = files();
+        page.runtime = Some(Runtime::Go);
+    };
+    assert_eq!(steps(&go), "sudo memtrace faults --pid 7 -d 1m");
+    assert_eq!(steps(&|page| page.main_stack = resident(100)), "sudo memtrace faults --pid 7 -d 1m");
 }
 
 #[test]

@@ -40,6 +40,7 @@ fn page() -> Explanation {
         pid: Pid(4711),
         comm: "sess\x1b[31mions".into(),
         exe: "/srv/bin/sessions".into(),
+        runtime: None,
         threads: 9,
         counted: StatusCounters {
             rss: mib(1000),
