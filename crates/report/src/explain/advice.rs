@@ -177,7 +177,7 @@ fn next_step(page: &Explanation, kind: PartKind) -> Advice {
     let (code, command) = if is_touched || !has_heap {
         ("touches new pages", format!("sudo memtrace faults --pid {pid} -d 1m"))
     } else {
-        ("allocates from now on and the memory that stays", format!("sudo memtrace --pid {pid} -d 1m"))
+        ("allocates memory that stays", format!("sudo memtrace --pid {pid} -d 1m"))
     };
     let text = format!("If the RSS grows, run `memtrace explain` again. To see the code that {code}, run:");
     Advice { command: Some(command), ..plain(text) }
