@@ -22,7 +22,8 @@ use memtrace_model::format as number;
 use memtrace_model::{Bytes, Explanation, FileMemory, MemorySizes, NamedMemory};
 
 use self::painter::Painter;
-use crate::table::{self, Column};
+use crate::table::Column;
+use crate::text::text_writer::TextWriter;
 use crate::{escape, format};
 
 /// Options of the text of `memtrace explain`.
@@ -32,6 +33,8 @@ pub struct PageOptions {
     pub top: usize,
     /// True to mark important text with terminal colours.
     pub colour: bool,
+    /// Maximum width of a line, in characters.
+    pub columns: usize,
 }
 
 /// Writes an explanation as text. Without colour, the line feed is the only control character in the text.
@@ -41,6 +44,7 @@ pub struct PageOptions {
 /// Returns the errors of `out`.
 pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let painter = Painter::new(options.colour);
+    let out = &mut TextWriter::new(out, options.columns);
     let threads = number::counted(page.threads.into(), "thread", "threads");
     let exe = page.exe.to_string_lossy();
     writeln!(
@@ -52,7 +56,7 @@ pub fn write_text(page: &Explanation, options: PageOptions, out: &mut dyn io::Wr
     )?;
     writeln!(out, "{}\n", painter.strong(&headline(page)))?;
     let mut drawn = Vec::new();
-    bars::write(page, &rss_parts::list(page), &mut drawn)?;
+    bars::write(page, &rss_parts::list(page), &mut TextWriter::new(&mut drawn, options.columns))?;
     out.write_all(painter.bars(&String::from_utf8_lossy(&drawn)).as_bytes())?;
     advice::write(&advice::conclusions(page), &painter, out)?;
     lists(page, options, &painter, out)?;
@@ -71,7 +75,7 @@ fn headline(page: &Explanation) -> String {
 type Line = (Bytes, String, String, String);
 
 /// Writes the lists of other anonymous memory, files and shared memory, with the largest entries of each.
-fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
+fn lists(page: &Explanation, options: PageOptions, painter: &Painter, out: &mut TextWriter<'_>) -> io::Result<()> {
     let named = |named: &NamedMemory| {
         let MemorySizes { resident, reserved, .. } = named.held;
         (resident, reserved.to_string(), number::grouped(named.mappings.into()), escape::visible(&named.name))
@@ -96,10 +100,8 @@ fn list(
     lines: &[Line],
     top: usize,
     painter: &Painter,
-    out: &mut dyn io::Write,
+    out: &mut TextWriter<'_>,
 ) -> io::Result<()> {
-    /// Maximum width of a name, in characters: the space that the columns of numbers leave.
-    const NAME: usize = 56;
     let shown: Vec<_> = lines.iter().filter(|(resident, ..)| resident.0 > 0).take(top).collect();
     if shown.is_empty() {
         return Ok(());
@@ -109,15 +111,12 @@ fn list(
         _ => format!(", the largest {} of {}", shown.len(), lines.len()),
     };
     writeln!(out, "\n{}", painter.strong(&format!("{title}{more}")))?;
-    table::write(
-        &[
-            Column::numbers("RESIDENT", shown.iter().map(|(resident, ..)| resident.to_string())),
-            Column::numbers(second, shown.iter().map(|(_, second, ..)| second.clone())),
-            Column::numbers(third, shown.iter().map(|(_, _, third, _)| third.clone())),
-            Column::text("NAME", shown.iter().map(|(.., name)| format::shortened_left(name, NAME))),
-        ],
-        out,
-    )
+    out.table(vec![
+        Column::numbers("RESIDENT", shown.iter().map(|(resident, ..)| resident.to_string())),
+        Column::numbers(second, shown.iter().map(|(_, second, ..)| second.clone())),
+        Column::numbers(third, shown.iter().map(|(_, _, third, _)| third.clone())),
+        Column::names("NAME", shown.iter().map(|(.., name)| name.clone()), format::shortened_left),
+    ])
 }
 
 #[cfg(test)]

@@ -4,16 +4,9 @@ use std::io;
 
 use memtrace_model::{columns_of, shortened};
 
-use super::table::COLUMNS;
-
-/// Breaks `text` into lines of at most a hundred columns of a terminal, each indented by `indent` spaces. Words are not
-/// cut, so a longer word exceeds its line.
-pub(super) fn wrapped(text: &str, indent: usize) -> String {
-    wrapped_to(text, indent, COLUMNS)
-}
-
-/// Breaks `text` into lines of at most `width` columns of a terminal, as [`wrapped`] does.
-pub(super) fn wrapped_to(text: &str, indent: usize, width: usize) -> String {
+/// Breaks `text` into lines of at most `width` columns of a terminal, each indented by `indent` spaces. Words are not cut,
+/// so a longer word exceeds its line.
+pub(super) fn wrapped(text: &str, indent: usize, width: usize) -> String {
     broken(text, [indent; 2], width)
 }
 
@@ -68,13 +61,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_wrapped_at_a_hundred_columns() {
-        let lines = wrapped(&"word ".repeat(40), 4);
+    fn text_is_wrapped_at_its_width() {
+        let lines = wrapped(&"word ".repeat(40), 4, 100);
         assert_eq!(lines.lines().map(str::len).collect::<Vec<_>>(), [98, 98, 13]);
         assert!(lines.lines().all(|line| line.starts_with("    word")));
-        assert_eq!(wrapped("one", 2), "  one");
-        assert_eq!(wrapped_to("one two three", 1, 8), " one two\n three");
-        let wide = wrapped(&"数据 ".repeat(40), 0);
+        assert_eq!(wrapped("one", 2, 100), "  one");
+        assert_eq!(wrapped("one two three", 1, 8), " one two\n three");
+        let wide = wrapped(&"数据 ".repeat(40), 0, 100);
         assert_eq!(wide.lines().map(columns_of).collect::<Vec<_>>(), [99, 99]);
     }
 

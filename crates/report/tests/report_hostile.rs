@@ -194,7 +194,8 @@ fn hostile_text_cannot_control_an_explanation() {
     let [hostile, harmless] = [HOSTILE, &harmless()].map(|text| {
         let page = explanation(text);
         let (mut plain, mut json) = (Vec::new(), Vec::new());
-        write_explanation_text(&page, PageOptions { top: 5, colour: false }, &mut plain).expect("a vector");
+        write_explanation_text(&page, PageOptions { top: 5, colour: false, columns: 100 }, &mut plain)
+            .expect("a vector");
         write_explanation_json(&page, &mut json).expect("a vector");
         [plain, json].map(|bytes| String::from_utf8(bytes).expect("explanations are UTF-8"))
     });

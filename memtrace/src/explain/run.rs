@@ -9,6 +9,7 @@ use crate::run_kit::config::Output;
 use crate::run_kit::error::Error;
 use crate::run_kit::outputs::{Content, Outputs};
 use crate::run_kit::privileges;
+use crate::run_kit::text_layout;
 use crate::targets::select::Target;
 
 /// Default number of entries in each list of the text about one process.
@@ -39,7 +40,7 @@ pub(crate) fn run(config: &Config) -> Result<bool, Error> {
     let outputs = Outputs::open(&config.outputs)?;
     let options = |names, to_stdout| {
         let colour = to_stdout && config.colour;
-        PageOptions { top: config.top.unwrap_or(names), colour }
+        PageOptions { top: config.top.unwrap_or(names), colour, columns: text_layout::columns(to_stdout) }
     };
     if let Target::Pids { pids, children: false } = &config.target
         && let [pid] = pids[..]

@@ -45,6 +45,12 @@ pub(crate) fn write(
     }
 }
 
+/// Returns the maximum width of a line of text. Text on standard output has the width of its terminal.
+pub(crate) fn columns(to_stdout: bool) -> usize {
+    let terminal = if to_stdout { terminal_size(&io::stdout()) } else { None };
+    layout(terminal, false).columns
+}
+
 /// Returns the maximum width of a line. A line that fills the last column would wrap on some terminals.
 pub(crate) const fn line_width(terminal: TableSize) -> usize {
     terminal.columns.saturating_sub(1)

@@ -8,7 +8,7 @@ use memtrace_model::{Bytes, CgroupLimit, CgroupMemory, Explanation, HeapSource, 
 
 use super::painter::{Painter, Weight};
 use super::rss_parts::{self, PartKind, share};
-use crate::wrap::wrapped;
+use crate::text::text_writer::TextWriter;
 
 /// Conclusion of a few sentences.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +58,10 @@ pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
 }
 
 /// Writes the section of the conclusions.
-pub(super) fn write(all: &[Advice], painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(all: &[Advice], painter: &Painter, out: &mut TextWriter<'_>) -> io::Result<()> {
     writeln!(out, "\n{}", painter.strong("Assessment"))?;
     for advice in all {
-        let text = wrapped(&memtrace_model::plain(&advice.text), 4);
+        let text = out.wrapped(&memtrace_model::plain(&advice.text), 4);
         writeln!(out, "  - {}", painter.by_weight(text.trim_start(), advice.weight))?;
         if let Some(command) = &advice.command {
             writeln!(out, "      {}", painter.strong(command))?;

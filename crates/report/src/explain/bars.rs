@@ -7,13 +7,14 @@ use memtrace_model::{Bytes, Explanation};
 
 use super::painter::{INNER, OUTER};
 use super::rss_parts::{Part, share};
-use crate::table::{self, Column};
+use crate::table::Column;
+use crate::text::text_writer::TextWriter;
 
 /// Length of a full bar, in characters.
 const LENGTH: usize = 10;
 
 /// Writes the chart as a table.
-pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut TextWriter<'_>) -> io::Result<()> {
     let rss = page.counted.rss;
     let sizes = page.held();
     let unexplained = page.unexplained(sizes);
@@ -29,18 +30,15 @@ pub(super) fn write(page: &Explanation, parts: &[Part], out: &mut dyn io::Write)
         swap: page.counted.swap.to_string(),
     });
     let cells = |of: fn(&Row) -> &String| rows.iter().map(of).cloned().collect::<Vec<_>>();
-    table::write(
-        &[
-            Column::text("", cells(|row| &row.name)),
-            Column::numbers("RESIDENT", cells(|row| &row.resident)),
-            Column::numbers("SHARE", cells(|row| &row.share)),
-            Column::text("", cells(|row| &row.bar)),
-            Column::numbers("RETURNABLE", cells(|row| &row.returnable)),
-            Column::numbers("RESERVED", cells(|row| &row.reserved)),
-            Column::numbers("SWAPPED OUT", cells(|row| &row.swap)),
-        ],
-        out,
-    )
+    out.table(vec![
+        Column::text("", cells(|row| &row.name)),
+        Column::numbers("RESIDENT", cells(|row| &row.resident)),
+        Column::numbers("SHARE", cells(|row| &row.share)),
+        Column::text("", cells(|row| &row.bar)),
+        Column::numbers("RETURNABLE", cells(|row| &row.returnable)),
+        Column::numbers("RESERVED", cells(|row| &row.reserved)).with_importance(2),
+        Column::numbers("SWAPPED OUT", cells(|row| &row.swap)).with_importance(1),
+    ])
 }
 
 struct Row {

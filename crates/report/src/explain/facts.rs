@@ -4,12 +4,12 @@ use std::io;
 
 use memtrace_model::plain;
 
-use crate::wrap::wrapped;
+use crate::text::text_writer::TextWriter;
 
 /// Writes facts. A text may have several lines.
-pub(super) fn write(facts: &[(&str, String)], out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(facts: &[(&str, String)], out: &mut TextWriter<'_>) -> io::Result<()> {
     facts.iter().try_for_each(|(name, text)| {
-        let text = wrapped(&plain(text), 18);
+        let text = out.wrapped(&plain(text), 18);
         writeln!(out, "  {name:<15} {}", text.trim_start())
     })
 }

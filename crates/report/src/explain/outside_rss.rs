@@ -9,8 +9,9 @@ use memtrace_model::{Bytes, CgroupMemory, Explanation, HeapSource};
 use super::cgroup_facts::{limit, pressure};
 use super::facts;
 use super::painter::Painter;
+use crate::text::text_writer::TextWriter;
 
-pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut TextWriter<'_>) -> io::Result<()> {
     let counted = &page.counted;
     writeln!(out, "\n{}", painter.strong("Outside the RSS"))?;
     let mut lines = vec![("page tables", format!("{}, not in the RSS", counted.page_tables))];

@@ -9,7 +9,8 @@ use super::painter::Painter;
 use super::rss_parts::share;
 use super::{PageOptions, advice, cgroup_facts, facts, selection_advice};
 use crate::escape;
-use crate::table::{self, Column};
+use crate::table::Column;
+use crate::text::text_writer::TextWriter;
 
 /// Writes the memory of several processes as text. Without colour, the line feed is the only control character in the text.
 ///
@@ -18,6 +19,7 @@ use crate::table::{self, Column};
 /// Returns the errors of `out`.
 pub fn write(page: &SelectionExplanation, options: PageOptions, out: &mut dyn io::Write) -> io::Result<()> {
     let painter = Painter::new(options.colour);
+    let out = &mut TextWriter::new(out, options.columns);
     let total = page.total();
     let count = number::counted(total.processes, "process", "processes");
     writeln!(out, "memtrace: {}, {count}\n", escape::visible(&page.name))?;
@@ -54,7 +56,12 @@ pub fn write(page: &SelectionExplanation, options: PageOptions, out: &mut dyn io
 }
 
 /// Writes the table of the largest processes, with the sum of the others, and the total.
-fn processes(page: &SelectionExplanation, total: &ProcessesUse, top: usize, out: &mut dyn io::Write) -> io::Result<()> {
+fn processes(
+    page: &SelectionExplanation,
+    total: &ProcessesUse,
+    top: usize,
+    out: &mut TextWriter<'_>,
+) -> io::Result<()> {
     let shown = page.processes.iter().take(top);
     let mut rows: Vec<(ProcessSizes, String, String)> =
         shown.map(|process| (process.sizes, process.pid.to_string(), escape::visible(process.comm.raw()))).collect();
@@ -70,19 +77,16 @@ fn processes(page: &SelectionExplanation, total: &ProcessesUse, top: usize, out:
     let bytes = |of: fn(&ProcessSizes) -> Bytes| rows.iter().map(move |(sizes, ..)| of(sizes).to_string());
     let shares = rows.iter().map(|(sizes, ..)| number::percent(share(sizes.pss, total.sizes.pss)));
     writeln!(out)?;
-    table::write(
-        &[
-            Column::numbers("PSS", bytes(|sizes| sizes.pss)),
-            Column::numbers("SHARE", shares),
-            Column::numbers("PRIVATE", bytes(|sizes| sizes.private)),
-            Column::numbers("RSS", bytes(|sizes| sizes.resident)),
-            Column::numbers("SWAPPED OUT", bytes(|sizes| sizes.swap)),
-            Column::numbers("RETURNABLE", bytes(|sizes| sizes.returnable.sum())),
-            Column::numbers("PID", rows.iter().map(|(_, pid, _)| pid.clone())),
-            Column::text("COMMAND", rows.iter().map(|(.., name)| name.clone())),
-        ],
-        out,
-    )
+    out.table(vec![
+        Column::numbers("PSS", bytes(|sizes| sizes.pss)),
+        Column::numbers("SHARE", shares),
+        Column::numbers("PRIVATE", bytes(|sizes| sizes.private)),
+        Column::numbers("RSS", bytes(|sizes| sizes.resident)),
+        Column::numbers("SWAPPED OUT", bytes(|sizes| sizes.swap)).with_importance(1),
+        Column::numbers("RETURNABLE", bytes(|sizes| sizes.returnable.sum())).with_importance(2),
+        Column::numbers("PID", rows.iter().map(|(_, pid, _)| pid.clone())),
+        Column::text("COMMAND", rows.iter().map(|(.., name)| name.clone())),
+    ])
 }
 
 /// Returns the parts of the PSS of all processes.

@@ -226,7 +226,7 @@ fn a_process_without_memory_has_a_page() {
     page.counted = StatusCounters::default();
     assert_eq!(said(&page), [""; 0]);
     let mut bytes = Vec::new();
-    write_text(&page, PageOptions { top: 5, colour: false }, &mut bytes).unwrap();
+    write_text(&page, PageOptions { top: 5, colour: false, columns: 100 }, &mut bytes).unwrap();
     assert!(String::from_utf8(bytes).unwrap().contains("RSS 0 B, of which 100% is explained"));
 }
 

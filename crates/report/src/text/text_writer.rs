@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use crate::Format;
 use crate::table::{self, Column};
-use crate::wrap::wrapped_to;
+use crate::wrap::wrapped;
 
 /// A text with a maximum width of its lines.
 pub(crate) struct TextWriter<'a> {
@@ -19,22 +19,22 @@ impl<'a> TextWriter<'a> {
     }
 
     /// Returns the maximum width of a line, in characters.
-    pub(super) const fn columns(&self) -> usize {
+    pub(crate) const fn columns(&self) -> usize {
         self.columns
     }
 
     /// Breaks a text into lines, each indented by `indent` spaces.
-    pub(super) fn wrapped(&self, text: &str, indent: usize) -> String {
-        wrapped_to(text, indent, self.columns)
+    pub(crate) fn wrapped(&self, text: &str, indent: usize) -> String {
+        wrapped(text, indent, self.columns)
     }
 
     /// Writes formatted text. The macro `writeln` calls this function.
-    pub(super) fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
+    pub(crate) fn write_fmt(&mut self, text: fmt::Arguments<'_>) -> io::Result<()> {
         self.out.write_fmt(text)
     }
 
     /// Writes lines that have the width already.
-    pub(super) fn write_all(&mut self, lines: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_all(&mut self, lines: &[u8]) -> io::Result<()> {
         self.out.write_all(lines)
     }
 
@@ -47,7 +47,7 @@ impl<'a> TextWriter<'a> {
 
     /// Writes a table. Columns that do not fit are left out, and a line names them. Cells of the last column are cut.
     /// Lines are longer if even the most important columns do not fit, because a report has to contain them.
-    pub(super) fn table(&mut self, columns: Vec<Column>) -> io::Result<()> {
+    pub(crate) fn table(&mut self, columns: Vec<Column>) -> io::Result<()> {
         let fit = table::fit(columns, self.columns);
         for line in fit.wide_lines(self.columns) {
             writeln!(self.out, "{line}")?;

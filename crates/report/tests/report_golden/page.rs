@@ -105,7 +105,8 @@ fn page() -> Explanation {
 
 fn page_text(page: &Explanation, colour: bool) -> String {
     let mut bytes = Vec::new();
-    write_explanation_text(page, PageOptions { top: 5, colour }, &mut bytes).expect("a vector takes everything");
+    write_explanation_text(page, PageOptions { top: 5, colour, columns: 100 }, &mut bytes)
+        .expect("a vector takes everything");
     String::from_utf8(bytes).expect("reports are UTF-8")
 }
 

@@ -60,7 +60,7 @@ fn page() -> SelectionExplanation {
 
 fn text(page: &SelectionExplanation, top: usize) -> String {
     let mut bytes = Vec::new();
-    write(page, PageOptions { top, colour: false }, &mut bytes).unwrap();
+    write(page, PageOptions { top, colour: false, columns: 100 }, &mut bytes).unwrap();
     String::from_utf8(bytes).unwrap()
 }
 
