@@ -7,6 +7,7 @@ use harness::Scratch;
 use memtrace_model::{Amount, Bytes, Epoch, GroupBy, Metric, Quantities, Quantity};
 use memtrace_report::Format;
 use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
 
 use super::activity_model::active_second;
 use super::sample_intervals::{header, intervals, second};
@@ -130,29 +131,58 @@ fn stored(scratch: &Scratch, intervals: &[Interval], merges: bool) -> (Recording
     (Recording::open(&path).unwrap(), memory)
 }
 
+/// Checks that the views of a file and of memory are equal.
+fn assert_equal(random: Vec<Interval>, activity: &[u64], shown: &Shown) -> TestCaseResult {
+    let scratch = Scratch::in_memory();
+    let (file, memory) = stored(&scratch, &mixed(random, activity), false);
+    prop_assert_eq!(difference(&json(&file, shown), &json(&memory, shown)), None);
+    Ok(())
+}
+
+/// Checks that the views of a file and of memory are equal after merges of old intervals.
+fn assert_equal_after_merges(random: Vec<Interval>, activity: &[u64], shown: &Shown) -> TestCaseResult {
+    let scratch = Scratch::in_memory();
+    let (file, memory) = stored(&scratch, &mixed(random, activity), true);
+    prop_assert_eq!(file.intervals(), memory.intervals());
+    prop_assert_eq!(file.marks(), memory.marks());
+    prop_assert_eq!(difference(&json(&file, shown), &json(&memory, shown)), None);
+    Ok(())
+}
+
+/// Returns samples of the activity of threads.
+fn activity() -> impl Strategy<Value = Vec<u64>> {
+    prop::collection::vec(0..1000u64, 0..4)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(ProptestConfig::with_cases(100))]
 
     #[test]
-    fn views_of_both_are_equal(
-        random in intervals(1..12), activity in prop::collection::vec(0..1000u64, 0..4), shown in shown(),
-    ) {
-        let scratch = Scratch::in_memory();
-        let all = mixed(random, &activity);
-        let (file, memory) = stored(&scratch, &all, false);
-        prop_assert_eq!(difference(&json(&file, &shown), &json(&memory, &shown)), None);
+    fn views_of_both_are_equal(random in intervals(1..12), activity in activity(), shown in shown()) {
+        assert_equal(random, &activity, &shown)?;
     }
 
     #[test]
-    fn views_of_both_are_equal_after_merges(
-        random in intervals(10..45), activity in prop::collection::vec(0..1000u64, 0..4), shown in shown(),
-    ) {
-        let scratch = Scratch::in_memory();
-        let all = mixed(random, &activity);
-        let (file, memory) = stored(&scratch, &all, true);
-        prop_assert_eq!(file.intervals(), memory.intervals());
-        prop_assert_eq!(file.marks(), memory.marks());
-        prop_assert_eq!(difference(&json(&file, &shown), &json(&memory, &shown)), None);
+    fn views_of_both_are_equal_after_merges(random in intervals(10..45), activity in activity(), shown in shown()) {
+        assert_equal_after_merges(random, &activity, &shown)?;
+    }
+}
+
+mod long {
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn views_of_both_are_equal(random in intervals(1..12), activity in activity(), shown in shown()) {
+            assert_equal(random, &activity, &shown)?;
+        }
+
+        #[test]
+        fn views_of_both_are_equal_after_merges(random in intervals(10..45), activity in activity(), shown in shown()) {
+            assert_equal_after_merges(random, &activity, &shown)?;
+        }
     }
 }
 
