@@ -31,9 +31,6 @@ const TIME: Duration = Duration::from_millis(500);
 /// Maximum number of generations between a process of memtrace and the main process.
 const MAX_GENERATIONS: usize = 4;
 
-/// Parent of all kernel threads (`kthreadd`, kernel/kthread.c). They have all capabilities, and hold no descriptors.
-const KTHREADD: Pid = Pid(2);
-
 /// User id of root.
 const ROOT: u32 = 0;
 
@@ -262,8 +259,8 @@ pub(super) fn is_of_memtrace(pid: Pid, file: (u64, u64), needs_parent: bool) -> 
 
 /// Returns true if a process can trace, as far as its capabilities show.
 fn is_privileged(process: &Credentials) -> bool {
-    let is_kernel_thread = process.pid == KTHREADD || process.parent == Some(KTHREADD);
-    !is_kernel_thread && process.capabilities.intersects(CapabilitySet::from_bits_retain(TRACER_CAPABILITIES))
+    // Kernel threads have all capabilities, and hold no descriptors.
+    process.has_memory && process.capabilities.intersects(CapabilitySet::from_bits_retain(TRACER_CAPABILITIES))
 }
 
 /// Returns the device and the inode of the executable; `None` if the process has exited.
@@ -330,11 +327,12 @@ mod tests {
 
     #[test]
     fn privileges_are_those_of_tracers() {
-        let own = Credentials { pid: Pid(9), parent: Some(Pid(1)), user: ROOT, capabilities: CapabilitySet::SYS_ADMIN };
+        let capabilities = CapabilitySet::SYS_ADMIN;
+        let own = Credentials { pid: Pid(9), parent: Some(Pid(2)), user: ROOT, capabilities, has_memory: true };
         assert!(is_privileged(&own));
         assert!(is_privileged(&Credentials { capabilities: CapabilitySet::BPF, ..own }));
         assert!(!is_privileged(&Credentials { capabilities: CapabilitySet::NET_ADMIN, ..own }));
-        assert!(!is_privileged(&Credentials { parent: Some(KTHREADD), ..own }), "a kernel thread");
+        assert!(!is_privileged(&Credentials { has_memory: false, ..own }), "a kernel thread");
     }
 
     #[test]

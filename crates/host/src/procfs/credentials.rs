@@ -4,7 +4,7 @@ use std::io;
 
 use memtrace_model::Pid;
 
-use super::kernel_text::{effective_capabilities_in, parent_in, real_user_in};
+use super::kernel_text::{effective_capabilities_in, has_memory_in, parent_in, real_user_in};
 use super::process::proc_path;
 use super::select::pids;
 use crate::privileges::CapabilitySet;
@@ -20,6 +20,8 @@ pub(crate) struct Credentials {
     pub(crate) user: u32,
     /// Effective capabilities in the user namespace of the process.
     pub(crate) capabilities: CapabilitySet,
+    /// False for kernel threads, and for processes that end.
+    pub(crate) has_memory: bool,
 }
 
 /// Lists the credentials of all processes. Skips processes that exit during the listing.
@@ -37,7 +39,7 @@ pub(crate) fn credentials(pid: Pid) -> Option<Credentials> {
     let status = String::from_utf8_lossy(&status);
     let user = real_user_in(&status)?;
     let capabilities = CapabilitySet::from_bits_retain(effective_capabilities_in(&status)?);
-    Some(Credentials { pid, parent: parent_in(&status), user, capabilities })
+    Some(Credentials { pid, parent: parent_in(&status), user, capabilities, has_memory: has_memory_in(&status) })
 }
 
 #[cfg(test)]
@@ -53,6 +55,7 @@ mod tests {
         // SAFETY: the call has no conditions and cannot fail (getuid(2)).
         let user = unsafe { libc::getuid() };
         assert_eq!((found.user, found.parent), (user, Some(Pid(std::os::unix::process::parent_id()))));
-        assert_eq!(found.capabilities, effective_capabilities());
+        assert_eq!((found.capabilities, found.has_memory), (effective_capabilities(), true));
+        assert!(!credentials(Pid(2)).unwrap().has_memory, "kthreadd");
     }
 }

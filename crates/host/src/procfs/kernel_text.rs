@@ -33,6 +33,11 @@ pub(super) fn effective_capabilities_in(status: &str) -> Option<u64> {
     u64::from_str_radix(field(status, "CapEff:")?.trim(), 16).ok()
 }
 
+/// Returns true if `/proc/PID/status` has the sizes of an address space (`task_mem`, fs/proc/array.c).
+pub(super) fn has_memory_in(status: &str) -> bool {
+    field(status, "VmSize:").is_some()
+}
+
 /// Returns the value of a field of `/proc/PID/status`. The process name cannot forge a field: its newlines are escaped
 /// (`proc_task_name`, fs/proc/array.c).
 pub(super) fn field<'text>(status: &'text str, name: &str) -> Option<&'text str> {
