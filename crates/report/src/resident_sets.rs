@@ -63,9 +63,10 @@ impl Sum<'_> {
     }
 }
 
-/// Returns the sum; `None` if no traced process runs at the end.
+/// Returns the sum; `None` if no traced process runs at the end, or if live blocks are left out.
 fn sum(profile: &Profile) -> Option<Sum<'_>> {
-    if profile.run.class != EventClass::Heap || profile.run.window.is_some() {
+    // The live blocks of a window, and those of a minimum age, are not all that can be in the RSS.
+    if profile.run.class != EventClass::Heap || profile.run.window.is_some() || profile.run.older.is_some() {
         return None;
     }
     let known = || profile.processes.iter().filter_map(|process| Some((process, process.rss?)));
@@ -162,6 +163,8 @@ fn rest(process: &ProcessProfile, rss: ResidentSet, whose: &str, other: &str) ->
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use memtrace_model::{Amount, Pid, Quantities, Quantity};
 
     use super::*;
@@ -204,6 +207,15 @@ mod tests {
         assert_eq!(phrase(&profile).as_deref(), Some(expected));
         let text = sentences_of(vec![shrunk]).unwrap();
         assert!(text.contains("(-1.00 MiB); the 50.00 MiB of live blocks explain at most 62.5% of it. `"), "{text}");
+    }
+
+    #[test]
+    fn a_part_of_the_live_blocks_is_not_compared() {
+        let mut profile =
+            Profile { processes: vec![process(7, MIB, resident(Some(MIB), 2 * MIB))], ..Profile::default() };
+        assert!(sentences(&profile).is_some());
+        profile.run.older = Some(Duration::from_secs(5));
+        assert_eq!((sentences(&profile), phrase(&profile)), (None, None));
     }
 
     #[test]
