@@ -102,12 +102,11 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
     if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
 }
 
-/// Returns the language runtime of the program, if it is known. The names of Go programs say nothing about their language, but
-/// their executables do.
+/// Returns the language runtime of the program, if it is known.
 fn runtime(exe: &Path, survey: &Survey) -> Option<Runtime> {
-    let of_library = || survey.examined.iter().find_map(|object| Runtime::of_library(&object.path));
-    let of_go = || survey.examined.iter().any(|object| object.verdict == Verdict::Go).then_some(Runtime::Go);
-    Runtime::of_executable(exe).or_else(of_library).or_else(of_go)
+    let objects = &survey.examined;
+    let is_go = || objects.iter().any(|object| object.verdict == Verdict::Go);
+    Runtime::of_program(Some(exe), objects.iter().map(|object| object.path.as_path()), is_go)
 }
 
 /// Reads the VMAs, and the status counters before and after them. If the RSS has changed between the counters, reads all again,

@@ -59,6 +59,17 @@ impl Runtime {
         }
     }
 
+    /// Recognizes the runtime of a program by its executable, by its objects, or by `is_go`. The names of Go programs say nothing
+    /// about their language, but their executables do.
+    pub fn of_program<'a>(
+        exe: Option<&Path>,
+        objects: impl IntoIterator<Item = &'a Path>,
+        is_go: impl FnOnce() -> bool,
+    ) -> Option<Self> {
+        let of_library = || objects.into_iter().find_map(Self::of_library);
+        exe.and_then(Self::of_executable).or_else(of_library).or_else(|| is_go().then_some(Self::Go))
+    }
+
     /// Recognizes a runtime by the name of the executable: `python3.11`, `node`.
     #[must_use]
     pub fn of_executable(path: &Path) -> Option<Self> {
@@ -74,8 +85,7 @@ impl Runtime {
     }
 
     /// Recognizes the library of a runtime: `libpython3.11.so.1.0`, `libjvm.so`.
-    #[must_use]
-    pub fn of_library(path: &Path) -> Option<Self> {
+    fn of_library(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
         let libraries = [
             ("libpython", Self::Python),

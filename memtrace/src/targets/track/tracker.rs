@@ -341,10 +341,8 @@ impl ProcessTracker {
     /// Returns the runtime of the program in an image, if it is known.
     pub(crate) fn runtime(&self, id: ImageId) -> Option<Runtime> {
         let image = self.registry.images().get(&id)?;
-        let of_library = |object: &Arc<Object>| Runtime::of_library(&object.path);
-        let of_go = || image.objects().any(|object| self.allocators.is_go(object)).then_some(Runtime::Go);
-        let of_exe = image.exe.as_deref().and_then(Runtime::of_executable);
-        of_exe.or_else(|| image.objects().find_map(of_library)).or_else(of_go)
+        let is_go = || image.objects().any(|object| self.allocators.is_go(object));
+        Runtime::of_program(image.exe.as_deref(), image.objects().map(|object| object.path.as_path()), is_go)
     }
 
     /// Returns the id of the latest image of `pid`.
