@@ -111,6 +111,8 @@ fn is_json(path: &Path) -> io::Result<bool> {
 /// Returns `chosen`, or the metric that both reports have. Live bytes are comparable with bytes held at exit: these were the
 /// live bytes of the processes when they ended.
 fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<Metric>) -> Result<Metric, Error> {
+    use Metric::{ExitBytes, LiveBytes};
+
     let (first, second) = (before.profile.run.class, after.profile.run.class);
     if first != second {
         return Err(Error::NotComparable {
@@ -125,15 +127,11 @@ fn comparable_metric(before: &SavedReport, after: &SavedReport, chosen: Option<M
             remedy: format!("give --metric with one of {}", names.join(", ")),
         });
     }
+    let metrics = (before.metric, after.metric);
     match chosen {
         Some(metric) => Ok(metric),
         None if before.metric == after.metric => Ok(before.metric),
-        None if [Metric::LiveBytes, Metric::ExitBytes]
-            .map(|of_one| [before.metric, after.metric].contains(&of_one))
-            == [true; 2] =>
-        {
-            Ok(Metric::ExitBytes)
-        }
+        None if matches!(metrics, (LiveBytes, ExitBytes) | (ExitBytes, LiveBytes)) => Ok(ExitBytes),
         None => Err(Error::NotComparable {
             message: format!(
                 "the first report is sorted by {}, the second by {}",
