@@ -37,18 +37,19 @@ pub(crate) fn write(
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
     match format {
-        Format::Text => {
-            let terminal = if to_stdout { terminal_size(&io::stdout()) } else { None };
-            memtrace_report::write_text(profile, options, layout(terminal, has_number), out)
-        }
+        Format::Text => memtrace_report::write_text(profile, options, layout(terminal_of(to_stdout), has_number), out),
         _ => memtrace_report::write(format, profile, options, out),
     }
 }
 
 /// Returns the maximum width of a line of text. Text on standard output has the width of its terminal.
 pub(crate) fn columns(to_stdout: bool) -> usize {
-    let terminal = if to_stdout { terminal_size(&io::stdout()) } else { None };
-    layout(terminal, false).columns
+    layout(terminal_of(to_stdout), false).columns
+}
+
+/// Returns the size of the terminal that shows a text; `None` for a file or a pipe.
+fn terminal_of(to_stdout: bool) -> Option<TableSize> {
+    if to_stdout { terminal_size(&io::stdout()) } else { None }
 }
 
 /// Returns the maximum width of a line. A line that fills the last column would wrap on some terminals.
