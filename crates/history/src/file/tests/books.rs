@@ -154,36 +154,32 @@ fn activity() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(0..1000u64, 0..4)
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(100))]
+macro_rules! compare_views {
+    ($cases:literal) => {
+        proptest! {
+            #![proptest_config(ProptestConfig::with_cases($cases))]
 
-    #[test]
-    fn views_of_both_are_equal(random in intervals(1..12), activity in activity(), shown in shown()) {
-        assert_equal(random, &activity, &shown)?;
-    }
+            #[test]
+            fn views_of_both_are_equal(random in intervals(1..12), activity in activity(), shown in shown()) {
+                assert_equal(random, &activity, &shown)?;
+            }
 
-    #[test]
-    fn views_of_both_are_equal_after_merges(random in intervals(10..45), activity in activity(), shown in shown()) {
-        assert_equal_after_merges(random, &activity, &shown)?;
-    }
+            #[test]
+            fn views_of_both_are_equal_after_merges(
+                random in intervals(10..45), activity in activity(), shown in shown(),
+            ) {
+                assert_equal_after_merges(random, &activity, &shown)?;
+            }
+        }
+    };
 }
+
+compare_views!(100);
 
 mod long {
     use super::*;
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(500))]
-
-        #[test]
-        fn views_of_both_are_equal(random in intervals(1..12), activity in activity(), shown in shown()) {
-            assert_equal(random, &activity, &shown)?;
-        }
-
-        #[test]
-        fn views_of_both_are_equal_after_merges(random in intervals(10..45), activity in activity(), shown in shown()) {
-            assert_equal_after_merges(random, &activity, &shown)?;
-        }
-    }
+    compare_views!(500);
 }
 
 #[test]
