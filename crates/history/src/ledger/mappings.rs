@@ -91,7 +91,8 @@ impl Mappings {
         // The new range must be empty. Restored ranges can overlap it if a record is damaged.
         self.remove(begin, begin + size, budget);
         for (start, range) in ranges {
-            let moved = |address: u64| begin + (address - old).min(size);
+            // A damaged record can state less than was unmapped.
+            let moved = |address: u64| begin + (address - old).min(old_size).min(size);
             let (start, end) = (moved(start), moved(range.end));
             match keeps {
                 true => self.insert(start, end, key, budget),

@@ -162,3 +162,9 @@ fn move_onto_the_kept_range_leaves_no_overlap() {
     let story = Story::new().map(0, 4, 5).unmap_tentatively(0, 4).move_range([0, 4], [2, 4], true, 6);
     assert_eq!(story.mapped(), [(0, 2, 5), (2, 4, 6)]);
 }
+
+#[test]
+fn growth_follows_the_moved_part_of_a_larger_unmap() {
+    let story = Story::new().map(0, 8, 5).unmap_tentatively(0, 8).move_range([0, 2], [20, 6], false, 6);
+    assert_eq!(story.mapped(), [(20, 2, 5), (22, 4, 6)]);
+}
