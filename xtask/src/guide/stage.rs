@@ -176,8 +176,10 @@ impl<'a> Stage<'a> {
         let errors = log.try_clone().context("cannot share a log")?;
         // With sudo, the PID of the child is that of sudo. The shell writes its own PID, which `exec` keeps.
         let script = self.script(&format!("echo $$ > {name}.pid\n{command}"));
-        let mut shell: Command = self.root.command("sh");
-        shell.args(["-c", &script]).current_dir(&self.folder);
+        let mut shell: Command = self.root.command("env");
+        // A shell starts jobs in the background with ignored interrupts, and their children inherit this. Programs are ended by
+        // interrupts.
+        shell.args(["--default-signal=INT", "sh", "-c", &script]).current_dir(&self.folder);
         // Programs that read their input wait, since the pipe stays open.
         let child = shell.stdin(Stdio::piped()).stdout(log).stderr(errors).spawn();
         let child = child.with_context(|| format!("cannot start {name}"))?;
