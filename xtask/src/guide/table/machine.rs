@@ -149,7 +149,16 @@ pub(super) const SELECTION: Scenario = Scenario {
     samples: &[
         Sample::new("selection", &[Part::Lines { of: "all", from: "memtrace: at", until: Until::Line("2. ") }])
             .frames(5)
-            .varying(&["memtrace: warning", "The RSS", "A part of the live"]),
+            .varying(&[
+                "memtrace: warning",
+                "The RSS",
+                "`memtrace explain",
+                "A part of the live",
+                // The largest site is that of the keys or, on a fast machine, the table with all of them.
+                "#. # in #",
+                "steady growth",
+                "recent",
+            ]),
         Sample::new("selection-web", &[Part::Lines { of: "web", from: "live", until: Until::Line("Nothing was") }])
             .frames(6)
             .varying(&["The RSS", "A part of the live"]),

@@ -117,10 +117,12 @@ pub(super) const LOADED: Scenario = Scenario {
             &[Part::Prompt("accounts"), Part::Lines { of: "accounts", from: "0:0", until: Until::End }],
         )
         .lines(7)
-        .varying(&["jemalloc_bg_thd", "bio_", "memtrace:"]),
+        .varying(&["jemalloc_bg_thd", "bio_", "memtrace:", "note: tracing took"]),
         Sample::new("reset", &[Part::Prompt("reset"), Part::Matching { of: "reset", texts: &["new water marks"] }]),
         Sample::new("events", &[Part::Matching { of: "events", texts: &["attached", "memtrace: wrote"] }]),
-        Sample::new("faults", &[Part::Lines { of: "faults", from: "resident", until: Until::Line("2. ") }]).frames(5),
+        Sample::new("faults", &[Part::Lines { of: "faults", from: "resident", until: Until::Line("2. ") }])
+            .frames(5)
+            .varying(&["# of it has a stack"]),
         Sample::new(
             "by-allocator",
             &[Part::Lines { of: "by-allocator", from: "Allocators", until: Until::Line("Top ") }],
@@ -170,7 +172,7 @@ pub(super) const LOADED: Scenario = Scenario {
             "explain-redis",
             &[Part::Lines { of: "explain", from: "memtrace: pid", until: Until::Line("Other anonymous") }],
         )
-        .varying(&["The RSS went"]),
+        .varying(&["The RSS went", "RSS #, of which"]),
     ],
     pictures: &[
         Picture {
