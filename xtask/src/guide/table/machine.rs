@@ -48,7 +48,7 @@ pub(super) const RECLAIM: Scenario = Scenario {
     ],
     samples: &[
         Sample::new("reclaim", &[Part::Lines { of: "reclaim", from: "stalled", until: Until::Line("2. ") }])
-            .varying(&["Not reported", "A group without", "Tracepoints that", "Kernel threads"]),
+            .varying(&["Not reported", "A group without", "Tracepoints that", "Kernel threads", "By /proc/vmstat"]),
         Sample::new(
             "oom",
             &[

@@ -18,7 +18,7 @@ const SERVER: Step = Step::Start {
 };
 
 /// Lines that the load of the machine decides.
-const BY_LOAD: &[&str] = &["memtrace: warning:", "Unmatched:", "A part of the live blocks"];
+const BY_LOAD: &[&str] = &["memtrace: loading", "memtrace: warning:", "Unmatched:", "A part of the live blocks"];
 
 /// A server that gets keys and list entries.
 pub(super) const LOADED: Scenario = Scenario {
@@ -130,7 +130,8 @@ pub(super) const LOADED: Scenario = Scenario {
         Sample::new("hook", &[Part::Lines { of: "hook", from: "Allocators", until: Until::Line("Top ") }]),
         Sample::new("estimate", &[Part::Matching { of: "attach", texts: &["memtrace: at", "memtrace: warning"] }])
             .varying(BY_LOAD),
-        Sample::new("budget", &[Part::Prompt("budget"), Part::Output("budget")]).varying(&["memtrace: warning"]),
+        Sample::new("budget", &[Part::Prompt("budget"), Part::Output("budget")])
+            .varying(&["memtrace: loading", "memtrace: warning"]),
         Sample::new(
             "doctor-process",
             &[
