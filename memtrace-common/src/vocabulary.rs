@@ -171,6 +171,18 @@ loss_reasons! {
     /// The trace has ended early, because it cost the targets more than the limit.
     OverheadLimit = "overhead_limit",
         "traces that ended early, because they cost the targets more than --max-overhead; later events are missing";
+    /// A reading of the heap profile that a target keeps came after the end of its process, or without the reading before it.
+    ProfileLate = "profile_late",
+        "readings of heap profiles that did not count, because the process had ended";
+    /// The heap profile that a target keeps could not be read again.
+    ProfileUnread = "profile_unread",
+        "readings of heap profiles that failed, because the process held a lock of its memory or changed the profile, or that did not count, because an earlier one was lost; the reading before counts";
+    /// The heap profiles that targets keep have too many stacks.
+    ProfilesFull = "profiles_full",
+        "processes whose heap profile is not read, or no longer, because all profiles have too many stacks; raise --memory-limit";
+    /// A record of a heap profile that a target keeps has changed during each reading.
+    BucketChanged = "bucket_changed",
+        "records of heap profiles that the process changed at each of three readings; each can be off by a block";
 }
 
 impl LossReason {
@@ -179,10 +191,11 @@ impl LossReason {
 
     /// Returns true if monitors of running processes always have the loss, so that it does not make their reports
     /// incomplete. A free of unknown size is that of a block from before the monitor. If memtrace has missed the
-    /// allocation, another reason counts it.
+    /// allocation, another reason counts it. If a process ends during a reading of its heap profile, the reading before
+    /// counts.
     #[must_use]
     pub const fn is_expected(self) -> bool {
-        matches!(self, Self::SizeUnknown)
+        matches!(self, Self::SizeUnknown | Self::ProfileLate)
     }
 
     /// Returns the index in [`LossReason::ALL`].

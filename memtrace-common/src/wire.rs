@@ -16,6 +16,7 @@ mod owner;
 mod process_filter;
 mod reclaim;
 mod rusage;
+mod sampled;
 mod settings;
 mod stack_copy;
 mod tag;
@@ -50,6 +51,9 @@ pub use reclaim::{
     ReclaimArguments, StallRecord, reclaim_counter, reclaim_kind,
 };
 pub use rusage::{RusageRecord, UNKNOWN_COUNT};
+pub use sampled::{
+    MAX_DRAWN_SIZES, MAX_SAMPLED_FUNCTIONS, SampledAllocRecord, SampledFunction, ValuePlace, interval_kind, value_place,
+};
 pub use settings::{REDUNDANT_PROGRAMS, SYSCALL_TRACEPOINTS, Settings, gate};
 pub use stack_copy::{CopyEnd, CopyPiece, LEAF_REGISTERS, MAX_PIECES, PIECE_BYTES, PIECE_WORDS, copy_kind};
 pub use tag::{
@@ -137,6 +141,10 @@ record_kinds! {
     /// A process that is not selected no longer shares the memory of its parent, because it has exited or called exec, in every
     /// ring: [`ProcessRecord`]. A selected process has a record of the exit or exec instead.
     Unshare = 26;
+    /// A target has reported a block that it has sampled: [`SampledAllocRecord`].
+    SampledAlloc = 27;
+    /// A target has reported the free of a block that it may have sampled: [`BlockRecord`].
+    SampledFree = 28;
 }
 
 impl RecordKind {
@@ -168,7 +176,7 @@ pub struct Header {
     /// Lower half: the [`RecordKind`]. Upper half, from [`UPPER_SHIFT`] on, by kind:
     ///
     /// - `Alloc`: the id that user space gave the allocator; 0 if it is not known.
-    /// - `TaggedAlloc` and `Claim`: the id of the tag; 0 for no tag.
+    /// - `TaggedAlloc`, `Claim` and `SampledAlloc`: the id of the tag; 0 for no tag.
     /// - `Free` and `TentativeFree`: [`LAST_BLOCK`] or 0.
     /// - All others: 0.
     pub kind: u32,
@@ -344,7 +352,7 @@ mod tests {
     #[test]
     fn record_kinds_are_decoded_as_encoded() {
         let kinds = (0..=u32::MAX >> UPPER_SHIFT).filter_map(RecordKind::from_raw);
-        assert_eq!(kinds.clone().count(), 26);
+        assert_eq!(kinds.clone().count(), 28);
         for kind in kinds {
             assert_eq!(RecordKind::from_raw(kind as u32), Some(kind));
             assert_eq!(RecordKind::split(kind as u32), (Some(kind), 0));
