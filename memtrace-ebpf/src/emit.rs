@@ -19,11 +19,12 @@ use memtrace_common::vocabulary::LossReason;
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, CopyEnd, CopyPiece, DroppedRecord, FaultRecord, ForkRecord, MAX_FRAMES, MAX_RINGS,
     MarkRecord, MoveRecord, OomRecord, OwnerRecord, PIECE_BYTES, ProcessRecord, REMOVED_PATH, RangeRecord, RecordKind,
-    RemovedCgroupRecord, RusageRecord, ShareRecord, StackRecord, StallRecord, TableRequestRecord, ThreadRecord,
-    copy_kind, ring_of, ring_of_memory,
+    RemovedCgroupRecord, RusageRecord, SampledAllocRecord, ShareRecord, StackRecord, StallRecord, TableRequestRecord,
+    ThreadRecord, copy_kind, ring_of, ring_of_memory,
 };
 use memtrace_unwind::{Position, Walk};
 
+use crate::sampled::SampledBlock;
 use crate::scratch::Scratch;
 use crate::thread::{Thread, since_start};
 use crate::{address_space, loss, settings, verifier};
@@ -152,6 +153,23 @@ fn send_alloc(ring: u32, thread: Thread, kind: RecordKind, number: u16, block: B
     let time = since_start();
     let header = thread.header_at(kind.with_number(number), time);
     send_frequent(ring, AllocRecord { header, address, size, stack }, time)
+}
+
+/// Records that a target has sampled a block. `tag` is the id of the block's tag.
+#[inline(always)]
+pub fn sampled_alloc(context: &impl EbpfContext, ring: u32, thread: Thread, tag: u16, block: SampledBlock, stack: u64) {
+    let SampledBlock { address, size, drawn, interval, allocator } = block;
+    let header = thread.header_at(RecordKind::SampledAlloc.with_number(tag), since_start());
+    let record = SampledAllocRecord { header, address, size, stack, drawn, interval, allocator, reserved: 0 };
+    if !send(ring, record) {
+        loss::count(context, LossReason::RingFullAlloc, 1);
+    }
+}
+
+/// Records that a target frees a block that it may have sampled.
+#[inline(always)]
+pub fn sampled_free(context: &impl EbpfContext, thread: Thread, address: u64) {
+    block(context, thread, RecordKind::SampledFree as u32, address, LossReason::RingFullFree);
 }
 
 /// Records the free of a block. `is_last` is true if the thread's latest allocation returned this address.

@@ -36,6 +36,7 @@ mod reclaim;
 mod redundant;
 mod registers;
 mod rusage;
+mod sampled;
 mod scratch;
 mod settings;
 mod size_filter;

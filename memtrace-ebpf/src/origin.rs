@@ -4,6 +4,7 @@ use core::arch::asm;
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 
+use aya_ebpf::EbpfContext;
 use aya_ebpf::helpers::generated::{bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs};
 use memtrace_common::vocabulary::ResultCookie;
 use memtrace_unwind::{InitialRegisters, WINDOW_WORDS, Window};
@@ -76,6 +77,12 @@ impl Interrupted {
     pub fn current() -> Self {
         // SAFETY: the task is the current one, as the helper requires.
         Self { registers: unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64 }
+    }
+
+    /// Returns the current thread at the instruction of a uprobe. The context of the program is the thread's registers.
+    #[inline(always)]
+    pub fn at_probe(context: &impl EbpfContext) -> Self {
+        Self { registers: context.as_ptr() as u64 }
     }
 }
 

@@ -14,6 +14,7 @@ mod realloc;
 mod reclaim;
 mod results;
 mod returns;
+mod sampled;
 mod signal;
 mod tag;
 mod threads;

@@ -15,7 +15,7 @@ use self::aarch64 as machine;
 use self::x86_64 as machine;
 
 pub use machine::{
-    MACHINE, POPPED_BY_RETURN, Registers, arguments, by_number, call, caller, instruction, is_taken, result,
+    MACHINE, POPPED_BY_RETURN, Registers, arguments, by_number, call, caller, general, instruction, is_taken, result,
     stack_pointer,
 };
 

@@ -72,6 +72,14 @@ pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u6
     }
 }
 
+/// Returns a general register by its DWARF number. Number 31 is the stack pointer, which follows the registers 0 to 30.
+#[inline(always)]
+pub fn general(registers: &Registers, number: usize) -> u64 {
+    let first = (&raw const registers.regs).cast::<u64>();
+    // SAFETY: 32 words are in bounds of the registers, and the read of one of them cannot fail.
+    unsafe { bpf_probe_read_kernel(first.add(number & 31)) }.unwrap_or(0)
+}
+
 /// System calls.
 pub mod call {
     /// include/uapi/asm-generic/unistd.h

@@ -37,17 +37,19 @@ pub fn result(registers: &Registers) -> u64 {
     registers.rax
 }
 
-/// Returns the six arguments that are passed in registers (3.2.3).
+/// Reads registers.
 ///
 /// The reads are volatile, because the compiler would turn a choice among them into one read at a computed offset,
 /// which the verifier refuses for a context.
+macro_rules! read {
+    // SAFETY: a read of a borrowed field.
+    ($registers:ident: $($register:ident)*) => { [$(unsafe { read_volatile(&raw const $registers.$register) }),*] };
+}
+
+/// Returns the six arguments that are passed in registers (3.2.3).
 #[inline(always)]
 pub fn arguments(registers: &Registers) -> [u64; 6] {
-    macro_rules! read {
-        // SAFETY: a read of a borrowed field.
-        ($($register:ident)*) => { [$(unsafe { read_volatile(&raw const registers.$register) }),*] };
-    }
-    read!(rdi rsi rdx rcx r8 r9)
+    read!(registers: rdi rsi rdx rcx r8 r9)
 }
 
 /// Returns the return address at a function's return instruction; 0 if it cannot be read.
@@ -77,6 +79,31 @@ pub fn by_number(registers: &Registers, stack_pointer: u64, number: usize) -> u6
         13 => registers.r13,
         14 => registers.r14,
         _ => registers.r15,
+    }
+}
+
+/// Returns a general register by its DWARF number, which is not known before the probe is hit.
+#[inline(always)]
+pub fn general(registers: &Registers, number: usize) -> u64 {
+    let [rax, rdx, rcx, rbx, rsi, rdi, rbp, rsp, r8, r9, r10, r11, r12, r13, r14, r15] =
+        read!(registers: rax rdx rcx rbx rsi rdi rbp rsp r8 r9 r10 r11 r12 r13 r14 r15);
+    match number {
+        0 => rax,
+        1 => rdx,
+        2 => rcx,
+        3 => rbx,
+        4 => rsi,
+        5 => rdi,
+        6 => rbp,
+        7 => rsp,
+        8 => r8,
+        9 => r9,
+        10 => r10,
+        11 => r11,
+        12 => r12,
+        13 => r13,
+        14 => r14,
+        _ => r15,
     }
 }
 
