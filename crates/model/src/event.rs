@@ -1,7 +1,8 @@
 //! Decoded events of the BPF programs.
 
 use crate::{
-    AbsAddr, AllocatorId, Amount, Bytes, CgroupId, Owner, Pid, Rusage, Stack, StackId, Stall, TagId, Tick, Tid,
+    AbsAddr, AllocatorId, Amount, Bytes, CgroupId, ImageId, Owner, Pid, ProfileChange, Rusage, Sample, Stack, StackId,
+    Stall, TagId, Tick, Tid,
 };
 
 /// An event in a process.
@@ -32,6 +33,35 @@ pub enum EventKind {
         allocator: AllocatorId,
         /// Tag that the process had set.
         tag: TagId,
+    },
+    /// A sampler of the target has chosen a block that an allocator returned.
+    SampledAlloc {
+        /// Address of the block.
+        address: AbsAddr,
+        /// Size of the block.
+        size: Bytes,
+        /// Bytes and blocks that the block stands for. They are boxed, as stacks are.
+        sample: Box<Sample>,
+        /// Stack of the call.
+        stack: StackId,
+        /// Allocator that returned the block.
+        allocator: AllocatorId,
+        /// Tag that the process had set.
+        tag: TagId,
+    },
+    /// A sampler of the target has reported the free of a block that it may have chosen.
+    SampledFree {
+        /// Address of the block.
+        address: AbsAddr,
+    },
+    /// The heap profile that the target keeps in its memory has been read again.
+    HeapProfile {
+        /// Process image with the profile.
+        image: ImageId,
+        /// Number of earlier readings of this image. Each reading of an image must be an event, even without changes.
+        reading: u32,
+        /// Stacks that have changed since the earlier reading; all stacks for the first reading.
+        changes: Box<[ProfileChange]>,
     },
     /// A block was freed.
     Free {

@@ -3,7 +3,7 @@
 use std::ops::AddAssign;
 use std::path::PathBuf;
 
-use crate::{Bytes, Comm, MappingKind, MemoryCounters, Pid, Pressure, Runtime, Tid};
+use crate::{Bytes, Comm, GoTotals, MappingKind, MemoryCounters, Pid, Pressure, Runtime, Tid};
 
 /// Memory of a process by purpose. The sum, [`held`](Self::held), equals the RSS in `/proc/PID/smaps`.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,6 +24,8 @@ pub struct Explanation {
     pub before: Option<Bytes>,
     /// Heap of the allocator.
     pub heap: HeapMemory,
+    /// Memory of Go's runtime; `None` if the program is not written in Go. Without totals, the memory is in `anonymous`.
+    pub go: Option<GoMemory>,
     /// Anonymous memory outside the heap and the stacks, by name, the largest first.
     pub anonymous: Vec<NamedMemory>,
     /// Stack of the main thread.
@@ -163,6 +165,54 @@ pub struct HeapStats {
     pub undetermined: Bytes,
 }
 
+/// Memory that the runtime of a Go program has taken from the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GoMemory {
+    /// Version of Go: `go1.27.3`; `None` if it is not known.
+    pub version: Option<String>,
+    /// The totals with the sizes of the memory, or the reason for their absence.
+    pub source: GoSource,
+    /// Heap profile that the runtime keeps.
+    pub profile: GoProfile,
+}
+
+/// Source of the numbers of a Go program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GoSource {
+    /// The totals are known.
+    Known(Box<GoSizes>),
+    /// The totals are not known. The text is the reason: `the layout of the totals of go1.18 is not known`.
+    Unknown(String),
+}
+
+/// Heap profile that the runtime of a Go program keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GoProfile {
+    /// memtrace can read the profile.
+    Readable,
+    /// The program keeps no profile.
+    Off,
+    /// memtrace cannot read the profile. The text is the reason.
+    Unreadable(String),
+}
+
+/// Totals of a Go program, with the sizes of its memory as the kernel counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GoSizes {
+    /// Totals that the runtime keeps.
+    pub totals: GoTotals,
+    /// Arenas without the stacks and the buffers of the collector.
+    pub heap: MemorySizes,
+    /// Stacks of goroutines. They are in the arenas.
+    pub stacks: MemorySizes,
+    /// Memory of the runtime itself, with the buffers of the collector.
+    pub own: MemorySizes,
+    /// Resident bytes of spans in use.
+    pub in_use_resident: Bytes,
+    /// Resident bytes of idle spans that have not been released. They can be returned to the kernel.
+    pub idle_resident: Bytes,
+}
+
 /// Memory of all mappings with the same name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedMemory {
@@ -244,10 +294,15 @@ pub struct CgroupLimit {
 }
 
 impl Explanation {
-    /// Returns the sum of heap, anonymous memory, stacks, files, shared memory and special memory.
+    /// Returns the sum of heap, memory of Go's runtime, anonymous memory, stacks, files, shared memory and special memory.
     #[must_use]
     pub fn held(&self) -> MemorySizes {
         let mut sum = self.heap.held;
+        if let Some(GoMemory { source: GoSource::Known(sizes), .. }) = &self.go {
+            for part in [sizes.heap, sizes.stacks, sizes.own] {
+                sum += part;
+            }
+        }
         for part in [self.main_stack, self.thread_stacks.held, self.special] {
             sum += part;
         }

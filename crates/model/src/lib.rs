@@ -13,6 +13,7 @@ mod event;
 mod event_class;
 mod explanation;
 pub mod format;
+mod go_totals;
 mod losses;
 mod magnitude;
 mod memory;
@@ -26,8 +27,11 @@ mod profile;
 mod quantity;
 mod reclaim;
 mod run_facts;
+mod sample;
+mod sample_source;
 mod selection_explanation;
 mod snapshot;
+mod spread;
 mod stack;
 mod tag;
 mod text_width;
@@ -35,6 +39,7 @@ mod threads;
 mod totals;
 mod units;
 mod user_probe;
+mod weight;
 mod working_set;
 
 pub use activity::{
@@ -49,9 +54,10 @@ pub use escape::{is_not_plain, plain, plain_lines, printable};
 pub use event::{Event, EventKind, OutOfMemory, Touch};
 pub use event_class::{ClassColumns, ClassFacts, ClassWords, EventClass};
 pub use explanation::{
-    CgroupEvents, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapMemory, HeapSource, HeapStats, MemorySizes,
-    NamedMemory, StatusCounters, ThreadStacks,
+    CgroupEvents, CgroupLimit, CgroupMemory, Explanation, FileMemory, GoMemory, GoProfile, GoSizes, GoSource,
+    HeapMemory, HeapSource, HeapStats, MemorySizes, NamedMemory, StatusCounters, ThreadStacks,
 };
+pub use go_totals::GoTotals;
 pub use losses::{LossReason, Losses};
 pub use magnitude::{Magnitude, Magnitudes, share};
 pub use memory::{MappingKind, MappingTraits, Residency, ResidentKind, ResidentRange, Touched};
@@ -69,18 +75,21 @@ pub use profile::{
     Cost, EndedGroup, EndedRun, Frame, FrameId, LabelId, LiveChanges, Location, Name, ObjectName, PartChange,
     ProcessProfile, Profile, ProfileRows, ProgramCost, StackLabels, StackProfile, Unnamed,
 };
-pub use quantity::{Measure, QUANTITIES, Quantities, Quantity, QuantityFacts, Storage};
+pub use quantity::{Measure, QUANTITIES, Quantities, Quantity, QuantityFacts, Storage, Variance};
 pub use reclaim::{
     Assessment, KernelThread, Latencies, MachineReclaim, MemcgMemory, MemcgProfile, OomKill, Order, Orders, PerSecond,
     Pressure, PressureTime, ReclaimActivity, ReclaimKind, Stall, StallKey, StallStats, StallTotals, Stalled,
     VmCounters,
 };
 pub use run_facts::{RaisedMinSize, RunFacts};
+pub use sample::{ProfileChange, Sample, SampleSum};
+pub use sample_source::{SampleSource, Sampler, Samplers};
 pub use selection_explanation::{
     MachineMemory, ProcessSizes, ProcessUse, ProcessesUse, Returnable, SelectedCgroup, SelectionExplanation,
     UnreadProcess, UnreadProcesses, UnreadReason,
 };
 pub use snapshot::{Delta, EndedImage, Epoch, ImageUsage, Snapshot, Snapshots, UnsentStacks};
+pub use spread::Spread;
 pub use stack::{Merged, Node, Stack, StackEnd, StackId, StackKey, Stacks, Tree, split_frame};
 pub use tag::{
     TagAction, TagEffect, TagField, TagFormat, TagFunctionCalls, TagName, TagSource, TagValue, TestedArgument,
@@ -97,7 +106,8 @@ pub use totals::{
     Log2, MarkBounds, Part, PartKey, PartKeys, TagId,
 };
 pub use units::{AbsAddr, Bytes, FileOffset, HUGE_PAGE, Nanoseconds, PAGE, Tick, VirtOffset};
-pub use user_probe::UserProbe;
+pub use user_probe::{ArgumentLocation, ArgumentPlace, UserProbe};
+pub use weight::rounding_key;
 pub use working_set::{
     CacheFit, CacheSize, CacheUse, ComparedSizes, DistinctFrames, DistinctMemory, DistinctPages, FaultedPages, Fit,
     LimitedGroup, MappingFrames, MeasuredMapping, PagePart, PageState, ProcessFrames, ProcessWorkingSet,

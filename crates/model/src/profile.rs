@@ -87,6 +87,8 @@ pub struct ProcessProfile {
     pub inherited_frees: u64,
     /// Number of repeated frees by the allocator itself: the blocks were freed before.
     pub repeated_frees: u64,
+    /// Number of frees of unknown blocks that samplers reported. The blocks were sampled before tracing began, or never.
+    pub unmatched_samples: u64,
     /// Process that owns the memory, if this process uses the memory of another one and has events. The totals of these events
     /// belong to the owner. A group has none.
     pub shares_memory_of: Option<Pid>,
@@ -135,6 +137,7 @@ impl ProcessProfile {
             unmatched_frees: 0,
             inherited_frees: 0,
             repeated_frees: 0,
+            unmatched_samples: 0,
             shares_memory_of: None,
             demotion: Demotion::default(),
             peak: None,
@@ -417,6 +420,12 @@ impl Profile {
     #[must_use]
     pub fn repeated_frees(&self) -> u64 {
         self.processes.iter().map(|process| process.repeated_frees).sum()
+    }
+
+    /// Returns the number of frees of unknown blocks that samplers reported, in all processes.
+    #[must_use]
+    pub fn unmatched_samples(&self) -> u64 {
+        self.processes.iter().map(|process| process.unmatched_samples).sum()
     }
 
     /// Returns the demoted processes.

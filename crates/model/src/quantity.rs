@@ -1,9 +1,13 @@
 //! Quantities: the numbers of a stack. Each has a row in a table, and everything else derives from the table.
 
+mod variance;
+
 use std::fmt;
 use std::ops::{AddAssign, Index, IndexMut, SubAssign};
 
-use crate::{Amount, Bytes, EventClass, ImageEnd, Nanoseconds, StallTotals};
+use crate::{Amount, Bytes, EventClass, ImageEnd, Nanoseconds, Spread, StallTotals};
+
+pub use self::variance::Variance;
 
 /// Kind of number of a stack. Processes and traces have the sums over their stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,6 +62,27 @@ pub enum Quantity {
     HugeLiveBytes,
     /// Part of [`Self::AllocBytes`] in huge pages, which were counted at their faults. It is not scaled with a sample.
     HugeAllocBytes,
+    /// Number of sampled blocks that are live or held at exit; 0 if blocks are not sampled.
+    HeldSamples,
+    /// Number of sampled blocks that were allocated.
+    AllocSamples,
+    /// Variance of the bytes that are live or held at exit: sum of its low bits. [`Quantities::variance`] joins it with
+    /// the next quantity.
+    HeldBytesVariance,
+    /// High bits of [`Self::HeldBytesVariance`].
+    HeldBytesVarianceHigh,
+    /// Variance of the allocated bytes: sum of its low bits.
+    AllocBytesVariance,
+    /// High bits of [`Self::AllocBytesVariance`].
+    AllocBytesVarianceHigh,
+    /// Variance of the number of blocks that are live or held at exit: sum of its low bits.
+    HeldCountVariance,
+    /// High bits of [`Self::HeldCountVariance`].
+    HeldCountVarianceHigh,
+    /// Variance of the number of allocated blocks: sum of its low bits.
+    AllocCountVariance,
+    /// High bits of [`Self::AllocCountVariance`].
+    AllocCountVarianceHigh,
 }
 
 /// Dimension of a quantity.
@@ -162,6 +187,16 @@ pub const QUANTITIES: &[QuantityFacts] = {
         QuantityFacts { adds_up: false, ..row(Q::MergedStacks, "merged_stacks", Count, EventClass::ALL, Detail(9)) },
         row(Q::HugeLiveBytes, "huge_live_bytes", Bytes, PAGES, Detail(12)),
         row(Q::HugeAllocBytes, "huge_alloc_bytes", Bytes, PAGES, Detail(13)),
+        row(Q::HeldSamples, "held_samples", Count, HEAP, Detail(14)),
+        row(Q::AllocSamples, "alloc_samples", Count, HEAP, Detail(15)),
+        row(Q::HeldBytesVariance, "held_bytes_variance", Count, HEAP, Detail(16)),
+        row(Q::HeldBytesVarianceHigh, "held_bytes_variance_high", Count, HEAP, Detail(17)),
+        row(Q::AllocBytesVariance, "alloc_bytes_variance", Count, HEAP, Detail(18)),
+        row(Q::AllocBytesVarianceHigh, "alloc_bytes_variance_high", Count, HEAP, Detail(19)),
+        row(Q::HeldCountVariance, "held_count_variance", Count, HEAP, Detail(20)),
+        row(Q::HeldCountVarianceHigh, "held_count_variance_high", Count, HEAP, Detail(21)),
+        row(Q::AllocCountVariance, "alloc_count_variance", Count, HEAP, Detail(22)),
+        row(Q::AllocCountVarianceHigh, "alloc_count_variance_high", Count, HEAP, Detail(23)),
     ]
 };
 
@@ -218,8 +253,14 @@ impl Quantity {
 }
 
 /// Quantities of a stack, or of a sum of stacks. Negative differences are stored as wrapped numbers.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Quantities([u64; Quantity::ALL.len()]);
+
+impl Default for Quantities {
+    fn default() -> Self {
+        Self::ZERO
+    }
+}
 
 impl Index<Quantity> for Quantities {
     type Output = u64;
@@ -392,10 +433,14 @@ impl Quantities {
         StallTotals { count: self.get(Quantity::StallCount), time: Nanoseconds(self.get(Quantity::StallTime)) }
     }
 
-    /// Returns the number of events with a stack: allocations, touches or stalls.
+    /// Returns the number of events with a stack: allocations, samples of allocations, touches or stalls.
     #[must_use]
     pub const fn events(&self) -> u64 {
-        self.get(Quantity::AllocCount).wrapping_add(self.get(Quantity::StallCount))
+        let allocs = match self.get(Quantity::AllocSamples) {
+            0 => self.get(Quantity::AllocCount),
+            samples => samples,
+        };
+        allocs.wrapping_add(self.get(Quantity::StallCount))
     }
 
     /// Ends the image of the stack: its live amount is held at exit, discarded or freed.
@@ -403,7 +448,11 @@ impl Quantities {
         let live = self.live();
         *self = self.with_amount(Quantity::LiveBytes, Amount::default()).with(Quantity::HugeLiveBytes, 0);
         match (class, end) {
-            (EventClass::Heap, ImageEnd::Exec) => self.add_amount(Quantity::DiscardedBytes, live),
+            (EventClass::Heap, ImageEnd::Exec) => {
+                self.add_amount(Quantity::DiscardedBytes, live);
+                // Discarded blocks are not held.
+                *self = self.with_spreads(Spread::default(), self.alloc_spread());
+            }
             (EventClass::Heap, ImageEnd::Exit | ImageEnd::OomKill) => self.add_amount(Quantity::ExitBytes, live),
             // Mappings and pages do not outlive their image: the amount is freed.
             (EventClass::Map | EventClass::Fault | EventClass::Reclaim, _) => {}
@@ -466,6 +515,13 @@ mod tests {
         assert_eq!(usage.free(), amount(50, 5));
         let fewer = usage.with_free(amount(20, 2));
         assert_eq!((fewer.free(), fewer.left_out(), fewer.live()), (amount(20, 2), amount(30, 3), amount(40, 4)));
+    }
+
+    #[test]
+    fn a_sample_is_one_event() {
+        let alloc = Amount { bytes: Bytes(1 << 19), count: 512 };
+        let exact = Quantities::ZERO.with_amount(Quantity::AllocBytes, alloc);
+        assert_eq!((exact.events(), exact.with(Quantity::AllocSamples, 3).events()), (512, 3));
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     Activity, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, EventClass, MachineReclaim, MemcgMemory,
-    MemoryTimeline, TagFormat, TagFunctionCalls, TagId, TagName, TouchWindow, Untraced, format,
+    MemoryTimeline, Samplers, TagFormat, TagFunctionCalls, TagId, TagName, TouchWindow, Untraced, format,
 };
 
 /// Facts of a run for the profile of one event class.
@@ -33,6 +33,8 @@ pub struct RunFacts {
     pub timeline: Option<MemoryTimeline>,
     /// Activity of threads, if it was traced.
     pub activity: Option<Arc<Activity>>,
+    /// Samplers of the targets with blocks in the profile. The numbers of these blocks are estimates.
+    pub samplers: Samplers,
     /// Names of allocators, if blocks are grouped by them.
     pub allocators: BTreeMap<AllocatorId, String>,
     /// Names of tags that processes have set, if blocks are grouped by them.

@@ -17,8 +17,19 @@ pub enum UntracedReason {
     Architecture,
     /// The executable of the process is statically linked and stripped.
     Stripped,
-    /// The executable of the process is written in Go. The runtime of Go has no malloc.
+    /// The executable of the process is written in Go. The runtime of Go has no malloc, and Go's own heap profile is not read
+    /// in this trace.
     Go,
+    /// The executable of the process is written in Go, and keeps no heap profile.
+    GoProfileOff,
+    /// The executable of the process is written in Go, and the layout of its heap profile is not known.
+    GoVersion,
+    /// The executable of the process is written in Go, and its heap profile cannot be read.
+    GoUnreadable,
+    /// The executable of the process is written in Go, and its heap profile does not fit in the memory of memtrace.
+    GoProfilesFull,
+    /// The process keeps no heap profile, and no probes are attached to allocators.
+    NoOwnProfile,
     /// No object of the process defines malloc and free.
     NoAllocator,
     /// An allocator was recognized, but one of its functions cannot be probed.
@@ -35,10 +46,15 @@ pub enum UntracedReason {
 
 impl UntracedReason {
     /// All reasons, ordered as in reports.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 14] = [
         Self::Architecture,
         Self::Stripped,
         Self::Go,
+        Self::GoProfileOff,
+        Self::GoVersion,
+        Self::GoUnreadable,
+        Self::GoProfilesFull,
+        Self::NoOwnProfile,
         Self::NoAllocator,
         Self::UnsupportedAllocator,
         Self::Damaged,
@@ -54,6 +70,11 @@ impl UntracedReason {
             Self::Architecture => "architecture",
             Self::Stripped => "stripped",
             Self::Go => "go",
+            Self::GoProfileOff => "go_profile_off",
+            Self::GoVersion => "go_version",
+            Self::GoUnreadable => "go_unreadable",
+            Self::GoProfilesFull => "go_profiles_full",
+            Self::NoOwnProfile => "no_own_profile",
             Self::NoAllocator => "no_allocator",
             Self::UnsupportedAllocator => "unsupported_allocator",
             Self::Damaged => "damaged",
@@ -70,6 +91,13 @@ impl UntracedReason {
             Self::Architecture => "made for another architecture, such as 32 bits",
             Self::Stripped => "statically linked and stripped: its allocator cannot be found",
             Self::Go => "written in Go, whose runtime has no malloc",
+            Self::GoProfileOff => "written in Go without a heap profile: no runtime/pprof, or MemProfileRate is 0",
+            Self::GoVersion => "written in Go, and the heap profile of its version is not known",
+            Self::GoUnreadable => "written in Go, and its heap profile cannot be read",
+            Self::GoProfilesFull => {
+                "written in Go, and its heap profile exceeds the memory for profiles (--memory-limit)"
+            }
+            Self::NoOwnProfile => "keeps no heap profile, and --source own attaches no probes to allocators",
             Self::NoAllocator => "no mapped object defines malloc and free",
             Self::UnsupportedAllocator => "its allocator has no functions that can be probed",
             Self::Damaged => "a mapped file, which may be its allocator, is damaged",
@@ -77,6 +105,12 @@ impl UntracedReason {
             Self::Unreadable => "not readable: no permission, or too many open files",
             Self::Ended => "ended before its files could be read",
         }
+    }
+
+    /// Returns true if the executable is written in Go. An allocator with probes can then serve its C code.
+    #[must_use]
+    pub const fn is_go(self) -> bool {
+        matches!(self, Self::Go | Self::GoProfileOff | Self::GoVersion | Self::GoUnreadable | Self::GoProfilesFull)
     }
 
     /// Returns true if events of `class` are not recorded in a process with this reason. Only heap events need an

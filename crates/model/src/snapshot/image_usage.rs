@@ -18,6 +18,8 @@ pub struct ImageUsage {
     pub unmatched_frees: u64,
     /// Number of repeated frees by the allocator itself: the blocks were freed before.
     pub repeated_frees: u64,
+    /// Number of frees of unknown blocks that samplers reported. The blocks were sampled before tracing began, or never.
+    pub unmatched_samples: u64,
     /// Demotion of the process, if it had too many live blocks.
     pub demotion: Demotion,
     /// Number of times that a stack without live blocks was merged into [`StackId::OTHER`] to bound memory.
@@ -93,14 +95,13 @@ impl ImageUsage {
         self.total += other.total;
         self.unmatched_frees = self.unmatched_frees.wrapping_add(other.unmatched_frees);
         self.repeated_frees = self.repeated_frees.wrapping_add(other.repeated_frees);
+        self.unmatched_samples = self.unmatched_samples.wrapping_add(other.unmatched_samples);
         self.demotion.merge(other.demotion);
         self.merged_stacks = self.merged_stacks.wrapping_add(other.merged_stacks);
         self.has_forgotten |= other.has_forgotten;
         // At most one of both has a peak, because a run with peaks has a single shard.
         self.peak = self.peak.max(other.peak);
-        for (id, theirs) in other.by_stack {
-            *self.by_stack.entry(id).or_default() += theirs;
-        }
+        add_stacks(&mut self.by_stack, other.by_stack);
         for (key, theirs) in &other.histograms {
             self.histograms.entry(*key).or_default().add(theirs);
         }
@@ -145,6 +146,7 @@ impl ImageUsage {
         change.total = self.total.since(earlier.total);
         change.unmatched_frees = change.unmatched_frees.wrapping_sub(earlier.unmatched_frees);
         change.repeated_frees = change.repeated_frees.wrapping_sub(earlier.repeated_frees);
+        change.unmatched_samples = change.unmatched_samples.wrapping_sub(earlier.unmatched_samples);
         change.demotion = change.demotion.since(&earlier.demotion);
         change.merged_stacks = change.merged_stacks.wrapping_sub(earlier.merged_stacks);
         // The peak of an interval is not the difference of two peaks.
@@ -183,9 +185,30 @@ impl ImageUsage {
         self.total.is_zero()
             && self.unmatched_frees == 0
             && self.repeated_frees == 0
+            && self.unmatched_samples == 0
             && self.demotion == Demotion::default()
             && self.by_stack.is_empty()
             && self.histograms.is_empty()
+    }
+}
+
+/// Adds the totals of stacks to other totals.
+fn add_stacks(ours: &mut BTreeMap<StackKey, Quantities>, mut theirs: BTreeMap<StackKey, Quantities>) {
+    /// Minimum part of the sum that is appended: one in this number.
+    const APPENDED: usize = 8;
+    theirs.retain(|key, theirs| match ours.get_mut(key) {
+        Some(ours) => {
+            *ours += *theirs;
+            false
+        }
+        None => true,
+    });
+    if theirs.len() >= ours.len() / APPENDED {
+        // The nodes of the new map are full. With single insertions, a third of the map would be empty. The maps of two
+        // shards of a process with many stacks are the largest part of its memory for a moment.
+        ours.append(&mut theirs);
+    } else {
+        ours.extend(theirs);
     }
 }
 
