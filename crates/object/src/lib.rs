@@ -1,5 +1,5 @@
-//! Object files of traced processes: ELF, call frame information, allocators and their probe sites, and names of
-//! functions.
+//! Object files of traced processes: ELF, call frame information, allocators and their probe sites, names of functions, and the
+//! heap profile of Go programs.
 //!
 //! An object is not trusted: it may be truncated, damaged or hostile. Work and memory are bounded by its size.
 //!
@@ -11,6 +11,7 @@
 pub mod allocators;
 pub mod eh_frame;
 pub mod elf;
+pub mod go;
 mod object_files;
 pub mod probe_site;
 pub mod symbolize;

@@ -36,6 +36,9 @@ const MAX_VARIABLE_NAME: usize = 512;
 /// Maximum number of variables with the same name that are found. Each source file can have one.
 const MAX_SAME_NAME: usize = 16;
 
+/// Maximum number of variables that are found by a rule for their names. An executable has at most a few allocators.
+const MAX_NAMED_VARIABLES: usize = 256;
+
 /// Part of the name of a function's rarely executed code, if the compiler has moved it away from the function.
 const COLD: &[u8] = b".cold";
 
@@ -105,6 +108,21 @@ pub(crate) fn find_variables_named(elf: &Elf<impl Source>, name: &[u8], size: u6
         let is_same = symbol.st_type() == STT_OBJECT && other == name && symbol.st_size.get(LE) == size;
         if is_same && found.len() < MAX_SAME_NAME {
             found.push(symbol.st_value.get(LE));
+        }
+    })?;
+    Ok(found)
+}
+
+/// Returns the names and the addresses of the variables with names that `has_name` accepts, at most [`MAX_NAMED_VARIABLES`].
+/// Returns none if the symbol table is stripped.
+pub(crate) fn find_variables_by_name(
+    elf: &Elf<impl Source>,
+    has_name: impl Fn(&[u8]) -> bool,
+) -> Result<Vec<(String, u64)>, ElfError> {
+    let mut found = Vec::new();
+    for_each_symbol(elf, SHT_SYMTAB, |name, symbol| {
+        if found.len() < MAX_NAMED_VARIABLES && symbol.st_type() == STT_OBJECT && has_name(name) {
+            found.push((String::from_utf8_lossy(name).into_owned(), symbol.st_value.get(LE)));
         }
     })?;
     Ok(found)
