@@ -14,6 +14,7 @@ mod find_variables;
 mod function_name;
 mod functions;
 mod generated_code;
+mod go_names;
 mod headers;
 mod name_files;
 mod stated_paths;

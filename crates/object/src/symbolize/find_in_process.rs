@@ -1,4 +1,4 @@
-//! Finds functions in this process. Only this module uses blazesym.
+//! Finds functions in this process, by Go's table of functions or by blazesym. Only this module uses blazesym.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -11,6 +11,7 @@ use super::catch_panic::catch_panic;
 use super::demangle::demangle;
 use super::expanded_sections::TooLarge;
 use super::functions::{Function, FunctionFinder, FunctionsAtAddress, NameFiles};
+use super::go_names;
 use super::stated_paths::lead_elsewhere;
 
 /// Finds functions in this process.
@@ -28,9 +29,20 @@ pub struct FindInProcess {
 
 impl FunctionFinder for FindInProcess {
     fn find(&self, files: &NameFiles, addresses: &[VirtOffset]) -> Vec<FunctionsAtAddress> {
-        let mut symbolizer = new_symbolizer();
         let mut names: Vec<FunctionsAtAddress> = vec![Err(Unnamed::ObjectUnreadable); addresses.len()];
-        let mut open: Vec<usize> = (0..addresses.len()).collect();
+        if files.reads.object_symbols {
+            let of_go = go_names::find(&files.object, addresses, files.reads.lines());
+            for (names, functions) in names.iter_mut().zip(of_go) {
+                if let Some(functions) = functions {
+                    *names = Ok(functions);
+                }
+            }
+        }
+        let mut open: Vec<usize> = (0..addresses.len()).filter(|&index| !is_named(&names[index])).collect();
+        if open.is_empty() {
+            return names;
+        }
+        let mut symbolizer = new_symbolizer();
         let (sources, is_too_large) = self.sources(files);
         for source in sources {
             if open.is_empty() {

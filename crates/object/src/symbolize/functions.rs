@@ -44,6 +44,13 @@ pub struct NamesToRead {
     pub debug_file_debug_info: bool,
 }
 
+impl NamesToRead {
+    /// Returns true if source lines and inlined functions are wanted, not only names.
+    pub(super) const fn lines(self) -> bool {
+        self.object_debug_info || self.debug_file_debug_info
+    }
+}
+
 /// Finds functions in files that are not trusted, perhaps in another process.
 pub trait FunctionFinder: fmt::Debug + Send {
     /// Returns the functions at each of `addresses`, in the same order.
