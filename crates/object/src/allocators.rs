@@ -18,6 +18,7 @@ mod probed_function;
 mod repeated_frees;
 mod result_sites;
 mod rust_methods;
+mod samplers;
 mod sites;
 mod user_hooks;
 mod verdict;
@@ -43,6 +44,9 @@ pub use jemalloc_counters::{CountersRefusal, JemallocCounters, TpOffset};
 pub use kind::{Kind, Kinds};
 use names::ObjectSymbols;
 pub use probed_function::ProbedFunction;
+pub use samplers::{
+    AllocatorSampler, IntervalVariable, SamplerFunction, SamplerRefusal, SamplerReport, SamplerSizes, find_samplers,
+};
 pub use user_hooks::{Hooks, NamedAllocator, UserHooks};
 pub use verdict::{ExaminedObject, Verdict};
 
