@@ -66,7 +66,8 @@ pub struct EndedSettings {
     /// Maximum number of ended images that an event class lists, as rows or as the largest images of groups.
     /// Further images only count in the sums of their groups.
     pub keep: usize,
-    /// Maximum number of stacks of all ended images and groups. A quarter is for images, the rest for groups.
+    /// Maximum number of stacks of all ended images and groups. A stack of sampled blocks counts as four. A quarter is for
+    /// images, the rest for groups.
     pub max_stack_entries: usize,
     /// Maximum number of distinct call paths of all ended images.
     pub max_call_paths: usize,

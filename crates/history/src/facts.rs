@@ -2,6 +2,7 @@
 
 mod reclaim;
 mod row;
+mod samplers;
 mod tag_functions;
 mod untraced;
 
@@ -10,9 +11,11 @@ use std::time::Duration;
 
 use memtrace_model::{
     AccountKeys, AllocatorId, Amount, Bytes, CgroupId, Cost, DebugFileCounts, DebugFileOutcome, EventClass, GroupBy,
-    Metric, ProgramCost, Quantity, RaisedMinSize, RunFacts, TagFormat, TagFunctionCalls, TagId, TagName, Tick,
-    TouchWindow, Untraced, WorkingSetMethod,
+    Metric, ProgramCost, Quantity, RaisedMinSize, RunFacts, Samplers, TagFormat, TagFunctionCalls, TagId, TagName,
+    Tick, TouchWindow, Untraced, WorkingSetMethod,
 };
+
+pub use self::samplers::of_changed_samplers;
 
 use self::row::{duration, number, text};
 use super::interval::{Fact, FactValue};
@@ -98,6 +101,7 @@ pub fn of_class(run: &RunFacts) -> Vec<Fact> {
         TagName::Number(value) => number(TAG_NUMBER, id.0.to_string(), *value),
         TagName::Text(name) => text(TAG_NAME, id.0.to_string(), name),
     }));
+    facts.extend(samplers::facts(&run.samplers));
     facts.extend(tag_functions::facts(&run.tag_functions));
     facts.extend(of_killed_cgroups(&run.killed_cgroups));
     if run.filtered != Amount::default() {
@@ -253,6 +257,7 @@ impl RecordedFacts {
         RunFacts {
             class,
             from_start: self.text(RUN, "from_start").is_some(),
+            samplers: if class.probes_allocators() { self.samplers() } else { Samplers::default() },
             allocators: allocators.collect(),
             tags: tags.collect(),
             tag_format: self.tag_format(),
@@ -281,6 +286,16 @@ impl RecordedFacts {
             cgroups: topic(reclaim::CGROUP).map(reclaim::cgroups).unwrap_or_default(),
             ..facts
         }
+    }
+
+    fn samplers(&self) -> Samplers {
+        let mut samplers = Samplers::default();
+        for (item, value) in self.topic(samplers::TOPIC) {
+            if let FactValue::Text(text) = value {
+                samplers::add(&mut samplers, item, text);
+            }
+        }
+        samplers
     }
 
     /// Returns the calls of the functions that change tags.
@@ -373,7 +388,7 @@ impl RecordedFacts {
 mod tests {
     use memtrace_model::{
         Comm, KernelThread, MachineReclaim, MemcgMemory, Nanoseconds, PerSecond, Pid, PressureTime, ReclaimActivity,
-        ReclaimKind, TestedArgument, UntracedProcess, UntracedReason, VmCounters,
+        ReclaimKind, SampleSource, Sampler, TestedArgument, UntracedProcess, UntracedReason, VmCounters,
     };
 
     use super::*;
@@ -390,8 +405,15 @@ mod tests {
         counts.add(DebugFileOutcome::NotFound);
         let tested = TestedArgument { argument: 1, values: vec![(0, 5), (u32::MAX, 6)], others: 7 };
         let function = |rule: &str, tested| TagFunctionCalls { rule: rule.into(), calls: 18, effective: 3, tested };
+        let mut samplers = Samplers::default();
+        samplers.add(Pid(7), Sampler { source: SampleSource::Go, interval: Some(Bytes(512 << 10)) });
+        samplers.add(Pid(12), Sampler { source: SampleSource::OtelMemory, interval: None });
+        for interval in [None, Some(Bytes(1024)), Some(Bytes(2048))] {
+            samplers.add_of_unknown(Sampler { source: SampleSource::Jemalloc, interval });
+        }
         let run = RunFacts {
             class: EventClass::Heap,
+            samplers,
             tag_format: Some(TagFormat::Hex),
             tag_functions: vec![
                 function("set=ns::f(int, char)(id=arg0,if=arg1==7)", Some(tested)),
@@ -440,6 +462,7 @@ mod tests {
         assert!(read.of_class_at_end(EventClass::Fault).tag_functions.is_empty(), "only blocks have these tags");
         assert_eq!(read.of_class(EventClass::Fault).allocators, BTreeMap::new(), "only heap events have allocators");
         assert_eq!(read.of_class(EventClass::Fault).raised, None, "only blocks have a minimum size");
+        assert_eq!(read.of_class(EventClass::Fault).samplers, Samplers::default(), "only blocks have samplers");
     }
 
     #[test]

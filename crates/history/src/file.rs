@@ -24,6 +24,7 @@ mod threads;
 mod total_merge;
 mod total_numbers;
 mod usage_columns;
+mod wrapping;
 mod writer;
 
 pub use error::Error;

@@ -54,10 +54,11 @@ impl GroupedStacks {
         (number, new)
     }
 
-    /// Returns the number of entries. A stack of a group can have several entries.
+    /// Returns the size of the entries in the limit of entries, where an estimate counts as four. A stack of a group can have
+    /// several entries.
     #[must_use]
     pub fn entries(&self) -> usize {
-        self.groups.iter().map(TotalParts::len).sum()
+        self.groups.iter().map(TotalParts::size).sum()
     }
 
     /// Removes and returns the sums. Their memory is freed as they are read.

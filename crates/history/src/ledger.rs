@@ -25,6 +25,7 @@ mod image;
 mod images;
 mod mappings;
 mod merge_idle_stacks;
+mod own_profile;
 mod pages;
 mod process;
 mod processes;
@@ -32,8 +33,10 @@ mod processes;
 mod reference_model;
 mod results;
 mod rusage;
+mod samples;
 mod sharer;
 mod shares;
+mod spreads;
 mod stack_totals;
 mod stalls;
 mod tentative_free;
@@ -54,8 +57,9 @@ pub use budget::Settings;
 pub use demotions::Demoted;
 pub(crate) use demotions::UserOf;
 
-use heap::FreeCall;
+use heap::{FreeCall, NewBlock};
 use images::Images;
+use own_profile::Reading;
 use stack_totals::StackTotals;
 
 /// Number of events that [`Ledger::apply_all`] loads and applies together. It is larger than the number of entries
@@ -106,8 +110,25 @@ impl Ledger {
             EventKind::Alloc { address, size, stack, allocator, tag } => {
                 let part = self.part(tid, allocator, tag);
                 if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
-                    image.heap.alloc(address, size, StackKey { stack, part }, tid, tick, budget);
+                    let new = NewBlock { address, size, sample: None, tid, tick };
+                    image.heap.alloc(new, StackKey { stack, part }, budget);
                 }
+            }
+            EventKind::SampledAlloc { address, size, ref sample, stack, allocator, tag } => {
+                let part = self.part(tid, allocator, tag);
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
+                    let new = NewBlock { address, size, sample: Some(sample.as_ref()), tid, tick };
+                    image.heap.alloc(new, StackKey { stack, part }, budget);
+                }
+            }
+            EventKind::SampledFree { address } => {
+                if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
+                    image.heap.free_sampled(address, FreeCall { tid, is_last: false, tick }, budget);
+                }
+            }
+            EventKind::HeapProfile { image, reading, ref changes } => {
+                let parts = self.images.settings.parts;
+                self.images.read_profile(image, Reading { number: reading, changes, tid, parts, tick });
             }
             EventKind::Free { address, is_last } => {
                 if let Some((image, budget)) = self.images.of(pid, EventClass::Heap) {
@@ -211,7 +232,7 @@ impl Ledger {
     /// events.
     #[inline]
     pub(crate) const fn must_compare_shares(&self) -> bool {
-        self.images.demotions.is_due(self.images.budget.live.count, self.events)
+        self.images.demotions.is_due(self.images.budget.blocks, self.blocks_and_events())
     }
 
     /// Demotes processes of users with more than a fair share, until there is room. Returns these processes: other
@@ -219,8 +240,14 @@ impl Ledger {
     #[cold]
     pub(crate) fn compare_shares(&mut self, now: Tick, user_of: UserOf) -> Vec<Demoted> {
         let demoted = self.images.demote_largest(now, user_of);
-        self.images.demotions.set_compared(self.events);
+        self.images.demotions.set_compared(self.blocks_and_events());
         demoted
+    }
+
+    /// Returns the number of events, and of further blocks that sampled blocks have added to the limit. It grows at least
+    /// as fast as the number of live blocks in the limit.
+    const fn blocks_and_events(&self) -> u64 {
+        self.events + self.images.budget.extra_blocks
     }
 
     /// Demotes a process that another ledger has demoted.
@@ -272,10 +299,12 @@ impl Ledger {
                 continue;
             };
             *place = match *kind {
-                EventKind::Alloc { address, stack, allocator, tag, .. } => {
+                EventKind::Alloc { address, stack, allocator, tag, .. }
+                | EventKind::SampledAlloc { address, stack, allocator, tag, .. } => {
                     Some(image.heap.place_of_alloc(address, StackKey { stack, part: self.part(tid, allocator, tag) }))
                 }
                 EventKind::Free { address, .. }
+                | EventKind::SampledFree { address }
                 | EventKind::TentativeFree { address, .. }
                 | EventKind::Claim { address, .. } => Some(image.heap.place_of_free(address)),
                 _ => None,

@@ -37,12 +37,21 @@ impl PathUsage {
 #[derive(Clone, Debug, Default)]
 pub(super) struct PathTotals {
     len: usize,
+    /// Number of entries with samples.
+    sampled: usize,
     /// Encoded entries. An entry does not cross chunks. A merge frees the chunks of its inputs while it reads them, so
     /// merging the largest list does not need twice its memory.
     chunks: Box<[Chunk]>,
 }
 
 type Chunk = Box<[u8]>;
+
+/// Size of an entry with samples in the limit of entries. With the number of samples and the variances, an entry takes up to
+/// four times the memory of another one.
+const SAMPLED_ENTRY: usize = 4;
+
+/// Bits of the numbers of samples in the bit set of an entry.
+const SAMPLES: u64 = 1 << Quantity::HeldSamples as u32 | 1 << Quantity::AllocSamples as u32;
 
 /// Size of the chunks of a long list, in bytes.
 const CHUNK: usize = 1 << 14;
@@ -113,6 +122,11 @@ impl PathTotals {
         self.len
     }
 
+    /// Returns the size of the entries in the limit of entries.
+    pub(super) const fn size(&self) -> usize {
+        self.len + self.sampled * (SAMPLED_ENTRY - 1)
+    }
+
     /// Returns the number of bytes of the entries.
     pub(super) fn bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.len()).sum()
@@ -146,6 +160,7 @@ struct Encoder {
     chunks: Vec<Chunk>,
     bytes: Vec<u8>,
     len: usize,
+    sampled: usize,
     path: u32,
 }
 
@@ -154,6 +169,9 @@ impl Encoder {
         let histograms = &usage.histograms;
         self.push_key(key, MAX_QUANTITIES + (histograms.len() + 1) * MAX_BUCKET);
         let histogram_bit = if histograms.is_empty() { 0 } else { HISTOGRAMS };
+        let is_sampled =
+            [Quantity::HeldSamples, Quantity::AllocSamples].iter().any(|&samples| usage.usage[samples] != 0);
+        self.sampled += usize::from(is_sampled);
         write_quantities(&mut self.bytes, &usage.usage, histogram_bit);
         if !histograms.is_empty() {
             write_histograms(&mut self.bytes, histograms);
@@ -163,6 +181,7 @@ impl Encoder {
     /// Adds an entry with encoded totals.
     fn push_encoded(&mut self, key: PathKey, usage: &[u8]) {
         self.push_key(key, usage.len());
+        self.sampled += usize::from(read_number(&mut &*usage) & SAMPLES != 0);
         self.bytes.extend_from_slice(usage);
     }
 
@@ -186,7 +205,7 @@ impl Encoder {
         if !self.bytes.is_empty() {
             self.chunks.push(self.bytes.into());
         }
-        PathTotals { len: self.len, chunks: self.chunks.into() }
+        PathTotals { len: self.len, sampled: self.sampled, chunks: self.chunks.into() }
     }
 }
 

@@ -20,8 +20,8 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use memtrace_model::{
-    Amount, CallsBySize, Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot, Snapshots,
-    Stacks, Tick, TouchedProcesses,
+    Amount, CallsBySize, Delta, EndedImage, Event, EventClass, ImageEnd, ImageId, ImageUsage, LossReason, Snapshot,
+    Snapshots, Stacks, Tick, TouchedProcesses,
 };
 
 use crate::account_changes::{AccountChanges, GroupMember};
@@ -208,6 +208,23 @@ impl Shards {
             // Sending fails if the shard panicked. `finish` reports the panic.
             let _ = shard.commands.send(Command::SetDropped(sums));
         }
+    }
+
+    /// Applies the events of a reading of the heap profile that a target keeps. All readings of a pid go to the same shard, which
+    /// applies them as soon as its source is empty. So the records from before this call are usually applied first. If the end
+    /// of the image before was not applied yet, the reading waits for it. If the image has ended, the reading is a loss.
+    pub fn apply(&self, image: ImageId, events: Vec<Event>) {
+        if let Some(shard) = self.shards.get(image.pid.0 as usize % self.shards.len().max(1)) {
+            // Sending fails if the shard panicked. `finish` reports the panic.
+            let _ = shard.commands.send(Command::Apply(image, events));
+        }
+    }
+
+    /// Removes and returns the images that have lost the first reading of their profile: their next reading must be that of the
+    /// whole profile, with the number 0. An image can be returned several times.
+    #[must_use]
+    pub fn take_refused(&self) -> Vec<ImageId> {
+        self.shards.iter().flat_map(|shard| shard.progress.take_refused()).collect()
     }
 
     /// Ends images after the records of their ends were lost in some rings. A shard ends such an image, if the image

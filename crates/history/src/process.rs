@@ -23,6 +23,7 @@ pub(super) fn process(
         unmatched_frees,
         inherited_frees,
         repeated_frees: usage.repeated_frees,
+        unmatched_samples: usage.unmatched_samples,
         shares_memory_of: usage.shares_memory_of,
         demotion: demotion(usage, window.start),
         peak: usage.peak,

@@ -34,6 +34,10 @@ impl Default for Limits {
     }
 }
 
+/// Maximum time from the exit of the first thread to the exec of another one. After a longer time, the fork of another process
+/// with the pid was lost.
+const EXEC: Duration = Duration::from_millis(100);
+
 /// Process images with their mappings.
 #[derive(Clone, Debug)]
 pub struct Registry {
@@ -90,10 +94,12 @@ impl Registry {
                 self.insert(id, mapping, at);
             }
             ProcessEventKind::Exec { comm, at } => {
-                let before = self.images.get(&self.current(pid));
-                let (user, cgroup) = before.map(|image| (image.user.clone(), image.cgroup.clone())).unwrap_or_default();
-                self.end(pid, ImageEnd::Exec, at);
-                let id = self.next(pid);
+                let (before, id) = self.images_of_exec(pid, at);
+                let before = self.images.get_mut(&before).map(|image| {
+                    image.ended = Some((ImageEnd::Exec, at));
+                    (image.user.clone(), image.cgroup.clone())
+                });
+                let (user, cgroup) = before.unwrap_or_default();
                 self.with_image(id, |image| {
                     image.comm = comm.into();
                     image.user = user;
@@ -195,6 +201,19 @@ impl Registry {
     /// Returns the id of the image that `pid` runs now. After an exit, this is the id of a new image.
     pub fn current(&self, pid: Pid) -> ImageId {
         self.ordinals.current(pid)
+    }
+
+    /// Returns the ids of the images of `pid` before and after an exec.
+    fn images_of_exec(&self, pid: Pid, at: Tick) -> (ImageId, ImageId) {
+        let current = self.current(pid);
+        // If the thread that calls exec is not the first one, the first one exits just before (`de_thread`, fs/exec.c).
+        let last = ImageId { ordinal: current.ordinal.saturating_sub(1), ..current };
+        let has_exited = |image: &ProcessImage| match image.ended {
+            Some((ImageEnd::Exit, exit)) => at.since_start().saturating_sub(exit.since_start()) < EXEC,
+            _ => false,
+        };
+        let continues = !self.images.contains_key(&current) && self.images.get(&last).is_some_and(has_exited);
+        if continues { (last, current) } else { (current, self.next(pid)) }
     }
 
     /// Returns the id of the image after the current one of `pid`. Its ordinal is at least 1: the process ran an

@@ -30,7 +30,7 @@ impl EndedClass {
     }
 
     pub(super) fn add(&mut self, row: Row) {
-        self.row_entries += row.stacks.len();
+        self.row_entries += row.stacks.size();
         self.rows.insert(Rank::new(self.class, row.id, &row.total()), Box::new(row));
     }
 
@@ -67,7 +67,7 @@ impl EndedClass {
 
     fn group_smallest(&mut self, paths: &mut CallPaths) -> Option<(Rank, EndedRun, usize)> {
         let (rank, row) = self.rows.pop_first()?;
-        self.row_entries -= row.stacks.len();
+        self.row_entries -= row.stacks.size();
         let run = row.run(self.start);
         let group = self.groups.add(*row, self.start, paths);
         Some((rank, run, group))
@@ -91,7 +91,7 @@ impl EndedClass {
         self.rows.len()
     }
 
-    /// Returns the number of stacks of images with a row.
+    /// Returns the size of the stacks of images with a row, in the limit of entries.
     pub(super) const fn row_entries(&self) -> usize {
         self.row_entries
     }

@@ -145,9 +145,9 @@ impl Group {
         self.stacks.push(stacks);
     }
 
-    /// Returns the number of entries of `stacks`. A stack can have several entries.
+    /// Returns the size of the entries of `stacks` in the limit of entries. A stack can have several entries.
     pub(super) fn entries(&self) -> usize {
-        self.stacks.len()
+        self.stacks.size()
     }
 
     /// Merges the entries of each stack into one entry.
@@ -220,6 +220,7 @@ impl Group {
             unmatched_frees: self.usage.unmatched_frees,
             inherited_frees: self.inherited_frees,
             repeated_frees: self.usage.repeated_frees,
+            unmatched_samples: self.usage.unmatched_samples,
             // The processes were demoted at different times.
             demotion: Demotion { at: Tick(0), ..self.usage.demotion },
             user,
@@ -269,6 +270,7 @@ fn without_own_values(usage: ImageUsage) -> ImageUsage {
     ImageUsage {
         total: usage.total,
         repeated_frees: usage.repeated_frees,
+        unmatched_samples: usage.unmatched_samples,
         demotion: usage.demotion,
         stalls: usage.stalls,
         ..ImageUsage::default()

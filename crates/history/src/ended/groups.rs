@@ -92,7 +92,7 @@ impl Groups {
         joined
     }
 
-    /// Returns the number of entries of all groups. A stack of a group can have several entries.
+    /// Returns the size of the entries of all groups in the limit of entries. A stack of a group can have several entries.
     pub(super) const fn entries(&self) -> usize {
         self.entries
     }

@@ -49,13 +49,7 @@ const THREAD_TABLE: &str = "thread_interval";
 
 const TABLES: [Table; 16] = [
     Table { name: "change", first: Some("total"), key: "total", rows: Rows::Amounts, add: &[] },
-    Table {
-        name: "detail",
-        first: Some("total"),
-        key: "total, quantity, idx",
-        rows: Rows::Groups("sum(value)"),
-        add: &["value = value + excluded.value"],
-    },
+    Table { name: "detail", first: Some("total"), key: "total, quantity, idx", rows: Rows::Values, add: &[] },
     Table {
         name: "image_change",
         first: Some("image"),

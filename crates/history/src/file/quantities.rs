@@ -3,6 +3,7 @@
 
 use memtrace_model::{EventClass, Latencies, Nanoseconds, Order, Quantity, StackEnd, StallStats, StallTotals, Storage};
 
+use super::wrapping::{wrapping_add, wrapping_sum};
 use crate::interval::{DetailKind, ImageValue};
 
 /// ID of the first [`DetailKind`]. The IDs of [`Quantity`] are lower.
@@ -14,7 +15,7 @@ const FIRST_STALL: i64 = 300;
 /// ID of the longest stall.
 const LONGEST_STALL: i64 = FIRST_STALL + 2;
 
-const DETAILS: [(DetailKind, &str); 9] = [
+const DETAILS: [(DetailKind, &str); 14] = [
     (DetailKind::EpochLiveBytes, "epoch_live_bytes"),
     (DetailKind::EpochLiveCount, "epoch_live_count"),
     (DetailKind::Lifetime, "lifetime_log2"),
@@ -24,9 +25,14 @@ const DETAILS: [(DetailKind, &str); 9] = [
     (DetailKind::OldLiveCount, "old_live_count"),
     (DetailKind::OldExitBytes, "old_exit_bytes"),
     (DetailKind::OldExitCount, "old_exit_count"),
+    (DetailKind::OldSamples, "old_samples"),
+    (DetailKind::OldBytesVariance, "old_bytes_variance"),
+    (DetailKind::OldBytesVarianceHigh, "old_bytes_variance_high"),
+    (DetailKind::OldCountVariance, "old_count_variance"),
+    (DetailKind::OldCountVarianceHigh, "old_count_variance_high"),
 ];
 
-const IMAGE_VALUES: [(ImageValue, &str); 26] = [
+const IMAGE_VALUES: [(ImageValue, &str); 27] = [
     (ImageValue::DiscardedBytes, "image_discarded_bytes"),
     (ImageValue::DiscardedCount, "image_discarded_count"),
     (ImageValue::UnmatchedFrees, "unmatched_frees"),
@@ -53,6 +59,7 @@ const IMAGE_VALUES: [(ImageValue, &str); 26] = [
     (ImageValue::SharesMemoryOf, "shares_memory_of"),
     (ImageValue::ResidentCounted, "kind_counted_bytes"),
     (ImageValue::ResidentUnknown, "resident_unknown"),
+    (ImageValue::UnmatchedSamples, "unmatched_samples"),
 ];
 
 /// Names of the kinds of values in [`StallStats`], ordered by ID. [`stall_numbers`] and
@@ -86,14 +93,16 @@ pub(super) fn list_image_values(is_listed: impl Fn(ImageValue) -> bool) -> Strin
     listed.map(|(kind, _)| kind.number().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the expression for the value of several rows of `image_change` or `stall_change`.
+/// Returns the expression for the value of several rows of `detail`, `image_change` or `stall_change`.
 pub(super) fn merged_value() -> String {
-    format!("iif(quantity IN ({}), max(value), sum(value))", list_maximums())
+    format!("iif(quantity IN ({}), max(value), {})", list_maximums(), wrapping_sum("value"))
 }
 
-/// Returns the assignment that adds the value in a new row of `image_change` or `stall_change` to an existing row.
+/// Returns the assignment that adds the value in a new row of `detail`, `image_change` or `stall_change` to an existing
+/// row.
 pub(super) fn add_value() -> String {
-    format!("value = iif(quantity IN ({}), max(value, excluded.value), value + excluded.value)", list_maximums())
+    let sum = wrapping_add("value", "excluded.value");
+    format!("value = iif(quantity IN ({}), max(value, excluded.value), {sum})", list_maximums())
 }
 
 /// Returns a list for SQL: the IDs of the kinds for which the value of several rows is their maximum, not their sum.

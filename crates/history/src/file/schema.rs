@@ -4,6 +4,7 @@ use memtrace_model::Quantity;
 use rusqlite::{Connection, Result};
 
 use super::performance_schema;
+use super::wrapping::{add_column, wrapping_sum};
 
 /// `PRAGMA application_id` of recordings: "mtrc".
 pub(super) const APPLICATION_ID: i32 = 0x6d74_7263;
@@ -22,12 +23,12 @@ pub(super) fn amounts() -> String {
 
 /// Returns expressions for the sums of the columns of [`amounts`].
 pub(super) fn sums_of_amounts() -> String {
-    list_amounts(|column| format!("sum({column})"))
+    list_amounts(wrapping_sum)
 }
 
 /// Returns assignments that add the columns of [`amounts`] in a new row to an existing row.
 pub(super) fn add_amounts() -> String {
-    list_amounts(|column| format!("{column} = {column} + excluded.{column}"))
+    list_amounts(add_column)
 }
 
 /// Returns a list for SQL: the result of `item` for each quantity that has a column.

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Error, Result, Transaction};
 use super::quantities::{detail_number, end_number};
 use super::schema::PART;
 use super::total_merge::{TotalMerge, TotalMergeKind};
+use super::wrapping::wrapping_sum;
 use crate::merge_smallest::{FEWEST, Smallest};
 
 /// Starts to merge stacks. The new rows of `total` get the numbers after `last`. `first`: ID of the interval that
@@ -117,7 +118,7 @@ fn create_magnitudes(transaction: &Transaction<'_>) -> Result<()> {
     };
     let list = |item: &dyn Fn(usize) -> String| (0..Magnitude::COUNT).map(item).collect::<Vec<_>>().join(", ");
     let names = list(&|index| format!("n{index}"));
-    let sums = list(&|index| format!("sum(n{index})"));
+    let sums = list(&|index| wrapping_sum(&format!("n{index}")));
     let in_columns = list(&|index| format!("{} AS n{index}", number(index, false)));
     let in_details = list(&|index| number(index, true));
     let all = quantities.iter().flat_map(|quantities| quantities.iter());

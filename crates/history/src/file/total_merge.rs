@@ -9,7 +9,7 @@ use rusqlite::{Connection, Result, Transaction, params};
 use rustc_hash::FxHashMap;
 
 use super::merge_step::{first_number, is_full, rows_of_step};
-use super::quantities::detail_number;
+use super::quantities::{add_value, detail_number, merged_value};
 use super::schema::{add_amounts, amounts, sums_of_amounts};
 
 /// Number of totals in the first step. The number of rows decides the size of later steps: a stack of an ended
@@ -33,7 +33,7 @@ struct Table {
 }
 
 fn tables() -> [Table; 2] {
-    let [columns, sums, add] = ["value", "sum(value)", "value = value + excluded.value"].map(String::from);
+    let (columns, sums, add) = (String::from("value"), merged_value(), add_value());
     [
         Table { name: "change", key: "", columns: amounts(), sums: sums_of_amounts(), add: add_amounts() },
         Table { name: "detail", key: ", quantity, idx", columns, sums, add },
@@ -142,12 +142,13 @@ impl TotalMerge {
 /// have no path and are not counted again.
 fn count_stacks(transaction: &Transaction<'_>, counted_in: i64, [from, until]: [i64; 2]) -> Result<()> {
     transaction
-        .prepare_cached(
+        .prepare_cached(&format!(
             "INSERT INTO detail SELECT ?1, target, ?2, 0, count(*) FROM temp.merged_total
                 JOIN total ON total.id = merged_total.total
                 WHERE merged_total.total >= ?3 AND merged_total.total < ?4 AND path <> 0 GROUP BY target
-                ON CONFLICT DO UPDATE SET value = value + excluded.value",
-        )?
+                ON CONFLICT DO UPDATE SET {}",
+            add_value()
+        ))?
         .execute(params![counted_in, detail_number(Quantity::MergedStacks), from, until])?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Changes of totals within an interval.
 
-use memtrace_model::{BlockQuantity, EventClass, ImageId, Part, Quantities, StackEnd, StallKey, StallStats};
+use memtrace_model::{BlockQuantity, EventClass, ImageId, Part, Quantities, Quantity, StackEnd, StallKey, StallStats};
 
 use super::locations::PathNumber;
 
@@ -63,9 +63,28 @@ pub enum DetailKind {
     OldExitBytes,
     /// Number of blocks held at exit, at least as old as `--older`.
     OldExitCount,
+    /// Number of samples among the blocks of the four kinds above.
+    OldSamples,
+    /// Variance of the bytes of these blocks, low bits.
+    OldBytesVariance,
+    /// Variance of the bytes of these blocks, high bits.
+    OldBytesVarianceHigh,
+    /// Variance of the number of these blocks, low bits.
+    OldCountVariance,
+    /// Variance of the number of these blocks, high bits.
+    OldCountVarianceHigh,
 }
 
 impl DetailKind {
+    /// Kinds of the samples and variances of blocks at least as old as `--older`, each with the quantity of blocks of any age.
+    pub const OLD_SPREAD: [(Self, Quantity); 5] = [
+        (Self::OldSamples, Quantity::HeldSamples),
+        (Self::OldBytesVariance, Quantity::HeldBytesVariance),
+        (Self::OldBytesVarianceHigh, Quantity::HeldBytesVarianceHigh),
+        (Self::OldCountVariance, Quantity::HeldCountVariance),
+        (Self::OldCountVarianceHigh, Quantity::HeldCountVarianceHigh),
+    ];
+
     /// Returns the kind of the buckets in the histogram of `quantity`. The index of a bucket is the binary logarithm
     /// of its values.
     #[must_use]
@@ -155,6 +174,8 @@ pub enum ImageValue {
     ResidentCounted,
     /// 1 if the page tables could not be read, so that the resident memory is unknown.
     ResidentUnknown,
+    /// Number of frees of unknown blocks that samplers reported.
+    UnmatchedSamples,
 }
 
 impl ImageValue {

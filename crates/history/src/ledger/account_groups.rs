@@ -65,6 +65,17 @@ impl AccountGroups {
         group.marks.lower(group.live);
     }
 
+    /// Adds and removes blocks. Only the sum counts for the water marks.
+    pub(super) fn change(&mut self, id: AccountGroupId, alloc: Amount, free: Amount, tick: Tick) {
+        let Some(group) = self.changing(id, tick) else { return };
+        group.live += alloc;
+        group.live -= free;
+        group.marks.lower(group.live);
+        if group.marks.raise(group.live) {
+            group.peak_at = tick;
+        }
+    }
+
     /// Returns the low-water mark of a group.
     pub(super) fn low_mark(&self, id: AccountGroupId) -> Amount {
         let group = self.groups.get(id.0 as usize);

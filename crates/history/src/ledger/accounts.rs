@@ -76,26 +76,23 @@ pub(super) struct LowMarks {
 }
 
 impl Accounts {
-    /// Counts a new block. `totals` must contain the block already.
+    /// Counts a new block. `totals` must contain the block already. `amount`: bytes and blocks that it stands for.
     #[inline]
-    pub(super) fn alloc(&mut self, totals: &ImageTotals, block: &Block, budget: &mut Budget) {
+    pub(super) fn alloc(&mut self, totals: &ImageTotals, block: &Block, amount: Amount, budget: &mut Budget) {
         let Some(table) = self.table(budget) else { return };
-        let is_new = totals.has_one_allocation(block.stack);
-        let index = if is_new {
-            table.assign(totals, block.stack, budget)
-        } else {
-            table.of_stack(totals, block.stack, budget)
-        };
-        let group = table.raise(index, block.tick, |counters| counters.alloc += Amount::one(block.size));
-        raise_group(group, block, block.tick, budget);
+        let index = table.of_allocation(totals, block.stack, amount, budget);
+        let group = table.raise(index, block.tick, |counters| counters.alloc += amount);
+        raise_group(group, amount, block.tick, budget);
     }
 
-    /// Counts the free of a block at `tick`. `by`: thread that frees the block, if it is known.
+    /// Counts the free of a block at `tick`. `amount`: bytes and blocks that it stands for. `by`: thread that frees the
+    /// block, if it is known.
     #[inline]
     pub(super) fn free(
         &mut self,
         totals: &ImageTotals,
         block: &Block,
+        amount: Amount,
         by: Option<Tid>,
         tick: Tick,
         budget: &mut Budget,
@@ -103,27 +100,60 @@ impl Accounts {
         let Some(table) = self.table(budget) else { return };
         let index = table.of_stack(totals, block.stack, budget);
         let group = table.lower(index, tick, |counters| {
-            counters.free += Amount::one(block.size);
+            counters.free += amount;
             if by.is_some_and(|by| is_of_other(totals, block, by)) {
-                counters.free_by_others += Amount::one(block.size);
+                counters.free_by_others += amount;
             }
         });
         if let (Some(group), Some(accounts)) = (group, &mut budget.accounts) {
-            accounts.groups.lower(group, Amount::one(block.size), tick);
+            accounts.groups.lower(group, amount, tick);
         }
     }
 
-    /// Takes back the free of a block by the thread `by`.
-    pub(super) fn undo_free(&mut self, totals: &ImageTotals, block: &Block, by: Tid, tick: Tick, budget: &mut Budget) {
+    /// Takes back the free of a block by the thread `by`. `amount`: bytes and blocks that the block stands for.
+    pub(super) fn undo_free(
+        &mut self,
+        totals: &ImageTotals,
+        block: &Block,
+        amount: Amount,
+        by: Tid,
+        tick: Tick,
+        budget: &mut Budget,
+    ) {
         let Some(table) = self.table(budget) else { return };
         let index = table.of_stack(totals, block.stack, budget);
         let group = table.raise(index, tick, |counters| {
-            counters.free -= Amount::one(block.size);
+            counters.free -= amount;
             if is_of_other(totals, block, by) {
-                counters.free_by_others -= Amount::one(block.size);
+                counters.free_by_others -= amount;
             }
         });
-        raise_group(group, block, tick, budget);
+        raise_group(group, amount, tick, budget);
+    }
+
+    /// Returns the account of a stack that has just allocated `alloc`; `None` without accounts.
+    pub(super) fn of_allocation(
+        &mut self,
+        totals: &ImageTotals,
+        stack: u32,
+        alloc: Amount,
+        budget: &mut Budget,
+    ) -> Option<u32> {
+        self.table(budget).map(|table| table.of_allocation(totals, stack, alloc, budget))
+    }
+
+    /// Returns the account of a stack; `None` without accounts.
+    pub(super) fn of_stack(&mut self, totals: &ImageTotals, stack: u32, budget: &mut Budget) -> Option<u32> {
+        self.table(budget).map(|table| table.of_stack(totals, stack, budget))
+    }
+
+    /// Adds allocations and frees of an account that happened until `tick`. Only their sum counts for the water marks.
+    pub(super) fn change(&mut self, account: u32, alloc: Amount, free: Amount, tick: Tick, budget: &mut Budget) {
+        let Some(table) = self.table(budget) else { return };
+        let Some(group) = table.change(account, alloc, free, tick) else { return };
+        if let Some(accounts) = &mut budget.accounts {
+            accounts.groups.change(group, alloc, free, tick);
+        }
     }
 
     /// Returns the low-water marks before the free of a block; `None` without accounts.
@@ -252,9 +282,9 @@ fn is_of_other(totals: &ImageTotals, block: &Block, tid: Tid) -> bool {
 
 /// Adds a block to a group.
 #[inline]
-fn raise_group(group: Option<AccountGroupId>, block: &Block, tick: Tick, budget: &mut Budget) {
+fn raise_group(group: Option<AccountGroupId>, amount: Amount, tick: Tick, budget: &mut Budget) {
     if let (Some(group), Some(accounts)) = (group, &mut budget.accounts) {
-        accounts.groups.raise(group, Amount::one(block.size), tick);
+        accounts.groups.raise(group, amount, tick);
     }
 }
 
@@ -350,6 +380,17 @@ impl Table {
         states
     }
 
+    /// Returns the account of a stack that has just allocated `alloc`. The index of the stack can have belonged to another
+    /// stack before.
+    #[inline]
+    fn of_allocation(&mut self, totals: &ImageTotals, stack: u32, alloc: Amount, budget: &mut Budget) -> u32 {
+        if totals.has_allocated_only(stack, alloc) {
+            self.assign(totals, stack, budget)
+        } else {
+            self.of_stack(totals, stack, budget)
+        }
+    }
+
     /// Returns the account of the blocks of a stack.
     #[inline]
     fn of_stack(&mut self, totals: &ImageTotals, stack: u32, budget: &mut Budget) -> u32 {
@@ -437,6 +478,22 @@ impl Table {
         change(&mut account.counters);
         if account.group.is_none() {
             account.marks.lower(account.counters.current());
+        }
+        account.group
+    }
+
+    /// Adds allocations and frees to an account. If the account is a member of a group, returns the group, which has the
+    /// water marks.
+    fn change(&mut self, index: u32, alloc: Amount, free: Amount, tick: Tick) -> Option<AccountGroupId> {
+        let account = self.changing(index, tick)?;
+        account.counters.alloc += alloc;
+        account.counters.free += free;
+        let current = account.counters.current();
+        if account.group.is_none() {
+            account.marks.lower(current);
+            if account.marks.raise(current) {
+                account.peak_at = tick;
+            }
         }
         account.group
     }

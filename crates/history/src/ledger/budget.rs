@@ -10,10 +10,10 @@ use super::epochs::Epochs;
 /// Configuration of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Maximum number of live blocks. Exceeding it is [`LossReason::LedgerFull`].
+    /// Maximum number of live blocks. A sampled block counts as four. Exceeding it is [`LossReason::LedgerFull`].
     pub blocks: u64,
-    /// Maximum number of stacks, counted separately for each image and part. Exceeding it is
-    /// [`LossReason::StacksFull`].
+    /// Maximum number of stacks, counted separately for each image and part. A stack of sampled blocks counts as two. Exceeding
+    /// it is [`LossReason::StacksFull`].
     pub stacks: u32,
     /// Maximum number of running processes plus ended images that were not taken. Exceeding it is
     /// [`LossReason::ProcessesFull`].
@@ -62,14 +62,29 @@ const MAX_ACCOUNTS: u32 = 100_000;
 /// Maximum number of stacks in a delta, if the limit of the ledger is lower.
 const MIN_STACKS: u32 = 1 << 16;
 
+/// Size of an exact block in the limit of blocks.
+pub(super) const EXACT_BLOCK: u64 = 1;
+
+/// Size of a sampled block in the limit of blocks: its sample takes the memory of three blocks.
+pub(super) const SAMPLED_BLOCK: u64 = 4;
+
+/// Size of the spreads of a stack in the limit of stacks. With the live amounts of a profile and the spreads at the last delta,
+/// they take the memory of another stack.
+pub(super) const SPREADS: u32 = 1;
+
 /// Limits and losses shared by all images of a ledger.
 #[derive(Debug)]
 pub(super) struct Budget {
+    /// Live amount. It includes estimates.
     pub(super) live: Amount,
+    /// Number of live blocks that count towards the limit. A sampled block counts as several ([`SAMPLED_BLOCK`]).
+    pub(super) blocks: u64,
+    /// Number of blocks that sampled blocks have added to `blocks` beyond one for each event, since the start.
+    pub(super) extra_blocks: u64,
     pub(super) pages: u64,
     pub(super) mapped_ranges: u64,
     pub(super) losses: Losses,
-    /// Maximum number of live blocks. It is also the maximum number of pages, and of mapped ranges.
+    /// Maximum of `blocks`. It is also the maximum number of pages, and of mapped ranges.
     pub(super) max_blocks: u64,
     /// Number of stacks with totals, and its limit.
     pub(super) totals: StackBudget,
@@ -112,6 +127,8 @@ impl Budget {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             live: Amount::default(),
+            blocks: 0,
+            extra_blocks: 0,
             pages: 0,
             mapped_ranges: 0,
             losses: Losses::default(),
@@ -127,20 +144,39 @@ impl Budget {
         }
     }
 
-    /// Adds a live block at `tick`.
+    /// Returns true if a block with this size in the limit fits.
     #[inline]
-    pub(super) fn add_live(&mut self, block: Amount, tick: Tick) {
-        self.live += block;
+    pub(super) const fn has_room(&self, blocks: u64) -> bool {
+        self.blocks + blocks <= self.max_blocks
+    }
+
+    /// Adds a live block at `tick`. `blocks`: its size in the limit. `amount`: bytes and blocks that it stands for.
+    #[inline]
+    pub(super) fn add_live(&mut self, blocks: u64, amount: Amount, tick: Tick) {
+        self.blocks += blocks;
+        self.extra_blocks += blocks - EXACT_BLOCK;
+        self.live += amount;
         if let Some(accounts) = &mut self.accounts {
             accounts.raise(self.live, tick);
         }
     }
 
-    /// Removes live blocks.
+    /// Removes live blocks. `blocks`: their size in the limit. `amount`: bytes and blocks that they stand for.
     #[inline]
-    pub(super) fn remove_live(&mut self, blocks: Amount) {
-        self.live -= blocks;
+    pub(super) fn remove_live(&mut self, blocks: u64, amount: Amount) {
+        self.blocks -= blocks;
+        self.live -= amount;
         if let Some(accounts) = &mut self.accounts {
+            accounts.lower(self.live);
+        }
+    }
+
+    /// Changes the live amount at `tick`, without a block.
+    pub(super) fn change_live(&mut self, alloc: Amount, free: Amount, tick: Tick) {
+        self.live += alloc;
+        self.live -= free;
+        if let Some(accounts) = &mut self.accounts {
+            accounts.raise(self.live, tick);
             accounts.lower(self.live);
         }
     }
@@ -214,6 +250,11 @@ impl StackBudget {
             self.used += count;
         }
         fits
+    }
+
+    /// Counts `count` more stacks, even beyond the limit.
+    pub(super) const fn add(&mut self, count: u32) {
+        self.used = self.used.saturating_add(count);
     }
 
     pub(super) const fn release(&mut self, count: u32) {

@@ -5,6 +5,8 @@ use std::time::Duration;
 use memtrace_model::{Amount, ImageId, Quantities, Tick};
 use rustc_hash::FxHashMap;
 
+use super::spreads::StackSpreads;
+
 /// Amounts of an image in earlier deltas, which have only the sum of its stacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DeferredStacks {
@@ -13,6 +15,7 @@ pub(super) struct DeferredStacks {
     pub(super) temporary: Amount,
     /// Number of merged stacks.
     pub(super) merged: u64,
+    pub(super) spreads: StackSpreads,
 }
 
 impl DeferredStacks {
@@ -21,7 +24,9 @@ impl DeferredStacks {
         let before = std::mem::replace(self, now);
         let (live, alloc) = (now.live - before.live, now.alloc - before.alloc);
         let temporary = now.temporary - before.temporary;
-        (Quantities::of_blocks([live, alloc, temporary]), now.merged - before.merged)
+        let mut spreads = now.spreads;
+        spreads.subtract(before.spreads);
+        (spreads.in_quantities(Quantities::of_blocks([live, alloc, temporary])), now.merged - before.merged)
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Demotions {
     pub(super) nearly_full: u64,
     /// Number of live blocks that all users share.
     pub(super) room: u64,
-    /// Number of events between two comparisons.
+    /// Number of events between two comparisons. A sampled block counts as several events.
     interval: u64,
     /// Number of applied events that makes the next comparison due.
     next: u64,

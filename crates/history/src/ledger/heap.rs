@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use memtrace_model::{
     AbsAddr, Amount, BlockQuantity, Bytes, Demotion, EventClass, ImageEnd, ImageUsage, Log2, LossReason, Part,
-    Quantities, Quantity, StackKey, Tick, Tid, TouchedPages,
+    Quantities, Quantity, Sample, StackKey, Tick, Tid, TouchedPages,
 };
 use rustc_hash::FxHashSet;
 
@@ -14,7 +14,10 @@ use super::accounts::Accounts;
 use super::address_table::{AddressTable, Addressed as _, Slot};
 use super::block::Block;
 use super::block_ages;
-use super::budget::{Budget, Settings};
+use super::budget::{Budget, EXACT_BLOCK, SAMPLED_BLOCK, Settings};
+use super::own_profile::{OwnProfile, Reading};
+use super::samples::{Samples, amount_of, blocks_of};
+use super::spreads::StackSpreads;
 use super::stack_totals::{ImageTotals, StackTotals};
 use super::tentative_free::{TentativeFree, TentativeFrees};
 
@@ -22,12 +25,16 @@ use super::tentative_free::{TentativeFree, TentativeFrees};
 #[derive(Debug, Default)]
 pub(super) struct Heap {
     blocks: AddressTable<Block>,
+    /// Samples of the sampled ones of `blocks`.
+    samples: Samples,
+    own_profile: OwnProfile,
     tentative_frees: TentativeFrees,
     pub(super) totals: ImageTotals,
     unmatched_frees: u64,
     repeated_frees: u64,
-    /// Unmatched and repeated frees at the last delta.
-    frees_before: [u64; 2],
+    unmatched_samples: u64,
+    /// Unmatched and repeated frees, and those that samplers reported, at the last delta.
+    frees_before: [u64; 3],
     demotion: Demotion,
     /// Demotion at the last delta.
     demotion_before: Demotion,
@@ -38,8 +45,28 @@ pub(super) struct Heap {
 const CHUNKS: usize = 8;
 
 /// Minimum number of stacks in a chunk, because adding a chunk copies all earlier chunks. This number of stacks
-/// takes three mebibytes.
+/// takes five mebibytes.
 const MIN_CHUNK: usize = 1 << 14;
+
+/// A new block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewBlock<'a> {
+    pub(super) address: AbsAddr,
+    pub(super) size: Bytes,
+    /// The sample, if the block is sampled.
+    pub(super) sample: Option<&'a Sample>,
+    /// Thread that has allocated the block.
+    pub(super) tid: Tid,
+    pub(super) tick: Tick,
+}
+
+/// A block that was removed.
+#[derive(Clone, Copy, Debug)]
+struct RemovedBlock {
+    block: Block,
+    sample: Option<Sample>,
+    is_temporary: bool,
+}
 
 /// A call that frees a block.
 #[derive(Clone, Copy, Debug)]
@@ -68,53 +95,56 @@ impl<'a> StackPlace<'a> {
 
 impl Heap {
     #[inline]
-    pub(super) fn alloc(
-        &mut self,
-        address: AbsAddr,
-        size: Bytes,
-        key: StackKey,
-        tid: Tid,
-        tick: Tick,
-        budget: &mut Budget,
-    ) {
+    pub(super) fn alloc(&mut self, new: NewBlock<'_>, key: StackKey, budget: &mut Budget) {
+        let NewBlock { address, size, sample, tid, tick } = new;
         match self.blocks.slot(Block::key(address)) {
             Slot::Occupied(mut entry) => {
                 // The free of the old block was lost.
                 let lost = *entry.get();
+                let lost_sample = self.samples.remove(&lost);
+                let lost_amount = amount_of(&lost, lost_sample.as_ref());
                 budget.losses.add(LossReason::FreeUnseen, 1);
-                self.accounts.free(&self.totals, &lost, None, tick, budget);
-                self.totals.free(lost.stack, Amount::one(lost.size));
+                self.accounts.free(&self.totals, &lost, lost_amount, None, tick, budget);
+                self.totals.free(lost.stack, lost_amount);
+                if let Some(sample) = &lost_sample {
+                    self.totals.subtract_live_spread(lost.stack, sample.spread());
+                }
                 // The time of the lost free is not known. It was at this tick or earlier.
-                count_lifetime(&mut self.totals, &lost, tick, 1, budget);
-                budget.remove_live(Amount::one(lost.size));
+                count_lifetime(&mut self.totals, &lost, tick, lost_amount.count, budget);
+                budget.remove_live(blocks_of(lost_sample.as_ref()), lost_amount);
                 let stack = self.totals.index_or_insert(key, budget);
                 let block = Block::new(address, tid, size, stack, tick);
                 *entry.get_mut() = block;
-                self.totals.alloc(stack, Amount::one(size));
-                self.accounts.alloc(&self.totals, &block, budget);
-                count_size(&mut self.totals, &block, budget);
-                change_epoch(&mut self.totals, &lost, Amount::default() - Amount::one(lost.size), budget);
-                change_epoch(&mut self.totals, &block, Amount::one(size), budget);
+                change_epoch(&mut self.totals, &lost, Amount::default() - lost_amount, budget);
+                self.count_new(&block, sample, budget);
             }
-            Slot::Vacant(_) if size < self.demotion.min_size => {
-                self.alloc_dropped(address, size, key, tid, tick, budget);
-                return;
-            }
+            Slot::Vacant(_) if size < self.demotion.min_size => self.alloc_dropped(new, key, budget),
             Slot::Vacant(entry) => {
-                if budget.live.count >= budget.max_blocks {
+                if !budget.has_room(blocks_of(sample)) {
                     budget.losses.add(LossReason::LedgerFull, 1);
                     return;
                 }
                 let stack = self.totals.index_or_insert(key, budget);
                 let block = Block::new(address, tid, size, stack, tick);
                 entry.insert(block);
-                self.totals.alloc(stack, Amount::one(size));
-                self.accounts.alloc(&self.totals, &block, budget);
-                count_size(&mut self.totals, &block, budget);
-                change_epoch(&mut self.totals, &block, Amount::one(size), budget);
+                self.count_new(&block, sample, budget);
             }
         }
-        budget.add_live(Amount::one(size), tick);
+    }
+
+    /// Counts a new block of the table.
+    #[inline]
+    fn count_new(&mut self, block: &Block, sample: Option<&Sample>, budget: &mut Budget) {
+        let amount = amount_of(block, sample);
+        self.totals.alloc(block.stack, amount);
+        if let Some(sample) = sample {
+            self.totals.add_spread(block.stack, sample.spread(), budget);
+            self.samples.insert(block, *sample);
+        }
+        self.accounts.alloc(&self.totals, block, amount, budget);
+        count_size(&mut self.totals, block, amount, budget);
+        change_epoch(&mut self.totals, block, amount, budget);
+        budget.add_live(blocks_of(sample), amount, block.tick);
     }
 
     /// Reads the hash table tags that [`Self::alloc`] will read, and returns the place of the stack's index.
@@ -140,6 +170,25 @@ impl Heap {
         }
     }
 
+    /// Frees a sampled block. Samplers report frees of blocks from before the trace, too.
+    pub(super) fn free_sampled(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
+        let block = self.blocks.get(Block::key(address));
+        let is_sampled = block.is_some_and(|block| self.samples.get(block).is_some());
+        if is_sampled {
+            self.remove_live(address, call, budget);
+        } else if self.demotion.is_none() {
+            self.unmatched_samples += 1;
+        } else {
+            self.demotion.frees += 1;
+        }
+    }
+
+    /// Applies a reading of the heap profile that the target keeps. Returns false if the first reading is missing.
+    pub(super) fn read_profile(&mut self, reading: Reading<'_>, budget: &mut Budget) -> bool {
+        let Self { own_profile, totals, accounts, .. } = self;
+        own_profile.apply(reading, totals, accounts, budget)
+    }
+
     /// Counts a repeated free. If the block is still live, its first free was lost, and the block is freed.
     pub(super) fn free_again(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) {
         if self.remove_live(address, call, budget).is_none() {
@@ -156,19 +205,26 @@ impl Heap {
             return;
         };
         let old = *entry.get();
-        let amount = Amount::one(old.size);
+        let spread = self.samples.get(&old).map(Sample::spread);
+        let amount = self.samples.amount(&old);
         let StackKey { stack, part: old_part } = self.totals.key(old.stack);
         let part = old_part.allocator().map_or(part, |id| part.with_allocator(id));
-        self.accounts.free(&self.totals, &old, None, tick, budget);
+        self.accounts.free(&self.totals, &old, amount, None, tick, budget);
         self.totals.free(old.stack, amount);
-        count_lifetime(&mut self.totals, &old, tick, 1, budget);
+        count_lifetime(&mut self.totals, &old, tick, amount.count, budget);
         change_epoch(&mut self.totals, &old, Amount::default() - amount, budget);
+        if let Some(spread) = spread {
+            self.totals.subtract_live_spread(old.stack, spread);
+        }
         let stack = self.totals.index_or_insert(StackKey { stack, part }, budget);
         let block = Block::new(address, tid, old.size, stack, old.tick);
         *entry.get_mut() = block;
         self.totals.alloc(stack, amount);
-        self.accounts.alloc(&self.totals, &Block::new(address, tid, old.size, stack, tick), budget);
-        count_size(&mut self.totals, &block, budget);
+        if let Some(spread) = spread {
+            self.totals.add_spread(stack, spread, budget);
+        }
+        self.accounts.alloc(&self.totals, &Block::new(address, tid, old.size, stack, tick), amount, budget);
+        count_size(&mut self.totals, &block, amount, budget);
         change_epoch(&mut self.totals, &block, amount, budget);
     }
 
@@ -176,10 +232,12 @@ impl Heap {
         let FreeCall { tid, tick, .. } = call;
         let known = self.blocks.get(Block::key(address)).copied();
         let marks = known.and_then(|block| self.accounts.low_marks(&self.totals, &block, budget));
-        let (block, is_temporary) = self.remove_live(address, call, budget).unzip();
+        let removed = self.remove_live(address, call, budget);
+        let (block, is_temporary) = removed.map(|removed| (removed.block, removed.is_temporary)).unzip();
         let is_temporary = is_temporary.unwrap_or(false);
+        let sample = removed.and_then(|removed| removed.sample).map(Box::new);
         let unknown = block.is_none().then(|| self.count_unknown_free(tid, tick, budget));
-        self.tentative_frees.insert(tid, TentativeFree { address, block, tick, is_temporary, marks, unknown });
+        self.tentative_frees.insert(tid, TentativeFree { address, block, sample, tick, is_temporary, marks, unknown });
     }
 
     pub(super) fn undo_free(&mut self, tid: Tid, address: AbsAddr, now: Tick, budget: &mut Budget) {
@@ -188,45 +246,65 @@ impl Heap {
         match undone.block {
             Some(block) => {
                 entry.insert(block);
-                self.totals.undo_free(block.stack, Amount::one(block.size));
+                let sample = undone.sample.as_deref();
+                let amount = amount_of(&block, sample);
+                self.totals.undo_free(block.stack, amount);
                 if undone.is_temporary {
-                    self.totals.add_temporary(block.stack, Amount::default() - Amount::one(block.size));
+                    self.totals.add_temporary(block.stack, Amount::default() - amount);
                 }
-                count_lifetime(&mut self.totals, &block, undone.tick, 1_u64.wrapping_neg(), budget);
-                change_epoch(&mut self.totals, &block, Amount::one(block.size), budget);
-                self.accounts.undo_free(&self.totals, &block, tid, now, budget);
-                budget.add_live(Amount::one(block.size), now);
+                if let Some(sample) = sample {
+                    self.totals.add_live_spread(block.stack, sample.spread());
+                    self.samples.insert(&block, *sample);
+                }
+                count_lifetime(&mut self.totals, &block, undone.tick, amount.count.wrapping_neg(), budget);
+                change_epoch(&mut self.totals, &block, amount, budget);
+                self.accounts.undo_free(&self.totals, &block, amount, tid, now, budget);
+                budget.add_live(blocks_of(sample), amount, now);
                 if let Some(marks) = &undone.marks {
-                    self.accounts.restore_low_marks(marks, Amount::one(block.size), budget);
+                    self.accounts.restore_low_marks(marks, amount, budget);
                 }
             }
             None => undone.unknown.into_iter().for_each(|free| self.undo_unknown_free(free, now)),
         }
     }
 
+    /// Returns the live amount.
     pub(super) const fn live(&self) -> Amount {
         self.totals.live()
+    }
+
+    /// Returns the size of all live blocks in the limit of blocks.
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks.len() as u64 + self.samples.len() as u64 * (SAMPLED_BLOCK - EXACT_BLOCK)
     }
 
     /// Returns the usage at the end of the image or, while the image runs, at `now`. Only blocks that are at least
     /// as old as `settings.older` count as live or held at exit.
     pub(super) fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let &Settings { older, track_peak, lifetimes, .. } = settings;
-        let (unmatched_frees, repeated_frees) = (self.unmatched_frees, self.repeated_frees);
-        let merged_stacks = self.totals.merged();
-        let demotion = self.effective_demotion();
-        let mut usage =
-            ImageUsage { ended, unmatched_frees, repeated_frees, demotion, merged_stacks, ..ImageUsage::default() };
-        usage.peak = track_peak.then_some(self.totals.peak());
-        let live_of_age = older.map(|older| block_ages::live_of_age(&self.blocks, self.totals.len(), now, older));
+        let mut usage = ImageUsage {
+            ended,
+            unmatched_frees: self.unmatched_frees,
+            repeated_frees: self.repeated_frees,
+            unmatched_samples: self.unmatched_samples,
+            demotion: self.effective_demotion(),
+            merged_stacks: self.totals.merged(),
+            peak: track_peak.then_some(self.totals.peak()),
+            ..ImageUsage::default()
+        };
+        let older = older.filter(|_| ended != Some(ImageEnd::Exec));
+        let live_of_age =
+            older.map(|older| block_ages::live_of_age(&self.blocks, &self.samples, self.totals.len(), now, older));
         let mut of_stack = |index: usize, totals: &StackTotals| {
-            let of_age = live_of_age.as_ref().filter(|_| ended != Some(ImageEnd::Exec)).map(|of_age| of_age[index]);
-            let live = of_age.unwrap_or(totals.live);
+            let spreads = self.totals.spreads(index as u32);
+            let of_age = live_of_age.as_ref().map(|of_age| of_age.of_stack(index));
+            let (live, live_spread) = of_age.unwrap_or((totals.live, spreads.live));
             let left_out = totals.live - live;
             let at_peak = if track_peak { self.totals.at_peak(totals) } else { Bytes(0) };
-            let mut stack_usage = Quantities::of_blocks([live, totals.alloc, totals.temporary])
+            let amounts = Quantities::of_blocks([live, totals.alloc, totals.temporary])
                 .with_amount(Quantity::LeftOutBytes, left_out)
                 .with(Quantity::AtPeakBytes, at_peak.0);
+            let mut stack_usage = StackSpreads { live: live_spread, ..spreads }.in_quantities(amounts);
             if let Some(end) = ended {
                 stack_usage.end(end, EventClass::Heap);
             }
@@ -254,9 +332,10 @@ impl Heap {
         for block in self.blocks.iter() {
             let start = block.address();
             let (hot, cold) = pages.hot_and_cold(start, AbsAddr(start.0.saturating_add(block.size.0)));
+            let amount = self.samples.amount(block).bytes;
             if let Some(sum) = sums.get_mut(block.stack as usize) {
-                sum.0.0 += hot.0;
-                sum.1.0 += cold.0;
+                sum.0.0 = sum.0.0.wrapping_add(scaled(hot, amount, block.size).0);
+                sum.1.0 = sum.1.0.wrapping_add(scaled(cold, amount, block.size).0);
             }
         }
         for (index, totals) in self.totals.iter() {
@@ -269,7 +348,7 @@ impl Heap {
 
     /// Adds the ages of all live blocks at `now`.
     fn add_ages(&self, usage: &mut ImageUsage, now: Tick) {
-        let ages = block_ages::histograms(&self.blocks, self.totals.len(), now);
+        let ages = block_ages::histograms(&self.blocks, &self.samples, self.totals.len(), now);
         for (index, totals) in self.totals.iter() {
             if !ages[index].is_empty() {
                 usage.histograms.entry(totals.key).or_default().add(&ages[index]);
@@ -277,22 +356,27 @@ impl Heap {
         }
     }
 
-    /// Removes a live block. Returns the block, and true if it is temporary; `None` if the block is unknown.
+    /// Removes a live block, and returns it; `None` if the block is unknown.
     #[inline]
-    fn remove_live(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) -> Option<(Block, bool)> {
+    fn remove_live(&mut self, address: AbsAddr, call: FreeCall, budget: &mut Budget) -> Option<RemovedBlock> {
         let FreeCall { tid, is_last, tick } = call;
         let block = self.blocks.remove(Block::key(address))?;
-        self.totals.free(block.stack, Amount::one(block.size));
+        let sample = self.samples.remove(&block);
+        let amount = amount_of(&block, sample.as_ref());
+        self.totals.free(block.stack, amount);
         // Another thread can have allocated a block at the same address since, and passed it to this thread.
         let is_temporary = is_last && block.may_be_of(tid);
         if is_temporary {
-            self.totals.add_temporary(block.stack, Amount::one(block.size));
+            self.totals.add_temporary(block.stack, amount);
         }
-        count_lifetime(&mut self.totals, &block, tick, 1, budget);
-        change_epoch(&mut self.totals, &block, Amount::default() - Amount::one(block.size), budget);
-        self.accounts.free(&self.totals, &block, Some(tid), tick, budget);
-        budget.remove_live(Amount::one(block.size));
-        Some((block, is_temporary))
+        if let Some(sample) = &sample {
+            self.totals.subtract_live_spread(block.stack, sample.spread());
+        }
+        count_lifetime(&mut self.totals, &block, tick, amount.count, budget);
+        change_epoch(&mut self.totals, &block, Amount::default() - amount, budget);
+        self.accounts.free(&self.totals, &block, amount, Some(tid), tick, budget);
+        budget.remove_live(blocks_of(sample.as_ref()), amount);
+        Some(RemovedBlock { block, sample, is_temporary })
     }
 
     /// Records the end of a thread.
@@ -328,24 +412,26 @@ impl Heap {
 
     /// Removes and returns the changes since the last delta.
     pub(super) fn take_changes(&mut self) -> ImageUsage {
-        let now = [self.unmatched_frees, self.repeated_frees];
+        let now = [self.unmatched_frees, self.repeated_frees, self.unmatched_samples];
         let before = std::mem::replace(&mut self.frees_before, now);
         // A failed realloc takes back an unmatched free, so the difference can be negative.
-        let [unmatched_frees, repeated_frees] = [0, 1].map(|index| now[index].wrapping_sub(before[index]));
+        let [unmatched_frees, repeated_frees, unmatched_samples] =
+            [0, 1, 2].map(|index| now[index].wrapping_sub(before[index]));
         let demotion = self.take_change_of_demotion();
-        ImageUsage { unmatched_frees, repeated_frees, demotion, ..self.totals.take_changes() }
+        ImageUsage { unmatched_frees, repeated_frees, unmatched_samples, demotion, ..self.totals.take_changes() }
     }
 
     /// Removes and returns the last changes of the sum of all stacks. `usage`: final totals of the image.
     pub(super) fn take_last_sum(&mut self, usage: &ImageUsage) -> ImageUsage {
         let change = self.take_changes();
         let mut sum = usage.total;
-        self.totals.iter().for_each(|(_, totals)| sum -= totals.quantities());
+        sum -= self.totals.sum();
         sum += change.total;
         ImageUsage {
             ended: usage.ended,
             unmatched_frees: change.unmatched_frees,
             repeated_frees: change.repeated_frees,
+            unmatched_samples: change.unmatched_samples,
             demotion: change.demotion,
             merged_stacks: change.merged_stacks,
             shares_memory_of: usage.shares_memory_of,
@@ -356,7 +442,7 @@ impl Heap {
     /// Records the end of all live blocks from earlier epochs, because the blocks end with their image.
     pub(super) fn end_blocks(&mut self, budget: &mut Budget) {
         for block in self.blocks.iter() {
-            change_epoch(&mut self.totals, block, Amount::default() - Amount::one(block.size), budget);
+            change_epoch(&mut self.totals, block, Amount::default() - self.samples.amount(block), budget);
         }
     }
 }
@@ -371,12 +457,22 @@ fn change_epoch(totals: &mut ImageTotals, block: &Block, change: Amount, budget:
     }
 }
 
-/// Counts the size of a new block.
+/// Counts the size of a new block. `amount`: bytes and blocks that it stands for.
 #[inline]
-fn count_size(totals: &mut ImageTotals, block: &Block, budget: &Budget) {
+fn count_size(totals: &mut ImageTotals, block: &Block, amount: Amount, budget: &Budget) {
     if budget.counts_lifetimes {
-        totals.count(block.stack, BlockQuantity::Size, Log2::of_size(block.size), 1);
+        totals.count(block.stack, BlockQuantity::Size, Log2::of_size(block.size), amount.count);
     }
+}
+
+/// Returns the bytes that a part of a block stands for. `size`: size of the block. `amount`: bytes that it stands for.
+pub(super) fn scaled(part: Bytes, amount: Bytes, size: Bytes) -> Bytes {
+    if amount == size {
+        return part;
+    }
+    let scaled = u128::from(part.0) * u128::from(amount.0) / u128::from(size.0.max(1));
+    // The part is at most the size, so the result is at most the amount.
+    Bytes(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 
 /// Adds `change` to the number of blocks with the same lifetime as `block`, which is freed at `tick`.

@@ -55,14 +55,18 @@ impl Image {
         all
     }
 
-    /// Merges one of [`Self::idle_stacks`]. Returns false if the stack is unknown.
-    pub(super) fn merge_stack(&mut self, class: EventClass, key: StackKey, budget: &Budget) -> bool {
-        match class {
-            EventClass::Heap => self.heap.totals.merge_stack(key).is_some(),
+    /// Merges one of [`Self::idle_stacks`]. Returns its size in the limit of stacks; 0 if the stack is unknown.
+    pub(super) fn merge_stack(&mut self, class: EventClass, key: StackKey, budget: &Budget) -> u32 {
+        u32::from(match class {
+            EventClass::Heap => {
+                let before = self.heap.totals.limited();
+                self.heap.totals.merge_stack(key);
+                return before - self.heap.totals.limited();
+            }
             EventClass::Fault => self.pages.as_mut().is_some_and(|pages| pages.merge_stack(key)),
             EventClass::Map => self.mappings.as_mut().is_some_and(|mappings| mappings.merge_stack(key)),
             EventClass::Reclaim => self.stalls.as_mut().is_some_and(|stalls| stalls.merge_stack(key, budget)),
-        }
+        })
     }
 
     /// Returns the stacks with live blocks, pages or mappings.
@@ -165,7 +169,7 @@ impl Image {
         budget: &mut Budget,
     ) -> Vec<(EventClass, ImageUsage)> {
         let mut all = Vec::new();
-        budget.remove_live(self.heap.live());
+        budget.remove_live(self.heap.blocks(), self.heap.live());
         if let Some(pages) = &self.pages {
             budget.pages -= pages.count();
             all.push((EventClass::Fault, ImageUsage { counts, ..pages.usage(Some(end)) }));
@@ -209,7 +213,7 @@ impl Image {
 
 /// Returns true if the image has any usage. A forked child that execs at once has none.
 pub(super) fn has_usage(usage: &ImageUsage) -> bool {
-    let frees = usage.unmatched_frees != 0 || usage.repeated_frees != 0 || usage.demotion.frees != 0;
-    let has_events = frees || usage.shares_memory_of.is_some();
+    let frees = [usage.unmatched_frees, usage.repeated_frees, usage.unmatched_samples, usage.demotion.frees];
+    let has_events = frees != [0; 4] || usage.shares_memory_of.is_some();
     !usage.total.is_zero() || has_events || usage.counts != ImageRusage::default()
 }

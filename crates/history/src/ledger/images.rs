@@ -11,6 +11,7 @@ use super::deltas::Deltas;
 use super::demotions::Demotions;
 use super::image::Image;
 use super::merge_idle_stacks;
+use super::own_profile::Reading;
 use super::process::Process;
 use super::processes::Processes;
 use super::rusage::RusageBounds;
@@ -32,6 +33,8 @@ pub(super) struct Images {
     pub(super) budget: Budget,
     pub(super) deltas: Deltas,
     pub(super) demotions: Demotions,
+    /// Images without a reading of their profile that have refused one, because an earlier one was lost.
+    pub(super) refused: Vec<ImageId>,
 }
 
 impl Images {
@@ -46,6 +49,7 @@ impl Images {
             budget: Budget::new(&settings),
             deltas: Deltas::default(),
             demotions: Demotions::new(settings.blocks, settings.processes, batch),
+            refused: Vec::new(),
         }
     }
 
@@ -73,6 +77,20 @@ impl Images {
         }
         let image = self.processes.slot_mut(slot)?.image.as_mut()?;
         Some((image, &mut self.budget))
+    }
+
+    /// Applies a reading of the heap profile that a target keeps. If the image has ended, counts a loss. A process that shares
+    /// the memory of another one has the profile of that process, which is read by itself.
+    pub(super) fn read_profile(&mut self, id: ImageId, reading: Reading<'_>) {
+        let memory = self.processes.find_memory(id.pid).and_then(|slot| self.processes.slot(slot));
+        if self.processes.current(id.pid) != id || memory.is_some_and(|process| process.id != id) {
+            self.budget.losses.add(LossReason::ProfileLate, 1);
+            return;
+        }
+        let image = self.of(id.pid, EventClass::Heap);
+        if !image.is_some_and(|(image, budget)| image.heap.read_profile(reading, budget)) {
+            self.refused.push(id);
+        }
     }
 
     /// Returns the slot with the memory of `pid`, which gets an image if it has none. Makes `pid` the process of the

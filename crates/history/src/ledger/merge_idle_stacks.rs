@@ -29,9 +29,8 @@ pub(super) fn merge_totals(processes: &mut Processes, budget: &mut Budget, delta
         let Some(slot) = processes.find_image(id) else { continue };
         deltas.set_changed(slot);
         let image = processes.slot_mut(slot).and_then(|process| process.image.as_mut());
-        if image.is_some_and(|image| image.merge_stack(class, key, budget)) {
-            budget.totals.release(1);
-        }
+        let merged = image.map_or(0, |image| image.merge_stack(class, key, budget));
+        budget.totals.release(merged);
     }
 }
 

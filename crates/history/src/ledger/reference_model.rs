@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use memtrace_model::{
     AbsAddr, AllocatorId, BlockHistograms, BlockQuantity, Bytes, EndedImage, EventClass, ImageId, ImageUsage, PartKeys,
-    Quantities, Quantity, Snapshot, Stack, StackEnd, StackId, TagId, Tid, UnsentStacks,
+    ProfileChange, Quantities, Quantity, Sample, SampleSum, Snapshot, Stack, StackEnd, StackId, TagId, Tid,
+    UnsentStacks,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -101,7 +102,7 @@ impl ReferenceModel {
     }
 
     fn used_totals(&self) -> usize {
-        self.totals.untaken + self.running.values().map(|image| image.limited().count()).sum::<usize>()
+        self.totals.untaken + self.running.values().map(ReferenceImage::used_totals).sum::<usize>()
     }
 
     fn used_frames(&self) -> usize {
@@ -177,8 +178,29 @@ impl ReferenceModel {
         let Event { pid, tid, tick, ref kind } = *event;
         match *kind {
             EventKind::Alloc { address, size, stack, allocator, tag } if self.open(pid) => {
-                let part = self.part(tid, allocator, tag);
-                self.alloc(pid, tid, address, size, StackKey { stack, part }, tick);
+                let key = StackKey { stack, part: self.part(tid, allocator, tag) };
+                self.alloc(pid, address, ReferenceBlock { size: size.0, sample: None, key, tick: tick.0, tid });
+            }
+            EventKind::SampledAlloc { address, size, ref sample, stack, allocator, tag } if self.open(pid) => {
+                let key = StackKey { stack, part: self.part(tid, allocator, tag) };
+                let sample = Some(Sample::clone(sample));
+                self.alloc(pid, address, ReferenceBlock { size: size.0, sample, key, tick: tick.0, tid });
+            }
+            EventKind::SampledFree { address } if self.open(pid) => {
+                let image = self.image(pid);
+                if image.live.get(&address).is_some_and(|block| block.sample.is_some()) {
+                    image.free(address, tick);
+                } else {
+                    image.unmatched_samples += 1;
+                }
+            }
+            EventKind::HeapProfile { image, .. }
+                if image != self.id(image.pid) || image != self.memory_of(image.pid) =>
+            {
+                self.lose(LossReason::ProfileLate);
+            }
+            EventKind::HeapProfile { image, reading, ref changes } if self.open(image.pid) => {
+                self.read_profile(image.pid, reading, changes, |model, id| model.part(tid, id, TagId::UNTAGGED));
             }
             EventKind::Free { address, is_last } if self.open(pid) => {
                 let image = self.image(pid);
@@ -191,11 +213,11 @@ impl ReferenceModel {
                 let image = self.image(pid);
                 match image.free(address, tick) {
                     None => image.unmatched += 1,
-                    Some(ReferenceBlock { size, key, tick, .. }) => {
-                        let part = self.part(tid, key.part.allocator().unwrap_or_default(), tag);
-                        let key = StackKey { stack: key.stack, part };
+                    Some(block) => {
+                        let part = self.part(tid, block.key.part.allocator().unwrap_or_default(), tag);
+                        let key = StackKey { stack: block.key.stack, part };
                         // The limit of blocks does not matter, because the block is known.
-                        self.insert(pid, tid, address, Bytes(size), key, Tick(tick));
+                        self.insert(pid, address, ReferenceBlock { key, tid, ..block });
                     }
                 }
             }
@@ -226,13 +248,13 @@ impl ReferenceModel {
                         None => image.unmatched -= 1,
                         Some(block) => {
                             image.live.insert(address, block);
-                            *image.free.get_mut(&block.key).unwrap() -= Amount::one(Bytes(block.size));
+                            *image.free.get_mut(&block.key).unwrap() -= block.amount();
                             if is_temporary {
-                                *image.temporary.get_mut(&block.key).unwrap() -= Amount::one(Bytes(block.size));
+                                *image.temporary.get_mut(&block.key).unwrap() -= block.amount();
                             }
                             let times = image.lifetimes.get_mut(&block.key).unwrap();
-                            let undone =
-                                times.iter().position(|time| *time == at.0.saturating_sub(block.tick)).unwrap();
+                            let lifetime = (at.0.saturating_sub(block.tick), block.amount().count);
+                            let undone = times.iter().position(|time| *time == lifetime).unwrap();
                             times.remove(undone);
                         }
                     }
@@ -249,6 +271,9 @@ impl ReferenceModel {
             EventKind::ThreadExit => self.end_thread(pid, tid),
             // The budget was exceeded, or the model does not cover the event.
             EventKind::Alloc { .. }
+            | EventKind::SampledAlloc { .. }
+            | EventKind::SampledFree { .. }
+            | EventKind::HeapProfile { .. }
             | EventKind::Free { .. }
             | EventKind::Claim { .. }
             | EventKind::RepeatedFree { .. }
@@ -278,28 +303,71 @@ impl ReferenceModel {
         if has(PartKeys::TAG) { part.with_tag(tag) } else { part }
     }
 
-    fn alloc(&mut self, pid: Pid, tid: Tid, address: AbsAddr, size: Bytes, key: StackKey, tick: Tick) {
-        if self.image(pid).free(address, tick).is_some() {
+    fn alloc(&mut self, pid: Pid, address: AbsAddr, block: ReferenceBlock) {
+        if self.image(pid).free(address, Tick(block.tick)).is_some() {
             self.lose(LossReason::FreeUnseen);
-        } else if self.running.values().map(|image| image.live.len() as u64).sum::<u64>() >= self.settings.blocks {
+        } else if self.blocks() + block.blocks() > self.settings.blocks {
             self.lose(LossReason::LedgerFull);
             return;
         }
-        self.insert(pid, tid, address, size, key, tick);
+        self.insert(pid, address, block);
     }
 
-    fn insert(&mut self, pid: Pid, tid: Tid, address: AbsAddr, size: Bytes, mut key: StackKey, tick: Tick) {
+    /// Returns the size of all live blocks in the limit of blocks.
+    fn blocks(&self) -> u64 {
+        self.running.values().flat_map(|image| image.live.values()).map(ReferenceBlock::blocks).sum()
+    }
+
+    fn insert(&mut self, pid: Pid, address: AbsAddr, block: ReferenceBlock) {
+        let key = self.admit(pid, block.key);
+        let image = self.image(pid);
+        *image.alloc.entry(key).or_default() += block.amount();
+        image.sizes.entry(key).or_default().push((block.size, block.amount().count));
+        image.samples.entry(key).or_default().extend(block.sample);
+        image.live.insert(address, ReferenceBlock { key, ..block });
+    }
+
+    /// Returns the key of the totals that an allocation counts for.
+    fn admit(&mut self, pid: Pid, key: StackKey) -> StackKey {
         if is_limited(key) && !self.image(pid).alloc.contains_key(&key) {
             self.totals.requests += 1;
             if self.used_totals() >= self.settings.stacks as usize {
                 self.lose(LossReason::StacksFull);
-                key = StackKey { stack: StackId::FAILED, part: Part::WHOLE };
+                return StackId::FAILED.into();
             }
         }
-        let image = self.image(pid);
-        *image.alloc.entry(key).or_default() += Amount::one(size);
-        image.sizes.entry(key).or_default().push(size.0);
-        image.live.insert(address, ReferenceBlock { size: size.0, key, tick: tick.0, tid });
+        key
+    }
+
+    fn read_profile(
+        &mut self,
+        pid: Pid,
+        reading: u32,
+        changes: &[ProfileChange],
+        part: impl Fn(&Self, AllocatorId) -> Part,
+    ) {
+        if self.image(pid).profile.readings != reading {
+            self.lose(LossReason::ProfileUnread);
+            return;
+        }
+        self.image(pid).profile.readings += 1;
+        for ProfileChange { stack, allocator, alloc, .. } in changes {
+            if alloc.amount != Amount::default() {
+                let key = self.admit(pid, StackKey { stack: *stack, part: part(self, *allocator) });
+                let image = self.image(pid);
+                *image.alloc.entry(key).or_default() += alloc.amount;
+                image.profile.alloc.entry(key).or_default().push(*alloc);
+                *image.profile.live.entry(key).or_default() += *alloc;
+            }
+        }
+        for ProfileChange { stack, allocator, free, .. } in changes {
+            let key = StackKey { stack: *stack, part: part(self, *allocator) };
+            let rest = self.image(pid).free_profiled(key, *free);
+            let rest = self.image(pid).free_profiled(StackId::FAILED.into(), rest);
+            if rest.amount != Amount::default() {
+                self.lose(LossReason::BadRecord);
+            }
+        }
     }
 
     fn share(&mut self, parent: Pid, child: Pid, is_listed: bool, at: Tick) {
@@ -363,7 +431,7 @@ impl ReferenceModel {
         let image = self.running.remove(&id).unwrap_or_default();
         if self.has_room() {
             let usage = image.reported(Some(end), at, &self.settings).map(|usage| (EventClass::Heap, usage));
-            self.totals.untaken += image.limited().count();
+            self.totals.untaken += image.used_totals();
             self.frames.untaken += image.with_frames().count();
             let stacks = image.stacks.into_iter().collect();
             let usage = usage.into_iter().collect();
@@ -407,6 +475,9 @@ enum Step {
     /// Ends an image after the record of its end was lost: pid, true for its current image or false for its
     /// previous image, and time.
     EndLost(Pid, bool, Tick),
+    /// Reads the profile of a process: pid, changes, and errors in the ordinal of the image and in the number of the
+    /// reading.
+    Read(Pid, Vec<ProfileChange>, [u32; 2]),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -414,7 +485,37 @@ fn any_step() -> impl Strategy<Value = Step> {
         40 => any_event().prop_map(Step::Apply),
         1 => Just(Step::Take),
         1 => (1..=3u32, any::<bool>(), 0..60u32).prop_map(|(pid, current, at)| Step::EndLost(Pid(pid), current, Tick(at))),
+        4 => (1..=3u32, prop::collection::vec(any_change(), 0..4), select(vec![[0, 0], [0, 0], [0, 0], [1, 0], [0, 1]]))
+            .prop_map(|(pid, changes, errors)| Step::Read(Pid(pid), changes, errors)),
     ]
+}
+
+fn any_sample() -> impl Strategy<Value = Sample> {
+    (0..500_u64, 1..9_u64, 0..1_u128 << 90, 0..1_u128 << 40).prop_map(
+        |(bytes, count, bytes_variance, count_variance)| Sample {
+            amount: Amount { bytes: Bytes(bytes), count },
+            bytes_variance,
+            count_variance,
+        },
+    )
+}
+
+/// Returns a change of a profile. It can have more frees than allocations.
+fn any_change() -> impl Strategy<Value = ProfileChange> {
+    let sum = || {
+        prop::collection::vec(any_sample(), 0..3).prop_map(|samples| {
+            samples.into_iter().fold(SampleSum::default(), |mut sum, sample| {
+                sum += SampleSum::from(sample);
+                sum
+            })
+        })
+    };
+    (0..8u64, 0..3u16, sum(), sum()).prop_map(|(stack, allocator, alloc, free)| ProfileChange {
+        stack: StackId(stack),
+        allocator: AllocatorId(allocator),
+        alloc,
+        free,
+    })
 }
 
 fn any_settings() -> impl Strategy<Value = Settings> {
@@ -443,6 +544,13 @@ fn any_event() -> impl Strategy<Value = Event> {
             let (allocator, tag) = (AllocatorId(number), TagId(2 - number));
             EventKind::Alloc { address, size: Bytes(size), stack, allocator, tag }
         }),
+        8 => (address.clone(), 0..100u64, stack.clone(), 0..3u16, any_sample()).prop_map(
+            |(address, size, stack, number, sample)| {
+                let (allocator, tag, sample) = (AllocatorId(number), TagId(2 - number), Box::new(sample));
+                EventKind::SampledAlloc { address, size: Bytes(size), sample, stack, allocator, tag }
+            },
+        ),
+        4 => address.clone().prop_map(|address| EventKind::SampledFree { address }),
         3 => (address.clone(), 0..3u16).prop_map(|(address, tag)| EventKind::Claim { address, tag: TagId(tag) }),
         6 => (address.clone(), any::<bool>()).prop_map(|(address, is_last)| EventKind::Free { address, is_last }),
         2 => address.clone().prop_map(|address| EventKind::RepeatedFree { address }),
@@ -510,11 +618,22 @@ proptest! {
                         ledger.end_if_running(ImageId { pid, ordinal }, ImageEnd::Exit, at);
                     }
                 }
+                Step::Read(pid, changes, [ordinal, reading]) => {
+                    events += 1;
+                    let known = naive.running.get(&naive.memory_of(*pid)).map_or(0, |image| image.profile.readings);
+                    let ImageId { pid, ordinal: current } = naive.id(*pid);
+                    let image = ImageId { pid, ordinal: current + ordinal };
+                    let changes = changes.as_slice().into();
+                    let kind = EventKind::HeapProfile { image, reading: known + reading, changes };
+                    let event = Event { pid, tid: Tid(pid.0 * 10), tick: Tick(0), kind };
+                    ledger.apply(&event);
+                    naive.apply(&event);
+                }
             }
             prop_assert_eq!(ledger.snapshot(EventClass::Heap, Tick(now)), naive.snapshot(Tick(now)), "after {:?}", step);
         }
-        let live = naive.running.values().flat_map(|image| image.live.values());
-        let live = live.fold(Amount::default(), |sum, block| sum + Amount::one(Bytes(block.size)));
+        let live = naive.running.values().flat_map(ReferenceImage::all_live);
+        let live = live.fold(Amount::default(), |sum, (_, live)| sum + live);
         prop_assert_eq!(ledger.live(), live);
         prop_assert_eq!(ledger.events(), events);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memtrace_model::{
-    Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Owner, Snapshot, Stacks, Tick, TouchedProcesses,
+    Delta, EndedImage, EventClass, ImageEnd, ImageId, ImageUsage, Owner, Pid, Snapshot, Stacks, Tick, TouchedProcesses,
 };
 
 use super::Ledger;
@@ -96,6 +96,17 @@ impl Ledger {
         if self.images.processes.current(id.pid) == id {
             self.images.end_image(id.pid, end, at);
         }
+    }
+
+    /// Returns the id of the image that `pid` runs, by the ends that this ledger has received.
+    pub(crate) fn current(&self, pid: Pid) -> ImageId {
+        self.images.processes.current(pid)
+    }
+
+    /// Removes and returns the images that have refused a reading of their profile before the first one was applied. A
+    /// reading of the whole profile, with the number 0, makes them complete.
+    pub(crate) fn take_refused(&mut self) -> Vec<ImageId> {
+        std::mem::take(&mut self.images.refused)
     }
 
     /// Returns true if the image has ended, and other processes share its memory. [`Self::take_ended`] returns the

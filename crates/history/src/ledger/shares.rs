@@ -52,7 +52,7 @@ impl Images {
         let (mut all, mut changed) = (Vec::new(), 0);
         let mut users = self.live_users(user_of);
         let mut shares = users.len() as u64;
-        while self.budget.live.count >= self.demotions.nearly_full {
+        while self.budget.blocks >= self.demotions.nearly_full {
             let Some((&user, blocks)) = users.iter().max_by_key(|(_, blocks)| blocks.count) else { break };
             let excess = blocks.count.saturating_sub(self.demotions.room / shares);
             if excess == 0 {
@@ -104,8 +104,7 @@ impl Images {
     fn live_users(&mut self, user_of: UserOf) -> BTreeMap<Option<u32>, UserBlocks> {
         let mut users: BTreeMap<Option<u32>, UserBlocks> = BTreeMap::new();
         for process in self.processes.iter_mut() {
-            let Some(count) = process.image.as_ref().map(|image| image.heap.live().count).filter(|&count| count > 0)
-            else {
+            let Some(count) = process.image.as_ref().map(|image| image.heap.blocks()).filter(|&count| count > 0) else {
                 continue;
             };
             let id = process.id;

@@ -1,5 +1,7 @@
 //! Totals of one image by stack.
 
+mod estimates;
+
 use std::hash::BuildHasher as _;
 
 use hashbrown::HashTable;
@@ -9,10 +11,11 @@ use memtrace_model::{
 };
 use rustc_hash::FxBuildHasher;
 
-use super::budget::{Budget, is_limited, merged_key};
+use super::budget::{Budget, SPREADS, is_limited, merged_key};
 use super::changed_stacks::ChangedStacks;
 use super::deferred_stacks::DeferredStacks;
 use super::epochs::Epochs;
+use super::spreads::{self, Spreads, StackSpreads};
 
 /// Returns the hash of a key. The ID of a stack is a hash itself.
 #[inline]
@@ -54,7 +57,7 @@ impl StackTotals {
         [self.live, self.alloc, self.temporary]
     }
 
-    /// Returns the quantities that a stack has while the image runs.
+    /// Returns the quantities that a stack has while the image runs, without the spreads of estimates.
     pub(super) const fn quantities(&self) -> Quantities {
         Quantities::of_blocks(self.amounts())
     }
@@ -72,7 +75,7 @@ pub(super) struct ImageTotals {
     histograms: Vec<BlockHistograms>,
     /// Free indices of `stacks`.
     vacant: Vec<u32>,
-    /// Number of stacks that count towards the limit.
+    /// Size of all stacks in the limit of stacks.
     limited: u32,
     /// Number of times that a stack was merged.
     merged: u64,
@@ -80,6 +83,8 @@ pub(super) struct ImageTotals {
     ended_threads: u32,
     /// Amounts inherited on fork, by index; empty if the process was not forked.
     inherited: Vec<Amount>,
+    /// Spreads of the estimates in `stacks`.
+    spreads: Spreads,
     live: Amount,
     peak: Bytes,
     /// Number of times that the live bytes have exceeded their previous maximum.
@@ -109,7 +114,7 @@ impl ImageTotals {
     }
 
     #[inline]
-    fn index(&self, key: StackKey) -> Option<u32> {
+    pub(super) fn index(&self, key: StackKey) -> Option<u32> {
         self.by_key.find(hash_of(key), |&index| self.stacks[index as usize].key == key).copied()
     }
 
@@ -122,6 +127,11 @@ impl ImageTotals {
     #[inline]
     pub(super) fn get(&self, index: u32) -> Option<&StackTotals> {
         self.stacks.get(index as usize)
+    }
+
+    /// Returns the index of the stack that counts blocks whose stack did not fit, if there are such blocks.
+    pub(super) fn failed(&self) -> Option<u32> {
+        self.index(StackKey::from(StackId::FAILED))
     }
 
     /// Adds `key`, which must be new.
@@ -151,8 +161,8 @@ impl ImageTotals {
         index
     }
 
-    /// Removes the stack at `index`, and returns its totals and histograms.
-    fn vacate(&mut self, index: u32) -> Option<(StackTotals, BlockHistograms)> {
+    /// Removes the stack at `index`, and returns its totals, histograms and spreads.
+    fn vacate(&mut self, index: u32) -> Option<(StackTotals, BlockHistograms, StackSpreads)> {
         let nothing = StackTotals {
             key: StackKey::from(StackId::FAILED),
             live: Amount::default(),
@@ -165,11 +175,14 @@ impl ImageTotals {
         let removed = std::mem::replace(self.stacks.get_mut(index as usize)?, nothing);
         let histograms = self.histograms.get_mut(index as usize).map(std::mem::take).unwrap_or_default();
         if let Some(changes) = &mut self.changes {
-            changes.remove(index, removed.key, removed.amounts(), &histograms);
+            changes.remove(index, removed.key, removed.amounts(), &histograms, &self.spreads);
         }
         self.vacant.push(index);
-        self.limited -= u32::from(is_limited(removed.key));
-        Some((removed, histograms))
+        let spreads = self.spreads.remove(&index);
+        if is_limited(removed.key) {
+            self.limited -= 1 + if spreads.is_some() { SPREADS } else { 0 };
+        }
+        Some((removed, histograms, spreads.unwrap_or_default()))
     }
 
     /// Iterates over the stacks without live amounts that count towards the limit. `is_pinned` returns true for an
@@ -189,7 +202,7 @@ impl ImageTotals {
         let other = merged_key(key);
         let other = self.index(other).unwrap_or_else(|| self.insert(other));
         let at_peak = self.get(index).map_or(Bytes(0), |totals| self.at_peak(totals));
-        let (removed, histograms) = self.vacate(index)?;
+        let (removed, histograms, spreads) = self.vacate(index)?;
         self.change(other, |totals| {
             totals.alloc += removed.alloc;
             totals.temporary += removed.temporary;
@@ -197,6 +210,9 @@ impl ImageTotals {
         });
         if !histograms.is_empty() {
             self.histograms_at(other).add(&histograms);
+        }
+        if spreads != StackSpreads::default() {
+            self.spreads.entry(other).or_default().add(spreads);
         }
         if let Some(inherited) = self.inherited.get_mut(index as usize).map(std::mem::take) {
             let size = self.inherited.len().max(other as usize + 1);
@@ -209,21 +225,21 @@ impl ImageTotals {
 
     /// Merges stacks of ended threads without live amounts, as [`Self::merge_stack`] does. Gives the other stacks
     /// of ended threads keys that no thread has, because a later thread can get the ID of an ended one.
-    /// `is_pinned`: as for [`Self::idle`]. Returns the number of merged stacks.
+    /// `is_pinned`: as for [`Self::idle`]. Returns the size of the merged stacks in the limit.
     pub(super) fn end_threads(&mut self, is_ended: impl Fn(Tid) -> bool, is_pinned: impl Fn(u32) -> bool) -> u32 {
         let is_ended = |tid: Tid| tid.is_of_ended() || is_ended(tid);
         let is_of_ended = |totals: &StackTotals| !totals.is_vacant() && totals.key.part.thread().is_some_and(is_ended);
         let of_ended = (0..).zip(&self.stacks).filter(|(_, totals)| is_of_ended(totals));
         let of_ended: Vec<_> = of_ended.map(|(index, totals)| (index, totals.key, totals.live)).collect();
-        let mut merged = 0;
+        let before = self.limited;
         for (index, key, live) in of_ended {
             if live == Amount::default() && is_limited(key) && !is_pinned(index) {
-                merged += u32::from(self.merge_stack(key).is_some());
+                self.merge_stack(key);
             } else if key.part.thread().is_some_and(|tid| !tid.is_of_ended()) {
                 self.end_thread(index, key);
             }
         }
-        merged
+        before - self.limited
     }
 
     /// Gives a stack of an ended thread another key. Does nothing if deltas refer to the key.
@@ -344,6 +360,7 @@ impl ImageTotals {
         for totals in &mut child.stacks {
             totals.alloc = totals.live;
         }
+        child.spreads.values_mut().for_each(|spreads| spreads.alloc = spreads.live);
         child.inherited = child.stacks.iter().map(|totals| totals.alloc).collect();
         child.changes = self
             .changes
@@ -363,7 +380,7 @@ impl ImageTotals {
         self.stacks.iter().filter(|totals| totals.live != Amount::default()).map(|totals| totals.key.stack)
     }
 
-    /// Returns the number of stacks that count towards the limit.
+    /// Returns the size of all stacks in the limit of stacks.
     pub(super) const fn limited(&self) -> u32 {
         self.limited
     }
@@ -383,10 +400,10 @@ impl ImageTotals {
         self.get(index).map_or(Part::WHOLE, |totals| totals.key.part)
     }
 
-    /// Returns true if the stack has allocated exactly one block so far.
+    /// Returns true if the stack has allocated nothing but `amount` so far.
     #[inline]
-    pub(super) fn has_one_allocation(&self, index: u32) -> bool {
-        self.get(index).is_some_and(|totals| totals.alloc.count == 1)
+    pub(super) fn has_allocated_only(&self, index: u32, amount: Amount) -> bool {
+        self.get(index).is_some_and(|totals| totals.alloc == amount)
     }
 
     /// Returns the usage of pages or mappings. An ended image has no live pages or mappings. Its inherited amounts
@@ -430,7 +447,8 @@ impl ImageTotals {
     /// Removes and returns the changes since the last delta.
     pub(super) fn take_changes(&mut self) -> ImageUsage {
         if let Some(sum) = &mut self.deferred {
-            let mut now = DeferredStacks { live: self.live, merged: self.merged, ..DeferredStacks::default() };
+            let (live, merged, spreads) = (self.live, self.merged, spreads::sum(&self.spreads));
+            let mut now = DeferredStacks { live, merged, spreads, ..DeferredStacks::default() };
             for totals in &self.stacks {
                 now.alloc += totals.alloc;
                 now.temporary += totals.temporary;
@@ -441,7 +459,8 @@ impl ImageTotals {
         let Some(changes) = &mut self.changes else { return ImageUsage::default() };
         let (by_stack, histograms) = changes.take(|index| {
             let histograms = self.histograms.get(index as usize);
-            Some((self.stacks.get(index as usize)?.amounts(), histograms.cloned().unwrap_or_default()))
+            let spreads = self.spreads.get(&index).copied().unwrap_or_default();
+            Some((self.stacks.get(index as usize)?.amounts(), histograms.cloned().unwrap_or_default(), spreads))
         });
         let (by_epoch, merged_stacks) = (changes.take_by_epoch(), changes.take_merged(self.merged));
         let total = by_stack.values().copied().sum();
@@ -491,7 +510,8 @@ impl ImageTotals {
                 totals.seen_peak = self.peaks;
             }
             if let Some(changes) = &mut self.changes {
-                changes.record(index, totals.key, totals.amounts(), self.histograms.get(index as usize));
+                let histograms = self.histograms.get(index as usize);
+                changes.record(index, totals.key, totals.amounts(), histograms, &self.spreads);
             }
             change(totals);
         }

@@ -1,17 +1,19 @@
 //! Blocks freed by a realloc that has not returned. If the realloc fails, the free is undone.
 
-use memtrace_model::{AbsAddr, Tick, Tid};
+use memtrace_model::{AbsAddr, Sample, Tick, Tid};
 use rustc_hash::FxHashMap;
 
 use super::accounts::LowMarks;
 use super::block::Block;
 
 /// Free of a block by the latest realloc of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TentativeFree {
     pub(super) address: AbsAddr,
     /// The freed block; `None` if it was unknown.
     pub(super) block: Option<Block>,
+    /// Sample of the freed block, if it was sampled.
+    pub(super) sample: Option<Box<Sample>>,
     /// Time of the free.
     pub(super) tick: Tick,
     /// True if the block counts as temporary.
@@ -90,8 +92,15 @@ mod tests {
     use super::*;
 
     const ADDRESS: AbsAddr = AbsAddr(0x1000);
-    const FREE: TentativeFree =
-        TentativeFree { address: ADDRESS, block: None, tick: Tick(0), is_temporary: false, marks: None, unknown: None };
+    const FREE: TentativeFree = TentativeFree {
+        address: ADDRESS,
+        block: None,
+        sample: None,
+        tick: Tick(0),
+        is_temporary: false,
+        marks: None,
+        unknown: None,
+    };
 
     #[test]
     fn an_entry_is_kept_for_one_generation() {
@@ -121,7 +130,7 @@ mod tests {
             frees.insert(Tid(tid), FREE);
         }
         let second = TentativeFree { address: AbsAddr(0x2000), ..FREE };
-        frees.insert(Tid(0), second);
+        frees.insert(Tid(0), second.clone());
         assert_eq!(frees.remove(Tid(0), second.address), Some(second));
         assert!(!frees.contains(Tid(0), ADDRESS));
     }

@@ -8,6 +8,7 @@ mod images;
 mod limits;
 mod owners;
 mod parts;
+mod samples;
 mod sharers;
 mod stalls;
 mod tentative_frees;

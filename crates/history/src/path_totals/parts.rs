@@ -23,9 +23,9 @@ impl TotalParts {
         other.0.into_iter().for_each(|stacks| self.push(stacks));
     }
 
-    /// Returns the number of entries. A key can be in several lists.
-    pub(crate) fn len(&self) -> usize {
-        self.0.iter().map(PathTotals::len).sum()
+    /// Returns the size of the entries in the limit of entries. A key can be in several lists.
+    pub(crate) fn size(&self) -> usize {
+        self.0.iter().map(PathTotals::size).sum()
     }
 
     /// Iterates over the entries.

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use memtrace_model::{AllocatorId, Amount, Bytes, MappingKind, PartKeys, TagId, Tid};
+use memtrace_model::{AllocatorId, Amount, Bytes, MappingKind, PartKeys, SampleSum, TagId, Tid};
 use proptest::prelude::*;
 
 use super::*;
@@ -71,6 +71,32 @@ fn stack_of_freed_blocks_takes_few_bytes() {
     };
     let totals = PathTotals::new((1..=1000).map(entry).collect());
     assert_eq!(totals.chunks.iter().map(|chunk| chunk.len()).sum::<usize>(), 6 * 1000);
+}
+
+#[test]
+fn an_estimate_takes_the_room_of_four_stacks() {
+    // 40 of 100 samples of blocks of 1 KiB are held. At an interval of 512 KiB, each stands for 512.5 blocks.
+    let of = |samples| SampleSum::of_poisson(samples, Bytes(1 << 10), Bytes(512 << 10), 7);
+    let (held, all) = (of(40), of(100));
+    let usage = Quantities::of_blocks([held.amount, all.amount, Amount::default()]);
+    let usage = PathUsage { usage: usage.with_spreads(held.spread, all.spread), ..PathUsage::default() };
+    let exact = Quantities::ZERO.with_amount(Quantity::AllocBytes, all.amount);
+    let exact = PathUsage { usage: exact, ..PathUsage::default() };
+    let totals = |paths: std::ops::RangeInclusive<u32>, usage: &PathUsage| {
+        let key = |path| PathKey { path: Node::from_number(path), end: StackEnd::Complete, part: Part::WHOLE };
+        PathTotals::new(paths.map(|path| (key(path), usage.clone())).collect())
+    };
+    let sampled = totals(1..=100, &usage);
+    let bytes = sampled.bytes() / 100;
+    assert!((32..=64).contains(&bytes), "{bytes}");
+    assert_eq!((sampled.len(), sampled.size()), (100, 400));
+    assert_eq!(totals(1..=100, &exact).size(), 100);
+    // 50 stacks have both kinds of blocks, and 50 have exact blocks only.
+    let merged = sampled.merge(totals(51..=150, &exact));
+    assert_eq!((merged.len(), merged.size()), (150, 450));
+    let mut parts = TotalParts::default();
+    parts.push(merged);
+    assert_eq!(parts.size(), 450);
 }
 
 #[test]

@@ -44,6 +44,8 @@ pub(super) struct ShardProgress {
     demoted: Mutex<Vec<Demoted>>,
     /// Ended images that the shard keeps because other processes share their memory, and that were not taken.
     kept: Mutex<Vec<ImageId>>,
+    /// Images that have refused a reading of their profile, and that were not taken.
+    refused: Mutex<Vec<ImageId>>,
 }
 
 impl ShardProgress {
@@ -74,6 +76,16 @@ impl ShardProgress {
     /// Removes and returns the images that the shard keeps.
     pub(super) fn take_kept(&self) -> Vec<ImageId> {
         std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Adds images that have refused a reading of their profile.
+    pub(super) fn add_refused(&self, images: Vec<ImageId>) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).extend(images);
+    }
+
+    /// Removes and returns the images that have refused a reading of their profile.
+    pub(super) fn take_refused(&self) -> Vec<ImageId> {
+        std::mem::take(&mut self.refused.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn has_answered(&self) -> bool {

@@ -1,5 +1,6 @@
 //! Shard: applies the events of one source to one ledger.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -23,6 +24,10 @@ use crate::ledger::{BATCH, Demoted, Ledger, Settings, UserOf};
 /// Maximum number of records between two checks for commands: a few milliseconds of work.
 const DRAIN_LIMIT: usize = 16 * 1024;
 
+/// Maximum number of readings of profiles that wait: until the source is empty, which may not be for a while with many records,
+/// and then for the end of an earlier image.
+const MAX_WAITING: usize = 64;
+
 /// Shortest pause between polls of a source.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 /// Longest pause between polls of a source. A source with many records wakes its shard early, so a pause can be long
@@ -39,6 +44,8 @@ pub(super) enum Command {
     /// Ends the delta at this time. The delta has all events until this time that the shard finds when it next
     /// reads its source.
     Mark(Tick),
+    /// Applies these events of a reading of the image's profile when the source is empty.
+    Apply(ImageId, Vec<Event>),
     /// Ends these images when the source is empty.
     End(Arc<[(ImageId, ImageEnd, Tick)]>),
     /// Leaves the stacks of new images out of deltas until the image has this age.
@@ -87,6 +94,8 @@ pub(super) struct Shard<S> {
     unsent: Vec<EndedImage>,
     deltas: Option<DeltaSender>,
     accounts: Option<AccountSender>,
+    /// Readings of profiles to apply when the source is empty.
+    waiting: Vec<(ImageId, Vec<Event>)>,
     /// Images to end when the source is empty.
     to_end: Vec<(ImageId, ImageEnd, Tick)>,
 }
@@ -116,6 +125,7 @@ impl<S: Source> Shard<S> {
             unsent: Vec::new(),
             deltas: sinks.deltas.map(|sink| DeltaSender::new(number, sink)),
             accounts: sinks.accounts.map(AccountSender::new),
+            waiting: Vec::new(),
             to_end: Vec::new(),
         }
     }
@@ -129,6 +139,9 @@ impl<S: Source> Shard<S> {
                 return end.map(|end| self.finish(end));
             }
             let records = self.drain().records;
+            if records < DRAIN_LIMIT || self.waiting.len() > MAX_WAITING {
+                self.apply_waiting(false);
+            }
             if records < DRAIN_LIMIT {
                 self.end_images();
                 end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
@@ -184,6 +197,7 @@ impl<S: Source> Shard<S> {
                 Ok(Command::SetDropped(sums)) => {
                     sums.into_iter().for_each(|(demoted, sum)| self.ledger.set_dropped(demoted, sum));
                 }
+                Ok(Command::Apply(image, events)) => self.waiting.push((image, events)),
                 Ok(Command::End(images)) => self.to_end.extend_from_slice(&images),
                 Ok(Command::ReturnMemory) => self.source.return_memory(),
                 Err(TryRecvError::Disconnected) => return ControlFlow::Break(None),
@@ -196,7 +210,9 @@ impl<S: Source> Shard<S> {
         while self.drain().records > 0 {
             self.send_ended();
         }
+        self.apply_waiting(false);
         self.end_images();
+        self.apply_waiting(true);
         end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, |_| true);
         self.send_ended();
         let deltas = self.deltas.take().map(|deltas| deltas.finish(&mut self.ledger, now)).unwrap_or_default();
@@ -215,6 +231,46 @@ impl<S: Source> Shard<S> {
             others.iter().map(|&class| (class, self.ledger.snapshot(class, now))).collect();
         snapshots.insert(last, self.ledger.finish(last, now));
         Snapshots(snapshots)
+    }
+
+    /// Applies the readings of earlier [`Command::Apply`] commands. The others wait for the end of the image before, unless
+    /// `is_last` is true.
+    fn apply_waiting(&mut self, is_last: bool) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for (image, events) in std::mem::take(&mut self.waiting) {
+            match self.ledger.current(image.pid).ordinal.cmp(&image.ordinal) {
+                Ordering::Equal => events.iter().for_each(|event| self.apply(event)),
+                Ordering::Less if !is_last && self.waiting.len() < MAX_WAITING => self.waiting.push((image, events)),
+                Ordering::Less => self.ledger.add_loss(LossReason::ProfileUnread, 1),
+                Ordering::Greater => self.ledger.add_loss(LossReason::ProfileLate, 1),
+            }
+        }
+        let refused = self.ledger.take_refused();
+        if !refused.is_empty() {
+            self.progress.add_refused(refused);
+        }
+        self.set_progress();
+    }
+
+    /// Applies an event of a reading.
+    fn apply(&mut self, event: &Event) {
+        let is_before = |deltas: &DeltaSender| deltas.is_after_mark(event.tick);
+        end_at_marks(&mut self.deltas, &mut self.accounts, &mut self.ledger, is_before);
+        if let Some(accounts) = self.accounts.as_mut().filter(|accounts| accounts.is_after_split(event.tick)) {
+            accounts.take_at_splits(event.tick, &mut self.ledger);
+        }
+        self.ledger.apply(event);
+    }
+
+    fn set_progress(&self) {
+        self.progress.set(Progress {
+            events: self.ledger.events(),
+            live: self.ledger.live().bytes,
+            lost: self.ledger.losses().total(),
+            calls: self.calls,
+        });
     }
 
     /// Ends the images of earlier [`Command::End`] commands, and reports the images that the ledger keeps. The source
@@ -284,12 +340,7 @@ impl<S: Source> Shard<S> {
         compare_shares(&mut self.ledger, &self.progress, latest, S::user_of);
         self.batch = batch;
         self.ledger.add_loss(LossReason::BadRecord, drained.bad);
-        self.progress.set(Progress {
-            events: self.ledger.events(),
-            live: self.ledger.live().bytes,
-            lost: self.ledger.losses().total(),
-            calls: self.calls,
-        });
+        self.set_progress();
         self.delays.end(begin, Instant::now(), self.source.waited(), drained.records);
         drained
     }

@@ -1,6 +1,7 @@
 mod accounts;
 mod deltas;
 mod ended;
+mod readings;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
@@ -8,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use memtrace_common::wire::{ring_of, ring_of_memory};
 use memtrace_model::{
-    AbsAddr, AllocatorId, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PartKeys, Pid,
-    ReclaimKind, Stack, StackEnd, StackId, Stall, TagId, Tid, Touch,
+    AbsAddr, AllocatorId, Bytes, CgroupId, EventKind, Nanoseconds, Order, OutOfMemory, PAGE, PartKeys, Pid,
+    ProfileChange, ReclaimKind, Sample, SampleSum, Stack, StackEnd, StackId, Stall, TagId, Tid, Touch, rounding_key,
 };
 use proptest::prelude::*;
 
@@ -161,6 +162,8 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
         }
         match event.kind {
             EventKind::Alloc { address, .. }
+            | EventKind::SampledAlloc { address, .. }
+            | EventKind::SampledFree { address }
             | EventKind::Free { address, .. }
             | EventKind::RepeatedFree { address }
             | EventKind::Claim { address, .. }
@@ -173,6 +176,7 @@ fn sources(events: &[Event], shards: u32) -> Vec<FixedSource> {
                 rings[ring_of(main.0, u64::from(event.tid.0) << 4, shards) as usize].push_back(event.clone());
             }
             EventKind::Fault { .. }
+            | EventKind::HeapProfile { .. }
             | EventKind::MajorFault { .. }
             | EventKind::Rusage { .. }
             | EventKind::Fork { .. }
@@ -205,6 +209,17 @@ enum Action {
     Alloc {
         size: u64,
         stack: u64,
+    },
+    SampledAlloc {
+        size: u64,
+        stack: u64,
+    },
+    SampledFree,
+    /// Reads the profile of the process, with these numbers of samples.
+    Profile {
+        stack: u64,
+        alloc: u64,
+        free: u64,
     },
     Free,
     TentativeFree,
@@ -245,6 +260,9 @@ enum Action {
 fn any_step() -> impl Strategy<Value = Step> {
     let action = prop_oneof![
         8 => (0..100u64, 0..8u64).prop_map(|(size, stack)| Action::Alloc { size, stack }),
+        4 => (1..100u64, 0..8u64).prop_map(|(size, stack)| Action::SampledAlloc { size, stack }),
+        3 => Just(Action::SampledFree),
+        4 => (0..8u64, 0..4u64, 0..4u64).prop_map(|(stack, alloc, free)| Action::Profile { stack, alloc, free }),
         6 => Just(Action::Free),
         5 => Just(Action::TentativeFree),
         5 => Just(Action::UndoFree),
@@ -267,13 +285,15 @@ fn any_step() -> impl Strategy<Value = Step> {
     (1..3u32, 0..3u32, 1..12u64, action)
 }
 
-/// Returns the events of these steps. There are two constraints. An undo refers to the thread's last tentative free in the
+/// Returns the events of these steps. There are three constraints. An undo refers to the thread's last tentative free in the
 /// same memory: a thread cannot have two pending reallocs. The child of a fork shares no memory: the fork would end the share
-/// in one shard only.
+/// in one shard only. Nor do processes with profiles share memory: each profile is read once.
 fn events_of(steps: Vec<Step>) -> Vec<Event> {
     let mut events = Vec::new();
     let mut pending = BTreeMap::new();
     let mut sharers = BTreeSet::new();
+    let mut ordinals: BTreeMap<u32, u32> = BTreeMap::new();
+    let mut readings: BTreeMap<ImageId, u32> = BTreeMap::new();
     for (tick, (pid, thread, nth, action)) in steps.into_iter().enumerate() {
         let (tid, address) = (Tid(10 * pid + thread), AbsAddr(0x7000_0000 + nth * 48));
         // Pages with a distance of five pages, so that mappings of up to eight pages can overlap.
@@ -286,6 +306,26 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
                 allocator: AllocatorId::UNKNOWN,
                 tag: TagId::UNTAGGED,
             },
+            Action::SampledAlloc { size, stack } => EventKind::SampledAlloc {
+                address,
+                size: Bytes(size),
+                sample: Box::new(Sample::of_poisson(Bytes(size), Bytes(256), rounding_key(address, Tick(tick as u32)))),
+                stack: StackId(stack),
+                allocator: AllocatorId::UNKNOWN,
+                tag: TagId::UNTAGGED,
+            },
+            Action::SampledFree => EventKind::SampledFree { address },
+            Action::Profile { .. } if !sharers.is_empty() => continue,
+            Action::Profile { stack, alloc, free } => {
+                let ordinal = ordinals.get(&pid).copied().unwrap_or_default();
+                let image = ImageId { pid: Pid(pid), ordinal };
+                let reading = readings.entry(image).or_default();
+                *reading += 1;
+                let sum = |samples| SampleSum::of_poisson(samples, Bytes(nth * 8), Bytes(256), nth);
+                let (stack, allocator) = (StackId(stack), AllocatorId::UNKNOWN);
+                let changes = [ProfileChange { stack, allocator, alloc: sum(alloc), free: sum(free) }].into();
+                EventKind::HeapProfile { image, reading: *reading - 1, changes }
+            }
             Action::Free => EventKind::Free { address, is_last: tick % 2 == 0 },
             Action::TentativeFree => {
                 pending.insert(tid, address);
@@ -342,6 +382,9 @@ fn events_of(steps: Vec<Step>) -> Vec<Event> {
             Action::Exec => EventKind::Exec,
             Action::Exit => EventKind::Exit,
         };
+        if matches!(kind, EventKind::Exec | EventKind::Exit) {
+            *ordinals.entry(pid).or_default() += 1;
+        }
         // A process that gets other memory has no pending call.
         let changed = match kind {
             EventKind::Share { child, .. } => Some(child),

@@ -117,6 +117,29 @@ fn exec_of_an_unknown_process_starts_its_second_image() {
 }
 
 #[test]
+fn exec_of_another_thread_follows_the_exit_of_the_first_one() {
+    let exec = |at| event(7, ProcessEventKind::Exec { comm: String::from("true"), at });
+    let registry = registry_of([
+        mapped(7, 0x1000, 0x2000, 0, "/first"),
+        event(7, ProcessEventKind::Exited { at: Tick(3) }),
+        exec(Tick(3)),
+        mapped(7, 0x1000, 0x2000, 0, "/second"),
+        event(7, ProcessEventKind::Exited { at: Tick(5) }),
+        event(7, ProcessEventKind::Forked { parent: Pid(3), at: Tick(6) }),
+        exec(Tick(7)),
+    ]);
+    let lives: Vec<_> = registry.images().iter().map(|(id, image)| (id.ordinal, image.start, image.ended)).collect();
+    let expected = [
+        (0, ImageStart::Unseen, Some((ImageEnd::Exec, Tick(3)))),
+        (1, ImageStart::Exec(Tick(3)), Some((ImageEnd::Exit, Tick(5)))),
+        (2, ImageStart::Fork(Tick(6)), Some((ImageEnd::Exec, Tick(7)))),
+        (3, ImageStart::Exec(Tick(7)), None),
+    ];
+    assert_eq!(lives, expected);
+    assert_eq!(registry.images()[&id(7, 1)].mappings, [mapping(0x1000, 0x2000, 0, "/second")]);
+}
+
+#[test]
 fn a_reused_pid_names_another_image() {
     let registry = registry_of([
         mapped(7, 0x1000, 0x2000, 0, "/first"),

@@ -308,6 +308,9 @@ fn limit_age(usage: &mut Quantities, details: &BTreeMap<(DetailKind, u32), u64>)
         .with_amount(Quantity::LiveBytes, amount(DetailKind::OldLiveBytes, DetailKind::OldLiveCount))
         .with_amount(Quantity::ExitBytes, amount(DetailKind::OldExitBytes, DetailKind::OldExitCount))
         .with_free(free);
+    for (kind, quantity) in DetailKind::OLD_SPREAD {
+        usage[quantity] = value(kind);
+    }
 }
 
 fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>) {
@@ -315,6 +318,7 @@ fn set_values(usage: &mut ImageUsage, values: &BTreeMap<(ImageValue, u32), u64>)
     let value = |kind| known(kind).unwrap_or_default();
     usage.unmatched_frees = value(ImageValue::UnmatchedFrees);
     usage.repeated_frees = value(ImageValue::RepeatedFrees);
+    usage.unmatched_samples = value(ImageValue::UnmatchedSamples);
     usage.shares_memory_of = known(ImageValue::SharesMemoryOf).and_then(|pid| u32::try_from(pid).ok()).map(Pid);
     usage.demotion = Demotion {
         at: Tick(u32::try_from(value(ImageValue::DemotedAt)).unwrap_or(u32::MAX)),

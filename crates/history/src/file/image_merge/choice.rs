@@ -2,6 +2,7 @@
 
 use rusqlite::{Connection, Result, Transaction};
 
+use crate::file::wrapping::{wrapping_add, wrapping_sum};
 use crate::merge_smallest::{FEWEST, ImageSizes, small_images};
 
 /// Maximum number of groups. If more are needed, images share coarser groups. The group `other programs` can exceed
@@ -49,22 +50,27 @@ pub(super) fn remove_tables(connection: &Connection) -> Result<()> {
     connection.execute_batch(REMOVE_TABLES)
 }
 
-/// Sets the sizes of the images in `temp.image_size`, by one scan of each table of changes. CROSS JOIN and the unary +
-/// keep SQLite from looking up the changes of each image. 301 is `stalled_ns`.
-const SET_SIZES: &str = "
-    UPDATE temp.image_size SET exit_bytes = held, alloc_bytes = allocated FROM
-        (SELECT total.image AS owner, sum(exit_bytes) AS held, sum(alloc_bytes) AS allocated
-            FROM change CROSS JOIN total ON total.id = change.total
-            WHERE +total.image IN (SELECT image FROM temp.image_size) GROUP BY total.image)
-        WHERE owner = image;
-    UPDATE temp.image_size SET alloc_bytes = alloc_bytes + allocated FROM
-        (SELECT image AS owner, sum(alloc_bytes) AS allocated FROM process_interval
-            WHERE +image IN (SELECT image FROM temp.image_size) GROUP BY image)
-        WHERE owner = image;
-    UPDATE temp.image_size SET stall_ns = stalled FROM
-        (SELECT image AS owner, sum(value) AS stalled FROM stall_change
-            WHERE quantity = 301 AND +image IN (SELECT image FROM temp.image_size) GROUP BY image)
-        WHERE owner = image;";
+/// Returns the statements that set the sizes of the images in `temp.image_size`, by one scan of each table of changes.
+/// CROSS JOIN and the unary + keep SQLite from looking up the changes of each image. 301 is `stalled_ns`.
+fn set_sizes() -> String {
+    let [held, allocated, stalled] = ["exit_bytes", "alloc_bytes", "value"].map(wrapping_sum);
+    let all_allocated = wrapping_add("alloc_bytes", "allocated");
+    format!(
+        "UPDATE temp.image_size SET exit_bytes = held, alloc_bytes = allocated FROM
+            (SELECT total.image AS owner, {held} AS held, {allocated} AS allocated
+                FROM change CROSS JOIN total ON total.id = change.total
+                WHERE +total.image IN (SELECT image FROM temp.image_size) GROUP BY total.image)
+            WHERE owner = image;
+        UPDATE temp.image_size SET alloc_bytes = {all_allocated} FROM
+            (SELECT image AS owner, {allocated} AS allocated FROM process_interval
+                WHERE +image IN (SELECT image FROM temp.image_size) GROUP BY image)
+            WHERE owner = image;
+        UPDATE temp.image_size SET stall_ns = stalled FROM
+            (SELECT image AS owner, {stalled} AS stalled FROM stall_change
+                WHERE quantity = 301 AND +image IN (SELECT image FROM temp.image_size) GROUP BY image)
+            WHERE owner = image;"
+    )
+}
 
 /// Fills `temp.old_image` with the older half of the ended images, except for the largest by each measure. Images
 /// that the OOM killer ended count as the largest. Returns false if there are too few images.
@@ -87,7 +93,7 @@ pub(super) fn choose_images(transaction: &Transaction<'_>, unfinished: impl Iter
         ),
         [older],
     )?;
-    transaction.execute_batch(SET_SIZES)?;
+    transaction.execute_batch(&set_sizes())?;
     let mut insert = transaction.prepare("INSERT INTO temp.old_image VALUES (?, NULL, NULL)")?;
     for image in small_images(&sizes(transaction)?) {
         insert.execute([image])?;

@@ -12,6 +12,7 @@ use crate::book::Book as _;
 use crate::boundaries::Boundary;
 use crate::file::error::Error;
 use crate::file::quantities::class_number;
+use crate::file::wrapping::wrapping_sum;
 use crate::interval::{RecordedImage, Subject};
 use crate::memory_timeline::MemoryTimelineBuilder;
 
@@ -69,9 +70,12 @@ fn add_usage(
     rows: &Rows,
     images: &BTreeMap<ImageId, RecordedImage>,
 ) -> Result<(), Error> {
-    let sql = "SELECT total.image, sum(live_bytes), sum(alloc_bytes) FROM change JOIN total ON total.id = change.total
-        WHERE total.class = ? AND change.interval > ? AND change.interval <= ? GROUP BY 1";
-    recording.connection.each_row(sql, params![class_number(class), from.id, to.id], |row| {
+    let [of_live, of_alloc] = ["live_bytes", "alloc_bytes"].map(wrapping_sum);
+    let sql = format!(
+        "SELECT total.image, {of_live}, {of_alloc} FROM change JOIN total ON total.id = change.total
+            WHERE total.class = ? AND change.interval > ? AND change.interval <= ? GROUP BY 1"
+    );
+    recording.connection.each_row(&sql, params![class_number(class), from.id, to.id], |row| {
         let (live, allocated): (i64, i64) = (row.get(1)?, row.get(2)?);
         if let Some(&id) = rows.images.get(&row.get(0)?) {
             timeline.add_change(class, id, live.cast_unsigned(), allocated.cast_unsigned());

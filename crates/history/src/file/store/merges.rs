@@ -235,6 +235,12 @@ impl Store {
     pub(in crate::file) fn compact_always(&mut self) {
         while self.compact_above(0, false).unwrap() {}
     }
+
+    /// Does all merges that a file at its limit would do, in a file of any size.
+    #[cfg(test)]
+    pub(in crate::file) fn compact_forcibly(&mut self) {
+        while self.compact_above(0, true).unwrap() {}
+    }
 }
 
 /// Returns the value of `started`; `None` if it failed because the file has no room.

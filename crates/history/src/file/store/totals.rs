@@ -34,8 +34,9 @@ pub(super) fn write(
     Ok(())
 }
 
-const INSERT_DETAIL: &str =
-    "INSERT INTO detail VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET value = value + excluded.value";
+fn insert_detail() -> String {
+    format!("INSERT INTO detail VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET {}", add_value())
+}
 
 struct Rows<'a, 't> {
     transaction: &'a Transaction<'t>,
@@ -72,7 +73,7 @@ impl Rows<'_, '_> {
             amounts(),
             add_amounts()
         ))?;
-        let mut rare = self.transaction.prepare_cached(INSERT_DETAIL)?;
+        let mut rare = self.transaction.prepare_cached(&insert_detail())?;
         for (total, Change { usage, .. }) in changes {
             let numbers = Quantity::columns().map(|quantity| usage[quantity].cast_signed());
             row.execute(params_from_iter([self.interval, total].into_iter().chain(numbers)))?;
@@ -84,7 +85,7 @@ impl Rows<'_, '_> {
     }
 
     fn write_details(&mut self, content: &Interval) -> Result<()> {
-        let mut row = self.transaction.prepare_cached(INSERT_DETAIL)?;
+        let mut row = self.transaction.prepare_cached(&insert_detail())?;
         for detail in &content.details {
             let total = self.total(&detail.key)?;
             row.execute(params![self.interval, total, detail.kind.number(), detail.index, detail.value.cast_signed()])?;

@@ -266,6 +266,30 @@ fn sums_and_counts_are_exact_after_each_step_of_a_merge() {
 }
 
 #[test]
+fn processes_with_forged_sizes_are_merged() {
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    let mut store = empty_store(&path, Bytes(1 << 30));
+    let forged = Amount { bytes: Bytes(1 << 62), count: 1 };
+    let usage = Quantities::ZERO.with_amount(Quantity::ExitBytes, forged).with_amount(Quantity::AllocBytes, forged);
+    let with_forged = |at| {
+        let mut interval = second(at, 50);
+        // The two sums of each process exceed 2^63.
+        let numbers = (at * 50..(at + 1) * 50).flat_map(|number| [(number, 7), (number, 8)]);
+        interval.changes.extend(numbers.map(|(number, path)| change(id(number), path, StackEnd::Complete, usage)));
+        interval
+    };
+    let all: Vec<_> = (0..4).map(with_forged).collect();
+    all.iter().for_each(|interval| store.write(interval, 1, None).unwrap());
+    assert!(store.merge_images().unwrap());
+    while store.compact(false).unwrap() {}
+    store.finish().unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(read(&recording, recording.end()), fed(&all));
+    assert!(recording.images(recording.end()).unwrap().len() < 200);
+}
+
+#[test]
 fn processes_with_later_changes_are_not_merged() {
     let directory = Scratch::in_memory();
     let path = directory.path("run.memtrace");

@@ -72,6 +72,11 @@ fn usage() -> impl Strategy<Value = Quantities> {
             .with(Quantity::MajorFaults, rest.3)
             .with(Quantity::LiveVariance, rest.4)
             .with(Quantity::AllocVariance, rest.5)
+            .with(Quantity::HeldSamples, rest.0)
+            .with(Quantity::AllocSamples, rest.3)
+            .with(Quantity::HeldBytesVariance, rest.1)
+            .with(Quantity::HeldBytesVarianceHigh, rest.4)
+            .with(Quantity::AllocCountVarianceHigh, rest.5)
     })
 }
 
@@ -97,7 +102,12 @@ fn stalls() -> impl Strategy<Value = StallChange> {
 fn changes() -> impl Strategy<Value = Interval> {
     let details = prop::sample::select(vec![DetailKind::EpochLiveBytes, DetailKind::Lifetime, DetailKind::Size]);
     let details = (key(), details, 0_u32..5, number());
-    let values = prop::sample::select(vec![ImageValue::Peak, ImageValue::UnmatchedFrees, ImageValue::ResidentBefore]);
+    let values = prop::sample::select(vec![
+        ImageValue::Peak,
+        ImageValue::UnmatchedFrees,
+        ImageValue::UnmatchedSamples,
+        ImageValue::ResidentBefore,
+    ]);
     let values = (1_u32..4, prop::sample::select(EventClass::ALL), values, 0_u32..3, number());
     let losses = prop::collection::vec((prop::sample::select(LossReason::ALL), 0_u64..1000), 0..3);
     (

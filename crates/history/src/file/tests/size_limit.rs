@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use harness::Scratch;
-use memtrace_model::{Amount, Bytes, EventClass, ImageId, Quantities, Quantity, StackEnd};
+use memtrace_model::{Amount, Bytes, EventClass, ImageId, MemoryCounter, Quantities, Quantity, StackEnd};
 use proptest::prelude::*;
 
 use super::sample_intervals::{allocated, header, image, intervals, second};
@@ -223,11 +223,26 @@ fn steps_of_a_merge_are_short() {
     assert!(longest < Duration::from_secs(2), "{longest:?}");
 }
 
+/// Multiplies the changes by a power of two.
+fn multiply(interval: &mut Interval, shift: u32) {
+    for change in &mut interval.changes {
+        let mut usage = Quantities::ZERO;
+        change.usage.iter().for_each(|(quantity, value)| usage[quantity] = value << shift);
+        change.usage = usage;
+    }
+    interval.details.iter_mut().for_each(|detail| detail.value <<= shift);
+    interval.image_changes.iter_mut().for_each(|change| change.value <<= shift);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn merged_boundaries_have_exact_totals(intervals in intervals(25..60), marked in prop::collection::vec(0_usize..60, 0..4)) {
+    fn merged_boundaries_have_exact_totals(
+        intervals in intervals(25..60),
+        marked in prop::collection::vec(0_usize..60, 0..4),
+        shift in prop::sample::select(vec![0_u32, 23]),
+    ) {
         let directory = Scratch::in_memory();
         let path = directory.path("run.memtrace");
         let mut store = empty_store(&path, Bytes(1 << 30));
@@ -235,6 +250,7 @@ proptest! {
         for (index, interval) in all.iter_mut().enumerate() {
             let sampled = second(index as u64 % 7);
             (interval.images, interval.samples, interval.facts) = (sampled.images, sampled.samples, sampled.facts);
+            multiply(interval, shift);
             if marked.contains(&index) {
                 let mark = Mark { at: interval.span.end, text: index.to_string(), epoch: index as u32 + 1 };
                 interval.marks = vec![mark];
@@ -260,6 +276,46 @@ proptest! {
             prop_assert!(ends.contains(&(index + 1)));
         }
     }
+}
+
+#[test]
+fn sums_of_forged_numbers_wrap_in_all_merges() {
+    const SECONDS: u64 = 41;
+    const STACKS: u32 = 41;
+    let directory = Scratch::in_memory();
+    let path = directory.path("run.memtrace");
+    let mut store = empty_store(&path, Bytes(1 << 30));
+    for at in 0..SECONDS {
+        let mut interval = busy_second(at, 0);
+        // In each second, each stack allocates 2^62 bytes in 2^58 blocks.
+        interval.changes = (1..=STACKS).map(|path| allocated(1, path, 1 << 58)).collect();
+        for change in &mut interval.changes {
+            change.usage[Quantity::AllocBytesVarianceHigh] = (1 << 63) - 1;
+        }
+        let value = |kind| ImageChange { image: image(1), class: EventClass::Heap, kind, index: 0, value: 3 << 61 };
+        interval.image_changes = vec![value(ImageValue::DroppedBytes)];
+        store.write(&interval, 1, None).unwrap();
+        if at == 20 {
+            store.compact_always();
+        }
+    }
+    store.compact_forcibly();
+    store.finish().unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert!(recording.intervals().len() < SECONDS as usize);
+    let totals = recording.totals(Boundary::START, recording.end()).unwrap();
+    assert!(totals.stacks.iter().any(|stack| stack.key.end == StackEnd::Merged));
+    let all: Quantities = totals.stacks.iter().map(|stack| stack.usage.additive()).sum();
+    // 1,681 times 2^62 and 2^58, without multiples of 2^64: 1681 = 26 · 64 + 17.
+    let live = Amount { bytes: Bytes(1 << 62), count: 17 << 58 };
+    assert_eq!((all.live(), all.alloc()), (live, live));
+    // 1,681 times 2^63 is 2^63.
+    assert_eq!(all[Quantity::AllocBytesVarianceHigh], (1 << 63) - 1681);
+    // 41 times 3 · 2^61: 123 = 15 · 8 + 3.
+    assert_eq!(totals.images[&(image(1), EventClass::Heap)][&(ImageValue::DroppedBytes, 0)], 3 << 61);
+    let whole = Duration::ZERO..Duration::from_secs(SECONDS);
+    let timeline = recording.memory_over_time(recording.end()).unwrap().finish(EventClass::Heap, 1, &whole);
+    assert_eq!(timeline.total[&MemoryCounter::Live].last(), Some(1 << 62));
 }
 
 #[test]

@@ -1,19 +1,22 @@
 //! Blocks that the heap of a demoted process does not follow.
 
-use memtrace_model::{AbsAddr, Amount, Bytes, Demotion, StackId, StackKey, Tick, Tid};
+use memtrace_model::{Amount, Bytes, Demotion, StackId, StackKey, Tick, Tid};
 
-use super::{Heap, change_epoch, count_size};
+use super::{Heap, NewBlock, change_epoch, count_size};
 use crate::ledger::block::{Block, SIZE_CLASSES, size_class};
 use crate::ledger::budget::Budget;
+use crate::ledger::samples::{amount_of, blocks_of};
 use crate::ledger::tentative_free::UnknownFree;
 
 impl Heap {
-    /// Returns the number of live blocks in each class of sizes. A failed realloc can leave blocks below the minimum
-    /// size. They count in the lowest class that is followed.
+    /// Returns the number of live blocks in each class of sizes, as they count towards the limit. A failed realloc can
+    /// leave blocks below the minimum size. They count in the lowest class that is followed.
     pub(in crate::ledger) fn size_classes(&self) -> [u64; SIZE_CLASSES] {
         let mut counts = [0; SIZE_CLASSES];
         let lowest = size_class(self.demotion.min_size);
-        self.blocks.iter().for_each(|block| counts[size_class(block.size).max(lowest)] += 1);
+        for block in self.blocks.iter() {
+            counts[size_class(block.size).max(lowest)] += blocks_of(self.samples.get(block));
+        }
         counts
     }
 
@@ -22,17 +25,21 @@ impl Heap {
         if min_size <= self.demotion.min_size {
             return;
         }
-        let Self { blocks, totals, accounts, demotion, .. } = self;
+        let Self { blocks, samples, totals, accounts, demotion, .. } = self;
         demotion.min_size = min_size;
         demotion.at = if demotion.at == Tick(0) { at } else { demotion.at };
         blocks.remove_if(
             |block| block.size < min_size,
             |block| {
-                let amount = Amount::one(block.size);
-                accounts.free(totals, &block, None, at, budget);
+                let sample = samples.remove(&block);
+                let amount = amount_of(&block, sample.as_ref());
+                accounts.free(totals, &block, amount, None, at, budget);
                 totals.free(block.stack, amount);
+                if let Some(sample) = &sample {
+                    totals.subtract_live_spread(block.stack, sample.spread());
+                }
                 change_epoch(totals, &block, Amount::default() - amount, budget);
-                budget.remove_live(amount);
+                budget.remove_live(blocks_of(sample.as_ref()), amount);
                 demotion.dropped += amount;
             },
         );
@@ -40,22 +47,19 @@ impl Heap {
 
     /// Counts a new block that is not followed.
     #[cold]
-    pub(super) fn alloc_dropped(
-        &mut self,
-        address: AbsAddr,
-        size: Bytes,
-        key: StackKey,
-        tid: Tid,
-        tick: Tick,
-        budget: &mut Budget,
-    ) {
+    pub(super) fn alloc_dropped(&mut self, new: NewBlock<'_>, key: StackKey, budget: &mut Budget) {
+        let NewBlock { address, size, sample, tid, tick } = new;
         let stack = self.totals.index_or_insert(key, budget);
         let block = Block::new(address, tid, size, stack, tick);
-        self.totals.add_dropped(stack, Amount::one(size));
-        self.accounts.alloc(&self.totals, &block, budget);
-        self.accounts.free(&self.totals, &block, None, tick, budget);
-        count_size(&mut self.totals, &block, budget);
-        self.demotion.dropped += Amount::one(size);
+        let amount = amount_of(&block, sample);
+        self.totals.add_dropped(stack, amount);
+        if let Some(sample) = sample {
+            self.totals.add_dropped_spread(stack, sample.spread(), budget);
+        }
+        self.accounts.alloc(&self.totals, &block, amount, budget);
+        self.accounts.free(&self.totals, &block, amount, None, tick, budget);
+        count_size(&mut self.totals, &block, amount, budget);
+        self.demotion.dropped += amount;
     }
 
     /// Counts blocks that the BPF programs have dropped. Their stacks are not known.

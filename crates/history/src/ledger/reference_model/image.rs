@@ -1,15 +1,36 @@
 //! Image of the reference model.
 
-use memtrace_model::Log2;
+use memtrace_model::{Log2, Variance};
 
 use super::*;
 
 #[derive(Clone, Copy)]
 pub(super) struct ReferenceBlock {
     pub(super) size: u64,
+    pub(super) sample: Option<Sample>,
     pub(super) key: StackKey,
     pub(super) tick: u32,
     pub(super) tid: Tid,
+}
+
+impl ReferenceBlock {
+    /// Returns the bytes and blocks that the block stands for.
+    pub(super) fn amount(&self) -> Amount {
+        self.sample.map_or(Amount::one(Bytes(self.size)), |sample| sample.amount)
+    }
+
+    /// Returns the size of the block in the limit of blocks.
+    pub(super) fn blocks(&self) -> u64 {
+        if self.sample.is_some() { 4 } else { 1 }
+    }
+}
+
+/// Profile that the target keeps.
+#[derive(Default)]
+pub(super) struct ReferenceProfile {
+    pub(super) readings: u32,
+    pub(super) live: BTreeMap<StackKey, SampleSum>,
+    pub(super) alloc: BTreeMap<StackKey, Vec<SampleSum>>,
 }
 
 #[derive(Default)]
@@ -19,14 +40,18 @@ pub(super) struct ReferenceImage {
     pub(super) alloc: BTreeMap<StackKey, Amount>,
     pub(super) free: BTreeMap<StackKey, Amount>,
     pub(super) temporary: BTreeMap<StackKey, Amount>,
-    /// Sizes of all allocated blocks in bytes.
-    pub(super) sizes: BTreeMap<StackKey, Vec<u64>>,
-    /// Lifetimes of the freed blocks in ticks.
-    pub(super) lifetimes: BTreeMap<StackKey, Vec<u32>>,
+    /// Samples of all allocated blocks that are sampled.
+    pub(super) samples: BTreeMap<StackKey, Vec<Sample>>,
+    pub(super) profile: ReferenceProfile,
+    /// Sizes of all allocated blocks in bytes, each with the number of blocks that it stands for.
+    pub(super) sizes: BTreeMap<StackKey, Vec<(u64, u64)>>,
+    /// Lifetimes of the freed blocks in ticks, each with the number of blocks that it stands for.
+    pub(super) lifetimes: BTreeMap<StackKey, Vec<(u32, u64)>>,
     /// Stacks that arrived while the image ran.
     pub(super) stacks: BTreeMap<StackId, Stack>,
     pub(super) unmatched: u64,
     pub(super) repeated: u64,
+    pub(super) unmatched_samples: u64,
     pub(super) merged: u64,
     pub(super) has_forgotten: bool,
     pub(super) peak: u64,
@@ -42,30 +67,58 @@ impl ReferenceImage {
     pub(super) fn live_by_stack(&self, counts: impl Fn(&ReferenceBlock) -> bool) -> BTreeMap<StackKey, Amount> {
         let mut sums = BTreeMap::new();
         for block in self.live.values().filter(|block| counts(block)) {
-            *sums.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+            *sums.entry(block.key).or_default() += block.amount();
+        }
+        sums
+    }
+
+    /// Returns the live amounts of blocks and of the profile.
+    pub(super) fn all_live(&self) -> BTreeMap<StackKey, Amount> {
+        let mut sums = self.live_by_stack(|_| true);
+        for (key, live) in &self.profile.live {
+            *sums.entry(*key).or_default() += live.amount;
         }
         sums
     }
 
     pub(super) fn recount_peak(&mut self) {
-        let live: u64 = self.live.values().map(|block| block.size).sum();
+        let by_stack = self.all_live();
+        let live: u64 = by_stack.values().map(|live| live.bytes.0).sum();
         if live > self.peak {
             self.peak = live;
-            self.at_peak = self.live_by_stack(|_| true).into_iter().map(|(id, live)| (id, live.bytes.0)).collect();
+            self.at_peak = by_stack.into_iter().map(|(id, live)| (id, live.bytes.0)).collect();
         }
+    }
+
+    /// Frees a part of the profile's live amount of a stack. Returns the part that the stack does not have.
+    pub(super) fn free_profiled(&mut self, key: StackKey, free: SampleSum) -> SampleSum {
+        let Some(live) = self.profile.live.get_mut(&key) else { return free };
+        let [Amount { bytes, count }, has] = [free.amount, live.amount];
+        if bytes <= has.bytes && count <= has.count && free.amount != has {
+            *live -= free;
+            *self.free.entry(key).or_default() += free.amount;
+            return SampleSum::default();
+        }
+        // Nothing remains live, so no spread remains either.
+        *self.free.entry(key).or_default() += has;
+        let mut rest = free - std::mem::take(live);
+        rest.amount =
+            Amount { bytes: Bytes(bytes.0.saturating_sub(has.bytes.0)), count: count.saturating_sub(has.count) };
+        rest
     }
 
     pub(super) fn free(&mut self, address: AbsAddr, tick: Tick) -> Option<ReferenceBlock> {
         let block = self.live.remove(&address)?;
-        *self.free.entry(block.key).or_default() += Amount::one(Bytes(block.size));
-        self.lifetimes.entry(block.key).or_default().push(tick.0.saturating_sub(block.tick));
+        *self.free.entry(block.key).or_default() += block.amount();
+        let lifetime = tick.0.saturating_sub(block.tick);
+        self.lifetimes.entry(block.key).or_default().push((lifetime, block.amount().count));
         Some(block)
     }
 
     /// Counts a block that is about to be freed, and returns true if it is temporary.
     pub(super) fn add_temporary(&mut self, address: AbsAddr, tid: Tid, is_last: bool) -> bool {
         let Some(block) = self.live.get(&address).filter(|block| is_last && block.tid == tid) else { return false };
-        *self.temporary.entry(block.key).or_default() += Amount::one(Bytes(block.size));
+        *self.temporary.entry(block.key).or_default() += block.amount();
         true
     }
 
@@ -84,14 +137,20 @@ impl ReferenceImage {
     fn usage(&self, ended: Option<ImageEnd>, now: Tick, settings: &Settings) -> ImageUsage {
         let age_of = |block: &ReferenceBlock| now.0.checked_sub(block.tick).map(|ticks| Tick(ticks).since_start());
         let counts = |block: &ReferenceBlock| settings.older.is_none_or(|older| age_of(block) >= Some(older));
-        let everything = self.live_by_stack(|_| true);
-        let held = if ended == Some(ImageEnd::Exec) { BTreeMap::new() } else { self.live_by_stack(counts) };
+        let everything = self.all_live();
+        let held = match (ended, settings.older) {
+            (Some(ImageEnd::Exec), _) => BTreeMap::new(),
+            (_, None) => self.all_live(),
+            // The blocks of a profile have no ages.
+            (_, Some(_)) => self.live_by_stack(counts),
+        };
         let (live, exit) = if ended.is_none() { (held, BTreeMap::new()) } else { (BTreeMap::new(), held) };
         let (unmatched_frees, repeated_frees, merged_stacks) = (self.unmatched, self.repeated, self.merged);
         let mut usage = ImageUsage {
             ended,
             unmatched_frees,
             repeated_frees,
+            unmatched_samples: self.unmatched_samples,
             merged_stacks,
             has_forgotten: self.has_forgotten,
             ..ImageUsage::default()
@@ -100,41 +159,58 @@ impl ReferenceImage {
         for (&id, &alloc) in &self.alloc {
             let of_stack = |amounts: &BTreeMap<StackKey, Amount>| amounts.get(&id).copied().unwrap_or_default();
             let at_peak = if settings.track_peak { self.at_peak.get(&id).copied().unwrap_or(0) } else { 0 };
-            let numbers = Quantities::ZERO
+            let mut numbers = Quantities::ZERO
                 .with_amount(Quantity::LiveBytes, of_stack(&live))
                 .with_amount(Quantity::ExitBytes, of_stack(&exit))
                 .with_amount(Quantity::AllocBytes, alloc)
                 .with_amount(Quantity::TemporaryBytes, of_stack(&self.temporary))
                 .with_amount(Quantity::DiscardedBytes, of_stack(&discarded))
                 .with_free(of_stack(&self.free));
+            let allocated = self.samples.get(&id).into_iter().flatten().copied();
+            allocated.for_each(|sample| add_sample(&mut numbers, OF_ALLOC, sample));
+            let is_held = |block: &&ReferenceBlock| block.key == id && counts(block);
+            if ended != Some(ImageEnd::Exec) {
+                let held = self.live.values().filter(is_held).filter_map(|block| block.sample);
+                held.for_each(|sample| add_sample(&mut numbers, OF_HELD, sample));
+            }
+            let profiled = self.profile.alloc.get(&id).into_iter().flatten();
+            let alloc = profiled.fold(SampleSum::default(), |mut sum, one| {
+                sum += *one;
+                sum
+            });
+            let in_profile = ended != Some(ImageEnd::Exec) && settings.older.is_none();
+            let held = self.profile.live.get(&id).copied().filter(|_| in_profile).unwrap_or_default();
+            numbers += Quantities::ZERO.with_spreads(held.spread, alloc.spread);
             usage.total += numbers;
             usage.by_stack.insert(id, numbers.with(Quantity::AtPeakBytes, at_peak));
         }
         if settings.lifetimes {
             let ages = self.live.values().filter(|_| ended != Some(ImageEnd::Exec));
-            let ages = ages.map(|block| (block.key, now.0.saturating_sub(block.tick)));
+            let ages = ages.map(|block| (block.key, now.0.saturating_sub(block.tick), block.amount().count));
             usage.histograms = self.histograms(ages.collect());
         }
         usage.peak = settings.track_peak.then_some(Bytes(self.peak));
         usage
     }
 
-    fn histograms(&self, ages: Vec<(StackKey, u32)>) -> BTreeMap<StackKey, BlockHistograms> {
-        let mut counts: BTreeMap<StackKey, Vec<(BlockQuantity, u32)>> = BTreeMap::new();
+    fn histograms(&self, ages: Vec<(StackKey, u32, u64)>) -> BTreeMap<StackKey, BlockHistograms> {
+        let mut counts: BTreeMap<StackKey, Vec<(BlockQuantity, u32, u64)>> = BTreeMap::new();
         // The logarithm is the number of times that the value can be halved.
         let log2 = |value: u64| (0..64).rev().find(|log2| value >> log2 != 0).unwrap_or(0);
         let log2_ns = |ticks: u32| if ticks == 0 { 19 } else { log2(u64::from(ticks) << 20) };
         for (key, sizes) in &self.sizes {
-            counts.entry(*key).or_default().extend(sizes.iter().map(|size| (BlockQuantity::Size, log2(*size))));
+            let sizes = sizes.iter().map(|&(size, count)| (BlockQuantity::Size, log2(size), count));
+            counts.entry(*key).or_default().extend(sizes);
         }
         for (key, times) in &self.lifetimes {
-            counts.entry(*key).or_default().extend(times.iter().map(|time| (BlockQuantity::Lifetime, log2_ns(*time))));
+            let times = times.iter().map(|&(time, count)| (BlockQuantity::Lifetime, log2_ns(time), count));
+            counts.entry(*key).or_default().extend(times);
         }
-        for (key, age) in ages {
-            counts.entry(key).or_default().push((BlockQuantity::Age, log2_ns(age)));
+        for (key, age, count) in ages {
+            counts.entry(key).or_default().push((BlockQuantity::Age, log2_ns(age), count));
         }
         let histograms = |counts: Vec<_>| {
-            let count = |(quantity, log2)| (quantity, Log2::from_number(log2).unwrap(), 1);
+            let count = |(quantity, log2, count)| (quantity, Log2::from_number(log2).unwrap(), count);
             counts.into_iter().map(count).collect::<BlockHistograms>()
         };
         let all = counts.into_iter().map(|(key, counts)| (key, histograms(counts)));
@@ -145,8 +221,15 @@ impl ReferenceImage {
         self.alloc.keys().copied().filter(|&key| is_limited(key))
     }
 
+    /// Returns the size of the stacks in the limit of stacks. A stack with samples counts as two.
+    pub(super) fn used_totals(&self) -> usize {
+        let has_samples = |key| self.samples.get(&key).is_some_and(|samples| !samples.is_empty());
+        let has_profile = |key| self.profile.alloc.get(&key).is_some_and(|alloc| !alloc.is_empty());
+        self.limited().map(|key| if has_samples(key) || has_profile(key) { 2 } else { 1 }).sum()
+    }
+
     pub(super) fn is_live(&self, has: impl Fn(StackKey) -> bool) -> bool {
-        self.live.values().any(|block| has(block.key))
+        self.all_live().into_iter().any(|(key, live)| live != Amount::default() && has(key))
     }
 
     pub(super) fn with_frames(&self) -> impl Iterator<Item = StackId> {
@@ -183,6 +266,10 @@ impl ReferenceImage {
             let amount = amounts.remove(&key).unwrap_or_default();
             *amounts.entry(other).or_default() += amount;
         }
+        let samples = self.samples.remove(&key).unwrap_or_default();
+        self.samples.entry(other).or_default().extend(samples);
+        let profiled = self.profile.alloc.remove(&key).unwrap_or_default();
+        self.profile.alloc.entry(other).or_default().extend(profiled);
         let sizes = self.sizes.remove(&key).unwrap_or_default();
         self.sizes.entry(other).or_default().extend(sizes);
         let lifetimes = self.lifetimes.remove(&key).unwrap_or_default();
@@ -192,6 +279,18 @@ impl ReferenceImage {
     }
 
     fn has_usage(&self) -> bool {
-        !self.alloc.is_empty() || self.unmatched > 0 || self.repeated > 0
+        !self.alloc.is_empty() || self.unmatched > 0 || self.repeated > 0 || self.unmatched_samples > 0
     }
+}
+
+/// Quantities of the number of samples, and of the variances of bytes and blocks.
+type SampleQuantities = (Quantity, [Variance; 2]);
+
+const OF_ALLOC: SampleQuantities = (Quantity::AllocSamples, [Variance::AllocBytes, Variance::AllocCount]);
+const OF_HELD: SampleQuantities = (Quantity::HeldSamples, [Variance::HeldBytes, Variance::HeldCount]);
+
+fn add_sample(numbers: &mut Quantities, (samples, [bytes, count]): SampleQuantities, sample: Sample) {
+    numbers[samples] += 1;
+    numbers.add_variance(bytes, sample.bytes_variance);
+    numbers.add_variance(count, sample.count_variance);
 }

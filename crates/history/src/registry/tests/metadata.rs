@@ -58,9 +58,9 @@ fn a_reused_pid_inherits_no_metadata() {
     let registry = registry_of([
         belongs(7, 1000, "/app", 1),
         event(7, ProcessEventKind::Exited { at: Tick(3) }),
-        event(7, ProcessEventKind::Exec { comm: String::from("other"), at: Tick(4) }),
+        event(7, ProcessEventKind::Exec { comm: String::from("other"), at: Tick(4000) }),
     ]);
-    assert_eq!(metadata(&registry, 7, 2), (None, None, None));
+    assert_eq!(metadata(&registry, 7, 2), (None, None, None), "the fork was lost");
 }
 
 #[test]
