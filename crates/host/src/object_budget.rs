@@ -2,7 +2,7 @@
 //! ever.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Mutex, PoisonError};
@@ -76,6 +76,12 @@ impl ObjectOwner {
     pub(crate) fn root() -> Self {
         Self { device: rustix::fs::makedev(254, 1), user: 0 }
     }
+}
+
+/// Returns the bytes that a file system has stored for a file: a sparse file can have any size at no cost. `st_blocks` is in
+/// units of 512 bytes (stat(3type)).
+pub(crate) fn stored_bytes(metadata: &Metadata) -> u64 {
+    metadata.blocks().saturating_mul(512).min(metadata.len())
 }
 
 /// Time that objects may take. The objects of each owner share a limit that grows with their size. All objects that users can

@@ -66,6 +66,11 @@ pub(crate) fn enable(is_stopped: fn() -> bool, capabilities: CapabilitySet) {
     let _ = SETTINGS.set(Settings { is_stopped, capabilities });
 }
 
+/// Returns true if memtrace is to end.
+pub(crate) fn is_stopped() -> bool {
+    SETTINGS.get().is_some_and(|settings| (settings.is_stopped)())
+}
+
 /// Ends the thread that reads for this thread. The next reader starts with the capabilities that this thread has at its start.
 pub fn end_reader() {
     READER.set(None);

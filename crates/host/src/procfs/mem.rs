@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use memtrace_model::{AbsAddr, Bytes, Pid};
 
+use crate::procfs::image_memory::ImageMemory;
+use crate::procfs::locks;
 use crate::procfs::pagemap::{PageMap, ResidentPages};
-use crate::procfs::process::proc_path;
 use crate::procfs::remote_words::RemoteWords;
-use crate::procfs::{kernel_files, locks};
 
 /// Size of the two words of a pair, in bytes.
 const PAIR: u64 = 16;
@@ -23,8 +23,7 @@ const WINDOW: Bytes = Bytes(1 << 20);
 /// Reader of a process's memory.
 #[derive(Debug)]
 pub struct MemoryReader {
-    pid: Pid,
-    memory: Arc<File>,
+    memory: ImageMemory,
     pub pages: PageMap,
     /// Time after which nothing is read.
     deadline: Option<Instant>,
@@ -37,8 +36,7 @@ impl MemoryReader {
     ///
     /// Permission is missing: this needs the same permission as ptrace(2).
     pub fn open(pid: Pid, deadline: Option<Instant>) -> io::Result<Self> {
-        let memory = kernel_files::open(proc_path(pid, "mem"))?.into();
-        Ok(Self { pid, memory, pages: PageMap::open(pid)?, deadline })
+        Ok(Self { memory: ImageMemory::open(pid)?, pages: PageMap::open(pid)?, deadline })
     }
 
     /// Returns true if the deadline is over. Then all memory is unreadable.
@@ -52,12 +50,12 @@ impl MemoryReader {
     /// or child since a fork (`gup_must_unshare`, mm/internal.h): the machine would need more memory than before. So it reads
     /// only pages that one process has mapped, and `/proc/PID/mem` the others.
     pub fn pairs(&self, places: &[AbsAddr]) -> Vec<Option<[u64; 2]>> {
-        let (pid, places) = (self.pid, places.to_vec());
+        let (pid, places) = (self.memory.pid(), places.to_vec());
         let count = places.len();
         if self.is_late() {
             return vec![None; count];
         }
-        let (memory, pages) = (Arc::clone(&self.memory), self.pages.clone());
+        let (memory, pages) = (Arc::clone(self.memory.file()), self.pages.clone());
         let read = move || {
             let is_mapped_once = pages.are_mapped_once(&places, PAIR)?;
             let at_once = places.iter().zip(&is_mapped_once).filter(|(_, once)| **once).map(|(place, _)| *place);
@@ -69,6 +67,20 @@ impl MemoryReader {
         };
         // After an error, no place can be read: the process has ended, or holds a lock.
         locks::read(pid, read).unwrap_or_else(|_| vec![None; count])
+    }
+
+    /// Lets `work` read the memory several times in short intervals. `work` gets a function that fills bytes from an address on, up
+    /// to the first page that cannot be read, and returns their number. It can fault pages in. After `time`, nothing more is read.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::TimedOut`] if the process holds a lock of its memory.
+    pub fn read_within<T: Send + 'static>(
+        &self,
+        time: Duration,
+        work: impl FnOnce(&dyn Fn(AbsAddr, &mut [u8]) -> io::Result<usize>) -> T + Send + 'static,
+    ) -> io::Result<T> {
+        self.memory.read_within(time, move |memory| work(&|address, bytes| memory.read_some(address, bytes)))
     }
 
     /// Creates a view of the pages from `start` to `end` that are resident now.
@@ -121,7 +133,7 @@ impl MemoryView<'_> {
         let run = self.residence.run(address, most);
         let page = self.residence.page_start(address)?;
         let length = usize::try_from(run.0).ok()?;
-        let (memory, mut buffer) = (Arc::clone(&self.reader.memory), std::mem::take(&mut self.buffer));
+        let (memory, mut buffer) = (Arc::clone(self.reader.memory.file()), std::mem::take(&mut self.buffer));
         // The kernel takes the lock of the memory map (`mem_rw`, fs/proc/base.c).
         let read = move || {
             buffer.resize(length, 0);
@@ -130,7 +142,7 @@ impl MemoryView<'_> {
             Ok(buffer)
         };
         self.at = page;
-        self.buffer = locks::read(self.reader.pid, read).unwrap_or_default();
+        self.buffer = locks::read(self.reader.memory.pid(), read).unwrap_or_default();
         Some(())
     }
 }

@@ -63,12 +63,6 @@ fn sealed(file: File) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Returns the bytes that a file system has stored for a file: a sparse file can have any size at no cost. `st_blocks` is in
-/// units of 512 bytes (stat(3type)).
-pub(super) fn stored(metadata: &Metadata) -> u64 {
-    metadata.blocks().saturating_mul(512).min(metadata.len())
-}
-
 /// Returns true if every user can read the file.
 fn is_readable(metadata: &Metadata) -> bool {
     metadata.mode() & 0o004 != 0

@@ -11,11 +11,11 @@ use memtrace_object::symbolize::{FunctionFinder, FunctionsAtAddress, NameFiles};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::passed_file::{PassedFile, memory_with, stored};
+use super::passed_file::{PassedFile, memory_with};
 use super::protocol::{Call, MAX_DATAGRAM, Outcome, Request, decode_answer};
 use super::server::NAME;
 use crate::copy_limit::{add_copy, max_copy};
-use crate::object_budget::{ObjectBudget, ObjectOwner};
+use crate::object_budget::{ObjectBudget, ObjectOwner, stored_bytes};
 use crate::own_server::{self, OwnServer, encode};
 
 /// Time for the objects of one owner, and for the objects of all users. The time for their bytes is added.
@@ -141,7 +141,7 @@ impl State {
         }
         let owner = ObjectOwner::of(&files.object)?;
         let all = [Some(&files.object), files.debug_file.as_ref(), files.supplementary.as_ref()];
-        let sizes = all.into_iter().flatten().map(|file| Ok(stored(&file.metadata()?)));
+        let sizes = all.into_iter().flatten().map(|file| Ok(stored_bytes(&file.metadata()?)));
         let stored = sizes.sum::<io::Result<u64>>()?;
         let time = self.budget.left(owner, stored).ok_or(Lost::Timeout)?;
         let start = Instant::now();
