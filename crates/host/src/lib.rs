@@ -2,10 +2,12 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+mod bounded_file;
 mod bpf_call;
 pub mod cache_directory;
 mod copy_limit;
 pub mod debuginfod;
+pub mod go_profile;
 pub mod kernel;
 pub mod launch;
 pub mod loader;

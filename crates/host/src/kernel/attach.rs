@@ -2,6 +2,7 @@
 
 mod counting;
 mod probe;
+mod removal;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -73,14 +74,6 @@ struct Link {
     program: &'static str,
     points: Vec<AttachPoint>,
     probes: AttachedProbes,
-}
-
-impl Link {
-    /// Returns true if `set` has all probes of the link.
-    fn is_part_of(&self, set: &ProbeSet) -> bool {
-        let is_in_set = |&point: &AttachPoint| set.points.contains(&(self.program, point));
-        self.scope == set.scope && self.object == set.object && self.points.iter().all(is_in_set)
-    }
 }
 
 /// Attached probes. They are removed when this value is dropped or memtrace exits.
@@ -214,61 +207,6 @@ impl Probes {
         Ok(())
     }
 
-    /// Starts to remove the probes of the objects at `paths` in the background. No process maps these objects any more.
-    pub fn remove_objects(&mut self, paths: &HashSet<PathBuf>) {
-        if paths.is_empty() {
-            return;
-        }
-        self.attached.retain(|attachment| !paths.contains(&attachment.object));
-        self.refused.retain(|path, _| !paths.contains(path));
-        self.refused_instructions.retain(|(path, _)| !paths.contains(path));
-        self.waiting.remove_objects(paths);
-        let removed: Vec<_> = self.links.extract_if(.., |link| paths.contains(&link.object)).collect();
-        self.remove_links(removed);
-    }
-
-    /// Starts to remove the probes of `set` in the background, even those that an earlier call has attached.
-    fn remove_set(&mut self, set: &ProbeSet) {
-        let removed: Vec<_> = self.links.extract_if(.., |link| link.is_part_of(set)).collect();
-        for Link { scope, object, program, points, .. } in &removed {
-            for &point in points {
-                self.attached.remove(&Attachment { scope: *scope, object: object.clone(), program, point });
-            }
-        }
-        self.remove_links(removed);
-    }
-
-    /// Starts to remove `removed` in the background.
-    fn remove_links(&mut self, removed: Vec<Link>) {
-        let removed: Vec<_> = removed.into_iter().map(|link| link.probes).collect();
-        if removed.is_empty() {
-            return;
-        }
-        match &mut self.removal {
-            Some(removal) => removal.add(removed),
-            None => self.removal = Some(Detach::start(removed, || {})),
-        }
-    }
-
-    /// Starts to remove the probes in the background. Calls `on_progress` after the removal of each link. Probes of a removal
-    /// in progress count too.
-    #[must_use]
-    pub fn detach(mut self, on_progress: impl Fn() + Send + 'static) -> Detach {
-        self.start_detach(on_progress)
-    }
-
-    fn start_detach(&mut self, on_progress: impl Fn() + Send + 'static) -> Detach {
-        let links = std::mem::take(&mut self.links).into_iter().map(|link| link.probes).collect();
-        match self.removal.take() {
-            Some(mut removal) => {
-                removal.set_on_progress(on_progress);
-                removal.add(links);
-                removal
-            }
-            None => Detach::start(links, on_progress),
-        }
-    }
-
     /// Attaches the probes that record calls of one function of the object at `path`, but none at its returns.
     pub(super) fn attach_entry(
         &mut self,
@@ -313,6 +251,17 @@ impl Probes {
         sites: &[StepSite],
     ) -> Result<(), KernelError> {
         self.attach_all(backend, scope, path, sites.iter().map(activity::point))
+    }
+
+    /// Attaches the programs at `points`, which record samples that targets take.
+    pub(super) fn attach_sampled(
+        &mut self,
+        backend: &mut AttachBackend<'_>,
+        scope: Scope,
+        path: &Path,
+        points: Vec<(&'static str, AttachPoint)>,
+    ) -> Result<(), KernelError> {
+        self.attach_all(backend, scope, path, points)
     }
 
     /// Attaches `probes` to the object at `path`, except the ones that are already attached.
@@ -432,12 +381,6 @@ impl Probes {
         let attachment = |point| Attachment { scope, object: path.to_owned(), program, point };
         self.attached.extend(attached.into_iter().map(attachment));
         outcome
-    }
-}
-
-impl Drop for Probes {
-    fn drop(&mut self) {
-        drop(self.start_detach(|| {}));
     }
 }
 

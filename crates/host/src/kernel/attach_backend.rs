@@ -1,6 +1,7 @@
 //! Attach backends: the kernel interfaces that attach uprobes.
 
 use std::num::NonZeroU32;
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,9 @@ use super::bpf::Bpf;
 use super::detach::AttachedProbes;
 use super::error::KernelError;
 use super::memory_locks::{self, MemoryLocks};
+use super::perf_uprobe;
 use super::probed_files::ProbedFile;
+use super::sampled;
 use super::uprobe_multi::UprobeMulti;
 
 /// Program at instructions with the returned block in a register.
@@ -51,11 +54,11 @@ impl<'kernel> AttachBackend<'kernel> {
         Self { interface, file, locks, lock_wait: memory_locks::ALL_CHECKS }
     }
 
-    /// Loads the programs for the entries, returns and result sites of all hooked functions.
+    /// Loads the programs for the entries, returns and result sites of all hooked functions, and for samples.
     pub(super) fn load_all(&mut self) -> Result<(), KernelError> {
         let entries = FUNCTIONS.iter().map(|function| function.signature.entry_program().name);
         let others = [RETURN_PROGRAM, RETURN_SITE_PROGRAM, RESULT_PROGRAM, RESULT_SIZE_PROGRAM];
-        entries.chain(others).try_for_each(|name| match &mut self.interface {
+        entries.chain(others).chain(sampled::PROGRAMS).try_for_each(|name| match &mut self.interface {
             Interface::UprobeMulti(multi) => multi.load(name),
             Interface::PerfEvent(bpf) => load(bpf, name).map(drop),
         })
@@ -84,27 +87,29 @@ impl<'kernel> AttachBackend<'kernel> {
             }
             Interface::PerfEvent(bpf) => {
                 let program = load(bpf, name)?;
-                let scope = match scope {
+                let scope_of_aya = match scope {
                     Scope::Process(pid) => {
                         UProbeScope::OneProcess(NonZeroU32::new(pid.0).ok_or(KernelError::TargetEnded)?)
                     }
                     Scope::AllProcesses => UProbeScope::AllProcesses,
                 };
-                if points.iter().any(|point| point.semaphore.is_some()) {
-                    log::warn!(
-                        "this kernel has no uprobe_multi links: labels that {} computes on demand do not appear",
-                        shown(path)
-                    );
-                }
-                // aya passes no semaphore to perf events.
-                for &AttachPoint { offset, cookie, .. } in points {
+                for &AttachPoint { offset, cookie, semaphore } in points {
                     require_free(locks, &mut self.lock_wait)?;
-                    let point = UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(offset.0), cookie };
-                    let link = program.attach(point, path, scope).and_then(|id| program.take_link(id));
-                    let link = link.map_err(|error| {
-                        KernelError::from_attach(&format!("attach a probe to {} + {offset}", shown(path)), &error)
-                    })?;
-                    links.push(AttachedProbes::by_perf_event(link, locks.cloned()));
+                    let action = || format!("attach a probe to {} + {offset}", shown(path));
+                    let probes = if let Some(semaphore) = semaphore {
+                        let program = program.fd().map_err(|error| KernelError::from_attach(&action(), &error))?;
+                        let places = (offset, semaphore);
+                        let link = perf_uprobe::attach(program.as_fd(), path, scope, places, cookie.unwrap_or(0));
+                        let link = link.map_err(|error| KernelError::from_attach(&action(), &error))?;
+                        AttachedProbes::by_perf_event(link, locks.cloned())
+                    } else {
+                        let location = UProbeAttachLocation::AbsoluteOffset(offset.0);
+                        let point = UProbeAttachPoint { location, cookie };
+                        let link = program.attach(point, path, scope_of_aya).and_then(|id| program.take_link(id));
+                        let link = link.map_err(|error| KernelError::from_attach(&action(), &error))?;
+                        AttachedProbes::by_perf_event(link, locks.cloned())
+                    };
+                    links.push(probes);
                 }
             }
         }

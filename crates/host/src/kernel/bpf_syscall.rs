@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
-use aya_obj::generated::bpf_attach_type::{BPF_TRACE_ITER, BPF_TRACE_UPROBE_MULTI};
+use aya_obj::generated::bpf_attach_type::{BPF_PERF_EVENT, BPF_TRACE_ITER, BPF_TRACE_UPROBE_MULTI};
 use aya_obj::generated::bpf_link_type::{BPF_LINK_TYPE_PERF_EVENT, BPF_LINK_TYPE_UPROBE_MULTI};
 use aya_obj::generated::bpf_perf_event_type::{BPF_PERF_EVENT_UPROBE, BPF_PERF_EVENT_URETPROBE};
 use aya_obj::generated::bpf_prog_type::BPF_PROG_TYPE_KPROBE;
@@ -140,6 +140,21 @@ pub(super) fn create_link(
     // SAFETY: the work is one system call, and an `io::Error` of an error code allocates no memory.
     unsafe { helper_process::run(call) };
     link
+}
+
+/// Attaches a program to a perf event.
+pub(super) fn create_perf_link(program: BorrowedFd<'_>, event: BorrowedFd<'_>, cookie: u64) -> io::Result<OwnedFd> {
+    let mut attributes = zeroed_attributes();
+    // SAFETY: the variant consists of integers, so any bytes are valid.
+    let request = unsafe { &mut attributes.link_create };
+    request.__bindgen_anon_1.prog_fd = fd_field(program.as_raw_fd());
+    request.__bindgen_anon_2.target_fd = fd_field(event.as_raw_fd());
+    request.attach_type = BPF_PERF_EVENT as u32;
+    // SAFETY: as above.
+    let options = unsafe { &mut request.__bindgen_anon_3.perf_event };
+    options.bpf_cookie = cookie;
+    // SAFETY: there are no addresses, and the command returns a new descriptor.
+    unsafe { create(bpf_cmd::BPF_LINK_CREATE, &mut attributes) }
 }
 
 /// Attaches an iterator program.

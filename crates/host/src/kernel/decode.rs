@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use memtrace_common::wire::{
     AllocRecord, BlockRecord, DroppedRecord, FaultRecord, ForkRecord, Header, LAST_BLOCK, MAX_FRAMES, MoveRecord,
-    OomRecord, OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, ShareRecord, StackRecord, StallRecord,
-    TaggedSize, UNKNOWN_COUNT, fault, reclaim_kind,
+    OomRecord, OwnerRecord, PAGE_SHIFT, RangeRecord, RecordKind, RusageRecord, SampledAllocRecord, ShareRecord,
+    StackRecord, StallRecord, TaggedSize, UNKNOWN_COUNT, fault, reclaim_kind,
 };
 use memtrace_model::{
     AbsAddr, AllocatorId, Amount, Bytes, CgroupId, Event, EventKind, Nanoseconds, Order, OutOfMemory, Owner, PAGE,
-    PageFaults, Pid, ReclaimKind, Rusage, Stack, StackEnd, StackId, Stall, TagId, Tick, Tid, Touch,
+    PageFaults, Pid, ReclaimKind, Rusage, Sample, Stack, StackEnd, StackId, Stall, TagId, Tick, Tid, Touch,
+    rounding_key,
 };
 
 use super::wire_type::{self, WireType};
@@ -31,7 +32,7 @@ pub fn decode(record: &[u8]) -> Result<Event, BadRecord> {
     let (kind, upper) = RecordKind::split(header.kind);
     let kind = kind.ok_or(BadRecord)?;
     let is_last = match kind {
-        RecordKind::Alloc | RecordKind::TaggedAlloc | RecordKind::Claim => false,
+        RecordKind::Alloc | RecordKind::TaggedAlloc | RecordKind::Claim | RecordKind::SampledAlloc => false,
         RecordKind::Free | RecordKind::TentativeFree if upper == LAST_BLOCK => true,
         _ if upper == 0 => false,
         _ => return Err(BadRecord),
@@ -98,6 +99,8 @@ fn decode_rare(kind: RecordKind, upper: u16, record: &[u8]) -> Result<EventKind,
         RecordKind::Exec => EventKind::Exec,
         RecordKind::Exit => EventKind::Exit,
         RecordKind::ThreadExit => EventKind::ThreadExit,
+        RecordKind::SampledAlloc => sampled_alloc(&read(record)?, TagId(upper))?,
+        RecordKind::SampledFree => EventKind::SampledFree { address: address(record)? },
         // Records of activity have their own ring. `decode` handles the other kinds.
         RecordKind::Activity
         | RecordKind::Alloc
@@ -137,6 +140,22 @@ const fn alloc(record: &AllocRecord, allocator: AllocatorId, tag: TagId) -> Resu
 const fn tagged_alloc(record: AllocRecord, tag: TagId) -> Result<EventKind, BadRecord> {
     let size = TaggedSize(record.size);
     alloc(&AllocRecord { size: size.bytes(), ..record }, AllocatorId(size.allocator()), tag)
+}
+
+/// Decodes a block that a target has sampled. The numbers are those of the target.
+fn sampled_alloc(record: &SampledAllocRecord, tag: TagId) -> Result<EventKind, BadRecord> {
+    let SampledAllocRecord { header, address, size, stack, drawn, interval, allocator, .. } = *record;
+    if size >= ADDRESS_SPACE || drawn >= ADDRESS_SPACE {
+        return Err(BadRecord);
+    }
+    let (address, size, drawn) = (AbsAddr(address), Bytes(size), Bytes(drawn));
+    let key = rounding_key(address, Tick(header.tick));
+    let sample = match interval {
+        0 => Sample::of_weighted(size, drawn, key),
+        interval => Sample::of_drawn(size, drawn, Bytes(interval), key),
+    };
+    let allocator = AllocatorId(u16::try_from(allocator).map_err(|_| BadRecord)?);
+    Ok(EventKind::SampledAlloc { address, size, sample: Box::new(sample), stack: StackId(stack), allocator, tag })
 }
 
 /// Refuses ranges that exceed the address space.

@@ -38,6 +38,12 @@ pub(super) fn is_memory_shared(bpf: &Bpf, pid: Pid) -> bool {
     counts.and_then(|counts| counts.get(&pid.0, 0).ok()).is_some_and(|count| count & !MAIN_HAS_EXITED != 0)
 }
 
+/// Returns true if `pid` shares the memory of another process.
+pub(super) fn is_memory_sharer(bpf: &Bpf, pid: Pid) -> bool {
+    let mains = bpf.map("MAIN_PROCESSES").and_then(|map| HashMap::<&MapData, u32, u32>::try_from(map).ok());
+    mains.is_some_and(|mains| mains.get(&pid.0, 0).is_ok())
+}
+
 /// Ends the demotion of `pid`. Another process may get this pid.
 pub(super) fn forget(bpf: &mut Bpf, pid: Pid) -> Result<(), KernelError> {
     // This fails if a BPF program has removed the entries at the exit of the process.

@@ -1,6 +1,6 @@
 //! The loaded BPF programs, and access to everything that they provide.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -30,6 +30,7 @@ use super::program_time::{self, ProgramTime, ProgramTimer};
 use super::reclaim::{self, ReclaimCounters};
 use super::removed_cgroups::RemovedCgroupReader;
 use super::rings::RingReader;
+use super::sampled::{self, SampledFunctions, SampledSite};
 use super::settings::{self, Options, settings};
 use super::stack_copies::StackCopyReader;
 use super::thread_usage::{self, ThreadUsageReader};
@@ -62,6 +63,8 @@ pub struct Kernel {
     times_calls: bool,
     /// True if probes count the usage of threads and record nothing.
     counts_threads: bool,
+    /// Functions and USDT probes by which targets report samples.
+    sampled: SampledFunctions,
 }
 
 impl Kernel {
@@ -139,6 +142,7 @@ impl Kernel {
             records_activity: activity.is_some(),
             times_calls: activity.is_some_and(|activity| activity.min_call.is_some()),
             counts_threads,
+            sampled: SampledFunctions::default(),
         };
         Ok((kernel, readers))
     }
@@ -213,6 +217,12 @@ impl Kernel {
     #[must_use]
     pub fn is_memory_shared(&self, pid: Pid) -> bool {
         demotions::is_memory_shared(&self.bpf, pid)
+    }
+
+    /// Returns true if the process `pid` shares the memory of another process, as after vfork(2).
+    #[must_use]
+    pub fn is_memory_sharer(&self, pid: Pid) -> bool {
+        demotions::is_memory_sharer(&self.bpf, pid)
     }
 
     /// Ends the demotion of a process that has exited. Its pid may be reused.
@@ -381,6 +391,30 @@ impl Kernel {
         sites: &[StepSite],
     ) -> Result<(), KernelError> {
         self.attach_with(probes, path, |probes, backend| probes.attach_steps(backend, scope, path, sites))
+    }
+
+    /// Attaches the probes at `sites` of the object at `path` by which targets report samples.
+    ///
+    /// # Errors
+    ///
+    /// The same as for [`Kernel::attach`], and [`KernelError::Failed`] if there are too many different sites.
+    pub fn attach_sampled(
+        &mut self,
+        probes: &mut Probes,
+        scope: Scope,
+        path: &Path,
+        sites: &[SampledSite],
+    ) -> Result<(), KernelError> {
+        let Self { sampled, bpf, .. } = self;
+        let points = sampled.points(path, sites, |index, function| sampled::write(bpf, index, function))?;
+        let result =
+            self.attach_with(probes, path, |probes, backend| probes.attach_sampled(backend, scope, path, points));
+        probes.refuse_failed(scope, path, result)
+    }
+
+    /// Forgets the sites of the objects at `paths`, by which targets reported samples. No process maps these objects any more.
+    pub fn forget_sampled(&mut self, paths: &HashSet<PathBuf>) {
+        self.sampled.remove_objects(paths);
     }
 
     /// Returns the reader of the activity of threads; `None` if activity is not recorded.

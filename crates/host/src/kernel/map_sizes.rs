@@ -21,6 +21,7 @@ enum Purpose {
     Tags,
     Activity,
     ActivityRing,
+    Samples,
 }
 
 /// Optional parts of a run that have maps of their own.
@@ -30,6 +31,8 @@ pub struct MapUses {
     pub tags: bool,
     /// Activity of threads.
     pub activity: bool,
+    /// Samplers of allocators.
+    pub samples: bool,
 }
 
 const fn map(name: &'static str, entries: u32, entry_bytes: u32) -> SizedMap {
@@ -74,6 +77,7 @@ const MAPS: &[SizedMap] = &[
     map_of_tags("TAGS", 1 << 12, 152),
     SizedMap { name: "ACTIVITY", entries: 1 << 23, entry_bytes: 1, purpose: Purpose::ActivityRing },
     SizedMap { name: "ACTIVE_THREADS", entries: 1 << 14, entry_bytes: 168, purpose: Purpose::Activity },
+    SizedMap { name: "DRAWN_SIZES", entries: 1 << 12, entry_bytes: 80, purpose: Purpose::Samples },
 ];
 
 /// Memory of all other maps in bytes. It leaves out maps with entries for each processor or task, and the rings of the
@@ -101,7 +105,7 @@ impl MapSizes {
     pub const FULL: Self = Self {
         shift: 0,
         rows: memtrace_common::unwind::MAX_BLOBS as u32,
-        uses: MapUses { tags: false, activity: false },
+        uses: MapUses { tags: false, activity: false, samples: false },
     };
 
     /// Returns these sizes for a run with the optional parts `uses`.
@@ -111,7 +115,7 @@ impl MapSizes {
     }
 
     /// Smallest sizes, for a run with all optional parts. With fewer entries, a thread would often find no free slot.
-    pub const SMALLEST: Self = Self { shift: 4, rows: 1, uses: MapUses { tags: true, activity: true } };
+    pub const SMALLEST: Self = Self { shift: 4, rows: 1, uses: MapUses { tags: true, activity: true, samples: true } };
 
     /// Returns the largest sizes that take at most the memory `maps` ([`Self::memory`]); `None` if even the smallest sizes take
     /// more. `rows` is the maximum number of maps of unwind rows.
@@ -138,6 +142,7 @@ impl MapSizes {
             Purpose::Tags if !self.uses.tags => 1,
             Purpose::ActivityRing if !self.uses.activity => PAGE,
             Purpose::Activity if !self.uses.activity => 1,
+            Purpose::Samples if !self.uses.samples => 1,
             _ => map.entries >> self.shift,
         }
     }
@@ -204,7 +209,7 @@ mod tests {
     #[test]
     fn maps_shrink_until_they_fit() {
         let none = MapUses::default();
-        let all = MapUses { tags: true, activity: true };
+        let all = MapUses { tags: true, activity: true, samples: true };
         let tags = MapUses { tags: true, ..none };
         let full = MapSizes::FULL.memory();
         assert_eq!(MapSizes::within(full, 1000, none), Some(MapSizes::FULL));

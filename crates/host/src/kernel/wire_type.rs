@@ -4,9 +4,9 @@ use memtrace_common::unwind::{FileIdReply, ObjectKey, ObjectTable, Process};
 use memtrace_common::wire::{
     ActivityRecord, AllocRecord, BlockRecord, CopyEnd, CopyPiece, Decision, DroppedBlocks, DroppedRecord, FaultRecord,
     FilterKey, ForkRecord, Header, KernelThread, KernelThreadTotals, MarkRecord, MemoryLockRecord, MoveRecord,
-    OomRecord, OwnerRecord, ProcessKey, ProcessUsage, RangeRecord, RemovedCgroupRecord, RusageRecord, Settings,
-    ShareRecord, StackRecord, StallRecord, TableRequestRecord, TagEntry, TagFunctionState, TagKey, ThreadRecord,
-    ThreadState,
+    OomRecord, OwnerRecord, ProcessKey, ProcessUsage, RangeRecord, RemovedCgroupRecord, RusageRecord,
+    SampledAllocRecord, SampledFunction, Settings, ShareRecord, StackRecord, StallRecord, TableRequestRecord, TagEntry,
+    TagFunctionState, TagKey, ThreadRecord, ThreadState,
 };
 
 /// Type without padding. Any bytes are a valid value of it.
@@ -53,6 +53,8 @@ wire_types!(
     RangeRecord,
     RemovedCgroupRecord,
     RusageRecord,
+    SampledAllocRecord,
+    SampledFunction,
     Settings,
     ShareRecord,
     StackRecord,

@@ -1,4 +1,5 @@
 use std::fs;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use memtrace_model::Signature;
@@ -120,6 +121,34 @@ extern "C" fn undecodable() {
     core::arch::naked_asm!("ldxr x0, [x1]", "ret");
 }
 
+/// Function with a probe that has a semaphore. It is never called.
+#[unsafe(naked)]
+extern "C" fn with_semaphore() {
+    core::arch::naked_asm!("nop", "ret");
+}
+
+/// Semaphore of [`with_semaphore`], in the data of this executable.
+#[unsafe(link_section = ".probes")]
+static SEMAPHORE: AtomicU16 = AtomicU16::new(0);
+
+#[test]
+fn privileged_semaphores_are_raised_while_their_probe_is_attached() {
+    let semaphore = offset(std::ptr::from_ref(&SEMAPHORE).addr() as u64);
+    let at = offset(with_semaphore as *const () as u64);
+    let point = AttachPoint { offset: at, cookie: Some(7), semaphore: Some(semaphore) };
+    for by_perf_event in [false, true] {
+        let mut kernel = kernel();
+        let mut backend = if by_perf_event { kernel.perf_event_backend() } else { kernel.attach_backend() };
+        for scope in [own(), Scope::AllProcesses] {
+            let mut probes = Probes::default();
+            probes.attach_all(&mut backend, scope, Path::new("/proc/self/exe"), [("free_block0", point)]).unwrap();
+            assert_eq!((probes.len(), SEMAPHORE.load(Ordering::Relaxed)), (1, 1), "{scope:?}");
+            drop(probes.detach(|| {}));
+            assert_eq!(SEMAPHORE.load(Ordering::Relaxed), 0, "{scope:?}");
+        }
+    }
+}
+
 #[test]
 fn privileged_refused_instruction_costs_no_other_probe() {
     let refused = [refused, undecodable].map(|function: extern "C" fn()| function as *const () as u64);
@@ -230,6 +259,57 @@ fn privileged_probes_are_attached_once_per_scope() {
         assert_eq!(probes.len(), count);
     }
 }
+
+#[test]
+fn privileged_samples_of_a_process_are_removed_alone() {
+    let semaphore = offset(std::ptr::from_ref(&OTHER_SEMAPHORE).addr() as u64);
+    let point = |distance| AttachPoint {
+        offset: offset(with_other_semaphore as *const () as u64 + distance),
+        cookie: Some(7),
+        semaphore: (distance == 0).then_some(semaphore),
+    };
+    let sampled = [("sampled_alloc", point(0))];
+    let mut kernel = kernel();
+    let mut backend = kernel.attach_backend();
+    let (mut probes, path) = (Probes::default(), Path::new("/proc/self/exe"));
+    let own_pid = Pid(std::process::id());
+    let mut attach = |probes: &mut Probes, scope, points: &[_]| {
+        probes.attach_all(&mut backend, scope, path, points.iter().copied()).unwrap();
+    };
+    attach(&mut probes, own(), &[("free_block0", point(4))]);
+    attach(&mut probes, Scope::Process(Pid(1)), &sampled);
+    attach(&mut probes, own(), &sampled);
+    assert_eq!((probes.len(), OTHER_SEMAPHORE.load(Ordering::Relaxed)), (3, 1));
+    probes.remove_sampled(own_pid);
+    assert_eq!(probes.len(), 2, "the probe of an allocator stays, and so does that of another process");
+    wait_for_semaphore(0);
+    // A new process with this PID gets probes of its own.
+    attach(&mut probes, own(), &sampled);
+    assert_eq!(probes.len(), 3);
+    wait_for_semaphore(1);
+    probes.postpone(ProbeSet { scope: own(), object: PathBuf::from("/object"), points: sampled.to_vec() }).unwrap();
+    probes.remove_sampled(own_pid);
+    assert_eq!(probes.waiting().count(), 0);
+}
+
+/// Waits until the removal of probes in the background has changed the semaphore.
+fn wait_for_semaphore(expected: u16) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while OTHER_SEMAPHORE.load(Ordering::Relaxed) != expected {
+        assert!(Instant::now() < deadline, "the semaphore is not {expected}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Function with a probe that has a semaphore, which no other test probes. It is never called.
+#[unsafe(naked)]
+extern "C" fn with_other_semaphore() {
+    core::arch::naked_asm!("nop", "nop", "nop", "nop", "nop", "ret");
+}
+
+/// Semaphore of [`with_other_semaphore`].
+#[unsafe(link_section = ".probes")]
+static OTHER_SEMAPHORE: AtomicU16 = AtomicU16::new(0);
 
 #[test]
 fn privileged_attaching_to_an_exited_process_is_target_ended() {

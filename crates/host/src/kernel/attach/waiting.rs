@@ -3,7 +3,7 @@
 //! A breakpoint needs a copy of its page, which the kernel charges to the memory cgroup of the process (`__replace_page`,
 //! kernel/events/uprobes.c). If the cgroup is at its limit, the attachment fails for all processes of its scope.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -46,8 +46,8 @@ pub(super) struct WaitingProbes {
     next: Option<Instant>,
     /// Number of sets that have waited and are attached.
     attached: u64,
-    /// Number of sets that are not tried again: beyond [`MAX_WAITING`], after another error, or because no process maps the
-    /// object any more.
+    /// Number of sets that are not tried again: beyond [`MAX_WAITING`], after another error, or because no process needs the
+    /// probes any more.
     given_up: u64,
 }
 
@@ -101,10 +101,10 @@ impl WaitingProbes {
         self.queue.iter().map(|set| (set.scope, set.object.as_path()))
     }
 
-    /// Gives up the sets of objects that no process maps any more.
-    pub(super) fn remove_objects(&mut self, paths: &HashSet<PathBuf>) {
+    /// Gives up the sets that `is_given_up` accepts.
+    pub(super) fn remove(&mut self, is_given_up: impl Fn(&ProbeSet) -> bool) {
         let before = self.queue.len();
-        self.queue.retain(|set| !paths.contains(&set.object));
+        self.queue.retain(|set| !is_given_up(set));
         self.given_up += (before - self.queue.len()) as u64;
     }
 
@@ -185,11 +185,11 @@ mod tests {
     }
 
     #[test]
-    fn unmapped_objects_are_given_up() {
+    fn removed_sets_are_given_up() {
         let (mut waiting, now) = (WaitingProbes::default(), Instant::now());
         waiting.add(set("a"), now);
         waiting.add(set("b"), now);
-        waiting.remove_objects(&HashSet::from(["a".into()]));
+        waiting.remove(|set| set.object == Path::new("a"));
         assert_eq!((objects(&waiting), waiting.given_up), (vec![Path::new("b")], 1));
     }
 

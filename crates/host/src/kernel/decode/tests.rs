@@ -194,8 +194,52 @@ fn dropped_blocks_have_a_size_and_a_sum() {
 }
 
 #[test]
+fn sampled_alloc_contains_sizes_and_weight() {
+    let sampled = |amount, bytes_variance, count_variance, allocator, tag| EventKind::SampledAlloc {
+        address: ADDRESS,
+        size: Bytes(64),
+        sample: Box::new(Sample { amount, bytes_variance, count_variance }),
+        stack: StackId(99),
+        allocator,
+        tag,
+    };
+    // The target has weighted the block: one in eight such blocks is sampled. The variances are 512² * 7/8 and 8² * 7/8.
+    let weighted = sampled(Amount { bytes: Bytes(512), count: 8 }, 229_376, 56, AllocatorId(3), TagId::UNTAGGED);
+    assert_eq!(decoded(&record(27, &[ADDRESS.0, 64, 99, 512, 0, 3])), weighted);
+    // All blocks are sampled, if the interval is a byte.
+    let each = sampled(Amount { bytes: Bytes(64), count: 1 }, 0, 0, AllocatorId::UNKNOWN, TagId(7));
+    assert_eq!(decoded(&record(27 | 7 << 16, &[ADDRESS.0, 64, 99, 80, 1, 0])), each);
+    assert_eq!(decode(&record(27, &[ADDRESS.0, 64, 99, 512, 0, 1 << 16])), Err(BadRecord), "no such allocator");
+    assert_eq!(decode(&record(27, &[ADDRESS.0, 64, 99, 1 << 57, 0, 3])), Err(BadRecord), "beyond the address space");
+    assert_eq!(decode(&record(27, &[ADDRESS.0, 1 << 57, 99, 64, 0, 3])), Err(BadRecord), "beyond the address space");
+}
+
+#[test]
+fn sampled_block_stands_for_the_inverse_of_its_probability() {
+    let amount = |address| match decoded(&record(27, &[address, 100, 99, 100, 100, 0])) {
+        EventKind::SampledAlloc { sample, .. } => sample.amount,
+        other => panic!("{other:?}"),
+    };
+    // The probability is 1 - 1/e, so the block stands for 158.1977 bytes and 1.58198 blocks, rounded at random.
+    let amounts: Vec<Amount> = (0..10_000).map(|block| amount(block * 16)).collect();
+    assert!(amounts.iter().all(|amount| [158, 159].contains(&amount.bytes.0) && [1, 2].contains(&amount.count)));
+    let mean = |sum: u64| sum as f64 / 10_000.0;
+    let bytes = mean(amounts.iter().map(|amount| amount.bytes.0).sum());
+    let count = mean(amounts.iter().map(|amount| amount.count).sum());
+    // The standard deviations of the means are 0.004 and 0.005.
+    assert!((bytes - 158.1977).abs() < 0.02 && (count - 1.58198).abs() < 0.025, "{bytes} bytes, {count} blocks");
+}
+
+#[test]
+fn sampled_free_contains_the_address() {
+    assert_eq!(decoded(&record(28, &[ADDRESS.0])), EventKind::SampledFree { address: ADDRESS });
+    assert_eq!(decode(&header(28)), Err(BadRecord), "no address");
+    assert_eq!(decode(&record(28 | 1 << 16, &[ADDRESS.0])), Err(BadRecord), "no free of the last block");
+}
+
+#[test]
 fn records_need_their_whole_length() {
-    let records: [(u32, &[u64]); 23] = [
+    let records: [(u32, &[u64]); 25] = [
         (1, &[ADDRESS.0, 4096, 99]),
         (2, &[ADDRESS.0]),
         (3, &[ADDRESS.0]),
@@ -219,6 +263,8 @@ fn records_need_their_whole_length() {
         (21, &[ADDRESS.0]),
         (22, &[]),
         (24, &[32, 10, 160]),
+        (27, &[ADDRESS.0, 4096, 99, 4096, 1 << 19, 0]),
+        (28, &[ADDRESS.0]),
     ];
     for (kind, words) in records {
         let complete = record(kind, words);
@@ -265,7 +311,7 @@ fn numbers_have_limits() {
     for (pages, is_possible) in [((1 << 52) - 1, true), (1 << 52, false), (u64::MAX, false)] {
         assert_eq!(is_decoded(17, &[70, 3, pages, 1]), is_possible, "{pages} pages");
     }
-    for (kind, is_known) in [(23, false), (24, true), (27, false), (0xffff, false)] {
+    for (kind, is_known) in [(23, false), (24, true), (28, true), (29, false), (0xffff, false)] {
         assert_eq!(is_decoded(kind, &[0; 8]), is_known, "kind {kind}");
     }
 }
@@ -278,7 +324,7 @@ fn unknown_kinds_are_refused() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_decoded_without_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..21) {
+    fn any_bytes_are_decoded_without_panic(record in proptest::collection::vec(any::<u8>(), 0..2200), kind in 0u32..29) {
         let _ = decode(&record);
         let mut known = record;
         if known.len() >= 4 {

@@ -1,0 +1,325 @@
+//! Functions and USDT probes by which targets report samples of their own allocations.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::{Path, PathBuf};
+
+use aya::maps::{Array, MapData, MapError};
+use memtrace_common::wire::{MAX_SAMPLED_FUNCTIONS, SampledFunction, ValuePlace, interval_kind, value_place};
+use memtrace_model::{AllocatorId, ArgumentLocation, ArgumentPlace, FileOffset};
+
+use super::attach_point::AttachPoint;
+use super::bpf::Bpf;
+use super::error::KernelError;
+use super::wire_type::MapEntry;
+
+/// Map of the functions and USDT probes, by the cookies of their probes.
+const FUNCTIONS: &str = "SAMPLED_FUNCTIONS";
+
+/// Programs at draws, at sampled allocations and at frees.
+const DRAW_PROGRAM: &str = "sampled_size";
+const ALLOC_PROGRAM: &str = "sampled_alloc";
+const FREE_PROGRAM: &str = "sampled_free";
+
+/// All programs at functions and USDT probes that report samples.
+pub(super) const PROGRAMS: [&str; 3] = [DRAW_PROGRAM, ALLOC_PROGRAM, FREE_PROGRAM];
+
+/// Instruction at which a target reports a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledSite {
+    /// File offset of the probed instruction.
+    pub offset: FileOffset,
+    /// File offset of the probe's semaphore. The target samples only if this counter is not 0.
+    pub semaphore: Option<FileOffset>,
+    /// Report of the target.
+    pub report: SampleReport,
+    /// Allocator of the block; [`AllocatorId::UNKNOWN`] if events do not contain it.
+    pub allocator: AllocatorId,
+}
+
+/// Report of a target about its samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleReport {
+    /// The free of a block, which may be sampled.
+    Free {
+        /// Address of the block, or of a structure that belongs to the block.
+        block: ArgumentPlace,
+    },
+    /// The thread decides whether a block is sampled.
+    Draw {
+        /// Size of the block.
+        size: ArgumentPlace,
+    },
+    /// A sampled block.
+    Alloc {
+        /// Address of the block, or of a structure that belongs to the block.
+        block: ArgumentPlace,
+        /// Sizes of the block.
+        sizes: SampledSizes,
+        /// Sampling interval.
+        interval: SampledInterval,
+        /// Bytes from the probed instruction to the list of sampled blocks. Calls with another list as their first argument
+        /// report no block. `None` if each call reports one.
+        list: Option<i64>,
+    },
+}
+
+/// Sizes of a sampled block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampledSizes {
+    /// The target reports both.
+    At {
+        /// Size of the block.
+        size: ArgumentPlace,
+        /// Size for which the sampler draws; for [`SampledInterval::Weighted`], number of bytes that the block stands for.
+        drawn: ArgumentPlace,
+    },
+    /// The size of the thread's last [`SampleReport::Draw`].
+    LastDraw {
+        /// Number of bytes that the sampler adds to the size of each block.
+        extra: u32,
+    },
+}
+
+/// Sampling interval of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampledInterval {
+    /// The target has weighted the block.
+    Weighted,
+    /// A variable has the interval in bytes.
+    Bytes {
+        /// Bytes from the probed instruction to the variable.
+        distance: i64,
+    },
+    /// A variable has the binary logarithm of the interval.
+    BinaryLogarithm {
+        /// Bytes from the probed instruction to the variable.
+        distance: i64,
+    },
+}
+
+/// Functions and USDT probes in the map.
+#[derive(Default)]
+pub(super) struct SampledFunctions {
+    /// Entries in use, by their index.
+    used: BTreeMap<u32, Entry>,
+    /// Indices of entries whose objects are closed. The first one is used first: the probes of an object are removed in the
+    /// background, so an entry stays as it is for as long as possible.
+    free: VecDeque<u32>,
+}
+
+/// Entry of the map.
+struct Entry {
+    function: SampledFunction,
+    /// Paths of the objects whose probes use the entry.
+    objects: HashSet<PathBuf>,
+}
+
+impl SampledFunctions {
+    /// Returns the programs and the attach points for the sites of the object at `path`. Equal sites share an entry of the map.
+    /// Calls `write` with the index of each new entry.
+    ///
+    /// # Errors
+    ///
+    /// There are too many different sites. In this case, the sites of the object take no entries.
+    pub(super) fn points(
+        &mut self,
+        path: &Path,
+        sites: &[SampledSite],
+        mut write: impl FnMut(u32, SampledFunction) -> Result<(), KernelError>,
+    ) -> Result<Vec<(&'static str, AttachPoint)>, KernelError> {
+        let functions: Vec<_> = sites.iter().map(function).collect();
+        let mut new: Vec<SampledFunction> = Vec::new();
+        for &function in &functions {
+            if self.index(function).is_none() && !new.contains(&function) {
+                new.push(function);
+            }
+        }
+        if self.used.len() + new.len() > MAX_SAMPLED_FUNCTIONS {
+            let reason = format!("more than {MAX_SAMPLED_FUNCTIONS} of them would be used at a time");
+            return Err(KernelError::Failed { action: String::from(ACTION), reason });
+        }
+        for function in new {
+            let index = self.unused();
+            write(index, function)?;
+            self.free.retain(|&free| free != index);
+            self.used.insert(index, Entry { function, objects: HashSet::new() });
+        }
+        let points = sites.iter().zip(functions).filter_map(|(site, function)| {
+            let index = self.index(function)?;
+            self.used.get_mut(&index)?.objects.insert(path.to_owned());
+            let cookie = Some(index.into());
+            Some((program(site), AttachPoint { offset: site.offset, cookie, semaphore: site.semaphore }))
+        });
+        Ok(points.collect())
+    }
+
+    /// Frees the entries that only the objects at `paths` use. No process maps these objects any more.
+    pub(super) fn remove_objects(&mut self, paths: &HashSet<PathBuf>) {
+        let unused = self.used.extract_if(.., |_, entry| {
+            entry.objects.retain(|path| !paths.contains(path));
+            entry.objects.is_empty()
+        });
+        self.free.extend(unused.map(|(index, _)| index));
+    }
+
+    fn index(&self, function: SampledFunction) -> Option<u32> {
+        self.used.iter().find(|(_, entry)| entry.function == function).map(|(&index, _)| index)
+    }
+
+    /// Returns the index for a new entry: one that was never used, or else the one that was freed first.
+    fn unused(&self) -> u32 {
+        // Each index that was ever used is in use or free.
+        let next = self.used.len() + self.free.len();
+        match self.free.front() {
+            Some(&freed) if next >= MAX_SAMPLED_FUNCTIONS => freed,
+            _ => next as u32,
+        }
+    }
+}
+
+/// Action of errors.
+const ACTION: &str = "write the functions that report samples";
+
+/// Writes the entry `index` of the map.
+pub(super) fn write(bpf: &mut Bpf, index: u32, function: SampledFunction) -> Result<(), KernelError> {
+    let failed = |error: MapError| KernelError::from_error(ACTION, &error);
+    let mut functions: Array<&mut MapData, MapEntry<SampledFunction>> =
+        bpf.map_mut(FUNCTIONS)?.try_into().map_err(failed)?;
+    functions.set(index, MapEntry(function), 0).map_err(failed)
+}
+
+/// Returns the program at a site.
+const fn program(site: &SampledSite) -> &'static str {
+    match site.report {
+        SampleReport::Free { .. } => FREE_PROGRAM,
+        SampleReport::Draw { .. } => DRAW_PROGRAM,
+        SampleReport::Alloc { .. } => ALLOC_PROGRAM,
+    }
+}
+
+/// Returns the entry of the map for a site.
+fn function(site: &SampledSite) -> SampledFunction {
+    let none = SampledFunction { allocator: site.allocator.0.into(), ..SampledFunction::default() };
+    match site.report {
+        SampleReport::Free { block } => SampledFunction { address: place(block), ..none },
+        SampleReport::Draw { size } => SampledFunction { size: place(size), ..none },
+        SampleReport::Alloc { block, sizes, interval, list } => {
+            let (size, drawn, extra) = match sizes {
+                SampledSizes::At { size, drawn } => (place(size), place(drawn), 0),
+                SampledSizes::LastDraw { extra } => (LAST_DRAW, LAST_DRAW, extra),
+            };
+            let (interval_kind, interval) = match interval {
+                SampledInterval::Weighted => (interval_kind::WEIGHTED, 0),
+                SampledInterval::Bytes { distance } => (interval_kind::BYTES, distance),
+                SampledInterval::BinaryLogarithm { distance } => (interval_kind::BINARY_LOGARITHM, distance),
+            };
+            let (address, list) = (place(block), list.unwrap_or(0));
+            SampledFunction { address, size, drawn, extra, interval_kind, interval, list, ..none }
+        }
+    }
+}
+
+/// Place of the size that the thread has drawn last.
+const LAST_DRAW: ValuePlace =
+    ValuePlace { kind: value_place::DRAWN, register: 0, unused_bits: 0, signed: 0, reserved: 0, offset: 0 };
+
+fn place(place: ArgumentPlace) -> ValuePlace {
+    let (kind, register, offset) = match place.location {
+        ArgumentLocation::Register(register) => (value_place::REGISTER, register, 0),
+        ArgumentLocation::Memory { register, offset } => (value_place::MEMORY, register, offset),
+        ArgumentLocation::Constant(constant) => (value_place::CONSTANT, 0, constant),
+    };
+    let unused_bits = u64::BITS as u8 - place.bits.min(u64::BITS as u8);
+    ValuePlace { kind, register, unused_bits, signed: place.is_signed.into(), reserved: 0, offset }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SITE: SampledSite = SampledSite {
+        offset: FileOffset(16),
+        semaphore: None,
+        report: SampleReport::Free { block: ArgumentPlace::word(ArgumentLocation::Register(5)) },
+        allocator: AllocatorId(7),
+    };
+
+    #[test]
+    fn places_are_written_as_the_programs_read_them() {
+        let signed = ArgumentPlace { location: ArgumentLocation::Register(3), bits: 32, is_signed: true };
+        let written = place(signed);
+        assert_eq!((written.kind, written.register, written.offset), (value_place::REGISTER, 3, 0));
+        assert_eq!(written.value_in(0x1234_5678_ffff_ffff), u64::MAX);
+        let memory = place(ArgumentPlace::word(ArgumentLocation::Memory { register: 6, offset: -16 }));
+        assert_eq!((memory.kind, memory.register, memory.offset, memory.unused_bits), (value_place::MEMORY, 6, -16, 0));
+        let byte = place(ArgumentPlace { location: ArgumentLocation::Constant(-1), bits: 8, is_signed: false });
+        assert_eq!((byte.kind, byte.value_in(byte.offset.cast_unsigned())), (value_place::CONSTANT, 255));
+    }
+
+    fn frees(offsets: std::ops::Range<u64>) -> Vec<SampledSite> {
+        let site = |offset: u64| {
+            let block = ArgumentPlace::word(ArgumentLocation::Memory { register: 5, offset: offset.cast_signed() });
+            SampledSite { offset: FileOffset(offset), report: SampleReport::Free { block }, ..SITE }
+        };
+        offsets.map(site).collect()
+    }
+
+    /// Returns the indices of the written entries, and those in the cookies of the probes.
+    fn add(functions: &mut SampledFunctions, path: &str, sites: &[SampledSite]) -> Option<(Vec<u32>, Vec<u64>)> {
+        let mut written = Vec::new();
+        let points = functions.points(Path::new(path), sites, |index, _| {
+            written.push(index);
+            Ok(())
+        });
+        let cookies = points.ok()?.into_iter().filter_map(|(_, point)| point.cookie).collect();
+        Some((written, cookies))
+    }
+
+    #[test]
+    fn entries_of_closed_objects_are_used_again() {
+        let mut functions = SampledFunctions::default();
+        assert_eq!(add(&mut functions, "/a", &frees(0..2)), Some((vec![0, 1], vec![0, 1])));
+        assert_eq!(add(&mut functions, "/b", &frees(1..3)), Some((vec![2], vec![1, 2])), "equal sites share an entry");
+        assert_eq!(add(&mut functions, "/b", &frees(1..3)), Some((vec![], vec![1, 2])));
+        functions.remove_objects(&HashSet::from(["/a".into()]));
+        let rest = MAX_SAMPLED_FUNCTIONS as u64;
+        let (written, _) = add(&mut functions, "/c", &frees(100..100 + rest - 3)).unwrap();
+        assert_eq!(written.first(), Some(&3), "an entry that was never used comes first");
+        assert_eq!(add(&mut functions, "/d", &frees(0..1)), Some((vec![0], vec![0])));
+        assert_eq!(add(&mut functions, "/e", &frees(3..4)), None);
+        functions.remove_objects(&HashSet::from(["/b".into(), "/d".into()]));
+        assert_eq!(add(&mut functions, "/e", &frees(3..4)), Some((vec![0], vec![0])));
+    }
+
+    #[test]
+    fn object_with_too_many_sites_takes_no_entries() {
+        let mut functions = SampledFunctions::default();
+        let most = MAX_SAMPLED_FUNCTIONS as u64;
+        assert_eq!(add(&mut functions, "/hostile", &frees(0..most + 1)), None);
+        let (written, cookies) = add(&mut functions, "/a", &frees(0..most)).unwrap();
+        assert_eq!((written.len(), cookies.len()), (MAX_SAMPLED_FUNCTIONS, MAX_SAMPLED_FUNCTIONS));
+        assert_eq!(add(&mut functions, "/b", &frees(most..most + 1)), None);
+    }
+
+    #[test]
+    fn sites_of_allocators_and_of_user_probes_differ() {
+        let argument = |register| ArgumentPlace::word(ArgumentLocation::Register(register));
+        let site = |sizes, interval, list| SampledSite {
+            report: SampleReport::Alloc { block: argument(4), sizes, interval, list },
+            ..SITE
+        };
+        let weighted = function(&site(
+            SampledSizes::At { size: argument(4), drawn: argument(1) },
+            SampledInterval::Weighted,
+            None,
+        ));
+        assert_eq!((weighted.interval_kind, weighted.interval, weighted.list), (0, 0, 0));
+        assert_eq!((weighted.size.register, weighted.drawn.register, weighted.allocator), (4, 1, 7));
+        let interval = SampledInterval::Bytes { distance: -4096 };
+        let drawn = function(&site(SampledSizes::LastDraw { extra: 1 }, interval, Some(64)));
+        assert_eq!((drawn.interval_kind, drawn.interval, drawn.list, drawn.extra), (1, -4096, 64, 1));
+        assert_eq!([drawn.size.kind, drawn.drawn.kind], [value_place::DRAWN; 2]);
+        let free = function(&SITE);
+        assert_eq!((free.address.register, free.size.kind, free.allocator), (5, value_place::NONE, 7));
+    }
+}
