@@ -23,6 +23,13 @@ pub struct Difference<'a> {
     pub after: ComparedReport<'a>,
     /// `after.value` - `before.value`.
     pub change: i128,
+    /// Only with sampled blocks: lower end of the 95 % interval of `change`. The interval is too wide for blocks that are in
+    /// both reports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_low: Option<i128>,
+    /// Only with sampled blocks: upper end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_high: Option<i128>,
     /// Sites with a value in either report, the greatest change first. The values of all sites add up to the values
     /// of the reports.
     pub sites: Vec<SiteChange<'a>>,
@@ -41,6 +48,12 @@ pub struct ComparedReport<'a> {
     pub lost: u64,
     /// Sum of the metric over all stacks.
     pub value: u64,
+    /// Only with sampled blocks: lower end of the 95 % interval of `value`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_high: Option<u64>,
 }
 
 /// Change of a site.
@@ -51,8 +64,8 @@ pub struct ComparedReport<'a> {
 /// one site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SiteChange<'a> {
-    /// `new`: not in the first report; `vanished`: not in the second; `stable`: changed by at most 5 % of the first value;
-    /// else `grown` or `shrunk`.
+    /// `within_error`: the interval of the change contains 0, only with sampled blocks; `new`: not in the first report;
+    /// `vanished`: not in the second; `stable`: changed by at most 5 % of the first value; else `grown` or `shrunk`.
     pub kind: Text<'a>,
     /// Short name of the processes.
     pub process: Text<'a>,
@@ -62,6 +75,12 @@ pub struct SiteChange<'a> {
     pub after: u64,
     /// `after` - `before`.
     pub change: i128,
+    /// Only with sampled blocks: lower end of the 95 % interval of `change`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_low: Option<i128>,
+    /// Only with sampled blocks: upper end of the interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change_high: Option<i128>,
     /// Frames of one stack of the site, the outermost first: the function's name, or object and offset.
     pub frames: Vec<Text<'a>>,
 }

@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Text, Tool};
+use crate::{GoTotals, Text, Tool};
 
 /// `memtrace explain --pid N --format json`, or `-o FILE.json`, writes this object with the parts of a process' RSS.
 /// Sizes are multiples of a page, except for sizes of blocks.
 ///
-/// `rss_bytes` = `heap` + `anonymous` + `main_stack` + `thread_stacks` + `files` + `shmem` + `special` +
-/// `unexplained_bytes`, by their `resident_bytes`.
+/// `rss_bytes` = `heap` + `heap`, `stacks` and `own` of `go` + `anonymous` + `main_stack` + `thread_stacks` + `files` + `shmem` +
+/// `special` + `unexplained_bytes`, by their `resident_bytes`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation<'a> {
     /// Version of this format: 1.
@@ -50,6 +50,8 @@ pub struct Explanation<'a> {
     pub explained: f64,
     /// Memory of the allocator.
     pub heap: Heap<'a>,
+    /// Memory of Go's runtime; `null` if the program is not written in Go.
+    pub go: Option<GoMemory<'a>>,
     /// Other private memory without a file, by name, the largest first. A name is given by the process
     /// (`PR_SET_VMA_ANON_NAME`) or describes the memory.
     pub anonymous: Vec<NamedMemory<'a>>,
@@ -284,6 +286,33 @@ pub struct HeapBlocks {
     pub untold_resident_bytes: u64,
     /// Number of arenas.
     pub arenas: u32,
+}
+
+/// Memory of Go's runtime.
+///
+/// The sizes are 0 if `totals` is `null`: the memory is then part of `anonymous`. Resident pages of the arenas are taken to be
+/// stacks, the collector's buffers, spans in use and idle spans, in this order, because the runtime does not count pages.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct GoMemory<'a> {
+    /// Version of Go, such as `go1.27.3`; `null` if it is not known.
+    pub version: Option<Text<'a>>,
+    /// Arenas without stacks and buffers of the collector: spans in use, idle and released spans. Idle spans that have not been
+    /// released are `returnable_bytes`.
+    pub heap: Sizes,
+    /// Stacks of goroutines.
+    pub stacks: Sizes,
+    /// Memory that the runtime has mapped for itself, and buffers of the collector. Memory of the program without a name, such as
+    /// an anonymous mapping of its own, counts here up to the number of bytes in the totals.
+    pub own: Sizes,
+    /// Totals that the runtime keeps; `null` if they were not read.
+    pub totals: Option<GoTotals>,
+    /// Reason why the totals were not read; `null` if they were read.
+    pub not_told: Option<Text<'a>>,
+    /// `readable` if `memtrace --pid` reads the heap profile that the program keeps, `off` if the program keeps none, `unreadable`
+    /// if memtrace cannot read it.
+    pub profile: Text<'a>,
+    /// Reason why memtrace cannot read the profile; otherwise `null`.
+    pub profile_not_told: Option<Text<'a>>,
 }
 
 /// Mappings with the same name.

@@ -13,6 +13,7 @@ mod activity;
 mod difference;
 mod doctor;
 mod explain;
+mod go_totals;
 mod numbers;
 mod process;
 mod reclaim;
@@ -27,12 +28,13 @@ pub use activity::{ActiveThread, Activity, CallDurations, Calls, Event, LeftOut,
 pub use difference::{ComparedReport, Difference, SiteChange};
 pub use doctor::{Diagnosis, Finding};
 pub use explain::{
-    CgroupEvents, CgroupLimit, CgroupUse, ExplainedProcess, Explanation, FileMemory, Heap, HeapBlocks, KernelMemory,
-    KindMemory, MachineMemory, MemoryCounters, NamedMemory, Pressure, PressureShares, ProcessSizes, ProcessSum,
-    SelectedCgroup, SelectionExplanation, Sizes, ThreadStacks, UnreadProcess, UnreadProcesses,
+    CgroupEvents, CgroupLimit, CgroupUse, ExplainedProcess, Explanation, FileMemory, GoMemory, Heap, HeapBlocks,
+    KernelMemory, KindMemory, MachineMemory, MemoryCounters, NamedMemory, Pressure, PressureShares, ProcessSizes,
+    ProcessSum, SelectedCgroup, SelectionExplanation, Sizes, ThreadStacks, UnreadProcess, UnreadProcesses,
 };
+pub use go_totals::GoTotals;
 pub use numbers::{Blocks, Histograms, KernelCounts, NumberMut, Numbers, ResidentMemory};
-pub use process::{Demotion, GroupRuns, Process, ResidentSet, Run, Untraced, UntracedMemory, UntracedProcess};
+pub use process::{Demotion, GroupRuns, Process, ResidentSet, Run, Sampler, Untraced, UntracedMemory, UntracedProcess};
 pub use reclaim::{
     Cgroup, CgroupMemory, Effort, KernelThread, LatencyClass, MachineReclaim, OomKill, OrderStalls, StallPressure,
     Stalls, Vmstat,
@@ -87,4 +89,10 @@ impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Stream<F> {
 /// Reads the value of a key that must exist and can be `null`.
 fn nullable<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     Option::deserialize(deserializer)
+}
+
+/// Returns true for a number that is left out.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

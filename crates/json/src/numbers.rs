@@ -38,7 +38,7 @@ numbers_by_key! {
 ///
 /// With `reclaim`, the first eight numbers are zero.
 ///
-/// With sampling, the numbers are estimates, each with its error. Five in a hundred estimates are off by more than
+/// With sampled pages, the numbers are estimates, each with its error. Five in a hundred estimates are off by more than
 /// their error. Huge pages are counted and not estimated, so they do not increase the error. The error of a sum is
 /// smaller than the sum of the errors, so groups, processes and totals have errors of their own. For other sums, such as
 /// a frame or a line of folded stacks, the error grows with the square root of the number: a quarter of a number has
@@ -54,7 +54,7 @@ pub struct Numbers {
     pub exit_bytes: u64,
     /// Blocks of `exit_bytes`.
     pub exit_count: u64,
-    /// Bytes allocated since tracing began.
+    /// Bytes allocated since tracing began. Of a heap profile of Go, also those that were live then.
     pub alloc_bytes: u64,
     /// Blocks of `alloc_bytes`. A successful `realloc` is one free and one allocation.
     pub alloc_count: u64,
@@ -77,6 +77,45 @@ pub struct Numbers {
     /// the method `written`, only writes count as touches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cold_bytes: Option<u64>,
+    /// Only with sampled blocks: number of samples in the numbers of memory that is live or held at exit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `live_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_bytes_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `live_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_bytes_high: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `live_count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_count_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `live_count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub live_count_high: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `exit_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_bytes_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `exit_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_bytes_high: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `exit_count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_count_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `exit_count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_count_high: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `alloc_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alloc_bytes_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `alloc_bytes`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alloc_bytes_high: Option<u64>,
+    /// Only with sampled blocks: lower end of the 95 % interval of `alloc_count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alloc_count_low: Option<u64>,
+    /// Only with sampled blocks: upper end of the 95 % interval of `alloc_count`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alloc_count_high: Option<u64>,
     /// Only with sampling: error of `live_bytes`. It is limited by the kernel's counts: a process that has ended has
     /// no resident memory, and the stacks of a process have at most the resident memory of the process.
     #[serde(skip_serializing_if = "Option::is_none")]

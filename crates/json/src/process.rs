@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Blocks, KernelCounts, Numbers, Object, ResidentMemory, Stalls, Text};
+use crate::{Blocks, KernelCounts, Numbers, Object, ResidentMemory, Stalls, Text, is_zero};
 
 /// One process image (one executable run by one process) or a [group](#group-runs) of them.
 ///
@@ -45,6 +45,13 @@ pub struct Process<'a> {
     /// them up to 2.41 when a thread exits, and since 2.42 when the first call of a thread is a free. They are in no
     /// other number, even if the blocks were allocated before tracing began.
     pub repeated_frees: u64,
+    /// Only with sampled blocks: frees of unknown blocks that samplers reported. The blocks were sampled before tracing
+    /// began, or never: gperftools reports each free of a large block.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unmatched_samples: u64,
+    /// Samplers of the process: the sources of its sampled blocks. Empty if all numbers are exact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samplers: Vec<Sampler<'a>>,
     /// Only for a process that shares the memory of another process, as after `vfork` or `clone` with `CLONE_VM`: pid
     /// of that process. Its entry has the blocks, pages and mappings of both, with their stacks, until the last of them
     /// ends or calls `exec`.
@@ -98,10 +105,21 @@ pub struct Process<'a> {
     /// Duration of the trace of the process. It begins at the start of the process or of tracing, the later of both,
     /// and ends at the end of the process or of tracing, the earlier of both. For a group, it is the sum.
     pub traced_s: f64,
-    /// `alloc_count` divided by the report's `duration_s`; `null` if that is 0.
+    /// `alloc_count` divided by the report's `duration_s`; `null` if that is 0, and for a Go program that ran before the
+    /// trace, whose profile has older blocks.
     pub allocs_per_s: Option<f64>,
-    /// `alloc_bytes` divided by the report's `duration_s`; `null` if that is 0.
+    /// `alloc_bytes` divided by the report's `duration_s`; `null` as `allocs_per_s`.
     pub alloc_bytes_per_s: Option<f64>,
+}
+
+/// Sampler of a target. The numbers of blocks from a sampler are estimates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Sampler<'a> {
+    /// `go`: the heap profile of Go's runtime. `tcmalloc` and `jemalloc`: the samplers of these allocators. `otel_memory`
+    /// and `ddheap`: USDT probes of libraries.
+    pub source: Text<'a>,
+    /// Mean number of allocated bytes for each sample; `null` if it is not known.
+    pub interval_bytes: Option<u64>,
 }
 
 /// RSS of a process, as the kernel counts it.
@@ -196,7 +214,12 @@ pub struct Run<'a> {
 /// |---|---|
 /// | `architecture` | The executable is for another architecture, such as 32 bits. |
 /// | `stripped` | The executable is statically linked and stripped, so its allocator cannot be found. |
-/// | `go` | The executable is written in Go, whose runtime has no malloc. |
+/// | `go` | The executable is written in Go, whose runtime has no malloc, and Go's own heap profile is not read in this trace. |
+/// | `go_profile_off` | The executable is written in Go and keeps no heap profile: it links no `runtime/pprof`, or its `MemProfileRate` is 0. |
+/// | `go_version` | The executable is written in Go, and the layout of the heap profile of its version is not known. |
+/// | `go_unreadable` | The executable is written in Go, and its heap profile cannot be read. |
+/// | `go_profiles_full` | The executable is written in Go, and its heap profile does not fit in the memory for profiles. |
+/// | `no_own_profile` | The process keeps no heap profile, and `--source own` attaches no probes to allocators. |
 /// | `no_allocator` | No mapped file defines malloc and free. |
 /// | `unsupported_allocator` | The allocator has no functions that can be probed. |
 /// | `damaged` | A mapped file, which may be the allocator, is damaged. |

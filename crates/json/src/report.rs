@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Activity, Blocks, Cgroup, Frame, Histograms, KernelCounts, MachineReclaim, Numbers, Object, OomKill, Process,
-    Stack, TagFunction, Text, Tool, Untraced,
+    Sampler, Stack, TagFunction, Text, Tool, Untraced, is_zero,
 };
 
 /// `memtrace … -o FILE.json` writes this object.
@@ -79,6 +79,12 @@ pub struct Report<
     pub inherited_frees: u64,
     /// Frees by the C library of blocks that the program freed before. Sum over all processes.
     pub repeated_frees: u64,
+    /// Only with sampled blocks: frees of unknown blocks that samplers reported. Sum over all processes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unmatched_samples: u64,
+    /// Different samplers of all processes: the sources of sampled blocks. Empty if all numbers are exact.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samplers: Vec<Sampler<'a>>,
     /// Only with `heap`, if a traced process runs at the end: sentences about the RSS, the part of it that the live blocks
     /// explain, and the command that shows the rest.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,7 @@ use std::ops::Not;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Histograms, Numbers, Text};
+use crate::{Histograms, Numbers, Text, is_zero};
 
 /// One call stack of one process. Grouped by thread or allocator, or by tag with rules for threads, it is one call stack
 /// of one allocating thread or of one allocator.
@@ -93,18 +93,13 @@ pub struct Stack<'a> {
     /// Only with `live_changes`: the bytes allocated in each part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub part_allocs: Vec<u64>,
-    /// Only with `live_changes`: `steady_growth`, `single_growth`, `churn`, `recent`, `decrease` or `irregular`. The
-    /// guide has [the rules](guide/recordings.md#trends).
+    /// Only with `live_changes`: `steady_growth`, `single_growth`, `churn`, `recent`, `decrease`, `within_error` or
+    /// `irregular`. The guide has [the rules](guide/recordings.md#trends).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trend: Option<Text<'a>>,
     /// Indices in the report's `frames`, from the outermost frame to the innermost. Empty for merged stacks, and if
     /// no stack is known; `end` has the reason.
     pub frames: Vec<usize>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
 }
 
 /// Frame of a stack.

@@ -14,7 +14,7 @@ use std::io::{self, Write as _};
 
 use memtrace_model::{Metric, plain};
 
-use self::side::signed;
+use self::side::{error_of_change, signed, uncertainty_of_total};
 use self::sites::Compared;
 use crate::metrics::MetricView;
 use crate::options::Options;
@@ -66,8 +66,9 @@ fn options(metric: Metric, before: &Side, after: &Side) -> Options {
 /// Returns the change of the total, and the total and the name of each report.
 fn subtitle(before: &Side, after: &Side, view: MetricView<'_>) -> String {
     let [first, last] = [before, after].map(|side| side.value(view));
+    let error = error_of_change(uncertainty_of_total([before, after], view), view, first, last);
     format!(
-        "{}, from {} in {} to {} in {}",
+        "{}{error}, from {} in {} to {} in {}",
         signed(view, first, last),
         view.text(first),
         plain(&before.name),

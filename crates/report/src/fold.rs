@@ -13,6 +13,7 @@ use rustc_hash::FxHashMap;
 pub(super) use self::pruning::Pruning;
 use self::sums::{Entries, Path, Sum};
 use crate::escape;
+use crate::estimate::Samples;
 use crate::groups::Groups;
 use crate::metrics::MetricView;
 use crate::options::Options;
@@ -54,7 +55,7 @@ pub(super) fn fold(profile: &Profile, options: &Options, spelling: &Spelling) ->
         if value == 0 {
             continue;
         }
-        let sum = Sum { value, stacks: stack.merged().max(1) };
+        let sum = Sum { value, stacks: stack.merged().max(1), samples: view.samples(&stack.usage) };
         let mut path = Vec::with_capacity(stack.frames.len() + 2);
         path.push(of_roots[roots.of_stack(index)]);
         if stack.merged() > 0 {
@@ -85,6 +86,11 @@ impl Fold {
     /// Iterates over the stacks, each as its text and its value.
     pub(super) fn lines(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         self.stacks.iter().map(|(path, sum)| (self.text(path), sum.value))
+    }
+
+    /// Iterates over the samples of the stacks, in the order of [`Self::lines`].
+    pub(super) fn samples(&self) -> impl Iterator<Item = Samples> + '_ {
+        self.stacks.iter().map(|(_, sum)| sum.samples)
     }
 
     fn text(&self, path: &[u32]) -> String {

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use memtrace_model::format::{counted, grouped, percent};
 use memtrace_model::{
-    Amount, Bytes, EventClass, LeftOut, LossReason, ProcessMemory, Profile, Quantity, StackEnd, columns_of,
+    Amount, Bytes, EventClass, LeftOut, LossReason, Measure, ProcessMemory, Profile, Quantity, StackEnd, columns_of,
 };
 
+use crate::estimate::Uncertainty;
+use crate::samplers;
 use crate::stack_quality::StackQuality;
 
 /// Reason why the resident memory of a process is unknown.
@@ -37,6 +39,15 @@ pub(super) fn blocks(class: EventClass, number: u64) -> String {
     counted(number, words.one, words.many)
 }
 
+/// Returns a number of blocks with its error: `1,600 ± 200 blocks`, or `12 (4 to 35) blocks` if there are few samples.
+/// `uncertainty`: `None` if the number is exact.
+pub(super) fn estimated_blocks(class: EventClass, number: u64, uncertainty: Option<Uncertainty>) -> String {
+    match uncertainty.map(|uncertainty| uncertainty.suffix(Measure::Count, number)) {
+        Some(error) if !error.is_empty() => format!("{}{error} {}", grouped(number), class.words().many),
+        _ => blocks(class, number),
+    }
+}
+
 /// Returns an amount: `1.50 MiB in 1,600 blocks`.
 pub(super) fn amount(class: EventClass, amount: Amount) -> String {
     format!("{} in {}", amount.bytes, blocks(class, amount.count))
@@ -48,10 +59,11 @@ pub(super) fn change(bytes: Bytes) -> String {
     format!("{}{}", if change < 0 { '-' } else { '+' }, Bytes(change.unsigned_abs()))
 }
 
-/// Returns a change of a number of blocks with its sign: `+1,600 pages`.
-pub(super) fn change_in_blocks(class: EventClass, blocks: u64) -> String {
+/// Returns a change of a number of blocks with its sign: `+1,600 pages`. `uncertainty`: `None` if the number is exact.
+pub(super) fn change_in_blocks(class: EventClass, blocks: u64, uncertainty: Option<Uncertainty>) -> String {
     let change = blocks.cast_signed();
-    format!("{}{}", if change < 0 { '-' } else { '+' }, self::blocks(class, change.unsigned_abs()))
+    let blocks = estimated_blocks(class, change.unsigned_abs(), uncertainty);
+    format!("{}{blocks}", if change < 0 { '-' } else { '+' })
 }
 
 /// Returns the growth of the live bytes of all stacks that grew, and the decrease of all stacks that shrank.
@@ -109,10 +121,11 @@ pub(super) fn demoted(profile: &Profile) -> Option<String> {
     (processes > 0).then(|| format!("demoted: {count} (live numbers are lower bounds)"))
 }
 
-/// Returns the losses, the processes that are not traced and the demoted ones: `lost: nothing; not traced: 3
-/// processes`.
+/// Returns the losses, the processes that are not traced, the demoted ones, and the sources of estimates: `lost: nothing;
+/// not traced: 3 processes; estimated: Go's own profile, one sample each 512 KiB`.
 pub(super) fn completeness(profile: &Profile) -> String {
-    let others = [untraced(profile), demoted(profile)];
+    let estimated = samplers::sources(profile).map(|sources| format!("estimated: {sources}"));
+    let others = [untraced(profile), demoted(profile), estimated];
     let others: String = others.into_iter().flatten().map(|phrase| format!("; {phrase}")).collect();
     format!("lost: {}{others}", losses(profile, usize::MAX))
 }

@@ -8,6 +8,7 @@ use memtrace_model::{
 };
 
 use crate::escape;
+use crate::estimate::SampledPart;
 use crate::kernel_reported::KernelReported;
 
 /// The groups of a profile.
@@ -24,6 +25,8 @@ pub(super) struct Group {
     pub(super) label: String,
     /// Sum over the stacks of the group.
     pub(super) usage: Quantities,
+    /// Sampled part of `usage`.
+    pub(super) sampled: SampledPart,
     /// True if the peak of at least one process of the group was kept.
     pub(super) has_peak: bool,
     /// Counters of the kernel; `None` if pages are not traced, or if the kernel has no counters for this group.
@@ -77,6 +80,7 @@ impl Groups {
         for (stack, &root) in profile.stacks.iter().zip(&of_stacks) {
             let group = &mut all[root];
             group.usage += stack.usage;
+            group.sampled.add_stack(&stack.usage);
             group.has_peak |= profile.processes[stack.process].peak.is_some();
         }
         for (part, known) in known_parts {

@@ -1,6 +1,7 @@
 //! Self-contained web pages: the JSON report, and a style sheet and scripts that show it. A web page loads no other
 //! file.
 
+use std::borrow::Cow;
 use std::io;
 
 use memtrace_model::{Measure, Profile, Quantity};
@@ -8,13 +9,16 @@ use serde::Serialize;
 
 use crate::metrics::MetricView;
 use crate::options::Options;
-use crate::{escape, json};
+use crate::{escape, json, samplers};
 
 const STYLE: &str = include_str!("html/style.css");
 const BODY: &str = include_str!("html/body.html");
+/// Paragraph of the body that the legend of estimates follows.
+const LOSSES: &str = "<p id=\"losses\"></p>";
 /// The scripts. Each script comes after the scripts that it uses.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("html/report.js"),
+    include_str!("html/intervals.js"),
     include_str!("html/activity.js"),
     include_str!("html/flame_tree.js"),
     include_str!("html/flame_graph.js"),
@@ -35,8 +39,9 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; \
-         script-src 'unsafe-inline'\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n{BODY}\
-         <script type=\"application/json\" id=\"report\">\n"
+         script-src 'unsafe-inline'\">\n<style>\n{STYLE}</style>\n</head>\n<body>\n{body}\
+         <script type=\"application/json\" id=\"report\">\n",
+        body = body(profile)
     )?;
     json::write(profile, options, &mut ScriptText { out })?;
     writeln!(out, "</script>\n<script type=\"application/json\" id=\"metrics\">")?;
@@ -44,6 +49,17 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
     writeln!(out, "</script>\n<script>\n'use strict';")?;
     SCRIPTS.iter().try_for_each(|script| out.write_all(script.as_bytes()))?;
     writeln!(out, "</script>\n</body>\n</html>")
+}
+
+/// Returns the body with the legend of estimates, if there are any.
+fn body(profile: &Profile) -> Cow<'static, str> {
+    match samplers::legend(profile) {
+        Some(legend) => {
+            let paragraph = format!("{LOSSES}\n  <p id=\"estimates\">{}</p>", escape::xml(&legend));
+            Cow::Owned(BODY.replacen(LOSSES, &paragraph, 1))
+        }
+        None => Cow::Borrowed(BODY),
+    }
 }
 
 /// A metric that the web page can show.

@@ -18,6 +18,7 @@ use std::io;
 use memtrace_json::{self as schema, Object, Stream};
 use memtrace_model::{Cost, DebugFileCounts, DebugFileOutcome, Losses, Profile, StackEnd, TagFunctionCalls};
 
+use crate::estimate::SampledPart;
 use crate::groups::{Group, Groups};
 use crate::json_lines;
 use crate::kernel_reported::KernelReported;
@@ -54,11 +55,13 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut dyn io::Writ
             method: window.method.name().into(),
             duration_s: window.duration.as_secs_f64(),
         }),
-        totals: numbers::of(profile, total, Some(KernelReported::of_all(profile))),
+        totals: numbers::of(profile, total, &SampledPart::of_profile(profile), Some(KernelReported::of_all(profile))),
         unmatched_frees: profile.unmatched_frees(),
         inherited_frees: profile.inherited_frees(),
         rss_note: resident_sets::sentences(profile).map(Into::into),
         repeated_frees: profile.repeated_frees(),
+        unmatched_samples: profile.unmatched_samples(),
+        samplers: profile.run.samplers.all().map(processes::sampler).collect(),
         peak_bytes: profile.sole_peak().map(|peak| peak.0),
         filtered: numbers::blocks(profile.run.filtered),
         raised_min_size: profile
@@ -100,7 +103,7 @@ fn cost(cost: &Cost) -> schema::Cost {
 fn group<'a>(profile: &Profile, root: &'a Group) -> schema::Group<'a> {
     schema::Group {
         name: root.label.as_str().into(),
-        totals: numbers::of(profile, root.usage, root.known),
+        totals: numbers::of(profile, root.usage, &root.sampled, root.known),
         kernel: root.known.map(numbers::kernel_counts),
         peak_bytes: root.at_peak().map(|bytes| bytes.0),
     }

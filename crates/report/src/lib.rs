@@ -31,6 +31,7 @@ mod perfetto;
 mod pprof;
 mod remainders;
 mod resident_sets;
+mod samplers;
 mod speedscope;
 mod stack_quality;
 mod stalls;
@@ -53,6 +54,7 @@ pub use json::{ReadError, SavedReport, read as read_json};
 pub use objects::{is_library, object_labels};
 pub use options::{DEFAULT_ROWS, ListedSites, Options, TextLayout};
 pub use perfetto::{AccountTrace, ThreadTrace};
+pub use samplers::account_note;
 pub use threads::{
     ThreadHistory, ThreadTableOptions, ThreadTimeline, TimelineBuilder, write_csv as write_threads_csv,
     write_csv_header as write_threads_csv_header, write_json as write_threads_json, write_svg as write_thread_timeline,

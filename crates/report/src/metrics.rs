@@ -4,6 +4,7 @@ use memtrace_model::format::duration;
 use memtrace_model::{Bytes, Measure, Metric, Nanoseconds, ProcessProfile, Profile, Quantities, Requirement};
 use memtrace_model::{EventClass, Quantity, TouchWindow};
 
+use crate::estimate::{SampledPart, Samples, Uncertainty};
 use crate::{estimate, format};
 
 /// A profile and one of its metrics.
@@ -132,6 +133,34 @@ impl<'a> MetricView<'a> {
         estimate::error(self.profile, self.quantity(), usage)
     }
 
+    /// Returns the uncertainty of the value of a sum; `None` if the value is exact. `sampled`: the sampled part of the sum.
+    pub(super) fn uncertainty(&self, sampled: &SampledPart) -> Option<Uncertainty> {
+        sampled.uncertainty(self.profile, self.varying_quantity())
+    }
+
+    /// Returns the samples of the value of a stack; none if the value is exact.
+    pub(super) fn samples(&self, usage: &Quantities) -> Samples {
+        SampledPart::of_stack(usage).samples(self.profile, self.varying_quantity()).unwrap_or_default()
+    }
+
+    /// Returns the quantity with the variance of the values. The live blocks that were allocated between two marks are a part
+    /// of all blocks that were allocated between them.
+    const fn varying_quantity(&self) -> Quantity {
+        match self.metric {
+            Metric::Growth => Quantity::AllocBytes,
+            _ => self.quantity(),
+        }
+    }
+
+    /// Returns the error of the value of a sum as a text that follows the value. Returns an empty text if the value is exact.
+    /// `sampled`: the sampled part of the sum.
+    pub(super) fn error_text(&self, usage: &Quantities, sampled: &SampledPart) -> String {
+        match self.uncertainty(sampled) {
+            Some(uncertainty) => uncertainty.suffix(self.measure(), self.value(usage)),
+            None => estimate::format_error(self.error(usage), self.measure()),
+        }
+    }
+
     /// Returns a value with its unit.
     pub(super) fn text(&self, value: u64) -> String {
         self.text_of(self.measure(), value)
@@ -139,8 +168,18 @@ impl<'a> MetricView<'a> {
 
     /// Returns the other number of the same blocks or stalls, with its unit: the count for bytes or a time, and the
     /// bytes or the time for a count. `None` if the quantity has no pair.
-    pub(super) fn text_of_pair(&self, usage: &Quantities) -> Option<String> {
-        self.quantity().facts().pair.map(|pair| self.text_of(pair.facts().measure, usage[pair]))
+    /// The error of an estimate from the blocks of `sampled` follows.
+    pub(super) fn text_of_pair(&self, usage: &Quantities, sampled: &SampledPart) -> Option<String> {
+        let pair = self.quantity().facts().pair?;
+        let (measure, value) = (pair.facts().measure, usage[pair]);
+        let uncertainty = sampled.uncertainty(self.profile, pair);
+        Some(match measure {
+            Measure::Count => format::estimated_blocks(self.class(), value, uncertainty),
+            Measure::Bytes | Measure::Time => {
+                let error = uncertainty.map(|uncertainty| uncertainty.suffix(measure, value));
+                self.text_of(measure, value) + &error.unwrap_or_default()
+            }
+        })
     }
 
     fn text_of(&self, measure: Measure, value: u64) -> String {

@@ -13,6 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::processes::RowsOfProcesses;
 use self::size::Sizes;
 use crate::Options;
+use crate::estimate::has_samples;
 
 /// Bounds of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +34,9 @@ impl Limits {
 }
 
 /// Returns a profile within `limits`, with the largest stacks and the largest processes. The other stacks are summed by
-/// process, part, stack end and label. The other processes are merged into one ended and one running process. If `--by`
-/// is the short name, user or cgroup, each name, user or cgroup has merged processes of its own.
+/// process, part, stack end and label, and exact stacks apart from estimates. The other processes are merged into one ended
+/// and one running process. If `--by` is the short name, user or cgroup, each name, user or cgroup has merged processes of
+/// its own.
 pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limits) -> Cow<'a, Profile> {
     let rows = processes::merged(profile, options, limits.processes);
     let sizes = Sizes::new(profile);
@@ -67,15 +69,15 @@ pub(super) fn bounded<'a>(profile: &'a Profile, options: &Options, limits: Limit
 /// ID of a frame that only merged stacks contain.
 const UNUSED: FrameId = FrameId::new(u32::MAX as usize);
 
-/// Key of a remainder: row of the process, part, stack end and label. The end keeps the distribution of ends, and the
-/// label keeps the sums of groups.
-type Remainder = (usize, Part, StackEnd, Option<LabelId>);
+/// Key of a remainder: row of the process, part, stack end and label, and true for stacks with samples. The end keeps the
+/// distribution of ends, the label keeps the sums of groups, and the samples keep the errors of sums.
+type Remainder = (usize, Part, StackEnd, Option<LabelId>, bool);
 
 fn remainder_of(profile: &Profile, rows: &RowsOfProcesses, stack: &StackProfile) -> Remainder {
     let process = rows.row_of[stack.process];
     let is_merged = rows.processes[process].group.is_some() && profile.processes[stack.process].group.is_none();
     let part = if is_merged { stack.part.without_thread() } else { stack.part };
-    (process, part, stack.end, stack.label)
+    (process, part, stack.end, stack.label, has_samples(&stack.usage))
 }
 
 /// Returns a flag for each stack: true for the largest stacks that fit into `bytes` together with the rest of the
@@ -135,7 +137,7 @@ struct Stacks {
 impl Stacks {
     /// Adds a stack. `frames`: frames of a kept stack; `None` adds the stack to its remainder.
     fn add(&mut self, key: Remainder, frames: Option<Box<[FrameId]>>, stack: &StackProfile) {
-        let (process, part, end, label) = key;
+        let (process, part, end, label, _) = key;
         let next = self.all.len();
         let is_kept = frames.is_some();
         let index = *self.known.entry((key, frames)).or_insert_with_key(|(_, frames)| {

@@ -2,9 +2,10 @@
 //! explain.
 
 use memtrace_model::format as number;
-use memtrace_model::{Bytes, EventClass, ProcessProfile, Profile, ResidentSet, Runtime};
+use memtrace_model::{Bytes, EventClass, Measure, ProcessProfile, Profile, Quantity, ResidentSet, Runtime};
 
-use crate::format;
+use crate::estimate::{SampledPart, SampledProcesses, Uncertainty};
+use crate::{format, samplers};
 
 /// If the blocks explain at least this share, the rest needs no sentence.
 const EXPLAINED: f64 = 0.9;
@@ -15,10 +16,13 @@ const MOST: f64 = 0.5;
 /// Live bytes and RSS of all processes that run at the end.
 struct Sum<'a> {
     live: Bytes,
+    /// Uncertainty of `live`; `None` if it is exact.
+    uncertainty: Option<Uncertainty>,
     /// Upper bound of the part of the RSS that consists of live blocks, summed over the processes. Not all live blocks
     /// need be resident, and blocks of one process explain no RSS of another.
     explained: Bytes,
-    /// `None` if the RSS has not grown, or if a process has started during the trace.
+    /// `None` if the RSS has not grown, if a process has started during the trace, or if live blocks can be older than the
+    /// trace.
     growth: Option<Growth>,
     rss: ResidentSet,
     /// Number of the processes.
@@ -28,7 +32,8 @@ struct Sum<'a> {
 }
 
 /// Growth of the RSS of the processes that grew. All traced blocks are from the time of the growth, so the share that they
-/// explain of it says more than their share of the RSS, which also has the blocks of before.
+/// explain of it says more than their share of the RSS, which also has the blocks of before. Go's own profile also has the
+/// blocks of before.
 struct Growth {
     bytes: Bytes,
     /// Upper bound of the part that consists of live blocks.
@@ -57,6 +62,11 @@ impl Sum<'_> {
         part.0 as f64 / whole.0.max(1) as f64
     }
 
+    /// Returns a word before the share, if it is an estimate.
+    const fn about(&self) -> &'static str {
+        if self.uncertainty.is_some() { "about " } else { "" }
+    }
+
     /// Returns the name of the whole that [`Self::share`] is a share of. `rss`: words for the RSS.
     fn whole(&self, rss: &'static str) -> &'static str {
         if self.growth.is_some() { "the growth" } else { rss }
@@ -74,13 +84,25 @@ fn sum(profile: &Profile) -> Option<Sum<'_>> {
     let largest = single.max_by_key(|(process, rss)| unexplained(process.total.live().bytes, rss));
     let rss = known().map(|(_, rss)| rss).reduce(ResidentSet::plus)?;
     let has_grown = rss.start.is_some_and(|start| rss.end > start);
+    let has_old_blocks = known().any(|(process, _)| samplers::has_go_profile(profile, process));
     Some(Sum {
         live: Bytes(known().map(|(process, _)| process.total.live().bytes.0).sum()),
+        uncertainty: sampled(profile).uncertainty(profile, Quantity::LiveBytes),
         explained: Bytes(known().map(|(process, rss)| process.total.live().bytes.0.min(rss.end.0)).sum()),
-        growth: Growth::of(known()).filter(|_| has_grown),
+        growth: Growth::of(known()).filter(|_| has_grown && !has_old_blocks),
         rss,
         count: known().map(|(process, _)| process.runs()).sum(),
         largest: largest.map(|(process, _)| process),
+    })
+}
+
+/// Returns the sampled part of the processes with a known RSS.
+fn sampled(profile: &Profile) -> SampledPart {
+    let parts = SampledProcesses::of(profile);
+    let known = profile.processes.iter().enumerate().filter(|(_, process)| process.rss.is_some());
+    known.fold(SampledPart::default(), |mut sum, (index, _)| {
+        sum += parts.get(index);
+        sum
     })
 }
 
@@ -88,7 +110,8 @@ fn sum(profile: &Profile) -> Option<Sum<'_>> {
 pub(super) fn phrase(profile: &Profile) -> Option<String> {
     let sum = sum(profile)?;
     let (end, percent) = (sum.rss.end, number::percent(sum.share()));
-    Some(format!("RSS {end}{}, at most {percent} of {} explained", change(sum.rss), sum.whole("it")))
+    let about = sum.about();
+    Some(format!("RSS {end}{}, at most {about}{percent} of {} explained", change(sum.rss), sum.whole("it")))
 }
 
 /// Returns the change of an RSS in parentheses, after a space; nothing if a process has started during the trace.
@@ -100,16 +123,22 @@ fn change(rss: ResidentSet) -> String {
 /// Returns sentences for reports; `None` if no traced process runs at the end.
 pub(super) fn sentences(profile: &Profile) -> Option<String> {
     let sum = sum(profile)?;
-    let (share, whole) = (sum.share(), sum.whole("it"));
-    let Sum { live, explained, growth, rss, count, largest } = sum;
+    let (share, whole, about) = (sum.share(), sum.whole("it"), sum.about());
+    let Sum { live, uncertainty, explained, growth, rss, count, largest } = sum;
     let of = match count {
         1 => String::from("The RSS is"),
         count => format!("The RSS of {count} processes, with shared pages once for each, is"),
     };
     let percent = number::percent(share);
     let (end, change) = (rss.end, change(rss));
-    let mut first = format!("{of} {end}{change}; the {live} of live blocks explain at most {percent} of {whole}.");
-    if explained < live {
+    let live_text = match uncertainty {
+        Some(uncertainty) => format!("estimated {live}{}", uncertainty.suffix(Measure::Bytes, live.0)),
+        None => live.to_string(),
+    };
+    let mut first =
+        format!("{of} {end}{change}; the {live_text} of live blocks explain at most {about}{percent} of {whole}.");
+    let least = uncertainty.map_or(live.0, |uncertainty| uncertainty.ends(live.0)[0]);
+    if explained.0 < least {
         first.push_str(" A part of the live blocks is not resident.");
     }
     if share >= EXPLAINED {
@@ -117,8 +146,14 @@ pub(super) fn sentences(profile: &Profile) -> Option<String> {
     }
     let Some((largest, rss)) = largest.and_then(|largest| Some((largest, largest.rss?))) else { return Some(first) };
     let whose = if count > 1 { format!(" of {}", largest.pid) } else { String::new() };
-    let other = if growth.is_some() { "free memory of the heap" } else { "blocks from before the trace" };
-    Some(format!("{first} {}", rest(largest, rss, &whose, other)))
+    let other = if samplers::has_go_profile(profile, largest) {
+        "free memory and tables of Go's runtime"
+    } else if growth.is_some() {
+        "free memory of the heap"
+    } else {
+        "blocks from before the trace"
+    };
+    Some(format!("{first} {}", rest(profile, largest, rss, &whose, other)))
 }
 
 fn unexplained(live: Bytes, rss: &ResidentSet) -> u64 {
@@ -127,7 +162,7 @@ fn unexplained(live: Bytes, rss: &ResidentSet) -> u64 {
 
 /// Returns a sentence about the part of a process's RSS that its blocks do not explain. `other`: memory of the heap that the
 /// part may consist of.
-fn rest(process: &ProcessProfile, rss: ResidentSet, whose: &str, other: &str) -> String {
+fn rest(profile: &Profile, process: &ProcessProfile, rss: ResidentSet, whose: &str, other: &str) -> String {
     let (pid, live) = (process.pid, process.total.live().bytes);
     let explain = format!("`memtrace explain --pid {pid}` shows the rest");
     if rss.shared.0 as f64 >= unexplained(live, &rss) as f64 * MOST {
@@ -136,7 +171,8 @@ fn rest(process: &ProcessProfile, rss: ResidentSet, whose: &str, other: &str) ->
             "Shared memory{whose} is {shared}: `memtrace faults --pid {pid} --by memory` shows the code that touches it."
         );
     }
-    match rss.runtime {
+    let runtime = rss.runtime.filter(|runtime| *runtime != Runtime::Go || !samplers::has_go_profile(profile, process));
+    match runtime {
         None => format!("{explain}{whose}: {other}, files, stacks."),
         Some(Runtime::Python) => format!(
             "Python keeps its objects of up to 512 bytes in arenas of its own: restart with PYTHONMALLOC=malloc to trace them, \
@@ -165,7 +201,9 @@ fn rest(process: &ProcessProfile, rss: ResidentSet, whose: &str, other: &str) ->
 mod tests {
     use std::time::Duration;
 
-    use memtrace_model::{Amount, Pid, Quantities, Quantity};
+    use memtrace_model::{
+        Amount, Part, Pid, Quantities, RunFacts, SampleSource, Sampler, Samplers, StackEnd, StackProfile, Variance,
+    };
 
     use super::*;
 
@@ -207,6 +245,55 @@ mod tests {
         assert_eq!(phrase(&profile).as_deref(), Some(expected));
         let text = sentences_of(vec![shrunk]).unwrap();
         assert!(text.contains("(-1.00 MiB); the 50.00 MiB of live blocks explain at most 62.5% of it. `"), "{text}");
+    }
+
+    /// Returns the profile of a process with 64 samples from a sampler. Each stands for 1 MiB, with the variance 2^40.
+    fn sampled_profile(source: SampleSource, rss: ResidentSet) -> Profile {
+        let live = Amount { bytes: Bytes(64 * MIB), count: 64 };
+        let mut usage = Quantities::of_blocks([live, live, Amount::default()])
+            .with(Quantity::HeldSamples, 64)
+            .with(Quantity::AllocSamples, 64);
+        usage.add_variance(Variance::HeldBytes, 64 << 40);
+        let mut samplers = Samplers::default();
+        samplers.add(Pid(7), Sampler { source, interval: Some(Bytes(MIB)) });
+        Profile {
+            run: RunFacts { samplers, ..RunFacts::default() },
+            processes: vec![process(7, 64 * MIB, rss)],
+            stacks: vec![StackProfile { usage, ..StackProfile::new(0, Part::WHOLE, [].into(), StackEnd::NotTaken) }],
+            ..Profile::default()
+        }
+    }
+
+    #[test]
+    fn estimates_are_said_to_be_estimates() {
+        // Half of the width is 1.96·√(64 + 0.9604) MiB = 15.80 MiB.
+        let profile = sampled_profile(SampleSource::Jemalloc, resident(Some(10 * MIB), 90 * MIB));
+        let expected = "The RSS is 90.00 MiB (+80.00 MiB); the estimated 64.00 MiB ± 15.80 MiB of live blocks explain \
+             at most about 80.0% of the growth. `memtrace explain --pid 7` shows the rest: free memory of the heap, \
+             files, stacks.";
+        assert_eq!(sentences(&profile).as_deref(), Some(expected));
+        let expected = "RSS 90.00 MiB (+80.00 MiB), at most about 80.0% of the growth explained";
+        assert_eq!(phrase(&profile).as_deref(), Some(expected));
+        // The upper half of the interval of the live bytes exceeds the RSS.
+        let profile = sampled_profile(SampleSource::Jemalloc, resident(None, 60 * MIB));
+        assert!(!sentences(&profile).unwrap().contains("not resident"));
+        let profile = sampled_profile(SampleSource::Jemalloc, resident(None, 40 * MIB));
+        assert!(sentences(&profile).unwrap().contains("not resident"));
+    }
+
+    #[test]
+    fn blocks_of_a_go_profile_can_be_older_than_the_trace() {
+        let rss = ResidentSet { runtime: Some(Runtime::Go), ..resident(Some(90 * MIB), 100 * MIB) };
+        let mut profile = sampled_profile(SampleSource::Go, rss);
+        let text = sentences(&profile).unwrap();
+        let expected = "The RSS is 100.00 MiB (+10.00 MiB); the estimated 64.00 MiB ± 15.80 MiB of live blocks explain \
+             at most about 64.0% of it. `memtrace explain --pid 7` shows the rest: free memory and tables of Go's \
+             runtime, files, stacks.";
+        assert_eq!(text, expected);
+        // There are too many processes to know the samplers of each.
+        profile.run.samplers = Samplers::default();
+        profile.run.samplers.add_of_unknown(Sampler { source: SampleSource::Go, interval: Some(Bytes(MIB)) });
+        assert!(sentences(&profile).is_some_and(|text| text.contains("64.0% of it.")));
     }
 
     #[test]

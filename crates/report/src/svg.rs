@@ -3,7 +3,9 @@
 mod colour;
 mod differential;
 mod entry;
+mod intervals;
 mod memory_strip;
+mod strip;
 
 use std::io;
 
@@ -14,10 +16,12 @@ use memtrace_model::{Frame, Profile, Quantity, plain};
 pub(super) use self::differential::write_differential;
 
 use self::entry::{INLINED, SEPARATOR};
-use crate::fold::{Pruning, Spelling, fold};
+use self::intervals::DrawnStack;
+use crate::estimate::SampledPart;
+use crate::fold::{Fold, Pruning, Spelling, fold};
 use crate::metrics::MetricView;
 use crate::options::Options;
-use crate::{escape, estimate, format, resident_sets};
+use crate::{escape, estimate, format, resident_sets, samplers};
 
 /// Maximum length of the title in characters. This title fits between the buttons at the initial width of 1200 pixels.
 const TITLE_CHARACTERS: usize = 96;
@@ -27,12 +31,17 @@ const SUBTITLE_CHARACTERS: usize = 160;
 const LEAST_PARTS: u64 = 10_000;
 /// Maximum size of all boxes in the file, in bytes, for a file of at most 5 MiB.
 const BOXES: usize = 4800 << 10;
+/// Same as [`BOXES`], for boxes with intervals in their titles, which take a tenth more.
+const BOXES_WITH_INTERVALS: usize = BOXES / 11 * 10;
 
 /// Writes the flame graph, or a picture that says that there is nothing to draw.
 pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::Write) -> io::Result<()> {
-    let pruning = Pruning { parts: LEAST_PARTS, bytes: (!options.all_stacks).then_some(BOXES) };
+    let legend = samplers::legend(profile);
+    let boxes = if legend.is_some() { BOXES_WITH_INTERVALS } else { BOXES };
+    let pruning = Pruning { parts: LEAST_PARTS, bytes: (!options.all_stacks).then_some(boxes) };
     let spelling = Spelling { separator: SEPARATOR, frame, pruning: Some(pruning) };
-    let stacks: Vec<_> = fold(profile, options, &spelling).lines().collect();
+    let folded = fold(profile, options, &spelling);
+    let stacks: Vec<_> = folded.lines().collect();
     let view = MetricView::new(profile, options.metric);
     let title = title(profile, options);
     let subtitle = subtitle(view, &stacks);
@@ -60,14 +69,32 @@ pub(super) fn write(profile: &Profile, options: &Options, mut out: &mut dyn io::
         .map(|(stack, value)| format!("{} {}", stack.replace(SEPARATOR, ";"), value >> shift))
         .collect();
     let lines = lines.iter().map(String::as_str);
-    let Some(timeline) = &profile.run.timeline else {
+    if profile.run.timeline.is_none() && legend.is_none() {
         inferno::flamegraph::from_lines(&mut drawing, lines, &mut out)?;
         return out.write_all(b"\n");
-    };
+    }
     let mut picture = Vec::new();
     inferno::flamegraph::from_lines(&mut drawing, lines, &mut picture)?;
-    let picture = String::from_utf8(picture).map_err(io::Error::other)?;
-    writeln!(out, "{}", memory_strip::append(picture, timeline))
+    let mut picture = String::from_utf8(picture).map_err(io::Error::other)?;
+    if let Some(legend) = legend {
+        picture = intervals::add(&picture, &drawn(&folded, shift), view);
+        picture = intervals::append_legend(picture, &format::shortened(&legend, SUBTITLE_CHARACTERS));
+    }
+    if let Some(timeline) = &profile.run.timeline {
+        picture = memory_strip::append(picture, timeline);
+    }
+    writeln!(out, "{picture}")
+}
+
+/// Returns the drawn stacks from the left to the right. `shift`: number of low bits that values lose.
+fn drawn(folded: &Fold, shift: u32) -> Vec<DrawnStack> {
+    let mut end = 0_u64;
+    let stacks = folded.lines().zip(folded.samples()).map(|((_, value), samples)| {
+        let start = end;
+        end = end.saturating_add(value >> shift);
+        DrawnStack { place: start..end, value, samples }
+    });
+    stacks.collect()
 }
 
 fn frame(frame: &Frame) -> String {
@@ -99,6 +126,10 @@ fn subtitle(view: MetricView<'_>, stacks: &[(String, u64)]) -> String {
     // Peaks of several processes are at different moments, so their sum is not shown.
     if view.is_of_peaks() && profile.processes.len() > 1 {
         before.remove(0);
+    }
+    let is_sum = !(view.is_net_growth() || view.is_of_peaks() && profile.processes.len() > 1);
+    if let Some(uncertainty) = view.uncertainty(&SampledPart::of_profile(profile)).filter(|_| is_sum) {
+        before[0].push_str(&uncertainty.suffix(view.measure(), sum));
     }
     if let Some((whole, tenth)) = errors(view) {
         before[0].push_str(&whole);

@@ -7,8 +7,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use memtrace_model::format as number;
-use memtrace_model::{Bytes, LiveChanges, PartChange};
+use memtrace_model::{Bytes, LiveChanges, PartChange, Profile, Quantities, Quantity, SampleSource};
 
+use crate::estimate::SampledPart;
 use crate::format;
 
 /// Minimum number of parts from the first change to the end. If there are fewer, growth is [`Kind::Recent`].
@@ -30,6 +31,9 @@ pub(super) enum Kind {
     Recent,
     /// The decreases exceed the growth.
     Decrease,
+    /// One of the rules for growth or decrease matches, but the change is not larger than its error. Only estimates from
+    /// sampled blocks have an error.
+    WithinError,
     /// None of these.
     Irregular,
 }
@@ -43,6 +47,7 @@ impl Kind {
             Self::Churn => "churn",
             Self::Recent => "recent",
             Self::Decrease => "decrease",
+            Self::WithinError => "within_error",
             Self::Irregular => "irregular",
         }
     }
@@ -60,12 +65,28 @@ pub(super) struct Trend {
     second_half: usize,
     /// Bytes allocated in the second half of the time.
     late_alloc: u64,
+    /// Error of the sum of `changes` in bytes; 0 if the changes are exact.
+    error: u64,
 }
 
 impl Trend {
-    /// Returns the trend of live bytes with these changes; `None` if the changes are unknown or all 0.
-    pub(super) fn of(parts: &[Range<Duration>], changes: &LiveChanges) -> Option<Self> {
-        let changes = changes.as_slice();
+    /// Returns the trend of live bytes with these changes; `None` if the changes are unknown or all 0. `usage`: totals of the
+    /// stack or site. The changes add up to its live bytes, and have their error.
+    pub(super) fn of(profile: &Profile, changes: &LiveChanges, usage: &Quantities) -> Option<Self> {
+        let sampled = SampledPart::of_stack(usage);
+        let uncertainty = sampled.uncertainty(profile, Quantity::LiveBytes);
+        let error = uncertainty.map_or(0, |uncertainty| uncertainty.margin().half_width());
+        let (mut parts, mut changes) = (profile.run.parts.as_slice(), changes.as_slice());
+        // The first reading of Go's own profile has the blocks from before the trace, which are no growth.
+        let reads_go = || profile.run.samplers.all().any(|sampler| sampler.source == SampleSource::Go);
+        let is_start = parts.first().is_some_and(|part| part.start.is_zero());
+        if sampled.is_sampled() && is_start && parts.len() == changes.len() && reads_go() {
+            (parts, changes) = (&parts[1..], &changes[1..]);
+        }
+        Self::with_error(parts, changes, error)
+    }
+
+    fn with_error(parts: &[Range<Duration>], changes: &[PartChange], error: u64) -> Option<Self> {
         let first = changes.iter().position(|change| change.live != 0).filter(|_| parts.len() == changes.len())?;
         let (parts, changes) = (parts[first..].to_vec(), &changes[first..]);
         let second_half = second_half(&parts);
@@ -74,11 +95,15 @@ impl Trend {
         let allocated = |change: &PartChange| change.alloc.cast_signed().max(0).unsigned_abs();
         let late_alloc = late.iter().map(allocated).fold(0, u64::saturating_add);
         let changes = changes.iter().map(|change| change.live).collect();
-        let mut trend = Self { kind: Kind::Irregular, parts, changes, second_half, late_alloc };
-        trend.kind = trend.kind();
+        let mut trend = Self { kind: Kind::Irregular, parts, changes, second_half, late_alloc, error };
+        let kind = trend.kind();
+        let is_claim = matches!(kind, Kind::SteadyGrowth | Kind::SingleGrowth | Kind::Decrease);
+        let is_within = error > 0 && sum(&trend.changes).unsigned_abs() <= error;
+        trend.kind = if is_claim && is_within { Kind::WithinError } else { kind };
         Some(trend)
     }
 
+    /// Returns the kind of exact changes.
     fn kind(&self) -> Kind {
         let (grown, shrunk) = (self.sum(|change| change > 0), self.sum(|change| change < 0));
         let late_change = sum(&self.changes[self.second_half..]).unsigned_abs();
@@ -124,6 +149,10 @@ impl Trend {
             }
             Kind::Recent => format!("recent: first changed {}", span(&self.parts[..1])),
             Kind::Decrease => format!("decrease: {} in {shrank} of {all} parts {whole}", rate(net, self.time())),
+            Kind::WithinError => {
+                let change = format::change(Bytes(net.cast_unsigned()));
+                format!("within the error: {change} ± {} {whole}", Bytes(self.error))
+            }
             Kind::Irregular => {
                 let sum = |bytes| format::change(Bytes(bytes));
                 let grown = format!("{} in {grew} parts", sum(self.sum(|change| change > 0)));
@@ -216,6 +245,8 @@ fn rate(change: i64, time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memtrace_model::{Amount, Pid, RunFacts, Sampler, Variance};
+
     use super::*;
 
     /// Returns the trend of changes in KiB, in parts of two seconds. In each part, `alloc` KiB are allocated.
@@ -226,7 +257,7 @@ mod tests {
         changes.iter().enumerate().for_each(|(at, change)| {
             live.add(at, changes.len(), PartChange { live: change * 1024, alloc: alloc * 1024 });
         });
-        Trend::of(&parts, &live).unwrap()
+        Trend::with_error(&parts, live.as_slice(), 0).unwrap()
     }
 
     #[track_caller]
@@ -246,7 +277,7 @@ mod tests {
             (0..8).map(|at| Duration::from_secs(450 * at)..Duration::from_secs(450 * (at + 1))).collect();
         let mut live = LiveChanges::default();
         (0..8).for_each(|at| live.add(at, 8, PartChange { live: 16 << 10, alloc: 16 << 10 }));
-        let trend = Trend::of(&hour, &live).unwrap();
+        let trend = Trend::with_error(&hour, live.as_slice(), 0).unwrap();
         assert_eq!(trend.text(), "steady growth: +2.13 KiB/min in 8 of 8 parts from +0 s to +1 h");
     }
 
@@ -261,7 +292,7 @@ mod tests {
             for (at, change) in changes.into_iter().enumerate() {
                 live.add(at, 9, PartChange { live: change << 10, alloc: 0 });
             }
-            Trend::of(&parts, &live).unwrap()
+            Trend::with_error(&parts, live.as_slice(), 0).unwrap()
         };
         assert_eq!(trend([80, 10, 10, 10, 10, 10, 10, 10, 10]).kind, Kind::SteadyGrowth);
         assert_eq!(trend([80, 10, 10, 10, 10, 10, 10, 10, 10]).second_half, 1);
@@ -296,7 +327,7 @@ mod tests {
         let mut live = LiveChanges::default();
         live.add(0, 8, change(10 << 10, 50 << 10));
         live.add(5, 8, change(0, -(40 << 10)));
-        assert_eq!(Trend::of(&parts, &live).unwrap().kind, Kind::SingleGrowth);
+        assert_eq!(Trend::with_error(&parts, live.as_slice(), 0).unwrap().kind, Kind::SingleGrowth);
     }
 
     #[test]
@@ -313,10 +344,82 @@ mod tests {
     }
 
     #[test]
+    fn a_change_within_its_error_is_no_trend() {
+        let parts: Vec<_> = (0..8).map(|at| Duration::from_secs(at)..Duration::from_secs(at + 1)).collect();
+        let trend = |changes: [i64; 8], error: u64| {
+            let mut live = LiveChanges::default();
+            for (at, change) in changes.into_iter().enumerate() {
+                live.add(at, 8, PartChange { live: change << 10, alloc: 0 });
+            }
+            Trend::with_error(&parts, live.as_slice(), error << 10).unwrap()
+        };
+        assert_eq!(trend([10; 8], 79).kind, Kind::SteadyGrowth);
+        let within = trend([10; 8], 80);
+        let text = "within the error: +80.00 KiB ± 80.00 KiB from +0 s to +8 s";
+        assert_eq!((within.kind, within.text().as_str()), (Kind::WithinError, text));
+        assert_eq!(trend([90, 0, 0, 0, 0, 0, 0, 1], 200).kind, Kind::WithinError);
+        let text = "within the error: -20.00 KiB ± 30.00 KiB from +0 s to +8 s";
+        assert_eq!(trend([-10, 0, 0, -10, 0, 0, 0, 0], 30).text(), text);
+        // The first change is never a claim about growth.
+        assert_eq!(trend([0, 0, 0, 0, 0, 0, 10, 9], 200).kind, Kind::Recent);
+        assert_eq!(trend([30, 0, -20, 0, 30, 0, 0, 0], 200).kind, Kind::Irregular);
+    }
+
+    #[test]
+    fn sampled_growth_has_the_error_of_the_live_bytes() {
+        // Of blocks of 64 bytes, one in eight is sampled: a sample has the variance 512² · 7/8 = 229,376 and the unit
+        // 448. For 4 samples, half of the width is 1.96·√(4·229,376 + 448²·0.9604) = 2065.23. For 8 samples, it is
+        // 2791.03.
+        let usage = |samples: u64| {
+            let live = Amount { bytes: Bytes(512 * samples), count: 8 * samples };
+            let mut usage = Quantities::of_blocks([live, live, Amount::default()])
+                .with(Quantity::HeldSamples, samples)
+                .with(Quantity::AllocSamples, samples);
+            usage.add_variance(Variance::HeldBytes, 229_376 * u128::from(samples));
+            usage
+        };
+        let parts: Vec<_> = (0..8).map(|at| Duration::from_secs(at)..Duration::from_secs(at + 1)).collect();
+        let profile = Profile { run: RunFacts { parts, ..RunFacts::default() }, ..Profile::default() };
+        let trend = |samples: u64| {
+            let mut live = LiveChanges::default();
+            let change = PartChange { live: 64 * samples.cast_signed(), alloc: 64 * samples };
+            (0..8).for_each(|at| live.add(at, 8, change));
+            Trend::of(&profile, &live, &usage(samples)).unwrap()
+        };
+        assert_eq!(trend(4).text(), "within the error: +2.00 KiB ± 2.02 KiB from +0 s to +8 s");
+        assert_eq!(trend(8).kind, Kind::SteadyGrowth);
+    }
+
+    #[test]
+    fn blocks_from_before_the_trace_are_no_growth() {
+        let mut live = LiveChanges::default();
+        live.add(0, 8, PartChange { live: 1 << 20, alloc: 1 << 20 });
+        let block = Amount { bytes: Bytes(1 << 20), count: 1 };
+        let usage = Quantities::of_blocks([block, block, Amount::default()]);
+        let of = |usage: &Quantities, live: &LiveChanges, source, start: u64| {
+            let second = |number: u64| Duration::from_secs(start + number);
+            let parts = (0..8).map(|at| second(at)..second(at + 1)).collect();
+            let mut run = RunFacts { parts, ..RunFacts::default() };
+            run.samplers.add(Pid(7), Sampler { source, interval: None });
+            Trend::of(&Profile { run, ..Profile::default() }, live, usage).map(|trend| trend.kind)
+        };
+        let sampled = usage.with(Quantity::HeldSamples, 50).with(Quantity::AllocSamples, 50);
+        assert_eq!(of(&sampled, &live, SampleSource::Go, 0), None);
+        let others = [
+            of(&usage, &live, SampleSource::Go, 0),
+            of(&sampled, &live, SampleSource::Jemalloc, 0),
+            of(&sampled, &live, SampleSource::Go, 5),
+        ];
+        assert_eq!(others, [Some(Kind::SingleGrowth); 3]);
+        (1..8).for_each(|at| live.add(at, 8, PartChange { live: 1 << 10, alloc: 1 << 10 }));
+        assert_eq!(of(&sampled, &live, SampleSource::Go, 0), Some(Kind::SteadyGrowth));
+    }
+
+    #[test]
     fn nothing_is_known_without_changes() {
-        assert_eq!(Trend::of(&[], &LiveChanges::default()), None);
+        assert_eq!(Trend::with_error(&[], &[], 0), None);
         let mut still = LiveChanges::default();
         still.add(0, 1, PartChange { live: 0, alloc: 8 });
-        assert_eq!(Trend::of(&[Duration::ZERO..Duration::from_secs(1)], &still), None);
+        assert_eq!(Trend::with_error(&[Duration::ZERO..Duration::from_secs(1)], still.as_slice(), 0), None);
     }
 }

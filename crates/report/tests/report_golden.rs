@@ -34,6 +34,8 @@ mod picture;
 mod sample;
 #[path = "report_golden/sampled.rs"]
 mod sampled;
+#[path = "report_golden/sampled_blocks.rs"]
+mod sampled_blocks;
 #[path = "report_golden/text.rs"]
 mod text;
 #[path = "report_golden/threads.rs"]

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use harness::report::text as text_of;
 use memtrace_model::{
     AllocatorId, Amount, BlockHistograms, Bytes, Cgroup, CgroupId, Container, EventClass, Explanation, FileMemory,
-    Frame, FrameId, GroupBy, HeapMemory, HeapSource, ImageId, LiveChanges, Location, MemcgProfile, MemorySizes, Metric,
-    Name, NamedMemory, ObjectName, OomKill, Part, Pid, ProcessProfile, Profile, Quantities, Quantity, RunFacts,
-    StackEnd, StackProfile, StatusCounters, ThreadStacks, Tick, Tid, User, VirtOffset,
+    Frame, FrameId, GoMemory, GoProfile, GoSource, GroupBy, HeapMemory, HeapSource, ImageId, LiveChanges, Location,
+    MemcgProfile, MemorySizes, Metric, Name, NamedMemory, ObjectName, OomKill, Part, Pid, ProcessProfile, Profile,
+    Quantities, Quantity, RunFacts, StackEnd, StackProfile, StatusCounters, ThreadStacks, Tick, Tid, User, VirtOffset,
 };
 use memtrace_report::{Format, Options, PageOptions, write, write_explanation_json, write_explanation_text};
 use serde_json::Value;
@@ -223,6 +223,11 @@ fn explanation(text: &str) -> Explanation {
             held: MemorySizes::default(),
             source: HeapSource::Unknown(text.to_owned()),
         },
+        go: Some(GoMemory {
+            version: Some(text.to_owned()),
+            source: GoSource::Unknown(text.to_owned()),
+            profile: GoProfile::Unreadable(text.to_owned()),
+        }),
         anonymous: named(text),
         main_stack: held,
         thread_stacks: ThreadStacks::default(),

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use memtrace_model::{Profile, StackProfile};
+use memtrace_model::{Bytes, Profile, StackProfile};
 use rustc_hash::FxHashMap;
 
+use super::side;
+use crate::estimate::{self, Samples, Uncertainty};
 use crate::groups::Groups;
 use crate::library::Library;
 use crate::metrics::MetricView;
@@ -35,13 +37,16 @@ pub(super) enum Kind {
     Stable,
     Shrunk,
     Vanished,
+    /// The interval of the change contains 0. Only estimates from samples have an interval.
+    WithinError,
 }
 
 impl Kind {
     /// Every kind, ordered as in the table in the text.
-    pub(super) const ALL: [Self; 5] = [Self::New, Self::Grown, Self::Stable, Self::Shrunk, Self::Vanished];
+    pub(super) const ALL: [Self; 6] =
+        [Self::New, Self::Grown, Self::Stable, Self::Shrunk, Self::Vanished, Self::WithinError];
 
-    /// Returns the name in the text and in JSON.
+    /// Returns the name in JSON.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -49,6 +54,15 @@ impl Kind {
             Self::Stable => "stable",
             Self::Shrunk => "shrunk",
             Self::Vanished => "vanished",
+            Self::WithinError => "within_error",
+        }
+    }
+
+    /// Returns the name in the text.
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::WithinError => "within the error",
+            kind => kind.name(),
         }
     }
 }
@@ -62,6 +76,8 @@ pub(super) struct Site {
     pub(super) before: u64,
     /// Value in the second report.
     pub(super) after: u64,
+    /// Uncertainty of the change; `None` if both values are exact.
+    pub(super) uncertainty: Option<Uncertainty>,
     /// One of the stacks of the site: index of the report, and index of the stack.
     example: (usize, usize),
 }
@@ -69,7 +85,9 @@ pub(super) struct Site {
 impl Site {
     pub(super) fn kind(&self) -> Kind {
         let change = self.before.abs_diff(self.after);
-        if self.before == 0 {
+        if change > 0 && side::is_within(self.uncertainty, self.before, self.after) {
+            Kind::WithinError
+        } else if self.before == 0 {
             Kind::New
         } else if self.after == 0 {
             Kind::Vanished
@@ -104,6 +122,8 @@ pub(super) fn changes(compared: &[Compared<'_>; 2], view: MetricView<'_>) -> Vec
     let mut names: FxHashMap<&str, u32> = FxHashMap::default();
     let mut known: FxHashMap<(&str, Vec<Key>), usize> = FxHashMap::default();
     let mut sites: Vec<Site> = Vec::new();
+    // Samples of each site in both reports.
+    let mut samples: Vec<[Samples; 2]> = Vec::new();
     for (side, report) in compared.iter().enumerate() {
         for (index, stack) in report.profile.stacks.iter().enumerate() {
             let value = view.value(&stack.usage);
@@ -128,16 +148,30 @@ pub(super) fn changes(compared: &[Compared<'_>; 2], view: MetricView<'_>) -> Vec
             let process = report.groups.all()[report.groups.of_stack(index)].label.as_str();
             let site = *known.entry((process, keys)).or_insert_with(|| {
                 let example = (side, index);
-                sites.push(Site { process: process.to_owned(), before: 0, after: 0, example });
+                sites.push(Site { process: process.to_owned(), before: 0, after: 0, uncertainty: None, example });
+                samples.push([Samples::default(); 2]);
                 sites.len() - 1
             });
+            samples[site][side] += view.samples(&stack.usage);
             let site = &mut sites[site];
             let sum = if side == 0 { &mut site.before } else { &mut site.after };
             *sum = sum.saturating_add(value);
         }
     }
+    let of_sides = [0, 1].map(|side| intervals(compared[side].profile, &sites));
+    for (site, samples) in sites.iter_mut().zip(samples) {
+        let interval = |side: usize| of_sides[side].get(&site.process).copied().flatten();
+        site.uncertainty = side::uncertainty_of_change(interval, view, samples, [site.before, site.after]);
+    }
     sites.sort_by_key(|site| std::cmp::Reverse(site.before.abs_diff(site.after)));
     sites
+}
+
+/// Returns the intervals of the samplers of the processes with the short name of each site.
+fn intervals(profile: &Profile, sites: &[Site]) -> FxHashMap<String, Option<Bytes>> {
+    let names: BTreeSet<_> = sites.iter().map(|site| &site.process).collect();
+    let interval = |name: &str| estimate::interval_of(profile, |process| process.comm.raw() == name);
+    names.into_iter().map(|name| (name.clone(), interval(name))).collect()
 }
 
 /// Returns the number of sites with this kind of change, and the sum of their values in each report.

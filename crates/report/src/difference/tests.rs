@@ -2,7 +2,7 @@
 
 use memtrace_model::{
     AbsAddr, Amount, Bytes, EventClass, Frame, FrameId, ImageEnd, Location, Name, ObjectName, Part, Pid,
-    ProcessProfile, Profile, Quantities, Quantity, StackEnd, StackProfile, Unnamed,
+    ProcessProfile, Profile, Quantities, Quantity, SampleSource, Sampler, StackEnd, StackProfile, Unnamed, Variance,
 };
 
 use super::*;
@@ -203,4 +203,88 @@ fn picture_has_the_change_of_each_leaf() {
     let picture = written(Format::Svg, &before, &after);
     assert!(picture.contains("<title>grow (300 bytes, 100.00%; +66.67%)</title>"), "{picture}");
     assert!(picture.contains("1 vanished stack not drawn"), "{picture}");
+}
+
+/// Returns a profile of samples that stand for 512 KiB each. `stacks`: functions with the number of their live samples.
+fn sampled(pid: u32, stacks: &[(&str, u64)]) -> Profile {
+    const INTERVAL: u64 = 512 << 10;
+    let bytes: Vec<_> = stacks.iter().map(|&(name, samples)| (name, samples * INTERVAL)).collect();
+    let mut profile = profile(pid, 10, &bytes);
+    for (stack, &(_, samples)) in profile.stacks.iter_mut().zip(stacks) {
+        stack.usage = stack.usage.with(Quantity::HeldSamples, samples).with(Quantity::AllocSamples, samples);
+        stack.usage.add_variance(Variance::HeldBytes, u128::from(samples) << 38);
+        stack.usage.add_variance(Variance::AllocBytes, u128::from(samples) << 38);
+    }
+    let sampler = Sampler { source: SampleSource::Go, interval: Some(Bytes(INTERVAL)) };
+    profile.run.samplers.add(Pid(pid), sampler);
+    profile
+}
+
+/// The distances of 4 samples are 2.4445 and 6.2861 times 512 KiB, of 6 samples 3.2502 and 7.0918, of none 0 and 3.8416. The
+/// change from 4 to 6 samples has the distances √(3.2502² + 6.2861²) = 7.0767 and √(7.0918² + 2.4445²) = 7.5013: it is from
+/// -2.538 to 4.751 MiB. The change from 0 to 6 samples is from 6 - √(3.2502² + 3.8416²) = 0.968 to 13.092 times 512 KiB, and
+/// that from 0 to 4 samples from -0.553 to 10.286 times.
+#[test]
+fn changes_of_estimates_within_their_error_are_no_growth() {
+    let before = side("a.json", sampled(7, &[("main grow", 4)]));
+    let after = side("b.json", sampled(8, &[("main grow", 6), ("main fresh", 6), ("main few", 4)]));
+    let mib = 1 << 20;
+    let expected = [
+        site("new", 0, 3 * mib, "fresh"),
+        site("within_error", 0, 2 * mib, "few"),
+        site("within_error", 2 * mib, 3 * mib, "grow"),
+    ];
+    assert_eq!(sites(&before, &after), expected);
+    let text = written(Format::Text, &before, &after);
+    for part in [
+        "Difference of live bytes: +6.00 MiB (+1.60 to +11.14 MiB)\n",
+        "  before      2.00 MiB (796.41 KiB to 5.14 MiB)  a.json",
+        "  after       8.00 MiB (4.92 to 13.00 MiB)  b.json",
+        "  estimates in the report before: Go's own profile, one sample each 512 KiB\n",
+        "  the error of a change is too large for blocks that are in both reports\n",
+        "within the error      2  2.00 MiB  5.00 MiB  +3.00 MiB\n",
+        "\nThe one site by change of live bytes\n",
+        "\n  1. +3.00 MiB (+495.59 KiB to +6.55 MiB)  new: 0 B to 3.00 MiB, service\n",
+        "\nAll 2 sites that changed within the error, by change of live bytes\n",
+        "\n  1. +2.00 MiB (-283.34 KiB to +5.14 MiB)  within the error: 0 B to 2.00 MiB, service\n",
+        "\n  2. +1.00 MiB (-2.54 to +4.75 MiB)  within the error: 2.00 MiB to 3.00 MiB, service\n",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let json: serde_json::Value = serde_json::from_str(&written(Format::Json, &before, &after)).unwrap();
+    let ends = |value: &serde_json::Value, low: &str, high: &str| [value[low].as_i64(), value[high].as_i64()];
+    let fresh = [3 * mib - 2_638_248, 3 * mib + 3_718_138].map(u64::cast_signed);
+    assert_eq!(ends(&json["sites"][0], "change_low", "change_high"), fresh.map(Some));
+    assert_eq!(ends(&json["before"], "value_low", "value_high"), [815_528, 5_392_881].map(Some));
+    assert_eq!(ends(&json, "change_low", "change_high"), [6_291_456 - 4_611_076, 6_291_456 + 5_393_521].map(Some));
+    let unchanged = sites(&before, &before);
+    assert_eq!(unchanged, [site("stable", 2 * mib, 2 * mib, "grow")]);
+}
+
+#[test]
+fn the_interval_of_another_process_hides_no_change() {
+    let with_other = |mut profile: Profile| {
+        profile.processes.push(ProcessProfile::new(Pid(9), "other"));
+        let large = Sampler { source: SampleSource::Jemalloc, interval: Some(Bytes(1 << 31)) };
+        profile.run.samplers.add(Pid(9), large);
+        profile
+    };
+    let before = side("a.json", with_other(sampled(7, &[("main drop", 6)])));
+    let after = side("b.json", with_other(sampled(8, &[("main fresh", 6)])));
+    // 6 samples are at least 0.968 times 512 KiB more than none, as above.
+    let mib = 1 << 20;
+    let changes = sites(&before, &after);
+    assert!(changes.contains(&site("new", 0, 3 * mib, "fresh")), "{changes:?}");
+    assert!(changes.contains(&site("vanished", 3 * mib, 0, "drop")), "{changes:?}");
+}
+
+#[test]
+fn exact_blocks_differ_from_estimates_by_the_error_of_one_side() {
+    let exact = |bytes| side("a.json", profile(7, 10, &[("main grow", bytes)]));
+    let after = side("b.json", sampled(8, &[("main grow", 4)]));
+    // 4 samples are 2 MiB, from 0.778 to 5.143 MiB.
+    let kinds = |bytes: u64| sites(&exact(bytes), &after)[0].0.clone();
+    assert_eq!([815_000, 816_000].map(kinds), ["grown", "within_error"]);
+    let kinds = |bytes: u64| sites(&after, &exact(bytes))[0].0.clone();
+    assert_eq!([5_392_000, 5_393_000].map(kinds), ["within_error", "grown"]);
 }

@@ -4,7 +4,9 @@
 use std::io;
 
 use memtrace_model::format as number;
-use memtrace_model::{Bytes, CgroupLimit, CgroupMemory, Explanation, HeapSource, Pressure, Runtime};
+use memtrace_model::{
+    Bytes, CgroupLimit, CgroupMemory, Explanation, GoMemory, GoProfile, GoSource, HeapSource, Pressure, Runtime,
+};
 
 use super::painter::{Painter, Weight};
 use super::rss_parts::{self, PartKind, share};
@@ -41,6 +43,9 @@ pub(super) fn conclusions(page: &Explanation) -> Vec<Advice> {
     let kind = most.as_ref().map(|(kind, _)| *kind);
     all.extend(most.map(|(_, advice)| advice));
     all.extend(free(page));
+    all.extend(go_idle(page).filter(|_| kind != Some(PartKind::GoIdle)));
+    all.extend(go_estimate(page));
+    all.extend(go_doubt(page));
     all.extend(heap_doubt(page).filter(|_| kind != Some(PartKind::HeapUndetermined)));
     all.extend(swap(page));
     all.extend(shared(page));
@@ -99,9 +104,7 @@ fn timeouts(page: &Explanation) -> Option<Advice> {
 fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
     let rss = page.counted.rss;
     let all = rss_parts::list(page);
-    // The heap and the files have subparts, so only the subparts are candidates.
-    let whole = |kind| matches!(kind, PartKind::Heap | PartKind::Files);
-    let most = all.iter().filter(|part| !whole(part.kind)).max_by_key(|part| part.resident)?;
+    let most = all.iter().filter(|part| !part.kind.has_subparts()).max_by_key(|part| part.resident)?;
     if most.resident.0 == 0 {
         return None;
     }
@@ -133,14 +136,50 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
             ),
             Some(format!("sudo memtrace --pid {pid} -d 1m -m alloc-bytes")),
         ),
+        PartKind::GoObjects | PartKind::GoFreeInSpans => go_in_use(page, most.kind, &lead),
+        PartKind::GoIdle | PartKind::GoReleased => (
+            format!(
+                "{lead} is idle memory of Go's heap. It is no leak: the heap had a peak, or it grows between collections. \
+                 debug.FreeOSMemory() returns the memory to the kernel. A lower GOGC, or a limit in GOMEMLIMIT, makes the \
+                 peaks smaller.{}",
+                if profile_is_readable(page) {
+                    " To see the code that allocates most, without the objects from before, run:"
+                } else {
+                    ""
+                }
+            ),
+            // A report of the whole trace has all objects that were live at its start.
+            profile_is_readable(page).then(|| {
+                format!(
+                    "sudo memtrace record --pid {pid} -d 5m -o run.memtrace && memtrace report run.memtrace --from +10s -m alloc-bytes"
+                )
+            }),
+        ),
+        PartKind::GoStacks => (
+            format!(
+                "{lead} is stacks of goroutines: many goroutines, or deep recursion. /debug/pprof/goroutine of net/http/pprof \
+                 has their number and their code."
+            ),
+            None,
+        ),
+        PartKind::GoOwn => (
+            format!(
+                "{lead} is data that Go's runtime keeps about spans and profiles, and for collections. It grows with the \
+                 largest size of the heap, and does not become smaller."
+            ),
+            None,
+        ),
         PartKind::Anonymous => {
             let name = page.anonymous.first().map_or("", |named| named.name.as_str());
             let hint = runtime(page).unwrap_or("Heaps of runtimes (JavaScript, Java, Go, .NET) are such memory.");
-            let text = format!(
-                "{lead} is memory that the program maps without malloc, most of it {name}. {hint} To see the code that touches \
-                 it, run:"
-            );
-            (text, touches)
+            let text = format!("{lead} is memory that the program maps without malloc, most of it {name}. {hint}");
+            // Without totals, the heap of Go is such memory.
+            let is_heap_of_go = page.go.is_some() && rss_parts::go_sizes(page).is_none();
+            if is_heap_of_go && profile_is_readable(page) {
+                (format!("{text} To see the code that allocates, run:"), trace)
+            } else {
+                (format!("{text} To see the code that touches it, run:"), touches)
+            }
         }
         PartKind::FilesClean => (
             format!(
@@ -162,9 +201,48 @@ fn most(page: &Explanation) -> Option<(PartKind, Advice)> {
         PartKind::ThreadStacks | PartKind::MainStack => {
             (format!("{lead} is stacks: deep recursion, or many threads ({}).", page.threads), None)
         }
-        PartKind::Special | PartKind::Heap | PartKind::Files => (format!("{lead} is {}.", most.name), None),
+        PartKind::Special | PartKind::Heap | PartKind::GoHeap | PartKind::Files => {
+            (format!("{lead} is {}.", most.name), None)
+        }
     };
     Some((most.kind, Advice { command, ..plain(text) }))
+}
+
+/// Returns the text and the command for a process whose largest part is objects of Go's heap, or free memory in its spans.
+fn go_in_use(page: &Explanation, kind: PartKind, lead: &str) -> (String, Option<String>) {
+    let what = match kind {
+        PartKind::GoFreeInSpans => {
+            "free memory between objects of Go's heap: it had more objects, which the collector has freed since"
+        }
+        _ => "objects of Go's heap, with those that the collector has not freed yet",
+    };
+    let pid = page.pid;
+    match page.go.as_ref().map(|go| &go.profile) {
+        Some(GoProfile::Readable) => (
+            format!("{lead} is {what}. The program keeps a heap profile. To see the code that allocates, run:"),
+            Some(format!("sudo memtrace --pid {pid} -d 1m")),
+        ),
+        Some(GoProfile::Off) => (
+            format!(
+                "{lead} is {what}. The program keeps no heap profile: build it with runtime/pprof or net/http/pprof. To see \
+                 the code that touches new pages until then, run:"
+            ),
+            Some(format!("sudo memtrace faults --pid {pid} -d 1m")),
+        ),
+        Some(GoProfile::Unreadable(why)) => (
+            format!(
+                "{lead} is {what}. memtrace cannot read its heap profile: {why}. Use `go tool pprof` with net/http/pprof. To \
+                 see the code that touches new pages, run:"
+            ),
+            Some(format!("sudo memtrace faults --pid {pid} -d 1m")),
+        ),
+        None => (format!("{lead} is {what}."), None),
+    }
+}
+
+/// Returns true if memtrace can read the heap profile of a Go program.
+fn profile_is_readable(page: &Explanation) -> bool {
+    matches!(&page.go, Some(GoMemory { profile: GoProfile::Readable, .. }))
 }
 
 /// Returns the next step for a process whose largest part, of this kind, has no command of its own.
@@ -172,8 +250,11 @@ fn next_step(page: &Explanation, kind: PartKind) -> Advice {
     let pid = page.pid;
     let is_touched =
         matches!(kind, PartKind::FilesCopied | PartKind::Shmem | PartKind::MainStack | PartKind::ThreadStacks);
-    // A heap trace shows no memory of Go, and needs an allocator.
-    let has_heap = page.heap.allocator.is_some() && page.runtime != Some(Runtime::Go);
+    // A heap trace needs an allocator, or a profile of Go's heap.
+    let has_heap = match page.runtime {
+        Some(Runtime::Go) => profile_is_readable(page),
+        _ => page.heap.allocator.is_some(),
+    };
     let (code, command) = if is_touched || !has_heap {
         ("touches new pages", format!("sudo memtrace faults --pid {pid} -d 1m"))
     } else {
@@ -199,6 +280,7 @@ fn runtime(page: &Explanation) -> Option<&'static str> {
         }
         Runtime::Ruby => "Ruby objects are there: use ObjectSpace.dump_all.",
         Runtime::Erlang => "Erlang processes are there: use erlang:memory().",
+        Runtime::Go if profile_is_readable(page) => "Go has its heap there, and keeps a heap profile.",
         Runtime::Go => "Go has its heap there: use `go tool pprof` with net/http/pprof.",
     })
 }
@@ -221,6 +303,38 @@ fn free(page: &Explanation) -> Option<Advice> {
             stats.trimmable
         ))
     })
+}
+
+/// Returns a warning if much memory of Go's heap is idle.
+fn go_idle(page: &Explanation) -> Option<Advice> {
+    let (idle, rss) = (rss_parts::go_sizes(page)?.idle_resident, page.counted.rss);
+    is_much(idle, rss, MUCH_FREE).then(|| {
+        warning(format!(
+            "{idle} ({}) is idle memory of Go's heap. The runtime returns a part of it to the kernel over time; \
+             debug.FreeOSMemory() returns it at once.",
+            number::percent(share(idle, rss))
+        ))
+    })
+}
+
+/// Returns a note if much of the memory that counts as objects may be idle memory, because the program has not touched all objects.
+fn go_estimate(page: &Explanation) -> Option<Advice> {
+    let sizes = rss_parts::go_sizes(page)?;
+    let untouched = sizes.totals.in_use.0.saturating_sub(sizes.in_use_resident.0);
+    let doubtful = Bytes(untouched.min(sizes.totals.idle.0.saturating_sub(sizes.idle_resident.0)));
+    is_much(doubtful, page.counted.rss, MUCH_FREE).then(|| {
+        plain(format!(
+            "Up to {doubtful} of Go's memory in use may be idle memory instead: not all of it is resident, and the runtime \
+             counts spans, not pages."
+        ))
+    })
+}
+
+fn go_doubt(page: &Explanation) -> Option<Advice> {
+    match &page.go.as_ref()?.source {
+        GoSource::Unknown(why) => Some(plain(format!("The parts of Go's memory are unknown: {why}."))),
+        GoSource::Known(_) => None,
+    }
 }
 
 fn heap_doubt(page: &Explanation) -> Option<Advice> {

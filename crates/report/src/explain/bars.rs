@@ -65,7 +65,8 @@ impl Row {
             bar: bar(share, ink),
             returnable: beyond(|sizes| sizes.returnable),
             reserved: beyond(|sizes| sizes.reserved),
-            swap: beyond(|sizes| sizes.swap),
+            // The kernel counts the swapped-out memory of whole mappings only.
+            swap: if part.kind.is_inner() { String::new() } else { beyond(|sizes| sizes.swap) },
         }
     }
 

@@ -4,8 +4,8 @@ use std::io;
 
 use memtrace_json::{self as schema, SCHEMA_VERSION};
 use memtrace_model::{
-    Bytes, CgroupEvents, CgroupLimit, CgroupMemory, Explanation, FileMemory, HeapSource, HeapStats, MappingKind,
-    MemoryCounters, MemorySizes, NamedMemory, Pressure, Stalled,
+    Bytes, CgroupEvents, CgroupLimit, CgroupMemory, Explanation, FileMemory, GoMemory, GoProfile, GoSource, GoTotals,
+    HeapSource, HeapStats, MappingKind, MemoryCounters, MemorySizes, NamedMemory, Pressure, Stalled,
 };
 
 use crate::json::TOOL;
@@ -38,6 +38,7 @@ pub fn write(page: &Explanation, out: &mut dyn io::Write) -> io::Result<()> {
         unexplained_bytes: page.unexplained(page.held()),
         explained: page.explained(),
         heap: heap(page),
+        go: page.go.as_ref().map(go),
         anonymous: page.anonymous.iter().map(named).collect(),
         main_stack: sizes(page.main_stack),
         thread_stacks: schema::ThreadStacks {
@@ -89,6 +90,47 @@ const fn heap_blocks(stats: &HeapStats) -> schema::HeapBlocks {
         own_bytes: stats.own.0,
         untold_resident_bytes: stats.undetermined.0,
         arenas: stats.arenas,
+    }
+}
+
+fn go(go: &GoMemory) -> schema::GoMemory<'_> {
+    let (totals, parts, not_told) = match &go.source {
+        GoSource::Known(known) => (Some(go_totals(&known.totals)), [known.heap, known.stacks, known.own], None),
+        GoSource::Unknown(why) => (None, [MemorySizes::default(); 3], Some(why.as_str().into())),
+    };
+    let [heap, stacks, own] = parts.map(sizes);
+    let (profile, profile_not_told) = match &go.profile {
+        GoProfile::Readable => ("readable", None),
+        GoProfile::Off => ("off", None),
+        GoProfile::Unreadable(why) => ("unreadable", Some(why.as_str().into())),
+    };
+    schema::GoMemory {
+        version: go.version.as_deref().map(Into::into),
+        heap,
+        stacks,
+        own,
+        totals,
+        not_told,
+        profile: profile.into(),
+        profile_not_told,
+    }
+}
+
+const fn go_totals(totals: &GoTotals) -> schema::GoTotals {
+    schema::GoTotals {
+        heap_alloc_bytes: totals.objects.0,
+        heap_in_use_bytes: totals.in_use.0,
+        heap_idle_bytes: totals.idle_or_released().0,
+        heap_released_bytes: totals.released.0,
+        heap_sys_bytes: totals.heap().0,
+        stack_in_use_bytes: totals.stacks.0,
+        stack_sys_bytes: totals.all_stacks().0,
+        mspan_sys_bytes: totals.spans.0,
+        mcache_sys_bytes: totals.caches.0,
+        buck_hash_sys_bytes: totals.profile_tables.0,
+        gc_sys_bytes: totals.all_of_collector().0,
+        other_sys_bytes: totals.other.0,
+        sys_bytes: totals.sys().0,
     }
 }
 

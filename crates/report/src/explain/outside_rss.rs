@@ -1,5 +1,5 @@
-//! Writes the section "Outside the RSS": page tables, blocks of the heap, PSS, huge pages, the largest thread stack,
-//! the cgroup, and memory pressure.
+//! Writes the section "Outside the RSS": page tables, blocks of the heap, totals of Go's runtime, PSS, huge pages, the largest
+//! thread stack, the cgroup, and memory pressure.
 
 use std::io;
 
@@ -9,6 +9,7 @@ use memtrace_model::{Bytes, CgroupMemory, Explanation, HeapSource};
 use super::cgroup_facts::{limit, pressure};
 use super::facts;
 use super::painter::Painter;
+use super::rss_parts::go_sizes;
 use crate::text::text_writer::TextWriter;
 
 pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut TextWriter<'_>) -> io::Result<()> {
@@ -16,6 +17,7 @@ pub(super) fn write(page: &Explanation, painter: &Painter, out: &mut TextWriter<
     writeln!(out, "\n{}", painter.strong("Outside the RSS"))?;
     let mut lines = vec![("page tables", format!("{}, not in the RSS", counted.page_tables))];
     lines.extend(heap(page).into_iter().map(|text| ("heap", text)));
+    lines.extend(go(page).into_iter().map(|text| ("Go", text)));
     lines.push(("PSS", format!("{}: the RSS with each page divided among the processes that map it", page.pss)));
     lines.extend(huge(page));
     lines.extend(
@@ -40,6 +42,20 @@ fn heap(page: &Explanation) -> Option<String> {
         text += &format!(", whose metadata takes {}", stats.own);
     }
     Some(text + ". Freed blocks in tcache and fast bins count as in use")
+}
+
+/// Returns the totals of Go's runtime with their names in `runtime.MemStats`.
+fn go(page: &Explanation) -> Option<String> {
+    let totals = &go_sizes(page)?.totals;
+    let version = page.go.as_ref()?.version.as_deref().unwrap_or("the runtime");
+    Some(format!(
+        "totals of {version}, touched or not: HeapInuse {}, HeapIdle {}, HeapReleased {}, StackInuse {}, Sys {}",
+        totals.in_use,
+        totals.idle_or_released(),
+        totals.released,
+        totals.stacks,
+        totals.sys()
+    ))
 }
 
 fn huge(page: &Explanation) -> Option<(&'static str, String)> {

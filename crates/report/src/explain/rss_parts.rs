@@ -1,6 +1,6 @@
 //! Parts of the RSS, ordered as in the chart.
 
-use memtrace_model::{Bytes, Explanation, HeapSource, MemorySizes, plain};
+use memtrace_model::{Bytes, Explanation, GoMemory, GoSizes, GoSource, HeapSource, MemorySizes, plain};
 
 /// A line of the chart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(super) struct Part {
     pub(super) kind: PartKind,
     pub(super) name: String,
     pub(super) resident: Bytes,
-    /// Sizes of the part, for the columns after the bar; `None` for a subpart.
+    /// Sizes of the part, for the columns after the bar; `None` for a subpart without such sizes.
     pub(super) beyond: Option<MemorySizes>,
 }
 
@@ -18,6 +18,13 @@ pub(super) enum PartKind {
     HeapInUse,
     HeapFree,
     HeapUndetermined,
+    GoHeap,
+    GoObjects,
+    GoFreeInSpans,
+    GoIdle,
+    GoReleased,
+    GoStacks,
+    GoOwn,
     Anonymous,
     MainStack,
     ThreadStacks,
@@ -31,19 +38,33 @@ pub(super) enum PartKind {
 impl PartKind {
     /// Returns true for a subpart: a portion of the part in a line above.
     pub(super) const fn is_inner(self) -> bool {
-        matches!(self, Self::HeapInUse | Self::HeapFree | Self::HeapUndetermined | Self::FilesCopied | Self::FilesClean)
+        matches!(
+            self,
+            Self::HeapInUse
+                | Self::HeapFree
+                | Self::HeapUndetermined
+                | Self::GoObjects
+                | Self::GoFreeInSpans
+                | Self::GoIdle
+                | Self::GoReleased
+                | Self::FilesCopied
+                | Self::FilesClean
+        )
+    }
+
+    /// Returns true for a part that its subparts make up.
+    pub(super) const fn has_subparts(self) -> bool {
+        matches!(self, Self::Heap | Self::GoHeap | Self::Files)
     }
 }
 
 /// Returns the parts and subparts. The parts and the unexplained bytes add up to the RSS.
 pub(super) fn list(page: &Explanation) -> Vec<Part> {
-    let mut parts = heap(page);
-    let outer = |kind, name: &str, sizes: MemorySizes| Part {
-        kind,
-        name: name.to_owned(),
-        resident: sizes.resident,
-        beyond: Some(sizes),
-    };
+    let go = go_sizes(page);
+    // A Go program without C code has no other heap.
+    let has_heap = page.heap.allocator.is_some() || page.heap.held != MemorySizes::default();
+    let mut parts = if has_heap || go.is_none() { heap(page) } else { Vec::new() };
+    parts.extend(go.into_iter().flat_map(go_parts));
     parts.push(outer(
         PartKind::Anonymous,
         "other anonymous memory",
@@ -62,6 +83,14 @@ pub(super) fn list(page: &Explanation) -> Vec<Part> {
     parts.push(outer(PartKind::Shmem, "shared memory", sum(page.shmem.iter().map(|named| named.held))));
     parts.push(outer(PartKind::Special, "kernel (vdso) and devices", page.special));
     parts
+}
+
+/// Returns the sizes of the memory of Go's runtime, if they are known.
+pub(super) fn go_sizes(page: &Explanation) -> Option<&GoSizes> {
+    match page.go.as_ref() {
+        Some(GoMemory { source: GoSource::Known(sizes), .. }) => Some(sizes),
+        _ => None,
+    }
 }
 
 /// Returns the share of `bytes` in the RSS or in another size; 0 if that size is 0.
@@ -93,6 +122,34 @@ fn heap(page: &Explanation) -> Vec<Part> {
         parts.push(inner(PartKind::HeapUndetermined, "in use or free: unknown", sizes.resident));
     }
     parts
+}
+
+/// Returns the parts of a Go program. Objects are taken to be resident before the free memory in their spans, so that only the
+/// sum of both is exact.
+fn go_parts(sizes: &GoSizes) -> Vec<Part> {
+    let totals = &sizes.totals;
+    let objects = totals.objects.min(sizes.in_use_resident);
+    let free = Bytes(sizes.in_use_resident.0 - objects.0);
+    let released = Bytes(sizes.heap.resident.0.saturating_sub(sizes.in_use_resident.0 + sizes.idle_resident.0));
+    let part = |kind, name: &str, resident, reserved, returnable| {
+        let sizes = MemorySizes { reserved, resident, returnable, ..MemorySizes::default() };
+        Part { beyond: Some(sizes), ..inner(kind, name, resident) }
+    };
+    // The program has freed the resident part of released memory with `MADV_FREE`, or the kernel has made it a huge page.
+    let freed = Bytes(sizes.heap.returnable.0.saturating_sub(sizes.idle_resident.0)).min(released);
+    vec![
+        outer(PartKind::GoHeap, "heap of Go", sizes.heap),
+        part(PartKind::GoObjects, "in use", objects, totals.objects, Bytes(0)),
+        part(PartKind::GoFreeInSpans, "free in spans", free, totals.free_in_spans(), Bytes(0)),
+        part(PartKind::GoIdle, "idle", sizes.idle_resident, totals.idle, sizes.idle_resident),
+        part(PartKind::GoReleased, "released", released, totals.released, freed),
+        outer(PartKind::GoStacks, "stacks of goroutines", sizes.stacks),
+        outer(PartKind::GoOwn, "Go runtime's own", sizes.own),
+    ]
+}
+
+fn outer(kind: PartKind, name: &str, sizes: MemorySizes) -> Part {
+    Part { kind, name: name.to_owned(), resident: sizes.resident, beyond: Some(sizes) }
 }
 
 fn inner(kind: PartKind, name: &str, resident: Bytes) -> Part {

@@ -1,6 +1,6 @@
 use memtrace_model::{
-    CgroupEvents, CgroupLimit, CgroupMemory, HeapMemory, HeapSource, HeapStats, Pid, Pressure, Runtime, Stalled,
-    StatusCounters, ThreadStacks,
+    CgroupEvents, CgroupLimit, CgroupMemory, GoMemory, GoProfile, GoSizes, GoSource, GoTotals, HeapMemory, HeapSource,
+    HeapStats, Pid, Pressure, Runtime, Stalled, StatusCounters, ThreadStacks,
 };
 
 use super::painter::Weight;
@@ -21,6 +21,7 @@ fn page() -> Explanation {
         counted: StatusCounters { rss: Bytes(100 * MIB), ..StatusCounters::default() },
         before: None,
         heap: HeapMemory { allocator: Some(String::from("glibc")), held, source: HeapSource::Known(stats) },
+        go: None,
         anonymous: Vec::new(),
         main_stack: MemorySizes::default(),
         thread_stacks: ThreadStacks::default(),
@@ -237,4 +238,195 @@ fn json_is_read_as_it_was_written() {
     let text = String::from_utf8(bytes).unwrap();
     let read: memtrace_json::Explanation<'static> = crate::json_lines::assert_round_trip(&text);
     assert_eq!(read.rss_bytes, page().counted.rss.0);
+}
+
+/// Returns the explanation of a Go program with an RSS of 100 MiB and these MiB of spans in use and idle spans, all resident. Of
+/// the spans in use, 10 MiB are free.
+fn go_page(in_use: u64, idle: u64, profile: GoProfile) -> Explanation {
+    let mib = |number: u64| Bytes(number * MIB);
+    let totals = GoTotals {
+        objects: mib(in_use - 10),
+        in_use: mib(in_use),
+        idle: mib(idle),
+        released: mib(30),
+        stacks: mib(6),
+        thread_stacks: mib(1),
+        work_buffers: mib(2),
+        spans: mib(3),
+        caches: Bytes(15_600),
+        profile_tables: Bytes(1_444_032),
+        collector: mib(4),
+        other: mib(5),
+    };
+    let sizes = GoSizes {
+        totals,
+        heap: MemorySizes { reserved: mib(in_use + idle + 30), returnable: mib(idle), ..resident(in_use + idle) },
+        stacks: resident(6),
+        own: resident(8),
+        in_use_resident: mib(in_use),
+        idle_resident: mib(idle),
+    };
+    let source = GoSource::Known(Box::new(sizes));
+    Explanation {
+        runtime: Some(Runtime::Go),
+        heap: HeapMemory::default(),
+        go: Some(GoMemory { version: Some(String::from("go1.27.3")), source, profile }),
+        ..page()
+    }
+}
+
+fn commands(page: &Explanation) -> Vec<String> {
+    advice::conclusions(page).into_iter().filter_map(|advice| advice.command).collect()
+}
+
+#[test]
+fn memory_of_go_is_a_tree() {
+    let page = go_page(50, 20, GoProfile::Readable);
+    let all = rss_parts::list(&page);
+    let shown = |part: &rss_parts::Part| {
+        let [reserved, returnable] =
+            part.beyond.map(|sizes| [sizes.reserved, sizes.returnable].map(|size| size.0 / MIB))?;
+        Some((part.name.clone(), part.kind.is_inner(), part.resident.0 / MIB, reserved, returnable))
+    };
+    let expected = [
+        ("heap of Go", false, 70, 100, 20),
+        ("in use", true, 40, 40, 0),
+        ("free in spans", true, 10, 10, 0),
+        ("idle", true, 20, 20, 20),
+        ("released", true, 0, 30, 0),
+        ("stacks of goroutines", false, 6, 6, 0),
+        ("Go runtime's own", false, 8, 8, 0),
+    ];
+    let expected = expected.map(|(name, is_inner, resident, reserved, returnable)| {
+        Some((String::from(name), is_inner, resident, reserved, returnable))
+    });
+    assert_eq!(all.iter().map(shown).take(7).collect::<Vec<_>>(), expected);
+    assert_eq!(all[7].name, "other anonymous memory", "a Go program without C code has no other heap");
+    assert_eq!(page.held().resident, Bytes(84 * MIB));
+    // With C code, the heap of the C library is the first part.
+    let with_c = Explanation { heap: self::page().heap, ..page };
+    let names: Vec<_> = rss_parts::list(&with_c).into_iter().map(|part| part.name).collect();
+    assert_eq!(names[..4], ["heap of glibc", "in use", "free, kept by the allocator", "heap of Go"]);
+}
+
+#[test]
+fn idle_spans_are_in_the_table_without_swapped_memory() {
+    let mut bytes = Vec::new();
+    let options = PageOptions { top: 5, colour: false, columns: 100 };
+    write_text(&go_page(50, 20, GoProfile::Readable), options, &mut bytes).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let row = |name: &str| {
+        let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(row("heap of Go"), "heap of Go 70.00 MiB 70.0% ####### 20.00 MiB 100.00 MiB 0 B");
+    assert_eq!(row("idle"), "idle 20.00 MiB 20.0% -- 20.00 MiB 20.00 MiB");
+    assert_eq!(row("released"), "released 0 B 0% 0 B 30.00 MiB");
+    let totals = "Go totals of go1.27.3, touched or not: HeapInuse 50.00 MiB, HeapIdle 50.00 MiB,";
+    assert!(row("Go  ").starts_with(totals), "{text}");
+}
+
+#[test]
+fn objects_of_go_lead_to_its_profile() {
+    let page = go_page(70, 10, GoProfile::Readable);
+    let first = &said(&page)[0];
+    assert!(first.starts_with("60.0% of the RSS (60.00 MiB) is objects of Go's heap"), "{first}");
+    assert_eq!(commands(&page), ["sudo memtrace --pid 7 -d 1m"], "no page faults if the profile can be read");
+    let page = go_page(70, 10, GoProfile::Off);
+    assert!(said(&page)[0].contains("build it with runtime/pprof or net/http/pprof"), "{:?}", said(&page));
+    assert_eq!(commands(&page), ["sudo memtrace faults --pid 7 -d 1m"]);
+    let page = go_page(70, 10, GoProfile::Unreadable(String::from("its version is not known")));
+    assert!(said(&page)[0].contains("cannot read its heap profile: its version is not known."), "{:?}", said(&page));
+    assert_eq!(commands(&page), ["sudo memtrace faults --pid 7 -d 1m"]);
+}
+
+#[test]
+fn idle_memory_of_go_leads_to_its_settings() {
+    let page = go_page(20, 60, GoProfile::Readable);
+    let first = &said(&page)[0];
+    for setting in ["60.0% of the RSS (60.00 MiB) is idle", "GOGC", "GOMEMLIMIT", "debug.FreeOSMemory()"] {
+        assert!(first.contains(setting), "{first}");
+    }
+    let command =
+        "sudo memtrace record --pid 7 -d 5m -o run.memtrace && memtrace report run.memtrace --from +10s -m alloc-bytes";
+    assert_eq!(commands(&page), [command]);
+    // It is a warning if it is not the largest part.
+    let advice = &advice::conclusions(&go_page(60, 20, GoProfile::Readable))[1];
+    assert_eq!(advice.weight, Weight::Warning);
+    assert!(advice.text.starts_with("20.00 MiB (20.0%) is idle memory of Go's heap."), "{advice:?}");
+    assert!(!said(&go_page(60, 15, GoProfile::Readable))[1].contains("idle"), "15 MiB are not much");
+}
+
+#[test]
+fn untouched_objects_of_go_may_be_idle_memory() {
+    let untouched = |in_use_resident: u64, idle_resident: u64| {
+        let mut page = go_page(60, 20, GoProfile::Readable);
+        let Some(GoSource::Known(sizes)) = page.go.as_mut().map(|go| &mut go.source) else {
+            panic!("the totals are known")
+        };
+        sizes.in_use_resident = Bytes(in_use_resident * MIB);
+        sizes.idle_resident = Bytes(idle_resident * MIB);
+        said(&page).into_iter().find(|text| text.contains("may be idle memory instead"))
+    };
+    assert!(untouched(40, 0).is_some_and(|text| text.starts_with("Up to 20.00 MiB of Go's memory in use")));
+    assert_eq!(untouched(60, 20), None, "all spans are resident");
+    assert_eq!(untouched(60, 0), None, "only idle spans are not resident");
+    assert_eq!(untouched(45, 0), None, "15 MiB are not much");
+}
+
+#[test]
+fn unknown_totals_of_go_have_a_reason() {
+    let unknown = |profile| {
+        let mut page = go_page(50, 20, profile);
+        page.anonymous = vec![NamedMemory { name: "without a name".into(), mappings: 1, held: resident(90) }];
+        if let Some(go) = &mut page.go {
+            go.source = GoSource::Unknown(String::from("the totals contradict each other"));
+        }
+        page
+    };
+    let page = unknown(GoProfile::Readable);
+    assert_eq!(said(&page)[1], "The parts of Go's memory are unknown: the totals contradict each other.");
+    assert_eq!(commands(&page), ["sudo memtrace --pid 7 -d 1m"]);
+    assert_eq!(rss_parts::list(&page)[0].name, "heap (brk)");
+    assert_eq!(page.held().resident, Bytes(90 * MIB));
+    assert_eq!(commands(&unknown(GoProfile::Off)), ["sudo memtrace faults --pid 7 -d 1m"]);
+}
+
+#[test]
+fn totals_of_go_are_in_the_json() {
+    let json = |page: &Explanation| {
+        let mut bytes = Vec::new();
+        write_json(page, &mut bytes).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let read: memtrace_json::Explanation<'static> = crate::json_lines::assert_round_trip(&text);
+        read.go.unwrap()
+    };
+    let mut page = go_page(50, 20, GoProfile::Off);
+    let go = json(&page);
+    assert_eq!((go.version.as_deref(), go.not_told, &*go.profile), (Some("go1.27.3"), None, "off"));
+    let totals = go.totals.unwrap();
+    assert_eq!((totals.heap_alloc_bytes, totals.heap_in_use_bytes), (40 * MIB, 50 * MIB));
+    assert_eq!(
+        (totals.heap_idle_bytes, totals.heap_released_bytes, totals.heap_sys_bytes),
+        (50 * MIB, 30 * MIB, 100 * MIB)
+    );
+    assert_eq!((totals.stack_in_use_bytes, totals.stack_sys_bytes), (6 * MIB, 7 * MIB));
+    assert_eq!((totals.mspan_sys_bytes, totals.mcache_sys_bytes), (3 * MIB, 15_600));
+    assert_eq!(
+        (totals.buck_hash_sys_bytes, totals.gc_sys_bytes, totals.other_sys_bytes),
+        (1_444_032, 6 * MIB, 5 * MIB)
+    );
+    // 100 MiB of heap, 7 of stacks, 3, 6 and 5, and the bytes of caches and profiles.
+    assert_eq!(totals.sys_bytes, 121 * MIB + 15_600 + 1_444_032);
+    assert_eq!(
+        (go.heap.resident_bytes, go.heap.returnable_bytes, go.own.resident_bytes),
+        (70 * MIB, 20 * MIB, 8 * MIB)
+    );
+    if let Some(go) = &mut page.go {
+        go.source = GoSource::Unknown(String::from("why"));
+        go.profile = GoProfile::Unreadable(String::from("because"));
+    }
+    let go = json(&page);
+    assert_eq!((go.totals, go.heap.reserved_bytes, go.not_told.as_deref()), (None, 0, Some("why")));
+    assert_eq!((&*go.profile, go.profile_not_told.as_deref()), ("unreadable", Some("because")));
 }

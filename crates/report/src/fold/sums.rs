@@ -2,6 +2,8 @@
 
 use rustc_hash::FxHashMap;
 
+use crate::estimate::Samples;
+
 /// Indices of the entries of a stack in [`Entries`], the outermost first.
 pub(super) type Path = Box<[u32]>;
 
@@ -11,12 +13,15 @@ pub(super) struct Sum {
     pub(super) value: u64,
     /// Number of stacks in the sum.
     pub(super) stacks: u64,
+    /// Samples of the value; none if it is exact.
+    pub(super) samples: Samples,
 }
 
 impl Sum {
-    pub(super) const fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.value = self.value.saturating_add(other.value);
         self.stacks = self.stacks.saturating_add(other.stacks);
+        self.samples += other.samples;
     }
 }
 

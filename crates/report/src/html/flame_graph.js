@@ -63,7 +63,7 @@ class FlameGraph {
 
   describe(node) {
     const share = this.tree.value > 0 ? (100 * node.value / this.tree.value).toFixed(2) : '0';
-    return `${node.name}: ${spell(node.value, this.kind)} (${share} %)`;
+    return `${node.name}: ${spell(node.value, this.kind)}${spellInterval(node.value, node, this.kind)} (${share} %)`;
   }
 
   updateReadout(node) { this.readout.textContent = this.describe(node); }

@@ -1,20 +1,27 @@
 // The tree of a flame graph: stacks with their callers in common.
 
-// Returns the root of the tree. `valueOf` has the value of a stack; stacks without one are left out.
-function flameTree(valueOf) {
-  const root = { name: 'all', value: 0, children: new Map(), parent: null, depth: 0 };
+// Returns the root of the tree. `valueOf` has the value of a stack; stacks without one are left out. `samplesOfStack` has the
+// samples of the value.
+function flameTree(valueOf, samplesOfStack = () => ({ amount: 0, variance: 0 })) {
+  const root = { name: 'all', value: 0, amount: 0, variance: 0, children: new Map(), parent: null, depth: 0 };
   for (const stack of report.stacks) {
     const value = valueOf(stack);
     if (value <= 0) { continue; }
+    const { amount, variance } = samplesOfStack(stack);
+    const add = (node) => {
+      node.value += value;
+      node.amount += amount;
+      node.variance += variance;
+    };
     let node = root;
-    root.value += value;
+    add(root);
     for (const name of namesOf(stack)) {
       let child = node.children.get(name);
       if (!child) {
-        child = { name, value: 0, children: new Map(), parent: node, depth: node.depth + 1 };
+        child = { name, value: 0, amount: 0, variance: 0, children: new Map(), parent: node, depth: node.depth + 1 };
         node.children.set(name, child);
       }
-      child.value += value;
+      add(child);
       node = child;
     }
   }

@@ -37,7 +37,7 @@ function main() {
 function showMetric() {
   const metric = metricOf();
   const total = report.totals[metric.field];
-  const sum = total === undefined ? '' : `${spell(total, metric.kind)} of ${metric.title} `;
+  const sum = total === undefined ? '' : `${spellEstimate(report.totals, metric)} of ${metric.title} `;
   byId('summary').textContent = `${sum}in ${report.duration_s.toFixed(1)} s, ${report.stacks.length.toLocaleString('en')} stacks.${decrease(metric)}`;
   showFlame();
   sites = siteTable(byId('sites'), metric);
@@ -56,7 +56,7 @@ function decrease(metric) {
 function showFlame() {
   const metric = metricOf();
   if (flameWindow === null) {
-    main.flame.show(flameTree(metric.value), metric.kind);
+    main.flame.show(flameTree(metric.value, (stack) => samplesOf(stack, metric.field)), metric.kind);
   } else {
     const [from, to] = flameWindow;
     const growth = (stack) => (stack.live_changes ?? []).slice(from, to).reduce((sum, change) => sum + change, 0);

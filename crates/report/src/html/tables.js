@@ -51,7 +51,7 @@ class SortedTable {
 }
 
 function metricColumn(metric) {
-  return { title: metric.title, value: (row) => row.item[metric.field] ?? 0, cell: (row) => spell(row.item[metric.field] ?? 0, metric.kind) };
+  return { title: metric.title, value: (row) => row.item[metric.field] ?? 0, cell: (row) => spellEstimate(row.item, metric) };
 }
 
 // Returns the table of the stacks. A row shows its stack on request.

@@ -7,12 +7,17 @@ use memtrace_model::{
 };
 
 use super::objects::by_name;
-use crate::estimate;
+use crate::estimate::{self, SampledPart};
 use crate::kernel_reported::{self, KernelReported};
 
-/// Returns quantities with their errors. `known`: the kernel's counters for the same process, group or report. They
-/// limit the error of live memory.
-pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelReported>) -> Numbers {
+/// Returns quantities with their errors. `sampled`: the sampled part of the same stack, process, group or report. `known`:
+/// the kernel's counters for it. They limit the error of live memory.
+pub(super) fn of(
+    profile: &Profile,
+    usage: Quantities,
+    sampled: &SampledPart,
+    known: Option<KernelReported>,
+) -> Numbers {
     let live = kernel_reported::live_error(known, profile, &usage);
     let alloc = estimate::error(profile, Quantity::AllocCount, &usage);
     let free = estimate::released_error(profile, Measure::Count, &usage);
@@ -24,7 +29,46 @@ pub(super) fn of(profile: &Profile, usage: Quantities, known: Option<KernelRepor
         alloc_error_count: alloc,
         free_error_bytes: free_bytes,
         free_error_count: free,
-        ..without_errors(profile, usage)
+        ..with_intervals(profile, usage, sampled)
+    }
+}
+
+/// Returns quantities with the intervals of estimates from sampled blocks.
+fn with_intervals(profile: &Profile, usage: Quantities, sampled: &SampledPart) -> Numbers {
+    let numbers = without_errors(profile, usage);
+    if !sampled.is_sampled() {
+        return numbers;
+    }
+    let ends = |is_shown: bool, quantity: Quantity| {
+        let uncertainty = sampled.uncertainty(profile, quantity).filter(|_| is_shown);
+        uncertainty.map_or([None; 2], |uncertainty| uncertainty.ends(usage[quantity]).map(Some))
+    };
+    // In a window of a recording, held memory and the number of samples are changes, which can be negative.
+    let is_total = profile.run.window.is_none();
+    let has_exit = is_total && usage.exit() != Amount::default();
+    // Nothing is live in a process that has ended.
+    let has_live = is_total && (!has_exit || usage.live() != Amount::default());
+    let [live_bytes_low, live_bytes_high] = ends(has_live, Quantity::LiveBytes);
+    let [live_count_low, live_count_high] = ends(has_live, Quantity::LiveCount);
+    let [exit_bytes_low, exit_bytes_high] = ends(has_exit, Quantity::ExitBytes);
+    let [exit_count_low, exit_count_high] = ends(has_exit, Quantity::ExitCount);
+    let [alloc_bytes_low, alloc_bytes_high] = ends(true, Quantity::AllocBytes);
+    let [alloc_count_low, alloc_count_high] = ends(true, Quantity::AllocCount);
+    Numbers {
+        samples: is_total.then_some(usage[Quantity::HeldSamples]),
+        live_bytes_low,
+        live_bytes_high,
+        live_count_low,
+        live_count_high,
+        exit_bytes_low,
+        exit_bytes_high,
+        exit_count_low,
+        exit_count_high,
+        alloc_bytes_low,
+        alloc_bytes_high,
+        alloc_count_low,
+        alloc_count_high,
+        ..numbers
     }
 }
 

@@ -1,27 +1,37 @@
 //! Converts processes, groups of ended processes, and processes that are not traced to JSON.
 
+use std::time::Duration;
+
 use memtrace_json::{self as schema};
 use memtrace_model::{
-    EndedGroup, EndedRun, ImageEnd, ProcessMemory, ProcessProfile, Profile, Untraced, UntracedProcess, UntracedReason,
+    EndedGroup, EndedRun, ImageEnd, ProcessMemory, ProcessProfile, Profile, Sampler, Untraced, UntracedProcess,
+    UntracedReason,
 };
 
 use super::objects::{by_name, in_order};
 use super::{numbers, reclaim};
+use crate::estimate::{SampledPart, SampledProcesses};
 use crate::format;
 use crate::kernel_reported::KernelReported;
+use crate::samplers;
+
+/// Time after the start of the trace in which a process counts as one that ran before.
+const START: Duration = Duration::from_millis(50);
 
 /// Returns the processes in the order of the profile.
 pub(super) fn all(profile: &Profile) -> impl Iterator<Item = schema::Process<'_>> {
-    profile.processes.iter().map(|one| process(profile, one))
+    let sampled = SampledProcesses::of(profile);
+    profile.processes.iter().enumerate().map(move |(index, one)| process(profile, one, &sampled.get(index)))
 }
 
-fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Process<'a> {
+fn process<'a>(profile: &Profile, process: &'a ProcessProfile, sampled: &SampledPart) -> schema::Process<'a> {
     let class = profile.run.class;
     let known = KernelReported::of(process);
     let user = process.user.as_ref();
     let cgroup = process.cgroup.as_deref();
     let container = cgroup.and_then(|cgroup| cgroup.container.as_ref());
-    let rates = format::rates(process.total.alloc(), profile.run.duration);
+    let rates =
+        format::rates(process.total.alloc(), profile.run.duration).filter(|_| !has_older_blocks(profile, process));
     schema::Process {
         pid: pid(process),
         comm: process.comm.raw().into(),
@@ -29,10 +39,12 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Proces
         ended: process.ended.map(|end| end_name(end).into()),
         ended_s: process.ended_after.map(|time| time.as_secs_f64()),
         group: process.group.as_ref().map(|group| group_runs(profile, group, process.ended.is_some())),
-        totals: numbers::of(profile, process.total, Some(known)),
+        totals: numbers::of(profile, process.total, sampled, Some(known)),
         unmatched_frees: process.unmatched_frees,
         inherited_frees: process.inherited_frees,
         repeated_frees: process.repeated_frees,
+        unmatched_samples: process.unmatched_samples,
+        samplers: profile.run.samplers.of(process.pid).map(sampler).collect(),
         shares_memory_of: process.shares_memory_of.map(|main| main.0),
         demotion: demotion(profile, process),
         discarded: numbers::blocks(process.total.discarded()),
@@ -60,6 +72,22 @@ fn process<'a>(profile: &Profile, process: &'a ProcessProfile) -> schema::Proces
         allocs_per_s: rates.map(|(blocks, _)| blocks),
         alloc_bytes_per_s: rates.map(|(_, bytes)| bytes),
     }
+}
+
+/// Returns true if the allocated blocks of a process can be older than the trace: they are from the profile that the runtime of Go
+/// keeps since the start of the process, and the process may have run before the trace.
+fn has_older_blocks(profile: &Profile, process: &ProcessProfile) -> bool {
+    let end = process.ended_after.unwrap_or(profile.run.duration);
+    let has_first_reading = profile.run.window.as_ref().is_none_or(|window| window.start.is_zero());
+    !profile.run.from_start
+        && samplers::has_go_profile(profile, process)
+        && has_first_reading
+        && (process.group.is_some() || process.traced + START >= end)
+}
+
+/// Converts a sampler.
+pub(super) fn sampler(sampler: Sampler) -> schema::Sampler<'static> {
+    schema::Sampler { source: sampler.source.name().into(), interval_bytes: sampler.interval.map(|bytes| bytes.0) }
 }
 
 fn demotion(profile: &Profile, process: &ProcessProfile) -> Option<schema::Demotion> {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use memtrace_json::{self as schema, NumberMut, Numbers, Object, SCHEMA_VERSION};
 use memtrace_model::{
     AbsAddr, Amount, Bytes, Demotion, EventClass, Frame, FrameId, ImageEnd, LossReason, Losses, Metric, Name,
-    ObjectName, Part, Pid, ProcessProfile, Profile, ProfileRows, Quantities, Quantity, RunFacts, StackEnd,
-    StackProfile, Unnamed, VirtOffset,
+    ObjectName, Part, Pid, ProcessProfile, Profile, ProfileRows, Quantities, Quantity, RunFacts, SampleSource, Sampler,
+    Samplers, StackEnd, StackProfile, Unnamed, Variance, VirtOffset,
 };
 use serde::Deserialize;
 use serde::de::{Error as _, IgnoredAny, Unexpected};
+
+use crate::estimate::Margin;
 
 /// A report that was read from JSON.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,7 +21,7 @@ pub struct SavedReport {
     pub subject: String,
     /// Sort key of the stacks in the report.
     pub metric: Metric,
-    /// Profile with the processes, stacks, frames, losses, event class, duration and minimum age of the report.
+    /// Profile with the processes, stacks, frames, losses, event class, duration, minimum age and samplers of the report.
     /// Everything else has its default.
     pub profile: Profile,
 }
@@ -69,6 +71,7 @@ pub fn read(text: &str) -> Result<SavedReport, ReadError> {
         class: class.ok_or_else(|| unknown("events", &report.events))?,
         duration: seconds(report.duration_s),
         older: report.older_s.map(seconds),
+        samplers: samplers(&report)?,
         ..RunFacts::default()
     };
     let mut rows = ProfileRows {
@@ -124,6 +127,23 @@ type ComparableReport = schema::Report<
     Vec<ReadStack>,
     IgnoredAny,
 >;
+
+/// Returns the samplers of the processes, and the samplers of the report.
+fn samplers(report: &ComparableReport) -> Result<Samplers, ReadError> {
+    let mut samplers = Samplers::default();
+    let of_processes =
+        report.processes.iter().flat_map(|process| process.samplers.iter().map(move |one| (process.pid, one)));
+    let of_report = report.samplers.iter().map(|one| (None, one));
+    for (pid, schema::Sampler { source, interval_bytes }) in of_processes.chain(of_report) {
+        let source = SampleSource::from_name(source).ok_or_else(|| unknown("source", source))?;
+        let sampler = Sampler { source, interval: interval_bytes.map(Bytes) };
+        match pid {
+            Some(pid) => samplers.add(Pid(pid), sampler),
+            None => samplers.add_of_unknown(sampler),
+        }
+    }
+    Ok(samplers)
+}
 
 fn process(process: schema::Process<'_>) -> ProcessProfile {
     // Comparisons need to know that a process has ended, but not how. A group has no PID.
@@ -184,7 +204,35 @@ fn usage(mut numbers: Numbers) -> Result<Quantities, ReadError> {
             None => 0,
         };
     }
+    add_samples(&mut usage, &numbers);
     Ok(usage.with_free(Amount { bytes: Bytes(numbers.free_bytes), count: numbers.free_count }))
+}
+
+/// Sets the numbers of samples, and the variances that follow from the ends of the intervals.
+fn add_samples(usage: &mut Quantities, numbers: &Numbers) {
+    let Some(held) = numbers.samples else { return };
+    let intervals = [
+        (Variance::HeldBytes, Quantity::LiveBytes, numbers.live_bytes_low, numbers.live_bytes_high),
+        (Variance::HeldBytes, Quantity::ExitBytes, numbers.exit_bytes_low, numbers.exit_bytes_high),
+        (Variance::HeldCount, Quantity::LiveCount, numbers.live_count_low, numbers.live_count_high),
+        (Variance::HeldCount, Quantity::ExitCount, numbers.exit_count_low, numbers.exit_count_high),
+        (Variance::AllocBytes, Quantity::AllocBytes, numbers.alloc_bytes_low, numbers.alloc_bytes_high),
+        (Variance::AllocCount, Quantity::AllocCount, numbers.alloc_count_low, numbers.alloc_count_high),
+    ];
+    for (variance, quantity, low, high) in intervals {
+        if let (Some(low), Some(high)) = (low, high) {
+            let value = usage[quantity];
+            let margin = Margin { below: value.saturating_sub(low), above: high.saturating_sub(value) };
+            usage.add_variance(variance, margin.variance());
+        }
+    }
+    usage[Quantity::HeldSamples] = held;
+    // The report has no number of allocated samples. If all samples stand for the same number of bytes, it is the square of
+    // the sum divided by the variance.
+    let alloc = u128::from(usage.alloc().bytes.0);
+    let allocated = alloc.saturating_mul(alloc).checked_div(usage.variance(Variance::AllocBytes));
+    let allocated = allocated.map_or(0, |number| u64::try_from(number).unwrap_or(u64::MAX));
+    usage[Quantity::AllocSamples] = allocated.max(held).max(1);
 }
 
 #[cfg(test)]
@@ -285,6 +333,43 @@ mod tests {
             .with(Quantity::StallTime, 9)
             .with(Quantity::StallCount, 10);
         assert_eq!(usage(numbers).unwrap(), expected);
+    }
+
+    #[test]
+    fn intervals_are_read_as_variances() {
+        // One block of 64 bytes in eight is sampled, so that each of 40 samples has the variance 512² · 7/8 = 229,376.
+        let sampled = |samples: u64| {
+            let live = Amount { bytes: Bytes(512 * samples), count: 8 * samples };
+            let mut usage = Quantities::of_blocks([live, live, Amount::default()])
+                .with(Quantity::HeldSamples, samples)
+                .with(Quantity::AllocSamples, samples);
+            for variance in [Variance::HeldBytes, Variance::AllocBytes] {
+                usage.add_variance(variance, 229_376 * u128::from(samples));
+            }
+            for variance in [Variance::HeldCount, Variance::AllocCount] {
+                usage.add_variance(variance, 56 * u128::from(samples));
+            }
+            usage
+        };
+        let mut profile = profile();
+        profile.stacks[0].usage = sampled(40);
+        let sampler = Sampler { source: SampleSource::OtelMemory, interval: Some(Bytes(512)) };
+        profile.run.samplers.add(Pid(7), sampler);
+        let read = read(&written(&profile)).unwrap().profile;
+        assert_eq!(read.run.samplers.of(Pid(7)).collect::<Vec<_>>(), [sampler]);
+        let usage = read.stacks[0].usage;
+        assert_eq!((usage[Quantity::HeldSamples], usage.live()), (40, profile.stacks[0].usage.live()));
+        // 40 · 8/7 = 45.7: a sampled block stands for itself, so its variance is smaller than the square of its weight.
+        assert_eq!(usage[Quantity::AllocSamples], 45);
+        for variance in [Variance::HeldBytes, Variance::AllocBytes, Variance::HeldCount, Variance::AllocCount] {
+            let expected = sampled(40).variance(variance) as f64;
+            let ratio = usage.variance(variance) as f64 / expected;
+            assert!((1.0..1.05).contains(&ratio), "{variance:?}: {ratio}");
+        }
+        assert_eq!(read.stacks[1].usage, profile.stacks[1].usage, "exact stacks have no samples");
+        let unknown = written(&profile).replace("otel_memory", "dice");
+        let error = super::read(&unknown).unwrap_err().to_string();
+        assert_eq!(error, "its source is \"dice\", which this memtrace does not know");
     }
 
     #[test]

@@ -6,10 +6,11 @@ use memtrace_json::{self as schema};
 use memtrace_model::{Frame, Profile, Quantity, StackProfile};
 
 use super::{numbers, processes};
+use crate::allocators;
+use crate::estimate::{self, SampledPart};
 use crate::groups::Groups;
 use crate::metrics::MetricView;
 use crate::trend::Trend;
-use crate::{allocators, estimate};
 
 /// Returns the stacks by decreasing value. Stacks with equal values keep the order of the profile.
 pub(super) fn ranked<'a>(view: MetricView<'a>, groups: &'a Groups) -> impl Iterator<Item = schema::Stack<'a>> {
@@ -33,7 +34,7 @@ fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema:
         allocator: allocator.and_then(|id| profile.run.allocators.get(&id)).map(Into::into),
         end: stack.end.name().into(),
         merged_stacks: stack.merged(),
-        totals: numbers::of(profile, stack.usage, None),
+        totals: numbers::of(profile, stack.usage, &SampledPart::of_stack(&stack.usage), None),
         peak_bytes: process.peak.map(|_| stack.usage[Quantity::AtPeakBytes]),
         memory: stack.part.memory().map(|kind| kind.name().into()),
         major_faults: class.counts_pages().then_some(stack.usage[Quantity::MajorFaults]),
@@ -44,7 +45,7 @@ fn stack<'a>(profile: &'a Profile, stack: &StackProfile, root: usize) -> schema:
         histograms: numbers::histograms(&stack.histograms),
         live_changes: changes.iter().map(|part| part.live).collect(),
         part_allocs: changes.iter().map(|part| part.alloc).collect(),
-        trend: Trend::of(&profile.run.parts, &stack.live_changes).map(|trend| trend.kind.name().into()),
+        trend: Trend::of(profile, &stack.live_changes, &stack.usage).map(|trend| trend.kind.name().into()),
         frames: stack.frames.iter().map(|frame| frame.index()).collect(),
     }
 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use memtrace_model::{Amount, FrameId, ObjectName, Profile, StackProfile, printable};
+use memtrace_model::{Amount, FrameId, ObjectName, Pid, Profile, StackProfile, printable};
 use rustc_hash::FxHashMap;
 
 use super::messages::{Callstack, Frame, HeapSample, InternedString, Mapping, ProcessHeapSamples, ProfilePacket};
 use super::processes::pid_of;
-use crate::escape;
+use crate::{escape, samplers};
 
 /// Builder of the packet of a heap profile. The IID of a row is its position in the table, from 1.
 pub(super) struct HeapProfile<'a> {
@@ -59,12 +59,14 @@ impl<'a> HeapProfile<'a> {
             sums.allocated += allocated;
             sums.freed += allocated - held;
         }
+        let all = &self.profile.run.samplers;
+        let interval = |pid| samplers::interval(all.of(Pid(pid))).map_or(1, |interval| interval.0);
         let dump = |(pid, samples): (u32, BTreeMap<u64, Sums>)| ProcessHeapSamples {
             pid: Some(pid.into()),
             samples: samples.into_iter().map(|(callstack, sums)| sample(callstack, sums)).collect(),
             timestamp: Some(timestamp),
             heap_name: Some(String::from(self.profile.run.class.name())),
-            sampling_interval_bytes: Some(1),
+            sampling_interval_bytes: Some(interval(pid)),
         };
         self.packet.process_dumps = processes.into_iter().map(dump).collect();
         self.packet

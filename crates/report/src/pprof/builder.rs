@@ -1,12 +1,13 @@
 //! Conversion of a profile to the tables of `profile.proto`.
 
-use memtrace_model::{Frame, FrameId, Measure, ObjectName, Profile, StackProfile, printable};
+use memtrace_model::{Frame, FrameId, Measure, ObjectName, Profile, Quantity, StackProfile, printable};
 use rustc_hash::FxHashMap;
 
 use super::messages::{Function, Label, Line, Location, Mapping, Profile as Message, Sample, ValueType};
+use crate::estimate::SampledPart;
 use crate::metrics::MetricView;
 use crate::options::Options;
-use crate::{escape, format};
+use crate::{escape, format, samplers};
 
 /// Builder of the tables. The ID of a row is its position in the table, from 1.
 pub(super) struct ProfileBuilder<'a> {
@@ -62,9 +63,7 @@ impl<'a> ProfileBuilder<'a> {
             }
         }
         self.message.duration_nanos = i64::try_from(self.profile.run.duration.as_nanos()).unwrap_or(i64::MAX);
-        self.message.period_type = self.message.sample_type.first().copied();
-        // Values from sampled pages are already estimates of the whole.
-        self.message.period = 1;
+        self.set_period();
         let subject = format!("memtrace: {}", escape::visible(&options.subject));
         let comments: Vec<_> = [subject, format::completeness(self.profile)]
             .into_iter()
@@ -74,13 +73,20 @@ impl<'a> ProfileBuilder<'a> {
         self.message
     }
 
+    /// Sets the period: the common interval of the samplers, as in Go's heap profiles, or 1. Values are already estimates of
+    /// the whole, from sampled blocks and from sampled pages.
+    fn set_period(&mut self) {
+        self.message.period_type = self.message.sample_type.first().copied();
+        self.message.period = 1;
+        let is_sampled = SampledPart::of_profile(self.profile).is_sampled();
+        if let Some(interval) = samplers::interval(self.profile.run.samplers.all()).filter(|_| is_sampled) {
+            self.message.period_type = Some(ValueType { kind: self.string("space"), unit: self.string("bytes") });
+            self.message.period = i64::try_from(interval.0).unwrap_or(i64::MAX);
+        }
+    }
+
     fn value_type(&mut self, view: MetricView<'_>) -> ValueType {
-        let unit = match view.measure() {
-            Measure::Bytes => "bytes",
-            Measure::Count => "count",
-            Measure::Time => "nanoseconds",
-        };
-        ValueType { kind: self.string(view.sample_type()), unit: self.string(unit) }
+        ValueType { kind: self.string(view.sample_type()), unit: self.string(unit(view)) }
     }
 
     fn sample(&mut self, stack: &'a StackProfile) -> Sample {
@@ -201,15 +207,44 @@ impl<'a> ProfileBuilder<'a> {
         } else if let Some(tag) = stack.part.tag().and_then(|id| profile.run.tags.get(&id)) {
             labels.push(self.text_label("tag", &tag.text(profile.run.tag_format)));
         }
+        labels.extend(self.interval_labels(stack));
+        labels
+    }
+
+    /// Returns labels with the number of samples of a stack, and with the ends of the interval of each value that is not 0.
+    /// Returns none for an exact stack.
+    fn interval_labels(&mut self, stack: &StackProfile) -> Vec<Label> {
+        let sampled = SampledPart::of_stack(&stack.usage);
+        if !sampled.is_sampled() {
+            return Vec::new();
+        }
+        let samples = stack.usage[Quantity::HeldSamples].cast_signed();
+        let mut labels = vec![self.amount_label("samples", samples, "count")];
+        for view in self.views.clone() {
+            let value = view.signed_value(&stack.usage);
+            let Some(uncertainty) = view.uncertainty(&sampled).filter(|_| value != 0) else { continue };
+            let margin = uncertainty.margin();
+            let ends = [
+                ("low", value.saturating_sub_unsigned(margin.below)),
+                ("high", value.saturating_add_unsigned(margin.above)),
+            ];
+            for (end, number) in ends {
+                labels.push(self.amount_label(&format!("{}_{end}", view.sample_type()), number, unit(view)));
+            }
+        }
         labels
     }
 
     fn text_label(&mut self, key: &str, text: &str) -> Label {
-        Label { key: self.string(key), str: self.string(&escape::visible(text)), num: 0 }
+        Label { key: self.string(key), str: self.string(&escape::visible(text)), num: 0, num_unit: 0 }
     }
 
     fn number_label(&mut self, key: &str, number: u32) -> Label {
-        Label { key: self.string(key), str: 0, num: i64::from(number) }
+        Label { key: self.string(key), str: 0, num: i64::from(number), num_unit: 0 }
+    }
+
+    fn amount_label(&mut self, key: &str, number: i64, unit: &str) -> Label {
+        Label { key: self.string(key), str: 0, num: number, num_unit: self.string(unit) }
     }
 
     fn string(&mut self, text: &str) -> i64 {
@@ -222,3 +257,15 @@ impl<'a> ProfileBuilder<'a> {
         i64::from(index)
     }
 }
+
+/// Returns the name of the unit of the values.
+const fn unit(view: MetricView<'_>) -> &'static str {
+    match view.measure() {
+        Measure::Bytes => "bytes",
+        Measure::Count => "count",
+        Measure::Time => "nanoseconds",
+    }
+}
+
+#[cfg(test)]
+mod tests;

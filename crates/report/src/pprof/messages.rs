@@ -53,6 +53,9 @@ pub(super) struct Label {
     pub(super) str: i64,
     #[prost(int64, tag = "3")]
     pub(super) num: i64,
+    /// 0 for a number without a unit.
+    #[prost(int64, tag = "4")]
+    pub(super) num_unit: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]

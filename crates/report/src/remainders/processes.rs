@@ -105,6 +105,7 @@ fn add(sum: &mut ProcessProfile, process: &ProcessProfile, duration: Duration) {
     sum.unmatched_frees = sum.unmatched_frees.saturating_add(process.unmatched_frees);
     sum.inherited_frees = sum.inherited_frees.saturating_add(process.inherited_frees);
     sum.repeated_frees = sum.repeated_frees.saturating_add(process.repeated_frees);
+    sum.unmatched_samples = sum.unmatched_samples.saturating_add(process.unmatched_samples);
     sum.resident_is_unknown |= process.resident_is_unknown;
     let demotion = Demotion { at: Tick(0), ..process.demotion };
     sum.demotion.merge(demotion);

@@ -3,10 +3,14 @@
 
 use memtrace_model::{Frame, ProcessProfile, Profile, StackProfile};
 
+use crate::estimate::{SampledPart, has_samples};
+
 /// Bytes for the keys and numbers of a stack without errors of estimates.
 const STACK: usize = 460;
 /// Bytes for the keys and numbers of a stack with errors of estimates.
 const ESTIMATED_STACK: usize = 640;
+/// Bytes for the number of samples of a stack, and for the ends of its intervals.
+const SAMPLES: usize = 520;
 /// Bytes for a bucket of a histogram: a logarithm and a count in brackets.
 const BUCKET: usize = 26;
 /// Maximum number of buckets of a stack, for sizes, lifetimes and ages together.
@@ -35,6 +39,8 @@ pub(super) struct Sizes {
     stack: usize,
     /// Size of a sum of merged stacks.
     merged_stack: usize,
+    /// Size of the intervals of a process; 0 if all blocks are exact.
+    intervals: usize,
     total: usize,
 }
 
@@ -43,7 +49,11 @@ impl Sizes {
         let stack = if profile.run.class.counts_pages() { ESTIMATED_STACK } else { STACK };
         let has_histograms = profile.stacks.iter().any(|stack| !stack.histograms.is_empty());
         let histograms = if has_histograms { MAX_BUCKETS * BUCKET } else { 0 };
-        let mut sizes = Self { stack, merged_stack: stack + histograms + changes(profile.run.parts.len()), total: 0 };
+        let is_sampled = SampledPart::of_profile(profile).is_sampled();
+        let samples = if is_sampled { SAMPLES } else { 0 };
+        let merged_stack = stack + samples + histograms + changes(profile.run.parts.len());
+        // A process has the intervals of its totals and of its group of stacks, and a list of its samplers.
+        let mut sizes = Self { stack, merged_stack, intervals: 3 * samples, total: 0 };
         let stacks: usize = profile.stacks.iter().map(|stack| sizes.stack(stack)).sum();
         let frames: usize = profile.frames.iter().map(|frame| sizes.frame(frame)).sum();
         let processes: usize = profile.processes.iter().map(|process| sizes.process(process)).sum();
@@ -58,7 +68,8 @@ impl Sizes {
 
     pub(super) fn stack(&self, stack: &StackProfile) -> usize {
         let changes = changes(stack.live_changes.as_slice().len());
-        self.stack + stack.frames.len() * FRAME_INDEX + stack.histograms.len() * BUCKET + changes
+        let samples = if has_samples(&stack.usage) { SAMPLES } else { 0 };
+        self.stack + samples + stack.frames.len() * FRAME_INDEX + stack.histograms.len() * BUCKET + changes
     }
 
     /// Returns the size of `number` sums of merged stacks.
@@ -78,7 +89,7 @@ impl Sizes {
         let cgroup = process.cgroup.as_ref().map_or(0, |cgroup| 3 * text(cgroup.path.as_bytes()));
         let threads: usize = process.thread_names.values().map(|name| PROCESS / 2 + text(name.as_bytes())).sum();
         let runs = process.group.as_ref().map_or(0, |group| group.largest.len() * RUN);
-        PROCESS + 2 * text(process.comm.raw().as_bytes()) + exe + cgroup + threads + runs
+        PROCESS + self.intervals + 2 * text(process.comm.raw().as_bytes()) + exe + cgroup + threads + runs
     }
 
     /// Returns the size of the report without stacks, frames, processes, `timeline` and `activity`.

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use memtrace_model::{
     AllocatorId, Amount, Bytes, Cgroup, EndedGroup, Frame, GroupBy, ImageEnd, Metric, Name, Pid, ProcessProfile,
-    Quantities, RunFacts, Tid, User,
+    Quantities, RunFacts, SampleSum, Tid, User,
 };
 use proptest::prelude::*;
 
 use super::*;
+use crate::estimate::SampledPart;
 use crate::groups::Groups;
 use crate::stack_quality::StackQuality;
 use crate::{Format, Options, write};
@@ -47,14 +48,16 @@ fn any_stack() -> impl Strategy<Value = (prop::sample::Index, StackProfile)> {
     let end = prop_oneof![Just(StackEnd::Complete), Just(StackEnd::Truncated)];
     let merged = prop_oneof![4 => Just(0u64), 1 => 1..100u64];
     let label = prop::option::of((0..3usize).prop_map(LabelId::new));
-    (any::<prop::sample::Index>(), part, frames, amount(), amount(), end, merged, label).prop_map(
-        |(process, part, frames, live, free, end, merged, label)| {
+    let samples = prop_oneof![2 => Just(0u64), 1 => 1..100u64];
+    (any::<prop::sample::Index>(), part, frames, amount(), amount(), end, merged, label, samples).prop_map(
+        |(process, part, frames, live, free, end, merged, label, samples)| {
             let frames = if merged > 0 { [].into() } else { frames.into() };
             let usage = Quantities::ZERO
                 .with_amount(Quantity::LiveBytes, live)
                 .with_amount(Quantity::AllocBytes, live + free)
                 .with_free(free);
-            let usage = usage.with(Quantity::MergedStacks, merged);
+            let SampleSum { spread, .. } = SampleSum::of_poisson(samples, Bytes(1 << 16), Bytes(1 << 40), 1);
+            let usage = usage.with(Quantity::MergedStacks, merged).with_spreads(spread, spread);
             let stack = StackProfile { usage, label, ..StackProfile::new(0, part, frames, end) };
             (process, stack)
         },
@@ -121,6 +124,8 @@ proptest! {
         for &by in GroupBy::ALL {
             let bounded = bounded(&profile, &options(by), Limits { bytes, processes });
             prop_assert_eq!(bounded.total().additive(), profile.total().additive());
+            let sampled = |profile: &Profile| SampledPart::of_profile(profile).sum().additive();
+            prop_assert_eq!(sampled(&bounded), sampled(&profile));
             prop_assert_eq!(StackQuality::of(&bounded), StackQuality::of(&profile));
             prop_assert_eq!(bounded.unmatched_frees(), profile.unmatched_frees());
             prop_assert_eq!(bounded.has_ended(), profile.has_ended());

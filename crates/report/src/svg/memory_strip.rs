@@ -5,42 +5,37 @@ use std::time::Duration;
 use memtrace_model::format::duration;
 use memtrace_model::{Bytes, MemoryCounter, MemoryTimeline};
 
+use super::strip;
+
 /// Height of the strip in pixels: a line of text, the curves, and margins.
 const HEIGHT: u32 = 96;
 const CURVES: u32 = 60;
 /// Width of the curves in the coordinates of their SVG element, which is stretched to the width of the picture.
 const WIDTH: f64 = 1000.0;
 
-/// Appends the strip to a flame graph of inferno, and increases the height in the attributes `height` and `viewBox` of
-/// the first element. Returns the picture without a change if there are fewer than two different moments.
+/// Appends the strip to a flame graph of inferno. Returns the picture without a change if there are fewer than two different
+/// moments.
 pub(super) fn append(picture: String, timeline: &MemoryTimeline) -> String {
-    let size = picture.find("height=\"").and_then(|at| picture[at + 8..].split('"').next()?.parse::<u32>().ok());
-    let (Some(height), Some(content)) = (size, picture.strip_suffix("</svg>")) else { return picture };
     let curves = [("live", "#c2410c", live(timeline)), ("RSS", "#1d4ed8", rss(timeline))];
     let most = curves.iter().flat_map(|(.., values)| values.iter().flatten()).copied().max().unwrap_or_default();
     let (Some(first), Some(last)) = (timeline.moments.first(), timeline.moments.last()) else { return picture };
     if first == last {
         return picture;
     }
-    let total = height + HEIGHT;
-    let mut strip = content.replacen(&format!("height=\"{height}\""), &format!("height=\"{total}\""), 1).replacen(
-        &format!(" {height}\" xmlns"),
-        &format!(" {total}\" xmlns"),
-        1,
-    );
     let lines: String = curves.iter().map(|(_, colour, values)| polyline(colour, values, timeline, most)).collect();
     let names = curves.iter().filter(|(.., values)| values.iter().any(Option::is_some));
     let legend: String =
         names.map(|(name, colour, _)| format!("<tspan fill=\"{colour}\" dx=\"12\">━ {name}</tspan>")).collect();
-    let (baseline, top) = (height + 14, height + 22);
     let (from, to, most) = (duration(*first), duration(*last), Bytes(most));
-    strip.push_str(&format!(
-        "<g id=\"memory\"><rect x=\"0\" y=\"{height}\" width=\"100%\" height=\"{HEIGHT}\" fill=\"#f8f8f8\"/>\
-         <text x=\"10\" y=\"{baseline}\">Memory from {from} to {to}, at most {most}:{legend}</text>\
-         <svg x=\"10\" y=\"{top}\" width=\"98.3%\" height=\"{CURVES}\" viewBox=\"0 0 {WIDTH} {CURVES}\" \
-         preserveAspectRatio=\"none\"><rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{lines}</svg></g></svg>"
-    ));
-    strip
+    strip::append(picture, HEIGHT, |height| {
+        let (baseline, top) = (height + 14, height + 22);
+        format!(
+            "<g id=\"memory\"><rect x=\"0\" y=\"{height}\" width=\"100%\" height=\"{HEIGHT}\" fill=\"#f8f8f8\"/>\
+             <text x=\"10\" y=\"{baseline}\">Memory from {from} to {to}, at most {most}:{legend}</text>\
+             <svg x=\"10\" y=\"{top}\" width=\"98.3%\" height=\"{CURVES}\" viewBox=\"0 0 {WIDTH} {CURVES}\" \
+             preserveAspectRatio=\"none\"><rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>{lines}</svg></g>"
+        )
+    })
 }
 
 /// Returns the live bytes at each moment; `None` if they are unknown.

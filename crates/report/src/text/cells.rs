@@ -1,8 +1,10 @@
 //! Cells of tables: amounts, their errors, and stalls.
 
 use memtrace_model::format as number;
-use memtrace_model::{Amount, Bytes, Measure, Profile, Quantities, StallTotals};
+use memtrace_model::{Amount, Bytes, Measure, Profile, Quantities, Quantity, StallTotals};
 
+use crate::estimate::SampledPart;
+use crate::metrics::MetricView;
 use crate::table::Column;
 use crate::{estimate, format};
 
@@ -32,15 +34,35 @@ pub(super) fn error(measure: Measure, pages: Option<u64>) -> String {
     pages.filter(|pages| *pages > 0).map_or_else(String::new, |pages| format!(" ±{}", shown(pages)))
 }
 
+/// Returns the cell for an amount with its error, in the unit of the metric of `view`. `bytes`: quantity of the bytes.
+/// `sampled`: the sampled part of the row.
+pub(super) fn sum(view: MetricView<'_>, usage: &Quantities, sampled: &SampledPart, bytes: Quantity) -> String {
+    let amount = usage.amount(bytes);
+    let (quantity, number) = match view.measure() {
+        Measure::Bytes => (Some(bytes), amount.bytes.0),
+        Measure::Count | Measure::Time => (bytes.facts().pair, amount.count),
+    };
+    let uncertainty = quantity.and_then(|quantity| sampled.uncertainty(view.profile(), quantity));
+    let error = uncertainty.map(|uncertainty| uncertainty.cell_suffix(view.measure(), number));
+    self::amount(view.measure(), amount) + &error.unwrap_or_default()
+}
+
+/// Returns the cell for the peak of the live bytes with its error. `sampled`: the sampled part of the row.
+pub(super) fn peak(profile: &Profile, peak: Bytes, sampled: &SampledPart) -> String {
+    let uncertainty = sampled.uncertainty(profile, Quantity::AtPeakBytes);
+    let error = uncertainty.map(|uncertainty| uncertainty.cell_suffix(Measure::Bytes, peak.0));
+    peak.compact() + &error.unwrap_or_default()
+}
+
 /// Returns the column for live memory, with the head `live`, and the column for memory held at exit, if the profile
-/// shows them. `column` makes a column from a head and a getter of the amount.
+/// shows them. `column` makes a column from a head and the quantity of the bytes.
 pub(super) fn held(
     profile: &Profile,
     live: &'static str,
-    column: impl Fn(&'static str, fn(&Quantities) -> Amount) -> Column,
+    column: impl Fn(&'static str, Quantity) -> Column,
 ) -> impl Iterator<Item = Column> {
-    let live = format::shows_live(profile).then(|| column(live, Quantities::live));
-    let exit = format::shows_exit(profile).then(|| column("AT EXIT", Quantities::exit));
+    let live = format::shows_live(profile).then(|| column(live, Quantity::LiveBytes));
+    let exit = format::shows_exit(profile).then(|| column("AT EXIT", Quantity::ExitBytes));
     live.into_iter().chain(exit)
 }
 

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::io;
 
 use memtrace_model::format as number;
-use memtrace_model::{Amount, Bytes, ClassColumns, Profile, Quantities};
+use memtrace_model::{ClassColumns, Profile, Quantity};
 
 use super::page_columns::{self, Memory};
 use super::text_writer::TextWriter;
@@ -28,12 +28,12 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
     let rest = rest(others);
     let rows: Vec<_> = shown.iter().copied().chain(&rest).collect();
 
-    let amount = |amount: Amount| cells::amount(view.measure(), amount);
     let layout = profile.run.class.facts().columns;
     let [_, alloc, free, _] = profile.run.class.words().heads;
     let live = format::live_head(profile);
-    let sums =
-        |head, of: fn(&Quantities) -> Amount| Column::numbers(head, rows.iter().map(|row| amount(of(&row.usage))));
+    let sums = |head, bytes: Quantity| {
+        Column::numbers(head, rows.iter().map(|row| cells::sum(view, &row.usage, &row.sampled, bytes)))
+    };
     let mut columns = match layout {
         ClassColumns::Stalls => Vec::from(cells::stalls(rows.iter().map(|row| row.usage.stalls()))),
         ClassColumns::Pages => {
@@ -43,12 +43,18 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
         ClassColumns::Amounts => cells::held(profile, live, sums).collect(),
     };
     if view.is_of_peaks() {
-        let peak = |row: &&Group| row.at_peak().map_or_else(|| String::from("-"), Bytes::compact);
+        let peak = |row: &&Group| {
+            row.at_peak().map_or_else(|| String::from("-"), |peak| cells::peak(profile, peak, &row.sampled))
+        };
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)));
     }
     if layout == ClassColumns::Amounts {
-        columns.push(sums(alloc, Quantities::alloc).with_importance(2));
-        columns.push(sums(free, Quantities::free).with_importance(1));
+        columns.push(sums(alloc, Quantity::AllocBytes).with_importance(2));
+        // The freed amount is the difference of the other amounts. It has no column if these have errors.
+        if !rows.iter().any(|row| row.sampled.is_sampled()) {
+            let freed = |row: &&Group| cells::amount(view.measure(), row.usage.free());
+            columns.push(Column::numbers(free, rows.iter().map(freed)).with_importance(1));
+        }
     }
     columns.push(Column::text(groups::head(options.by), rows.iter().map(|row| escape::visible(&row.label))));
     writeln!(out, "\n{} by {}\n", format::capitalised(options.by.plural()), view.title())?;
@@ -58,9 +64,11 @@ pub(super) fn write(profile: &Profile, options: &Options, roots: &Groups, out: &
 fn rest(others: &[&Group]) -> Option<Group> {
     let (first, more) = others.split_first()?;
     let label = number::counted(others.len() as u64, "other", "others");
-    let start = Group { label, has_peak: first.has_peak, usage: first.usage, known: first.known };
+    let Group { usage, sampled, has_peak, known, .. } = **first;
+    let start = Group { label, usage, sampled, has_peak, known };
     Some(more.iter().fold(start, |mut sum, group| {
         sum.usage += group.usage;
+        sum.sampled += group.sampled;
         sum.known = KernelReported::of_both(sum.known, group.known);
         sum.has_peak |= group.has_peak;
         sum

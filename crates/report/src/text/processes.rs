@@ -6,10 +6,11 @@ use std::io;
 use std::time::Duration;
 
 use memtrace_model::format as number;
-use memtrace_model::{Amount, Bytes, Cgroup, ClassColumns, ImageEnd, ProcessProfile, Profile, Quantities, StallStats};
+use memtrace_model::{Bytes, Cgroup, ClassColumns, ImageEnd, ProcessProfile, Profile, Quantity, StallStats};
 
 use super::page_columns::{self, Memory};
 use super::text_writer::TextWriter;
+use crate::estimate::{SampledPart, SampledProcesses};
 use crate::kernel_reported::KernelReported;
 use crate::metrics::MetricView;
 use crate::options::Options;
@@ -44,6 +45,7 @@ struct Row {
 #[derive(Clone, Copy, Default)]
 struct Sums {
     memory: Memory,
+    sampled: SampledPart,
     blocks_a_second: f64,
     bytes_a_second: f64,
     waits: StallStats,
@@ -55,25 +57,26 @@ pub(super) fn write(profile: &Profile, options: &Options, out: &mut TextWriter<'
         return Ok(());
     }
     let view = MetricView::new(profile, options.metric);
-    let mut processes: Vec<_> = profile.processes.iter().collect();
+    let sampled = SampledProcesses::of(profile);
+    let mut processes: Vec<_> = profile.processes.iter().enumerate().collect();
     // Page faults decide between equal values: processes without a sampled page have the value 0.
     let faults = |process: &ProcessProfile| process.faults.map_or(0, |faults| faults.total());
-    processes.sort_by_key(|process| Reverse((view.process_value(process), faults(process))));
+    processes.sort_by_key(|(_, process)| Reverse((view.process_value(process), faults(process))));
     let others = processes.split_off(options.top.min(processes.len()));
-    let shown = processes;
     let duration = profile.run.duration;
-    let rows: Vec<_> = shown.iter().map(|process| row(process, duration)).chain(rest(&others, duration)).collect();
+    let shown = processes.iter().map(|&(index, process)| row(process, sampled.get(index), duration));
+    let rows: Vec<_> = shown.chain(rest(&others, &sampled, duration)).collect();
 
     writeln!(out, "\nProcesses by {}\n", view.title())?;
     out.table(columns(&rows, view))
 }
 
-fn row(process: &ProcessProfile, duration: Duration) -> Row {
+fn row(process: &ProcessProfile, sampled: SampledPart, duration: Duration) -> Row {
     Row {
         pid: process.group.as_ref().map_or_else(|| process.pid.to_string(), |_| String::new()),
         command: command(process),
         user: process.user.as_ref().map(|user| format::shortened(&escape::visible(&user.to_string()), USER_COLUMNS)),
-        sums: Sums::of(process, duration),
+        sums: Sums::of(process, sampled, duration),
         peak: process.peak,
         threads: process.threads,
         ended: ended(process),
@@ -90,16 +93,17 @@ fn command(process: &ProcessProfile) -> String {
 }
 
 /// Returns the row of the processes that are not shown.
-fn rest(others: &[&ProcessProfile], duration: Duration) -> Option<Row> {
-    (!others.is_empty()).then(|| Row {
+fn rest(others: &[(usize, &ProcessProfile)], sampled: &SampledProcesses, duration: Duration) -> Option<Row> {
+    let sums = others.iter().map(|&(index, process)| Sums::of(process, sampled.get(index), duration)).reduce(Sums::and);
+    sums.map(|sums| Row {
         pid: String::new(),
-        command: number::counted(others.iter().map(|process| process.runs()).sum(), "other", "others"),
+        command: number::counted(others.iter().map(|(_, process)| process.runs()).sum(), "other", "others"),
         user: Some(String::new()),
-        sums: others.iter().map(|process| Sums::of(process, duration)).reduce(Sums::and).unwrap_or_default(),
+        sums,
         peak: None,
         threads: None,
         ended: "",
-        followed: others.iter().any(|process| !process.demotion.is_none()).then(|| String::from("in part")),
+        followed: others.iter().any(|(_, process)| !process.demotion.is_none()).then(|| String::from("in part")),
         memory: Some(String::new()),
         cgroup: Some(String::new()),
     })
@@ -109,12 +113,13 @@ fn rest(others: &[&ProcessProfile], duration: Duration) -> Option<Row> {
 fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
     let profile = view.profile();
     let layout = profile.run.class.facts().columns;
-    let amount = |amount: Amount| cells::amount(view.measure(), amount);
     let [_, alloc, free, rate] = profile.run.class.words().heads;
     let live = format::live_head(profile);
-    let sums = |head, of: fn(&Quantities) -> Amount| {
-        Column::numbers(head, rows.iter().map(|row| amount(of(&row.sums.memory.usage))))
+    let sums = |head, bytes: Quantity| {
+        let cell = |row: &Row| cells::sum(view, &row.sums.memory.usage, &row.sums.sampled, bytes);
+        Column::numbers(head, rows.iter().map(cell))
     };
+    let is_sampled = rows.iter().any(|row| row.sums.sampled.is_sampled());
     let dash = || String::from("-");
     let known = |text: &Option<String>| text.clone().unwrap_or_else(dash);
     let is_known = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.is_empty());
@@ -135,16 +140,20 @@ fn columns(rows: &[Row], view: MetricView<'_>) -> Vec<Column> {
         ClassColumns::Amounts => columns.extend(cells::held(profile, live, sums)),
     }
     if rows.iter().any(|row| row.peak.is_some()) {
-        let peak = |row: &Row| row.peak.map_or_else(dash, Bytes::compact);
+        let peak = |row: &Row| row.peak.map_or_else(dash, |peak| cells::peak(profile, peak, &row.sums.sampled));
         columns.push(Column::numbers("PEAK", rows.iter().map(peak)).with_importance(6));
     }
     if layout == ClassColumns::Amounts {
-        columns.push(sums(alloc, Quantities::alloc).with_importance(8));
-        // If the table has columns for live memory and for memory held at exit, there is no room for the freed amount.
-        // It is the allocated amount minus the amounts in these two columns.
-        if !(format::shows_live(profile) && format::shows_exit(profile)) {
-            columns.push(sums(free, Quantities::free).with_importance(5));
+        columns.push(sums(alloc, Quantity::AllocBytes).with_importance(8));
+        // If the table has columns for live memory and for memory held at exit, or errors, there is no room for the freed
+        // amount. It is the allocated amount minus the amounts in these two columns.
+        if !(is_sampled || (format::shows_live(profile) && format::shows_exit(profile))) {
+            let freed = |row: &Row| cells::amount(view.measure(), row.sums.memory.usage.free());
+            columns.push(Column::numbers(free, rows.iter().map(freed)).with_importance(5));
         }
+    }
+    // Rates have the relative errors of the allocated amounts, so they have no columns if these have errors.
+    if layout == ClassColumns::Amounts && !is_sampled {
         let blocks = |row: &Row| number::compact_rate(row.sums.blocks_a_second);
         columns.push(Column::numbers(rate, rows.iter().map(blocks)).with_importance(2));
         let bytes = |row: &Row| number::compact_bytes(row.sums.bytes_a_second);
@@ -218,17 +227,20 @@ fn place(cgroup: &Cgroup) -> String {
 impl Sums {
     /// Returns the totals of a process. The rates refer to `duration`, the whole trace, even if the process ran only
     /// for a part of the trace.
-    fn of(process: &ProcessProfile, duration: Duration) -> Self {
+    fn of(process: &ProcessProfile, sampled: SampledPart, duration: Duration) -> Self {
         let (blocks_a_second, bytes_a_second) = format::rates(process.total.alloc(), duration).unwrap_or_default();
         let memory = Memory { known: Some(KernelReported::of(process)), usage: process.total };
-        Self { memory, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
+        Self { memory, sampled, blocks_a_second, bytes_a_second, waits: stalls::of(process) }
     }
 
     fn and(self, other: Self) -> Self {
         let mut waits = self.waits;
         waits.merge(&other.waits);
+        let mut sampled = self.sampled;
+        sampled += other.sampled;
         Self {
             waits,
+            sampled,
             memory: self.memory.and(other.memory),
             blocks_a_second: self.blocks_a_second + other.blocks_a_second,
             bytes_a_second: self.bytes_a_second + other.bytes_a_second,

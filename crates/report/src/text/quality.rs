@@ -77,6 +77,11 @@ fn left_out(profile: &Profile) -> Vec<String> {
         let or = if profile.run.filtered == Amount::default() { "" } else { " or were filtered" };
         sentences.push(format!("Inherited: {frees} of blocks that were allocated before a fork{or}."));
     }
+    let samples = profile.unmatched_samples();
+    if samples > 0 {
+        let frees = number::counted(samples, "free", "frees");
+        sentences.push(format!("Samplers: {frees} of unknown blocks, sampled before tracing began or never."));
+    }
     sentences.extend(demotions(profile));
     let repeated = profile.repeated_frees();
     if repeated > 0 {

@@ -14,11 +14,12 @@ use rustc_hash::FxBuildHasher;
 use super::frames::Frames;
 use super::text_writer::{TextWriter, line_count};
 use super::{histograms, stack};
+use crate::estimate::SampledPart;
 use crate::groups::Groups;
 use crate::metrics::MetricView;
 use crate::options::Options;
 use crate::trend::Trend;
-use crate::{allocators, escape, estimate, format};
+use crate::{allocators, escape, format};
 
 /// Minimum width of the name of a group, in characters.
 const MIN_GROUP_WIDTH: usize = 24;
@@ -160,7 +161,7 @@ fn sum(sites: &[Site]) -> u64 {
 fn trend(view: MetricView<'_>, site: &Site) -> Option<Trend> {
     let is_known = Bytes(site.live_changes.total().live.cast_unsigned()) == site.usage.live().bytes;
     let is_shown = view.is_of_live() && !view.is_of_marks() && is_known;
-    is_shown.then(|| Trend::of(&view.profile().run.parts, &site.live_changes)).flatten()
+    is_shown.then(|| Trend::of(view.profile(), &site.live_changes, &site.usage)).flatten()
 }
 
 /// Writes the sites with the largest decreases of live memory in a window of a recording, within the bounds.
@@ -183,7 +184,11 @@ pub(super) fn write_shrunk(
     }
     let write_site = |index: usize, site: &Site, out: &mut TextWriter<'_>| {
         let live = Amount::default() - site.usage.live();
-        let blocks = format::change_in_blocks(profile.run.class, live.count);
+        let sampled = SampledPart::of_stack(&site.usage.with_amount(Quantity::LiveBytes, live));
+        let uncertainty = |quantity| sampled.uncertainty(profile, quantity);
+        let error = uncertainty(Quantity::LiveBytes).map(|bytes| bytes.suffix(Measure::Bytes, live.bytes.0));
+        let error = error.unwrap_or_default();
+        let blocks = format::change_in_blocks(profile.run.class, live.count, uncertainty(Quantity::LiveCount));
         let rank = index + 1;
         let root = &roots.all()[site.root].label;
         let root = if !options.by.is_process() || !profile.is_of_one_image() {
@@ -191,7 +196,7 @@ pub(super) fn write_shrunk(
         } else {
             String::new()
         };
-        writeln!(out, "\n{rank:>3}. {} in {blocks}{root}", format::change(live.bytes))?;
+        writeln!(out, "\n{rank:>3}. {}{error} in {blocks}{root}", format::change(live.bytes))?;
         stack::write(&stack::lines(&frames, &shrunk.stacks[site.stack]), &frames, out)
     };
     let shown = bounds.shown(&sites, out.columns(), write_site)?;
@@ -268,8 +273,9 @@ fn ranked(view: MetricView<'_>, frames: &Frames<'_>, roots: &Groups) -> Vec<Site
 fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Option<&str>, columns: usize) -> String {
     let usage = &site.usage;
     let class = view.class();
-    let error = estimate::format_error(view.error(usage), view.measure());
-    let mut aside = aside(view, usage);
+    let sampled = SampledPart::of_stack(usage);
+    let error = view.error_text(usage, &sampled);
+    let mut aside = aside(view, usage, &sampled);
     if class.holds_mappings() && usage.live().bytes != Bytes(0) {
         let resident = Bytes(usage[Quantity::ResidentBytes]);
         aside.push_str(&format!(", {} touched", format::resident_bytes(resident, site.resident_is_unknown)));
@@ -285,23 +291,30 @@ fn heading(view: MetricView<'_>, rank: usize, site: &Site, share: f64, root: Opt
 }
 
 /// Returns the numbers that follow the value of a site: the paired number of the same blocks, or the live amount.
-fn aside(view: MetricView<'_>, usage: &Quantities) -> String {
+/// `sampled`: the sampled part of the site.
+fn aside(view: MetricView<'_>, usage: &Quantities, sampled: &SampledPart) -> String {
     let (live, exit) = (usage.live(), usage.exit());
     let word = view.class().words().live;
+    let profile = view.profile();
     if view.is_net_growth() {
-        return format!(" in {}", format::change_in_blocks(view.class(), live.count));
+        let uncertainty = sampled.uncertainty(profile, Quantity::LiveCount);
+        return format!(" in {}", format::change_in_blocks(view.class(), live.count, uncertainty));
     }
+    let error = |quantity: Quantity| {
+        let uncertainty = sampled.uncertainty(profile, quantity);
+        uncertainty.map_or_else(String::new, |uncertainty| uncertainty.suffix(Measure::Bytes, usage[quantity]))
+    };
     if view.is_of_touches() {
-        return format!(" of {} {word}", live.bytes);
+        return format!(" of {}{} {word}", live.bytes, error(Quantity::LiveBytes));
     }
     if view.is_of_peaks() {
         return match (exit.bytes, live.bytes) {
             (Bytes(0), Bytes(0)) => format!(", none of it {word} at the end"),
-            (Bytes(0), live) => format!(", {live} {word} at the end"),
-            (exit, _) => format!(", {exit} held at exit"),
+            (Bytes(0), live) => format!(", {live}{} {word} at the end", error(Quantity::LiveBytes)),
+            (exit, _) => format!(", {exit}{} held at exit", error(Quantity::ExitBytes)),
         };
     }
-    let Some(pair) = view.text_of_pair(usage) else { return String::new() };
+    let Some(pair) = view.text_of_pair(usage, sampled) else { return String::new() };
     let preposition = if view.measure() == Measure::Count { "of" } else { "in" };
     let mut aside = format!(" {preposition} {pair}");
     if view.quantity() == Quantity::TemporaryCount {

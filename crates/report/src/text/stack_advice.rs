@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use memtrace_model::format as number;
 use memtrace_model::{FrameId, MAX_FRAMES, ProcessProfile, Profile, Runtime, StackEnd, StackProfile};
 
+use crate::samplers;
+
 /// Minimum share of events with incomplete stacks for a sentence.
 const LEAST: f64 = 0.01;
 
@@ -19,7 +21,16 @@ pub(super) fn sentences(profile: &Profile) -> Vec<String> {
     // A walk of `MAX_FRAMES` frames cannot get deeper. Its stack has at least as many frames, because inlined functions
     // add frames.
     let is_truncated = |stack: &StackProfile| stack.end == StackEnd::Truncated && stack.frames.len() < MAX_FRAMES;
-    let truncated = share(&is_truncated);
+    let of_go: Vec<bool> = profile.processes.iter().map(|process| samplers::has_go_profile(profile, process)).collect();
+    let is_of_go = |stack: &StackProfile| of_go.get(stack.process) == Some(&true);
+    let of_runtime = share(&|stack| is_truncated(stack) && is_of_go(stack));
+    if of_runtime >= LEAST {
+        sentences.push(format!(
+            "{} of the stacks have more frames than Go's runtime keeps: 32 before Go 1.23, and 128 from then on.",
+            number::percent(of_runtime)
+        ));
+    }
+    let truncated = share(&|stack| is_truncated(stack) && !is_of_go(stack));
     if truncated >= LEAST {
         sentences.push(format!(
             "{} of the stacks have more frames than --max-depth; a higher one, at most {MAX_FRAMES}, shows their callers.",
@@ -63,7 +74,7 @@ fn processes_with_ghc(profile: &Profile) -> BTreeSet<usize> {
 
 #[cfg(test)]
 mod tests {
-    use memtrace_model::{Amount, Bytes, Part, Pid, Quantities, Quantity};
+    use memtrace_model::{Amount, Bytes, Part, Pid, Quantities, Quantity, SampleSource, Sampler};
 
     use super::*;
 
@@ -91,6 +102,15 @@ mod tests {
         assert_eq!(sentences("/usr/bin/R", StackEnd::Truncated, 256), [""; 0]);
         assert!(sentences("/usr/bin/ruby3.3", StackEnd::GeneratedCut, 3)[0].contains("--yjit-perf"));
         assert!(sentences("/usr/lib/erts/beam.smp", StackEnd::NoTable, 3)[0].contains("+JPfp true"));
+    }
+
+    #[test]
+    fn no_option_completes_stacks_that_the_runtime_of_go_has_cut() {
+        let mut profile = profile("/usr/bin/caddy", StackEnd::Truncated, 32);
+        profile.run.samplers.add(Pid(7), Sampler { source: SampleSource::Go, interval: None });
+        let expected =
+            "13.0% of the stacks have more frames than Go's runtime keeps: 32 before Go 1.23, and 128 from then on.";
+        assert_eq!(sentences(&profile), [expected]);
     }
 
     #[test]

@@ -69,6 +69,7 @@ fn page() -> Explanation {
                 undetermined: Bytes(0),
             }),
         },
+        go: None,
         anonymous: vec![
             named("without a name", 12, held(3000, 120)),
             named("ring\nbuffers", 3, held(12, 8)),

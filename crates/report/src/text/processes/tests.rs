@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use memtrace_model::{Container, GroupBy, Metric, Pid, Quantity, RunFacts, User};
+use memtrace_model::{Amount, Container, GroupBy, Metric, Pid, Quantities, RunFacts, User};
 
 use super::*;
 use crate::table::COLUMNS;
