@@ -1,5 +1,5 @@
-//! Memory of a process by owner, read from `/proc` and from glibc's chunk headers, without tracing. Memory of several processes
-//! and of their control groups.
+//! Memory of a process by owner, read from `/proc`, from glibc's chunk headers and from the totals of Go's runtime, without
+//! tracing. Memory of several processes and of their control groups.
 //!
 //! The processes are not stopped. Reading their memory causes no page fault in them: pages that are swapped out or
 //! were never touched are skipped.
@@ -8,6 +8,7 @@ mod allocator;
 mod assemble;
 mod chunks;
 mod glibc;
+mod go;
 mod process_error;
 mod run;
 mod selection;
@@ -22,6 +23,8 @@ use memtrace_model::{AbsAddr, Bytes, Explanation, MemorySizes, Runtime, StatusCo
 
 use self::allocator::MallocProvider;
 use self::assemble::{ProcessMemory, RangeInspector};
+use self::glibc::{HeapWalk, Region};
+use self::go::{GoArenas, GoProgram};
 use self::span::Span;
 
 pub(crate) use self::run::{Config, run};
@@ -56,14 +59,15 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
     let reader = MemoryReader::open(pid, deadline);
     let tmpfs = Tmpfs::of(pid);
     let threads = stacks::threads(pid);
+    // Of several processes, the parts of Go's memory are not shown.
+    let go = if deadline.is_none() { GoProgram::find(&survey, &image) } else { None };
+    let read_totals = || go.as_ref().map(|go| go.read_totals(reader.as_ref().ok()));
+    let totals_before = read_totals();
     let (vmas, before, after) = read_vmas_consistently(process)?;
+    let arenas = totals_before.zip(read_totals()).map(|(before, after)| GoArenas::find(before?, after?, &vmas));
     let provider = allocator::malloc_provider(&survey);
-    let glibc = match (&provider, &reader) {
-        (MallocProvider::Glibc | MallocProvider::Unknown, Ok(reader)) => {
-            Some(glibc::walk_heap(reader, &assemble::regions(&vmas, &tmpfs)))
-        }
-        _ => None,
-    };
+    let known_arenas = arenas.as_ref().and_then(|arenas| arenas.as_ref().ok());
+    let glibc = walk_glibc(&provider, reader.as_ref().ok(), assemble::regions(&vmas, &tmpfs), known_arenas);
     let variables = variables(process, &vmas, &mut objects);
     let threads_count = threads.count;
     let memory = ProcessMemory {
@@ -73,6 +77,7 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
         provider,
         other_allocators: allocator::other_allocators(&survey),
         glibc,
+        go: known_arenas.cloned(),
         variables,
     };
     let parts = assemble::assemble(&memory, &ProcessInspector(&reader));
@@ -85,6 +90,7 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
         counted: after,
         before: (before.rss != after.rss).then_some(before.rss),
         heap: parts.heap,
+        go: go.zip(arenas).map(|(go, arenas)| go.into_memory(arenas.map(|_| parts.go.unwrap_or_default()))),
         anonymous: parts.anonymous,
         main_stack: parts.main_stack,
         thread_stacks: parts.thread_stacks,
@@ -100,6 +106,30 @@ fn explain(process: &Process, deadline: Option<Instant>) -> Result<Explanation, 
     };
     // If the process has exited, the pid may belong to another one by now.
     if process.has_exited() { Err(ProcessError::Exited(pid)) } else { Ok(explanation) }
+}
+
+/// Walks glibc's heap in `regions`, but not in the arenas of Go; `None` if the process has another allocator. A Go program whose
+/// allocator is not known can have a heap of glibc in the brk heap only: other memory is that of the runtime.
+fn walk_glibc(
+    provider: &MallocProvider,
+    reader: Option<&MemoryReader>,
+    mut regions: Vec<Region>,
+    go: Option<&GoArenas>,
+) -> Option<HeapWalk> {
+    match (provider, go) {
+        (MallocProvider::Other(_), _) => return None,
+        (MallocProvider::Unknown, Some(_)) => {
+            regions.retain(|region| region.is_brk);
+            if regions.is_empty() {
+                return None;
+            }
+        }
+        (MallocProvider::Glibc | MallocProvider::Unknown, _) => {}
+    }
+    let arenas = go.map_or(&[][..], |go| &go.spans);
+    let outside = |region: Region| region.span.without(arenas).into_iter().map(move |span| Region { span, ..region });
+    let regions: Vec<_> = regions.into_iter().flat_map(outside).collect();
+    Some(glibc::walk_heap(reader?, &regions))
 }
 
 /// Returns the language runtime of the program, if it is known.

@@ -2,6 +2,7 @@
 //! through a `RangeInspector`.
 
 mod anonymous;
+mod go_parts;
 mod memory;
 mod parts;
 mod sums;
@@ -67,6 +68,7 @@ pub(super) fn assemble(memory: &ProcessMemory, inspector: &impl RangeInspector) 
         let held = &mut parts.heap.held;
         held.returnable = Bytes(held.returnable.0.saturating_add(stats.trimmable.0)).min(held.resident);
     }
+    parts.go = anonymous.go_sizes();
     parts.anonymous = anonymous.by_name();
     parts.files = files.ranked();
     parts.shmem = shmem.ranked();

@@ -3,21 +3,37 @@
 use std::path::Path;
 
 use memtrace_host::procfs::Vma;
-use memtrace_model::{AbsAddr, MappingKind, MemorySizes, NamedMemory, Tid};
+use memtrace_model::{AbsAddr, Bytes, GoSizes, MappingKind, MemorySizes, NamedMemory, Tid};
 
+use super::go_parts;
 use super::memory::{ProcessMemory, RangeInspector, span_of};
 use super::parts::Parts;
 use super::sums::NameTotals;
 use crate::explain::allocator::MallocProvider;
 use crate::explain::span::Span;
 
+/// Start of the names that the Go runtime gives its memory (`setVMAName`, runtime/set_vma_name_linux.go).
+const GO_NAMES: &str = " Go: ";
+
 /// Attribution of anonymous VMAs. A VMA may have several owners.
 pub(super) struct AnonymousMemory<'all, I> {
     memory: &'all ProcessMemory,
     inspector: &'all I,
     named: NameTotals,
+    /// Memory of a Go program, if its totals are known.
+    go: GoPieces,
     /// True if the malloc provider names its mappings. Then mappings without a name do not belong to the provider.
     names_its_own: bool,
+}
+
+/// Memory of a Go program before it is divided.
+#[derive(Debug, Default)]
+struct GoPieces {
+    arenas: MemorySizes,
+    /// Memory outside of the arenas with the name of the runtime.
+    named: MemorySizes,
+    /// Writable memory without a name. The runtime has mapped it, or the program itself.
+    unnamed: NamedMemory,
 }
 
 impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
@@ -26,7 +42,7 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
             MallocProvider::Other(kind) => names_its_own(&memory.vmas, kind),
             MallocProvider::Glibc | MallocProvider::Unknown => false,
         };
-        Self { memory, inspector, named: NameTotals::default(), names_its_own }
+        Self { memory, inspector, named: NameTotals::default(), go: GoPieces::default(), names_its_own }
     }
 
     /// Attributes the VMA at `index`, which is anonymous or the brk heap.
@@ -34,6 +50,10 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         let vma = &self.memory.vmas[index];
         let whole = span_of(vma);
         let mut left = vma.sizes.held(kind);
+        if self.memory.go.as_ref().is_some_and(|go| go.contains(vma)) {
+            self.go.arenas += left;
+            return;
+        }
         let claims = self.memory.glibc.as_ref().map_or(&[][..], |walk| &walk.spans);
         // Binary search: there may be tens of thousands of VMAs and of blocks with their own mmap.
         let first = claims.partition_point(|claim| claim.end <= whole.start);
@@ -108,8 +128,30 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         }
         match &self.memory.provider {
             MallocProvider::Other(kind) if self.may_be_allocators(index, piece, kind) => parts.heap.held += held,
+            _ if self.memory.go.is_some() && self.may_be_go_runtimes(index, piece) => self.add_go(vma, held),
             _ => self.named.add(&self.name(index, piece, vma), held),
         }
+    }
+
+    /// Adds memory of the Go runtime, or memory without a name.
+    fn add_go(&mut self, vma: &Vma, held: MemorySizes) {
+        if given_name(&vma.entry.path).is_some() {
+            self.go.named += held;
+        } else {
+            self.go.unnamed.mappings += 1;
+            self.go.unnamed.held += held;
+        }
+    }
+
+    /// Returns true if the Go runtime may have mapped the piece outside of its arenas: writable memory without a name, or with the
+    /// name of the runtime.
+    fn may_be_go_runtimes(&self, index: usize, piece: Span) -> bool {
+        let vma = &self.memory.vmas[index];
+        vma.entry.writable
+            && !vma.entry.executable
+            && vma.entry.file.is_none()
+            && self.variables_of(index, piece).is_none()
+            && given_name(&vma.entry.path).is_none_or(|name| name.starts_with(GO_NAMES))
     }
 
     /// Returns `Some` if the piece is the stack of a thread. The inner option has the thread, if it
@@ -176,10 +218,31 @@ impl<'all, I: RangeInspector> AnonymousMemory<'all, I> {
         if !vma.entry.readable && !vma.entry.writable {
             return String::from("reserved and not accessible");
         }
+        self.no_name()
+    }
+
+    /// Returns the name of writable memory without a name.
+    fn no_name(&self) -> String {
         match self.memory.other_allocators.as_slice() {
             [] => String::from("without a name"),
             names => format!("without a name: {}'s, or the program's own", names.join("'s, ")),
         }
+    }
+
+    /// Returns the memory of the Go runtime, if its totals are known. Unnamed memory counts as the runtime's own up to the totals.
+    /// The rest of it is other anonymous memory. Of the named memory, the runtime does not count the index of the heap, which is
+    /// mapped as a whole and hardly touched.
+    pub(super) fn go_sizes(&mut self) -> Option<GoSizes> {
+        let totals = self.memory.go.as_ref()?.totals;
+        let GoPieces { arenas, named, unnamed } = std::mem::take(&mut self.go);
+        let most = Bytes(totals.outside_arenas().0.saturating_sub(named.resident.0));
+        let mut own = go_parts::part_of(unnamed.held, most);
+        let rest = unnamed.held.without(own);
+        if rest != MemorySizes::default() {
+            self.named.add_mappings(NamedMemory { name: self.no_name(), held: rest, ..unnamed });
+        }
+        own += named;
+        Some(go_parts::divide(totals, arenas, own))
     }
 
     /// Returns the anonymous memory outside of the heap and the thread stacks, by name.

@@ -5,6 +5,7 @@ use memtrace_model::{AbsAddr, MemorySizes};
 
 use crate::explain::allocator::MallocProvider;
 use crate::explain::glibc::HeapWalk;
+use crate::explain::go::GoArenas;
 use crate::explain::span::Span;
 use crate::explain::stacks::Threads;
 
@@ -18,6 +19,8 @@ pub(in crate::explain) struct ProcessMemory {
     pub(in crate::explain) other_allocators: Vec<String>,
     /// Result of the walk through glibc's heap; `None` without a walk.
     pub(in crate::explain) glibc: Option<HeapWalk>,
+    /// Totals and arenas of Go's runtime, if they are known.
+    pub(in crate::explain) go: Option<GoArenas>,
     /// Index of each anonymous VMA that starts with the `.bss` variables of a file, and the end of these variables.
     pub(in crate::explain) variables: Vec<(usize, AbsAddr)>,
 }

@@ -1,10 +1,12 @@
 //! Result of the attribution: the memory of a process by owner.
 
-use memtrace_model::{Bytes, FileMemory, HeapMemory, MappingKind, MemorySizes, NamedMemory, ThreadStacks};
+use memtrace_model::{Bytes, FileMemory, GoSizes, HeapMemory, MappingKind, MemorySizes, NamedMemory, ThreadStacks};
 
 #[derive(Debug, Default, PartialEq)]
 pub(in crate::explain) struct Parts {
     pub(in crate::explain) heap: HeapMemory,
+    /// Memory of Go's runtime, if its totals are known.
+    pub(in crate::explain) go: Option<GoSizes>,
     pub(in crate::explain) anonymous: Vec<NamedMemory>,
     pub(in crate::explain) main_stack: MemorySizes,
     pub(in crate::explain) thread_stacks: ThreadStacks,

@@ -18,6 +18,13 @@ impl NameTotals {
         named.held += held;
     }
 
+    /// Adds memory of several mappings, under its name.
+    pub(super) fn add_mappings(&mut self, memory: NamedMemory) {
+        let named = self.0.entry(memory.name).or_default();
+        named.mappings += memory.mappings;
+        named.held += memory.held;
+    }
+
     pub(super) fn ranked(self) -> Vec<NamedMemory> {
         let mut all: Vec<_> = self.0.into_iter().map(|(name, named)| NamedMemory { name, ..named }).collect();
         all.sort_by_key(|named| Reverse((named.held.resident, named.held.reserved)));

@@ -1,9 +1,10 @@
 use memtrace_host::procfs::read_vmas;
-use memtrace_model::{AbsAddr, Bytes, HeapStats, ThreadStacks, Tid};
+use memtrace_model::{AbsAddr, Bytes, GoTotals, HeapStats, ThreadStacks, Tid};
 use proptest::prelude::*;
 
 use super::*;
 use crate::explain::glibc::HeapWalk;
+use crate::explain::go::GoArenas;
 use crate::explain::span::Span;
 use crate::explain::stacks::Threads;
 
@@ -49,6 +50,7 @@ fn memory(vmas: Vec<Vma>) -> ProcessMemory {
         provider: MallocProvider::Glibc,
         other_allocators: Vec::new(),
         glibc: None,
+        go: None,
         variables: Vec::new(),
     }
 }
@@ -189,6 +191,53 @@ fn unnamed_memory_belongs_to_an_allocator_without_headers() {
     assert_eq!((parts.heap.allocator.as_deref(), parts.heap.held.resident), (Some("jemalloc"), pages(7)));
     assert_eq!(names(&parts)[0], ("without a name", 10));
     assert_eq!(why(&parts), "jemalloc has no block headers that could be read");
+}
+
+/// Returns the memory of a Go program with 1024 pages of arenas, of which 512 are resident. `unnamed`: resident pages of 64 other
+/// ones without a name.
+fn go_program(unnamed: u64, outside: u64) -> ProcessMemory {
+    let mut process = memory(vec![
+        vma(10, 20, "r-xp", 7, "/bin/a", 8),
+        vma(0xc00_0000, 0xc00_0400, "rw-p", 0, "", 512),
+        vma(0xc00_0400, 0xc00_4000, "---p", 0, "", 0),
+        vma(0x7f0_0000, 0x7f0_0040, "rw-p", 0, "", unnamed),
+        vma(0x7f0_0050, 0x7f0_0060, "rw-p", 0, "[anon: Go: heap index]", 2),
+    ]);
+    process.provider = MallocProvider::Unknown;
+    let totals = GoTotals {
+        in_use: pages(600),
+        idle: pages(100),
+        released: pages(260),
+        stacks: pages(40),
+        work_buffers: pages(24),
+        spans: pages(outside),
+        ..GoTotals::default()
+    };
+    process.go = Some(GoArenas { totals, spans: vec![span(0xc00_0000, 0xc00_0400)] });
+    process
+}
+
+#[test]
+fn memory_of_go_is_attributed_by_its_totals() {
+    let parts = assemble(&go_program(40, 30), &FakeInspector::default());
+    let go = parts.go.unwrap();
+    let shown = |held: MemorySizes| (held.reserved.0 / PAGE, held.resident.0 / PAGE);
+    assert_eq!((shown(go.heap), shown(go.stacks)), ((960, 448), (40, 40)));
+    assert_eq!((go.in_use_resident, go.idle_resident), (pages(448), Bytes(0)));
+    // 24 pages of buffers, 16 named ones of which 2 are resident, and 30 - 2 of those without a name.
+    assert_eq!(shown(go.own), (68, 54));
+    assert_eq!(names(&parts), [("without a name", 12), ("reserved and not accessible", 0)]);
+    assert_eq!(parts.anonymous[0].held.reserved, pages(36));
+    assert_eq!((parts.heap.allocator.as_deref(), parts.heap.held), (None, MemorySizes::default()));
+    let go_resident = go.heap.resident.0 + go.stacks.resident.0 + go.own.resident.0;
+    assert_eq!(resident(&parts) + go_resident, (8 + 512 + 40 + 2) * PAGE);
+}
+
+#[test]
+fn unnamed_memory_of_go_needs_no_rest() {
+    let parts = assemble(&go_program(64, 80), &FakeInspector::default());
+    assert_eq!(names(&parts), [("reserved and not accessible", 0)]);
+    assert_eq!(parts.go.unwrap().own.resident, pages(24 + 64 + 2));
 }
 
 #[test]
